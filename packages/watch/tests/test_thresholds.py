@@ -28,7 +28,7 @@ METERS = {
     "faces/run_comparison.py": {
         "MINIMUM_BYTES", "MINIMUM_SHARE", "MAXIMUM_OWNERS", "NAME", "NUMBER", "SAME_CHANGE_SHARE",
     },
-    "faces/context.py": {"PRINT_COLUMNS", "PRINT_GAP_SECONDS", "PRINT_SHARE"},
+    "faces/context.py": {"PRINT_COLUMNS", "MINIMUM_SEARCH_GAP_SECONDS", "SEARCH_TIME_SHARE"},
     "diagnose/declared_bounds.py": {"_MINIMUM_STEM"},
     "diagnose/releasing_calls.py": {"MAXIMUM_CALLS", "_DEPTH"},
     "faces/holders.py": {"MAXIMUM_OBJECTS", "MAXIMUM_CHAIN_HOPS"},

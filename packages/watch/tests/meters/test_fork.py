@@ -137,9 +137,9 @@ def test_the_filters_of_warnings_are_as_they_were_and_what_was_warned_of_stays_k
 
 def test_its_end_is_waited_for_as_long_as_it_may_work() -> None:
     quick, idle = DetachedFork(lambda: ["done"]), DetachedFork(lambda: time.sleep(60))
-    assert quick.is_done_within_cpu(20)
+    assert quick.wait_until_done(20)
     assert quick.result() == ["done"]
-    assert not idle.is_done_within_cpu(0.05)
+    assert not idle.wait_until_done(0.05)
     idle.stop()
 
 

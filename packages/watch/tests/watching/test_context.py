@@ -56,7 +56,7 @@ def keep():
 
 rounds = 0
 with flatwater_watch.watch(budget=sys.argv[1] if sys.argv[1:] else None) as watched:
-    while not watched._printed and rounds < 600:
+    while not watched._printed_keys and rounds < 600:
         keep()
         time.sleep(0.02)
         watched.step()

@@ -38,7 +38,7 @@ def none_open() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("where", "name"),
     [
-        (process, "take_reading"),
+        (process, "take_reading_"),
         (process, "footprint"),
         (process, "measure_workers_"),
         (process.schedule, "schedule_next_"),
@@ -59,7 +59,7 @@ def none_open() -> Iterator[None]:
 )
 def test_a_fault_never_reaches_the_program(monkeypatch: pytest.MonkeyPatch, where: object, name: str) -> None:
     monkeypatch.setattr(where, name, fails)
-    monkeypatch.setattr(context, "PRINT_GAP_SECONDS", 0.0)
+    monkeypatch.setattr(context, "MINIMUM_SEARCH_GAP_SECONDS", 0.0)
     with flatwater_watch.watch() as watched:
         for _ in range(20):
             watched.step()
@@ -71,7 +71,7 @@ def test_a_fault_never_reaches_the_program(monkeypatch: pytest.MonkeyPatch, wher
 
 
 @pytest.mark.parametrize(
-    "where", [(process, "take_reading"), (process, "memory_limits"), (process.schedule, "schedule_next_")]
+    "where", [(process, "take_reading_"), (process, "memory_limits"), (process.schedule, "schedule_next_")]
 )
 def test_a_fault_of_a_reading_is_told_once_and_ends_the_readings(
     monkeypatch: pytest.MonkeyPatch, where: tuple[object, str]

@@ -16,7 +16,7 @@ from flatwater_watch.agent.boundaries import MAXIMUM_TICKS, TICK, Boundaries, ti
 from flatwater_watch.agent.census_history import CensusHistory, newest_owner_sizes, record_census_
 from flatwater_watch.agent.filling_arrays import FillingArrays, add_untouched_
 from flatwater_watch.agent.guard import Guard
-from flatwater_watch.agent.reading import RateMeter, main_has_returned, take_reading
+from flatwater_watch.agent.reading import RateMeter, main_has_returned, take_reading_
 from flatwater_watch.agent.spool import write_spool
 from flatwater_watch.agent.summary import active_causes, build_summary, judge_causes, stopped_owners
 from flatwater_watch.agent.workers import Workers, measure_workers_, workers_evidence
@@ -285,7 +285,7 @@ class ProcessWatch:
     def _take_reading(self) -> Reading:
         step = self.boundaries.boundary_count(self._unit, ticks=self._reads_at_ticks)
         rates = {} if self._reads_at_ticks else self._rates.measure_rates_(step)
-        return take_reading(step, self._allocator, self._filling_arrays, limit=self._limit, rates=rates)
+        return take_reading_(step, self._allocator, self._filling_arrays, limit=self._limit, rates=rates)
 
     def _request_census(self, reading: Reading) -> None:
         """Ask for a census when growth has doubled, for large arrays, and now and then, for the sizes of owners."""

@@ -57,15 +57,20 @@ class RateMeter:
         return {"the program": boundaries / cpu_seconds}
 
 
-def take_reading(
-    step: int, allocator: AllocatorMeter, pages: FillingArrays, *, limit: int | None, rates: Mapping[str, float]
+def take_reading_(
+    step: int,
+    allocator: AllocatorMeter,
+    filling_arrays: FillingArrays,
+    *,
+    limit: int | None,
+    rates: Mapping[str, float],
 ) -> Reading:
     """Read the process as it is now.
 
     Args:
         step: boundaries passed.
         allocator: meter of this process.
-        pages: arrays that are being filled; their touched pages are counted again.
+        filling_arrays: arrays that are being filled; their touched pages are counted again.
         limit: bytes at which the process must stop.
         rates: boundaries per CPU second.
     """
@@ -76,8 +81,8 @@ def take_reading(
         file_mapped=file_pages(memory),
         in_use=None if allocator_totals is None else allocator_totals.in_use,
         free=None if allocator_totals is None else allocator_totals.kept_bytes(memory.anonymous),
-        owned=touched_by_path_(pages),
-        planned=planned_by_path(pages),
+        owned=touched_by_path_(filling_arrays),
+        planned=planned_by_path(filling_arrays),
         limit=limit,
         rates=rates,
     )

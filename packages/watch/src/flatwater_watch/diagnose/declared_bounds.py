@@ -28,7 +28,7 @@ def declared_bound(census: Census, holding: Holding) -> int | None:
         census: census with references to its containers.
         holding: container that is longer than at an earlier time.
     """
-    # In somebody's heap: no code of the program is called.
+    # Runs no code of the watched program.
     if holding.kind not in {"list", "dict", "set", "deque"}:
         return None
     space, name, is_object = _place(census, holding)

@@ -111,7 +111,7 @@ class GarbageSearch:
 
     def is_done(self, seconds: float = 0.0) -> bool:
         """Whether the search has ended; waits until it has used `seconds` of CPU time."""
-        return self._fork.is_done_within_cpu(seconds) if seconds else self._fork.is_done()
+        return self._fork.wait_until_done(seconds) if seconds else self._fork.is_done()
 
     def garbage(self) -> Garbage | None:
         """The garbage at the time when the search began; None if there was none, or the fork failed."""
@@ -170,8 +170,8 @@ def _search_garbage(roots: Roots, *, unfreezes: bool) -> dict[str, Any] | None:
     walk = Walk(len(garbage), lambda _: False, len(garbage))
     walk.seen_ids.update(map(id, garbage))  # each is sized by itself below, and none as a child of another
     old_garbage = _old_garbage(garbage)
-    old_ids = {id(obj) for obj in (*old_garbage, *_exclusive_objects(old_garbage, walk.seen_ids))}
-    exclusive = _exclusive_objects(garbage, walk.seen_ids)
+    old_ids = {id(obj) for obj in (*old_garbage, *_exclusive_closure(old_garbage, walk.seen_ids))}
+    exclusive = _exclusive_closure(garbage, walk.seen_ids)
     sized = [(open_object(obj, walk).size + _exclusive_atom_bytes(obj), obj) for obj in (*garbage, *exclusive)]
     size = sum(object_bytes for object_bytes, _ in sized)
     fresh_bytes = sum(object_bytes for object_bytes, obj in sized if id(obj) not in old_ids)
@@ -387,15 +387,18 @@ _LIST_REFERENCES = _measure_refcount()
 """References that `getrefcount` counts for an object only because a list is mapped over."""
 
 
-def _exclusive_objects(garbage: list[Any], known_ids: set[int]) -> list[Any]:
-    """Untracked objects, such as arrays and dicts of arrays, that only the garbage holds, without `known_ids`."""
+def _exclusive_closure(garbage: list[Any], known_ids: set[int]) -> list[Any]:
+    """Untracked objects that are reachable only through the garbage, directly or through each other.
+
+    Objects of `known_ids` are skipped.
+    """
     exclusive = list[Any]()
-    level = garbage
+    frontier = garbage
     seen_ids = set(known_ids)
-    while level:
-        level = _referenced_objects(level, seen_ids)
-        seen_ids.update(map(id, level))
-        exclusive += level
+    while frontier:
+        frontier = _exclusive_referents(frontier, seen_ids)
+        seen_ids.update(map(id, frontier))
+        exclusive += frontier
     return exclusive
 
 
@@ -413,7 +416,7 @@ def _exclusive_atom_bytes(holder: Any) -> int:
     return sum(sizes) * count // max(1, len(drawn))
 
 
-def _referenced_objects(holders: list[Any], seen_ids: set[int]) -> list[Any]:
+def _exclusive_referents(holders: list[Any], seen_ids: set[int]) -> list[Any]:
     """Untracked objects, without atoms, to which only the holders refer: their counts have no other reference."""
     candidates = list[Any]()
     references = Counter[int]()

@@ -66,16 +66,20 @@ def sort_causes(causes: Sequence[Evidence]) -> list[Evidence]:
 
 
 def _final_shares(causes: Sequence[Evidence]) -> list[tuple[Evidence, float]]:
-    """The causes in their order, with shares that sum to 1 at most.
+    """The causes in their order, with shares that sum to at most 1.
 
-    Owners are estimated one by one; the others share the rest.
+    Causes with a holder keep theirs, scaled down if they exceed 1 together; the rest is given to the other causes in
+    order.
     """
-    owners_share = sum(cause.known_share for cause in causes if cause.holders)
-    open_share = max(0.0, 1.0 - owners_share)
+    held_share = sum(cause.known_share for cause in causes if cause.holders)
+    unassigned_share = max(0.0, 1.0 - held_share)
     shares = []
     for cause in causes:
-        share = cause.known_share / max(1.0, owners_share) if cause.holders else min(cause.known_share, open_share)
-        open_share -= 0.0 if cause.holders else share
+        if cause.holders:
+            share = cause.known_share / max(1.0, held_share)
+        else:
+            share = min(cause.known_share, unassigned_share)
+            unassigned_share -= share
         shares.append((cause, share))
     return shares
 

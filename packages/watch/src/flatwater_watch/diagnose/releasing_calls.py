@@ -55,7 +55,7 @@ def library_table(census: Census, path: str) -> LibraryTable | None:
         census: census with references to its containers.
         path: path of the container.
     """
-    # In somebody's heap: no code of the program is called.
+    # Runs no code of the watched program.
     modules = user_modules(Roots())
     holding = census.holdings[path]
     kinds: list[tuple[type, frozenset[str]]] = []  # with the names on the way from an object to the container

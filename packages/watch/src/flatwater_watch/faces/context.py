@@ -34,9 +34,9 @@ from flatwater_watch.units import parse_bytes
 OWNING = SHIPPED.owning
 
 PRINT_COLUMNS = 100
-PRINT_GAP_SECONDS = 0.5
+MINIMUM_SEARCH_GAP_SECONDS = 0.5
 """Minimum seconds between two searches for new findings."""
-PRINT_SHARE = 1 / 300
+SEARCH_TIME_SHARE = 1 / 300
 """Share of the time that these searches may take."""
 
 _open_watches: list["Watch"] = []
@@ -94,8 +94,8 @@ class Watch:
         """The watch of the process; None before it is open, or if it could not begin."""
         self._result: _WatchResult | None = None
         """Findings and summary at the end; None before."""
-        self._printed: set[tuple[str, str]] = set()
-        self._print_due = 0.0
+        self._printed_keys: set[tuple[str, str]] = set()
+        self._next_search_time = 0.0
 
     def __enter__(self) -> Self:
         self.open()
@@ -157,7 +157,7 @@ class Watch:
         if self._process_watch is None or self._unit is None:
             return
         self._process_watch.step(self._unit)
-        if self._report and monotonic() >= self._print_due:
+        if self._report and monotonic() >= self._next_search_time:
             self._print_guard.run(self._print_new_findings, self._process_watch)
 
     def findings(self) -> list[Finding]:
@@ -206,7 +206,7 @@ class Watch:
         self._result = result._replace(summary=result.summary | {"unseen": unseen})
 
     def _print_end(self) -> None:
-        _print(terminal_lines(self.summary(), printed_before=self._printed if in_notebook() else ()))
+        _print(terminal_lines(self.summary(), printed_before=self._printed_keys if in_notebook() else ()))
 
     def _final_summary(self, findings: list[Finding] | None) -> dict[str, Any]:
         """The summary, with the faults of the watch; if it cannot be made, the faults alone."""
@@ -232,14 +232,14 @@ class Watch:
     def _print_new_findings(self, process: ProcessWatch) -> None:
         """Print the findings that were not printed before."""
         began = monotonic()
-        named_findings = [
+        keyed_findings = [
             (finding, {(finding.verdict, owner) for owner in (finding.owner, *finding.parts)})
             for finding in self.findings()
         ]
-        new_findings = [finding for finding, names in named_findings if not names & self._printed]
-        self._printed |= {name for _, names in named_findings for name in names}
+        new_findings = [finding for finding, keys in keyed_findings if not keys & self._printed_keys]
+        self._printed_keys |= {key for _, keys in keyed_findings for key in keys}
         end = monotonic()
-        self._print_due = end + max(PRINT_GAP_SECONDS, (end - began) / PRINT_SHARE)
+        self._next_search_time = end + max(MINIMUM_SEARCH_GAP_SECONDS, (end - began) / SEARCH_TIME_SHARE)
         if new_findings:
             _print(
                 [

@@ -70,11 +70,11 @@ def _module_globals() -> Iterator[tuple[str, Any]]:
 
 
 def _search_chain(
-    roots: Iterable[tuple[str, Any]], target: object, enters: Callable[[type], bool]
+    roots: Iterable[tuple[str, Any]], target: object, may_open: Callable[[type], bool]
 ) -> _ReachedObject | None:
     """The target with its chain to a root; None if no root reaches it."""
-    # In breadth, so that the chain is the shortest.
-    walk = Walk(sys.maxsize, enters, MAXIMUM_OBJECTS)
+    # Breadth-first, so the chain found is the shortest.
+    walk = Walk(sys.maxsize, may_open, MAXIMUM_OBJECTS)
     queue: deque[_ReachedObject] = deque()
     opened: list[_ReachedObject] = []  # opened objects stay alive, so that no id is used again
     for name, obj in roots:
@@ -83,13 +83,13 @@ def _search_chain(
             return reached
         _enqueue_new_(walk, queue, reached)
     while queue and len(opened) < MAXIMUM_OBJECTS:
-        above = queue.popleft()
-        opened.append(above)
-        if type(above.obj) is Graph and _graph_saves(above, target):
-            return _ReachedObject(target, ".<saved>", above)
-        inside = open_object(above.obj, walk)
-        for name, obj in (*inside.parts, *inside.sampled):
-            reached = _ReachedObject(obj, name, above)
+        holder = queue.popleft()
+        opened.append(holder)
+        if type(holder.obj) is Graph and _graph_saves(holder, target):
+            return _ReachedObject(target, ".<saved>", holder)
+        contents = open_object(holder.obj, walk)
+        for name, obj in (*contents.parts, *contents.sampled):
+            reached = _ReachedObject(obj, name, holder)
             if obj is target:
                 return reached
             _enqueue_new_(walk, queue, reached)

@@ -63,7 +63,7 @@ def _graph_end(tensor: Any) -> Any:
 
 def open_array(array: Any, walk: Walk) -> OpenedObject:
     """Open a numpy array: its own bytes, or the base that holds them; a memory-mapped file has none."""
-    # In somebody's heap: no code of the program is called.
+    # Runs no code of the watched program.
     # By descriptors of `numpy.ndarray`: a subclass of the program may have replaced any attribute.
     numpy: Any = sys.modules["numpy"]
     base = numpy.ndarray.base.__get__(array)
@@ -93,7 +93,7 @@ def _filled_count(flat: Any, length: int) -> int:
 
 def open_tensor(tensor: Any, walk: Walk) -> OpenedObject:
     """Open a torch tensor: the bytes of its storage, its gradient, and the graph that made it."""
-    # In somebody's heap: no code of the program is called.
+    # Runs no code of the watched program.
     torch: Any = sys.modules["torch"]
     tensor_class = torch._C.TensorBase  # the class whose attributes no subclass has replaced
     with torch._C.DisableTorchFunction():  # neither a subclass nor a mode of the program is asked
@@ -123,7 +123,7 @@ def _wraps_tensors(tensor: Any) -> bool:
 
 def storage_bytes(tensor: Any, walk: Walk) -> int:
     """Bytes of a tensor's storages that no object seen earlier holds; a sparse tensor has several storages."""
-    # In somebody's heap: no code of the program is called.
+    # Runs no code of the watched program.
     tensor_class: Any = sys.modules["torch"]._C.TensorBase
     total = 0
     for dense in dense_parts(tensor):
@@ -164,7 +164,7 @@ def _storage_block(storage: Any) -> tuple[int, int]:
 
 def open_storage(storage: Any, walk: Walk) -> OpenedObject:
     """Open a storage that is held without a tensor."""
-    # In somebody's heap: no code of the program is called.
+    # Runs no code of the watched program.
     address, size = _storage_block(storage)
     return OpenedObject("array", object.__sizeof__(storage) + claim_bytes(walk, address, size), size)
 
@@ -184,7 +184,7 @@ class ArrayFigures(NamedTuple):
 
 def array_figures(array: Any) -> ArrayFigures | None:
     """The figures of an array or a tensor; None for all other objects."""
-    # In somebody's heap: no code of the program is called.
+    # Runs no code of the watched program.
     numpy: Any = sys.modules.get("numpy")
     torch: Any = sys.modules.get("torch")
     if torch is not None and is_a(array, torch._C.TensorBase):
@@ -226,7 +226,7 @@ def last_base(array: Any) -> Any:
 
 def saved_tensors(tensor: Any, maximum: int = 10_000) -> Iterator[Any]:
     """Tensors that the autograd graph of a tensor saves for backward; at most `maximum` nodes are visited."""
-    # In somebody's heap: no code of the program is called.
+    # Runs no code of the watched program.
     graph_end = _graph_end(tensor)
     open_nodes, seen_nodes = [] if graph_end is None else [graph_end], {id(graph_end): graph_end}
     while open_nodes and len(seen_nodes) < maximum:
@@ -239,11 +239,11 @@ def saved_tensors(tensor: Any, maximum: int = 10_000) -> Iterator[Any]:
 
 
 def open_graph(graph: Graph, walk: Walk) -> OpenedObject:
-    """Open a whole graph: the storages that its nodes save, and objects that Python functions keep on their context.
+    """Return the saved storages of a whole autograd graph, and objects that custom Functions keep on `ctx`.
 
     The parameters at its ends do not belong to the graph.
     """
-    # In somebody's heap: no code of the program is called.
+    # Runs no code of the watched program.
     # Only `_raw_saved_*` is read, whose `data` is the tensor as it was saved. `_saved_*` would unpack it: run
     # checkpointed forwards again, and raise where a tensor was changed in place.
     torch: Any = sys.modules["torch"]
@@ -251,7 +251,7 @@ def open_graph(graph: Graph, walk: Walk) -> OpenedObject:
     if fn is None:
         return OPAQUE
     size, count, parts, nodes = 0, 0, [], [fn]
-    for node in nodes:
+    for node in nodes:  # `nodes` grows inside the loop: breadth-first
         if id(node) in walk.seen_ids or walk.opened_count >= walk.maximum_objects:
             continue
         walk.seen_ids.add(id(node))

@@ -128,7 +128,7 @@ def begin_census(roots: Roots, *, maximum: int = 200_000, few: bool = False) -> 
         maximum: maximum number of objects to visit, without single numbers and short texts.
         few: whether few items are sampled from the beginning, as the walk is known to be long.
     """
-    # In somebody's heap, with the collector paused.
+    # With the collector paused.
     with _pause_collector():
         walking = (
             begin_walk(roots, draw=FEWER_SAMPLED_ITEMS, maximum=maximum)
@@ -147,7 +147,7 @@ def continue_census_(counting: CensusInProgress, seconds: float, step: int = 0) 
             is not interrupted.
         step: step of the program now.
     """
-    # In somebody's heap, with the collector paused: between two slices nothing is kept that the walk does not need.
+    # With the collector paused: between two slices nothing is kept that the walk does not need.
     start_seconds = monotonic()
     with _pause_collector():
         counting.heap_walk.step = step

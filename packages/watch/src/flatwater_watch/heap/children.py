@@ -85,7 +85,7 @@ def open_object(obj: Any, walk: Walk) -> OpenedObject:
     This is the edge between the watch and a foreign object: if reading it fails, it is counted as unread, and the walk
     goes on.
     """
-    # In somebody's heap: no code of the program is called.
+    # Runs no code of the watched program.
     kind = type(obj)
     try:
         # By id: hashing a class may call its metaclass, which is the program's code.
@@ -302,7 +302,7 @@ def _open_container(held_by: Any, walk: Walk, *, spec: ContainerSpec) -> OpenedO
 
 def item_counter(kind: type) -> Callable[[Any], int] | None:
     """A function for the number of items of a container or a cache, which reads none; None for other classes."""
-    # In somebody's heap: no code of the program is called.
+    # Runs no code of the watched program.
     for builtin in (list, dict, set, deque, array):
         if issubclass(kind, builtin):
             return builtin.__len__
@@ -319,7 +319,7 @@ def item_count(value: Any) -> int:
 
 def inner_container(container: Any) -> Any:
     """The list, deque, dict or set in which a container of a library keeps its items; another object itself."""
-    # In somebody's heap: no code of the program is called.
+    # Runs no code of the watched program.
     for owner in mro(type(container)):
         spec = CONTAINERS.get(full_name(owner))
         if spec is not None and _is_genuine(owner):

@@ -15,7 +15,7 @@ _NO_WAY_IDS = frozenset(map(id, (
 
 def frozen_objects() -> list[Any]:
     """The frozen objects that modules reach, without functions and what these hold; empty if the program froze none."""
-    # In somebody's heap: no code of the program is called.
+    # Runs no code of the watched program.
     if not gc.get_freeze_count():
         return []
     seen_ids = set(map(id, gc.get_objects()))
@@ -33,6 +33,6 @@ def frozen_objects() -> list[Any]:
 
 def all_referrers(objects: list[Any], frozen: list[Any]) -> list[Any]:
     """The objects that refer to any of `objects`, those among `frozen` included, as the collector leaves them out."""
-    # In somebody's heap: no code of the program is called.
+    # Runs no code of the watched program.
     ids = set(map(id, objects))
     return gc.get_referrers(*objects) + [obj for obj in frozen if not ids.isdisjoint(map(id, gc.get_referents(obj)))]

@@ -27,7 +27,7 @@ from flatwater_watch.heap.view import OPAQUE, Named, OpenedObject, Walk, claim_b
 
 def open_function(function: types.FunctionType, walk: Walk) -> OpenedObject:
     """Open a function: the variables that it closes over, its defaults and attributes, but not its globals."""
-    # In somebody's heap: no code of the program is called.
+    # Runs no code of the watched program.
     name, code = callable_name(function), function.__code__
     parts: list[Named] = []
     size = function_size(function, walk)
@@ -74,7 +74,7 @@ def open_traceback(trace: types.TracebackType, _walk: Walk) -> OpenedObject:
 
 def open_bound(method: Any, _walk: Walk) -> OpenedObject:
     """Open a method of C: the object to which it is bound, such as the list of `rows.append`."""
-    # In somebody's heap: no code of the program is called.
+    # Runs no code of the watched program.
     bound_object = method.__self__
     # A module's function is bound to the module.
     if bound_object is None or issubclass(type(bound_object), (types.ModuleType, type)):
@@ -95,7 +95,7 @@ _kept_function, _kept_arguments, _kept_keywords = (vars(partial)[name].__get__ f
 
 def open_partial(bound_call: partial[Any], _walk: Walk) -> OpenedObject:
     """Open a partial: its function and its arguments."""
-    # In somebody's heap: no code of the program is called.
+    # Runs no code of the watched program.
     function = _kept_function(bound_call)
     name = callable_name(function)
     parts = [(f".<partial of {name}>", function)]
@@ -110,7 +110,7 @@ Cache: Any = type(lru_cache(lambda: None))
 
 def open_cache(wrapper: Any, walk: Walk) -> OpenedObject:
     """Open an `lru_cache`: its keys and results."""
-    # In somebody's heap: no code of the program is called.
+    # Runs no code of the watched program.
     # Python code cannot reach them: they are among the objects that the collector sees.
     count = result_count(wrapper)
     capacity = names_of(Cache)["cache_info"](wrapper).maxsize
@@ -154,7 +154,7 @@ def result_count(wrapper: object) -> int:
 
 def newest_results(wrapper: object, count: int) -> list[tuple[Any, Any]]:
     """The newest keys and results of an `lru_cache`, oldest first."""
-    # In somebody's heap: no code of the program is called.
+    # Runs no code of the watched program.
     return read_stable(_last_results, wrapper, _result_table(wrapper), count)
 
 
@@ -196,7 +196,7 @@ def _linked_results(wrapper: object, table: dict[Any, Any]) -> list[tuple[Any, A
 
 def open_exception(error: BaseException, _walk: Walk) -> OpenedObject:
     """Open an exception: it holds the locals of every frame that it passed."""
-    # In somebody's heap: no code of the program is called.
+    # Runs no code of the watched program.
     getters = BaseException.__dict__
     parts: list[Named] = [(".args[*]", value) for value in getters["args"].__get__(error)]
     parts += [(f".<{name}>", getters[f"__{name}__"].__get__(error)) for name in ("cause", "context")]
@@ -209,7 +209,7 @@ def open_exception(error: BaseException, _walk: Walk) -> OpenedObject:
 
 def open_frame(frame: types.FrameType, _walk: Walk) -> OpenedObject:
     """Open the frame of a function: its locals; the namespace of a module is not its frame's."""
-    # In somebody's heap: no code of the program is called.
+    # Runs no code of the watched program.
     if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
         return OPAQUE
     name = function_name(frame.f_code)
@@ -223,7 +223,7 @@ _FRAME_OBJECT_TYPES = frozenset(map(id, (types.FunctionType, types.CodeType, typ
 
 def open_generator(generator: Any, _walk: Walk) -> OpenedObject:
     """Open a generator or coroutine that waits: its locals, and values on its stack, such as the iterator of a loop."""
-    # In somebody's heap: no code of the program is called.
+    # Runs no code of the watched program.
     if type(generator) is types.GeneratorType:
         frame, code = generator.gi_frame, generator.gi_code
     elif type(generator) is types.CoroutineType:

@@ -33,7 +33,7 @@ draws of a list: they are of several classes. A pickler has a million."""
 BUFFER_BYTES_PER_CHILD = 4096
 """Own bytes per child, above which an object of C is a buffer rather than a container."""
 _StringIO = names_of(io.StringIO)
-_DICT_STAYS = sys.version_info < (3, 13)
+_DICT_IS_PERMANENT = sys.version_info < (3, 13)
 """Whether an instance keeps a dict that was made once, and has slower attributes from then on."""
 _TOOL_PREFIX = "flatwater_watch."
 _OPAQUE_TYPES = frozenset(map(id, (
@@ -77,11 +77,11 @@ def is_opaque_class(kind: type) -> bool:
 def attribute_reader(kind: type) -> Callable[[Any], list[Named]]:
     """A function that reads the attributes of a class's instances: of their `__dict__` and of their slots.
 
-    Each walk makes its own, as the function counts down the instances whose dict is not to be made.
+    Making an instance's `__dict__` slows its attribute access from then on (before 3.13). The first
+    `INSTANCES_READ_WITHOUT_DICT` instances are therefore read without it: an environment, a policy or a generator has
+    few instances. Each walk makes its own function, which counts them down.
     """
-    # In somebody's heap: no method and no property of the class runs.
-    # The first few instances are read without making their dict, which would slow the program down: the environment,
-    # the policy and the generator that each step uses are seldom more.
+    # Runs no method and no property of the class.
     own_dict, slots = None, []
     for owner in mro(kind):
         space = names_of(owner)
@@ -89,13 +89,17 @@ def attribute_reader(kind: type) -> Callable[[Any], list[Named]]:
             own_dict = space["__dict__"].__get__
         if "__slots__" in space:
             slots += [
-                (f".{name}", d.__get__) for name, d in named_entries(space) if type(d) is types.MemberDescriptorType
+                (f".{name}", descriptor.__get__)
+                for name, descriptor in named_entries(space)
+                if type(descriptor) is types.MemberDescriptorType
             ]
 
     # Names with a dot, as in paths, made once: there may be a million instances.
     dotted_names = {"[*]": "[*]"}
     instances_left = (
-        INSTANCES_READ_WITHOUT_DICT if _DICT_STAYS and own_dict is not None and not _may_hide_referents(kind) else 0
+        INSTANCES_READ_WITHOUT_DICT
+        if _DICT_IS_PERMANENT and own_dict is not None and not _may_hide_referents(kind)
+        else 0
     )
     attribute_names: list[str] | None = None  # found at the first instance that is read without its dict
 
@@ -183,7 +187,7 @@ def instance_opener(kind: type) -> Opener | None:
 
     A class that extends one of C may hold objects that its attributes do not show, so the collector is asked as well.
     """
-    # In somebody's heap: no code of the program is called.
+    # Runs no code of the watched program.
     bases = [owner for owner in mro(kind) if owner is not object]
     if not any("__dict__" in names_of(owner) or "__slots__" in names_of(owner) for owner in bases):
         return None
@@ -222,7 +226,7 @@ def _is_buffer(size: int, parts: int) -> bool:
 
 def foreign_opener(kind: type) -> Opener:
     """An opener for objects of a class written in C: the children that the collector sees, and an exported buffer."""
-    # In somebody's heap: no code of the program is called.
+    # Runs no code of the watched program.
     size_of = size_reader(kind)
     exports = _may_export_buffer(kind)
 
@@ -243,7 +247,7 @@ def foreign_opener(kind: type) -> Opener:
 
 def open_written_text(out: io.StringIO, _walk: Walk) -> OpenedObject:
     """Open a text file in memory."""
-    # In somebody's heap: no code of the program is called.
+    # Runs no code of the watched program.
     # Its `__sizeof__` leaves out lines that are not joined yet; the position counts them.
     size = io.StringIO.__sizeof__(out)
     with suppress(ValueError):  # a closed file keeps nothing
@@ -253,7 +257,7 @@ def open_written_text(out: io.StringIO, _walk: Walk) -> OpenedObject:
 
 def open_written_bytes(out: io.BytesIO, _walk: Walk) -> OpenedObject:
     """Open a binary file in memory; from Python 3.13 on the collector sees its buffer, which is in its size already."""
-    # In somebody's heap: no code of the program is called.
+    # Runs no code of the watched program.
     # Before the parts: once they refer to the buffer as well, the size leaves it out.
     size = io.BytesIO.__sizeof__(out)
     counts_buffer = size > io.BytesIO.__basicsize__

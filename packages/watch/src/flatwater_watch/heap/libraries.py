@@ -90,7 +90,7 @@ def expected_seconds() -> float:
 
 def heap_lengths() -> ContainerLengths:
     """The lengths of all containers, but for short ones."""
-    # In somebody's heap: no code of the program is called, and no object of it is kept.
+    # Runs no code of the watched program, and keeps no object of it.
     lengths = {id(container): count for container, count in _containers_with_counts(frozen_objects())}
     ids = array("Q", sorted(lengths))
     return ContainerLengths(ids, array("Q", map(lengths.__getitem__, ids)))
@@ -108,7 +108,7 @@ def grown_holders(
         missing_bytes: bytes that came since then and have no owner; nothing is returned if the containers are no
             match for them.
     """
-    # In somebody's heap: no code of the program is called.
+    # Runs no code of the watched program.
     # A short container that was not there is mostly a part of a new object: it counts like one item.
     gains: list[tuple[int, Any]] = []
     frozen = frozen_objects()

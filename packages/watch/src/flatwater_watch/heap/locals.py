@@ -35,7 +35,7 @@ class _FrameObject(ctypes.Structure):
 
 def frame_locals(frame: FrameType) -> dict[str, Any]:
     """The local variables of a function's frame, without leaving references to them behind."""
-    # In somebody's heap, in any frame of the program: no variable of it is changed.
+    # In any frame of the watched program: changes no variable of it.
     if not _FRAMES_KEEP_LOCALS:
         return dict(frame.f_locals)
     cached = _cached_locals(frame)

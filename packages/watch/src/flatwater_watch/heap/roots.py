@@ -116,7 +116,7 @@ def user_modules(roots: Roots) -> dict[str, dict[str, Any]]:
 
     A profiler, a tracer or `exec` runs code in a dict that belongs to no module.
     """
-    # In somebody's heap: no code of the program is called.
+    # Runs no code of the watched program.
     spaces: dict[str, dict[str, Any]] = {}
     libraries: set[str] = set()
     namespace_ids: set[int] = set()
@@ -189,7 +189,7 @@ def root_tiers(roots: Roots, modules: Mapping[str, dict[str, Any]]) -> Iterator[
         roots: choice of roots, which decides whose frames are the user's.
         modules: namespaces from `user_modules`.
     """
-    # In somebody's heap: no code of the program is called.
+    # Runs no code of the watched program.
     _note_hosts(roots, modules)
     frames = [frame for frame in _user_frames(roots) if frame.f_code.co_flags & inspect.CO_OPTIMIZED]
     outermost = _frame_locals(frames[0]) if frames else []
@@ -359,7 +359,7 @@ def lies_in_registry(path: str) -> bool:
 
 def loaded_registries() -> list[tuple[str, Any]]:
     """Registries of the libraries that are loaded, by their names in reports, and atexit's callbacks."""
-    # In somebody's heap: no code of the program is called.
+    # Runs no code of the watched program.
     registries = []
     for module, dotted_name, label in _KNOWN_REGISTRIES:
         space = module_namespace(module)

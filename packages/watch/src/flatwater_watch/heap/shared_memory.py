@@ -26,7 +26,7 @@ class _Buffer(ctypes.Structure):
 
 def open_mapping(mapping: Any, walk: Walk) -> OpenedObject:
     """Open an `mmap`: its pages in RAM, unless they are pages of a file."""
-    # In somebody's heap: no code of the program is called.
+    # Runs no code of the watched program.
     if walk.fileless_spans is None:
         walk.fileless_spans = fileless_spans()
     address, size = _address_and_size(mapping)

@@ -29,7 +29,7 @@ def suspended_frames() -> Iterator[FrameType]:
 
     Of each task and each greenlet, the outermost frame comes first.
     """
-    # In somebody's heap: no code of the program is called.
+    # Runs no code of the watched program.
     for task in _all_tasks():
         yield from _awaited_frames(_coroutine(task))
     for greenlet in _waiting_greenlets():
@@ -59,7 +59,7 @@ def _called_frames(innermost: FrameType | None) -> Iterator[FrameType]:
 
 def context_variables() -> Iterator[tuple[ContextVar[Any], Any]]:
     """Context variables with their values, of the code that runs now and of each task."""
-    # In somebody's heap: no code of the program is called.
+    # Runs no code of the watched program.
     contexts = (referent for task in _all_tasks() for referent in gc.get_referents(task) if type(referent) is Context)
     for context in (copy_context(), *contexts):
         yield from context.items()

@@ -217,7 +217,7 @@ def begin_walk(roots: Roots, *, draw: int, maximum: int) -> HeapWalk:
         draw: number of sampled items of a big container.
         maximum: maximum number of objects to visit.
     """
-    # In somebody's heap: no code of the program is called.
+    # Runs no code of the watched program.
     modules = user_modules(roots)
     walk = Walk(draw, lambda cls: full_name(cls)[0] in modules, maximum, roots.way_ids)
     return HeapWalk(walk, deque(root_tiers(roots, modules)))
@@ -225,7 +225,7 @@ def begin_walk(roots: Roots, *, draw: int, maximum: int) -> HeapWalk:
 
 def continue_walk_(walking: HeapWalk, deadline: float) -> bool:
     """Go on until a time of `thread_seconds`, or to the end; return whether the walk has ended."""
-    # In somebody's heap: no code of the program is called.
+    # Runs no code of the watched program.
     while _open_waiting_(walking, deadline):
         if walking.groups and not walking.truncated:
             _begin_group_(walking, walking.groups.popleft())
@@ -389,7 +389,7 @@ def _atom_bytes_(walk: Walk, obj: Any, kind: type) -> int:
 
 def release_objects_(walking: HeapWalk) -> None:
     """Release objects at the end of a slice, so that the program can free them before the next one."""
-    # In somebody's heap, between two slices: nothing of the program may live longer for the walk.
+    # Between two slices nothing of the watched program may live longer for the walk.
     objects, opened_rows = walking.objects, len(walking.sizes)
     objects[walking.released_rows : opened_rows] = [None] * (opened_rows - walking.released_rows)
     for row in range(max(opened_rows, walking.rows_at_release), len(objects)):

@@ -124,14 +124,14 @@ class DetachedFork:
                 self._close_pipe()
         return True
 
-    def is_done_within_cpu(self, seconds: float) -> bool:
-        """Whether the work is done, after a wait for `seconds` of its CPU time.
+    def wait_until_done(self, cpu_seconds: float) -> bool:
+        """Wait until the work is done or has used `cpu_seconds`; return whether it is done.
 
         The wait takes at most `WALL_SECONDS_PER_CPU_SECOND` times as long by the clock.
         """
-        deadline = monotonic() + WALL_SECONDS_PER_CPU_SECOND * seconds
+        deadline = monotonic() + WALL_SECONDS_PER_CPU_SECOND * cpu_seconds
         while not self.is_done(POLL_SECONDS):
-            if monotonic() >= deadline or process_cpu_seconds(self._pid) >= seconds:
+            if monotonic() >= deadline or process_cpu_seconds(self._pid) >= cpu_seconds:
                 return self.is_done()
         return True
 
