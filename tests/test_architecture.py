@@ -192,7 +192,7 @@ MAY_CATCH_ALL = {
     "flatwater/runs/recipe_parts.py::write_": "the edge to a recipe's code that only draws: no run ends by it",
     "flatwater/rundir/events.py::report_ending": "whatever ends a run is told to those who listen, and goes on",
     "flatwater_watch/agent/guard.py::run_or_default": "the edge between the watch and somebody else's program",
-    "flatwater_watch/meters/suspended_tracing.py::run_each_turn": "the edge to the collector: it is raised later",
+    "flatwater_watch/meters/collector.py::signal_safe_turns": "the edge to the collector: it is raised later",
     "flatwater_watch/agent/inject/sitecustomize.py::_start_if_asked": "the same edge, before the watch can be imported",
     "flatwater_watch/agent/guard.py::_belongs_to_program": "the same edge: the program may have replaced what is asked",
     "flatwater_watch/agent/guard.py::_end_after_fault": "the same edge: then the fault is not told",

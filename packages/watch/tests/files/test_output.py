@@ -18,9 +18,9 @@ from flatwater_watch.files.output import (
     append_output,
     check_output,
     flatwater_folder_kind,
-    keep_result,
     replace_output,
     table_kind,
+    write_fallback,
     write_output,
 )
 
@@ -190,7 +190,7 @@ def test_a_result_whose_place_is_lost_is_kept_elsewhere() -> None:
 def test_what_is_kept_goes_through_no_link_of_somebody_elses() -> None:
     Path("theirs").mkdir()
     Path(".flatwater").symlink_to("theirs")
-    kept = keep_result("fault.txt", b"secret")
+    kept = write_fallback("fault.txt", b"secret")
     assert kept is not None
     assert kept.is_relative_to(Path("temporary").absolute())
     assert [*Path("theirs").iterdir()] == []

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from flatwater import __version__
 from flatwater.border import CodeLine
-from flatwater_watch.files.output import keep_result
+from flatwater_watch.files.output import write_fallback
 from flatwater_watch.masking import mask_secrets, mask_words
 
 FAULT_EXIT = 70
@@ -43,7 +43,7 @@ def keep_traceback(fault: BaseException, words: list[str], sentence: str = "The 
 def _save_traceback(text: str) -> Path | None:
     """Write a traceback to a file in the current folder, or to stderr if that cannot be; return the path, or None."""
     name = f"fault-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
-    file = keep_result(name, text.encode(errors="backslashreplace"))
+    file = write_fallback(name, text.encode(errors="backslashreplace"))
     if file is None:
         sys.stderr.write(text)  # nowhere to write: it is not lost
     return None if file is None else file.absolute()

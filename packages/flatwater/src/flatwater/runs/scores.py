@@ -8,7 +8,7 @@ import numpy as np
 from flatwater.envs.split_seeds import NOTES
 from flatwater.metrics.figures import finite_or_none
 from flatwater.runs.fingerprint import version_facts
-from flatwater.trainers.worlds import WorldTrainer
+from flatwater.trainers.world_trainer import WorldTrainer
 
 Returns = np.ndarray[tuple[int], np.dtype[np.float64]]
 

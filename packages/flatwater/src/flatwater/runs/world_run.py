@@ -31,7 +31,8 @@ from flatwater.runs.run import Run, part_efforts
 from flatwater.runs.scores import episode_result, return_rows, score_players
 from flatwater.trainers.episodes import Episodes, replay_episodes_, save_world_state_
 from flatwater.trainers.logged import OWN, EpisodeReporter, OnEpisode, take_numbers_
-from flatwater.trainers.worlds import WorldTrainer, keep_worlds_, rebuild_
+from flatwater.trainers.resume_worlds import resume_episodes_, save_worlds_
+from flatwater.trainers.world_trainer import WorldTrainer
 from flatwater_watch.errors import ConfigError
 
 FORAGING = ForagingConfig()
@@ -233,13 +234,14 @@ class WorldRun(Run):
     def gather_(self) -> None:
         """Copy the state that the worlds keep over episodes into the state tree."""
         super().gather_()
-        self._doubt_(keep_worlds_(self.trainer), NEW_EPISODES)
+        self._doubt_(save_worlds_(self.trainer), NEW_EPISODES)
         self.replays.await_next()
 
     def rebuild_(self) -> None:
         """Bring the worlds to where they were: their episodes are played again, or start over."""
         super().rebuild_()
-        reason = rebuild_(self.trainer, exact=not self.doubts)  # a run that is inexact already is spared the replay
+        # A run that is inexact already is spared the replay.
+        reason = resume_episodes_(self.trainer, exact=not self.doubts)
         restart_text = (
             f"new episodes begin in round {self.trainer.progress.round + 1}, and the numbers differ from there on"
         )

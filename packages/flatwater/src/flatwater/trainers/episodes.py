@@ -84,7 +84,7 @@ def is_begun(episodes: Episodes) -> bool:
     return bool(episodes.kept) and read_state(episodes.kept[KEPT].numpy()) != []
 
 
-def give_back_(world: World, episodes: Episodes) -> None:
+def restore_kept_state_(world: World, episodes: Episodes) -> None:
     """Give a world its kept state as far as possible, where it begins new episodes instead of coming back."""
     state = read_state(episodes.kept[KEPT].numpy()) if episodes.kept else None
     if not state:

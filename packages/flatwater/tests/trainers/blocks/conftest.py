@@ -14,7 +14,7 @@ from flatwater.recipes.teach.config import TeachRunConfig
 from flatwater.trainers.blocks.round import BlocksTrainer, build_trainer
 from flatwater.trainers.blocks.state import RANDOM, TEACHER, BlocksSetup, build_blocks
 from flatwater.trainers.loop import train_
-from flatwater.trainers.worlds import Worlds
+from flatwater.trainers.world_trainer import Worlds
 
 CPU = torch.device("cpu")
 TINY: dict[str, Any] = {

@@ -34,7 +34,7 @@ from flatwater.trainers.episodes import (
     view_episodes,
 )
 from flatwater.trainers.loop import train_
-from flatwater.trainers.worlds import rebuild_
+from flatwater.trainers.resume_worlds import resume_episodes_
 from flatwater_watch.errors import ConfigError, RunError
 
 Built = Callable[..., BlocksTrainer]
@@ -56,7 +56,7 @@ def test_the_profile_of_a_block_that_was_begun_by_another_process_is_not_told(bu
     assert not train_(first, 2, Silent(2 + 2 * first.setup.held_out.steps))
     assert (first.progress.phase, first.progress.step) == (1, 2), "within the first block"
     restore_(other.run, leaf_copies(first.run))
-    rebuild_(other)
+    resume_episodes_(other)
     train_(other, 2, told)
     assert ["profile/env_us" in numbers for numbers in told.rounds] == [False, True]
     assert ["train/sps" in numbers for numbers in told.rounds] == [False, True]
@@ -79,7 +79,7 @@ def test_a_run_that_was_stopped_at_any_step_goes_on_bit_for_bit(form: str, build
         places.add((first.progress.phase, first.progress.step))
         other = build_small(form=form)
         restore_(other.run, leaf_copies(first.run))
-        rebuild_(other)
+        resume_episodes_(other)
         train_(other, 4, Silent())
         assert differing(leaf_copies(other.run), wanted) == [], f"stopped after {steps} steps"
         steps += 3
@@ -97,7 +97,7 @@ def test_where_a_world_does_not_come_to_where_it_was_new_episodes_begin(steps: i
     seen = now[playing].numpy() if playing in now else other.collector.seen_now
     seen += 1  # as if the package showed other things by now
     t = first.progress.step - 1 if playing == "collect" else -1
-    assert "observations " in rebuild_(other)
+    assert "observations " in resume_episodes_(other)
     if playing in now:
         assert other.progress.step % other.setup.held_out.steps == 0, "whoever plays begins again"
     else:
@@ -118,7 +118,7 @@ def test_rewards_that_are_others_are_seen(build_small: Built, train_small: Train
     other = build_small()
     restore_(other.run, leaf_copies(trainer.run))
     other.run.episodes.returns.add_(1)
-    assert re.search("rewards .* environment 0, ", rebuild_(other))
+    assert re.search("rewards .* environment 0, ", resume_episodes_(other))
 
 
 def test_one_seed_gives_one_run_and_another_seed_another(train_small: Trained) -> None:
@@ -353,7 +353,7 @@ def test_in_bf16_it_learns_other_numbers_and_goes_on_bit_for_bit(build_small: Bu
     stopped, other = build_small(lowered), build_small(lowered)
     assert not train_(stopped, 2, Silent(17))
     restore_(other.run, leaf_copies(stopped.run))
-    rebuild_(other)
+    resume_episodes_(other)
     train_(other, 2, Silent())
     assert differing(leaf_copies(other.run), leaf_copies(whole.run)) == []
 

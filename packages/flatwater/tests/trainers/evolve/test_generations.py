@@ -17,7 +17,8 @@ from flatwater.trainers.evolve.play import ActionScale
 from flatwater.trainers.evolve.round import EvolveTrainer, build_trainer
 from flatwater.trainers.evolve.state import EvolveSetup, build_population
 from flatwater.trainers.loop import train_
-from flatwater.trainers.worlds import Worlds, rebuild_
+from flatwater.trainers.resume_worlds import resume_episodes_
+from flatwater.trainers.world_trainer import Worlds
 
 CPU = torch.device("cpu")
 FALL, LIMIT = 1.5, 5
@@ -90,7 +91,7 @@ def test_a_run_that_was_stopped_at_any_step_goes_on_bit_for_bit(algorithm: str, 
         assert not train_(first, 3, Silent(steps))
         phases.add(first.progress.phase)
         restore_(other.run, leaf_copies(first.run))
-        rebuild_(other)
+        resume_episodes_(other)
         train_(other, 3, Silent())
         assert differing(leaf_copies(other.run), wanted) == [], f"stopped after {steps} steps"
     assert phases == ({0, 1, 2} if size > 1 else {0, 1})

@@ -168,10 +168,10 @@ def test_hosts_left_alone_are_measured_once_and_what_is_paid_follows_from_them(
     trainer, _ = train_small(2)
     run, config = trainer.run, trainer.setup.config
     hosts = run.envs.alone.hosts
-    assert hosts.tolist() == [[config.held_out_turns * config.envs / 2] * config.env.steps] * 2
+    assert hosts.tolist() == [[config.evaluation_passes * config.envs / 2] * config.env.steps] * 2
     pool = build_small().run.envs
     wanted = torch.zeros_like(hosts)
-    for turn in range(config.held_out_turns):
+    for turn in range(config.evaluation_passes):
         reset_(pool, torch.arange(turn * config.envs, (turn + 1) * config.envs))
         for t in range(config.env.steps):
             step_(pool, torch.zeros(config.envs, 5, dtype=torch.int64))
@@ -277,7 +277,7 @@ def test_every_setting_does_something(name: str, train_small: Trained, ordinary:
 def test_settings_that_do_not_fit_together_are_named() -> None:
     with pytest.raises(ConfigError, match=r"envs = 7: .*learner\.minibatches \(4\)"):
         GrowConfig(envs=7)
-    assert GrowConfig(envs=8, evaluation=HeldOutConfig(episodes=12)).held_out_turns == 2
+    assert GrowConfig(envs=8, evaluation=HeldOutConfig(episodes=12)).evaluation_passes == 2
     for name in ("episodes", "every"):
         with pytest.raises(ConfigError, match=f"evaluation.{name} = 0: .*1 to"):
             HeldOutConfig(**{name: 0})

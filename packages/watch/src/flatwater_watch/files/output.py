@@ -234,15 +234,15 @@ def write_output(path: Path, content: bytes, kind: OutputKind, *, run_default: P
     try:
         replace_output(path, content, kind, run_default=run_default)
     except RunError as fault:
-        elsewhere = keep_result(path.name, content)
+        elsewhere = write_fallback(path.name, content)
         if elsewhere is None:
             raise RunError(f"{fault}. No other place takes it either.") from fault
         return WrittenResult(elsewhere, str(fault))
     return WrittenResult(path)
 
 
-def keep_result(name: str, content: bytes) -> Path | None:
-    """Put a result into a new file of `.flatwater`, or of a new folder in the temporary one; None if neither takes it.
+def write_fallback(name: str, content: bytes) -> Path | None:
+    """Write a result to `.flatwater/`, or else to a new temporary folder; return its path, or None if both fail.
 
     No link is followed, as others may write to the folders above.
     """

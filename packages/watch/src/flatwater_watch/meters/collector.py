@@ -7,7 +7,7 @@ import ctypes
 import gc
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from functools import partial
 from itertools import pairwise, repeat
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from flatwater_watch.medians import median
 from flatwater_watch.meters.allocator import last_seconds, used_bytes
-from flatwater_watch.meters.suspended_tracing import run_each_turn, untraced_callable
+from flatwater_watch.meters.suspended_tracing import untraced_callable
 from flatwater_watch.meters.system_calls import monotonic
 
 MAXIMUM_COLLECTIONS = 16
@@ -79,7 +79,7 @@ class CollectionListener:
         """The baseline: a collection that freed nothing; empty if there is none."""
         self._due = 0.0
         self._callbacks = gc.callbacks  # a program may put another list in its place, which nobody reads
-        self._turn_generator = run_each_turn(self._on_full_collection, _raise_later)
+        self._turn_generator = signal_safe_turns(self._on_full_collection, _raise_later)
         next(self._turn_generator)
         self._callback = _full_collection_callback(untraced_callable(partial(next, self._turn_generator), _request_all))
         self.has_ended = False
@@ -246,4 +246,36 @@ def _function_code(callback: object) -> CodeType | None:
     return function.__code__ if type(function) is FunctionType else None
 
 
-_TURN_CODE = run_each_turn.__code__
+def signal_safe_turns(
+    work: Callable[[], object], on_error: Callable[[BaseException], object]
+) -> Generator[bool, None, None]:
+    """A generator that calls `work` at each turn and raises nothing, as the interpreter would only print an exception.
+
+    The first turn does nothing. The owner must close the generator, as that runs its last lines.
+
+    Args:
+        work: function of one turn; it is never called within itself.
+        on_error: gets exceptions of the work, and of a signal handler meanwhile.
+    """
+    # Python runs signal handlers at the first instruction of a function, where no `try` has begun. It runs none where a
+    # generator resumes that waits in `yield from`: so this is one, and all of its body lies in a `try`.
+    fault: BaseException | None = None
+    while True:
+        try:
+            while True:
+                try:
+                    if fault is None:
+                        yield from repeat(False, 1)  # noqa: FBT003  (its value)
+                        work()
+                    else:
+                        on_error(fault)
+                        fault = None
+                except GeneratorExit:
+                    return
+                except BaseException as error:  # noqa: BLE001  (of a signal handler of the program)
+                    fault = error
+        except BaseException as error:  # noqa: BLE001  (the same, from one turn to the next)
+            fault = error
+
+
+_TURN_CODE = signal_safe_turns.__code__

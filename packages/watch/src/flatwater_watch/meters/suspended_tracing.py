@@ -6,7 +6,7 @@ CPython counts for each thread whether tracing is suspended (3.11 and later; `sy
 
 import ctypes
 import operator
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from functools import partial
 from itertools import repeat
 from typing import TypeVar
@@ -53,41 +53,11 @@ def frameless_callable(work: Callable[[], object]) -> Callable[[], bool]:
     return untraced_callable(done)
 
 
-def untraced_callable(*done: Callable[[], bool | None]) -> Callable[[], bool]:
+def untraced_callable(*steps: Callable[[], bool | None]) -> Callable[[], bool]:
     """A function, made of C functions alone, that calls others while tracing is suspended.
 
     The others must not raise, and must return false.
     """
     # `any` stops at a true result, and then tracing would stay suspended.
-    turns = map(any, map(partial(map, operator.call), repeat((suspend, *done, resume))))
+    turns = map(any, map(partial(map, operator.call), repeat((suspend, *steps, resume))))
     return partial(next, turns)
-
-
-def run_each_turn(work: Callable[[], object], failed: Callable[[BaseException], object]) -> Generator[bool, None, None]:
-    """A generator that calls `work` at each turn and raises nothing, as the interpreter would only print an exception.
-
-    The first turn does nothing. The owner must close the generator, as that runs its last lines.
-
-    Args:
-        work: function of one turn; it is never called within itself.
-        failed: gets exceptions of the work, and of a signal handler meanwhile.
-    """
-    # Python runs signal handlers at the first instruction of a function, where no `try` has begun. It runs none where a
-    # generator resumes that waits in `yield from`: so this is one, and all of its body lies in a `try`.
-    fault: BaseException | None = None
-    while True:
-        try:
-            while True:
-                try:
-                    if fault is None:
-                        yield from repeat(False, 1)  # noqa: FBT003  (its value)
-                        work()
-                    else:
-                        failed(fault)
-                        fault = None
-                except GeneratorExit:
-                    return
-                except BaseException as error:  # noqa: BLE001  (of a signal handler of the program)
-                    fault = error
-        except BaseException as error:  # noqa: BLE001  (the same, from one turn to the next)
-            fault = error

@@ -26,7 +26,7 @@ from flatwater.trainers.evolve.play import bind_learning
 from flatwater.trainers.evolve.round import EvolveTrainer, build_trainer, lineage_record
 from flatwater.trainers.evolve.state import EvolveSetup, Population, build_population
 from flatwater.trainers.evolve.trial import CHAMPION, RANDOM
-from flatwater.trainers.worlds import Worlds
+from flatwater.trainers.world_trainer import Worlds
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.forms import count_phrase
 from flatwater_watch.meters.torch_ops import peak_bytes

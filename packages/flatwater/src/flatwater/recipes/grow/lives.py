@@ -16,11 +16,11 @@ NAME = "lives.npz"
 """File in the run's folder."""
 COLUMNS = ("player", "env_seed", "stage", "accuracy", "impaired")
 """Columns that a page draws."""
-Lives = Mapping[str, np.ndarray[Any, Any]]
+SlotHistory = Mapping[str, np.ndarray[Any, Any]]
 """Columns with a value for each player, episode and step; `stage` and `alpha` have one for each slot as well."""
 
 
-def write_lives(folder: Path, lives: Lives) -> None:
+def write_lives(folder: Path, lives: SlotHistory) -> None:
     """Write the lives, whole or not at all."""
     # Compressed in memory first, so that the file appears at once or not at all.
     content = io.BytesIO()
@@ -30,7 +30,7 @@ def write_lives(folder: Path, lives: Lives) -> None:
         write_object(folder / NAME, packed)
 
 
-def read_lives(folder: Path) -> Lives | None:
+def read_lives(folder: Path) -> SlotHistory | None:
     """Return the lives that `write_lives` wrote; None if there is no file.
 
     Raises:
@@ -49,7 +49,7 @@ def read_lives(folder: Path) -> Lives | None:
     return lives
 
 
-def _check(measured: Lives) -> None:
+def _check(measured: SlotHistory) -> None:
     """Refuse columns of different lengths, and such as cannot be drawn: accuracy [rows], stage [rows, slots].
 
     Raises:

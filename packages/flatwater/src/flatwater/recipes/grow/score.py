@@ -10,7 +10,7 @@ import torch
 from flatwater.envs.growing.baselines import BASELINES
 from flatwater.envs.growing.spaces import BLUEPRINT, OPERATION, SLOT, Operation
 from flatwater.envs.growing.stages import SlotStage
-from flatwater.recipes.grow.lives import Lives
+from flatwater.recipes.grow.lives import SlotHistory
 from flatwater.trainers.grow.collect import player_noise
 from flatwater.trainers.grow.executor import POLICY, GroupExecutor
 from flatwater.trainers.grow.round import GrowTrainer, local_executor
@@ -24,7 +24,7 @@ class GrowScore:
     episodes: int
     players: Mapping[str, Mapping[str, float]]
     """Named numbers of each player."""
-    lives: Lives
+    lives: SlotHistory
     """Columns of a table with a row for each player, episode and step: action, results, and stage of each slot."""
 
 
@@ -38,33 +38,33 @@ def score_policy(trainer: GrowTrainer, first_seed: int) -> GrowScore:
     # A score must not change the run: the draws of the random baseline are taken back below.
     rng = trainer.run.generators["held out"]
     before = rng.get_state()
-    tables = {player: play_lives(trainer, player, first_seed) for player in (POLICY, *BASELINES)}
+    tables = {player: record_episodes_(trainer, player, first_seed) for player in (POLICY, *BASELINES)}
     rng.set_state(before)
     columns = list(next(iter(tables.values())))
     steps = {name: len(table["step"]) for name, table in tables.items()}
     return GrowScore(
         first_seed=first_seed,
-        episodes=trainer.setup.config.held_out_turns * trainer.setup.config.envs,
+        episodes=trainer.setup.config.evaluation_passes * trainer.setup.config.envs,
         players={name: player_means(table) for name, table in tables.items()},
         lives={"player": np.repeat(list(steps), list(steps.values()))}
         | {column: np.concatenate([table[column] for table in tables.values()]) for column in columns},
     )
 
 
-def play_lives(trainer: GrowTrainer, player: str, first_seed: int) -> dict[str, np.ndarray[Any, Any]]:
-    """Return a player's episodes, step by step: columns [episodes x steps], those of slots [episodes x steps, S]."""
+def record_episodes_(trainer: GrowTrainer, player: str, first_seed: int) -> dict[str, np.ndarray[Any, Any]]:
+    """Play one evaluation; return it step by step: columns [episodes x steps], those of slots [episodes x steps, S]."""
     config, device = trainer.setup.config, trainer.setup.device
     executor = local_executor(trainer.setup, trainer.run)
-    turns = []
-    for turn in range(config.held_out_turns):
-        seeds = first_seed + turn * config.envs + torch.arange(config.envs, device=device)
+    passes = []
+    for number in range(config.evaluation_passes):
+        seeds = first_seed + number * config.envs + torch.arange(config.envs, device=device)
         executor.begin_(seeds)
-        turns.append([_step_(trainer, executor, player, seeds, t) for t in range(config.env.steps)])
-    names = turns[0][0].keys()
-    # [turn][step][env] -> episodes in the order of their seeds, each with its steps in order.
+        passes.append([_step_(trainer, executor, player, seeds, t) for t in range(config.env.steps)])
+    names = passes[0][0].keys()
+    # [pass][step][env] -> episodes in the order of their seeds, each with its steps in order.
     return {
         name: np.concatenate(
-            [np.stack([s[name] for s in turn], 1).reshape(-1, *turn[0][name].shape[1:]) for turn in turns]
+            [np.stack([step[name] for step in steps], 1).reshape(-1, *steps[0][name].shape[1:]) for steps in passes]
         )
         for name in names
     }

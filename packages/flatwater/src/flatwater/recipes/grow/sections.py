@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-from flatwater.recipes.grow.lives import Lives, read_lives
+from flatwater.recipes.grow.lives import SlotHistory, read_lives
 from flatwater.reports.course import JUDGED_COLOUR, Sections, holdout_blocks, returns_lines, share_lines
 from flatwater.reports.records import RunRecords
 from flatwater.reports.result_blocks import missing_paragraph, result_table
@@ -128,7 +128,7 @@ def accuracy_chart(result: Mapping[str, Any]) -> Chart:
     )
 
 
-def lives_grid(table: Lives) -> Grid:
+def lives_grid(table: SlotHistory) -> Grid:
     """Return each slot's life in the policy's first episodes."""
     of_policy, kinds = table["player"] == "policy", bool(table["impaired"].any())
     # A dict keeps the order of the episodes, which a set would lose.
@@ -143,7 +143,7 @@ def lives_grid(table: Lives) -> Grid:
     )
 
 
-def life_chart(episode: Lives, *, kinds: bool) -> Chart:
+def life_chart(episode: SlotHistory, *, kinds: bool) -> Chart:
     """Return a chart of one episode: its slots' stages by colour, and the host's accuracy.
 
     Args:

@@ -29,7 +29,7 @@ from flatwater.runs.world_run import WorldRun, build_run_world
 from flatwater.trainers.blocks.opponents import EARLIER, FIRST
 from flatwater.trainers.blocks.round import BlocksTrainer, bind_earlier_, bind_learning, build_trainer
 from flatwater.trainers.blocks.state import RANDOM, TEACHER, BlocksSetup, BlocksState, build_blocks
-from flatwater.trainers.worlds import Worlds
+from flatwater.trainers.world_trainer import Worlds
 from flatwater_watch.errors import require
 from flatwater_watch.meters.torch_ops import peak_bytes
 

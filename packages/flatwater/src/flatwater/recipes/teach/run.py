@@ -26,7 +26,7 @@ from flatwater.runs.machine import find_device
 from flatwater.state.random import generator
 from flatwater.trainers.blocks.round import build_trainer
 from flatwater.trainers.blocks.state import RANDOM, TEACHER, build_actor_critic
-from flatwater.trainers.worlds import Worlds
+from flatwater.trainers.world_trainer import Worlds
 from flatwater_watch.errors import CheckpointError, ConfigError
 
 

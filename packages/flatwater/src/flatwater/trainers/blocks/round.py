@@ -13,7 +13,7 @@ from flatwater.trainers.blocks.rewards import scale_rewards_
 from flatwater.trainers.blocks.state import BlocksSetup, BlocksState
 from flatwater.trainers.evaluator import EpisodeEvaluator
 from flatwater.trainers.profile import Profile
-from flatwater.trainers.worlds import Worlds, WorldTrainer
+from flatwater.trainers.world_trainer import Worlds, WorldTrainer
 
 BlocksTrainer = WorldTrainer[BlocksSetup, BlocksState]
 PARTS = ("env", "teacher", "policy", "store", "update")

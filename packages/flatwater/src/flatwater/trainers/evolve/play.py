@@ -45,7 +45,7 @@ class PopulationCollector:
         """Bind views; begin no episode.
 
         A run that has steps already is within episodes: the world must be brought to the same place before the next
-        step, by `rebuild_`.
+        step, by `resume_episodes_`.
 
         Args:
             setup: constants of the run.

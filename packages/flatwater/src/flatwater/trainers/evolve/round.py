@@ -10,7 +10,7 @@ from flatwater.trainers.evolve.state import EvolveSetup, Population
 from flatwater.trainers.evolve.trial import MEMBERS, build_evaluator
 from flatwater.trainers.loop import Phase
 from flatwater.trainers.profile import Profile
-from flatwater.trainers.worlds import Worlds, WorldTrainer
+from flatwater.trainers.world_trainer import Worlds, WorldTrainer
 
 EvolveTrainer = WorldTrainer[EvolveSetup, Population]
 

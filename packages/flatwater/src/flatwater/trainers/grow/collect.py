@@ -84,7 +84,7 @@ class PoolEvaluator:
     @property
     def steps(self) -> int:
         """Steps of the pool for one player's episodes."""
-        return self._setup.config.held_out_turns * self._setup.config.env.steps
+        return self._setup.config.evaluation_passes * self._setup.config.env.steps
 
     def play_(self, name: str, number: int) -> None:
         """Take a step of a player's episodes: `POLICY`, `ALONE` or the name of a baseline.

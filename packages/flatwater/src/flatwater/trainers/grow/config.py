@@ -69,6 +69,6 @@ class GrowConfig:
         return split_spans(self.envs, self.group)
 
     @property
-    def held_out_turns(self) -> int:
+    def evaluation_passes(self) -> int:
         """Number of times that the pool plays for one evaluation."""
         return -(-self.evaluation.episodes // self.envs)

@@ -119,7 +119,7 @@ def build_grow(setup: GrowSetup, data: Task) -> GrowState:
     config, network, device = setup.config, setup.network, setup.device
 
     def nan_returns() -> Tensor:
-        return torch.full((config.held_out_turns * config.envs,), torch.nan, device=device)
+        return torch.full((config.evaluation_passes * config.envs,), torch.nan, device=device)
 
     initial = generator(config.seed, "initial weights", device)
     # An episode is one sequence, so there are as many as environments.
