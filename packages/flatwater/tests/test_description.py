@@ -20,8 +20,8 @@ def test_each_recipe_that_ships_comes_back_as_it_was(name: str) -> None:
         assert getattr(again, field) == getattr(recipe, field)
     assert again.curves == dict(recipe.curves)
     assert again.layout.rounds == recipe.layout.rounds
-    assert [column.show(0.4567) for column in again.layout.glance] == [
-        column.show(0.4567) for column in recipe.layout.glance
+    assert [column.show(0.4567) for column in again.layout.live_columns] == [
+        column.show(0.4567) for column in recipe.layout.live_columns
     ]
 
 

@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
-from flatwater.metrics.console import (
-    Column,
-    TableLayout,
+from flatwater.metrics.figures import (
     format_percent,
     format_share,
     format_small,
     format_whole,
+    short_number,
+    short_seconds,
     signed_percent,
     whole_share,
 )
-from flatwater.metrics.figures import short_number, short_seconds
+from flatwater.metrics.table_layout import Column, TableLayout
 from flatwater.recipe import SECTIONS, Headline, Number, Recipe
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.files.content import convert_to, parse_json
@@ -79,8 +79,12 @@ class Description:
     @property
     def layout(self) -> TableLayout:
         """Layout of its rounds, without the columns of the terminal, which only training has."""
-        glance = tuple(Column("", number.title, 0, number.name, NUMBER_FORMATS[number.way]) for number in self.glance)
-        return TableLayout(round=self.round, short=self.short, columns=(), dispensable=frozenset(), glance=glance)
+        live_columns = tuple(
+            Column("", number.title, 0, number.name, NUMBER_FORMATS[number.way]) for number in self.glance
+        )
+        return TableLayout(
+            round=self.round, short_title=self.short, columns=(), dispensable=frozenset(), live_columns=live_columns
+        )
 
     @property
     def judged_curve(self) -> tuple[str, str]:
@@ -112,8 +116,8 @@ def describe_recipe(recipe: Recipe, settings: Mapping[str, Any]) -> Description:
     description = Description(
         name=recipe.name,
         round=layout.round,
-        short=layout.short,
-        glance=tuple(LiveNumber(column.title, column.name, _number_way(column)) for column in layout.glance),
+        short=layout.short_title,
+        glance=tuple(LiveNumber(column.title, column.name, _number_way(column)) for column in layout.live_columns),
         curves=dict(recipe.curves),
         journal=recipe.journal,
         players=recipe.players,

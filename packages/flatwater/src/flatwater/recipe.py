@@ -20,7 +20,7 @@ from flatwater_watch.sanitize import short_repr
 
 if TYPE_CHECKING:  # `flatwater --help` reads the table below, and is to be there at once
     from flatwater.memory.planner import Plan
-    from flatwater.metrics.console import TableLayout
+    from flatwater.metrics.table_layout import TableLayout
     from flatwater.rundir.layout import RunFolder
     from flatwater.runs.config import RunConfig
     from flatwater.runs.run import Run

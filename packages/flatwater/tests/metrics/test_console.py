@@ -9,23 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from flatwater.metrics.console import (
-    RESIDENT_COLUMN,
-    ConsoleTable,
+from flatwater.metrics.console import ConsoleTable
+from flatwater.metrics.figures import (
     format_explained,
     format_percent,
     format_whole,
-    group_line,
-    row_line,
-    title_line,
+    short_duration,
+    short_number,
+    short_seconds,
 )
-from flatwater.metrics.figures import short_duration, short_number, short_seconds
+from flatwater.metrics.table_layout import RESIDENT_COLUMN, group_line, row_line, title_line
 from flatwater.named_imports import SHIPPED
 from flatwater.recipe import find_recipe, recipe_names
 from flatwater_trading.recipe.recipe import LAYOUT
 
 COLUMNS = LAYOUT.columns
-TITLES = title_line(COLUMNS, LAYOUT.short)
+TITLES = title_line(COLUMNS, LAYOUT.short_title)
 
 WIDTH = 100
 
@@ -33,8 +32,8 @@ WIDTH = 100
 @pytest.mark.parametrize("recipe", recipe_names())
 def test_a_row_of_every_recipe_fits_into_80_characters(recipe: str) -> None:
     layout = find_recipe(recipe, SHIPPED).layout
-    assert len(title_line(layout.fitting_columns(80), layout.short)) <= 80
-    assert len(title_line(layout.fitting_columns(WIDTH), layout.short)) <= WIDTH
+    assert len(title_line(layout.fitting_columns(80), layout.short_title)) <= 80
+    assert len(title_line(layout.fitting_columns(WIDTH), layout.short_title)) <= WIDTH
 
 
 @pytest.mark.parametrize(("length", "shown"), [(17.25, False), (9.5, True)])

@@ -32,8 +32,8 @@ class SweepCommand(WithTrust, RecipeSettings):
     """Trials in all. Left out: 20, or as many as the sweep in --run was asked for."""
     at_once: Annotated[int, Bounds(1, 1024)] | None = None
     """Trials that train at the same time, each in a process of its own, and the memory is divided among them. A
-    trial's settings follow from the trials so many before it, so speed changes no result. A sweep in --run goes on with
-    as many as it was begun with, or with fewer. Left out: 1."""
+    trial's settings follow from the trials at least `at_once` before it, so speed changes no result. A sweep in --run
+    goes on with as many as it was begun with, or with fewer. Left out: 1."""
     prune: bool = True
     """End a trial when its best value so far is below the median of the trials before it at the same round."""
     run: Path | None = None

@@ -6,9 +6,8 @@ seconds how far a long round has come.
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from statistics import median
 from types import MappingProxyType, TracebackType
 from typing import NamedTuple, Self
@@ -18,8 +17,18 @@ from rich.padding import Padding
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
-from flatwater.metrics.figures import short_duration, short_number, short_seconds
+from flatwater.metrics.figures import short_duration, short_number
 from flatwater.metrics.sinks import Metrics
+from flatwater.metrics.table_layout import (
+    RESIDENT_COLUMN,
+    ROUND_WIDTH,
+    SECONDS_COLUMN,
+    Column,
+    TableLayout,
+    group_line,
+    row_line,
+    title_line,
+)
 from flatwater_watch.progress import ProgressTrack, Ticker, is_due, track_progress
 from flatwater_watch.units import format_duration
 
@@ -29,77 +38,8 @@ REFRESH_SECONDS = 0.1
 ROUNDS_REMEMBERED = 8
 SHOWN_CHANGE_SHARE = 0.01
 """Relative change of resident memory from which the line about memory is printed again."""
-# Each bound is where rounding would need one character more than the column has.
-LARGE_PERCENT = 999.95
-WHOLE_DIGITS_LIMIT = 99_999.5
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column of the table: the title above it, and how its number is made short."""
-
-    group: str
-    title: str
-    width: int
-    """Characters, the space on the left included."""
-    name: str
-    """Name of the metric that it shows; a dot stands in the rows of rounds that do not have it."""
-    show: Callable[[float], str] = short_number
-    repeats: str = ""
-    """Name of a metric that it may repeat: below a header it is left out if it does so in the first row."""
-
-    def is_repetition(self, metrics: Metrics) -> bool:
-        """Return whether the column shows the number of another one."""
-        return self.name in metrics and metrics[self.name] == metrics.get(self.repeats)
-
-
-def format_whole(value: float) -> str:
-    """Return all digits up to 99,999, then a short number."""
-    return f"{value:z.0f}" if abs(value) < WHOLE_DIGITS_LIMIT else short_number(value)  # `z`: no minus before a zero
-
-
-def format_percent(value: float) -> str:
-    """Return a share in whole percent, without the sign."""
-    return f"{100 * value:z.0f}" if value == value else "nan"  # noqa: PLR0124  (only NaN differs from itself)
-
-
-def format_small(value: float) -> str:
-    """Return a number near 0 with three significant digits: `0.00312`."""
-    return f"{value:.3g}"
-
-
-def format_explained(value: float) -> str:
-    """Return an explained variance with two decimals; all critics that are worse than a constant are alike: -1."""
-    return f"{max(value, -1.0):z.2f}" if value == value else "nan"  # noqa: PLR0124  (only NaN differs from itself)
-
-
-def whole_share(value: float) -> str:
-    """Return a share in whole percent: `50%`."""
-    return f"{format_percent(value)}%"
-
-
-def format_share(value: float) -> str:
-    """Return a share with one decimal: `3.4%`."""
-    return f"{value:.1%}"
-
-
-def signed_percent(value: float) -> str:
-    """Return a return with its sign: `+12.3%`; of a thousand percent or more as a short number."""
-    percents = 100 * value
-    return f"{percents:+.1f}%" if abs(percents) < LARGE_PERCENT else f"{short_number(percents)}%"
-
-
-def _megabytes(value: float) -> str:
-    return f"{value / 1e6:.0f}"
-
-
-RESIDENT_COLUMN = Column("", "MB", 6, "memory/resident", _megabytes)
-WHOLE = Column("seconds", "all", 4, "seconds", short_seconds)
-"""Seconds of a whole round, saving and recording included; the table itself measures them."""
-BUFFER_COLUMN = Column("", "buffer", 9, "buffer/fill", whole_share)
 MISSING_METRIC = "buffer/missing"
 """Metric of the transitions that a replay must still take in before learning begins."""
-FIRST, LEFT = 9, 6
 
 
 class RoundTime(NamedTuple):
@@ -109,33 +49,6 @@ class RoundTime(NamedTuple):
     seconds: float
     left_seconds: float
     """Seconds to the end of the run."""
-
-
-@dataclass(frozen=True)
-class TableLayout:
-    """Form of the table for a kind of run."""
-
-    round: str
-    """Name of a round: `generation`."""
-    short: str
-    """Name of a round as a title, in at most 8 characters."""
-    columns: tuple[Column, ...]
-    """Columns of at most 78 characters together, for a row of 99."""
-    dispensable: frozenset[str]
-    """Titles of the columns that are left out where the terminal has 80 characters."""
-    glance: tuple[Column, ...] = ()
-    """Numbers of the last round on the live screen, besides the recipe's curves: title and number of each."""
-
-    @property
-    def rounds(self) -> str:
-        """The plural of `round`."""
-        return f"{self.round}{'es' if self.round.endswith('ch') else 's'}"
-
-    def fitting_columns(self, width: int) -> tuple[Column, ...]:
-        """Return all columns where a row of them fits, else those that cannot be dispensed with."""
-        if len(title_line(self.columns, self.short)) <= width:
-            return self.columns
-        return tuple(column for column in self.columns if column.title not in self.dispensable)
 
 
 class ConsoleTable:
@@ -233,7 +146,7 @@ class ConsoleTable:
             parts += [f"{self._phase} {done_steps}/{total}" if done_steps < total else f"{self._phase} done"]
         forecast = self._forecast(time_now, done_steps, total) if done_steps < total or self._round_times else ""
         parts += [step_progress, forecast]
-        self._print(f"{'':>{FIRST}} {round_text}: {', '.join(filter(None, parts))}", "dim")
+        self._print(f"{'':>{ROUND_WIDTH}} {round_text}: {', '.join(filter(None, parts))}", "dim")
 
     def end_round(self) -> RoundTime:
         """End the round that runs, and return its time; its row is printed by `print_row`, now or later."""
@@ -262,22 +175,23 @@ class ConsoleTable:
             columns = self._layout.fitting_columns(self._console.width)
             self._columns = [column for column in columns if not column.is_repetition(metrics)]
             self._print(group_line(self._columns), "bold")
-            self._print(title_line(self._columns, self._layout.short), "bold")
+            self._print(title_line(self._columns, self._layout.short_title), "bold")
         self._rows_printed += 1
-        numbers = {**metrics, WHOLE.name: ended.seconds}
+        numbers = {**metrics, SECONDS_COLUMN.name: ended.seconds}
         self._print(row_line(f"{ended.number}/{self._total}", numbers, ended.left_seconds, self._columns))
         if logged:
             own = ", ".join(f"{name} {short_number(value)}" for name, value in logged.items())
-            self._print(f"{'':>{FIRST}} {own}")
+            self._print(f"{'':>{ROUND_WIDTH}} {own}")
         if missing_transitions := metrics.get(MISSING_METRIC, 0.0):
             self._print(
-                f"{'':>{FIRST}} the replay fills: learning begins after {missing_transitions:,.0f} more transitions",
+                f"{'':>{ROUND_WIDTH}} the replay fills: learning begins after {missing_transitions:,.0f} more "
+                "transitions",
                 "dim",
             )
         resident = metrics.get(RESIDENT_COLUMN.name, 0.0)
         if memory and abs(resident - self._shown_resident) >= SHOWN_CHANGE_SHARE * self._shown_resident:
             self._shown_resident = resident
-            self._console.print(Padding(Text(memory, style="dim"), (0, 0, 0, FIRST + 1), expand=False))
+            self._console.print(Padding(Text(memory, style="dim"), (0, 0, 0, ROUND_WIDTH + 1), expand=False))
 
     def pace_text(self) -> str:
         """Return the time that the rounds of this process have taken, as text; empty if none has ended."""
@@ -324,41 +238,3 @@ def _bar(console: Console) -> tuple[Progress, TaskID]:
         disable=not console.is_terminal,
     )
     return bar, bar.add_task("starting", total=1, left="", round="")
-
-
-def group_line(columns: Sequence[Column]) -> str:
-    """Return the header's upper line: each group's name above the first of its columns."""
-    line = " " * FIRST
-    for index, column in enumerate(columns):
-        is_first = column.group and (index == 0 or columns[index - 1].group != column.group)
-        if is_first:
-            width = sum(same_group.width for same_group in columns if same_group.group == column.group)
-            name = f" {column.group} "
-            line += " " + (name.center(width - 1, "-") if len(name) + 1 < width - 1 else name.strip().rjust(width - 1))
-        elif not column.group:
-            line += " " * column.width
-    return line.rstrip()
-
-
-def title_line(columns: Sequence[Column], short: str) -> str:
-    """Return the header's lower line: each column's title, right-aligned like its numbers."""
-    titles = "".join(f"{column.title:>{column.width}}" for column in columns)
-    return f"{short:>{FIRST}}{titles}{'left':>{LEFT}}{RESIDENT_COLUMN.title:>{RESIDENT_COLUMN.width}}"
-
-
-def row_line(round_: str, metrics: Metrics, left: float, columns: Sequence[Column]) -> str:
-    """Return the row of one round.
-
-    Args:
-        round_: text of the round, such as `12/100`.
-        metrics: numbers of the round by name; a column without one shows `.`.
-        left: seconds to the end of the run; NaN where that is unknown.
-        columns: the columns between the round and the time left.
-    """
-    cells = "".join(_format_cell(column, metrics) for column in columns)
-    return f"{round_:>{FIRST}}{cells}{short_duration(left):>{LEFT}}{_format_cell(RESIDENT_COLUMN, metrics)}"
-
-
-def _format_cell(column: Column, metrics: Metrics) -> str:
-    value = metrics.get(column.name)
-    return f"{'.' if value is None else column.show(value):>{column.width}}"

@@ -6,6 +6,10 @@ MINUTE, HOUR, DAY = 60, 3600, 86_400
 LONG_SECONDS = 999.5
 """Seconds from which `short_seconds` has a unit of its own."""
 
+# Each bound is where rounding would need one character more than the column has.
+LARGE_PERCENT = 999.95
+WHOLE_DIGITS_LIMIT = 99_999.5
+
 _PLAIN_DECIMALS = ((9.995, 2), (99.95, 1), (999.5, 0))
 _SCALED_DECIMALS = ((9.95, 1), (999.5, 0))
 """Upper bounds, and decimals shown below them; each bound is where rounding would need one more character."""
@@ -52,3 +56,44 @@ def short_duration(seconds: float) -> str:
 def finite_or_none(value: float) -> float | None:
     """Return the value, or None if it is not a number: JSON has no NaN."""
     return value if isfinite(value) else None
+
+
+def format_whole(value: float) -> str:
+    """Return all digits up to 99,999, then a short number."""
+    return f"{value:z.0f}" if abs(value) < WHOLE_DIGITS_LIMIT else short_number(value)  # `z`: no minus before a zero
+
+
+def format_percent(value: float) -> str:
+    """Return a share in whole percent, without the sign."""
+    return f"{100 * value:z.0f}" if value == value else "nan"  # noqa: PLR0124  (only NaN differs from itself)
+
+
+def format_small(value: float) -> str:
+    """Return a number near 0 with three significant digits: `0.00312`."""
+    return f"{value:.3g}"
+
+
+def format_explained(value: float) -> str:
+    """Return an explained variance with two decimals; all critics that are worse than a constant are alike: -1."""
+    return f"{max(value, -1.0):z.2f}" if value == value else "nan"  # noqa: PLR0124  (only NaN differs from itself)
+
+
+def whole_share(value: float) -> str:
+    """Return a share in whole percent: `50%`."""
+    return f"{format_percent(value)}%"
+
+
+def format_share(value: float) -> str:
+    """Return a share with one decimal: `3.4%`."""
+    return f"{value:.1%}"
+
+
+def signed_percent(value: float) -> str:
+    """Return a return with its sign: `+12.3%`; of a thousand percent or more as a short number."""
+    percents = 100 * value
+    return f"{percents:+.1f}%" if abs(percents) < LARGE_PERCENT else f"{short_number(percents)}%"
+
+
+def whole_megabytes(value: float) -> str:
+    """Return bytes in whole MB."""
+    return f"{value / 1e6:.0f}"

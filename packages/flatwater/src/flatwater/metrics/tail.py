@@ -43,7 +43,7 @@ def read_last(path: Path, name: str) -> tuple[Record | None, float | None]:
 
 
 def start_of_last(file: BufferedReader, lines: int) -> int:
-    """Return where the last so many whole lines begin; text behind the last line break counts as none.
+    """Return where the last `lines` whole lines begin; text behind the last line break counts as none.
 
     Raises:
         OSError: a line is longer than a line can be.

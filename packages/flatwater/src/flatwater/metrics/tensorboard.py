@@ -104,7 +104,7 @@ def encode_record(content: bytes) -> bytes:
 
 
 def _make_remainders() -> Array:
-    """Return the remainders, [BLOCK, 256], of each byte that so many zeros follow."""
+    """Return the remainders, [BLOCK, 256], of each byte that 0 to BLOCK - 1 zeros follow."""
     row: Array = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         row = row >> np.uint32(1) ^ row % np.uint32(2) * np.uint32(CRC_POLYNOMIAL)

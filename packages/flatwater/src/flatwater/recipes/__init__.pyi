@@ -1,7 +1,7 @@
 from flatwater.memory.planner import Plan as Plan
 from flatwater.memory.planner import refuse as refuse
-from flatwater.metrics.console import Column as Column
-from flatwater.metrics.console import TableLayout as TableLayout
+from flatwater.metrics.table_layout import Column as Column
+from flatwater.metrics.table_layout import TableLayout as TableLayout
 from flatwater.recipe import Headline as Headline
 from flatwater.recipe import Number as Number
 from flatwater.recipe import Recipe as Recipe

@@ -10,7 +10,7 @@ import torch
 
 from flatwater.envs.split_seeds import FIRST_SEEDS
 from flatwater.memory.planner import Plan
-from flatwater.metrics.console import Column, TableLayout
+from flatwater.metrics.table_layout import Column, TableLayout
 from flatwater.recipe import RETURN_NUMBERS, Headline, Recipe
 from flatwater.runs.config import RunConfig
 from flatwater.runs.machine import find_device
@@ -108,7 +108,7 @@ def make_recipe(
     columns = tuple(Column("", title, max(8, len(title) + 1), name) for title, name in curves.items())
     fields: dict[str, Any] = {
         "guide": config.__doc__ or "",
-        "layout": TableLayout(round="round", short="round", columns=columns, dispensable=frozenset()),
+        "layout": TableLayout(round="round", short_title="round", columns=columns, dispensable=frozenset()),
         "journal": "journal",
         "title": "{episodes} {split} {episodes:episode}",
         "headline": Headline("return", "return", "{:.2f}", other, f"{{}} of {other}"),

@@ -17,10 +17,11 @@ from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater.memory.ledger import Effort
 from flatwater.metrics.alarms import Alarm, alarm_lines, group_by_kind, lost_workers, take_new_alarms_, waiting_threads
-from flatwater.metrics.console import FIRST, RESIDENT_COLUMN, ConsoleTable, RoundTime
+from flatwater.metrics.console import ConsoleTable, RoundTime
 from flatwater.metrics.figures import short_duration
 from flatwater.metrics.jsonl import JsonlSink
 from flatwater.metrics.sinks import write_all
+from flatwater.metrics.table_layout import RESIDENT_COLUMN, ROUND_WIDTH
 from flatwater.mirror.opening import MirrorLike
 from flatwater.recipe import Recipe, recipe_of_config
 from flatwater.rundir.doubts import write_doubts
@@ -301,7 +302,7 @@ class Recorder:
             self.voice.show_line(line)
         if line := self.mirror.status_line():
             self.voice.console.print(
-                f"{'':>{FIRST}} {line}", style="dim", highlight=False, markup=False, soft_wrap=True
+                f"{'':>{ROUND_WIDTH}} {line}", style="dim", highlight=False, markup=False, soft_wrap=True
             )
 
     def explain_stop(self) -> None:

@@ -2,7 +2,7 @@
 
 Everything that it knows is in the database of the sweep's folder. The draw of a setting is seeded by its name and the
 trial's number, so the trial after an interruption has the settings that it would have had without one. Where several
-trials train at once, each follows from those so many before it: which others have ended depends on speed.
+trials train at once, each follows from those at least `at_once` before it: which others have ended depends on speed.
 """
 
 import json
@@ -31,7 +31,7 @@ DEFAULT_TRIALS = 20
 STARTUP_TRIALS = 4
 """Trials that must have finished before one is pruned: a median of fewer says little."""
 WARM_UP_DIVISOR = 4
-"""Part of its rounds, as one in so many, after which a trial can be pruned."""
+"""A trial can be pruned after this part of its rounds: one in `WARM_UP_DIVISOR`."""
 FINISHED, PRUNED, FAILED, RUNNING = TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL, TrialState.RUNNING
 
 State = Literal["finished", "pruned", "failed", "interrupted"]
@@ -72,7 +72,7 @@ class Study:
     space: Space
     seed: int
     at_once: int
-    """Number of trials that may train at the same time: each follows from those that are at least so many before it."""
+    """Number of trials that may train at the same time: each follows from those at least `at_once` before it."""
 
     def keep_wanted_(self, trials: int | None) -> int:
         """Return the number of trials in all, and save it, so that a sweep goes on without it."""
@@ -222,7 +222,7 @@ class LaggingSampler(TPESampler):
 
 
 class LaggingPruner(MedianPruner):
-    """Compares a trial with those that are at least so many before it."""
+    """Compares a trial with those that are at least `lag` before it."""
 
     def __init__(self, rounds: int, lag: int) -> None:
         super().__init__(n_startup_trials=STARTUP_TRIALS, n_warmup_steps=rounds // WARM_UP_DIVISOR)

@@ -239,7 +239,7 @@ def curves_panel(followed: FollowedRun, width: int) -> Text:
         lines.append(Text.assemble((f"{title:<{LABEL}}", QUIET), (f"{curve:<{curve_width}}", colour), " ", numbers))
     numbers_now = [
         Text.assemble((f"{column.title} ", QUIET), column.show(value))
-        for column in followed.recipe.layout.glance
+        for column in followed.recipe.layout.live_columns
         if (value := followed.metrics.get(column.name)) is not None
     ]
     if numbers_now:

@@ -100,7 +100,7 @@ class Closes:
         self.moves[1:] = (mark[1:] / mark[:-1].where(mark[:-1] > 0, 1) - 1).where(mark[:-1] > 0, 0)
 
     def rows(self, trading_days: int) -> int:
-        """Return the number of rows that are as long as so many trading days, at least `LEAST_ROWS`."""
+        """Return the number of rows that are as long as `trading_days` trading days, at least `LEAST_ROWS`."""
         return max(LEAST_ROWS, round(trading_days * self.calendar.a_year / DAILY.a_year))
 
     def deviation(self, memory: int) -> Float[Tensor, "T K"]:

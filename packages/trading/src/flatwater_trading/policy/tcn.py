@@ -3,9 +3,9 @@
 The kernels multiply to the context and each dilation is the product of the kernels before it, so the receptive field
 is exactly the window, and every day of it is reached by one path (van den Oord et al. 2016, WaveNet, with kernel =
 stride). For a long series of days this is a dilated convolution, which computes each day of each level once. For fewer
-wanted days less of the lower levels is needed: stretches of so many days, which start a dilation apart. For one day, a
-window, there remains a pyramid of non-overlapping patches. All compute the same sums. Nothing is padded: no day sees a
-later day.
+wanted days less of the lower levels is needed: stretches of that number of days, which start a dilation apart. For one
+day, a window, there remains a pyramid of non-overlapping patches. All compute the same sums. Nothing is padded: no day
+sees a later day.
 """
 
 from dataclasses import dataclass

@@ -41,7 +41,7 @@ def with_fitting_lengths(config: C, shorten: Callable[[C, Panel, int], C]) -> C:
 
     Args:
         config: settings of a run.
-        shorten: gives them shorter lengths in the place of defaults, for a panel of so many rows.
+        shorten: gives them shorter lengths in the place of defaults, for a panel of that number of rows.
 
     Raises:
         DataError: the file cannot be used.
@@ -72,7 +72,7 @@ def with_fitting_lengths(config: C, shorten: Callable[[C, Panel, int], C]) -> C:
 
 
 def shorten_splits(splits: SplitConfig, rows: int) -> SplitConfig:
-    """Return the splits of so many rows, with shorter lengths in the place of defaults."""
+    """Return the splits of `rows` rows, with shorter lengths in the place of defaults."""
     split = max(1, rows // SPLIT_PARTS)
     shorter: SplitConfig = _shorten_table(splits, SplitConfig(), holdout_days=split, validation_days=split)
     return shorter

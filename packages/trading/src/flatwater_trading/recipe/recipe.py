@@ -3,23 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from flatwater.metrics.console import (
-    BUFFER_COLUMN,
-    WHOLE,
-    Column,
-    TableLayout,
-    format_percent,
-    format_share,
-    format_whole,
-    signed_percent,
-)
-from flatwater.metrics.figures import short_seconds
+from flatwater.metrics.figures import format_percent, format_share, format_whole, short_seconds, signed_percent
+from flatwater.metrics.table_layout import BUFFER_COLUMN, SECONDS_COLUMN, Column, TableLayout
 from flatwater.recipe import Headline, Number, Recipe, lazy_function
 from flatwater_trading.recipe.config import ErlRunConfig
 
 LAYOUT = TableLayout(
     round="generation",
-    short="gen",
+    short_title="gen",
     columns=(
         Column("fitness", "mean", 6, "fitness/mean"),
         Column("fitness", "max", 6, "fitness/max"),
@@ -33,10 +24,10 @@ LAYOUT = TableLayout(
         Column("seconds", "eval", 5, "time/evaluate", short_seconds),
         Column("seconds", "val", 4, "time/validate", short_seconds),
         Column("seconds", "learn", 6, "time/learn", short_seconds),
-        WHOLE,
+        SECONDS_COLUMN,
     ),
     dispensable=frozenset({"min", "loss", "eval", "val"}),
-    glance=(
+    live_columns=(
         Column("", "return", 8, "validation/return", signed_percent),
         Column("", "holding", 8, "validation/holding", signed_percent),
         Column("", "members' drawdown", 8, "account/drawdown", format_share),

@@ -1,7 +1,7 @@
 """Factor analysis of a trader's scores: do they order the instruments as the later returns do, and for how long?
 
 The score of an instrument is what the trader orders it by: a coefficient, or a learned weight. For several horizons,
-each day's scores are compared with the returns from its close to the close so many rows later, within the days that are
+each day's scores are compared with the returns from its close to the close `rows` rows later, within the days that are
 played: by rank correlation (the information coefficient), and by the mean return of instruments in quantiles of the
 score, less that of all (Grinold & Kahn 2000). A coefficient that falls slowly with the horizon is a slow signal.
 
@@ -48,9 +48,9 @@ class HorizonScore:
     quantiles: tuple[float, ...]
     """Mean return of each quantile of the scores, the lowest first, less the mean of all instruments of the day."""
     kept: float
-    """Share of the highest quantile that is in it still, so many rows later."""
+    """Share of the highest quantile that is in it still, `rows` rows later."""
     same_order: float
-    """Mean rank correlation of the scores with those of so many rows later."""
+    """Mean rank correlation of the scores with those of `rows` rows later."""
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ def rolling_window(rows: int, calendar: Calendar) -> int:
 def rolling_frame(equity: pl.DataFrame, traders: Sequence[str], calendar: Calendar) -> pl.DataFrame:
     """Return date, each trader's Sharpe ratio and, as `beta`, the champion's slope on the other one.
 
-    All are of the last `rolling_window` rows, and null before there are so many.
+    All are of the last `rolling_window` rows, and null before there are that many.
     """
     window = rolling_window(len(equity) - 1, calendar)
     moves = equity.select("date", *(pl.col(name).pct_change() for name in traders))
@@ -208,7 +208,7 @@ def score_blocks(sheet: pl.DataFrame | None, result: Mapping[str, Any]) -> Itera
     yield Paragraph(f"An instrument's score is its {kind}.", "reading")
     yield Grid(
         title="Do the scores order the returns?",
-        reading="Left: the mean rank correlation of the scores of a day with the returns up to so many rows later (the "
+        reading="Left: the mean rank correlation of the scores of a day with the returns up to the horizon (the "
         "information coefficient): it falls as the signal decays. Right: the mean return of the instruments in each "
         "quantile of the score, less the mean of all; a score that orders returns rises from left to right.",
         charts=[decay_chart(horizons), quantile_chart(horizons)],
@@ -222,8 +222,8 @@ def score_blocks(sheet: pl.DataFrame | None, result: Mapping[str, Any]) -> Itera
     yield Paragraph(
         "t: the mean over its error, with one day counted in each horizon, as neighbouring days share most of a long "
         "one; below 2 it is hardly more than chance. Spread: the highest quantile less the lowest. Kept: the part of "
-        "the highest quantile that is in it still so many rows later; same order: the rank correlation of the scores "
-        "with the scores so many rows later. Both are low where much has to be traded.",
+        "the highest quantile that is in it still at the horizon; same order: the rank correlation of the scores "
+        "with the scores at the horizon. Both are low where much has to be traded.",
         "reading",
     )
 

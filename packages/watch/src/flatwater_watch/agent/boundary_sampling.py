@@ -66,7 +66,7 @@ class BoundarySampler:
             self._add_unreported(kind, self._counters[kind].take_skipped_())
 
     def _let_pass_unreported_(self, boundaries: int) -> None:
-        """Let so many boundaries of each frequent kind pass unreported, and count those that have passed."""
+        """Let `boundaries` boundaries of each frequent kind pass unreported, and count those that have passed."""
         for kind in self._frequent_kinds:
             self._add_unreported(kind, self._counters[kind].skip_next_(boundaries))
 

@@ -37,7 +37,7 @@ class CallCounter(NamedTuple):
     wrap: Callable[[Method], Method]
     """Turn a method of one argument into a method that passes a boundary first."""
     skip_next_: Callable[[int], int]
-    """Let exactly so many boundaries pass unreported; return the number that have since the last query."""
+    """Let exactly the given number of boundaries pass unreported; return the number that have since the last query."""
     take_skipped_: Callable[[], int]
     """Return the number of boundaries that have passed unreported since the last query."""
 
@@ -72,7 +72,7 @@ def make_call_counter(kind: str) -> CallCounter:
         return count_and_call
 
     def skip_next(boundaries: int) -> int:
-        """Let so many boundaries pass unreported; return the number that have since the last query."""
+        """Let `boundaries` boundaries pass unreported; return the number that have since the last query."""
         nonlocal remaining, remaining_at_query
         passed, remaining, remaining_at_query = remaining_at_query - remaining, boundaries, boundaries
         return passed

@@ -26,8 +26,8 @@ RESULT_BYTES = 1 << 18
 """Bytes of shared memory for the answer, at their beginning, and for the copy's stack, which begins at their end.
 Behind it comes a byte for each page of the heap, which stays as it was found: none of this is in it."""
 PATIENCE, TIMES = 5.0, 20
-"""Age at which a copy is killed, whatever it does: at least so many seconds, or so many times the CPU seconds of a
-query."""
+"""Age at which a copy is killed, whatever it does: at least `PATIENCE` seconds, or `TIMES` times the CPU seconds
+of a query."""
 
 
 class _Signals(ctypes.Structure):

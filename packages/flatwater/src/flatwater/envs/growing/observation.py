@@ -20,7 +20,7 @@ _SLOT_NUMBERS = ("alpha", "target", "contribution", "measured", "velocity", "mea
 
 
 def observation_size(config: GrowingConfig, slots: int) -> int:
-    """Return D, the size of an observation, for hosts with so many slots."""
+    """Return D, the size of an observation, for hosts with `slots` slots."""
     host = (
         1
         + len(_VALIDATION_NUMBERS) * config.history

@@ -35,5 +35,5 @@ RELEVANT = tuple(tuple(h in (OPERATION, *_RELEVANT_HEADS[o]) for h in range(len(
 
 
 def head_sizes(lifecycle: LifecycleConfig, slots: int) -> tuple[int, ...]:
-    """Return the number of choices of each head, for hosts with so many slots."""
+    """Return the number of choices of each head, for hosts with `slots` slots."""
     return (len(Operation), slots, BLUEPRINTS, len(lifecycle.alpha_targets), len(lifecycle.tempos))

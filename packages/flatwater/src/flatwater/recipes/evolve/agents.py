@@ -8,8 +8,8 @@ from dataclasses import field, replace
 from typing import Annotated, ClassVar, Literal
 
 from flatwater.config.code import EnvName
-from flatwater.metrics.console import BUFFER_COLUMN, WHOLE, Column, TableLayout, format_whole
-from flatwater.metrics.figures import short_seconds
+from flatwater.metrics.figures import format_whole, short_seconds
+from flatwater.metrics.table_layout import BUFFER_COLUMN, SECONDS_COLUMN, Column, TableLayout
 from flatwater.recipe import Headline, Recipe
 from flatwater.recipes.evolve.config import MembersRunConfig
 from flatwater.recipes.evolve.recipe import EVOLVE
@@ -154,7 +154,7 @@ class DqnRunConfig(AgentRunConfig):
 
 LAYOUT = TableLayout(
     round="round",
-    short="round",
+    short_title="round",
     columns=(
         Column("return", "train", 8, "return/mean"),
         Column("return", "policy", 8, "evaluation/policy"),
@@ -163,10 +163,10 @@ LAYOUT = TableLayout(
         Column("", "steps", 9, "transitions", format_whole),
         Column("seconds", "train", 6, "time/train", short_seconds),
         Column("seconds", "eval", 5, "time/evaluate", short_seconds),
-        WHOLE,
+        SECONDS_COLUMN,
     ),
     dispensable=frozenset({"critic", "q"}),
-    glance=(Column("", "transitions", 9, "transitions", format_whole), BUFFER_COLUMN),
+    live_columns=(Column("", "transitions", 9, "transitions", format_whole), BUFFER_COLUMN),
 )
 
 

@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from flatwater.metrics.console import BUFFER_COLUMN, WHOLE, Column, TableLayout, format_whole
-from flatwater.metrics.figures import short_seconds
+from flatwater.metrics.figures import format_whole, short_seconds
+from flatwater.metrics.table_layout import BUFFER_COLUMN, SECONDS_COLUMN, Column, TableLayout
 from flatwater.recipe import RETURN_NUMBERS, Headline, Recipe, lazy_function
 from flatwater.recipes.evolve.config import EvolveRunConfig
 
 LAYOUT = TableLayout(
     round="generation",
-    short="gen",
+    short_title="gen",
     columns=(
         Column("fitness", "mean", 8, "fitness/mean"),
         Column("fitness", "max", 8, "fitness/max"),
@@ -20,10 +20,10 @@ LAYOUT = TableLayout(
         Column("", "steps", 9, "transitions", format_whole),
         Column("seconds", "train", 6, "time/train", short_seconds),
         Column("seconds", "eval", 5, "time/evaluate", short_seconds),
-        WHOLE,
+        SECONDS_COLUMN,
     ),
     dispensable=frozenset({"dev", "q"}),
-    glance=(Column("", "transitions", 9, "transitions", format_whole), BUFFER_COLUMN),
+    live_columns=(Column("", "transitions", 9, "transitions", format_whole), BUFFER_COLUMN),
 )
 
 EVOLVE = Recipe(

@@ -38,7 +38,7 @@ class GrowRunConfig(WorkersRunConfig, GrowConfig):
             )
             require(groups > 1, "workers", self.workers, expected)
         elif self.workers != 1:
-            # A group size with which so many workers have a group each, for the message.
+            # A group size with which each of `workers` workers has a group, for the message.
             size = max(1, self.envs // self.workers)
             counts = "1" if groups == 1 else f"1 to {groups}"
             expected = (

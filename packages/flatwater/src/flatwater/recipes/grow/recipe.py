@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from flatwater.metrics.console import WHOLE, Column, TableLayout, format_explained, format_percent
-from flatwater.metrics.figures import short_seconds
+from flatwater.metrics.figures import format_explained, format_percent, short_seconds
+from flatwater.metrics.table_layout import SECONDS_COLUMN, Column, TableLayout
 from flatwater.recipe import Headline, Number, Recipe, lazy_function
 from flatwater.recipes.grow.config import GrowRunConfig
 
 LAYOUT = TableLayout(
     round="batch",
-    short="batch",
+    short_title="batch",
     columns=(
         Column("return", "mean", 6, "return/mean"),
         Column("return", "max", 6, "return/max"),
@@ -25,7 +25,7 @@ LAYOUT = TableLayout(
         Column("seconds", "play", 5, "time/collect", short_seconds),
         Column("seconds", "learn", 6, "time/update", short_seconds),
         Column("seconds", "eval", 5, "time/evaluate", short_seconds),
-        WHOLE,
+        SECONDS_COLUMN,
     ),
     dispensable=frozenset({"max", "min", "expl"}),
 )

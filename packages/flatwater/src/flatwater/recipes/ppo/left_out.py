@@ -21,7 +21,7 @@ PASSES, IMAGE_PASSES = 8, 4
 """Epochs, and minibatches in each. With eight of eight a policy of images that had learned MiniGrid was lost again;
 with four of four, which are usual for images and take half of the passes, it was not (`docs/flatwater/networks.md`)."""
 COMPILED_UPDATES, STEPS_OF_UPDATE = 25_000, 8
-"""Updates of a run from which it is compiled by itself, where so many steps of the policy count as one update.
+"""Updates of a run from which it is compiled by itself; `STEPS_OF_UPDATE` steps of the policy count as one update.
 
 Compiling takes 20 seconds of the CPU, or 5 where torch has the code in its cache. Each update then takes 1.5
 milliseconds less, and each step 0.2 (`docs/adr/0021-one-ppo-for-worlds.md`): it gains up to twice what it pays."""

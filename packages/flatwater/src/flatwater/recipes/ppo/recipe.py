@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from flatwater.metrics.console import WHOLE, Column, TableLayout, format_explained, format_small, whole_share
-from flatwater.metrics.figures import short_seconds
+from flatwater.metrics.figures import format_explained, format_small, short_seconds, whole_share
+from flatwater.metrics.table_layout import SECONDS_COLUMN, Column, TableLayout
 from flatwater.recipe import RETURN_NUMBERS, Headline, Recipe, lazy_function
 from flatwater.recipes.ppo.config import PpoRunConfig
 
 LAYOUT = TableLayout(
     round="block",
-    short="block",
+    short_title="block",
     columns=(
         Column("return", "train", 7, "return/mean"),
         Column("", "length", 8, "episode/length", repeats="return/mean"),
@@ -21,10 +21,10 @@ LAYOUT = TableLayout(
         Column("", "steps/s", 8, "train/sps"),
         Column("seconds", "play", 5, "time/collect", short_seconds),
         Column("seconds", "learn", 6, "time/update", short_seconds),
-        WHOLE,
+        SECONDS_COLUMN,
     ),
     dispensable=frozenset({"length", "kl", "expl"}),
-    glance=(
+    live_columns=(
         Column("", "policy loss", 12, "train/policy_loss", format_small),
         Column("", "value loss", 12, "train/value_loss", format_small),
         Column("", "clip fraction", 14, "train/clip_fraction", whole_share),

@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 
-from flatwater.metrics.console import WHOLE, Column, TableLayout, format_explained, format_percent
+from flatwater.metrics.figures import format_explained, format_percent
+from flatwater.metrics.table_layout import SECONDS_COLUMN, Column, TableLayout
 from flatwater.recipe import RETURN_NUMBERS, Headline, Number, Recipe, lazy_function
 from flatwater.recipes.teach.config import TeachRunConfig
 
 LAYOUT = TableLayout(
     round="block",
-    short="block",
+    short_title="block",
     columns=(
         Column("return", "train", 6, "return/mean"),
         Column("held-out return", "student", 8, "evaluation/student"),
@@ -21,7 +22,7 @@ LAYOUT = TableLayout(
         Column("µs a step of an agent", "act", 6, "profile/policy_us"),
         Column("µs a step of an agent", "store", 6, "profile/store_us"),
         Column("µs a step of an agent", "learn", 6, "profile/update_us"),
-        WHOLE,
+        SECONDS_COLUMN,
     ),
     dispensable=frozenset({"expl", "store", "act"}),
 )

@@ -1,13 +1,14 @@
 """The recipe `weights`."""
 
-from flatwater.metrics.console import WHOLE, Column, TableLayout, format_share
+from flatwater.metrics.figures import format_share
+from flatwater.metrics.table_layout import SECONDS_COLUMN, Column, TableLayout
 from flatwater.recipe import Headline, Number, Recipe, lazy_function
 from flatwater_trading.recipe.recipe import DAYS_TITLE, account_numbers, panel_title
 from flatwater_trading.recipe.weights.config import WeightsRunConfig
 
 LAYOUT = TableLayout(
     round="round",
-    short="round",
+    short_title="round",
     columns=(
         Column("growth, bps", "learned", 8, "train/growth"),
         Column("growth, bps", "unseen", 7, "unseen/growth"),
@@ -15,10 +16,10 @@ LAYOUT = TableLayout(
         Column("growth, bps", "lead", 6, "unseen/lead"),
         Column("growth, bps", "+-", 5, "unseen/deviation"),
         Column("", "held", 7, "champion/held", format_share),
-        WHOLE,
+        SECONDS_COLUMN,
     ),
     dispensable=frozenset({"+-"}),
-    glance=(
+    live_columns=(
         Column("", "unseen", 8, "unseen/growth"),
         Column("", "lead", 8, "unseen/lead"),
         Column("", "held", 7, "champion/held", format_share),
