@@ -37,7 +37,7 @@ class NewRun(RecipeSettings):
     config: Path | None = None
     """TOML file with settings. Options on the command line win over it."""
     seeds: Number | None = None
-    """Train this number of runs, one after the other, with the seeds S, S+1, ... from --seed on, each in a folder of its
+    """Train this many runs, one after the other, with the seeds S, S+1, ... from --seed on, each in a folder of its
     own below that of --run. Left out: one run."""
 
 
