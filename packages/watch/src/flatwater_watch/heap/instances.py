@@ -88,11 +88,8 @@ def attribute_reader(kind: type) -> Callable[[Any], list[Named]]:
         if own_dict is None and type(space.get("__dict__")) is types.GetSetDescriptorType:
             own_dict = space["__dict__"].__get__
         if "__slots__" in space:
-            slots += [
-                (f".{name}", descriptor.__get__)
-                for name, descriptor in named_entries(space)
-                if type(descriptor) is types.MemberDescriptorType
-            ]
+            descriptors = [entry for entry in named_entries(space) if type(entry[1]) is types.MemberDescriptorType]
+            slots += [(f".{name}", descriptor.__get__) for name, descriptor in descriptors]
 
     # Names with a dot, as in paths, made once: there may be a million instances.
     dotted_names = {"[*]": "[*]"}
