@@ -21,7 +21,8 @@ from flatwater.trainers.blocks.opponents import EARLIER, EarlierPolicies, deal_o
 from flatwater.trainers.blocks.round import BlocksTrainer, build_trainer
 from flatwater.trainers.blocks.state import RANDOM, BlocksSetup, build_blocks
 from flatwater.trainers.loop import train_
-from flatwater.trainers.worlds import Worlds, rebuild_
+from flatwater.trainers.resume_worlds import resume_episodes_
+from flatwater.trainers.world_trainer import Worlds
 
 CPU = torch.device("cpu")
 TINY: dict[str, Any] = {
@@ -70,7 +71,7 @@ def test_a_run_that_was_stopped_at_any_step_goes_on_bit_for_bit(changes: Mapping
             break
         played |= {*opponents_of(first.run.episodes.seeds.numpy()).tolist()}
         restore_(other.run, leaf_copies(first.run))
-        assert rebuild_(other) == "", f"stopped after {steps} steps"
+        assert resume_episodes_(other) == "", f"stopped after {steps} steps"
         train_(other, 4, Silent())
         assert differing(leaf_copies(other.run), wanted) == [], f"stopped after {steps} steps"
         steps += 19
