@@ -40,6 +40,7 @@ class _Part(gymnasium.Env[Any, Any]):
 
     def __init__(self, build: BuildWorld, span: slice) -> None:
         self._build, self._span = build, span
+        self._world: Any = None  # until it is built, which may fail
 
     def open(self) -> tuple[Spaces, bool, bool, Any]:
         """Build the world.
@@ -48,7 +49,7 @@ class _Part(gymnasium.Env[Any, Any]):
             its spaces, whether it is a `ReplayableWorld`, whether it has infos, and its environment's own spaces.
         """
         span = self._span
-        self._world: Any = self._build(span.stop - span.start)
+        self._world = self._build(span.stop - span.start)
         spaces = self._world.spaces
         shape = (spaces.envs, spaces.agents)
         self._obs = np.zeros((*shape, *spaces.obs), spaces.obs_type)
@@ -90,8 +91,9 @@ class _Part(gymnasium.Env[Any, Any]):
         self._world.load_state_dict(states[number])
 
     def end(self) -> None:
-        """Close the environments."""
-        self._world.close()
+        """Close the environments, if they were built."""
+        if self._world is not None:
+            self._world.close()
 
 
 def _serve(index: int, make: Any, pipe: Any, parent_pipe: Any, *_: Any) -> None:  # noqa: ANN401  (as Gymnasium calls it)
