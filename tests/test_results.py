@@ -53,7 +53,7 @@ def test_the_page_is_what_the_files_say() -> None:
 def test_a_product_has_a_table_that_can_be_read() -> None:
     known = CLAIMS.claims_by_row()
     for product, rows in CLAIMS.SHOWN.items():
-        assert len(rows) <= CLAIMS.MOST_ROWS
+        assert len(rows) <= CLAIMS.MAXIMUM_ROWS
         assert [known[row][0]["product"] for row in rows] == [product] * len(rows)
     text = CLAIMS.PAGE.read_text()
     assert len(re.findall(r"^\| (?!claim \|)", text, re.MULTILINE)) == sum(map(len, CLAIMS.SHOWN.values()))

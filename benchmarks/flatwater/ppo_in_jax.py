@@ -23,7 +23,7 @@ except ImportError:
     sys.exit("ppo_in_jax.py needs JAX and gymnax: pip install jax gymnax")
 
 STEPS, EPOCHS, PARTS, WIDTH = 128, 4, 4, 64
-GAMMA, LAM, CLIP, RATE, LARGEST, VALUE = 0.99, 0.95, 0.2, 1e-3, 0.5, 0.05
+GAMMA, LAM, CLIP, RATE, MAXIMUM_NORM, VALUE = 0.99, 0.95, 0.2, 1e-3, 0.5, 0.05
 BLOCKS = 50
 """In one call of the program."""
 
@@ -59,7 +59,7 @@ def adam(both: Any, moments: Any, grads: Any) -> tuple[Any, Any]:
     """One step, of a gradient that is cut to its largest norm."""
     first, second, count = moments
     norm = jnp.sqrt(sum((g**2).sum() for g in jax.tree.leaves(grads)))
-    grads = jax.tree.map(lambda g: g * jnp.minimum(1, LARGEST / (norm + 1e-6)), grads)
+    grads = jax.tree.map(lambda g: g * jnp.minimum(1, MAXIMUM_NORM / (norm + 1e-6)), grads)
     count += 1
     first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, first, grads)
     second = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, second, grads)

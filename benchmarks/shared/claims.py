@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 HERE = Path(__file__).parents[1]
 RESULTS, PAGE = HERE / "results", HERE / "RESULTS.md"
-MOST_ROWS = 15
+MAXIMUM_ROWS = 15
 """Most rows of a product: a stranger reads no more. The other claims stand in the JSON files."""
 Product = Literal["watch", "flatwater", "trading"]
 Kept = dict[str, Any]

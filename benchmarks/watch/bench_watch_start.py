@@ -22,7 +22,7 @@ from claims import Claim, record_claims
 from flatwater_watch.faces.runner import environment_for
 
 PAIRS = 10
-MOST = 0.3
+MAXIMUM_SECONDS = 0.3
 RUN = "import sys; from flatwater.cli.main import main; sys.exit(main())"
 PROGRAMS = {
     "nothing": "pass",
@@ -69,7 +69,7 @@ if __name__ == "__main__":
             alone, whole, within = more(source, Path(place))
             most = max(most, whole)
             print(f"{name:<26}{alone:>8.3f}{whole:>8.3f}{within:>8.3f}", flush=True)
-    print(f"most: {most:.3f}, must be at most {MOST}")
+    print(f"most: {most:.3f}, must be at most {MAXIMUM_SECONDS}")
     name = f"CPU seconds that a watch takes at the start, most of {len(PROGRAMS)} programs"
-    record_claims([Claim("watch", "more", name, f"{most:.2f}", f"≤ {MOST}", most <= MOST)])
-    sys.exit(most > MOST)
+    record_claims([Claim("watch", "more", name, f"{most:.2f}", f"≤ {MAXIMUM_SECONDS}", most <= MAXIMUM_SECONDS)])
+    sys.exit(most > MAXIMUM_SECONDS)

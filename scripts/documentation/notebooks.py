@@ -19,7 +19,7 @@ from typing import Any
 PAGES = Path(__file__).parents[2] / "docs"
 Notebook = dict[str, Any]
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-MOST_LINES = 60
+MAXIMUM_LINES = 60
 """Lines of a cell's output that a notebook keeps."""
 
 
@@ -45,7 +45,7 @@ def run_notebook_(notebook: Notebook, folder: Path) -> None:
             if cell["cell_type"] == "code":
                 number += 1
                 said = _run_cell("".join(cell["source"]), names)
-                lines = CONTROL.sub("", said).rstrip().splitlines(keepends=True)[:MOST_LINES]
+                lines = CONTROL.sub("", said).rstrip().splitlines(keepends=True)[:MAXIMUM_LINES]
                 cell["execution_count"] = number
                 cell["outputs"] = [{"name": "stdout", "output_type": "stream", "text": lines}] if lines else []
 

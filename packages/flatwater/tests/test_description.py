@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from flatwater.description import MOST_ENTRIES, describe_recipe, parse_description
+from flatwater.description import MAXIMUM_ENTRIES, describe_recipe, parse_description
 from flatwater.recipe import find_installed, recipe_names
 
 
@@ -36,7 +36,7 @@ CHANGES: list[tuple[str, Any]] = [
     ("name", "x" * 201),
     ("round", "two\nlines"),
     ("curves", {}),
-    ("curves", {f"c{at}": "x" for at in range(MOST_ENTRIES + 1)}),
+    ("curves", {f"c{at}": "x" for at in range(MAXIMUM_ENTRIES + 1)}),
     ("curves", ["a"]),
     ("journal", "../../etc/passwd"),
     ("title", "{0.__class__}"),

@@ -25,9 +25,9 @@ from flatwater_watch.files.content import convert_to, parse_json
 from flatwater_watch.forms import check_form, fill_form
 from flatwater_watch.sanitize import escape_controls, short_repr
 
-MOST_BYTES = 256 << 10
+MAXIMUM_BYTES = 256 << 10
 """Most bytes of a description's file."""
-MOST_TEXT, MOST_ENTRIES = 200, 64
+MAXIMUM_TEXT, MAXIMUM_ENTRIES = 200, 64
 """Most characters of a text, and most entries of a list."""
 NUMBER_FORMATS: Mapping[str, Callable[[float], str]] = {
     "short": short_number,
@@ -126,7 +126,7 @@ def describe_recipe(recipe: Recipe, settings: Mapping[str, Any]) -> Description:
         headline=recipe.headline,
         numbers=tuple(recipe.numbers),
         said=tuple(recipe.said),
-        trained_on=escape_controls(str(recipe.trained_on(settings)))[:MOST_TEXT],
+        trained_on=escape_controls(str(recipe.trained_on(settings)))[:MAXIMUM_TEXT],
         own_parts=recipe.sections is not SECTIONS,
     )
     # Checked when it is written as well as when it is read: a recipe's author learns of it while the run begins.
@@ -160,12 +160,12 @@ def _require_showable(description: Description) -> None:
         ValueError: the description cannot be shown; the message says why.
     """
     entries = (description.glance, description.curves, description.numbers, description.said)
-    if not description.curves or max(map(len, entries)) > MOST_ENTRIES:
-        raise ValueError(f"expected 1 to {MOST_ENTRIES} curves, numbers and texts, got {[*map(len, entries)]}")
+    if not description.curves or max(map(len, entries)) > MAXIMUM_ENTRIES:
+        raise ValueError(f"expected 1 to {MAXIMUM_ENTRIES} curves, numbers and texts, got {[*map(len, entries)]}")
     # One line of printable text: nothing in it may move a terminal's cursor, or end a table's row.
     for text in _shown_texts(description):
-        if len(text) > MOST_TEXT or escape_controls(text) != text or len(text.splitlines()) > 1:
-            raise ValueError(f"{short_repr(text)}: expected one line of at most {MOST_TEXT} printable characters")
+        if len(text) > MAXIMUM_TEXT or escape_controls(text) != text or len(text.splitlines()) > 1:
+            raise ValueError(f"{short_repr(text)}: expected one line of at most {MAXIMUM_TEXT} printable characters")
     if not description.journal.isidentifier():  # a part of a file's name: no slash, no dot
         raise ValueError(f"journal = {short_repr(description.journal)}: expected a name such as lineage")
     for live in description.glance:

@@ -12,7 +12,7 @@ RESERVED_FAMILIES = frozenset({
     "updates", "validation", "weight", "weights",
 })  # fmt: skip
 """First parts of the names that Flatwater's own numbers have: `return` of `return/mean`."""
-MOST_NAME = 64
+MAXIMUM_NAME = 64
 """Most bytes of a name: each is allocated in the state of a run."""
 
 
@@ -37,8 +37,8 @@ def check_name(name: object) -> str:
     """
     if not isinstance(name, str) or not name.strip() or escape_controls(name) != name:
         raise ConfigError(f"log({short_repr(name)}, ...): expected a name in plain text, such as 'mine/height'")
-    if len(name.encode(errors="replace")) > MOST_NAME:
-        raise ConfigError(f"log({short_repr(name)}, ...): expected a name of at most {MOST_NAME} bytes")
+    if len(name.encode(errors="replace")) > MAXIMUM_NAME:
+        raise ConfigError(f"log({short_repr(name)}, ...): expected a name of at most {MAXIMUM_NAME} bytes")
     if not is_own(name):
         raise ConfigError(
             f"log({short_repr(name)}, ...): names of {name.partition('/')[0]}/ are Flatwater's. Use another, such as "

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # `flatwater --help` reads the table below, and is to be ther
     from flatwater.runs.config import RunConfig
     from flatwater.runs.run import Run
 
-MOST_ROUNDS = 1 << 53
+MAXIMUM_ROUNDS = 1 << 53
 """Largest number of rounds: nobody trains more, and no float holds it exactly."""
 
 
@@ -310,6 +310,6 @@ def read_rounds(settings: Mapping[str, Any], where: str) -> int:
         ConfigError: the file says something else than a number.
     """
     rounds = settings.get("rounds", 0)
-    if type(rounds) is not int or not 0 <= rounds <= MOST_ROUNDS:  # `type`: true is not a number of rounds
+    if type(rounds) is not int or not 0 <= rounds <= MAXIMUM_ROUNDS:  # `type`: true is not a number of rounds
         raise ConfigError(f"{where}: rounds = {short_repr(rounds)}: expected a whole number")
     return rounds

@@ -15,9 +15,9 @@ from types import ModuleType
 
 from flatwater_watch.files.safe_read import read_regular
 
-MOST_BYTES = 64 << 20
+MAXIMUM_BYTES = 64 << 20
 """Most bytes of a module's file: those in C are large."""
-MOST_FILES = 200
+MAXIMUM_FILES = 200
 """Most of a user's own files that a module imports from its own folder."""
 RUNS_FOLDER = "runs"
 """Folder of runs that are given no other."""
@@ -145,7 +145,7 @@ def text_hashes(module: str) -> Mapping[str, str]:
     # Many modules import the same ones, and to find one asks the disk several times.
     lies_beside = cache(lambda imported: _lies_beside(imported, places[0]))
     waiting = [module]
-    while waiting and len(hashes) < MOST_FILES:
+    while waiting and len(hashes) < MAXIMUM_FILES:
         name = waiting.pop()
         if name in hashes or (text := _module_text(name)) is None:  # imports may go round in circles
             continue
@@ -165,7 +165,7 @@ def _module_text(module: str) -> bytes | None:
     if len(specs) != module.count(".") + 1 or not specs[-1].has_location or specs[-1].origin is None:
         return None
     try:
-        return read_regular(Path(specs[-1].origin), MOST_BYTES)
+        return read_regular(Path(specs[-1].origin), MAXIMUM_BYTES)
     except OSError:
         return None
 

@@ -19,7 +19,7 @@ from flatwater.checkpoints.manifest import _with_digest, manifest_path
 from flatwater.checkpoints.reader import restore_state_
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater_watch.errors import CheckpointError
-from flatwater_watch.files.content import MOST_BYTES
+from flatwater_watch.files.content import MAXIMUM_BYTES
 
 CONFIG = CheckpointConfig(keep=3, shard_bytes=64)
 ODD: list[Any] = [
@@ -280,7 +280,7 @@ def test_what_contradicts_itself_is_damaged(folder: Path, change: Callable[[dict
         b'{"format": NaN}',
         b'{"format": 1, "format": 1}',
         b'{"facts": "\xed\xa0\x80"}',
-        b" " * (MOST_BYTES + 1),
+        b" " * (MAXIMUM_BYTES + 1),
     ],
     ids=["deep", "deeper than facts are", "long number", "NaN", "a key twice", "no text", "large"],
 )

@@ -6,7 +6,7 @@ import numpy as np
 from gymnasium import spaces
 from pettingzoo import AECEnv
 
-MOST = 3
+MAXIMUM_STONES = 3
 """Most stones that a move takes."""
 
 
@@ -26,11 +26,11 @@ class Nim(AECEnv[str, Any, int]):
 
     def observation_space(self, _: str) -> spaces.Space[Any]:
         seen = spaces.Box(0, 1, (self.stones + 1,), np.int8)
-        mask = spaces.Box(0, 1, (MOST,), np.int8)
+        mask = spaces.Box(0, 1, (MAXIMUM_STONES,), np.int8)
         return seen if self.masks_in_info else spaces.Dict({"observation": seen, "action_mask": mask})
 
     def action_space(self, _: str) -> spaces.Space[Any]:
-        return spaces.Discrete(MOST)
+        return spaces.Discrete(MAXIMUM_STONES)
 
     def draw_stones(self, seed: int | None) -> int:
         return self.stones - int(np.random.default_rng(seed).integers(3))
@@ -47,7 +47,7 @@ class Nim(AECEnv[str, Any, int]):
         self._show()
 
     def mask(self) -> Any:
-        return (np.arange(1, MOST + 1) <= self.left).astype(np.int8)
+        return (np.arange(1, MAXIMUM_STONES + 1) <= self.left).astype(np.int8)
 
     def observe(self, _: str) -> Any:
         seen = (np.arange(self.stones + 1) == self.left).astype(np.int8)

@@ -13,9 +13,9 @@ from flatwater.metrics.jsonl import read_metrics
 from flatwater.metrics.lines import FollowedFile, read_appended_
 from flatwater.metrics.tail import read_last, start_of_last
 from flatwater_watch.errors import RunError
-from flatwater_watch.files.content import MOST_NUMBER
+from flatwater_watch.files.content import MAXIMUM_NUMBER
 
-VALUES = st.one_of(st.none(), st.floats(-MOST_NUMBER, MOST_NUMBER), st.integers(-9, 9))
+VALUES = st.one_of(st.none(), st.floats(-MAXIMUM_NUMBER, MAXIMUM_NUMBER), st.integers(-9, 9))
 ROUNDS = st.lists(st.dictionaries(st.sampled_from(["a", "a/b", 'q"uote', "é"]), VALUES, max_size=4), max_size=30)
 
 

@@ -21,7 +21,7 @@ from flatwater.reports.course import course_chart, update_charts
 from flatwater.reports.page import page_sections, run_page
 from flatwater.reports.records import read_run
 from flatwater_watch.errors import RunError
-from flatwater_watch.pages.chart import MOST_POINTS, Chart, Grid, Line
+from flatwater_watch.pages.chart import MAXIMUM_POINTS, Chart, Grid, Line
 
 CHARTS = 19
 PARTS = ("Trading", "Tear sheet", "What it does", "Learning")
@@ -252,7 +252,7 @@ def test_a_long_run_has_a_small_page(tmp_path: Path) -> None:
     assert len(content.encode()) < 8_000_000
     found = Seen(content)
     for trace in (trace for chart in charts(found) for trace in chart["data"]):
-        assert len(trace["x"]) <= MOST_POINTS
+        assert len(trace["x"]) <= MAXIMUM_POINTS
     by_round = [chart["data"][0]["x"] for chart in charts(found) if "range" in chart["layout"].get("xaxis", {})]
     assert len(by_round) > 3
     assert all((rounds[0], rounds[-1]) == (1, 3000) for rounds in by_round)

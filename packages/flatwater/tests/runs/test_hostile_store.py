@@ -206,7 +206,7 @@ def test_a_server_that_trickles_is_left(hurried_client: StoredObjects, store: Ob
 def test_a_list_without_end_is_told(
     mirrored_run: StoredObjects, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(objects_module, "MOST_ENTRIES", 50)
+    monkeypatch.setattr(objects_module, "MAXIMUM_ENTRIES", 50)
     store.set(endless_list=True)
     with pytest.raises(StoreError, match="50 objects"):
         list_stored(mirrored_run)

@@ -98,7 +98,7 @@ class Follower:
 def test_no_trace_has_more_operations_than_are_planned_but_for_a_single_step(
     products: int, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("flatwater.runs.profiling.MOST_OPERATIONS", most)
+    monkeypatch.setattr("flatwater.runs.profiling.MAXIMUM_OPERATIONS", most)
     monkeypatch.setattr("flatwater.runs.profiling.RECORDED_BYTES", 1 << 20)  # the heap has nothing to say of so few
     trainer = Matrices(lambda _: products)
     profiler = Profiler(range(2, 4), tmp_path / "profile", torch.device("cpu"), trainer, RunEvents(lasting_terminal()))
@@ -125,7 +125,7 @@ def test_steps_that_have_more_operations_than_the_first_end_a_trace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     most = 20_000
-    monkeypatch.setattr("flatwater.runs.profiling.MOST_OPERATIONS", most)
+    monkeypatch.setattr("flatwater.runs.profiling.MAXIMUM_OPERATIONS", most)
     trainer = Matrices(lambda step: 1 if step < 3 else 500)
     profiler = Profiler(range(1, 2), tmp_path / "profile", torch.device("cpu"), trainer, RunEvents(lasting_terminal()))
     profiler.begin_(1)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from flatwater.nets.config import NetConfig
 from flatwater.nets.stack import Layout, Params, init_, views
-from flatwater_trading.policy.encoders import LARGEST_KERNEL, Encoder, build_encoder, kernels
+from flatwater_trading.policy.encoders import MAXIMUM_KERNEL, Encoder, build_encoder, kernels
 from flatwater_watch.errors import ConfigError
 
 FEATURES, COLUMNS, DAYS = 5, 3, 7
@@ -101,7 +101,7 @@ def test_a_series_has_the_gradient_of_its_windows(context: int, days: int) -> No
 
 @given(st.integers(1, 3000))
 def test_kernels_multiply_to_the_context_or_say_what_would(context: int) -> None:
-    if _largest_prime(context) > LARGEST_KERNEL:
+    if _largest_prime(context) > MAXIMUM_KERNEL:
         with pytest.raises(ConfigError, match=r"env.episode.context") as refused:
             kernels(context)
         nearest = re.findall(r"\b\d+", str(refused.value))[-2:]
@@ -109,7 +109,7 @@ def test_kernels_multiply_to_the_context_or_say_what_would(context: int) -> None
     else:
         found = kernels(context)
         assert prod(found) == context
-        assert max(found) <= LARGEST_KERNEL
+        assert max(found) <= MAXIMUM_KERNEL
 
 
 def _largest_prime(number: int) -> int:

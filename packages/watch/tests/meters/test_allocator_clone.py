@@ -23,7 +23,7 @@ from flatwater_watch.meters.proc import WAIT_ALL_CHILDREN, descendant_pids, is_s
 
 pytestmark = pytest.mark.usefixtures("_bears_forks")
 
-LEAST_FREE = 8 << 20
+MINIMUM_FREE = 8 << 20
 
 
 def a_clone() -> ProcessCopy:
@@ -92,7 +92,7 @@ def test_it_says_what_this_process_would() -> None:
             here is not None
             and abs(in_use - here.in_use) < 1 << 16
             and abs(free - here.free) < 1 << 16
-            and here.free > LEAST_FREE
+            and here.free > MINIMUM_FREE
             for (in_use, free), here in found
         )
 

@@ -103,7 +103,7 @@ def test_no_link_is_followed_no_pipe_waited_for_and_no_file_read_without_end(str
 
 
 def test_a_folder_of_ever_more_files_is_read_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folders, "MOST_NOTES", 5)
+    monkeypatch.setattr(folders, "MAXIMUM_NOTES", 5)
     for number in range(20):
         (tmp_path / f"{number}.fault").write_text(f"sentence {number}")
     assert len(read_sentences(tmp_path, "fault")) == 5

@@ -19,7 +19,7 @@ from flatwater.checkpoints.manifest import LeafRecord, Manifest, ShardRecord, sh
 from flatwater.checkpoints.schema import HeaderEntry
 from flatwater.checkpoints.shards import DTYPES, LENGTH_BYTES, parse_header
 from flatwater_watch.errors import CheckpointError
-from flatwater_watch.files.content import MOST_BYTES
+from flatwater_watch.files.content import MAXIMUM_BYTES
 from flatwater_watch.files.directory import PIECE_BYTES, FilePiece, open_at_once
 
 # Handed to instances made here alone, so that the type stands for a check that was made.
@@ -217,7 +217,7 @@ class ShardCheck:
         if self._start == LENGTH_BYTES:
             length = int.from_bytes(self._header, "little")
             # The length comes from the file: 8 bytes of anything must not become that much memory.
-            if 0 < length <= min(MOST_BYTES, self._shard.bytes - LENGTH_BYTES):
+            if 0 < length <= min(MAXIMUM_BYTES, self._shard.bytes - LENGTH_BYTES):
                 self._start += length
             else:
                 self._problem = f"{name}: a header cannot have {length} bytes"

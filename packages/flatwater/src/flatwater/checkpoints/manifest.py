@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from flatwater.checkpoints.schema import InlineLeaf, ManifestContent, ShardLeaf
-from flatwater_watch.files.content import MOST_BYTES, convert_to, indent_json, parse_json, require_shallow
+from flatwater_watch.files.content import MAXIMUM_BYTES, convert_to, indent_json, parse_json, require_shallow
 from flatwater_watch.files.directory import read_whole
 
 FORMAT = 1
@@ -142,8 +142,8 @@ def encode_manifest(manifest: Manifest) -> bytes:
     except ValueError as error:
         raise TypeError(f"facts of a checkpoint are nested too deep: {error}") from error
     encoded = _with_digest(content)
-    if len(encoded) > MOST_BYTES:
-        raise TypeError(f"{len(manifest.leaves)} leaves are too many: a manifest has at most {MOST_BYTES} bytes")
+    if len(encoded) > MAXIMUM_BYTES:
+        raise TypeError(f"{len(manifest.leaves)} leaves are too many: a manifest has at most {MAXIMUM_BYTES} bytes")
     return encoded
 
 
@@ -211,7 +211,7 @@ def scalar_hash(kind: str, value: Scalar) -> str:
 def read_manifest(file: Path) -> Manifest:
     """Return the manifest in `file`; `damage` of a damaged manifest says what is wrong."""
     try:
-        raw = read_whole(file, MOST_BYTES)
+        raw = read_whole(file, MAXIMUM_BYTES)
     except OSError as error:
         # A disk or a network that fails now may not fail tomorrow.
         return _damaged_manifest(file, f"the manifest cannot be read ({error.strerror or error})", unread=True)

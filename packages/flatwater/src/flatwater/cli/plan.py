@@ -49,7 +49,7 @@ class PlanCommand(WithTrust, RecipeSettings):
 
 
 WHOSE = {"orders": "their"}
-LEAST_SHARE = 0.001
+MINIMUM_SHARE = 0.001
 """Share of the state below which owners are one line together."""
 BAR = 16
 SIZE, SHARE = 10, 6
@@ -74,7 +74,7 @@ def show_plan(plan: PlannedRun, console: Console) -> None:
     table.add_column("", no_wrap=True, style="cyan", min_width=BAR)
     # Two parts of a path: deeper, an optimizer's states would be dozens of lines.
     owners = sorted(group_bytes(plan.owners, depth=2).items(), key=lambda item: -item[1])
-    rows = [(name, size) for name, size in owners if size >= LEAST_SHARE * plan.total_bytes]
+    rows = [(name, size) for name, size in owners if size >= MINIMUM_SHARE * plan.total_bytes]
     small_owners = owners[len(rows) :]
     if small_owners:
         rows.append((f"{len(small_owners)} smaller owners", sum(size for _, size in small_owners)))

@@ -30,7 +30,7 @@ from flatwater_watch.files.content import is_number, plain_json_value
 from flatwater_watch.forms import count_phrase, write_value
 from flatwater_watch.units import format_bytes, format_duration
 
-MOST_RUNS = 8
+MAXIMUM_RUNS = 8
 """Most runs of a comparison: a page has that many colours for curves."""
 PACE_ROUNDS = 8
 SEEDS_UNIT = "seeds"
@@ -148,9 +148,9 @@ def check_named(runs: Sequence[str]) -> None:
         ConfigError: too few runs are named, too many, or one twice.
     """
     is_group_alone = len(runs) == 1 and "://" not in runs[0] and bool(begun_runs(Path(runs[0])))
-    if not is_group_alone and not 2 <= len(runs) <= MOST_RUNS:  # noqa: PLR2004  (two sides)
+    if not is_group_alone and not 2 <= len(runs) <= MAXIMUM_RUNS:  # noqa: PLR2004  (two sides)
         raise ConfigError(
-            f"compare: expected 2 to {MOST_RUNS} run folders, or the folder of a group of seeds, got {len(runs)}. "
+            f"compare: expected 2 to {MAXIMUM_RUNS} run folders, or the folder of a group of seeds, got {len(runs)}. "
             "Name the runs to compare."
         )
     resolved = [run if "://" in run else str(Path(run).resolve()) for run in runs]  # one folder by two paths is one run

@@ -22,7 +22,7 @@ from flatwater_watch.sanitize import short_repr
 
 C = TypeVar("C")
 # Settings are at most three tables deep, so a hundred is generous.
-MOST_DOTS = 100
+MAXIMUM_DOTS = 100
 """Most dots between two commas, brackets or ends of a line."""
 
 
@@ -82,8 +82,8 @@ def _require_short_keys(text: str) -> None:
         ValueError: a key has more parts.
     """
     for text_part in re.finditer(r"[^,=\[\]{}\n#]+", text):
-        if text_part[0].count(".") > MOST_DOTS:
-            raise ValueError(f"{short_repr(text_part[0])}: more than {MOST_DOTS} dots")
+        if text_part[0].count(".") > MAXIMUM_DOTS:
+            raise ValueError(f"{short_repr(text_part[0])}: more than {MAXIMUM_DOTS} dots")
 
 
 def _faulty_line(text: str, fault: str) -> str:

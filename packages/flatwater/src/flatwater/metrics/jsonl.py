@@ -20,9 +20,9 @@ from flatwater_watch.sanitize import short_repr
 from flatwater_watch.units import format_bytes
 
 Record = dict[str, Any]
-MOST_ROUNDS = 1 << 53
+MAXIMUM_ROUNDS = 1 << 53
 """Largest round: nobody has trained more, and no float holds it exactly."""
-MOST_LINE = 4 << 20
+MAXIMUM_LINE = 4 << 20
 """Most bytes of a line: those of this package's recipes have some thousands."""
 
 
@@ -116,7 +116,7 @@ def parse_record(line: bytes) -> Record | None:
     except ValueError:
         return None
     round_ = record.get("round") if isinstance(record, dict) else None
-    return record if type(round_) is int and 0 <= round_ <= MOST_ROUNDS else None  # `type`: true is not a round
+    return record if type(round_) is int and 0 <= round_ <= MAXIMUM_ROUNDS else None  # `type`: true is not a round
 
 
 def parse_round(line: bytes) -> int | None:
@@ -163,9 +163,9 @@ def bounded_lines(file: BufferedReader) -> Iterator[bytes]:
     Raises:
         OSError: a line is longer than a line can be.
     """
-    while line := file.readline(MOST_LINE):
-        if len(line) == MOST_LINE and not line.endswith(b"\n"):
-            raise OSError(errno.EFBIG, f"a line has more than {format_bytes(MOST_LINE)}")
+    while line := file.readline(MAXIMUM_LINE):
+        if len(line) == MAXIMUM_LINE and not line.endswith(b"\n"):
+            raise OSError(errno.EFBIG, f"a line has more than {format_bytes(MAXIMUM_LINE)}")
         yield line
 
 

@@ -1,6 +1,6 @@
 """The end of a run's `.jsonl` file, without the rest: a list of 200 runs must not read gigabytes.
 
-All of it is bounded, whoever wrote the file: a line by `MOST_LINE`, a search by `MOST_BACK`.
+All of it is bounded, whoever wrote the file: a line by `MAXIMUM_LINE`, a search by `MAXIMUM_BACK`.
 """
 
 import errno
@@ -11,16 +11,16 @@ from io import BufferedReader
 from math import isfinite
 from pathlib import Path
 
-from flatwater.metrics.jsonl import MOST_LINE, Record, bounded_lines, parse_record, require_numbers
+from flatwater.metrics.jsonl import MAXIMUM_LINE, Record, bounded_lines, parse_record, require_numbers
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.safe_read import open_regular
 from flatwater_watch.units import format_bytes
 
-MOST_BACK = 256 << 20
+MAXIMUM_BACK = 256 << 20
 """Bytes from the end in which a number is searched."""
 # A small block first: the last line of most files is in it.
 FIRST_BLOCK, BLOCK = 64 << 10, 1 << 20
-MOST_DIGITS = 64
+MAXIMUM_DIGITS = 64
 """Most characters of a number, and of the text around it."""
 
 
@@ -51,8 +51,8 @@ def start_of_last(file: BufferedReader, lines: int) -> int:
     size = position = file.seek(0, os.SEEK_END)
     breaks_left = lines + 1  # the line break before them
     while position > 0:
-        if size - position > breaks_left * MOST_LINE:  # without a line break in sight it is not a file of ours
-            raise OSError(errno.EFBIG, f"a line has more than {format_bytes(MOST_LINE)}")
+        if size - position > breaks_left * MAXIMUM_LINE:  # without a line break in sight it is not a file of ours
+            raise OSError(errno.EFBIG, f"a line has more than {format_bytes(MAXIMUM_LINE)}")
         step = min(FIRST_BLOCK if position == size else BLOCK, position)
         position -= step
         file.seek(position)
@@ -87,14 +87,14 @@ def _last_record(file: BufferedReader, path: Path) -> tuple[Record | None, int]:
 
 
 def _last_number(file: BufferedReader, name: str, end: int) -> float | None:
-    """Return the last finite number under a name before `end`; None if none is within `MOST_BACK` bytes."""
+    """Return the last finite number under a name before `end`; None if none is within `MAXIMUM_BACK` bytes."""
     # By the text of its name, from the end of the last record on: most lines are never parsed.
     key = json.dumps(name).encode()
     # Bounded repetitions: on a hostile line the expression takes no more than a fixed time for each byte.
     pattern = re.compile(re.escape(key) + rb": ?(-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?)[,}]")
-    overlap = len(key) + MOST_DIGITS  # blocks overlap, so that none cuts a number in two
+    overlap = len(key) + MAXIMUM_DIGITS  # blocks overlap, so that none cuts a number in two
     position = size = end
-    while position > 0 and size - position < MOST_BACK:
+    while position > 0 and size - position < MAXIMUM_BACK:
         step = min(FIRST_BLOCK if position == size else BLOCK, position)
         position -= step
         file.seek(position)

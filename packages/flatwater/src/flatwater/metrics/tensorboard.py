@@ -26,7 +26,7 @@ CRC_POLYNOMIAL = 0x82F63B78
 """That of CRC-32C (Castagnoli), its lowest power first."""
 CRC_BLOCK_BYTES = 64
 """Bytes whose checksum is taken at once."""
-LARGEST = float(np.finfo(np.float32).max)
+MAXIMUM_FLOAT32 = float(np.finfo(np.float32).max)
 """Largest magnitude of a scalar: TensorBoard has 32 bits for it."""
 _FLOAT = struct.Struct("<f").pack
 Array = np.ndarray[Any, np.dtype[np.uint32]]
@@ -67,7 +67,7 @@ class TensorBoardSink:
             RunError: the disk is full or the file can no longer be written.
         """
         # The summary as bytes: an object for each number takes four times as long, in each round.
-        values = [_encode_tag(name) + _FLOAT(value) for name, value in metrics.items() if abs(value) <= LARGEST]
+        values = [_encode_tag(name) + _FLOAT(value) for name, value in metrics.items() if abs(value) <= MAXIMUM_FLOAT32]
         self._append_(Event(step=round, summary=Summary.FromString(b"".join(values))))
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from flatwater.mirror.download import CONFIG_FILE
 from flatwater.rundir.layout import RunFolder
-from flatwater.rundir.listing import MOST_RESULT, RunLine, read_run_line, unreadable_line
+from flatwater.rundir.listing import MAXIMUM_RESULT, RunLine, read_run_line, unreadable_line
 from flatwater.storage.claims import LOCK_FILE, has_writer, is_lock
 from flatwater.storage.faults import OddNameError, StoreError
 from flatwater.storage.objects import StoredObjects, open_objects
@@ -17,7 +17,7 @@ from flatwater_watch.files.directory import write_object
 from flatwater_watch.units import format_bytes
 
 FILES_READ = (CONFIG_FILE, "description.json", "metrics.jsonl", "result.json", "not_exact.json", "origin.json")
-MAXIMUM_BYTES_BY_FILE = {"metrics.jsonl": 256 << 20, "result.json": MOST_RESULT}
+MAXIMUM_BYTES_BY_FILE = {"metrics.jsonl": 256 << 20, "result.json": MAXIMUM_RESULT}
 """Largest bytes of a file that a list reads; of other files a mebibyte."""
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 IMPOSSIBLE_LOGIT = -1e9
 """Logit of an illegal choice. Its exp is exactly 0 next to any legal choice; -inf would put NaN into gradients where
 nothing is legal, in lists that do not matter."""
-LEAST_LOG_DEVIATION, MOST_LOG_DEVIATION = -5.0, 2.0
+MINIMUM_LOG_DEVIATION, MAXIMUM_LOG_DEVIATION = -5.0, 2.0
 """Deviations are kept within exp of these, of half a number's range: beyond that a gradient says nothing."""
 
 
@@ -310,7 +310,9 @@ class ContinuousActions:
         middle, half = self._range
         mean, log_deviation = numbers.chunk(2, dim=-1)
         # The clamp is in shares of half a range, before that range is put on: bounds of 1e-3 or 1e3 explore alike.
-        return Normal(middle + half * mean, log_deviation.clamp(LEAST_LOG_DEVIATION, MOST_LOG_DEVIATION) + half.log())
+        return Normal(
+            middle + half * mean, log_deviation.clamp(MINIMUM_LOG_DEVIATION, MAXIMUM_LOG_DEVIATION) + half.log()
+        )
 
     @cached_property
     def _range(self) -> tuple[Tensor, Tensor]:

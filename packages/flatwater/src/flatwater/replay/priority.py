@@ -15,13 +15,13 @@ from torch import Tensor
 from flatwater.state.allocation import filled_tensor
 from flatwater.state.tree import derived_field, state
 
-SMALLEST_ERROR = 1e-6
+MINIMUM_ERROR = 1e-6
 """Added to every |TD error|, so that a transition that was predicted exactly can still be drawn."""
 BLOCK_PLACES = 64
 """Places of a block."""
 BLOCKS_AT_ONCE = 1024
 """Blocks that are summed at once where all are: a few hundred KiB in addition to the replay."""
-LARGEST_ERROR = 1e12
+MAXIMUM_ERROR = 1e12
 """An error that is not finite counts as this (infinity) or as 0 (NaN), or it would end all drawing."""
 
 
@@ -109,8 +109,8 @@ def set_priorities_(priorities: Priorities, index: Int[Tensor, "*batch"], td_err
 
 def masses(td_error: Float[Tensor, "*batch"], alpha: float) -> Float[Tensor, "*batch"]:
     """Return (|error| + epsilon) ** alpha: proportional prioritisation (Schaul et al. 2016, section 3.3)."""
-    finite = td_error.abs().nan_to_num(nan=0.0, posinf=LARGEST_ERROR)
-    return (finite + SMALLEST_ERROR).pow(alpha)
+    finite = td_error.abs().nan_to_num(nan=0.0, posinf=MAXIMUM_ERROR)
+    return (finite + MINIMUM_ERROR).pow(alpha)
 
 
 def draw_prioritised(

@@ -19,7 +19,7 @@ EXPLAINED_METRIC = "critic/explained"
 """What the critic knows: 1 is all, 0 what a constant would. Where returns hardly differ it falls far below."""
 LENGTH_METRIC = "episode/length"
 """Mean steps of the episodes that ended in the round."""
-MOST_OWN = 24
+MAXIMUM_OWN = 24
 """Most numbers of the user's own with a chart."""
 
 Metrics = dict[str, list[float]]
@@ -127,7 +127,7 @@ def own_numbers(run: RunRecords) -> Iterator[Block]:
     """Yield a small chart of each number that the user has logged; nothing if there is none."""
     titles = {name: name for name in run.metrics if is_own(name)}
     if titles:
-        yield numbers_grid(run, dict([*titles.items()][:MOST_OWN]), title="")
+        yield numbers_grid(run, dict([*titles.items()][:MAXIMUM_OWN]), title="")
 
 
 def numbers_grid(run: RunRecords, titles: Mapping[str, str], *, title: str, reading: str = "") -> Grid:

@@ -19,7 +19,7 @@ from flatwater.rundir.statements import (
 from flatwater_watch.pages.chart import Axis, Bars, Chart, Line, axis_ends, byte_unit, round_axis
 from flatwater_watch.units import format_bytes
 
-MOST_GROUPS = 8
+MAXIMUM_GROUPS = 8
 """Most owners with an area of their own, as many as there are colours."""
 BUDGET_VIEW_RATIO = 2.0
 """Factor above the memory used from which a budget is told in words: drawn, it would flatten all else."""
@@ -42,7 +42,7 @@ PHASE_COLOURS = {
 
 def memory_chart(ledger: Sequence[LedgerLine], plan: Plan | None, round_name: str) -> Chart:
     """Return resident memory by owner, stacked, against the plan and the budget."""
-    groups = largest_groups(ledger, MOST_GROUPS)
+    groups = largest_groups(ledger, MAXIMUM_GROUPS)
     highest = max(line.resident for line in ledger)
     unit, size = byte_unit([highest])
     # An area below a thousandth has no pixel.
@@ -77,7 +77,7 @@ def memory_chart(ledger: Sequence[LedgerLine], plan: Plan | None, round_name: st
 
 def owned_chart(ledger: Sequence[LedgerLine], round_name: str) -> Chart:
     """Return the owners alone, stacked: in a small run the libraries leave no space for them in the whole picture."""
-    groups = largest_groups(ledger, MOST_GROUPS)
+    groups = largest_groups(ledger, MAXIMUM_GROUPS)
     unit, size = byte_unit(line.owned_bytes for line in ledger)
     return Chart(
         title="What the run owns",

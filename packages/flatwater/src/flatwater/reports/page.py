@@ -41,9 +41,9 @@ from flatwater_watch.units import format_bytes, format_duration, short_bytes
 
 PACE_ROUNDS = 8
 """Number of rounds whose median duration tells how long the rest will take."""
-MOST_COLUMNS_OF_TIME = 120
+MAXIMUM_COLUMNS_OF_TIME = 120
 """Most columns of the chart of times: more would be narrower than a few pixels."""
-MOST_GROUPS = 12
+MAXIMUM_GROUPS = 12
 """Most owners in the short table; the others share a line there, and have lines of their own in the long table."""
 THIN_SHARE = 0.15
 """Share of resident memory below which all owners together are too thin to see next to the libraries."""
@@ -195,9 +195,9 @@ def planned_and_held(run: RunRecords) -> Iterator[Block]:
     )
     yield Paragraph(f"{verdict} Round {line.round}.", "calm" if not off else "missing")
     sizes = sorted(((name, *sums) for name, sums in groups.items()), key=lambda row: -row[1])
-    small_groups = sizes[MOST_GROUPS:]
+    small_groups = sizes[MAXIMUM_GROUPS:]
     if small_groups:
-        sizes[MOST_GROUPS:] = [
+        sizes[MAXIMUM_GROUPS:] = [
             (f"{len(small_groups)} smaller", sum(row[1] for row in small_groups), sum(row[2] for row in small_groups))
         ]
     yield _planned_table([*sizes, ("all owners", *total)], exact=False)
@@ -265,7 +265,7 @@ def speed_section(run: RunRecords) -> Iterator[Block]:
     """Yield steps per second, and where the time goes."""
     if run.ledger and any(line.phases for line in run.ledger):
         yield pace_chart(run.ledger, run.recipe.layout.round)
-        yield time_chart(*seconds_by_phase(run.ledger, MOST_COLUMNS_OF_TIME), run.recipe.layout.round)
+        yield time_chart(*seconds_by_phase(run.ledger, MAXIMUM_COLUMNS_OF_TIME), run.recipe.layout.round)
         return
     times = {name.removeprefix("time/"): run.metrics[name] for name in run.metrics if name.startswith("time/")}
     if times:

@@ -33,7 +33,7 @@ MARGIN_PIXELS = 50
 """Pixels that the title and the legend of a chart take."""
 POINTS_PER_INCH = 72.0
 """Points of an inch."""
-MOST_LETTERS = 30
+MAXIMUM_LETTERS = 30
 LETTER, SYMBOL = 4.7, 8
 """Points of a letter in a legend, and the letters that a name's symbol takes."""
 LOG_RATIO = 10.0
@@ -164,7 +164,7 @@ def _draw_part(place: SubFigure, part: Chart | Grid) -> None:
 
 
 def _short_label(name: str) -> str:
-    return name if len(name) <= MOST_LETTERS else f"{name[: MOST_LETTERS - 1]}…"
+    return name if len(name) <= MAXIMUM_LETTERS else f"{name[: MAXIMUM_LETTERS - 1]}…"
 
 
 def _legend_handle(mark: Mark) -> Artist:

@@ -21,9 +21,9 @@ from flatwater_watch.pages.plain_blocks import from_plain, to_plain
 from flatwater_watch.sanitize import short_repr
 from flatwater_watch.units import format_bytes
 
-MOST_BYTES = 8 << 20
+MAXIMUM_BYTES = 8 << 20
 """Most bytes of `sections.json`: a page with more would hardly open."""
-MOST_PARTS, MOST_TITLE = 32, 80
+MAXIMUM_PARTS, MAXIMUM_TITLE = 32, 80
 REWRITE_ADVICE = "Rewrite them with `flatwater resume`."
 
 
@@ -55,9 +55,9 @@ def installed_parts(run: RunRecords) -> dict[str, Iterable[Block]]:
 def _written_parts(folder: RunFolder) -> Mapping[str, Iterable[Block]]:
     """Return the parts that the run has written; empty if there are none yet, a reason where they are damaged."""
     try:
-        content = parse_json(read_regular(folder.sections, MOST_BYTES, follow=False))
-        if not isinstance(content, list) or not 0 < len(content) <= MOST_PARTS:
-            raise ValueError(f"expected 1 to {MOST_PARTS} parts")  # noqa: TRY301  (caught below, where the file is named)
+        content = parse_json(read_regular(folder.sections, MAXIMUM_BYTES, follow=False))
+        if not isinstance(content, list) or not 0 < len(content) <= MAXIMUM_PARTS:
+            raise ValueError(f"expected 1 to {MAXIMUM_PARTS} parts")  # noqa: TRY301  (caught below, where the file is named)
         return dict(_parse_part(entry) for entry in content)
     except FileNotFoundError:
         return {}
@@ -75,7 +75,7 @@ def _parse_part(content: object) -> tuple[str, list[Block]]:
     """
     if not isinstance(content, dict) or not isinstance(content.get("blocks"), list):
         raise ValueError(f"{short_repr(content)}: expected a title and blocks")  # noqa: TRY004  (told as any other misfit)
-    title = from_plain(content.get("title"), str)[:MOST_TITLE]  # the folder may come from anybody
+    title = from_plain(content.get("title"), str)[:MAXIMUM_TITLE]  # the folder may come from anybody
     return title, [from_plain(block) for block in content["blocks"]]
 
 
@@ -102,8 +102,8 @@ def write_parts(folder: RunFolder, recipe: Recipe) -> None:
     sections = recipe.sections(read_run(folder.root))
     parts = [(str(title), [to_plain(block) for block in blocks]) for title, blocks in sections.items()]
     content = json.dumps([{"title": title, "blocks": blocks} for title, blocks in parts]).encode()
-    if len(content) > MOST_BYTES:
-        size, most_text = format_bytes(len(content)), format_bytes(MOST_BYTES)
+    if len(content) > MAXIMUM_BYTES:
+        size, most_text = format_bytes(len(content)), format_bytes(MAXIMUM_BYTES)
         sentence = f"The parts of this recipe have {size}, and a page shows {most_text} at most."
         content = json.dumps([{"title": parts[0][0], "blocks": [to_plain(Paragraph(sentence, "missing"))]}]).encode()
     write_object(folder.sections, content + b"\n")

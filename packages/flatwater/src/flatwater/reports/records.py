@@ -16,7 +16,7 @@ from flatwater.metrics.jsonl import records_to_columns
 from flatwater.metrics.lines import FollowedFile, read_appended_, read_records
 from flatwater.named_imports import importing_only_ours
 from flatwater.recipe import read_rounds
-from flatwater.rundir.description import MOST_SETTINGS, read_description, read_settings
+from flatwater.rundir.description import MAXIMUM_SETTINGS, read_description, read_settings
 from flatwater.rundir.doubts import read_doubts
 from flatwater.rundir.layout import RunFolder, open_folder
 from flatwater.rundir.listing import run_state
@@ -34,7 +34,7 @@ from flatwater.rundir.statements import (
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.files.content import is_number
 from flatwater_watch.files.safe_read import read_regular
-from flatwater_watch.pages.chart import MOST_POINTS
+from flatwater_watch.pages.chart import MAXIMUM_POINTS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ class RunRecords:
     config_text: str
     read_at: datetime
     metrics: dict[str, list[float]]
-    """Numbers by name; rounds thinned to `MOST_POINTS`."""
+    """Numbers by name; rounds thinned to `MAXIMUM_POINTS`."""
     crowned: list[tuple[float, float]]
     """Rounds that brought a new champion, with its validation value; thinned."""
     plan: Plan | None
@@ -98,12 +98,12 @@ def _read_records(path: Path, folder: RunFolder) -> RunRecords:
         rounds=max(rounds, rounds_done),
         done=rounds_done,
         config=config,
-        config_text=read_regular(folder.config, MOST_SETTINGS, follow=False).decode("utf-8-sig", errors="replace"),
+        config_text=read_regular(folder.config, MAXIMUM_SETTINGS, follow=False).decode("utf-8-sig", errors="replace"),
         read_at=datetime.now().astimezone(),
         metrics=columns,
         crowned=_crowning_points(folder),
         plan=read_plan(folder.plan),
-        ledger=[parse_ledger_line(record, folder.ledger) for record in read_records(folder.ledger, MOST_POINTS)],
+        ledger=[parse_ledger_line(record, folder.ledger) for record in read_records(folder.ledger, MAXIMUM_POINTS)],
         findings=latest_findings(
             parse_finding(record, folder.findings) for record in read_appended_(FollowedFile(folder.findings))
         ),
@@ -117,12 +117,12 @@ def _read_records(path: Path, folder: RunFolder) -> RunRecords:
 
 
 def read_course(folder: RunFolder) -> dict[str, list[float]]:
-    """Return the numbers of the rounds by name, thinned to `MOST_POINTS`: columns, NaN where a round has none.
+    """Return the numbers of the rounds by name, thinned to `MAXIMUM_POINTS`: columns, NaN where a round has none.
 
     Raises:
         RunError: the file cannot be read, or one of the lines is damaged.
     """
-    return records_to_columns(folder.metrics, read_records(folder.metrics, MOST_POINTS))
+    return records_to_columns(folder.metrics, read_records(folder.metrics, MAXIMUM_POINTS))
 
 
 def _crowning_points(folder: RunFolder) -> list[tuple[float, float]]:
@@ -130,7 +130,7 @@ def _crowning_points(folder: RunFolder) -> list[tuple[float, float]]:
     return [
         (float(record["round"]), float(record["validation/champion"]))
         # By the text first: of a long run most lines are never parsed.
-        for record in read_records(folder.metrics, MOST_POINTS, mark=b'"champion/crowned": 1')
+        for record in read_records(folder.metrics, MAXIMUM_POINTS, mark=b'"champion/crowned": 1')
         if record.get("champion/crowned") == 1 and is_number(record.get("validation/champion"))
     ]
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flatwater.config.toml import read_toml
-from flatwater.description import MOST_BYTES, Description, describe_recipe, parse_description
+from flatwater.description import MAXIMUM_BYTES, Description, describe_recipe, parse_description
 from flatwater.recipe import Recipe, find_installed, recipe_name
 from flatwater.rundir.layout import RunFolder
 from flatwater_watch.errors import RunError
@@ -13,7 +13,7 @@ from flatwater_watch.files.directory import write_object
 from flatwater_watch.files.safe_read import read_regular
 from flatwater_watch.sanitize import short_repr
 
-MOST_SETTINGS = 256 << 10
+MAXIMUM_SETTINGS = 256 << 10
 """Most bytes of a run's config.toml: this package's recipes have 10 KiB, and tomllib reads a mebibyte a second."""
 
 
@@ -34,7 +34,7 @@ def read_settings(folder: RunFolder) -> dict[str, Any]:
     Raises:
         ConfigError: config.toml is missing, too large, a link, or no TOML.
     """
-    return read_toml(folder.config, MOST_SETTINGS, follow=False)
+    return read_toml(folder.config, MAXIMUM_SETTINGS, follow=False)
 
 
 def read_description(folder: RunFolder, settings: Mapping[str, Any]) -> Description:
@@ -53,7 +53,7 @@ def read_description(folder: RunFolder, settings: Mapping[str, Any]) -> Descript
     if (installed := find_installed(name)) is not None:
         return describe_recipe(installed, settings)
     try:
-        description = parse_description(read_regular(folder.description, MOST_BYTES, follow=False))
+        description = parse_description(read_regular(folder.description, MAXIMUM_BYTES, follow=False))
         if description.name != name:
             named = short_repr(description.name)
             raise ValueError(f"name = {named}: expected {short_repr(name)}, as config.toml has it")  # noqa: TRY301  (caught below, where the file is named)

@@ -24,7 +24,7 @@ from flatwater_watch.sanitize import escape_controls
 from flatwater_watch.streams import surviving_stream
 
 KIND_WIDTH = 7
-MOST_LINE = 2_000
+MAXIMUM_LINE = 2_000
 """Most characters of a line in run.log."""
 
 
@@ -124,7 +124,7 @@ class RunLog:
     def on_event(self, event: Event) -> None:
         """Append the event as a line of run.log; a line that the disk refuses is counted, and told in the next line."""
         # One line, without control characters: names in it may come from files of anybody's.
-        text = " ".join(escape_controls(event.line).split())[:MOST_LINE]
+        text = " ".join(escape_controls(event.line).split())[:MAXIMUM_LINE]
         gap = (
             f"{event.stamp} {'note':<{KIND_WIDTH}} {self._missing_lines} lines are missing here\n"
             if self._missing_lines

@@ -27,11 +27,11 @@ from flatwater_watch.files.content import is_number
 from flatwater_watch.files.safe_read import open_regular
 from flatwater_watch.sanitize import escape_controls, short_repr
 
-MOST_RESULT = 4 << 20
+MAXIMUM_RESULT = 4 << 20
 """Most bytes of a result.json that a list reads."""
-MOST_FILES = 100_000
+MAXIMUM_FILES = 100_000
 """Most files of a folder whose sizes are added up."""
-MOST_PROBLEM = 1_000
+MAXIMUM_PROBLEM = 1_000
 """Most characters of a problem."""
 LATEST_TIME = 4e10
 """Latest time in seconds since 1970: a file may claim a year that no calendar has."""
@@ -191,7 +191,7 @@ def unreadable_line(name: str, changed: str, problem: str) -> RunLine:
         bytes=0,
         changed=changed,
         # A message may quote the file: its control characters must not reach the terminal.
-        problem=escape_controls(problem).replace("\n", " ")[:MOST_PROBLEM],
+        problem=escape_controls(problem).replace("\n", " ")[:MAXIMUM_PROBLEM],
     )
 
 
@@ -216,7 +216,7 @@ def describe_run(folder: RunFolder) -> RunLine:
         measured=headline,
         score=score,
         shown=score_text,
-        bytes=sum(islice(_file_sizes(folder.path), MOST_FILES)),  # a lower bound where there are more
+        bytes=sum(islice(_file_sizes(folder.path), MAXIMUM_FILES)),  # a lower bound where there are more
         changed=_format_date(_last_change(folder.path)),
         tag=_read_tag(settings, folder),
         metrics={name: value for name, value in numbers.items() if is_number(value) and isfinite(value)},
@@ -267,7 +267,7 @@ def _headline_result(
 def _read_numbers(folder: RunFolder, recipe: Description) -> dict[str, float]:
     """Return numbers of the trained policy; none where the file is damaged, which the run's page says."""
     try:
-        result = read_result(folder.result, recipe, MOST_RESULT)
+        result = read_result(folder.result, recipe, MAXIMUM_RESULT)
     except RunError:
         return {}
     row: Mapping[str, Any] = {} if result is None else result[recipe.players].get(recipe.trained, {})
@@ -288,7 +288,7 @@ def _format_date(seconds: float) -> str:
 def _last_change(path: Path) -> float:
     """Return the time of the last change of a folder's files, in seconds since 1970; 0 if none can be read."""
     try:
-        statuses = [status for file in islice(path.iterdir(), MOST_FILES) if (status := _file_status(file))]
+        statuses = [status for file in islice(path.iterdir(), MAXIMUM_FILES) if (status := _file_status(file))]
         return max((status.st_mtime for status in statuses), default=0.0)
     except OSError:
         return 0.0

@@ -18,7 +18,7 @@ from flatwater_watch.sanitize import short_repr
 
 BASE, FILES, SLACK, REST = "interpreter and libraries", "mapped files", "allocator slack", "unaccounted"
 OTHERS, NUMBERS = "other owners", "single numbers"
-MOST_BYTES = 1 << 62
+MAXIMUM_BYTES = 1 << 62
 """Bound of numbers in bytes: no machine has more, and sums of a few still fit 64 bits."""
 OWNER_DEPTH = 2
 """Parts of an owner's path that name its group: `learner.actor_adam` of `learner.actor_adam.exp_avg`."""
@@ -149,7 +149,7 @@ def _number_or_zero(record: Mapping[str, Any], name: str) -> float:
     """
     value = record.get(name) or 0.0  # absent, null and 0 are one thing here
     # NaN fails both comparisons, and so is refused as well.
-    if not isinstance(value, int | float) or not -MOST_BYTES < value < MOST_BYTES:
+    if not isinstance(value, int | float) or not -MAXIMUM_BYTES < value < MAXIMUM_BYTES:
         raise ValueError(f"{short_repr(name)} = {short_repr(value)}: expected a number")
     return value
 

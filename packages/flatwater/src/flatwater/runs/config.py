@@ -9,7 +9,7 @@ from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.config.arguments import read_arguments
 from flatwater.config.code import Code, EnvArguments
 from flatwater.metrics.config import WandbConfig
-from flatwater.own_numbers import MOST_NAME
+from flatwater.own_numbers import MAXIMUM_NAME
 from flatwater.storage.objects import check_url, is_url
 from flatwater_watch.errors import ConfigError, require
 from flatwater_watch.options.bounds import Bounds, Number, OptionalNumber, Workers
@@ -196,7 +196,7 @@ class WorkersRunConfig(RunConfig):
 C = TypeVar("C", bound=RunConfig)
 E = TypeVar("E", bound=EpisodesRunConfig)
 T = TypeVar("T")
-MOST_KEY = MOST_NAME - len("info/")
+MAXIMUM_KEY = MAXIMUM_NAME - len("info/")
 """Most bytes of a key of an info."""
 
 
@@ -239,8 +239,8 @@ def check_episodes_run(config: EpisodesRunConfig) -> None:
     check_run(config)
     read_arguments(config.env_args, "env_args")
     keys = config.info_keys
-    are_names = all(key.strip() and escape_controls(key) == key and len(key.encode()) <= MOST_KEY for key in keys)
-    expected = f"keys of an info in plain text, of at most {MOST_KEY} bytes, each once"
+    are_names = all(key.strip() and escape_controls(key) == key and len(key.encode()) <= MAXIMUM_KEY for key in keys)
+    expected = f"keys of an info in plain text, of at most {MAXIMUM_KEY} bytes, each once"
     require(are_names and len(keys) == len(set(keys)), "info_keys", [*keys], expected)
     if config.total_steps:
         # Here, before anybody reads it: `rounds` follows from the steps, and from nothing else.

@@ -40,10 +40,10 @@ ABOUT_FILE = "about.json"
 """Name of the description of inputs and outputs inside of a .pt2 file."""
 METADATA_KEY = "flatwater"
 """Key of the same description in the metadata of the other two forms."""
-MOST_ROWS = 4096
+MAXIMUM_ROWS = 4096
 """Most rows that can be asked for in one call of a program."""
 WEIGHTS_SUFFIX = ".safetensors"
-LARGEST_DIFFERENCE = 1e-5
+MAXIMUM_DIFFERENCE = 1e-5
 """Largest difference between the written and the trained policy, relative to numbers above 1."""
 TRACED_ROWS, COMPARED_ROWS = 3, 2
 """Rows of the examples: a program that knew only the first number would fail on the second. The numbers are small, as
@@ -165,10 +165,10 @@ def export(policy: ExportablePolicy, file: Path, budget: str | None = None) -> f
         content, rerun = FORMS[file.suffix](policy_export)
         inputs = policy_export.example(COMPARED_ROWS)  # other inputs than those that the form was traced with
         difference = _difference(_to_tuple(policy_export.module(*inputs)), rerun(*inputs))
-    if not difference <= LARGEST_DIFFERENCE:  # `not <=`, so that NaN is refused as well
+    if not difference <= MAXIMUM_DIFFERENCE:  # `not <=`, so that NaN is refused as well
         raise RunError(
             f"{file}: the exported policy differs from the trained policy by {difference:.1g}, more than "
-            f"{LARGEST_DIFFERENCE:g}, so it was not written. Export to .safetensors, which has the exact weights."
+            f"{MAXIMUM_DIFFERENCE:g}, so it was not written. Export to .safetensors, which has the exact weights."
         )
     replace_output(file, content, POLICY_OUTPUTS[file.suffix])
     settings = _header_settings(policy_export.recipe, policy_export.header)
@@ -196,7 +196,7 @@ def _to_tuple(result: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 def _trace_program(policy: PolicyExport) -> torch.export.ExportedProgram:
     """Return the traced program of the module, for any number of rows."""
-    rows = torch.export.Dim("rows", min=1, max=MOST_ROWS)
+    rows = torch.export.Dim("rows", min=1, max=MAXIMUM_ROWS)
     shapes = tuple({axis: rows} for axis in policy.axes)
     return torch.export.export(policy.module.eval(), policy.example(TRACED_ROWS), dynamic_shapes=shapes)
 

@@ -32,15 +32,15 @@ from flatwater_watch.progress import count_steps
 from flatwater_watch.sanitize import short_repr
 from flatwater_watch.units import format_bytes
 
-MOST_ROUNDS = 100
+MAXIMUM_ROUNDS = 100
 """Most rounds recorded of one run: the traces of each are some megabytes, and the rounds are slow."""
-MOST_OPERATIONS = 100_000
+MAXIMUM_OPERATIONS = 100_000
 """Most operations in one trace; a single step is recorded whole even if it has more."""
 OPERATION_BYTES = 1_800
 """RAM per operation while a trace is written; 1,665 bytes were measured."""
 RECORDED_BYTES = 220
 """RAM per operation while it is recorded: 230 to 256 were measured."""
-TRACE_BYTES = MOST_OPERATIONS * OPERATION_BYTES
+TRACE_BYTES = MAXIMUM_OPERATIONS * OPERATION_BYTES
 OWNER = "profile.trace"
 BLOCK_BYTES = 1 << 20
 """Bytes of a trace that are compressed at once."""
@@ -59,9 +59,10 @@ def profiled_rounds(text: str) -> range:
     if match is None:
         raise ConfigError(f"--profile {short_repr(text)}: expected rounds=N or rounds=FIRST-LAST, such as rounds=3")
     first, last = int(match[1]), int(match[2] or match[1])
-    if not 1 <= first <= last < first + MOST_ROUNDS:
+    if not 1 <= first <= last < first + MAXIMUM_ROUNDS:
         raise ConfigError(
-            f"--profile {short_repr(text)}: expected 1 to {MOST_ROUNDS} rounds, counted from 1, LAST not before FIRST"
+            f"--profile {short_repr(text)}: expected 1 to {MAXIMUM_ROUNDS} rounds, counted from 1, "
+            "LAST not before FIRST"
         )
     return range(first, last + 1)
 
@@ -128,7 +129,7 @@ class Profiler:
         """Print the rounds that are recorded, the size of their traces, and the folder."""
         rounds = f"round {self.rounds[0]}" if len(self.rounds) == 1 else f"rounds {self.rounds[0]} to {self.rounds[-1]}"
         self.voice.show_line(
-            f"records {rounds}: traces of one step of each phase, and of the next steps up to {MOST_OPERATIONS:,} "
+            f"records {rounds}: traces of one step of each phase, and of the next steps up to {MAXIMUM_OPERATIONS:,} "
             f"operations, which take up to {format_bytes(TRACE_BYTES)}, to profile/ in the run folder",
             style="",
         )
@@ -149,17 +150,19 @@ class Profiler:
         if self._recording is not None:
             self._done += 1
             # The operations of a step may grow, so the heap is asked as well: it holds what the recorder has taken.
-            is_full = _bytes_in_use() - self._heap >= MOST_OPERATIONS * RECORDED_BYTES
+            is_full = _bytes_in_use() - self._heap >= MAXIMUM_OPERATIONS * RECORDED_BYTES
             if next_step is not None and same_phase and self._done < self._step_limit and not is_full:
                 self._mark_(f"{next_step[0]} {next_step[1]}")
                 return
             operations = self._write()
             # A first trace tells the operations of one step:
             # from them follows how many steps fit into the second trace.
-            step_limit = 0 if self._step_limit else MOST_OPERATIONS // max(1, operations)
-            if operations > MOST_OPERATIONS and self._done == 1:
+            step_limit = 0 if self._step_limit else MAXIMUM_OPERATIONS // max(1, operations)
+            if operations > MAXIMUM_OPERATIONS and self._done == 1:
                 self._large.add(self._phase)
-                sentence = f"a step of {self._phase} has more operations than {MOST_OPERATIONS:,}, the most in a trace"
+                sentence = (
+                    f"a step of {self._phase} has more operations than {MAXIMUM_OPERATIONS:,}, the most in a trace"
+                )
                 self.voice.show_line(f"{sentence}: no other step of this phase is recorded")
             # `_write` empties `rounds` where the disk is full:
             # then nothing more is said of steps that are not recorded.

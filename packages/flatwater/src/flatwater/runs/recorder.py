@@ -49,7 +49,7 @@ GATHER_SECONDS = 0.5
 """Seconds for which rounds gather before they are written: a short round alone takes three times as long to write."""
 LATEST_SECONDS = 1.0
 """Seconds after which they are written between two steps, where a longer round follows."""
-MOST_WAITING = 16
+MAXIMUM_WAITING = 16
 """Rounds that gather at most: more are written no faster, and would weigh on memory and on the trackers' queues."""
 
 
@@ -176,7 +176,7 @@ class Recorder:
         self.measures = self.measuring.is_due_(settled.number + 1)
         # Before memory is measured nothing may wait: it would weigh, here or in a tracker's queue.
         is_late = time.monotonic() - self.written >= GATHER_SECONDS
-        if self.measures or is_late or len(self.waiting) >= MOST_WAITING:
+        if self.measures or is_late or len(self.waiting) >= MAXIMUM_WAITING:
             self.write_waiting_()
         # Its own phase, so that the costs of recording are not counted to the next round's first phase.
         self.efforts.count_("settle")

@@ -28,7 +28,7 @@ from flatwater_watch.progress import count_steps
 
 RENDERED = "render_mode='rgb_array'"
 """Argument with which an environment is made, so that it can be seen."""
-MOST_FRAME = 8 << 20
+MAXIMUM_FRAME = 8 << 20
 """Most bytes of a frame, 2.8 million pixels: the memory of a video is planned before the first frame is drawn."""
 FRAMES = 6
 """Copies of a frame at once: drawn, handed over, in fewer colours, and encoded."""
@@ -57,7 +57,7 @@ def check_video(file: Path) -> None:
 
 def plan_with_video(plan: Plan) -> Plan:
     """Return the plan of an evaluation that writes a video as well."""
-    return replace(plan, transients={**plan.transients, "video": LIBRARY_BYTES + FRAMES * MOST_FRAME})
+    return replace(plan, transients={**plan.transients, "video": LIBRARY_BYTES + FRAMES * MAXIMUM_FRAME})
 
 
 @dataclass(frozen=True)
@@ -161,10 +161,10 @@ def _checked_frames(frames: Iterator[object]) -> Iterator[Array]:
         array = np.ascontiguousarray(frame)
         size = size or array.shape
         is_picture = array.dtype == np.uint8 and array.ndim == 3 and array.shape[2] == 3  # noqa: PLR2004  (H, W, RGB)
-        if not is_picture or array.shape != size or array.nbytes > MOST_FRAME:
+        if not is_picture or array.shape != size or array.nbytes > MAXIMUM_FRAME:
             raise ConfigError(
                 f"--video: render() gave {array.dtype} {[*array.shape]}: expected uint8 [height, width, 3] of at most "
-                f"{MOST_FRAME:,} bytes, each time of one size"
+                f"{MAXIMUM_FRAME:,} bytes, each time of one size"
             )
         yield array
 

@@ -38,7 +38,7 @@ RANGE_BYTES = 9 << 20
 """Bytes that one request reads: a shard of `checkpoints.shard_bytes` with its header. Larger objects take several."""
 SMALL_BYTES = 64 << 20
 """Largest size of a small object: a manifest, a lock, a claim."""
-MOST_ENTRIES = 200_000
+MAXIMUM_ENTRIES = 200_000
 """Most objects of one list: shards of 1.6 TB."""
 REQUEST_SECONDS = 300.0
 """Seconds in which a request and its answer must end: a shard at 30 KB/s. A store may be silent or trickle so long."""
@@ -236,18 +236,18 @@ class StoredObjects:
         """Yield the entries of a listing, which may have no end.
 
         Raises:
-            StoreError: there are more than `MOST_ENTRIES`.
+            StoreError: there are more than `MAXIMUM_ENTRIES`.
         """
         for count, entry in enumerate(entries):
-            if count >= MOST_ENTRIES:
+            if count >= MAXIMUM_ENTRIES:
                 raise self._too_many_error()
             yield entry
 
     def _too_many_error(self) -> StoreError:
-        return StoreError(f"{self.url}: there are more than {MOST_ENTRIES} objects. Give the URL of one run.")
+        return StoreError(f"{self.url}: there are more than {MAXIMUM_ENTRIES} objects. Give the URL of one run.")
 
     async def _list_folder(self, folder: str) -> list[ObjectEntry]:
-        """Return the objects of a store below a folder, page by page, at most `MOST_ENTRIES`.
+        """Return the objects of a store below a folder, page by page, at most `MAXIMUM_ENTRIES`.
 
         Raises:
             StoreError: there are more objects.
@@ -261,7 +261,7 @@ class StoredObjects:
                 ObjectEntry(entry["path"].removeprefix(self.prefix), entry["size"], entry["last_modified"])
                 for entry in page
             ]
-            if len(listing) > MOST_ENTRIES:
+            if len(listing) > MAXIMUM_ENTRIES:
                 raise self._too_many_error()
         return listing
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from flatwater.envs.world import Array, World
 from flatwater.envs.wrapped.infos import find_informing
-from flatwater.own_numbers import MOST_NAME, as_number, check_name, logged_number
+from flatwater.own_numbers import MAXIMUM_NAME, as_number, check_name, logged_number
 from flatwater.state.allocation import filled_tensor
 from flatwater.state.tree import state
 from flatwater.trainers.episodes import Episodes
@@ -24,7 +24,7 @@ from flatwater_watch.sanitize import short_repr
 
 OWN = "own"
 """The one key of a state's `logged`, which has no entry where nothing is logged."""
-MOST_NAMES = 64
+MAXIMUM_NAMES = 64
 """Most names of a round."""
 
 
@@ -41,9 +41,9 @@ class LoggedNumbers:
 def build_logged(device: torch.device) -> LoggedNumbers:
     """Return empty names and sums, allocated. On the meta device this is the plan."""
     return LoggedNumbers(
-        names=filled_tensor(0, MOST_NAMES, MOST_NAME, dtype=torch.uint8, device=device),
-        sums=filled_tensor(0, MOST_NAMES, dtype=torch.float64, device=device),
-        counts=filled_tensor(0, MOST_NAMES, dtype=torch.float64, device=device),
+        names=filled_tensor(0, MAXIMUM_NAMES, MAXIMUM_NAME, dtype=torch.uint8, device=device),
+        sums=filled_tensor(0, MAXIMUM_NAMES, dtype=torch.float64, device=device),
+        counts=filled_tensor(0, MAXIMUM_NAMES, dtype=torch.float64, device=device),
     )
 
 
@@ -54,10 +54,10 @@ def add_number_(logged: LoggedNumbers, name: str, value: float) -> None:
         ConfigError: there is no space for another name.
     """
     names, sums, counts = (leaf.numpy() for leaf in (logged.names, logged.sums, logged.counts))
-    text = np.frombuffer(name.encode(errors="replace").ljust(MOST_NAME, b"\0"), np.uint8)
+    text = np.frombuffer(name.encode(errors="replace").ljust(MAXIMUM_NAME, b"\0"), np.uint8)
     (rows,) = np.nonzero((names == text).all(1) | ~names.any(1))
     if not len(rows):
-        raise ConfigError(f"log({short_repr(name)}, ...): a round has room for {MOST_NAMES} names of your own")
+        raise ConfigError(f"log({short_repr(name)}, ...): a round has room for {MAXIMUM_NAMES} names of your own")
     # The row of the name stands before the first that is free.
     names[rows[0]] = text
     sums[rows[0]] += value

@@ -9,7 +9,7 @@ from flatwater.tui import panels
 from flatwater.tui.follow import FollowedRun, seconds_left
 from flatwater_watch.files.content import plain_json_value
 
-MOST_OWNERS = 12
+MAXIMUM_OWNERS = 12
 """Most owners with a line of their own: a print cannot be scrolled."""
 
 
@@ -24,7 +24,7 @@ def print_once(followed: FollowedRun, console: Console, now: float) -> None:
     )
     parts: tuple[tuple[str, RenderableType], ...] = (
         (panels.memory_title(line), memory),
-        ("owners", panels.owners_table(followed, width, MOST_OWNERS)),
+        ("owners", panels.owners_table(followed, width, MAXIMUM_OWNERS)),
         (panels.phases_title(followed), panels.phase_table(line, width)),
         (panels.course_title(followed), panels.curves_panel(followed, width)),
         (panels.findings_title(followed), panels.findings_panel(followed)),

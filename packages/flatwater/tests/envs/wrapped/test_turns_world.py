@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces as gym
-from turns import MOST, InfoNim, Nim, OneStone, three
+from turns import MAXIMUM_STONES, InfoNim, Nim, OneStone, three
 
 from flatwater.envs.conformance import check_env_conformance
 from flatwater.envs.foraging.config import ForagingConfig
@@ -189,7 +189,7 @@ def test_numbers_are_drawn_within_their_bounds() -> None:
 
         def step(self, action: Any) -> None:
             assert action is None or self.action_space("").contains(action)
-            super().step(None if action is None else min(int(action[0] * MOST), self.left - 1, 2))
+            super().step(None if action is None else min(int(action[0] * MAXIMUM_STONES), self.left - 1, 2))
 
     world = build(Push, envs=2)
     assert world.spaces.bounds == ((0.0, 1.0),)

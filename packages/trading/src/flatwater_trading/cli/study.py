@@ -12,7 +12,7 @@ from flatwater.config.toml import read_toml
 from flatwater_trading.panel.specification import is_synthetic
 from flatwater_trading.recipe.recipe import ERL
 from flatwater_trading.recipe.weights.recipe import WEIGHTS
-from flatwater_trading.study.config import MOST_FOLDS
+from flatwater_trading.study.config import MAXIMUM_FOLDS
 from flatwater_watch.errors import ConfigError, FlatwaterError
 from flatwater_watch.files.safe_read import file_exists
 from flatwater_watch.options.bounds import Bounds
@@ -43,7 +43,7 @@ class StudyCommand(WithTrust, RecipeSettings):
         """
     source: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="PANEL|SETTINGS_SUFFIX")] = None
     """A panel, which stands for --panel, or a TOML file with settings, which stands for --config."""
-    folds: Annotated[int, Bounds(1, MOST_FOLDS)] | None = None
+    folds: Annotated[int, Bounds(1, MAXIMUM_FOLDS)] | None = None
     """Folds. Left out: 5, or as many as the study in --run has."""
     seeds: str | None = None
     """A number of seeds from --seed on, such as `3`, or a list, such as `0,5,9`. Left out: 3, or those of the study in

@@ -23,9 +23,9 @@ STALE = 10
 """Days without a close after which a holding is sold at its last price."""
 TURNS = 6
 """Iterations for the equity after costs: each multiplies the error by the cost rate, and six leave 1e-16 of it."""
-LEAST_VALUE = 1e-9
+MINIMUM_VALUE = 1e-9
 """Part of the equity below which a difference is rounding and is not traded."""
-LEAST_GAIN = -0.95
+MINIMUM_GAIN = -0.95
 """Lower limit of a day's gain, as part of the money: its logarithm has to exist."""
 
 
@@ -110,7 +110,7 @@ def rebalance(
     targets = targets.where(((equity > 0) & ~stopped)[:, None], 0.0)
     change = _changes_after_costs(value, equity, targets, prices, costs, gross=config.gross)
     moved = change.where(~prices.stale, 0.0).abs().sum(-1)
-    step = (config.turnover * equity / moved.clamp(min=LEAST_VALUE)).clamp(min=0, max=1)
+    step = (config.turnover * equity / moved.clamp(min=MINIMUM_VALUE)).clamp(min=0, max=1)
     # Stale shares are sold whole despite the turnover limit, and so is everything on the last day and at a stop.
     change = change * step[:, None].where(~(prices.stale | stopped[:, None]), 1.0)
     worth_it = (change.abs().sum(-1) >= config.band * equity) | (value.where(prices.stale, 0.0) != 0).any(-1) | stopped
@@ -121,11 +121,11 @@ def rebalance(
     cost = costs.cost_of_changes(change, prices.mark)
     left = cash - change.sum(-1) - cost
     # A position that is sold whole leaves no 1e-14 shares, above or below 0.
-    is_closed = (change != 0) & ((value + change).abs() <= (LEAST_VALUE * equity.abs())[:, None])
+    is_closed = (change != 0) & ((value + change).abs() <= (MINIMUM_VALUE * equity.abs())[:, None])
     return Rebalanced(
         shares=(shares + change / prices.mark.where(prices.mark > 0, 1.0)).where(~is_closed, 0.0),
         # A few 1e-11 below 0 are rounding, not debt.
-        cash=left.where((left > 0) | (left < -LEAST_VALUE * equity.abs()), 0.0),
+        cash=left.where((left > 0) | (left < -MINIMUM_VALUE * equity.abs()), 0.0),
         traded=change,
         cost=cost,
     )
@@ -156,7 +156,7 @@ def _changes_after_costs(
     for _ in range(costs.turns(TURNS)):
         net = equity - cost
         # Shares that cannot be sold take their part of the equity: the others share the rest.
-        scale = ((gross * net - locked).clamp(min=0) / (total * net).clamp(min=LEAST_VALUE)).clamp(max=1)
+        scale = ((gross * net - locked).clamp(min=0) / (total * net).clamp(min=MINIMUM_VALUE)).clamp(max=1)
         change = ((targets * (net * scale)[:, None]) - value).where(free, 0.0)
         cost = costs.cost_of_changes(change, prices.mark)
     return change
@@ -166,8 +166,10 @@ def _without_small_orders(
     change: Float[Tensor, "B K"], value: Float[Tensor, "B K"], equity: Float[Tensor, "B"], config: PortfolioConfig
 ) -> Float[Tensor, "B K"]:
     """Return the changes without those below the smallest order; a position that is closed is closed whole."""
-    closes = (value + change).abs() <= LEAST_VALUE * equity[:, None]
-    least = torch.where(closes, equity[:, None] * LEAST_VALUE, equity[:, None] * max(LEAST_VALUE, config.least_order))
+    closes = (value + change).abs() <= MINIMUM_VALUE * equity[:, None]
+    least = torch.where(
+        closes, equity[:, None] * MINIMUM_VALUE, equity[:, None] * max(MINIMUM_VALUE, config.least_order)
+    )
     return change.where(change.abs() > least, 0.0)
 
 
@@ -193,7 +195,7 @@ def _within_cash(
     bought = change.where((change > 0) & (value >= 0), 0.0)
     left = cash - change.sum(-1) - costs.cost_of_changes(change, mark)
     # Lower purchases do not cost more than these: what is left then is 0 or more.
-    part = (1 + left / bought.sum(-1).clamp(min=LEAST_VALUE)).clamp(0, 1)
+    part = (1 + left / bought.sum(-1).clamp(min=MINIMUM_VALUE)).clamp(0, 1)
     return change.where(bought == 0, bought * part[:, None])
 
 
@@ -297,12 +299,12 @@ def log_growth(
         cash: money of the account on every day, on which costs depend that are not in proportion to the value.
     """
     # Instruments sold short can lose more than all the money, and log1p would be NaN.
-    gain = (weights * following).sum(-1).clamp(min=LEAST_GAIN)
+    gain = (weights * following).sum(-1).clamp(min=MINIMUM_GAIN)
     moved = weights * (1 + following) / (1 + gain).unsqueeze(-1)
     before = torch.cat([torch.zeros_like(moved[..., :1, :]), moved[..., :-1, :]], dim=-2)
     change = weights - before
     cost = costs.config.mean_rate * change.abs().sum(-1)
     if costs.rates is not None:
         extra = costs.extra_cost(change * cash, torch.ones_like(change)).sum(-1)
-        cost = (cost + extra / cash).clamp(max=-LEAST_GAIN)
+        cost = (cost + extra / cash).clamp(max=-MINIMUM_GAIN)
     return torch.log1p(gain) + torch.log1p(-cost)

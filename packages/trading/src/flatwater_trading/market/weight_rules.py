@@ -36,7 +36,7 @@ TOP = 5
 """Instruments that the rules of the best hold."""
 ANEW = 20
 """Trading days after which the covariance is computed again."""
-LEAST_ROWS = 2
+MINIMUM_ROWS = 2
 """Fewest rows that stand for some trading days: eight days are no row of monthly prices, and one has no deviation."""
 SHRUNK = 0.5
 """Part of the way that a covariance is moved to its diagonal: a year has fewer days than the covariance has numbers."""
@@ -44,7 +44,7 @@ TURNS = 300
 """Iterations of the search for weights by a covariance."""
 PENALTY = 1.0
 """Penalty of ridge, in days, on signals of deviation about 1."""
-LEAST = 1e-12
+MINIMUM_DIVISOR = 1e-12
 
 Weights = Float[Tensor, "D K"]
 
@@ -100,8 +100,8 @@ class Closes:
         self.moves[1:] = (mark[1:] / mark[:-1].where(mark[:-1] > 0, 1) - 1).where(mark[:-1] > 0, 0)
 
     def rows(self, trading_days: int) -> int:
-        """Return the number of rows that are as long as `trading_days` trading days, at least `LEAST_ROWS`."""
-        return max(LEAST_ROWS, round(trading_days * self.calendar.a_year / DAILY.a_year))
+        """Return the number of rows that are as long as `trading_days` trading days, at least `MINIMUM_ROWS`."""
+        return max(MINIMUM_ROWS, round(trading_days * self.calendar.a_year / DAILY.a_year))
 
     def deviation(self, memory: int) -> Float[Tensor, "T K"]:
         """Return the deviation of moves about 0 over the days so far; older days count less."""
@@ -117,7 +117,7 @@ class Closes:
 
 def _in_proportion(parts: Weights) -> Weights:
     """Return weights in proportion to numbers of 0 or more; cash where all are 0."""
-    return parts / parts.sum(-1, keepdim=True).clamp(min=LEAST)
+    return parts / parts.sum(-1, keepdim=True).clamp(min=MINIMUM_DIVISOR)
 
 
 def _top(scores: Weights, tradable: Bool[Tensor, "D K"]) -> Weights:
@@ -133,7 +133,7 @@ def _volatility_rule(closes: Closes, days: range) -> Weights:
     market = (equal * closes.moves).sum(-1, keepdim=True)
     squares = market.square().numpy()
     quick, slow = (torch.from_numpy(mean_so_far(squares, memory)) for memory in map(closes.rows, (QUICK, SLOW)))
-    return (equal * (slow / quick.clamp(min=LEAST)).clamp(max=1))[days.start : days.stop]
+    return (equal * (slow / quick.clamp(min=MINIMUM_DIVISOR)).clamp(max=1))[days.start : days.stop]
 
 
 def _by_covariance(closes: Closes, days: range, find: Callable[[Tensor], Tensor]) -> Weights:
@@ -177,7 +177,7 @@ def risk_parity(covariance: Float[Tensor, "K K"]) -> Float[Tensor, "K"]:
     for _ in range(TURNS):
         slope = covariance @ weights
         # Half a step, in logarithms, towards w = 1 / (C w), at which w (C w) is the same for all.
-        weights = _in_proportion((weights * (weights * slope).clamp(min=LEAST).rsqrt().sqrt())[None])[0]
+        weights = _in_proportion((weights * (weights * slope).clamp(min=MINIMUM_DIVISOR).rsqrt().sqrt())[None])[0]
     return weights
 
 

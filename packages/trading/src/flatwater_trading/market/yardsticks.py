@@ -35,9 +35,9 @@ RETURN_ROWS = (1, 2, 5, 10, 20, 40, 60, 120)
 """Lengths in rows of the past returns that ridge sees."""
 RIDGE_PENALTY = 1.0
 """Penalty of ridge, on features of deviation 1."""
-MOST_WATCHED = 8
+MAXIMUM_WATCHED = 8
 """Most columns that cannot be bought that ridge sees: with more it would have more features than it can fit."""
-LARGEST_GAIN = 0.5
+MAXIMUM_GAIN = 0.5
 """Limit of the gains that ridge is fitted to: they are clipped to +-50 %."""
 
 
@@ -81,7 +81,7 @@ def gain_features(
     features[..., 2 * len(RETURN_ROWS) :] = context_features
     target = torch.tensor([config.trade.target_high], device=market.close.device)
     gains = trade_gains(market, rows=learned_rows, targets=target, trade=config.trade, account=config.account)[..., 0]
-    gain = gains.double().cpu().numpy().clip(-LARGEST_GAIN, LARGEST_GAIN)
+    gain = gains.double().cpu().numpy().clip(-MAXIMUM_GAIN, MAXIMUM_GAIN)
     usable = np.isfinite(features[learned_rows.start : learned_rows.stop]).all(-1) & np.isfinite(gain)
     return features, gain, usable
 
@@ -89,7 +89,7 @@ def gain_features(
 def watched_columns(columns: int, instruments: int) -> int:
     """Return the number of columns that cannot be bought and that ridge sees: all, or 0 if they are too many."""
     others = columns - instruments
-    return others if others <= MOST_WATCHED else 0
+    return others if others <= MAXIMUM_WATCHED else 0
 
 
 def _context_features(market: Market) -> Float[np.ndarray, "T 1 CF"]:

@@ -17,7 +17,7 @@ DEFAULT_OBSERVATION_FEATURES = (
 )
 """The features that an agent sees by default, in the order of the observation's last axis."""
 
-MOST_CELLS = 1 << 25
+MAXIMUM_CELLS = 1 << 25
 """Most days x instruments of a synthetic market, which is generated in memory: 1.1 GiB of values."""
 
 
@@ -74,5 +74,5 @@ class SyntheticConfig:
             f"at least 0 and less than instruments ({self.instruments}), so that something can be traded",
         )
         # The bounds of the two fields would still allow 4 billion cells together.
-        most = MOST_CELLS // self.instruments
+        most = MAXIMUM_CELLS // self.instruments
         require(self.days <= most, "synthetic.days", self.days, f"2 to {most} with {self.instruments} instruments")

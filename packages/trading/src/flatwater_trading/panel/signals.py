@@ -6,7 +6,7 @@ was learned on one share applies to another, and still applies after prices have
 - of an instrument: its move over eight lengths of memory, less the day's mean over the instruments; the deviation of
   its last days over that of its last months, and over those of the other instruments.
 - of the market: the mean move over the same lengths, and its deviation at three lengths.
-- of each column that cannot be bought, if there are at most `MOST_CONTEXT`: its moves over the same lengths, and its
+- of each column that cannot be bought, if there are at most `MAXIMUM_CONTEXT`: its moves over the same lengths, and its
   level relative to that of its last year.
 
 A move with a memory of n rows is an exponential mean of one-row moves with span n, scaled to deviation 1.
@@ -27,11 +27,11 @@ OWN_SIGNALS = len(MEMORIES) + 2
 MARKET_SIGNALS = len(MEMORIES) + 2
 CONTEXT_SIGNALS = len(MEMORIES) + 2
 """Signals of a column that cannot be bought."""
-MOST_CONTEXT = 8
+MAXIMUM_CONTEXT = 8
 """Most columns that cannot be bought for which they give signals, as in ridge's yardstick."""
 LIMIT = 5.0
 """Largest signal, in deviations."""
-LEAST_DEVIATION = 1e-4
+MINIMUM_DEVIATION = 1e-4
 """Lower limit of the deviation of moves, for a price that does not change."""
 
 
@@ -53,7 +53,7 @@ class Signals:
 def market_signals(columns: int, investable: int) -> int:
     """Return the number G of signals that all instruments share."""
     others = columns - investable
-    return MARKET_SIGNALS + (others * CONTEXT_SIGNALS if others <= MOST_CONTEXT else 0)
+    return MARKET_SIGNALS + (others * CONTEXT_SIGNALS if others <= MAXIMUM_CONTEXT else 0)
 
 
 def find_signals(panel: Panel) -> Signals:
@@ -87,7 +87,7 @@ def _shared_signals(panel: Panel, moves: np.ndarray, tradable: np.ndarray) -> np
         np.log(deviations[1] / deviations[2]),
     ]
     others = np.setdiff1d(np.arange(len(panel.instruments)), panel.investable)
-    if 0 < len(others) <= MOST_CONTEXT:
+    if 0 < len(others) <= MAXIMUM_CONTEXT:
         levels = fill_holes(
             np.where(panel.valid[:, others], panel.feature("close")[:, others], np.nan).astype(np.float64)
         )
@@ -131,7 +131,7 @@ def mean_so_far(values: np.ndarray, memory: int, listed: np.ndarray | None = Non
 
 
 def deviation_so_far(
-    moves: np.ndarray, memory: int, listed: np.ndarray | None = None, *, least: float = LEAST_DEVIATION
+    moves: np.ndarray, memory: int, listed: np.ndarray | None = None, *, least: float = MINIMUM_DEVIATION
 ) -> np.ndarray:
     """Return the deviation [T, C] about 0 of the moves up to each day, at least `least`."""
     return np.asarray(np.maximum(np.sqrt(mean_so_far(moves * moves, memory, listed)), least))

@@ -16,9 +16,9 @@ from typing import IO
 from flatwater_watch.errors import DataError
 from flatwater_watch.files.safe_read import open_regular
 
-MOST_BYTES = 4 << 30
+MAXIMUM_BYTES = 4 << 30
 """Most bytes of an unpacked file: prices of 10,000 instruments on 10,000 days."""
-MOST_SHARE, FREE = 200, 64 << 20
+MAXIMUM_SHARE, FREE = 200, 64 << 20
 """Largest factor by which a file may grow when unpacked, beyond the first 64 MiB: numbers reach a factor of 3 to 20,
 repeated numbers 100, and a file that was made to fill a disk 1,000."""
 _CHUNK_BYTES = 1 << 20  # memory that unpacking takes, whatever the file
@@ -71,7 +71,7 @@ def _unpack_(source: Path, target: IO[bytes]) -> None:
         OSError: the file cannot be read, or `target` cannot be written.
     """
     size = source.stat().st_size
-    cap = min(MOST_BYTES, FREE + MOST_SHARE * size)
+    cap = min(MAXIMUM_BYTES, FREE + MAXIMUM_SHARE * size)
     written = 0
     try:
         with open_regular(source) as packed, gzip.GzipFile(fileobj=packed) as file:

@@ -13,7 +13,7 @@ from flatwater.nets.config import NetConfig
 from flatwater.nets.stack import Params, Weight
 from flatwater_watch.errors import ConfigError
 
-LARGEST_KERNEL = 16
+MAXIMUM_KERNEL = 16
 
 
 class Encoder(Protocol):
@@ -51,17 +51,17 @@ def kernels(context: int) -> tuple[int, ...]:
         lengths = [c for c in range(max(1, context - 60), context + 61) if _fewest_factors(c) is not None]
         lengths.sort(key=lambda c: abs(c - context))
         raise ConfigError(
-            f"env.episode.context = {context}: expected a product of numbers up to {LARGEST_KERNEL}, because the "
+            f"env.episode.context = {context}: expected a product of numbers up to {MAXIMUM_KERNEL}, because the "
             f"encoder's kernels multiply to the window's length. The nearest are {lengths[0]} and {lengths[1]}."
         )
     return factors
 
 
 def _fewest_factors(context: int) -> tuple[int, ...] | None:
-    """Return `context` as the fewest factors up to `LARGEST_KERNEL`, largest first; None if a prime one is larger."""
+    """Return `context` as the fewest factors up to `MAXIMUM_KERNEL`, largest first; None if a prime one is larger."""
     # The fewest factors are tried first: each is a level that passes over the whole series.
     for count in range(1, 12):
-        best = _split_factors(context, count, LARGEST_KERNEL)
+        best = _split_factors(context, count, MAXIMUM_KERNEL)
         if best is not None:
             return best
     return None

@@ -23,7 +23,7 @@ HOLDING_TIMES = (5, 10, 20, 40)
 """Rows for which the champion's choices are held, besides its own holding time."""
 RANDOM_DAY_TRADERS = 10
 """Traders whose days of purchases are random too."""
-DEVIATIONS, LEAST_DIFFERENCE = 2.0, 0.02
+DEVIATIONS, MINIMUM_DIFFERENCE = 2.0, 0.02
 """Deviations of the random traders' exposure and turnover within which a champion is like them; a difference of 2 % of
 their mean counts as none, where they hardly differ."""
 
@@ -91,6 +91,6 @@ def trades_like_chance(
     random = episode_summary(simulator, env)
     for name in ("exposure", "turnover"):
         mean, deviation = float(random[name].mean()), float(random[name].std())
-        if abs(champion[name] - mean) > max(DEVIATIONS * deviation, LEAST_DIFFERENCE * mean):
+        if abs(champion[name] - mean) > max(DEVIATIONS * deviation, MINIMUM_DIFFERENCE * mean):
             return False
     return True

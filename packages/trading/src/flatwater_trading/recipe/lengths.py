@@ -28,7 +28,7 @@ SPLIT_PARTS = 5
 """Number of parts that all rows are cut into: one is the holdout, and one is for validation."""
 YEARS, QUARTERS = 2, 4
 """Most years of an episode, and quarters of a year: a position is held for a quarter."""
-LEAST_CONTEXT, LEAST_HOLD = 4, 2
+MINIMUM_CONTEXT, MINIMUM_HOLD = 4, 2
 MINIMUM_KNOWN_SHARE = 0.5
 """Least share of the training rows with a number of a feature: `return_120` of months has no number in 10 years."""
 
@@ -86,7 +86,7 @@ def shorten_traders(config: ErlRunConfig, panel: Panel, rows: int) -> ErlRunConf
     episode = _shorten_table(
         env.episode,
         DEFAULT_CONFIG.env.episode,
-        context=max(LEAST_CONTEXT, calendar.a_year),
+        context=max(MINIMUM_CONTEXT, calendar.a_year),
         trading_days=max(1, min(YEARS * calendar.a_year, shortest // 2)),
         settlement_days=trade.hold_days,
     )
@@ -99,7 +99,7 @@ def shorten_traders(config: ErlRunConfig, panel: Panel, rows: int) -> ErlRunConf
 
 
 def _fitting_hold_days(calendar: Calendar) -> int:
-    return max(LEAST_HOLD, round(calendar.a_year / QUARTERS))
+    return max(MINIMUM_HOLD, round(calendar.a_year / QUARTERS))
 
 
 def _shorten_table(table: Any, default: Any, **lengths: int) -> Any:  # noqa: ANN401  (a table of settings)

@@ -40,7 +40,7 @@ from flatwater_watch.forms import list_phrase
 from flatwater_watch.progress import count_steps
 
 JOURNAL, HELD, LOCK = "journal.jsonl", "held.csv", ".lock"
-MOST_BYTES = 1 << 30
+MAXIMUM_BYTES = 1 << 30
 """Most bytes of a journal that is read."""
 Book = Portfolio | ShareTable
 """What an account holds: positions of whole purchases, or shares of target weights."""
@@ -217,7 +217,7 @@ def read_journal(folder: Path) -> tuple[Evening, ...]:
     """
     file = folder / JOURNAL
     try:
-        lines = read_regular(file, MOST_BYTES, follow=False).splitlines(keepends=True)
+        lines = read_regular(file, MAXIMUM_BYTES, follow=False).splitlines(keepends=True)
     except FileNotFoundError:
         return ()
     except OSError as error:
@@ -233,7 +233,7 @@ def read_journal(folder: Path) -> tuple[Evening, ...]:
 
 def _drop_cut_line(file: Path, evenings: list[Evening], notes: list[str]) -> None:
     """Remove a last line that a full disk or a power cut has left without its end: the next one would follow it."""
-    if file.exists() and not read_regular(file, MOST_BYTES, follow=False).endswith(b"\n"):
+    if file.exists() and not read_regular(file, MAXIMUM_BYTES, follow=False).endswith(b"\n"):
         notes.append(f"{file}: the last line was cut off, and its evening is played again.")
         write_object(file, b"".join(_journal_line(each) for each in evenings))
 
@@ -268,7 +268,7 @@ def _opening_book(
     if not evenings:
         return "", ShareTable({}, money, None) if weights else Portfolio((), money)
     file, newest = folder / HELD, evenings[-1]
-    text = read_regular(file, MOST_BYTES).decode(errors="replace") if file.is_file() else None
+    text = read_regular(file, MAXIMUM_BYTES).decode(errors="replace") if file.is_file() else None
     if text is None or (text != newest.held and text_hash(text) == newest.held_before):
         notes.append(f"{file}: the table after {newest.date} was not there, and is written again.")
         text = newest.held

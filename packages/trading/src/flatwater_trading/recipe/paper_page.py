@@ -16,7 +16,7 @@ from flatwater_watch.pages.blocks import Block, Paragraph, Section, Table, Tile
 from flatwater_watch.pages.document import document
 
 PAGE = "report.html"
-MOST_EVENINGS = 20
+MAXIMUM_EVENINGS = 20
 """Newest evenings whose orders are listed."""
 
 
@@ -91,10 +91,10 @@ def _order_blocks(evenings: Sequence[Evening]) -> Iterator[Block]:
     """Yield the orders of the newest evenings."""
     rows = [
         (each.date, order.order, order.instrument, f"{order.shares:,.4g}", f"{order.price:,.2f}")
-        for each in reversed(evenings[-MOST_EVENINGS:])
+        for each in reversed(evenings[-MAXIMUM_EVENINGS:])
         for order in each.orders
     ]
     if not rows:
-        yield Paragraph(f"Nothing was ordered on the last {count_phrase(MOST_EVENINGS, 'evening')}.", "missing")
+        yield Paragraph(f"Nothing was ordered on the last {count_phrase(MAXIMUM_EVENINGS, 'evening')}.", "missing")
         return
     yield Table(("date", "order", "instrument", "shares", "price"), rows, words=3)

@@ -29,8 +29,12 @@ PEAK, SINCE = "stop.peak", "stop.since"
 """Rows of a stop: the highest equity, and the day on which the account was stopped."""
 # Also names with apostrophes in front: writing adds an apostrophe and reading removes one, so every name survives.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
-MAXIMUM = 1e15
-PRICES, MONEY, SHORT_OR_LONG = Bounds(1e-9, MAXIMUM), Bounds(0, MAXIMUM), Bounds(-MAXIMUM, MAXIMUM)
+MAXIMUM_AMOUNT = 1e15
+PRICES, MONEY, SHORT_OR_LONG = (
+    Bounds(1e-9, MAXIMUM_AMOUNT),
+    Bounds(0, MAXIMUM_AMOUNT),
+    Bounds(-MAXIMUM_AMOUNT, MAXIMUM_AMOUNT),
+)
 """Bounds of a price, a target and a highest equity; of cash and of shares that were bought; and of shares that may be
 sold short."""
 # A purchase without any cash left has 0 shares: the simulator holds it as well.

@@ -20,7 +20,7 @@ from flatwater_trading.recipe.tables import TraderFolder, write_frame
 from flatwater_trading.training.round import ErlTrainer
 from flatwater_watch.files.directory import write_object
 
-MOST_PRICES = 12
+MAXIMUM_PRICES = 12
 """Instruments whose closes a run's folder keeps for its page."""
 
 
@@ -151,7 +151,7 @@ def prices_frame(panel: Panel, score: ChampionScore) -> pl.DataFrame:
     rows = slice(score.days.first, score.days.stop)
     traded = list(score.trades["instrument"])
     # By name among equals: the order of a set differs between runs.
-    most_traded = sorted(set(traded), key=lambda name: (-traded.count(name), name))[:MOST_PRICES]
+    most_traded = sorted(set(traded), key=lambda name: (-traded.count(name), name))[:MAXIMUM_PRICES]
     closes = panel.feature("close")[rows]
     known_closes = np.where(panel.valid[rows], closes, np.nan)
     columns = {

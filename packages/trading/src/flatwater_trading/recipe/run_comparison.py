@@ -12,7 +12,7 @@ from flatwater_trading.panel.calendar import infer_calendar
 from flatwater_trading.recipe.comparison import bootstrap_difference
 from flatwater_trading.recipe.sections import equity_line
 from flatwater_trading.recipe.tables import read_equity
-from flatwater_watch.pages.chart import MOST_POINTS, Axis, Chart
+from flatwater_watch.pages.chart import MAXIMUM_POINTS, Axis, Chart
 
 MINIMUM_COMMON_DAYS = 20
 """Fewest periods of a difference with an interval: a block of the bootstrap."""
@@ -68,7 +68,7 @@ def comparison_charts(runs: Mapping[str, RunRecords], colours: Sequence[str]) ->
         column, equity = run.recipe.trained, read_equity(run.path)
         if equity is None or column not in equity.columns:
             continue
-        shown_rows = equity[spread_indexes(len(equity), MOST_POINTS)]
+        shown_rows = equity[spread_indexes(len(equity), MAXIMUM_POINTS)]
         dates, values = shown_rows["date"].to_list(), shown_rows[column].to_list()
         marks.append(equity_line(letter, dates, values, (colour, False), width=2, in_front=False))
     if not marks:

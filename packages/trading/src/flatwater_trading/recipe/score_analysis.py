@@ -21,9 +21,9 @@ from flatwater_watch.files.content import convert_to
 HORIZONS = (1, 5, 10, 20, 60)
 """Rows from a score to the close that it is compared with."""
 QUANTILES = 5
-LEAST_INSTRUMENTS = 4
+MINIMUM_INSTRUMENTS = 4
 """Fewest instruments that are ordered: two in each of two quantiles."""
-LEAST_DAYS = 10
+MINIMUM_DAYS = 10
 """Fewest days with a return at the horizon; a longer horizon is left out."""
 CHUNK_DAYS = 256
 """Days that are ranked at a time: memory does not grow with the days."""
@@ -73,19 +73,19 @@ def analyse_scores(
         tradable: mask of the instruments with a close on the day: others are not ordered.
     """
     days, count = scores.shape
-    if count < LEAST_INSTRUMENTS:
+    if count < MINIMUM_INSTRUMENTS:
         return ScoreAnalysis((), {})
     ranks = day_ranks(np.where(tradable & np.isfinite(scores), scores, np.nan))
     quantiles = min(QUANTILES, count // 2)
     places = _quantile_places(ranks, quantiles)
     found, daily = [], {}
     for rows in HORIZONS:
-        if days - rows < LEAST_DAYS:
+        if days - rows < MINIMUM_DAYS:
             break
         correlations, gains = _compare_with_returns(ranks, places, mark, rows, quantiles)
         daily[rows] = correlations
         known = correlations[np.isfinite(correlations)]
-        if len(known) < LEAST_DAYS:
+        if len(known) < MINIMUM_DAYS:
             break
         deviation = float(known.std(ddof=1))
         error = deviation / max(1.0, len(known) / rows) ** 0.5

@@ -29,7 +29,7 @@ from flatwater_trading.recipe.tables import EQUITY, PRICES, SHEET, TRADES, Trade
 from flatwater_trading.recipe.tear_sheet import score_blocks, tear_sheet
 from flatwater_watch.pages.blocks import Block, Folded, Heading, Paragraph, Table
 from flatwater_watch.pages.chart import (
-    MOST_POINTS,
+    MAXIMUM_POINTS,
     Axis,
     Band,
     Bars,
@@ -89,9 +89,9 @@ DEED_MARKS = (("entry", "bought", "up", "--equal-weight"), ("exit", "sold", "dow
 """Prefix of a trade's columns, title, symbol and colour of purchases and sales."""
 PLACED_COLUMNS = {"instrument", "entry_date", "entry_price", "exit_date", "exit_price"}
 """Columns of the trades that are drawn on prices."""
-MOST_ROWS = 12
+MAXIMUM_ROWS = 12
 """Most columns, features or instruments that are drawn."""
-MOST_PRICED = 4
+MAXIMUM_PRICED = 4
 """Most instruments whose trades are drawn on their prices."""
 BEST_AND_WORST = 5
 AXIS_MARGIN_SHARE = 0.08  # of the range, below and above the curves
@@ -322,7 +322,7 @@ def trader_strokes(columns: Sequence[str]) -> dict[str, Stroke]:
 
 def equity_chart(equity: pl.DataFrame, split: str) -> Chart:
     """Draw the equity of the champion and the baselines, as change in percent since the first day."""
-    shown_rows = equity[spread_indexes(len(equity), MOST_POINTS)]
+    shown_rows = equity[spread_indexes(len(equity), MAXIMUM_POINTS)]
     dates = shown_rows["date"].to_list()
     return Chart(
         title=f"Equity on the {split} {calendar_of_equity(equity).units}",
@@ -341,7 +341,7 @@ def equity_chart(equity: pl.DataFrame, split: str) -> Chart:
 
 def trades_chart(trades: pl.DataFrame) -> Chart:
     """Draw each trade of the champion as a dot, by its day of entry and its gain."""
-    shown_rows = trades[spread_indexes(len(trades), MOST_POINTS)]
+    shown_rows = trades[spread_indexes(len(trades), MAXIMUM_POINTS)]
     marks = []
     for title, kind, colour in OUTCOME_MARKS:
         rows = shown_rows.filter(kind)
@@ -365,10 +365,10 @@ def positions_chart(trades: pl.DataFrame) -> Chart:
     days = (pl.col("exit_date") - pl.col("entry_date")).sum()
     # By days and then by name: the order of a group_by is not fixed.
     days_held = trades.group_by("instrument").agg(days.alias("days")).sort("days", "instrument")
-    rows = days_held["instrument"].to_list()[-MOST_ROWS:]
+    rows = days_held["instrument"].to_list()[-MAXIMUM_ROWS:]
     # Instruments are chosen before trades are thinned out, so that each row has its share of bars.
     of_instruments = trades.filter(pl.col("instrument").is_in(rows))
-    shown_rows = of_instruments[spread_indexes(len(of_instruments), MOST_POINTS)]
+    shown_rows = of_instruments[spread_indexes(len(of_instruments), MAXIMUM_POINTS)]
     marks = []
     for title, kind, colour in OUTCOME_MARKS:
         trade_rows = shown_rows.filter(kind).select("entry_date", "exit_date", "instrument", "gain").rows()
@@ -396,7 +396,7 @@ def positions_chart(trades: pl.DataFrame) -> Chart:
 
 def priced_charts(prices: pl.DataFrame, trades: pl.DataFrame) -> Grid:
     """Draw purchases and sales on the closes of the instruments that were traded most."""
-    names = [name for name in prices.columns if name != "date"][:MOST_PRICED]
+    names = [name for name in prices.columns if name != "date"][:MAXIMUM_PRICED]
     others = trades["instrument"].n_unique() - len(names)
     left_out = f" The {others} instruments that it traded less are left out." if others > 0 else ""
     return Grid(
@@ -429,7 +429,7 @@ def _price_chart(name: str, prices: pl.DataFrame, trades: pl.DataFrame) -> Chart
 
 def effects_chart(effects: dict[str, float]) -> Chart:
     """Draw the features whose absence changes the champion's coefficients most."""
-    top, left_out = largest_values(effects, MOST_ROWS, "features")
+    top, left_out = largest_values(effects, MAXIMUM_ROWS, "features")
     return _effect_bars(
         top,
         title="Which features its decisions follow from",
@@ -440,7 +440,7 @@ def effects_chart(effects: dict[str, float]) -> Chart:
 
 def columns_chart(effects: dict[str, float]) -> Chart:
     """Draw the columns whose absence changes the champion's coefficients most."""
-    top, left_out = largest_values(effects, MOST_ROWS, "columns")
+    top, left_out = largest_values(effects, MAXIMUM_ROWS, "columns")
     return _effect_bars(
         top,
         title="Which columns its decisions follow from",

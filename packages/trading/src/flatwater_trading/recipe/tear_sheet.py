@@ -12,12 +12,12 @@ from flatwater_trading.panel.calendar import Calendar
 from flatwater_trading.recipe.behaviour import REFERENCE_TRADER, calendar_of_equity
 from flatwater_trading.recipe.score_analysis import HorizonScore, read_horizons
 from flatwater_watch.pages.blocks import Block, Folded, Paragraph, Table
-from flatwater_watch.pages.chart import MOST_POINTS, Axis, Bars, Chart, Grid, Line
+from flatwater_watch.pages.chart import MAXIMUM_POINTS, Axis, Bars, Chart, Grid, Line
 
 CHAMPION = "champion"
-LEAST_WINDOW = 8
+MINIMUM_WINDOW = 8
 """Fewest rows of a rolling number."""
-LEAST_DEVIATION = 1e-7
+MINIMUM_DEVIATION = 1e-7
 """Deviation of returns below which an equity does not move."""
 DEEPEST = 5
 """Drawdowns that are listed."""
@@ -36,7 +36,7 @@ def tear_sheet(equity: pl.DataFrame, sheet: pl.DataFrame | None, result: Mapping
         sheet: exposure and turnover of each day; None where they were not written.
         result: result of the days, which names the benchmark.
     """
-    if len(equity) <= LEAST_WINDOW:
+    if len(equity) <= MINIMUM_WINDOW:
         yield Paragraph("There are too few days for a tear sheet.", "missing")
         return
     calendar, named = calendar_of_equity(equity), result.get("benchmark", REFERENCE_TRADER)
@@ -69,7 +69,7 @@ def underwater_chart(equity: pl.DataFrame, traders: Sequence[str]) -> Chart:
 
 def rolling_window(rows: int, calendar: Calendar) -> int:
     """Return the rows of a rolling number: half a year, or a third of the rows if they are fewer."""
-    return max(LEAST_WINDOW, min(calendar.a_year // 2, rows // 3))
+    return max(MINIMUM_WINDOW, min(calendar.a_year // 2, rows // 3))
 
 
 def rolling_frame(equity: pl.DataFrame, traders: Sequence[str], calendar: Calendar) -> pl.DataFrame:
@@ -82,7 +82,7 @@ def rolling_frame(equity: pl.DataFrame, traders: Sequence[str], calendar: Calend
     deviations = {name: pl.col(name).rolling_std(window) for name in traders}
     ratios = [
         # Rounding of equity that does not move is no deviation.
-        pl.when(deviation > LEAST_DEVIATION)
+        pl.when(deviation > MINIMUM_DEVIATION)
         .then(pl.col(name).rolling_mean(window) / deviation * calendar.a_year**0.5)
         .alias(name)
         for name, deviation in deviations.items()
@@ -92,7 +92,7 @@ def rolling_frame(equity: pl.DataFrame, traders: Sequence[str], calendar: Calend
     own, other = (pl.col(name) for name in traders)
     together = (own * other).rolling_mean(window) - own.rolling_mean(window) * other.rolling_mean(window)
     spread = other.pow(2).rolling_mean(window) - other.rolling_mean(window).pow(2)
-    return moves.select("date", *ratios, pl.when(spread > LEAST_DEVIATION**2).then(together / spread).alias("beta"))
+    return moves.select("date", *ratios, pl.when(spread > MINIMUM_DEVIATION**2).then(together / spread).alias("beta"))
 
 
 def rolling_charts(equity: pl.DataFrame, traders: Sequence[str], calendar: Calendar) -> Grid:
@@ -304,7 +304,7 @@ def _small_chart(title: str, frame: pl.DataFrame, traders: Sequence[str], unit: 
 
 def _lines(frame: pl.DataFrame, traders: Sequence[str], *, form: str) -> list[Line]:
     """Return a line for each trader, the champion's in front; unknown values are left out of it."""
-    shown = frame[spread_indexes(len(frame), MOST_POINTS)]
+    shown = frame[spread_indexes(len(frame), MAXIMUM_POINTS)]
     dates: list[date] = shown["date"].to_list()
     return [
         Line(

@@ -7,8 +7,8 @@ from flatwater_watch.options.bounds import Bounds
 from flatwater_watch.options.declare import config
 from flatwater_watch.sanitize import short_repr
 
-MOST_FOLDS = 1000
-MOST_SEEDS = 1000
+MAXIMUM_FOLDS = 1000
+MAXIMUM_SEEDS = 1000
 MAXIMUM_SEED_DIGITS = 12
 """Most digits of a seed."""
 
@@ -17,7 +17,7 @@ MAXIMUM_SEED_DIGITS = 12
 class StudyConfig:
     """A walk-forward over a panel."""
 
-    folds: Annotated[int, Bounds(1, MOST_FOLDS)] = 5
+    folds: Annotated[int, Bounds(1, MAXIMUM_FOLDS)] = 5
     """Folds; each trains on everything before its test days."""
     seeds: Annotated[tuple[int, ...], Bounds(0, 1 << 40)] = (0, 1, 2)
     """Seeds; each fold is trained once with each of them."""
@@ -32,8 +32,8 @@ class StudyConfig:
 
 def check_seeds(seeds: tuple[int, ...]) -> None:
     """Check that there are seeds, and each of them once."""
-    fine = 0 < len(set(seeds)) == len(seeds) <= MOST_SEEDS and min(seeds) >= 0
-    require(fine, "seeds", seeds, f"1 to {MOST_SEEDS} whole numbers from 0 on, each once")
+    fine = 0 < len(set(seeds)) == len(seeds) <= MAXIMUM_SEEDS and min(seeds) >= 0
+    require(fine, "seeds", seeds, f"1 to {MAXIMUM_SEEDS} whole numbers from 0 on, each once")
 
 
 def read_seeds(text: str, first_seed: int) -> tuple[int, ...]:
@@ -50,7 +50,7 @@ def read_seeds(text: str, first_seed: int) -> tuple[int, ...]:
         )
     numbers = tuple(int(word) for word in listed)
     if len(words) == 1:
-        require(1 <= numbers[0] <= MOST_SEEDS, "--seeds", numbers[0], f"1 to {MOST_SEEDS} seeds")
+        require(1 <= numbers[0] <= MAXIMUM_SEEDS, "--seeds", numbers[0], f"1 to {MAXIMUM_SEEDS} seeds")
         numbers = tuple(range(first_seed, first_seed + numbers[0]))
     check_seeds(numbers)
     return numbers

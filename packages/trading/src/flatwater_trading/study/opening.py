@@ -13,7 +13,7 @@ from flatwater.rundir.layout import create_folder, write_config
 from flatwater.runs.trust import load_settings, note_file
 from flatwater.sweeps.opening import refuse_others
 from flatwater.sweeps.process import ask_process
-from flatwater_trading.study.config import MOST_FOLDS, StudyConfig, read_seeds
+from flatwater_trading.study.config import MAXIMUM_FOLDS, StudyConfig, read_seeds
 from flatwater_trading.study.records import StudyFolder
 from flatwater_watch.errors import ConfigError, MemoryLimitError
 from flatwater_watch.meters.process import free_cores
@@ -30,7 +30,7 @@ class StudyOrder:
 
     config: Any
     """Settings of a recipe on a panel (`recipe.on_panel.OnPanel`), which all runs share, apart from fold and seed."""
-    folds: Annotated[int, Bounds(1, MOST_FOLDS)] | None
+    folds: Annotated[int, Bounds(1, MAXIMUM_FOLDS)] | None
     """Number of folds; None for as many as the existing study has, or `FOLDS`."""
     seeds: str | None
     """Seeds as `read_seeds` takes them; None for those of the existing study, or `SEEDS`."""

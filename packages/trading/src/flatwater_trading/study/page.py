@@ -25,7 +25,7 @@ from flatwater_trading.study.records import (
     trader_rows,
 )
 from flatwater_watch.pages.blocks import Block, Heading, Paragraph, Piece, Section, Table, Tile
-from flatwater_watch.pages.chart import MOST_POINTS, Axis, Bars, Chart, Line, Picture
+from flatwater_watch.pages.chart import MAXIMUM_POINTS, Axis, Bars, Chart, Line, Picture
 from flatwater_watch.pages.document import document
 
 
@@ -139,7 +139,7 @@ def _sheet_sections(study: StudyRecords) -> Iterator[Section]:
 
 def equity_chart(equity: pl.DataFrame, pooled: Mapping[str, Any]) -> Chart:
     """Draw the equity over all test days, fold after fold."""
-    shown_rows = equity[spread_indexes(len(equity), MOST_POINTS)]
+    shown_rows = equity[spread_indexes(len(equity), MAXIMUM_POINTS)]
     dates = shown_rows["date"].to_list()
     marks = []
     for name, (colour, dashed) in trader_strokes(shown_rows.columns).items():

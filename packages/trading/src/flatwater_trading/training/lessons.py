@@ -18,7 +18,7 @@ from flatwater_watch.errors import ConfigError
 
 RESOLVED_TARGETS = 5
 """Sale targets that are resolved, evenly spaced over their range; between them the gain is interpolated linearly."""
-LARGEST_GAIN = 0.5
+MAXIMUM_GAIN = 0.5
 """Gains are clipped to +-50 %, so that a single takeover or default does not outweigh a year."""
 
 
@@ -85,7 +85,7 @@ def build_outcomes(setup: ErlSetup, market: Market) -> PurchaseOutcomes:
         account=config.env.account,
     )
     # Clipped before the deviation is taken: a single takeover must not determine it either. clamp_ keeps NaN.
-    gain.clamp_(-LARGEST_GAIN, LARGEST_GAIN)
+    gain.clamp_(-MAXIMUM_GAIN, MAXIMUM_GAIN)
     is_finite = gain.isfinite()
     deviation = gain[is_finite].double().std() if bool(is_finite.any()) else torch.ones(())
     # At least 1e-6: prices that never move would be divided by 0.

@@ -53,7 +53,7 @@ LAUNCHERS = (
 """Programs that only start others: the process of rank 0 below them is the program, the other ranks are workers."""
 WORKER_SECONDS = 1.0
 """Age at which a worker is watched: most processes that are forked end, or become another program, at once."""
-MOST_WORKERS = 64
+MAXIMUM_WORKERS = 64
 """Maximum workers of one command that are watched."""
 GUEST_CHECK_TICKS = 10
 """Maximum ticks after which a watch that entered a running process checks whether it may stay."""
@@ -220,7 +220,7 @@ class ProcessAgent:
             # The main thread waits for work: its own imports would count as the watch's cost.
             if _thread.get_ident() != self._main_thread:
                 return 1
-            if _worker_files(self._variables[FOLDER]) >= MOST_WORKERS:
+            if _worker_files(self._variables[FOLDER]) >= MAXIMUM_WORKERS:
                 self._guard.has_ended = True
                 return ticks
             self._begin()

@@ -283,10 +283,10 @@ def describe_container(obj: Any, holding: Holding) -> str:
     return plain_words.get(holding.kind, f"autograd graph of {length} nodes" if holding.kind == "graph" else kind)
 
 
-LARGEST_SHIFT = 4
+MAXIMUM_SHIFT = 4
 """Maximum rows by which consecutive windows may be apart."""
 
-MOST_ELEMENTS = 1 << 20
+MAXIMUM_ELEMENTS = 1 << 20
 """Maximum elements of an array that is compared, as the program waits meanwhile."""
 
 
@@ -298,7 +298,7 @@ def describe_redundancy(arrays: Sequence[Any]) -> str | None:
     """
     numpy: Any = sys.modules.get("numpy")
     readable = (
-        [] if numpy is None else [a for a in map(_as_array, arrays) if a is not None and 0 < a.size <= MOST_ELEMENTS]
+        [] if numpy is None else [a for a in map(_as_array, arrays) if a is not None and 0 < a.size <= MAXIMUM_ELEMENTS]
     )
     pairs = [(a, b) for a, b in pairwise(readable) if a.shape == b.shape and a.dtype == b.dtype]
     if pairs and len(pairs) == len(readable) - 1 and readable[0].size > 1:
@@ -336,7 +336,7 @@ def _describe_overlap(pairs: Sequence[tuple[Any, Any]]) -> str | None:
     numpy: Any = sys.modules["numpy"]
     shape = pairs[0][0].shape
     for axis, rows in enumerate(shape):
-        for shift in range(1, min(LARGEST_SHIFT, rows // 2) + 1):
+        for shift in range(1, min(MAXIMUM_SHIFT, rows // 2) + 1):
             a_rows, b_rows = [slice(None)] * len(shape), [slice(None)] * len(shape)
             a_rows[axis], b_rows[axis] = slice(shift, None), slice(None, rows - shift)
             matches = sum(numpy.array_equal(a[tuple(a_rows)], b[tuple(b_rows)]) for a, b in pairs)

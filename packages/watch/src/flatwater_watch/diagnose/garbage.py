@@ -31,7 +31,7 @@ COLLECTING = SHIPPED.collecting
 FindLine = Callable[[list[Any]], AllocationSite | None]
 """A function that finds the line that made most of the given objects."""
 
-MOSTLY, MOST = 0.8, 1000
+MAIN_SHARE, MAXIMUM_RANKED = 0.8, 1000
 """Share of the bytes whose line is looked up, the largest objects first, and the maximum number of these objects."""
 
 
@@ -192,7 +192,7 @@ def _search_garbage(roots: Roots, *, unfreezes: bool) -> dict[str, Any] | None:
         size, len(garbage), what, None, collecting, cycle, young_bytes, forecast_bytes, fresh_bytes, piece_bytes
     )
     return summary._replace(is_frozen=is_frozen)._asdict() | {
-        "largest": [id(obj) for obj in _largest_objects(sized, MOSTLY * size)]
+        "largest": [id(obj) for obj in _largest_objects(sized, MAIN_SHARE * size)]
     }
 
 
@@ -317,11 +317,11 @@ def _cycle_words(
 
 
 def _largest_objects(sized: list[tuple[int, Any]], enough: float) -> list[Any]:
-    """The largest of (bytes, object) pairs, until they have `enough` bytes together, but at most `MOST`."""
+    """The largest of (bytes, object) pairs, until they have `enough` bytes together, but at most `MAXIMUM_RANKED`."""
     # Among equal sizes the newest first: older objects were made before the trace and have no line.
     largest: list[Any] = []
     total = 0
-    for _, (size, obj) in nlargest(MOST, enumerate(sized), key=lambda each: (each[1][0], each[0])):
+    for _, (size, obj) in nlargest(MAXIMUM_RANKED, enumerate(sized), key=lambda each: (each[1][0], each[0])):
         if total >= enough:
             break
         largest.append(obj)

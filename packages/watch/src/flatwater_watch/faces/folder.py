@@ -25,7 +25,7 @@ from flatwater_watch.masking import mask_secrets, mask_words
 PREFIX = "flatwater-watch-"
 STALE_SECONDS = 5.0
 """Minimum age of an unlocked folder before it is removed: a new one is locked right after it was made."""
-NOTE_BYTES, MOST_NOTES = 16 << 20, 1000
+NOTE_BYTES, MAXIMUM_NOTES = 16 << 20, 1000
 """Maximum bytes that are read of a note, and maximum notes of a folder; a summary has 100 kB."""
 
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -80,7 +80,7 @@ def read_notes(folder: Path, kind: str) -> list[tuple[str, float]]:
         descriptor = os.open(folder, _FOLDER_FLAGS)
         try:
             with os.scandir(descriptor) as entries:
-                names = sorted(entry.name for entry in islice(entries, MOST_NOTES) if entry.name.endswith(kind))
+                names = sorted(entry.name for entry in islice(entries, MAXIMUM_NOTES) if entry.name.endswith(kind))
             for name in names:
                 with suppress(OSError):  # it was replaced meanwhile, or is not a note
                     notes.append(_read_note(descriptor, name))

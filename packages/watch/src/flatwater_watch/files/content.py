@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any, TypeVar
 
-MOST_BYTES = 64 << 20
+MAXIMUM_BYTES = 64 << 20
 """Maximum bytes of a text."""
-MOST_DEPTH = 64
+MAXIMUM_DEPTH = 64
 """Maximum depth of brackets inside brackets."""
-MOST_NUMBER = 1.7e308
+MAXIMUM_NUMBER = 1.7e308
 """Largest number that passes, just below the largest float: JSON knows larger numbers."""
 T = TypeVar("T")
 
@@ -24,13 +24,13 @@ def parse_json(raw: bytes) -> Any:  # noqa: ANN401  (JSON)
     Raises:
         ValueError: the text is no JSON, too large or too deep, or has NaN or infinities, which JSON does not know.
     """
-    if len(raw) > MOST_BYTES:
-        raise ValueError(f"{len(raw)} bytes are more than the {MOST_BYTES} that it may have")
+    if len(raw) > MAXIMUM_BYTES:
+        raise ValueError(f"{len(raw)} bytes are more than the {MAXIMUM_BYTES} that it may have")
     try:
         content = json.loads(raw, parse_constant=_refuse_constant)
     except RecursionError:
         raise ValueError("brackets are nested too deep") from None
-    if raw.count(b"[") + raw.count(b"{") > MOST_DEPTH:  # else nothing can be nested deeper
+    if raw.count(b"[") + raw.count(b"{") > MAXIMUM_DEPTH:  # else nothing can be nested deeper
         require_shallow(content)
     return content
 
@@ -40,18 +40,18 @@ def _refuse_constant(name: str) -> None:
 
 
 def require_shallow(content: object) -> None:
-    """Check that brackets are nested at most `MOST_DEPTH` deep.
+    """Check that brackets are nested at most `MAXIMUM_DEPTH` deep.
 
     Raises:
         ValueError: the brackets are nested deeper.
     """
     # Level by level, not recursively: the content may be nested deeper than Python's stack.
     level = [content]
-    for _ in range(MOST_DEPTH):
+    for _ in range(MAXIMUM_DEPTH):
         level = [below for container in level for below in _children(container)]
         if not level:
             return
-    raise ValueError(f"brackets are nested more than {MOST_DEPTH} deep")
+    raise ValueError(f"brackets are nested more than {MAXIMUM_DEPTH} deep")
 
 
 def _children(content: object) -> list[Any]:
@@ -108,4 +108,4 @@ def plain_json_value(value: object) -> object:
 
 def is_number(value: object) -> bool:
     """Whether a value is a number that a float can hold: JSON knows larger numbers."""
-    return isinstance(value, int | float) and -MOST_NUMBER <= value <= MOST_NUMBER
+    return isinstance(value, int | float) and -MAXIMUM_NUMBER <= value <= MAXIMUM_NUMBER

@@ -53,7 +53,7 @@ MAXIMUM_FRONTIER, MAXIMUM_PASSES = 48, 10
 WEIGHED_ITEMS, WEIGHED_CHILDREN, WEIGHED_OBJECTS = 4, 8, 60
 """Newest items of a container that stand for those that came; children that stand for all of an object; and objects
 below the items that are weighed."""
-LEAST_SHARE = 0.01
+MINIMUM_SHARE = 0.01
 """Minimum share of the growth without an owner that all longer containers may explain, by a rough weight, for their
 holders to be looked for: each program has some, and two more censuses delay what else may be found. Unmeasured."""
 _OWN = frozenset(OWN_PACKAGES)
@@ -122,7 +122,7 @@ def grown_holders(
     del gains[MAXIMUM_WEIGHED:]
     gains = [(gain * _item_bytes(container), container) for gain, container in gains]
     gains.sort(key=_gain, reverse=True)
-    is_match = sum(map(_gain, gains)) >= LEAST_SHARE * missing_bytes
+    is_match = sum(map(_gain, gains)) >= MINIMUM_SHARE * missing_bytes
     containers = [container for _, container in gains[:MAXIMUM_CLIMBED]] if is_match else []
     gains.clear()  # it would be a referrer of each
     if not containers:

@@ -16,7 +16,7 @@ from typing import Any
 from flatwater_watch.heap.locals import frame_locals
 from flatwater_watch.heap.raw import c_attribute, full_name, instance_dict, module_namespace, plain_text, read_stable
 
-MOST, DEEPEST = 2000, 100
+MAXIMUM_TASKS, MAXIMUM_DEPTH = 2000, 100
 """Maximum number of tasks, and of coroutines in a task that wait for each other."""
 _TASK_SETS = ("_all_tasks", "_scheduled_tasks")
 """Names in `asyncio.tasks` of the set of weak references to all tasks: up to Python 3.11, and from 3.12 on."""
@@ -37,7 +37,7 @@ def suspended_frames() -> Iterator[FrameType]:
 
 
 def _waiting_greenlets() -> list[Any]:
-    """Greenlets, the youngest last and at most `MOST`; empty if the library is not loaded."""
+    """Greenlets, the youngest last and at most `MAXIMUM_TASKS`; empty if the library is not loaded."""
     # Each waits in the loop of a C library, to which no object leads: the collector alone knows them all.
     builtin = (module_namespace("greenlet._greenlet") or {}).get("greenlet")
     if builtin is None:
@@ -47,7 +47,7 @@ def _waiting_greenlets() -> list[Any]:
         kinds += type.__subclasses__(kind)
     kind_ids = set(map(id, kinds))
     objects = [obj for generation in (2, 1, 0) for obj in gc.get_objects(generation)]
-    return list(compress(objects, map(kind_ids.__contains__, map(id, map(type, objects)))))[-MOST:]
+    return list(compress(objects, map(kind_ids.__contains__, map(id, map(type, objects)))))[-MAXIMUM_TASKS:]
 
 
 def _called_frames(innermost: FrameType | None) -> Iterator[FrameType]:
@@ -75,8 +75,8 @@ def _all_tasks() -> list[Any]:
 
 
 def _first_tasks(tasks: Iterable[Any]) -> list[Any]:
-    """The first tasks of a set, at most `MOST`; called by `read_stable`."""
-    return list(islice(tasks, MOST))
+    """The first tasks of a set, at most `MAXIMUM_TASKS`; called by `read_stable`."""
+    return list(islice(tasks, MAXIMUM_TASKS))
 
 
 def _main_tasks() -> list[Any]:
@@ -112,7 +112,9 @@ def _trio_tasks() -> list[Any]:
         return []
     tasks = c_attribute(runner, "tasks")
     # Which task of several is the owner must not depend on the order of a set: the task that began first comes first.
-    return sorted(tasks, key=lambda task: c_attribute(task, "_counter") or 0)[:MOST] if type(tasks) is set else []
+    return (
+        sorted(tasks, key=lambda task: c_attribute(task, "_counter") or 0)[:MAXIMUM_TASKS] if type(tasks) is set else []
+    )
 
 
 def _coroutine(task: Any) -> Any:
@@ -125,7 +127,7 @@ def _coroutine(task: Any) -> Any:
 
 def _awaited_frames(waiting: Any) -> Iterator[FrameType]:
     """Frames of a coroutine, and of the coroutines that it waits for."""
-    for _ in range(DEEPEST):
+    for _ in range(MAXIMUM_DEPTH):
         frame: FrameType | None = None
         if type(waiting) is CoroutineType:
             frame, waiting = waiting.cr_frame, waiting.cr_await

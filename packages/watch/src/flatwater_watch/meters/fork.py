@@ -25,7 +25,7 @@ CHUNK_BYTES = 1 << 16
 """Maximum bytes of one read."""
 ID_BYTES = 4
 """Bytes in which a fork writes its process id."""
-FIRST, MOST = 3, 1 << 16
+FIRST_DESCRIPTOR, MAXIMUM_DESCRIPTOR = 3, 1 << 16
 """Range of the descriptors that a fork closes: all after stderr."""
 
 FORK_UNSAFE_LIBRARIES = {
@@ -263,8 +263,8 @@ def _work_detached(work: Work, pipe: int) -> None:
     null_file = system.open(os.devnull, system.O_RDWR)
     for standard in (0, 1, 2):
         system.dup2(null_file, standard)
-    system.closerange(FIRST, pipe)
-    system.closerange(pipe + 1, MOST)
+    system.closerange(FIRST_DESCRIPTOR, pipe)
+    system.closerange(pipe + 1, MAXIMUM_DESCRIPTOR)
     sys.stdout = sys.stderr = os.fdopen(1, "w", closefd=False)  # the program's may have been other files
     _work_and_exit(work, pipe)
 

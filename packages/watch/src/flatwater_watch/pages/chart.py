@@ -10,7 +10,7 @@ from importlib.resources import files
 from math import isfinite
 from typing import Any, ClassVar, Literal
 
-MOST_POINTS = 500
+MAXIMUM_POINTS = 500
 """Maximum points of a curve: more than a screen can show, and few enough for a page of any run."""
 MINIMUM_SPAN_SHARE = 0.05
 """Smallest range of a fitted axis, as a share of the largest value on it."""

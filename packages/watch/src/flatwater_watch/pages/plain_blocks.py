@@ -33,7 +33,7 @@ KINDS: Mapping[str, type] = {
 _COLOUR = re.compile(r"--[a-z0-9-]{1,40}|#[0-9a-fA-F]{6}")
 _LINK = re.compile(r"(https?://[!-~]*|#[!-~]*|[!-9;-~]*)")
 """Addresses that a link may have: a page of the web, or a file in the same folder; no script."""
-MOST_PIXELS = 4096
+MAXIMUM_PIXELS = 4096
 _WRITTEN_NAMES = {
     "hover_text": "said",
     "horizontal": "across",
@@ -230,7 +230,7 @@ def _require_drawable(block: object) -> None:
                 "others",
             )
         case Chart() | Grid():
-            _require(0 < block.height <= MOST_PIXELS, "height", block.height)
+            _require(0 < block.height <= MAXIMUM_PIXELS, "height", block.height)
             _require(block.weight > 0, "weight", block.weight)
         case Table():
             _require(len(block.titles) > 0, "titles", block.titles)

@@ -8,7 +8,7 @@ from flatwater_watch.options.bounds import Bounds, Count, Rate, Weight
 from flatwater_watch.options.declare import config
 
 Width = Annotated[int, Bounds(1, 1 << 14)]
-MOST_CHOICES = 1 << 10
+MAXIMUM_CHOICES = 1 << 10
 """Choices of a head, at most: each is an action that the policy tells apart."""
 
 
@@ -70,10 +70,10 @@ class LifecycleConfig:
         for name in ("alpha_targets", "tempos"):
             choices = len(getattr(self, name))
             require(
-                1 <= choices <= MOST_CHOICES,
+                1 <= choices <= MAXIMUM_CHOICES,
                 f"env.lifecycle.{name}",
                 getattr(self, name),
-                f"1 to {MOST_CHOICES} numbers",
+                f"1 to {MAXIMUM_CHOICES} numbers",
             )
 
 

@@ -21,9 +21,9 @@ EXPECTED_TASK = (
     "a function without arguments that returns images and their classes, or images and classes to train on and then "
     "images and classes to validate with"
 )
-MINIMUM_IMAGES, MOST_CLASSES = 8, 1 << 14
+MINIMUM_IMAGES, MAXIMUM_CLASSES = 8, 1 << 14
 """Images of a part at least, and classes at most."""
-PART, LEAST, MOST = 10, 200, 2000
+IMAGES_PER_VALIDATION, MINIMUM_VALIDATION, MAXIMUM_VALIDATION = 10, 200, 2000
 """One in ten images is kept to validate with, and within these bounds: 200 tell accuracies 1 % apart."""
 _SHUFFLE_SEED = 20261121
 """Seed of the split, so that each part has the same images in every run."""
@@ -91,8 +91,8 @@ def make_task(result: Any, device: torch.device) -> Task:  # noqa: ANN401  (what
             "validate with"
         )
     class_count = int(max(train_labels.max(), valid_labels.max())) + 1
-    if not 2 <= class_count <= MOST_CLASSES:  # noqa: PLR2004  (fewer are not a choice)
-        raise ConfigError(f"expected 2 to {MOST_CLASSES:,} classes, numbered from 0, got {class_count}")
+    if not 2 <= class_count <= MAXIMUM_CLASSES:  # noqa: PLR2004  (fewer are not a choice)
+        raise ConfigError(f"expected 2 to {MAXIMUM_CLASSES:,} classes, numbered from 0, got {class_count}")
     return Task(
         train_images=_pixels_to_device(train_images, device),
         train_labels=torch.tensor(train_labels.astype(np.int64), device=device),
@@ -108,7 +108,7 @@ def _split(images: np.ndarray, labels: np.ndarray) -> list[list[np.ndarray]]:
     # Its own generator: the split does not depend on the run's seed.
     order = np.random.default_rng(_SHUFFLE_SEED).permutation(len(images))
     # At most half, so that a small set still has images to train on.
-    held_out = min(max(len(images) // PART, LEAST), MOST, len(images) // 2)
+    held_out = min(max(len(images) // IMAGES_PER_VALIDATION, MINIMUM_VALIDATION), MAXIMUM_VALIDATION, len(images) // 2)
     return [
         [array[order[held_out:]] for array in (images, labels)],
         [array[order[:held_out]] for array in (images, labels)],

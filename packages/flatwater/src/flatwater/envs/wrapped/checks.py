@@ -8,7 +8,7 @@ from flatwater.border import dotted_name, find_source_line
 from flatwater.envs.world import Array
 from flatwater_watch.errors import UserCodeError
 
-LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
+MAXIMUM_FLOAT32 = float(np.finfo(np.float32).max)
 """Largest float32, as rewards and observations are."""
 ALLOW_NAN_ADVICE = "--allow-nan trains all the same"
 
@@ -44,13 +44,13 @@ def check_reward(value: Any, *, allow_nan: bool) -> float:  # noqa: ANN401  (wha
         ValueError: `value` is NaN, infinite or beyond a float32, and `allow_nan` is off.
     """
     # The reward of nearly all environments, also of NumPy's type.
-    if isinstance(value, float) and -LARGEST_FLOAT32 <= value <= LARGEST_FLOAT32:
+    if isinstance(value, float) and -MAXIMUM_FLOAT32 <= value <= MAXIMUM_FLOAT32:
         return value
     array = np.asarray(value)
     if array.size != 1 or (array.dtype.kind not in "biuf" and not isinstance(value, int)):
         raise TypeError(f"the reward is {_short_value(value)}: expected a number")
     reward = value if isinstance(value, int) else float(array.ravel()[0])
-    if -LARGEST_FLOAT32 <= reward <= LARGEST_FLOAT32:
+    if -MAXIMUM_FLOAT32 <= reward <= MAXIMUM_FLOAT32:
         return reward
     if not allow_nan:
         raise ValueError(

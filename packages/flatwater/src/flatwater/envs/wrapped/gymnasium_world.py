@@ -25,7 +25,7 @@ from flatwater.envs.wrapped.checks import (
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.native import frame_pace, native_spaces
 from flatwater.envs.wrapped.spaces import MASK_KEY, make_action_spec, write_mask
-from flatwater.envs.wrapped.step_limit import MOST_STEPS, StepLimit
+from flatwater.envs.wrapped.step_limit import MAXIMUM_STEPS, StepLimit
 from flatwater.named_imports import import_named
 from flatwater_watch.errors import ConfigError, UserCodeError
 
@@ -72,7 +72,7 @@ class GymnasiumWorld:
         self._actions = make_action_spec(action_space, first_copy.unwrapped, title)
         for copy in self.copies[1:]:
             self._check_spaces(copy)
-        steps = config.steps or (first_copy.spec.max_episode_steps if first_copy.spec else None) or MOST_STEPS
+        steps = config.steps or (first_copy.spec.max_episode_steps if first_copy.spec else None) or MAXIMUM_STEPS
         names, bounds, choices = self._actions.names, self._actions.bounds, self._actions.choices
         # Masks are announced in infos alone, so the first copy is reset to look at one.
         masked = bounds is None and MASK_KEY in self._reset(first_copy, 0)[1]

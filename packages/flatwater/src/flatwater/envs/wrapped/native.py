@@ -24,7 +24,7 @@ FRAMES_PER_SECOND = 30
 """Pace of an environment that has none in its metadata."""
 OTHER_KIND = "other"
 """Name of a space that holds no numbers, in a file."""
-MOST_NUMBERS = 1 << 24
+MAXIMUM_NUMBERS = 1 << 24
 """Most numbers of a space in a file."""
 
 
@@ -257,8 +257,8 @@ def _from_plain(plain: Mapping[str, Any]) -> gym.Space[Any]:
     """
     kind, shape, dtype = plain["space"], tuple(plain.get("shape", ())), plain.get("dtype", "float32")
     # A file may claim any size: nothing is allocated for what no network here could read.
-    if not 0 <= prod(shape) * plain.get("n", 1) <= MOST_NUMBERS:
-        raise ValueError(f"env: a {kind} {shape}: expected at most {MOST_NUMBERS} numbers")
+    if not 0 <= prod(shape) * plain.get("n", 1) <= MAXIMUM_NUMBERS:
+        raise ValueError(f"env: a {kind} {shape}: expected at most {MAXIMUM_NUMBERS} numbers")
     match kind:
         case "Dict":
             # Pairs: of a dict Gymnasium sorts the keys, and parts would be read in another order than in training.

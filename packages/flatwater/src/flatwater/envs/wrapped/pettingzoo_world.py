@@ -24,7 +24,7 @@ from flatwater.envs.wrapped.checks import (
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.native import frame_pace, native_spaces
 from flatwater.envs.wrapped.spaces import MASK_KEY, make_action_spec, write_mask
-from flatwater.envs.wrapped.step_limit import MOST_STEPS, StepLimit
+from flatwater.envs.wrapped.step_limit import MAXIMUM_STEPS, StepLimit
 from flatwater.named_imports import import_named
 from flatwater_watch.errors import ConfigError
 
@@ -62,7 +62,7 @@ class PettingZooWorld:
         """Spaces of each agent."""
         self._reader = self.native.reader
         self._actions = make_action_spec(action_space, first_copy.unwrapped, title)
-        shape, steps = (envs, len(self._agents)), config.steps or MOST_STEPS
+        shape, steps = (envs, len(self._agents)), config.steps or MAXIMUM_STEPS
         names, bounds, choices = self._actions.names, self._actions.bounds, self._actions.choices
         has_masks = bounds is None and any(MASK_KEY in info for info in self._reset(first_copy, 0)[1].values())
         reader, self.beginnings = self._reader, EpisodeStarts(self._copies, make)

@@ -4,7 +4,7 @@ import numpy as np
 
 from flatwater.envs.world import Array
 
-MOST_STEPS = 1000
+MAXIMUM_STEPS = 1000
 """Steps of an episode where neither the settings nor the environment have a limit."""
 
 

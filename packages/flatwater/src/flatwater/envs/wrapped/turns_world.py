@@ -29,7 +29,7 @@ from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.native import frame_pace, native_spaces
 from flatwater.envs.wrapped.pettingzoo_world import read_agents
 from flatwater.envs.wrapped.spaces import MASK_KEY, make_action_spec, write_mask
-from flatwater.envs.wrapped.step_limit import MOST_STEPS, StepLimit
+from flatwater.envs.wrapped.step_limit import MAXIMUM_STEPS, StepLimit
 from flatwater_watch.errors import RunError
 
 OPPONENT_BIT = 40
@@ -38,7 +38,7 @@ AT_RANDOM = 0
 """Number of opponents that act at random."""
 OBSERVATION_KEY = "observation"
 """Key of what is seen, where an observation is a Dict of it and of the mask, as in the games of PettingZoo."""
-MOST_TURNS = 100_000
+MAXIMUM_TURNS = 100_000
 """Turns of others in a row after which a game is taken to have forgotten the learner."""
 
 
@@ -153,7 +153,7 @@ class TurnsWorld:
         reader, self.beginnings, steps = (
             self.native.reader,
             EpisodeStarts(self._copies, make),
-            config.steps or MOST_STEPS,
+            config.steps or MAXIMUM_STEPS,
         )
         self._reader, kept = reader, self.beginnings.state_bytes
         first_six = envs, 1, reader.form, reader.shape, self._actions.names, steps
@@ -266,7 +266,7 @@ class TurnsWorld:
         Raises:
             RunError: it is never a learner's turn.
         """
-        for _ in range(MOST_TURNS):
+        for _ in range(MAXIMUM_TURNS):
             for env in np.flatnonzero(waits).tolist():
                 waits[env] = self._is_opponents_turn_(env)
             if not waits.any():
@@ -277,7 +277,7 @@ class TurnsWorld:
                 with self._stepping:
                     self._copies[env].step(moves[env])
         raise RunError(
-            f"{self._name}: {MOST_TURNS:,} turns in a row were not the learner's: expected its turn or its end"
+            f"{self._name}: {MAXIMUM_TURNS:,} turns in a row were not the learner's: expected its turn or its end"
         )
 
     def _is_opponents_turn_(self, env: int) -> bool:

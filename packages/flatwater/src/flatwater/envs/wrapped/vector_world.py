@@ -17,7 +17,7 @@ from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.infos import InfosByNumber
 from flatwater.envs.wrapped.native import frame_pace, native_spaces
 from flatwater.envs.wrapped.spaces import MASK_KEY, make_action_spec, write_mask
-from flatwater.envs.wrapped.step_limit import MOST_STEPS, StepLimit
+from flatwater.envs.wrapped.step_limit import MAXIMUM_STEPS, StepLimit
 from flatwater_watch.errors import ConfigError
 
 FINAL, FINAL_INFO = "final_obs", "final_info"
@@ -60,7 +60,7 @@ class VectorWorld:
         """Spaces of each environment."""
         self._reader = self.native.reader
         self._actions = make_action_spec(self._action_space, None, title)
-        steps = config.steps or _step_limit(env) or MOST_STEPS
+        steps = config.steps or _step_limit(env) or MAXIMUM_STEPS
         bounds = self._actions.bounds
         observations, infos = self._reset(np.ones(envs, np.bool_), np.zeros(envs, np.int64))
         self._spaces = Spaces(

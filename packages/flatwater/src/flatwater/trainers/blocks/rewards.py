@@ -14,7 +14,7 @@ from flatwater.state.allocation import filled_tensor
 
 RETURN = "return"
 """Name of the discounted return of each agent's running episode, next to the statistics of all of them."""
-LARGEST = 10.0
+MAXIMUM_SCALED = 10.0
 """Largest reward after the division, as usual."""
 EPSILON = 1e-8
 """Added to the variance: where nothing is ever paid, nothing is divided by 0."""
@@ -43,4 +43,4 @@ def scale_rewards_(scale: dict[str, Tensor], rollout: Rollout, gamma: float) -> 
     # On meta a plan cannot know how many steps are usable: all, at most.
     rows = returns.flatten() if returns.is_meta else returns[usable]
     update_running_stats_(scale, rows.unsqueeze(1))
-    return (reward * (scale[VARIANCE] + EPSILON).rsqrt()).clamp(-LARGEST, LARGEST)
+    return (reward * (scale[VARIANCE] + EPSILON).rsqrt()).clamp(-MAXIMUM_SCALED, MAXIMUM_SCALED)

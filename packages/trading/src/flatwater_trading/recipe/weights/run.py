@@ -13,7 +13,7 @@ from flatwater.runs.run import Run
 from flatwater_trading.panel.locate import load_truth
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.recipe.benchmark import panel_benchmark
-from flatwater_trading.recipe.lengths import LEAST_CONTEXT, shorten_splits, with_fitting_lengths
+from flatwater_trading.recipe.lengths import MINIMUM_CONTEXT, shorten_splits, with_fitting_lengths
 from flatwater_trading.recipe.market import (
     describe_costs,
     describe_days,
@@ -163,7 +163,7 @@ def prepare(config: WeightsRunConfig) -> WeightsRunConfig:
 
 def shorten_weights(config: WeightsRunConfig, panel: Panel, rows: int) -> WeightsRunConfig:
     """Return the configuration with shorter lengths in the place of defaults."""
-    splits, year = shorten_splits(config.splits, rows), max(LEAST_CONTEXT, panel.calendar.a_year)
+    splits, year = shorten_splits(config.splits, rows), max(MINIMUM_CONTEXT, panel.calendar.a_year)
     is_default = config.history == WeightsRunConfig().history
     return replace(config, splits=splits, history=min(config.history, year) if is_default else config.history)
 

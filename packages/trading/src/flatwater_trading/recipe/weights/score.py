@@ -89,7 +89,7 @@ class WeightsScore(PlayedDays):
         return f"{self.comparison.sentence} {learned}{stopped} {beside_oracle(self.returns)}".rstrip()
 
 
-MOST_SHOWN = 12
+MAXIMUM_SHOWN = 12
 """Instruments whose weights are kept for a page."""
 
 
@@ -267,8 +267,8 @@ def trade_frame(panel: Panel, days: Days, prices: PortfolioPrices, traded: Float
 
 
 def weight_frame(panel: Panel, days: Days, held: Float[Tensor, "D K"]) -> pl.DataFrame:
-    """Return the date and the weights of the `MOST_SHOWN` instruments that were held most, for each day."""
-    most = held.abs().mean(0).argsort(descending=True, stable=True)[:MOST_SHOWN].sort().values.tolist()
+    """Return the date and the weights of the `MAXIMUM_SHOWN` instruments that were held most, for each day."""
+    most = held.abs().mean(0).argsort(descending=True, stable=True)[:MAXIMUM_SHOWN].sort().values.tolist()
     names = [panel.instruments[n] for n in panel.investable]
     columns = {names[k]: held[:, k].numpy() for k in most if names[k] != "date"}
     return pl.DataFrame({"date": panel.dates[days.first : days.stop]} | columns)

@@ -11,7 +11,7 @@ from flatwater.reports.result_blocks import missing_paragraph
 from flatwater_trading.recipe.sections import champion_section, equity_chart, sheet_section
 from flatwater_trading.recipe.tables import TraderFolder, read_equity, read_table
 from flatwater_watch.pages.blocks import Block, Paragraph
-from flatwater_watch.pages.chart import MOST_POINTS, Axis, Chart, Line, Picture, round_axis
+from flatwater_watch.pages.chart import MAXIMUM_POINTS, Axis, Chart, Line, Picture, round_axis
 
 WEIGHTS = {"date": False}
 COLOURS = ("--champion", "--buy-and-hold", "--equal-weight", "--momentum", "--slow-momentum", "--ridge")
@@ -59,7 +59,7 @@ def held_chart(weights: pl.DataFrame) -> Chart:
     """Draw the weights of the instruments that were held most."""
     names = [name for name in weights.columns if name != "date"]
     most = sorted(names, key=lambda name: -float(weights[name].mean() or 0))[: len(COLOURS)]  # type: ignore[arg-type]
-    shown_rows = weights[spread_indexes(len(weights), MOST_POINTS)]
+    shown_rows = weights[spread_indexes(len(weights), MAXIMUM_POINTS)]
     left_out = f" The {len(names) - len(most)} that it held less are left out." if len(names) > len(most) else ""
     return Chart(
         title="Weights of what it held most",

@@ -12,7 +12,7 @@ from flatwater_watch.errors import ConfigError
 from flatwater_watch.options.bounds import Bounds, Count, Rate, Seed, Weight
 from flatwater_watch.options.declare import config
 
-USUAL_STRETCH, LEAST_STRETCH = 128, 20
+USUAL_STRETCH, MINIMUM_STRETCH = 128, 20
 """Days of a stretch where nothing else is asked for, and the fewest that are learned from then."""
 
 
@@ -90,7 +90,7 @@ class WeightsConfig:
         blocks = cut_blocks(train, self.members.size)
         configured = self.learner.days
         longest = min(map(partial(longest_stretch, train), blocks))
-        least = LEAST_STRETCH if configured is None else configured
+        least = MINIMUM_STRETCH if configured is None else configured
         if longest < least:
             value, lower = ("", "") if configured is None else (f" = {configured}", "learner.days, ")
             raise ConfigError(
