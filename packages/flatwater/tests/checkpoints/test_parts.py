@@ -185,6 +185,7 @@ def test_a_forged_form_is_refused(form: Any, tmp_path: Path) -> None:
         fw.restore_checkpoint(tmp_path, {"net": nn.Linear(2, 2)})
 
 
+@pytest.mark.long
 def test_a_run_is_not_resumed_by_this(tmp_path: Path) -> None:
     fw.train("ppo", run=tmp_path / "run", rounds=1, envs=2, block=16, evaluation={"envs": 2}, threads=1, quiet=True)
     with pytest.raises(CheckpointError, match=r"save_checkpoint.*flatwater resume"):

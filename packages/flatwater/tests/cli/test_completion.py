@@ -75,6 +75,7 @@ def test_fish_has_a_line_for_each_option() -> None:
     assert len(lines) == 1 + 1 + 1 + sum(map(len, OPTIONS.values()))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_command_prints_a_script_that_the_shell_reads(
     shell: str, options: Options, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

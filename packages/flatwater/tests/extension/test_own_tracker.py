@@ -40,6 +40,7 @@ def numbers(file: Path) -> dict[int, dict[str, float]]:
     return {line.pop("round"): {name: line[name] for name in line if "/" not in name} for line in lines}
 
 
+@pytest.mark.long
 def test_it_gets_every_round_beside_those_that_ship(capsys: pytest.CaptureFixture[str]) -> None:
     assert train("run", "tensorboard", "trackers:Kept") == 0
     kept = Path("run", "trackers.Kept")

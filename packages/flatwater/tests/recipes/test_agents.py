@@ -105,6 +105,7 @@ def test_one_agent_has_no_champion_and_no_evolution() -> None:
     assert run.trainer.setup.trial.envs == 2
 
 
+@pytest.mark.long
 def test_several_agents_evolve() -> None:
     train("td3", "run", 2, "--population.size", "3")
     last = json.loads(Path("run", "metrics.jsonl").read_text().splitlines()[-1])
@@ -139,6 +140,7 @@ def test_updates_come_after_every_nth_step() -> None:
     assert run.trainer.run.learner.tally.updates == 3 * 3, "after 12, 16 and 20 steps"
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize("prioritised", [(), ("--replay.prioritised",)], ids=["plain", "prioritised"])
 def test_every_part_of_rainbow_is_a_switch_and_a_policy_of_choices_is_used_as_any_other(

@@ -46,6 +46,7 @@ def test_a_run_in_an_object_goes_on_bit_for_bit(given: str) -> None:
     assert fw.load(halves).act(Boat().reset(seed=0)[0]).shape == ()
 
 
+@pytest.mark.long
 def test_a_run_in_an_object_says_before_training_that_it_goes_on_in_python_alone(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -59,6 +60,7 @@ def test_a_run_in_an_object_says_before_training_that_it_goes_on_in_python_alone
         fw.resume("run", 2, env=Boat(), quiet=True)
 
 
+@pytest.mark.long
 def test_a_vector_environment_that_begins_its_own_episodes_is_not_exact(capsys: pytest.CaptureFixture[str]) -> None:
     fw.train("ppo", env=Fleet, rounds=1, run="run", **{**SMALL, "quiet": False})
     assert "not exact" in " ".join(capsys.readouterr().out.split())

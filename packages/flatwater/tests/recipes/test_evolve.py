@@ -89,6 +89,7 @@ def test_it_learns_to_push_a_point_to_zero(algorithm: str) -> None:
     assert Path("run", "result.png").stat().st_size > 0
 
 
+@pytest.mark.long
 def test_every_command_works_on_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     train("run", 2, *batch("td3"))
     assert main(["evaluate", "run", "--holdout"]) == 0

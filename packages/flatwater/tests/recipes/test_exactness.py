@@ -118,6 +118,7 @@ def test_a_run_that_is_not_exact_says_so_before_training_in_its_folder_and_at_ea
         assert sentence in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_what_turns_out_not_to_be_exact_goes_on_with_new_episodes(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +170,7 @@ def test_episodes_that_are_played_again_change_no_number_and_raise_no_doubt(reci
     assert differing(leaf_copies(beside.trainer.run), leaf_copies(alone.trainer.run)) == []
 
 
+@pytest.mark.long
 def test_a_state_that_outgrows_its_room_is_told_and_the_run_goes_on(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

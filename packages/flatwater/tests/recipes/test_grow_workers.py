@@ -196,6 +196,7 @@ def test_what_workers_cannot_do_is_refused(changes: dict[str, Any], told: str) -
         resolve_config("grow", None, SMALL | changes)
 
 
+@pytest.mark.long
 def test_the_plan_has_the_workers_and_what_crosses_the_wire(capsys: pytest.CaptureFixture[str]) -> None:
     found = plan(resolve_config("grow", None, SMALL | {"workers": 2}))
     assert len(found.workers) == len(found.worker_owners) == 2

@@ -53,6 +53,7 @@ def train(run: str, rounds: int, recipe: str, *options: str) -> dict[str, object
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_planned_is_held_and_the_replay_holds_bytes(kind: str) -> None:
     run = compose_agent(*KINDS[kind])

@@ -65,6 +65,7 @@ def test_passes_are_those_of_the_observation_unless_they_are_given(
     assert (learner.epochs, learner.minibatches) == passes
 
 
+@pytest.mark.long
 def test_passes_of_images_are_said_and_kept(capsys: pytest.CaptureFixture[str]) -> None:
     said = "images are seen: 4 epochs of 4 minibatches"
     assert main(["plan", "ppo", *TINY, *IMAGES]) == 0

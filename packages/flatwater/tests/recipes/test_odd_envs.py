@@ -85,6 +85,7 @@ def test_what_a_teacher_does_wrong_is_told_as_its_own(
     assert FILE.name in said or not expected
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["NanMidway", "NanOfAKey", "PaysNan", "PaysMuch", "InfinityMidway"])
 def test_numbers_that_are_none_are_allowed_where_that_is_asked_for(

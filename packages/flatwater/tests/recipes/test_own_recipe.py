@@ -175,6 +175,7 @@ SEARCH = make_recipe(
 BEGIN = "\nSEARCH = make_recipe(\n    SearchConfig,"
 
 
+@pytest.mark.long
 def test_parts_of_its_own_are_written_while_it_trains_and_shown_without_it(capsys: pytest.CaptureFixture[str]) -> None:
     text = FILE.read_text()
     assert BEGIN in text

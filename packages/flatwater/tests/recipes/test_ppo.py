@@ -100,6 +100,7 @@ def test_a_result_is_played_no_longer_than_its_episodes_last(monkeypatch: pytest
     assert len(played) <= 2 * 12 < run.trainer.evaluator.steps
 
 
+@pytest.mark.long
 def test_a_trial_of_a_sweep_is_a_run_in_it() -> None:
     config = command_class(("train", "ppo")).read("train ppo", [*TINY, *ENVS["own choices"], "--rounds", "2"])
     checked = trial.prepare(to_mapping(config.settings()))

@@ -127,6 +127,7 @@ def test_what_is_no_schedule_is_refused_with_the_plan(recipe: str, settings: dic
         find_schedule(f"{__name__}:below_zero", "learner.lr_schedule")(0.5)
 
 
+@pytest.mark.long
 def test_networks_that_grow_have_them_too() -> None:
     small: dict[str, Any] = {"envs": 2, "env": {"steps": 3}, "threads": 1, "rounds": 2, "evaluation": {"episodes": 2}}
     learner = {"minibatches": 1, "cooling": 0, "lr_schedule": "cosine", "target_kl": 1e-9}

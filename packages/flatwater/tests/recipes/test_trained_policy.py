@@ -139,6 +139,7 @@ def test_tensors_are_read_as_arrays_are(env: type[Drawn]) -> None:
     np.testing.assert_array_equal(ours.act(as_tensors(seen)), ours.act(seen))
 
 
+@pytest.mark.long
 @every_env
 def test_the_module_gives_what_act_gives(env: type[Drawn]) -> None:
     """The module is an ordinary one: its outputs are those of `act`, before the space's own numbering is put on."""

@@ -345,6 +345,7 @@ def assignment(share: tuple[int, int] = (0, 2), arithmetic: str = "VAX 12345678"
     )
 
 
+@pytest.mark.long
 def test_every_deal_of_tiles_learns_and_plays_the_same_bits() -> None:
     """A deal gives workers consecutive tiles: where each run of these computes as the whole does, every deal does."""
     tiles = [(0, 2), (2, 4), (4, 6), (6, 7)]

@@ -44,6 +44,7 @@ def busy_run(folder: Path, rounds: int) -> Path:
     return run
 
 
+@pytest.mark.long
 def test_the_records_of_many_more_rounds_hold_no_more(tmp_path: Path) -> None:
     read_run(busy_run(tmp_path / "first", 600))  # what libraries keep from their first use on
     peaks = []

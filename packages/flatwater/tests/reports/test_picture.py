@@ -49,6 +49,7 @@ def test_any_run_can_be_drawn(rounds: int, trades: int, folder: Folder) -> None:
     assert not [path for path in run.iterdir() if path.name.startswith(".")]
 
 
+@pytest.mark.long
 def test_drawing_changes_no_setting_and_keeps_no_figure(folder: Folder) -> None:
     before = dict(mpl.rcParams)
     run = folder(2, 2)
@@ -132,6 +133,7 @@ class Drawn:
         return [figure, *(inner for part in figure.subfigs for inner in self._parts(part))]
 
 
+@pytest.mark.long
 def test_no_legend_lies_over_a_curve_and_nothing_leaves_the_picture(folder: Folder) -> None:
     charts = every_mark()
     small = Grid(title="small", charts=[charts["lines"]] * 5)

@@ -47,6 +47,7 @@ def test_a_run_writes_a_log_and_appends_to_it_when_it_is_resumed(tiny: list[str]
     assert "generation 2/2: fitness mean" in log.read_text()
 
 
+@pytest.mark.long
 def test_quiet_prints_nothing(tiny: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "erl", *tiny, "--rounds", "1", "--run", "run", "--quiet"]) == 0
     said = capsys.readouterr()
@@ -66,6 +67,7 @@ def test_json_is_one_object_a_line_with_all_numbers(tiny: list[str], capsys: pyt
     assert end["result"] == json.loads(Path("run/result.json").read_text())
 
 
+@pytest.mark.long
 def test_a_signal_stands_in_the_log_and_in_json(tiny: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     run = Path("run").absolute()
     long = ("--learner.hindsight.updates", "200", "--rounds", "2")

@@ -106,6 +106,7 @@ def test_the_lock_goes_with_its_process(train: Train) -> None:
         assert [line.state for line in list_runs(folder.path.parent)] == ["training"]
 
 
+@pytest.mark.long
 def test_a_read_only_folder_is_told_and_can_be_evaluated(
     train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -159,6 +159,7 @@ def test_another_environment_of_the_same_spaces_begins_new_episodes_and_is_as_ex
     assert_same(Path("forked"), Path("parted"))
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize("warm", [False, True])
 def test_a_fork_killed_before_its_first_checkpoint_begins_at_its_parent_s(parent: Path, warm: bool) -> None:  # noqa: FBT001
@@ -173,6 +174,7 @@ def test_a_fork_killed_before_its_first_checkpoint_begins_at_its_parent_s(parent
     assert_same(whole, killed)
 
 
+@pytest.mark.long
 def test_a_new_run_where_a_fork_was_killed_before_it_began_is_no_fork(parent: Path) -> None:
     fork = fw.fork(parent, run="fork", rounds=4, quiet=True).path
     Path("new").mkdir()

@@ -60,6 +60,7 @@ def test_the_plan_of_large_hosts_is_what_they_hold() -> None:
     assert composed.plan.owners == nbytes(composed.trainer.run)
 
 
+@pytest.mark.long
 def test_what_does_not_fit_says_what_to_change(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "grow", "--env.host.channels", "1024", "2048", "4096", "--budget", "2GiB"]) == 3
     said = capsys.readouterr().out
@@ -68,6 +69,7 @@ def test_what_does_not_fit_says_what_to_change(capsys: pytest.CaptureFixture[str
     assert "envs = 8: envs would take" in said
 
 
+@pytest.mark.long
 def test_more_hosts_take_more_while_they_are_trained() -> None:
     small, large = (plan_grow(GrowRunConfig(envs=envs), torch.device("cpu")) for envs in (4, 16))
     assert large.transients["collect"] > 2 * small.transients["collect"]

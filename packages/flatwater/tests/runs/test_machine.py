@@ -46,17 +46,20 @@ def freed_and_released(*settings: str) -> list[int]:
     return found
 
 
+@pytest.mark.long
 def test_freed_memory_stays_for_reuse_until_it_is_released() -> None:
     freed, released = freed_and_released("keep", "plain")
     assert freed > 60 * MEGABYTE
     assert released < 4 * MEGABYTE
 
 
+@pytest.mark.long
 def test_by_itself_glibc_gives_each_large_block_back_at_once() -> None:
     freed, _ = freed_and_released("leave", "plain")
     assert freed < 4 * MEGABYTE
 
 
+@pytest.mark.long
 def test_what_only_a_cycle_holds_is_released_too() -> None:
     freed, released = freed_and_released("keep", "cycle")
     assert freed > 60 * MEGABYTE
@@ -69,6 +72,7 @@ class Older:
     itself: "Older"
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("real_unfreeze")
 def test_a_program_is_collected_again_when_its_run_has_ended() -> None:
     """A run that ends in an error is held by a cycle that is older than it, such as one of `pytest.raises`."""

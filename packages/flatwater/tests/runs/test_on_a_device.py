@@ -115,6 +115,7 @@ def test_the_plan_for_a_gpu_is_what_is_built_for_one(config: ErlRunConfig, monke
     assert planned["windows.seen"] > nbytes(build_on_meta(config, panel, "cpu")[1])["windows.seen"]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("tried_anew")
 def test_a_plan_beside_a_gpu_s_driver_needs_no_fork(config: ErlRunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Autograd refuses one after the first run on a GPU: `for seed in ...: train(..., device="cuda")` failed."""

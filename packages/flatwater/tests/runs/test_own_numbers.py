@@ -66,6 +66,7 @@ def test_they_are_the_same_from_processes_and_vector_environments(form: str, tmp
     assert own_numbers(tmp_path / "together") == own_numbers(tmp_path / "alone")
 
 
+@pytest.mark.long
 def test_they_are_the_same_after_a_stop_within_a_round(tmp_path: Path, same: Same) -> None:
     """Sums of a round are in the state: nothing of it is lost, and no episode counts twice."""
     heard: list[int] = []
@@ -103,6 +104,7 @@ def test_what_they_take_is_planned_and_held(tmp_path: Path) -> None:
     assert held.items() <= planned.items()
 
 
+@pytest.mark.long
 def test_what_a_callback_raises_finds_the_round_recorded(tmp_path: Path) -> None:
     def fail(round_: Any) -> None:
         round_.log("mine/x", 1)

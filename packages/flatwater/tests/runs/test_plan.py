@@ -134,6 +134,7 @@ def test_what_does_not_fit_exits_with_3_and_says_what_to_change(
     assert not run.exists() or not any(run.iterdir())
 
 
+@pytest.mark.long
 def test_what_the_system_refuses_is_told_with_owners_and_remedy(
     replayed: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -41,6 +41,7 @@ def traces(run: str) -> dict[str, list[str]]:
     return {path.name: [step["name"] for step in steps(path)] for path in sorted(Path(run, "profile").iterdir())}
 
 
+@pytest.mark.long
 def test_a_recorded_round_has_traces_and_the_same_numbers(
     tiny: list[str], train: Train, same: Same, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -176,6 +177,7 @@ def test_a_resumed_run_is_recorded_as_well(train: Train) -> None:
     assert steps(run / "profile" / "round-000002-learn-1.json.gz")
 
 
+@pytest.mark.long
 def test_a_trace_that_cannot_be_written_costs_the_traces_alone(
     train: Train, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -41,6 +41,7 @@ def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Trap]:
     assert not {name for name in FOREIGN if name in sys.modules and name not in before}
 
 
+@pytest.mark.long
 def test_lists_show_every_other_run(trap: Trap, capsys: pytest.CaptureFixture[str]) -> None:
     for folder in ("runs", trap.runs.as_uri()):
         assert main(["runs", folder, "--json"]) == 0

@@ -36,6 +36,7 @@ def test_with_every_option_that_keeps_state(train: Train, same: Same, algorithm:
     same(whole, parted)
 
 
+@pytest.mark.long
 def test_a_run_killed_before_its_first_checkpoint_begins_at_the_start(
     train: Train, same: Same, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -60,6 +61,7 @@ def test_a_run_killed_between_its_last_generation_and_its_result_is_completed(tr
     same(whole, killed)
 
 
+@pytest.mark.long
 def test_a_finished_run_resumed_stays_as_it_is(train: Train, same: Same) -> None:
     whole, again = train("whole", "--rounds", "2"), train("again", "--rounds", "2")
     assert main(["resume", str(again)]) == 0
@@ -196,6 +198,7 @@ def test_other_versions_are_told_and_nothing_is_lost(
     assert "when it was saved" not in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_a_checkpoint_that_says_less_of_its_versions_is_resumed(
     train: Train, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -35,11 +35,13 @@ def test_each_is_the_run_of_its_seed(group: Path, tmp_path: Path) -> None:
     assert newest_leaves(group / "seed-3") != newest_leaves(group / "seed-4")
 
 
+@pytest.mark.long
 def test_lists_have_them_by_group(group: Path) -> None:
     assert {line.name for line in list_runs(group.parent)} == {"group/seed-3", "group/seed-4"}
     assert {line.name for line in list_runs(group)} == {"seed-3", "seed-4"}
 
 
+@pytest.mark.long
 def test_more_rounds_are_for_all(group: Path, tmp_path: Path) -> None:
     more = shutil.copytree(group, tmp_path / "more")
     mirror = tmp_path / "mirror"
@@ -65,6 +67,7 @@ def test_the_environment_may_be_an_object(group: Path) -> None:
     assert (runs.finished, [run.path.name for run in runs.runs]) == (True, ["seed-4"])
 
 
+@pytest.mark.long
 def test_from_python_the_seeds_can_be_named(group: Path) -> None:
     told = list[tuple[int, int]]()
     runs = fw.train(

@@ -371,6 +371,7 @@ SMALL = (
 SMALL += ("--rounds", "2")
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_loop_over_runs_in_python_ends_with_the_run(number: signal.Signals, tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ def test_both_ways_learn_the_same(account: tuple[str, ...], train: Callable[...,
     assert sum(owners(Path("stored")).values()) > 5 * sum(owners(rows).values())
 
 
+@pytest.mark.long
 def test_a_folder_that_names_the_setting_is_refused_with_the_remedy(
     train: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

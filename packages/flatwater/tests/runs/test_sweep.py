@@ -107,6 +107,7 @@ def test_how_many_trials_are_wanted_is_remembered() -> None:
     assert len(again.lines) == 2
 
 
+@pytest.mark.long
 def test_a_trial_that_falls_behind_is_pruned() -> None:
     first = swept(order(trials=6, prune=True))[0]
     pruned = [line for line in first.lines if line.state == "pruned"]
@@ -131,6 +132,7 @@ def test_a_trial_that_would_not_fit_or_dies_has_failed_with_its_reason_and_the_s
     assert outcome.best_trial.settings["net.hidden"] == 64
 
 
+@pytest.mark.long
 def test_settings_that_cannot_be_had_together_fail_without_a_process() -> None:
     """Each fits alone: a replay of one generation with a warm-up of 200, one of 500 with a warm-up of 20,000."""
     space = "[replay.generations]\nchoices = [1, 500]\n[replay.warmup]\nchoices = [200, 20000]\n"
@@ -141,6 +143,7 @@ def test_settings_that_cannot_be_had_together_fail_without_a_process() -> None:
     assert len(started_trials()) == 6 - len(failed)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_stopped_sweep_resumes_the_trial_that_was_at_work(number: int) -> None:
     whole = swept(order(folder="whole", trials=2))[0]
@@ -229,6 +232,7 @@ def test_a_wish_for_a_checkpoint_is_handed_on_to_the_trial() -> None:
     assert cut.stop.exit_code == 129
 
 
+@pytest.mark.long
 def test_a_sweep_whose_folder_is_renamed_stops_and_goes_on_from_there() -> None:
     whole = swept(order(folder="whole", trials=2))[0]
     Path("hold").write_text("3")
@@ -280,6 +284,7 @@ def test_a_killed_sweep_goes_on_and_is_a_sweep_that_was_not_killed() -> None:
     assert swept(order(None, None, "cut"))[0].to_json() == whole.to_json()
 
 
+@pytest.mark.long
 def test_trials_are_mirrored_below_the_name_of_their_sweep() -> None:
     """Trials of two sweeps have the same names."""
     config = replace(BASE, seed=0, mirror="file:///mirror/")

@@ -86,6 +86,7 @@ def test_a_trial_that_was_killed_while_its_settings_were_drawn_gets_the_same() -
     assert len(cut.lines()) == 1
 
 
+@pytest.mark.long
 def test_a_round_that_is_done_again_is_kept_once_and_one_without_a_number_not_at_all() -> None:
     study = open_small_study("a.db")
     trial = study.next_()

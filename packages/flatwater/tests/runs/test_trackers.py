@@ -70,6 +70,7 @@ def start_run(tiny: list[str], *options: str) -> tuple[Path, str]:
     return outcome.folder.path, console.file.getvalue()  # type: ignore[attr-defined]
 
 
+@pytest.mark.long
 def test_every_required_name_is_in_each_round(train: Callable[..., Path]) -> None:
     columns = read_metrics(train("run", "--rounds", "2", algorithm="ddpg") / "metrics.jsonl")
     assert set(columns) >= REQUIRED
@@ -93,6 +94,7 @@ def test_a_tracker_that_raises_is_told_and_the_run_is_the_same(
     same(train("told", "--rounds", "2"), run)
 
 
+@pytest.mark.long
 def test_a_tracker_that_never_answers_is_left_alone_and_what_waits_has_an_owner(
     tiny: list[str],
     train: Callable[..., Path],

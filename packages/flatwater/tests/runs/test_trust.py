@@ -103,6 +103,7 @@ def test_no_command_runs_what_a_folder_that_was_sent_names(
         assert trap.executed() == [], name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_no_function_does(trap: Trap, function: str) -> None:
     for name, run in zip(NAMED, foreign_runs(trap), strict=True):
@@ -122,6 +123,7 @@ def test_no_function_runs_what_a_weights_file_names(trap: Trap) -> None:
             assert trap.executed() == [], file.read_bytes()
 
 
+@pytest.mark.long
 def test_what_is_named_in_a_bucket_is_not_run(trap: Trap, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--rounds", "1", "--quiet", "--trackers", "--run", "first", "--mirror", (tmp_path / "bucket").as_uri()]
     assert main(["train", "ppo", *TINY_PPO, *words]) == 0
@@ -137,6 +139,7 @@ def test_what_is_named_in_a_bucket_is_not_run(trap: Trap, tmp_path: Path, capsys
             assert trap.executed() == []
 
 
+@pytest.mark.long
 def test_a_run_that_another_begins_from_is_asked_for_as_well(
     trap: Trap, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,6 +84,7 @@ def test_numbers_are_those_of_a_run_that_keeps_everything_each_round(tmp_path: P
     assert {1, 2, 3, 4, 12} <= set(recorded(sparse.path, "ledger.jsonl"))
 
 
+@pytest.mark.long
 def test_what_on_round_raises_finds_the_round_saved(tmp_path: Path) -> None:
     def fail(round_: Round) -> None:
         if round_.number == 9:

@@ -26,6 +26,7 @@ def _gathers_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorder, "GATHER_SECONDS", 1e9)
 
 
+@pytest.mark.long
 def test_rounds_are_written_in_order_and_before_their_checkpoint(tmp_path: Path) -> None:
     run, behind = tmp_path / "run", []
 

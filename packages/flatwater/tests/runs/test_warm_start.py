@@ -79,6 +79,7 @@ def test_weights_that_do_not_fit_are_refused_by_their_leaves(capsys: pytest.Capt
     assert not Path("warm").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("other", "names"), [("none", "none"), ("evolve", "learner.block: absent in the checkpoint")])
 def test_a_run_that_has_no_such_weights_is_refused(other: str, names: str, capsys: pytest.CaptureFixture[str]) -> None:
     if other == "evolve":

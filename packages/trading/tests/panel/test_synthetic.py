@@ -143,6 +143,7 @@ def test_columns_of_a_sector_move_together_and_all_move_with_the_market() -> Non
     assert together[sector[:, None] != sector[None, :]].mean() == pytest.approx(0.25, abs=0.03)
 
 
+@pytest.mark.long
 def test_the_full_size_takes_seconds_and_little_beside_the_result() -> None:
     config = SyntheticConfig(instruments=669, days=3781, context_instruments=561)
     began = time.process_time()

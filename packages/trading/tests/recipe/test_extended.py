@@ -92,6 +92,7 @@ def test_a_panel_that_grew_in_its_place_is_the_run_s(run: Path, tmp_path: Path) 
     assert fw.load(run).orders(tmp_path / "own.safetensors").date == str(market().dates[-1])
 
 
+@pytest.mark.long
 def test_a_panel_that_differs_is_refused_by_day_instrument_and_values(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -146,6 +147,7 @@ def test_an_imported_file_that_was_replaced_is_found_in_the_cache(
         fw.evaluate(run)
 
 
+@pytest.mark.long
 def test_a_recipe_without_a_panel_says_so(tmp_path: Path) -> None:
     run = fw.train("ppo", run=tmp_path / "ppo", rounds=1, envs=2, block=16, evaluation={"envs": 2}, quiet=True)
     with pytest.raises(ConfigError, match=r"--panel: .*`flatwater train ppo`"):
@@ -197,6 +199,7 @@ def test_a_run_on_newer_days_begins_with_the_traders_of_another(run: Path) -> No
     assert fw.resume(successor.path, rounds=2, quiet=True).result is not None, "the other is not asked for again"
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("changes", "said"),

@@ -34,6 +34,7 @@ def test_another_holding_time_earns_what_it_earns_as_a_rule(tmp_path: Path) -> N
     assert ("Warning: it is invested" in result["verdict"]) == result["trades_like_chance"]
 
 
+@pytest.mark.long
 def test_who_acts_at_random_is_told_and_who_stays_out_is_not() -> None:
     run = compose(from_mapping(ErlRunConfig, TINY, "test"))
     setup, market, days = run.trainer.setup, run.trainer.run.market, 60

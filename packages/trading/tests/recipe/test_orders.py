@@ -522,6 +522,7 @@ def test_features_of_another_shape_are_refused(runs: dict[str, Path]) -> None:
         fw.load(runs["hindsight"]).act(np.zeros((6, 20, 7)), np.zeros((6, 3)))
 
 
+@pytest.mark.long
 def test_what_is_no_trader_has_no_orders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = fw.train("ppo", run=tmp_path / "ppo", rounds=1, envs=2, block=16, evaluation={"envs": 2}, quiet=True)
     assert main(["orders", str(run.path), "--prices", "synthetic:2x60"]) == 2

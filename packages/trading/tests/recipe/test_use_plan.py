@@ -75,6 +75,7 @@ def test_a_plan_is_told_and_nothing_done(run: Path, capsys: pytest.CaptureFixtur
     assert files(run) == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "use",
     [

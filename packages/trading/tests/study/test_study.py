@@ -159,6 +159,7 @@ def test_a_stopped_study_comes_to_the_result_of_one_in_one_piece(jobs: int, whol
     assert Path("cut/equity.parquet").read_bytes() == Path("s/equity.parquet").read_bytes()
 
 
+@pytest.mark.long
 def test_what_is_done_is_kept(whole: StudyOutcome) -> None:
     Path("started").unlink()
     assert run_study(order(folds=None, seeds=None))[0].result == whole.result
@@ -168,6 +169,7 @@ def test_what_is_done_is_kept(whole: StudyOutcome) -> None:
     assert len(grown.result["pooled"]["by_seed"]) == 3
 
 
+@pytest.mark.long
 def test_so_many_runs_work_at_once_as_are_asked_for() -> None:
     """Three are held at the same time, and the fourth begins only when they go on."""
     Path("hold").write_text("2")

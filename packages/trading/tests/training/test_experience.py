@@ -88,6 +88,7 @@ def test_a_batch_holds_each_transition_with_its_successor(compose_run: Composed)
             assert batch.discount[p, b] == (0 if last else 1)
 
 
+@pytest.mark.long
 def test_nothing_is_learned_before_the_replay_holds_its_minimum(train_run: Callable[..., Any]) -> None:
     composition, rounds = train_run(4, DDPG | {"replay.warmup": 321})
     assert [numbers["updates"] for numbers in rounds] == [0, 0, 0, 2]

@@ -78,6 +78,7 @@ def test_each_part_is_what_the_whole_window_without_it_gives(
     torch.testing.assert_close(of_one, torch.stack([without(3, f) for f in range(features)]), **close)
 
 
+@pytest.mark.long
 def test_what_is_held_does_not_grow_with_what_is_hidden(compose_run: Callable[..., ErlRun]) -> None:
     look = look_of(compose_run({"panel": "synthetic:60x260"}), holes=False)
 

@@ -217,6 +217,7 @@ def test_a_penalty_on_losses_lowers_fitness_and_leaves_the_account_alone(train_r
     }
 
 
+@pytest.mark.long
 def test_credit_on_entry_pays_the_same_sum_on_other_days(train_run: Trained) -> None:
     late, early = (
         train_run(1, DDPG | {"env.reward.credit": when, "learner.ddpg.updates": 1})[0] for when in ("exit", "entry")

@@ -78,6 +78,7 @@ def test_slices_are_others_in_every_generation(compose_run: Composed) -> None:
     assert len(seen) > 4
 
 
+@pytest.mark.long
 def test_every_training_slice_can_be_drawn_and_no_other(compose_run: Composed) -> None:
     composition = compose_run({"splits.validation_days": 150, "splits.holdout_days": 65, "panel": "synthetic:2x260"})
     days, run = composition.setup.splits.train, composition.trainer.run
@@ -90,6 +91,7 @@ def test_every_training_slice_can_be_drawn_and_no_other(compose_run: Composed) -
     assert drawn == set(range(19, 45 - 20 + 1))
 
 
+@pytest.mark.long
 def test_the_champion_is_scored_again_and_beaten_only_on_the_same_slices(compose_run: Composed) -> None:
     """Each trader's value is found again by playing it alone; the champion's weights follow from these values."""
     composition = compose_run({"seed": 3})
@@ -140,6 +142,7 @@ def test_the_champion_is_chosen_on_validation_not_on_fitness(compose_run: Compos
     assert torch.equal(run.learner.actor[-1], run.learner.actor[int(run.scores.validation[:-1].argmax())])
 
 
+@pytest.mark.long
 def test_the_population_keeps_its_size_through_champion_injection(compose_run: Composed) -> None:
     """The original lost a member at each injection."""
     composition = compose_run({"evolution.champion_injection": 2, "learner.algorithm": "ddpg", "seed": 1})

@@ -12,6 +12,7 @@ from flatwater_trading.training.round import next_generation_
 Trained = Callable[..., tuple[ErlRun, list[dict[str, float]]]]
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize("account", [False, True])
 def test_children_blend_their_parents_temperatures(account: object, train_run: Trained) -> None:

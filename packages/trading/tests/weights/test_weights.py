@@ -383,6 +383,7 @@ def test_shares_without_cash_or_price_are_refused(trained: Path) -> None:
     assert careful.orders(PANEL, {}, later.cash, stop=later.stop).stop == later.stop, "the same evening once more"
 
 
+@pytest.mark.long
 def test_what_is_no_surer_than_chance_is_not_held() -> None:
     """A market without a signal: equal weights or cash, to the cent."""
     run = tiny_run(panel="synthetic:6x900:law=none:signal=0", splits={"holdout_days": 200, "validation_days": 200})

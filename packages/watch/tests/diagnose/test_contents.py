@@ -139,6 +139,7 @@ def churning() -> Iterator[dict[str, tuple[Any, str]]]:
     sys.setswitchinterval(before)
 
 
+@pytest.mark.long
 def test_containers_that_other_threads_change_are_read_all_the_same(churning: dict[str, tuple[Any, str]]) -> None:
     unread = dict[str, dict[str, int]]()
     for _ in range(150):

@@ -457,6 +457,7 @@ def test_a_leaking_run_is_not_slowed_for_ever(user: Any, monitor: Monitor) -> No
     assert len(monitor.findings()) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("spent", [0.0, 2 * CASE.maximum_traced_census_cpu_seconds])
 def test_a_census_that_takes_long_while_a_program_is_traced_ends_the_trace(monitor: Monitor, spent: float) -> None:
     """Python that only allocates is traced at a hundredth of its speed, and a census is of that kind."""
@@ -470,6 +471,7 @@ def test_a_census_that_takes_long_while_a_program_is_traced_ends_the_trace(monit
     assert monitor._tracer.running == (spent == 0)
 
 
+@pytest.mark.long
 def test_a_second_leak_is_found_beside_the_first(user: Any, monitor: Monitor) -> None:
     def step(number: int) -> Reading:
         user.keep(1)
@@ -519,6 +521,7 @@ def test_near_the_limit_nothing_is_traced(user: Any, monitor: Monitor) -> None:
     assert [(finding.owner, finding.made_at) for finding in told] == [("train.REPLAY", None)]
 
 
+@pytest.mark.long
 def test_tracing_ends_where_the_limit_comes_near(user: Any, monitor: Monitor) -> None:
     """Also while the next burst is waited for."""
     assert monitor._tracer is not None
@@ -568,6 +571,7 @@ def test_containers_are_counted_by_who_can_pay_for_it(monitor: Monitor, seconds:
     assert [finding.verdict for finding in told] == ["native"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mostly", [True, False])
 def test_at_the_end_two_judgements_do_for_freed_memory_that_is_the_growth(monitor: Monitor, *, mostly: bool) -> None:
     freed = 1.0 if mostly else 0.7
@@ -678,6 +682,7 @@ def test_a_monitor_that_is_closed_leaves_no_search_behind(monitor: Monitor) -> N
     assert search_of(monitor) is None
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("_no_collection")
 def test_a_reading_does_not_wait_for_the_search(monitor: Monitor, monkeypatch: pytest.MonkeyPatch) -> None:
     waits = []

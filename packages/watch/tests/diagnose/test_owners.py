@@ -590,6 +590,7 @@ DEEP = {
 """What makes a chain one longer, and how long it is."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shape", ["dicts", pytest.param("lists", marks=SLOW), pytest.param("nodes", marks=SLOW)])
 def test_a_chain_of_any_depth_grows_and_costs_no_more_than_other_objects(load: Load, shape: str) -> None:
     """No call goes deeper with it, a path has a few hops, and a census ends at its number of objects."""
@@ -618,6 +619,7 @@ def test_a_chain_of_any_depth_grows_and_costs_no_more_than_other_objects(load: L
     assert foremost.path.startswith("train.chain")
 
 
+@pytest.mark.long
 def test_a_flat_program_has_no_owners(load: Load) -> None:
     """Work that ends where it began: buffers overwritten, a full deque, a model that trains, a result replaced."""
     program = load("""

@@ -247,6 +247,7 @@ def test_the_line_is_told_of_a_program_that_ends_while_it_is_traced(monkeypatch:
     assert found.made_at.function == "Cycle.__init__"
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.usefixtures("_no_collection")
 @pytest.mark.parametrize(("freed", "told"), [(20 * MIB, False), (2 * MIB, True), (None, True)])

@@ -179,6 +179,7 @@ lock.acquire()
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("source", "says"),
     [

@@ -112,6 +112,7 @@ def test_a_record_that_has_too_much_elsewhere_is_refused(
         read_record(write_record(tmp_path, unwatched_summary("", "") | {where: value}))
 
 
+@pytest.mark.long
 def test_a_long_record_is_read_in_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_record(tmp_path, of_readings(300_000))
     size = path.stat().st_size

@@ -61,6 +61,7 @@ def test_garbage_is_found_where_no_fork_is_possible() -> None:
     assert COLLECTOR_OFF_ADVICE in found["advice"]
 
 
+@pytest.mark.long
 @pytest.mark.few(2)
 @pytest.mark.parametrize(
     "source",

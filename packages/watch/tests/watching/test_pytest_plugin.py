@@ -308,6 +308,7 @@ def test_kept():
 """
 
 
+@pytest.mark.long
 def test_what_the_look_before_keeps_is_no_growth(tmp_path: Path) -> None:
     """The first look of a process at many objects takes megabytes: they came before the rounds that are counted."""
     (tmp_path / "test_crowded.py").write_text(CROWDED)

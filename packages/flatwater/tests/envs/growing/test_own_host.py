@@ -194,6 +194,7 @@ def live_(envs: GrowingEnvs) -> None:
     grow(envs, 0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_a_used_env_that_was_reset_is_a_new_one(optimizer: str) -> None:
     settings = config(optimizer=optimizer)

@@ -45,6 +45,7 @@ def remnants_of(config: GrowingConfig, begin_: Callable[[GrowingEnvs], None] = b
     return remnants(build=partial(envs_of, config), reset_=begin_, dirty_=partial(live_, **live), trace=trace)
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("kind", "optimizer"),

@@ -31,6 +31,7 @@ def leaves_of_env(envs: object, env: int, hosts: int) -> dict[str, Tensor]:
     }
 
 
+@pytest.mark.long
 @KINDS
 @pytest.mark.parametrize("poisoned", [False, True])
 def test_an_env_does_not_notice_what_the_others_are_or_do_not_even_their_nans(kind: str, *, poisoned: bool) -> None:

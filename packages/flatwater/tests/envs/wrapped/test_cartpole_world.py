@@ -32,6 +32,7 @@ def play(world: World, steps: int) -> list[np.ndarray[tuple[int, ...], np.dtype[
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["CartPole-v0", "CartPole-v1"])
 @pytest.mark.parametrize("steps", [0, 30, 1000])
 @pytest.mark.filterwarnings("ignore:.*CartPole-v0 is out of date:DeprecationWarning")

@@ -234,6 +234,7 @@ def test_a_slot_that_the_teacher_leaves_is_found() -> None:
         ask_teacher_(Lazy(), np.zeros((2, 2, 3)), torch.zeros(2, 2, dtype=torch.int64))
 
 
+@pytest.mark.long
 def test_the_student_learns_the_cue_and_remembers_it(train_small: Trained) -> None:
     """Random answers pay a third; the teacher always pays; remembering is needed from the second step on."""
     trainer, numbers = train_small(

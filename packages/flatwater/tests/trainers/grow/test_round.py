@@ -67,6 +67,7 @@ def test_from_every_step_a_restored_build_goes_on_bit_for_bit(build_small: Built
         assert differing(leaf_copies(trainer.run), leaf_copies(other.run)) == [], place
 
 
+@pytest.mark.long
 def test_one_seed_gives_one_run_and_another_seed_another(train_small: Trained) -> None:
     nobodys = torch.get_rng_state()
     first, numbers = train_small(2)
