@@ -445,7 +445,8 @@ def _log_purchases_(
     # The clock is a number of the host: the ring's position does not wait for the device.
     positions, logs = sim.positions, sim.logs
     slot = sim.clock % len(sim.ahead) * sim.purchases + today.number
-    place = today.at * sim.purchases + today.number
+    # With one purchase a day the two are the same: each operation is a launch on a GPU, which waits for the host.
+    place = today.at if sim.purchases == 1 else today.at * sim.purchases + today.number
     positions.instrument[slot] = new.instrument
     positions.exit_day[slot] = exit_day
     positions.entry_price[slot] = new.price
