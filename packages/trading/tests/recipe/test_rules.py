@@ -132,3 +132,16 @@ def test_random_traders_buy_as_often_on_each_day_as_they_are_told() -> None:
 def test_a_rule_that_cannot_be_is_refused(name: str, value: float) -> None:
     with pytest.raises(ConfigError, match=rf"choice\.{name}"):
         small_config(choice={name: [value]})
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"env": {"trade": {"purchases_a_day": 7}}}, r"env\.trade\.purchases_a_day = 7: .* at most 6"),
+        ({"choice": {"purchases_a_day": [2, 9]}}, r"choice\.purchases_a_day\[1\] = 9: .* at most 6"),
+    ],
+)
+def test_more_purchases_than_instruments_are_refused_before_the_run(changed: dict[str, Any], named: str) -> None:
+    config = from_mapping(ErlRunConfig, SMALL_PURCHASES | {"panel": "synthetic:6x400"} | changed, "test")
+    with pytest.raises(ConfigError, match=named):
+        plan_erl(config, read_run_panel(config), torch.device("cpu"))

@@ -38,15 +38,18 @@ class HoldingTimes:
     """Name of a row, such as `day`."""
     returns: Mapping[int, float]
     """Other holding time -> total return."""
+    is_chosen: bool
+    """Whether the holding time was chosen on the validation days."""
 
     @property
     def sentence(self) -> str:
         """Sentence with the other holding times and their returns."""
         (rows, value), *others = self.returns.items()
         more = "".join(f", for {rows} {value:+.1%}" for rows, value in others)
+        advice = "" if self.is_chosen else "; --choice.hold-days has it chosen on the validation days"
         return (
             f"Its choices held for {rows} {self.unit}s would have returned {value:+.1%}{more} (they were held for "
-            f"{self.played_rows}; --choice.hold-days has it chosen on the validation days)."
+            f"{self.played_rows}{advice})."
         )
 
 
@@ -68,7 +71,7 @@ def play_holding_times(
         if rows != rule.hold_days:
             other = with_rule(setup, replace(rule, hold_days=rows))
             returns[rows] = play_planned(other, market, planned, actor, first=first)
-    return HoldingTimes(rule.hold_days, unit, returns)
+    return HoldingTimes(rule.hold_days, unit, returns, bool(setup.config.choice.hold_days))
 
 
 def trades_like_chance(

@@ -25,6 +25,7 @@ from flatwater_trading.training.config import replay_capacity
 from flatwater_trading.training.executor import LocalTileExecutor
 from flatwater_trading.training.setup import ErlSetup, build_setup, learns_from_outcomes
 from flatwater_trading.training.state import ErlState, build_erl
+from flatwater_watch.errors import ConfigError
 from flatwater_watch.meters.process import free_cores
 from flatwater_watch.meters.torch_ops import peak_bytes
 
@@ -32,6 +33,21 @@ MARKET_OWNER = "market"
 """Path of the market in the state."""
 SCORE_PHASE = "score"
 """Phase in which the champion plays against the baselines, after training and in every evaluation."""
+
+
+def _check_purchases(config: ErlRunConfig, instruments: int) -> None:
+    """Refuse more purchases a day than there are instruments: each takes memory and time, and is of another one.
+
+    Raises:
+        ConfigError: a setting allows more.
+    """
+    chosen = {f"choice.purchases_a_day[{place}]": each for place, each in enumerate(config.choice.purchases_a_day)}
+    for name, purchases in {"env.trade.purchases_a_day": config.env.trade.purchases_a_day, **chosen}.items():
+        if purchases > instruments:
+            raise ConfigError(
+                f"{name} = {purchases}: expected at most {instruments}, as many as the panel has instruments that can "
+                "be bought: each purchase of a day is of another one"
+            )
 
 
 def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, private: bool | None = None) -> Plan:
@@ -44,6 +60,7 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
         private: whether the market is in memory instead of a mapped file; None to find out.
     """
     find_features(config.observation_features, panel.features)
+    _check_purchases(config, len(panel.investable))
     setup, run = build_on_meta(config, panel, device.type)
     owners, market = nbytes(run), {f"{MARKET_OWNER}.{path}": size for path, size in nbytes(run.market).items()}
     if private is None:
