@@ -69,7 +69,7 @@ def test_what_an_environment_does_wrong_is_told_as_its_own(name: str, capfd: pyt
     ("name", "expected"),
     [
         ("Still", ""),
-        ("StillExits", "teacher odd_envs:StillExits: step_batch() raised SystemExit (odd_envs.py"),
+        ("StillExits", "teacher odd_envs:StillExits: step_batch() raised SystemExit"),  # ": 0" where W&B has been
         ("StillAsksTheWorld", "begin_() raised AttributeError: 'OddWorld' object has no attribute 'position'"),
         ("StillTakesMore", "step_batch() raised TypeError"),
     ],
