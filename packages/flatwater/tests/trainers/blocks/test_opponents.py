@@ -63,7 +63,7 @@ def test_a_run_that_was_stopped_at_any_step_goes_on_bit_for_bit(changes: Mapping
     whole = build_small(changes)
     train_(whole, 4, Silent())
     wanted, played = leaf_copies(whole.run), set[int]()
-    assert earlier_of(whole).taken > 2, "a policy was replaced"
+    assert earlier_of(whole).taken_count > 2, "a policy was replaced"
     steps = 1
     while True:
         first, other = build_small(changes), build_small(changes)
@@ -76,6 +76,14 @@ def test_a_run_that_was_stopped_at_any_step_goes_on_bit_for_bit(changes: Mapping
         assert differing(leaf_copies(other.run), wanted) == [], f"stopped after {steps} steps"
         steps += 19
     assert played == {0, 1, 2}
+
+
+def test_a_fork_takes_policies_as_often_as_its_own_settings_say() -> None:
+    """The interval is of the settings: leaves of a checkpoint do not bring back that of the parent."""
+    parent, fork = build_small(), build_small({"opponents": {"every": 7}})
+    train_(parent, 1, Silent())
+    restore_(fork.run, leaf_copies(parent.run))
+    assert earlier_of(fork).every == 7
 
 
 def test_no_tensor_moves_and_what_is_planned_is_held() -> None:
@@ -99,7 +107,7 @@ def test_the_first_policy_stays_and_the_others_give_way_to_newer_ones() -> None:
         learner.block.fill_(round_)
         take_policy_(earlier, learner, round_, nobody)
         kept.append(earlier.blocks[:, 0].tolist())
-    assert earlier.taken == 7
+    assert earlier.taken_count == 7
     assert kept[1] == [0, 0, 0]
     assert kept[-1] == [2, 12, 14]
     assert kept[9] == [2, 8, 6]

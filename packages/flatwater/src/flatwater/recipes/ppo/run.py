@@ -102,7 +102,7 @@ class BlocksRun(OnPolicyRun, WorldRun):
             "agent_steps": self.trainer.run.agent_steps,
         }
         earlier = self.trainer.run.opponents.get(EARLIER)
-        return facts if earlier is None else facts | {"opponents": earlier.taken}
+        return facts if earlier is None else facts | {"opponents": earlier.taken_count}
 
     def score(self, *, holdout: bool) -> dict[str, Any]:
         """Return all players' returns, and the trained policy's as shares of the others'.
@@ -112,7 +112,7 @@ class BlocksRun(OnPolicyRun, WorldRun):
         """
         result = super().score(holdout=holdout)
         (trained, *_), players = self.rows, result["players"]
-        if (earlier := self.trainer.run.opponents.get(EARLIER)) is not None and earlier.known:
+        if (earlier := self.trainer.run.opponents.get(EARLIER)) is not None and earlier.count:
             first_seed = int(seeds_against(np.array(result["first_seed"]), FIRST))
             players |= return_rows(score_players(self.trainer, {AGAINST_FIRST: trained}, first_seed))
         for key, name in (("of_teacher", TEACHER), ("times_random", RANDOM)):

@@ -16,7 +16,7 @@ from flatwater.envs.world import Array, Spaces, World
 from flatwater.envs.wrapped.turns_world import OpponentTurns, TurnsWorld, opponents_of, seeds_against, sides_of
 from flatwater.nets.actor_critic import ActorCritic
 from flatwater.state.allocation import filled_tensor
-from flatwater.state.tree import state
+from flatwater.state.tree import derived_field, state
 from flatwater.trainers.blocks.config import OpponentsConfig
 
 EARLIER = "earlier"
@@ -33,17 +33,17 @@ class EarlierPolicies:
     """Weights."""
     statistics: dict[str, Tensor]
     """Statistics of observations and buffers of modules, where the policy reads them, [K, ...]."""
-    every: int
-    """Rounds after which one more is taken."""
-    taken: int = 0
-    """Policies taken so far."""
-    latest: int = 0
+    every: int = derived_field()
+    """Rounds after which one more is taken: that of the settings, in a fork with other settings too."""
+    taken_count: int = 0
+    """Number of policies taken so far."""
+    latest_round: int = 0
     """Round after which the newest was taken."""
 
     @property
-    def known(self) -> int:
+    def count(self) -> int:
         """Number of policies that can be played against."""
-        return min(self.taken, len(self.blocks))
+        return min(self.taken_count, len(self.blocks))
 
 
 def build_earlier(config: OpponentsConfig, learner: Learner) -> EarlierPolicies:
@@ -74,17 +74,17 @@ def take_policy_(earlier: EarlierPolicies, learner: Learner, round_: int, seeds:
     earlier.blocks[place].copy_(learner.block[0])
     for name, leaf in learner.statistics.items():
         earlier.statistics[name][place].copy_(leaf)
-    earlier.taken += 1
-    earlier.latest = round_
+    earlier.taken_count += 1
+    earlier.latest_round = round_
 
 
 def _due_place(earlier: EarlierPolicies, round_: int) -> int | None:
     """Return the place of the policy that is due; None if none is."""
-    if round_ - earlier.latest < earlier.every:
+    if round_ - earlier.latest_round < earlier.every:
         return None
     count = len(earlier.blocks)
     # The first place is written once.
-    return earlier.taken if earlier.taken < count else 1 + (earlier.taken - count) % (count - 1)
+    return earlier.taken_count if earlier.taken_count < count else 1 + (earlier.taken_count - count) % (count - 1)
 
 
 def deal_opponents(earlier: EarlierPolicies, seeds: Array, last_seeds: Array, *, sides: int, round_: int) -> Array:
@@ -97,7 +97,7 @@ def deal_opponents(earlier: EarlierPolicies, seeds: Array, last_seeds: Array, *,
         sides: number of sides of a game.
         round_: rounds that are complete.
     """
-    numbers = np.arange(earlier.known + 1)
+    numbers = np.arange(earlier.count + 1)
     if (place := _due_place(earlier, round_)) is not None:
         numbers = numbers[numbers != place + 1]  # so that its last episodes come to an end
     own_seeds = seeds % (HELD_OUT // sides) * sides + (sides_of(last_seeds, sides) + 1) % sides
@@ -124,9 +124,8 @@ class PolicyOpponents:
         ]
         device = network.device
         self._memory = torch.zeros(2, spaces.envs, sides, network.policy.cells, device=device)
-        self._starts = torch.zeros(
-            spaces.envs, dtype=torch.bool, device=device
-        )  # the memory is cleared where one begins
+        # No step begins an episode: `begin_` clears the memory.
+        self._starts = torch.zeros(spaces.envs, dtype=torch.bool, device=device)
         self._noise, self._rows = torch.zeros(spaces.envs, network.actions.noise), torch.arange(spaces.envs)
 
     def begin_(self, which: Array) -> None:
