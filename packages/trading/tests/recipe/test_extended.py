@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_traders import SMALL_PURCHASES
 
 import flatwater as fw
 from flatwater.cli.main import main
@@ -25,17 +26,10 @@ from flatwater_trading.recipe.run import compose, prepare
 from flatwater_watch.errors import CheckpointError, ConfigError, DataError, FlatwaterError
 
 DAYS = 240
-SETTINGS: dict[str, Any] = {
-    "threads": 1,
-    "trackers": (),
+SETTINGS: dict[str, Any] = {name: value for name, value in SMALL_PURCHASES.items() if name != "rounds"} | {
     "population": {"size": 2},
-    "evaluation": {"train_slices": 2, "validation_slices": 2},
-    "env": {
-        "episode": {"context": 6, "trading_days": 15, "settlement_days": 5},
-        "trade": {"hold_days": 5, "target_low": 1.0, "target_high": 4.0},
-    },
+    "env": SMALL_PURCHASES["env"] | {"episode": {"context": 6, "trading_days": 15, "settlement_days": 5}},
     "splits": {"holdout_days": 40, "validation_days": 40},
-    "net": {"channels": 4, "hidden": 8},
     "learner": {"hindsight": {"updates": 4, "batch_size": 8}},
 }
 

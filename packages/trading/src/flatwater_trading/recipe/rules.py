@@ -1,7 +1,7 @@
 """Rules of purchases that are chosen: the champion's scores of the validation days, played again by other rules.
 
-The rules bound what a trader can earn more than its choices do: how long a position is held, how many are bought at a
-close, and at which gain they are sold. None of them enters an observation, so nothing is trained for a rule. The choice
+The rules can limit returns more than the choices do: how long a position is held, how many are bought at a close, and
+at which gain they are sold. None of them enters an observation, so nothing is trained for a rule. The choice
 reads validation days alone, as that of the champion does, and each rule besides that of the settings is a try.
 """
 

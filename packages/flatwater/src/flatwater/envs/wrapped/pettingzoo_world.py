@@ -11,7 +11,6 @@ from flatwater.border import Border
 from flatwater.config.convert import did_you_mean
 from flatwater.envs.kept_state import EpisodeStarts
 from flatwater.envs.names import PETTINGZOO
-from flatwater.envs.open_envs import bind_closing
 from flatwater.envs.world import Array, Spaces
 from flatwater.envs.wrapped.checks import (
     CONVERSION_ERRORS,
@@ -22,14 +21,15 @@ from flatwater.envs.wrapped.checks import (
     not_finite_error,
 )
 from flatwater.envs.wrapped.config import WrappedConfig
-from flatwater.envs.wrapped.native import frame_pace, native_spaces
+from flatwater.envs.wrapped.native import native_spaces
+from flatwater.envs.wrapped.pettingzoo_copies import PettingZooCopies
 from flatwater.envs.wrapped.spaces import MASK_KEY, make_action_spec, write_mask
 from flatwater.envs.wrapped.step_limit import MAXIMUM_STEPS, StepLimit
 from flatwater.named_imports import import_named
 from flatwater_watch.errors import ConfigError
 
 
-class PettingZooWorld:
+class PettingZooWorld(PettingZooCopies):
     """A `World` of E copies of one environment; its agents are the environment's `possible_agents`, in order.
 
     An agent that is over stays marked as terminated or truncated, so an episode has ended when all of a row are marked.
@@ -50,18 +50,12 @@ class PettingZooWorld:
         Raises:
             ConfigError: the environment has no agents.
         """
-        self._name, self._copies = title, [make() for _ in range(envs)]
-        first_copy = self._copies[0]
-        subject, self._own, self._allow_nan = f"environment {title}", first_copy.unwrapped, allow_nan
-        self._stepping = Border(subject, self._own, "step")
-        self._closing = bind_closing(self._copies, Border(subject, self._own, "close"))
-        self._rendering = Border(subject, self._own, "render")
-        self._resetting = Border(subject, self._own, "reset", expected="reset(self, seed=None, options=None)")
-        self._agents, obs_space, action_space = read_agents(first_copy, title)
-        self.native = native_spaces(obs_space, action_space, config.form, title)
+        super().__init__(make, title, envs)
+        self._allow_nan, first_copy = allow_nan, self._copies[0]
+        self.native = native_spaces(self._observation_space, self._action_space, config.form, title)
         """Spaces of each agent."""
         self._reader = self.native.reader
-        self._actions = make_action_spec(action_space, first_copy.unwrapped, title)
+        self._actions = make_action_spec(self._action_space, first_copy.unwrapped, title)
         shape, steps = (envs, len(self._agents)), config.steps or MAXIMUM_STEPS
         names, bounds, choices = self._actions.names, self._actions.bounds, self._actions.choices
         has_masks = bounds is None and any(MASK_KEY in info for info in self._reset(first_copy, 0)[1].values())
@@ -142,20 +136,6 @@ class PettingZooWorld:
         # Kept marks: the environment tells an agent's end in one step alone.
         terminated[...], truncated[...] = self._over
         self._limit.truncate_(terminated, truncated)
-
-    @property
-    def frames_per_second(self) -> float:
-        """Pace of the frames."""
-        return frame_pace(self._copies[0])
-
-    def render(self) -> object:
-        """Return the first copy's frame."""
-        with self._rendering:
-            return self._copies[0].render()
-
-    def close(self) -> None:
-        """Close the copies."""
-        self._closing()
 
     def _reset(self, copy: Any, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:  # noqa: ANN401  (a ParallelEnv)
         """Reset a copy; return its observations and infos by agent, checked to be two dicts.
@@ -265,37 +245,3 @@ def _module_maker(module: str) -> Callable[..., Any]:
         )
     maker: Callable[..., Any] = makers[0]
     return maker
-
-
-def read_agents(env: Any, title: str) -> tuple[list[Any], Any, Any]:  # noqa: ANN401  (an environment of PettingZoo's)
-    """Return the agents of an environment, and the spaces that all of them have, of observations and of actions.
-
-    Raises:
-        ConfigError: there are no agents, or agents of different spaces.
-    """
-    with Border(f"environment {title}", env.unwrapped, "observation_space", call="its agents' spaces"):
-        agents = list(env.possible_agents)
-        spaces = [{agent: of(agent) for agent in agents} for of in (env.observation_space, env.action_space)]
-    if not agents:
-        raise ConfigError(f"{title}: possible_agents: expected one or more agents, got none")
-    observations, actions = spaces
-    return agents, _common_space(observations, "observations", title), _common_space(actions, "actions", title)
-
-
-def _common_space(spaces: dict[str, Any], noun: str, title: str) -> Any:  # noqa: ANN401  (a space of Gymnasium's)
-    """Return the space that all agents have.
-
-    Raises:
-        ConfigError: the agents have different spaces.
-    """
-    first_agent, *other_agents = spaces
-    for agent in other_agents:
-        if spaces[agent] != spaces[first_agent]:
-            raise ConfigError(
-                f"{title}: {noun}: expected one space for all agents, got "
-                f"{spaces[first_agent]} of {first_agent} "
-                f"and {spaces[agent]} of {agent}. One policy plays all agents, and agents of different spaces are not "
-                "supported. Pad them, --wrapped.wrappers supersuit:pad_observations_v0 supersuit:pad_action_space_v0, "
-                "or give a gymnasium.Env for one of them, whose step also makes the moves of the others"
-            )
-    return spaces[first_agent]

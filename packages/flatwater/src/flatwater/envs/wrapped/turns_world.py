@@ -14,7 +14,6 @@ import torch
 
 from flatwater.border import Border
 from flatwater.envs.kept_state import EpisodeStarts
-from flatwater.envs.open_envs import bind_closing
 from flatwater.envs.random_teacher import RandomTeacher
 from flatwater.envs.world import Array, Spaces, check_legal
 from flatwater.envs.wrapped.checks import (
@@ -26,8 +25,8 @@ from flatwater.envs.wrapped.checks import (
     not_finite_error,
 )
 from flatwater.envs.wrapped.config import WrappedConfig
-from flatwater.envs.wrapped.native import frame_pace, native_spaces
-from flatwater.envs.wrapped.pettingzoo_world import read_agents
+from flatwater.envs.wrapped.native import native_spaces
+from flatwater.envs.wrapped.pettingzoo_copies import PettingZooCopies
 from flatwater.envs.wrapped.spaces import MASK_KEY, make_action_spec, write_mask
 from flatwater.envs.wrapped.step_limit import MAXIMUM_STEPS, StepLimit
 from flatwater_watch.errors import RunError
@@ -109,7 +108,7 @@ GONE = _Turn(None, 0.0, True, False, {})  # noqa: FBT003  (as the environment gi
 """Turn of a learner that the environment has left out of its agents."""
 
 
-class TurnsWorld:
+class TurnsWorld(PettingZooCopies):
     """A `World` of E copies of one game, with one agent in each: the learner.
 
     Its opponents act at random until others are set.
@@ -130,31 +129,22 @@ class TurnsWorld:
         Raises:
             ConfigError: the environment has no agents, or agents of different spaces.
         """
-        self._name, self._copies, self._allow_nan = title, [make() for _ in range(envs)], allow_nan
-        first_copy = self._copies[0]
-        subject, self._own = f"environment {title}", first_copy.unwrapped
-        self._stepping, self._looking = (Border(subject, self._own, method) for method in ("step", "last"))
-        self._closing = bind_closing(self._copies, Border(subject, self._own, "close"))
-        self._rendering = Border(subject, self._own, "render")
-        self._resetting = Border(subject, self._own, "reset", expected="reset(self, seed=None, options=None)")
-        self._agents, obs_space, action_space = read_agents(first_copy, title)
+        super().__init__(make, title, envs)
+        self._allow_nan, first_copy = allow_nan, self._copies[0]
+        self._looking = Border(f"environment {title}", self._own, "last")
         self.opponents: Opponents | None = None
         """Who plays the other sides; None where all act at random."""
-        self._actions = make_action_spec(action_space, first_copy.unwrapped, title)
+        self._actions = make_action_spec(self._action_space, first_copy.unwrapped, title)
         with self._resetting:
             first_copy.reset(seed=0)
         first_turn = self._last(first_copy)
         has_masks = self._actions.bounds is None and split_mask(first_turn.observation, first_turn.info)[1] is not None
         is_split = isinstance(first_turn.observation, dict) and {*first_turn.observation} == {OBSERVATION_KEY, MASK_KEY}
-        self.native = native_spaces(
-            obs_space[OBSERVATION_KEY] if is_split else obs_space, action_space, config.form, title
-        )
+        obs_space = self._observation_space[OBSERVATION_KEY] if is_split else self._observation_space
+        self.native = native_spaces(obs_space, self._action_space, config.form, title)
         """Spaces of each agent; without the mask, where that stands next to an observation."""
-        reader, self.beginnings, steps = (
-            self.native.reader,
-            EpisodeStarts(self._copies, make),
-            config.steps or MAXIMUM_STEPS,
-        )
+        reader, self.beginnings = self.native.reader, EpisodeStarts(self._copies, make)
+        steps = config.steps or MAXIMUM_STEPS
         self._reader, kept = reader, self.beginnings.state_bytes
         first_six = envs, 1, reader.form, reader.shape, self._actions.names, steps
         further = self._actions.bounds, self._actions.choices, has_masks, reader.measures
@@ -242,20 +232,6 @@ class TurnsWorld:
         self._owed[:] = 0
         terminated[:, 0], truncated[:, 0] = self._over
         self._limit.truncate_(terminated, truncated)
-
-    @property
-    def frames_per_second(self) -> float:
-        """Pace of the frames."""
-        return frame_pace(self._copies[0])
-
-    def render(self) -> object:
-        """Return the first copy's frame."""
-        with self._rendering:
-            return self._copies[0].render()
-
-    def close(self) -> None:
-        """Close the copies."""
-        self._closing()
 
     def _reach_learners_(self, waits: Array) -> None:
         """Have the opponents move in the copies of `waits`, until their learners are to move or are over.

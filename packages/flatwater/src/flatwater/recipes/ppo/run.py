@@ -145,8 +145,8 @@ def setup_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device) 
     nearest = max(part for part in range(1, min(parts, sequences) + 1) if sequences % part == 0)
     expected = f"a divisor of {sequences}, such as {nearest}: {agents} agents have {per_agent} sequences each"
     require(sequences % parts == 0, "learner.minibatches", parts, expected)
-    opponents = config.opponents if isinstance(config, PpoRunConfig) else None
-    opponents = opponents if isinstance(worlds.training, TurnsWorld) else None
+    in_turns = isinstance(worlds.training, TurnsWorld)
+    opponents = config.opponents if in_turns and isinstance(config, PpoRunConfig) else None
     return BlocksSetup(config, device, *spaces, reported=config.reports_episodes, opponents=opponents)
 
 
