@@ -1,6 +1,7 @@
 """The parts of the screen: bars as long as their bytes, curves as high as their values, in any width."""
 
 import json
+from dataclasses import replace
 from math import nan
 from pathlib import Path
 
@@ -123,6 +124,15 @@ def test_before_the_first_generation_every_part_says_so(tmp_path: Path) -> None:
     assert str(panels.phase_table(None, 80)) == "No phase has ended yet."
     assert panels.curves_panel(followed, 80).plain == "No generation has ended yet."
     assert "generation 0/5" in panels.header_panel(followed, 80, 0.0).plain
+
+
+def test_a_blank_stands_between_the_longest_name_and_its_curve(tmp_path: Path) -> None:
+    followed = follow_run(make_run(tmp_path / "run", 3, wanted=5))
+    *_, judged = followed.recipe.curves.values()
+    followed.recipe = replace(followed.recipe, curves={"the longest name of a curve": judged})
+    drawn = panels.curves_panel(followed, 100).plain.splitlines()[0]
+    assert drawn.startswith("the longest name of a curve ")
+    assert drawn[28] in panels.BLOCKS
 
 
 def test_trading_numbers_and_the_time_of_a_generation_stand_beside_the_curves(tmp_path: Path) -> None:

@@ -39,8 +39,8 @@ BUDGET_AS_WIDTH = 0.25
 """Share of the budget from which the bar is as wide as the budget; below it all would be in one corner."""
 WIDE = 46
 """Columns from which the table of owners also has their shares."""
-LABEL, NUMBERS = 14, 30
-"""Columns of a curve's name, and of its last, lowest and highest value."""
+NUMBERS = 30
+"""Characters of the numbers beside a curve."""
 HUNDREDS = 100
 """Value from which a size has no decimals: its three digits tell enough."""
 
@@ -225,18 +225,23 @@ def curves_panel(followed: FollowedRun, width: int) -> Text:
     """Return the curves of the run's recipe and resident memory, small."""
     *other_curves, judged = followed.recipe.curves.items()
     curves = [*((other, QUIET) for other in other_curves), (judged, "#fb923c")]
-    rows = [(title, name, colour, short_number) for (title, name), colour in curves]
-    lines = []
-    for title, name, colour, form in (*rows, ("resident", "resident", "#3b82f6", short_bytes)):
+    rows = [
+        *((title, name, colour, short_number) for (title, name), colour in curves),
+        ("resident", "resident", "#3b82f6", short_bytes),
+    ]
+    label_width, lines = max(len(title) for title, *_ in rows) + 1, []
+    for title, name, colour, form in rows:
         values = list(followed.history[name])
         finite = [value for value in values if isfinite(value)]
         if not finite:
             continue
         low, high, newest = (form(value) for value in (min(finite), max(finite), finite[-1]))
         numbers = f"{newest:>8}  {low} to {high}"
-        curve_width = max(4, width - LABEL - NUMBERS)
+        curve_width = max(4, width - label_width - NUMBERS)
         curve = sparkline(values, curve_width)
-        lines.append(Text.assemble((f"{title:<{LABEL}}", QUIET), (f"{curve:<{curve_width}}", colour), " ", numbers))
+        lines.append(
+            Text.assemble((f"{title:<{label_width}}", QUIET), (f"{curve:<{curve_width}}", colour), " ", numbers)
+        )
     numbers_now = [
         Text.assemble((f"{column.title} ", QUIET), column.show(value))
         for column in followed.recipe.layout.live_columns
