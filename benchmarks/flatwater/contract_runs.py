@@ -70,7 +70,7 @@ class NoContract(MemoryContract):
     def __post_init__(self) -> None:
         """Take no base."""
 
-    def over_budget_(self) -> bool:
+    def is_over_budget_(self) -> bool:
         """Never."""
         return False
 
@@ -133,7 +133,7 @@ def count_contract_() -> Clock:
     """Count the contract's share of this process's runs."""
     clock = Clock()
     vars(erl_run)["plan_erl"] = clock.around(plan.plan_erl)
-    for name in ("__post_init__", "over_budget_", "settle_round_", "record"):
+    for name in ("__post_init__", "is_over_budget_", "settle_round_", "record"):
         setattr(MemoryContract, name, clock.around(getattr(MemoryContract, name)))
     return clock
 

@@ -41,7 +41,7 @@ from flatwater.rundir.listing import read_run_line
 from flatwater.rundir.results import read_result
 from flatwater.rundir.seeds import begun_runs, read_seeds
 from flatwater.runs.callbacks import PYTHON_OBJECT, Callbacks, OnRound
-from flatwater.runs.config import rounds_alone
+from flatwater.runs.config import drop_total_steps
 from flatwater.runs.evaluate import evaluate as evaluate_run
 from flatwater.runs.fork import find_parent
 from flatwater.runs.planning import checked_plan
@@ -288,7 +288,7 @@ def fork(
         console = _make_console(quiet=quiet)
         folder = open_folder(parent.path if isinstance(parent, TrainedRun) else Path(parent))
         parent_config = read_config(folder, trains=True, replaced_names=flat_settings(settings))
-        base = to_mapping(rounds_alone(parent_config, settings))
+        base = to_mapping(drop_total_steps(parent_config, settings))
         config = from_mapping(type(parent_config), _merge_tables(base, settings), f"fork of {folder.path}")
         parent_state = find_parent(folder, parent_config, config, checkpoint, console.print)
         place, called = None if run is None else Path(run), {"on_round": on_round, "on_episode": on_episode}

@@ -404,7 +404,7 @@ def test_the_plan_has_a_table_by_machine_and_refuses_by_name(
         Machine("first", "1", 2, 4 << 30, 80 << 20, 8 << 30),
         Machine("second", "2", 2, 1 << 20, 80 << 20, 8 << 30),
     ]
-    monkeypatch.setattr("flatwater.runs.team.cluster_machines", lambda _: there)
+    monkeypatch.setattr("flatwater.runs.team.list_cluster_machines", lambda _: there)
     config = resolve_config("erl", None, SMALL | KINDS["td3, prioritised"])
     automatic = plan(replace(config, workers="auto", cluster="auto"))
     assert [node.workers for node in automatic.nodes] == [2, 0], "as many as there is room for"

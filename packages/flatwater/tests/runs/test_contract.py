@@ -74,9 +74,9 @@ def test_the_budget_is_used_up_at_95_percent(tiny: list[str]) -> None:
     found = contract(tiny)
     resident = resident_bytes()
     found.plan = replace(found.plan, budget=int(resident / STOP_BUDGET_SHARE) + (64 << 20))
-    assert not found.over_budget_()
+    assert not found.is_over_budget_()
     found.plan = replace(found.plan, budget=int(resident / STOP_BUDGET_SHARE) - (64 << 20))
-    assert found.over_budget_()
+    assert found.is_over_budget_()
     assert abs(found.breach - resident) < 32 << 20
 
 

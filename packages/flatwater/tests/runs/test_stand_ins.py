@@ -37,10 +37,10 @@ def test_a_plan_needs_no_algebra_and_has_the_bytes_that_it_has_with_it(
     transients = transients_of(plan, monkeypatch)
     loaded_before = "sympy.core" in sys.modules
 
-    found, has_algebra = run_in_fork(lambda: [planning._try_in_fork(transients), "sympy.core" in sys.modules])
+    found, has_algebra = run_in_fork(lambda: [planning._measure_in_fork(transients), "sympy.core" in sys.modules])
 
     assert has_algebra == loaded_before
-    assert found == run_in_fork(lambda: planning._try_out(transients))
+    assert found == run_in_fork(lambda: planning._measure_phases(transients))
 
 
 def test_who_asks_for_more_than_a_stand_in_has_gets_the_real_module() -> None:
@@ -50,7 +50,7 @@ def test_who_asks_for_more_than_a_stand_in_has_gets_the_real_module() -> None:
 
         return {"phase": len(Symbol("four").name) if ShapeEnv else 0}
 
-    assert run_in_fork(lambda: planning._try_in_fork(transients)) == {"phase": 4 * planning.KERNELS}
+    assert run_in_fork(lambda: planning._measure_in_fork(transients)) == {"phase": 4 * planning.KERNEL_FACTOR}
 
 
 def test_autograd_may_refuse_once_the_real_module_is_there() -> None:
@@ -59,7 +59,7 @@ def test_autograd_may_refuse_once_the_real_module_is_there() -> None:
 
         raise RuntimeError(f"{Symbol('four')}: {planning.AUTOGRAD_REFUSES_FORK}")
 
-    assert run_in_fork(lambda: [planning._try_in_fork(transients)]) == [None]
+    assert run_in_fork(lambda: [planning._measure_in_fork(transients)]) == [None]
 
 
 MESSAGES = f"Unable to handle autograd's threading: {planning.AUTOGRAD_REFUSES_FORK}", "else"
@@ -79,4 +79,4 @@ def test_what_autograd_refuses_in_a_fork_is_tried_out_here(message: str) -> None
         with pytest.raises(RuntimeError, match="a fork of this process ended"):
             planning.phase_bytes(transients, {})
     else:
-        assert planning.phase_bytes(transients, {}) == {"phase": 4 * planning.KERNELS}
+        assert planning.phase_bytes(transients, {}) == {"phase": 4 * planning.KERNEL_FACTOR}

@@ -359,7 +359,7 @@ class TestRecords:
     """The folder of the records is the user's alone."""
 
     def test_it_is_private(self, tmp_path: Path) -> None:
-        started_runs.note_begun("a", {})
+        started_runs.record_begun("a", {})
         folder = tmp_path / "state" / "flatwater" / "begun"
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         assert [stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()] == [0o600]
@@ -367,7 +367,7 @@ class TestRecords:
         assert not started_runs.was_begun("b")
 
     def test_links_and_what_others_may_write_count_for_nothing(self, tmp_path: Path) -> None:
-        started_runs.note_begun("a", {})
+        started_runs.record_begun("a", {})
         folder = started_runs.state_folder()
         (folder / "b.json").symlink_to(folder / "a.json")
         (folder / "c.json").write_text("{}")
@@ -377,7 +377,7 @@ class TestRecords:
         folder.chmod(0o777)
         assert not started_runs.was_begun("a")
         with pytest.raises(PermissionError):
-            started_runs.note_begun("e", {})
+            started_runs.record_begun("e", {})
         folder.chmod(0o700)
         folder.rename(tmp_path / "moved")
         folder.symlink_to(tmp_path / "moved")
@@ -386,7 +386,7 @@ class TestRecords:
     def test_the_oldest_go(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(started_runs, "MAXIMUM_RECORDS", 8)
         for number in range(20):
-            started_runs.note_begun(f"{number:02}", {})
+            started_runs.record_begun(f"{number:02}", {})
             os.utime(started_runs.state_folder() / f"{number:02}.json", (number, number))
         kept = sorted(file.stem for file in started_runs.state_folder().iterdir())
         assert len(kept) <= 8

@@ -12,7 +12,7 @@ from small_runs import SMALL_PPO
 
 import flatwater as fw
 from flatwater.runs import recorder
-from flatwater.runs.recorder import MAXIMUM_WAITING, Round
+from flatwater.runs.recorder import MAXIMUM_UNWRITTEN, Round
 from flatwater_watch.errors import UserCodeError
 
 
@@ -35,7 +35,7 @@ def test_rounds_are_written_in_order_and_before_their_checkpoint(tmp_path: Path)
 
     fw.train("ppo", run=run, rounds=40, on_round=look, checkpoints={"every": 10}, ledger_every=40, **SMALL_PPO)
     assert written_rounds(run) == written_rounds(run, "episodes.jsonl") == [*range(1, 41)]
-    assert max(behind) < MAXIMUM_WAITING
+    assert max(behind) < MAXIMUM_UNWRITTEN
     events = [line.split()[1:4] for line in (run / "run.log").read_text().splitlines()]
     rounds = [words for words in events if words[0] in {"round", "saved"}]
     saved = [["saved", "checkpoint", f"{round_:06d}.000000"] for round_ in (0, 10, 20, 30, 40)]

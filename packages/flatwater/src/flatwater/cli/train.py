@@ -162,12 +162,12 @@ class Fork(WithTrust, WithDisplay, RecipeSettings):
         with without_collections():
             from flatwater.recipe import recipe_of_config
             from flatwater.rundir.layout import open_folder
-            from flatwater.runs.config import rounds_alone
+            from flatwater.runs.config import drop_total_steps
             from flatwater.runs.session import read_config
 
         parent_config = read_config(open_folder(Path(options[0])), trains=True, replaced_names=named_settings(options))
         command: type[Self] = over_recipe(cls, recipe_of_config(parent_config))
-        base = rounds_alone(parent_config, named_settings(options))
+        base = drop_total_steps(parent_config, named_settings(options))
         return command.read_with_base(program, options, base, parent_config=parent_config)
 
     def __call__(self) -> int:

@@ -1,4 +1,4 @@
-"""A recipe by its state and its phases: plan, run, score and display follow from them."""
+"""`make_recipe`: builds a recipe from functions that build its state and return its phases, numbers and score."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from flatwater.metrics.table_layout import Column, TableLayout
 from flatwater.recipe import RETURN_NUMBERS, Headline, Recipe
 from flatwater.runs.config import RunConfig
 from flatwater.runs.machine import find_device
-from flatwater.runs.planning import META, Knob, allocate_planned, plan_built, refuse_unfit, smaller_settings
+from flatwater.runs.planning import META, Knob, allocate_planned, plan_one_process, refuse_unfit, smaller_settings
 from flatwater.runs.run import Run
 from flatwater.runs.scores import episode_result, return_rows
 from flatwater.trainers.loop import Phase, RootState, Trainer
@@ -24,12 +24,13 @@ from flatwater_watch.units import format_bytes
 C = TypeVar("C", bound=RunConfig)
 S = TypeVar("S", bound=RootState)
 Score = Callable[[Any, Any, int], Mapping[str, Sequence[float]]]
-"""Returns the returns of episodes by player, from the settings, the state, and the first of the episodes' seeds."""
+"""Function that plays held-out episodes. Returns the episodes' returns by player, from the settings, the state, and the
+seed of the first episode."""
 
 
 @dataclass(frozen=True)
 class BuiltRun(Run):
-    """A run of a recipe that `make_recipe` has made."""
+    """A run of a recipe made by `make_recipe`."""
 
     returns: Score
 
@@ -38,7 +39,7 @@ class BuiltRun(Run):
         return f"{self.config.trainer}: a state of {format_bytes(self.plan.total_bytes)}"
 
     def score(self, *, holdout: bool) -> dict[str, Any]:
-        """Return the players' returns on held-out or holdout episodes."""
+        """Return the returns of each player on held-out episodes, or on those of the holdout, as a result for JSON."""
         split = "holdout" if holdout else "held-out"
         returns = self.returns(self.config, self.trainer.run, FIRST_SEEDS[split])
         rows = return_rows({name: np.asarray(values, np.float64) for name, values in returns.items()})
@@ -47,8 +48,8 @@ class BuiltRun(Run):
 
 
 @dataclass(frozen=True)
-class _Functions(Generic[C, S]):
-    """The functions of a recipe, and the parts made from them."""
+class _RecipeFunctions(Generic[C, S]):
+    """The functions given to `make_recipe`; its methods are the recipe's `plan` and `compose`."""
 
     build: Callable[[C, torch.device], S]
     phases: Callable[[C, S], Sequence[Phase]]
@@ -58,17 +59,20 @@ class _Functions(Generic[C, S]):
     tried: Collection[str]
 
     def plan(self, config: C) -> Plan:
-        """Return the plan of a run: the build without memory, and the phases that can be tried out there."""
+        """Return the memory plan of a run, from its state and phases on the meta device."""
         smaller = smaller_settings(config, [Knob(*knob) for knob in self.knobs.items()])
         device = find_device(config.device)
-        return plan_built(config, device, lambda other: (other, self.build(other, META)), self._transients, smaller)
+        return plan_one_process(
+            config, device, lambda settings: (settings, self.build(settings, META)), self._transients, smaller
+        )
 
     def _transients(self, config: C, run: S) -> dict[str, int]:
+        """Return the peak bytes of the first step of each phase in `tried`, on the meta device."""
         steps = {phase.name: phase.step_ for phase in self.phases(config, run) if phase.name in self.tried}
         return {name: peak_bytes(partial(step_, 0)) for name, step_ in steps.items()}
 
     def compose(self, config: C) -> BuiltRun:
-        """Return a run, allocated whole."""
+        """Return a new run with its whole state allocated; refuse it before if its plan does not fit."""
         plan = self.plan(config)
         refuse_unfit(plan, config)
         run = allocate_planned(lambda: self.build(config, find_device(config.device)), plan)
@@ -89,29 +93,29 @@ def make_recipe(
     tried: Collection[str] = (),
     **shown: Any,  # noqa: ANN401  (fields of a Recipe)
 ) -> Recipe:
-    """Return a recipe that trains by these phases over this state.
+    """Return a recipe from the functions that build its state and train it.
 
     Args:
-        config: class of its settings; its first sentences are the recipe's help.
-        build: returns the state, allocated whole on a device, with `progress` for the loop; on meta it is the plan.
+        config: class of the recipe's settings; the first sentences of its docstring are the recipe's help.
+        build: returns the whole state on a device, with `progress` for the loop; the plan builds it on the meta device.
         phases: returns the phases of a round; their steps write into the state and keep nothing elsewhere.
-        numbers: returns the numbers of a round that is complete.
-        score: returns the returns of episodes that are not trained on, by player; see `Score`.
-        players: the trained player, and the player that it is compared with.
-        curves: names of numbers by title; a run is judged by the last.
-        knobs: settings that may be halved where a run does not fit, with the field of the state that they make smaller.
-        tried: names of phases that compute on tensors alone: the plan tries their first steps on the meta device.
+        numbers: returns the metrics of a complete round.
+        score: plays held-out episodes, and returns the returns by player; see `Score`.
+        players: names of the trained player, and of the baseline that it is compared with.
+        curves: names of metrics by title; a run is judged by the last.
+        knobs: settings to halve where a run does not fit, each with the field of the state that becomes smaller.
+        tried: names of phases that compute on tensors alone: the plan runs their first steps on the meta device.
         shown: further fields of the `Recipe`, such as `sections`.
     """
-    functions = _Functions(build, phases, numbers, score, knobs or {}, tried)
-    trained, other = players
+    functions = _RecipeFunctions(build, phases, numbers, score, knobs or {}, tried)
+    trained, baseline = players
     columns = tuple(Column("", title, max(8, len(title) + 1), name) for title, name in curves.items())
     fields: dict[str, Any] = {
         "guide": config.__doc__ or "",
         "layout": TableLayout(round="round", short_title="round", columns=columns, dispensable=frozenset()),
         "journal": "journal",
         "title": "{episodes} {split} {episodes:episode}",
-        "headline": Headline("return", "return", "{:.2f}", other, f"{{}} of {other}"),
+        "headline": Headline("return", "return", "{:.2f}", baseline, f"{{}} of {baseline}"),
         "numbers": RETURN_NUMBERS,
         "said": ("episodes", "split", "first_seed", "note"),
         "trained_on": lambda settings: str(settings.get("env", settings.get("trainer"))),

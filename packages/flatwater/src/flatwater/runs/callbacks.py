@@ -1,7 +1,6 @@
-"""Functions of the user's that hear of a run while it trains: of each round, and of each finished episode.
+"""The user's functions that a run calls while it trains: after each round, and after each finished episode.
 
-They are given in Python, or named by a setting. A run that was begun with a function which has no name asks for it
-again when it is resumed.
+A function is given in Python, or named by a setting. A function without a name must be given again at a resume.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +18,7 @@ PYTHON_OBJECT = "python"
 
 
 class RoundMetrics(Mapping[str, float]):
-    """The numbers of a round, to be read."""
+    """The metrics of a round by name, as a read-only mapping."""
 
     def __init__(self, numbers: Mapping[str, float]) -> None:
         """Keep the numbers; the mapping is not copied."""
@@ -34,33 +33,33 @@ class RoundMetrics(Mapping[str, float]):
         return iter(self._numbers)
 
     def __len__(self) -> int:
-        """Return the number of callbacks."""
+        """Return the number of metrics."""
         return len(self._numbers)
 
     def __setitem__(self, name: str, value: object) -> NoReturn:
-        """Refuse: a number that is set here would reach no file.
+        """Refuse to set a metric, which would reach no file.
 
         Raises:
-            ConfigError: always; it says what to write.
+            ConfigError: always; the message says what to write instead.
         """
         raise ConfigError(f"round.metrics[{name!r}] = ...: metrics are read alone. Write round.log({name!r}, ...)")
 
 
 @dataclass(frozen=True)
 class Round:
-    """A round that is complete: the argument of `on_round`. It is recorded next."""
+    """A complete round, as the argument of `on_round`; it is recorded after the call."""
 
     number: int
     rounds: int
-    """Number of rounds wanted in all."""
+    """Number of the run's rounds in all."""
     metrics: Mapping[str, float]
     stop: Callable[[], None]
     """Ends the run after this round; it can be resumed."""
     logged: dict[str, float] = field(default_factory=dict)
-    """Numbers that `log` was given."""
+    """Numbers given to `log`, by name."""
 
     def log(self, name: str, value: Any) -> None:  # noqa: ANN401  (a number of any library)
-        """Add a number of your own to those of the round, wherever they go.
+        """Add a number of your own to the round's metrics, in files, on the terminal and in trackers.
 
         Raises:
             ConfigError: the name is not an identifier or is one of Flatwater's, or the value is not a number.
@@ -73,7 +72,7 @@ OnRound = Callable[[Round], object]
 
 @dataclass(frozen=True)
 class Callbacks:
-    """Functions of the user's that are called while a run trains."""
+    """The user's functions that are called while a run trains; None for none."""
 
     on_round: OnRound | None = None
     on_episode: OnEpisode | None = None
@@ -83,7 +82,7 @@ NO_CALLBACKS = Callbacks()
 
 
 def find_callbacks(config: Any, functions: Callbacks) -> Callbacks:  # noqa: ANN401  (a RunConfig of any recipe)
-    """Return the functions that were given, else those that the settings name.
+    """Return the functions that were given in Python, or, where none was given, those that the settings name.
 
     Raises:
         ConfigError: a setting names no function, or a function that was given in Python is not given again.

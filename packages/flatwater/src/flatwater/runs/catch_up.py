@@ -1,4 +1,4 @@
-"""Send the files that a run's mirror does not have yet, when the run itself is over: `flatwater mirror RUN`."""
+"""`flatwater mirror RUN`: sends the files that a run's mirror does not have yet, while nothing trains the run."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ MAXIMUM_TRIES = 6
 
 @dataclass(frozen=True)
 class CatchUpResult:
-    """Place of the mirror, and how much was sent to it."""
+    """URL of the mirror, and the number of checkpoints and bytes that were sent."""
 
     url: str
     checkpoints: int
@@ -41,61 +41,60 @@ def catch_up(
 
     Args:
         run: the run folder.
-        to: URL of the folder above the mirror's; None takes that of the run's settings, or of its `mirror.json`.
-        say: gets lines about trouble with the store.
-        on_bytes_sent: called with the bytes of each piece.
+        to: URL under which the mirror lies; None takes it from the run's settings, or from its `mirror.json`.
+        say: shows lines about errors of the store.
+        on_bytes_sent: called with the number of bytes of each piece that was sent.
 
     Raises:
         RunError: a process trains the run now, or another run lies at its place.
         ConfigError: the run has no mirror, or the store refuses.
     """
     folder = open_folder(run)
-    # A run in training sends by itself, so no process may be training it now.
+    # Locked, as a process that trains the run would send the same files.
     with hold_lock(folder):
         settings = read_settings(folder)
         config_file = str(folder.config)
         keep = from_mapping(
             CheckpointConfig, _settings_table(settings, "checkpoints", config_file), f"{config_file}: checkpoints"
         )
-        base = to or _mirror_url(settings, config_file) or read_place(folder).get("url", "").rpartition("/")[0]
-        if not base:
+        parent_url = to or _mirror_url(settings, config_file) or read_place(folder).get("url", "").rpartition("/")[0]
+        if not parent_url:
             raise ConfigError(f"{run}: this run has no mirror. Give one: --to s3://bucket/path")
-        url, identity = mirror_place(base, folder)
+        url, identity = mirror_place(parent_url, folder)
         sent_bytes = [0]
 
         def count(size: int) -> None:
-            """Add bytes that were sent."""
+            """Add bytes that were sent to the sum, and report them."""
             sent_bytes[0] += size
             on_bytes_sent(size)
 
         sender = MirrorSender(open_objects(url), folder, identity, keep, count, say)
         _retry_store(sender.connect_, say)
-        # After `connect_`: it lists the store, so that a shard that is there already is not sent again.
+        # After `connect_`, which lists the manifests and shards at the store.
         mirrored_names = {manifest.file.name for manifest in sender.manifests.values()}
         intact = [m for m in list_checkpoints(folder.checkpoints) if not find_quick_problems(folder.checkpoints, m)]
         missing = [manifest for manifest in intact if manifest.file.name not in mirrored_names]
         for manifest in missing:
             _retry_store(lambda m=manifest: sender.send_(m), say)  # type: ignore[misc]  # mypy has no type for the default
-        # Files after the checkpoints, so that the records at the
-        # store never tell of rounds that cannot be resumed there.
+        # Files after the checkpoints, so that records at the store have no round that cannot be resumed there.
         _retry_store(sender.send_files_, say)
         _retry_store(sender.release_, say)
     return CatchUpResult(url, len(missing), sent_bytes[0])
 
 
-def _settings_table(settings: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
-    """Return a table of a run's settings; the rest is left alone: to send files, nothing that they name is imported.
+def _settings_table(settings: Mapping[str, Any], name: str, file: str) -> Mapping[str, Any]:
+    """Return one table of a run's unchecked settings; empty if it is missing. Other settings are not read.
 
     Raises:
-        ConfigError: the name is given to something else than a table.
+        ConfigError: the setting is not a table.
     """
     table = settings.get(name, {})
     if not isinstance(table, Mapping):
-        raise ConfigError(f"{where}: {name} = {short_repr(table)}: expected a table")
+        raise ConfigError(f"{file}: {name} = {short_repr(table)}: expected a table")
     return table
 
 
-def _mirror_url(settings: Mapping[str, Any], where: str) -> str:
+def _mirror_url(settings: Mapping[str, Any], file: str) -> str:
     """Return the URL of the mirror in a run's settings; empty if it has none.
 
     Raises:
@@ -103,12 +102,12 @@ def _mirror_url(settings: Mapping[str, Any], where: str) -> str:
     """
     url = settings.get("mirror", "")
     if not isinstance(url, str):
-        raise ConfigError(f"{where}: mirror = {short_repr(url)}: expected a URL as text")
+        raise ConfigError(f"{file}: mirror = {short_repr(url)}: expected a URL as text")
     return url
 
 
 def _retry_store(work: Callable[[], object], say: Callable[[str], None]) -> None:
-    """Call `work`, at most `MAXIMUM_TRIES` times: a StoreError is followed by a pause; the last error is raised."""
+    """Call `work`, at most `MAXIMUM_TRIES` times, with a longer pause after each StoreError; the last one is raised."""
     for pause in (FIRST_PAUSE * 2**n for n in range(MAXIMUM_TRIES - 1)):
         try:
             work()

@@ -39,7 +39,7 @@ class RunConfig:
             "on_round",
         )
     )
-    """Settings that may change between a checkpoint and its continuation: they alter no number any more."""
+    """Names of settings that may change at a resume, as they change no number of the training."""
     absent: ClassVar = dict.fromkeys(
         ("workers", "cluster", "any_machine"),
         "this recipe computes in one process: workers share networks that grow (`train grow`), "
@@ -51,7 +51,7 @@ class RunConfig:
         "this recipe plays no episodes of an environment one by one, as ppo, teach and evolve do. "
         "Use rounds and on_round",
     )
-    """Reason that is told where a recipe has none of these settings, or has them under other names."""
+    """Message by name of a setting that a recipe does not have, for a user who gives it."""
 
     trainer: str = ""
     """What the run trains: the name of its recipe, by which `flatwater resume` finds it."""
@@ -92,12 +92,12 @@ class RunConfig:
     has 10 seconds. Pipes and variables need a shell: "sh -c '...'". Left out: none."""
 
     def __post_init__(self) -> None:
-        """Check conditions between fields, which bounds of single fields do not cover."""
+        """Check conditions that the bounds of single fields do not cover."""
         check_run(self)
 
     @property
     def first_measured(self) -> int:
-        """The first round that has the number by which the run is judged."""
+        """Number of the first round that has the metric by which the run is judged."""
         return 1
 
     @property
@@ -115,21 +115,21 @@ class RunConfig:
             ) from error
 
 
-def named_elsewhere(**settings: str) -> dict[str, str]:
-    """Return the answer to each name of an earlier version or of another library, from the setting in its place."""
+def explain_renamed(**settings: str) -> dict[str, str]:
+    """Return messages for names of earlier versions or other libraries: `old_name=` the setting in its place."""
     return {name: f"no setting has this name: expected {setting}" for name, setting in settings.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodesRunConfig(RunConfig):
-    """Settings of runs that play episodes of an environment: those of all runs, its arguments, and what is reported."""
+    """Settings of runs that play episodes of an environment, in addition to those of all runs."""
 
     open_ended: ClassVar = RunConfig.open_ended | {"allow_nan", "env_workers"}
-    absent: ClassVar = RunConfig.absent | named_elsewhere(total_timesteps="total_steps", env_kwargs="env_args")
+    absent: ClassVar = RunConfig.absent | explain_renamed(total_timesteps="total_steps", env_kwargs="env_args")
     place: ClassVar[str] = "env"
     """Name of the setting that names the environment."""
     plays_turns: ClassVar[bool] = False
-    """Whether games in turns are learned: then there is a table `opponents`."""
+    """Whether the recipe learns games in turns, by self-play; its settings then have a table `opponents`."""
 
     total_steps: OptionalNumber = 0
     """Environment steps in all, those of all copies together: as many whole rounds as reach them, whatever `rounds`
@@ -149,7 +149,7 @@ class EpisodesRunConfig(RunConfig):
     more. Any number gives the same run. 0 steps them in this process."""
 
     def __post_init__(self) -> None:
-        """Check conditions between fields, which bounds of single fields do not cover."""
+        """Check conditions that the bounds of single fields do not cover, and set `rounds` from `total_steps`."""
         check_episodes_run(self)
 
     @property
@@ -159,7 +159,7 @@ class EpisodesRunConfig(RunConfig):
 
     @property
     def steps_of_round(self) -> int:
-        """Environment steps of a round, those of all copies together.
+        """Number of environment steps of a round, in all copies of the environment together.
 
         Raises:
             ConfigError: the recipe does not know its steps.
@@ -168,13 +168,13 @@ class EpisodesRunConfig(RunConfig):
 
     @property
     def reports_episodes(self) -> bool:
-        """Whether numbers of finished episodes are wanted."""
+        """Whether the user wants numbers of finished episodes."""
         return bool(self.info_keys) or self.on_episode is not None
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkersRunConfig(RunConfig):
-    """Settings of runs that workers can compute: those of all runs, and where and on how many processes."""
+    """Settings of runs that worker processes can compute, in addition to those of all runs."""
 
     open_ended: ClassVar = RunConfig.open_ended | {"workers", "cluster", "any_machine"}
 
@@ -197,29 +197,29 @@ C = TypeVar("C", bound=RunConfig)
 E = TypeVar("E", bound=EpisodesRunConfig)
 T = TypeVar("T")
 MAXIMUM_KEY = MAXIMUM_NAME - len("info/")
-"""Most bytes of a key of an info."""
+"""Most bytes of a key in `info_keys`, as a metric's name has `info/` before it."""
 
 
-def rounds_alone(config: T, names: Collection[str]) -> T:
-    """Return the settings without `total_steps` where the user gives rounds now, which then stand above them."""
+def drop_total_steps(config: T, names: Collection[str]) -> T:
+    """Return the settings with `total_steps` 0 if the user gives `rounds` now, among `names`: the later wish counts."""
     if "rounds" not in names or not isinstance(config, EpisodesRunConfig):
         return config
     return cast("T", replace(config, total_steps=0))
 
 
-def in_one_process(config: E) -> E:
-    """Return the settings without processes for environments: for worlds that only tell their spaces, or are tested."""
+def without_env_workers(config: E) -> E:
+    """Return the settings with no processes for environments: for worlds that are only asked for spaces, or tested."""
     return replace(config, env_workers=0)
 
 
 def extend_mirror_url(config: C, folder: Path) -> C:
-    """Return the configuration of a run in a sweep's or a study's folder, mirrored below the name of that folder.
+    """Return the configuration of a run in a sweep's or a study's folder, with the folder's name added to its mirror.
 
-    Runs of all sweeps have the same names, so at one URL they would meet.
+    Runs of different sweeps have the same names, and would overwrite each other at one URL.
     """
     if config.mirror is None:
         return config
-    # Absolute, as `.` has no name.
+    # The absolute path, as the relative path `.` has no name.
     return replace(config, mirror=f"{config.mirror.rstrip('/')}/{folder.absolute().name}")
 
 
@@ -235,7 +235,7 @@ def check_workers_run(config: WorkersRunConfig) -> None:
 
 
 def check_episodes_run(config: EpisodesRunConfig) -> None:
-    """Check arguments, keys of infos, and the settings that all runs share; set the rounds where steps are given."""
+    """Check the settings of a run that plays episodes; if `total_steps` is given, set `rounds` from it."""
     check_run(config)
     read_arguments(config.env_args, "env_args")
     keys = config.info_keys
@@ -243,7 +243,7 @@ def check_episodes_run(config: EpisodesRunConfig) -> None:
     expected = f"keys of an info in plain text, of at most {MAXIMUM_KEY} bytes, each once"
     require(are_names and len(keys) == len(set(keys)), "info_keys", [*keys], expected)
     if config.total_steps:
-        # Here, before anybody reads it: `rounds` follows from the steps, and from nothing else.
+        # Set in the frozen object, before anybody reads it: enough whole rounds for all steps.
         object.__setattr__(config, "rounds", -(-config.total_steps // config.steps_of_round))
 
 

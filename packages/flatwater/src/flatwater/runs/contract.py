@@ -1,6 +1,6 @@
-"""The memory contract of a run: memory is measured after each round, explained when it grows, and bounded.
+"""The memory contract of a run: memory is measured after each round, its growth is explained, and a budget bounds it.
 
-It knows the state tree and nothing of what is trained: every trainer gets the same contract.
+The contract knows the run's state tree and its plan, and nothing of what is trained: it is the same for every trainer.
 """
 
 import time
@@ -33,14 +33,14 @@ from flatwater_watch.series.readings import Reading
 from flatwater_watch.units import format_bytes
 
 STOP_BUDGET_SHARE = 0.95
-"""Share of the budget at which a run stops while it still can save."""
+"""Share of the budget at which a run stops, while it still has room to save a checkpoint."""
 _FAMILY_TIME_SHARE = 1 / 500
-"""Share of the run's time that may go into summing up the worker processes."""
+"""Share of the run's time that may go into summing up the memory of worker processes."""
 CENSUS_SHARE = 1 / 400
 """Share of this process's CPU seconds that readings and their censuses may take, where they are paced by time."""
-# 1 MiB. To ask the kernel which pages were touched costs a system call per leaf, and small leaves hardly matter.
-_WEIGHED_PAGES = 1 << 20
-"""Bytes from which a leaf is asked which of its pages were touched; smaller leaves count as touched."""
+_WEIGHED_BYTES = 1 << 20
+"""Size, 1 MiB, from which the kernel is asked how many bytes of a leaf are in RAM. That is a system call per leaf, so
+smaller leaves count as if all of them were."""
 
 
 @dataclass
@@ -52,50 +52,54 @@ class MemoryContract:
     plan: Plan
     device: torch.device
     extra_bytes: Callable[[], dict[str, int]] = dict
-    """Bytes that the run's services hold outside of the state, by owner: data that wait to be sent."""
+    """Returns the bytes by owner that trackers and mirror hold outside of the state: data that wait to be sent."""
     elsewhere: Callable[[], int] = lambda: 0
-    """Bytes of RAM that processes which compute for the run have for themselves."""
+    """Returns the private bytes of the run's worker processes on this machine; see `Run.elsewhere`."""
     exchange: Callable[[], Mapping[str, Any]] = dict
-    """The ledger's record of those processes, on other machines too, and of the round's exchange with them."""
+    """Returns the ledger's record of all worker processes, on other machines too; see `Run.exchange`."""
     paced: bool = False
-    """Whether a census waits until it is a small share of the run's time, and is taken in slices."""
-    base: int = 0
+    """Whether a census waits until it costs a small share of the run's time, and is taken in slices."""
+    base_bytes: int = 0
+    """Resident bytes before the first round that are neither state nor compiled code: interpreter and libraries."""
     monitor: Monitor = field(default_factory=lambda: Monitor(Roots(packages=("flatwater", "flatwater_trading"))))
-    full: set[str] = field(default_factory=set)
-    """Leaves whose pages were all found in RAM; they stay there, so they are not asked again."""
+    fully_resident: set[str] = field(default_factory=set)
+    """Paths of leaves whose pages were all found in RAM: the pages stay there, so they are not counted again."""
     family: CostlyMeter[FamilyMemory] = field(default_factory=lambda: CostlyMeter(family_memory, _FAMILY_TIME_SHARE))
     """Memory of this process and its workers together."""
     breach: int = 0
-    """Bytes that were in use when the budget was found exceeded; 0 while it is kept."""
+    """Bytes that were in use when the run came to its budget; 0 before."""
 
     def __post_init__(self) -> None:
-        """Measure memory before the first round; memory that building the run has freed is not part of the base."""
-        release_freed_memory()
-        # The compiler is a part of the base, as in the plan, and is loaded while the run computes. What an earlier run
-        # of this process has compiled is taken off, as it is added to each statement.
-        self.base = base_bytes(self.measure_owned_()) - compiler_bytes()
+        """Measure the base, before the first round."""
+        release_freed_memory()  # memory that building the run has freed must not count to the base
+        # Each statement adds the compiler's bytes of its time, so those of now, of an earlier run in this process, are
+        # taken off.
+        self.base_bytes = base_bytes(self.measure_owned_()) - compiler_bytes()
 
     def measure_owned_(self) -> dict[str, int]:
-        """Return the bytes of RAM that each leaf has now; a leaf on another device has none."""
+        """Return the bytes of RAM that each leaf has now, by path, and those of `extra_bytes`.
+
+        A leaf on a GPU has none. Leaves that are found fully in RAM are remembered in `fully_resident`.
+        """
         leaf_bytes = {path: size for path, size in nbytes(self.root).items() if path not in self.plan.mapped}
         for leaf in leaves(self.root):
             if leaf.path in self.plan.mapped:
                 continue
             if is_off_host(leaf.value):
                 leaf_bytes[leaf.path] = 0
-            elif leaf_bytes[leaf.path] >= _WEIGHED_PAGES and leaf.path not in self.full:
-                # Zeroed pages that nothing has written to are not in RAM yet,
-                # such as the rest of a ring that is being filled.
+            elif leaf_bytes[leaf.path] >= _WEIGHED_BYTES and leaf.path not in self.fully_resident:
+                # Pages that nobody has written to yet are not in RAM, such as the end of a replay that still fills.
                 resident = touched_bytes(leaf_address(leaf.value), leaf_bytes[leaf.path])
                 if resident == leaf_bytes[leaf.path]:
-                    self.full.add(leaf.path)
+                    self.fully_resident.add(leaf.path)
                 leaf_bytes[leaf.path] = resident
         return leaf_bytes | self.extra_bytes()
 
-    def over_budget_(self) -> bool:
-        """Return whether the run is so near to its budget that it must stop; cheap enough for every step."""
+    def is_over_budget_(self) -> bool:
+        """Return whether the run has come to its budget and must stop; sets `breach`. Cheap enough for every step."""
         if self._used_bytes() >= STOP_BUDGET_SHARE * self.plan.budget_bytes:
-            release_freed_memory()  # freed memory may be kept for the next step; the run does not need it
+            # Before the verdict: memory that is freed, and only kept for the next step, is given back.
+            release_freed_memory()
             used_bytes = self._used_bytes()
             self.breach = used_bytes if used_bytes >= STOP_BUDGET_SHARE * self.plan.budget_bytes else 0
         return self.breach != 0
@@ -107,8 +111,11 @@ class MemoryContract:
         return torch.cuda.memory_reserved(self.device) if on_card else footprint().resident + self.elsewhere()
 
     def settle_round_(self, round_: int, efforts: Mapping[str, Effort]) -> tuple[Statement, list[Finding]]:
-        """Measure everything after a round. Returns where memory is, and new findings about its growth."""
-        statement = take_statement(self.measure_owned_(), base=self.base + compiler_bytes())
+        """Measure memory after a round. Returns the ledger's statement, and new findings about growth.
+
+        `efforts` are those since the last measurement, by phase and by part of a step.
+        """
+        statement = take_statement(self.measure_owned_(), base=self.base_bytes + compiler_bytes())
         reading = Reading(
             step=round_,
             resident=statement.resident,
@@ -119,21 +126,21 @@ class MemoryContract:
             planned=group_bytes(self.plan.owners, depth=2),
             # Growth is told against the share at which the run would stop, not against the whole budget.
             limit=int(STOP_BUDGET_SHARE * self.plan.budget_bytes),
-            # What workers compute is not in this process's CPU seconds: nothing is said of how fast a run with them is.
+            # No steps per CPU second where workers compute, as their CPU seconds are not counted in this process.
             rates={}
             if self.plan.workers
             else {
                 name: e.steps / work_seconds
                 for name, e in efforts.items()
-                if (work_seconds := self._busy_seconds(e)) > 0
+                if (work_seconds := self._work_seconds(e)) > 0
             },
         )
-        # What is left of the share; near the budget the monitor takes a census whole all the same.
+        # The seconds of `CENSUS_SHARE` that are not used yet; near the budget the monitor ignores them.
         seconds = max(0.0, CENSUS_SHARE * time.process_time() - self.monitor.cost_seconds) if self.paced else inf
         return statement, self.monitor.observe(reading, seconds=seconds)
 
-    def _busy_seconds(self, effort: Effort) -> float:
-        """Return seconds that other programs do not change: of this process's CPU, or of the device that computes."""
+    def _work_seconds(self, effort: Effort) -> float:
+        """Return the effort's CPU seconds, or seconds of the GPU that computes: other programs do not change these."""
         return effort.seconds if self.device.type == "cuda" else effort.cpu_seconds
 
     def record(self, statement: Statement, efforts: Mapping[str, Effort], *, envs: int, peak: int) -> dict[str, Any]:
@@ -164,15 +171,15 @@ class MemoryContract:
 
 
 def is_off_host(value: object) -> bool:
-    """Whether a leaf lies outside of this machine's RAM."""
+    """Return whether a leaf lies outside of this machine's RAM, on a GPU."""
     return isinstance(value, torch.Tensor | torch.Generator) and value.device.type != "cpu"
 
 
 def leaf_address(value: object) -> int:
-    """Return the address at which the memory of a leaf begins."""
+    """Return the address at which the memory of a leaf, a tensor or an array, begins."""
     if isinstance(value, torch.Tensor):
         return value.untyped_storage().data_ptr()
-    assert isinstance(value, np.ndarray)  # noqa: S101  (nothing else weighs that much)
+    assert isinstance(value, np.ndarray)  # noqa: S101  (all other leaves are smaller than `_WEIGHED_BYTES`)
     return int(value.ctypes.data)
 
 
@@ -184,16 +191,16 @@ def device_totals(device: torch.device) -> dict[str, int] | None:
 
 
 def ledger_metrics(record: Mapping[str, Any]) -> dict[str, float]:
-    """Return the ledger's numbers as metrics in bytes: totals, and each owner by the first two names of its path.
+    """Return a ledger record as metrics: totals and owners as `memory/*` in bytes, RSS and GPU as `system/*` in MB.
 
-    The `system/*` metrics are those that other tools show under these names, in 10^6 bytes.
+    Owners are grouped by the first two names of their paths. Other tools use the same `system/*` names.
     """
     numbers = {name: record[name] for name in ("resident", "private", "file_mapped", "slack", "unaccounted")}
     numbers |= {"owned": record["owned_bytes"], "envs": record["envs"], "threads": record["threads"]}
     owners = group_bytes(record["owned"], depth=2)
     if workers := record["exchange"].get("workers"):
         numbers["workers"] = sum(worker["private"] for worker in workers)
-        # Each leaf counts by its size, so that a leaf above its plan does not hide a leaf below.
+        # Absolute differences, so that a leaf above its plan does not cancel a leaf below its plan.
         numbers["workers_unplanned"] = sum(sum(map(abs, worker["unplanned"].values())) for worker in workers)
     card = record["cuda"] or {"allocated": 0, "reserved": 0}
     system = {f"system/gpu_memory_{name}_MB": card[name] / 1e6 for name in ("allocated", "reserved")}
@@ -210,7 +217,7 @@ def ledger_text(record: Mapping[str, Any]) -> str:
         ("slack", record["slack"]),
     )
     total, unaccounted = f"{record['resident'] / 1e6:.0f} MB", record["unaccounted"] / 1e6
-    # Pages that were counted and are not resident any more: what the system has taken back.
+    # Below 0, counted pages are no longer resident: the system has taken them back.
     last_term = (
         f" + {unaccounted:.1f} unaccounted" if unaccounted >= 0 else f" - {-unaccounted:.1f} returned to the system"
     )
@@ -218,7 +225,7 @@ def ledger_text(record: Mapping[str, Any]) -> str:
 
 
 def budget_stop_text(plan: Plan, used: int) -> str:
-    """Return why a run stops at its budget, as a sentence."""
+    """Return the sentence that says why a run stops at its budget; `used` is the bytes in use."""
     return (
         f"{format_bytes(used)} are resident, {STOP_BUDGET_SHARE:.0%} of the budget of "
         f"{format_bytes(plan.budget_bytes)}. The "

@@ -1,4 +1,4 @@
-"""Score a run's champion again, on validation or holdout days; every use of the holdout is logged."""
+"""Scores a trained run again, on its validation or its holdout; every use of the holdout is logged."""
 
 import json
 from collections.abc import Callable
@@ -32,15 +32,15 @@ def evaluate(
     video_episodes: int = 1,
     **changes: Any,  # noqa: ANN401  (settings of a recipe)
 ) -> dict[str, Any]:
-    """Return the score of the newest intact checkpoint's champion against the baselines, as plain values for JSON.
+    """Return the score of the policy in a run's newest intact checkpoint beside the baselines, as JSON values.
 
     Args:
         run: the run's folder, or the URL at which it is mirrored.
-        holdout: play the holdout instead of the validation days; the look is logged before the days are played.
-        say: gets lines about damaged checkpoints and earlier uses of the holdout.
-        video: file for a video of the first of the episodes; the result then has its returns as `video`.
-        video_episodes: number of its episodes.
-        changes: settings that may change, such as `panel`, for this once; None leaves one as it is.
+        holdout: whether to score on the holdout instead of the validation; the use is logged before.
+        say: shows lines about damaged checkpoints and earlier uses of the holdout.
+        video: file for a video of the first episodes; their returns are then in the result as `video`.
+        video_episodes: number of episodes in the video.
+        changes: values of settings such as `panel`, for this evaluation only; None leaves a setting as it is.
 
     Raises:
         RunError: the run has nothing that can be scored yet.
@@ -54,28 +54,28 @@ def evaluate(
         composed, manifest = restore_run(config, folder, say)
         if reason := composed.too_early():
             raise RunError(f"{run}: {reason}. Resume the run first.")
-        # Before a day or an episode is played: what cannot be seen is refused first.
-        recording = None if video is None else _open_video(composed, folder, video)
+        # The video is prepared before anything is played, so that a refusal costs no time and no use of the holdout.
+        recorder = None if video is None else _prepare_video(composed, folder, video)
         result = (
             _play_holdout(run, composed, folder, manifest.round, say)
             if holdout
             else _score_and_write(composed, folder, say)
         )
-        if recording is not None:
+        if recorder is not None:
             first = FIRST_SEEDS["holdout" if holdout else "held-out"]
-            recording.record(range(first, first + video_episodes))
-            result["video"] = recording.returns
+            recorder.record(range(first, first + video_episodes))
+            result["video"] = recorder.returns
         return {"trainer": config.trainer} | result
 
 
-def _open_video(composed: Run, folder: RunFolder, file: Path) -> Video:
-    """Return the video of a restored run.
+def _prepare_video(composed: Run, folder: RunFolder, file: Path) -> Video:
+    """Return the video of a restored run, of which nothing is drawn yet.
 
     Raises:
         ConfigError: the run's environments cannot be drawn.
         MemoryLimitError: the video does not fit in addition to the run.
     """
-    # Before the environment is made: a refused environment would stay open.
+    # The plan is refused before the environment is made, which would stay open.
     refuse(plan_with_video(composed.plan))
     policy = recipe_of_config(composed.config).policy
     return open_video(composed, None if policy is None else policy(composed, folder), file)
@@ -89,7 +89,7 @@ def plan_evaluation(
     video: Path | None = None,
     **changes: Any,  # noqa: ANN401  (settings of a recipe)
 ) -> Plan:
-    """Return the plan of `evaluate`: the run is built whole again, and phases take their planned memory."""
+    """Return the memory plan of `evaluate`: that of the run, as it is built whole, and that of a video."""
     if video is not None:
         check_video(video)
     with open_run_folder(run, say, shards=False) as folder:
@@ -101,18 +101,18 @@ def plan_evaluation(
 def _play_holdout(
     run: Path | str, composed: Run, folder: RunFolder, round_: int, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Score the run on the holdout, under a logged look; a URL gets its new files back.
+    """Log a use of the holdout, and score the run on it. The new files of a run at a URL are sent there.
 
     Args:
         run: the run's folder or URL as the user gave it.
         composed: the run, restored.
         folder: the run's folder on this disk; a temporary folder for a URL.
         round_: number of the restored checkpoint's round.
-        say: gets lines about earlier looks.
+        say: shows a line about earlier uses.
     """
-    # Before a day is played: whoever stops it half-way has still seen some of the holdout.
+    # Logged before the run plays: a user who stops it half-way has still seen a part of the holdout.
     look_sentence = log_look(folder, round_)
-    if is_url(run):  # a run at a URL lies in a folder that goes away: the log is kept only if it is sent
+    if is_url(run):  # the temporary folder of a run at a URL is removed at the end
         send_back(str(run), folder, folder.looks)
     say(look_sentence)
     result = composed.write_holdout(folder)
@@ -120,19 +120,22 @@ def _play_holdout(
         other_files = [
             file for file in sorted(folder.root.glob("holdout*")) if file not in {folder.holdout, folder.looks}
         ]
-        for file in (*other_files, folder.holdout):  # the result last, so that who finds it finds the others
+        for file in (
+            *other_files,
+            folder.holdout,
+        ):  # the result last, so that a reader of the result finds the other files
             if file.is_file():
                 send_back(str(run), folder, file)
     return result
 
 
 def _score_and_write(composed: Run, folder: RunFolder, say: Callable[[str], None]) -> dict[str, Any]:
-    """Score a run, and write the result, also of a stopped run; a read-only folder is left as it is."""
+    """Score a run, and write the result into its folder, unless the folder is read-only. Returns the result."""
     try:
         composed.write_result(folder)
     except RunError as error:
         say(f"the result was not saved: {error}")
         return composed.score(holdout=False)
-    # Read from the file rather than scored a second time: what is printed is what was written.
+    # Read from the file, so that the printed result is the written one.
     result: dict[str, Any] = json.loads(read_regular(folder.result, RESULT_BYTES, follow=False))
     return result

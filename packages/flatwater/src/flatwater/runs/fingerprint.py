@@ -1,4 +1,4 @@
-"""Facts that must be the same where a checkpoint is continued, and others on which its numbers depend."""
+"""Facts about a run and its machine, compared at a resume: settings, data, source code, versions and arithmetic."""
 
 import platform
 from collections.abc import Collection, Iterable, Mapping
@@ -16,14 +16,14 @@ from flatwater.sources import text_hashes
 
 
 def run_facts(run: Run) -> dict[str, Any]:
-    """Return settings and data of a run; data are compared by their content, wherever they lie."""
+    """Return the settings and data of a run that a resume must have unchanged; paths of data are left out."""
     exempt_names = run.location_settings | run.config.open_ended
     settings = {name: value for name, value in to_mapping(run.config).items() if name not in exempt_names}
     return {"config": settings, "data": dict(run.data())}
 
 
 def version_facts() -> dict[str, str]:
-    """Return the facts on which a run's numbers depend besides its configuration; recorded, and told if they differ."""
+    """Return versions and arithmetic of this process, on which a run's numbers depend; a resume reports differences."""
     return {
         "flatwater": __version__,
         "torch": torch.__version__,
@@ -33,29 +33,31 @@ def version_facts() -> dict[str, str]:
 
 
 def source_hashes(config: Any) -> dict[str, dict[str, str]]:  # noqa: ANN401  (a RunConfig of any recipe)
-    """Return hashes of the text of users' code that settings name: the value of the setting -> module -> digits.
+    """Return hashes of the source of users' code: from a setting's value, such as `mine:Env`, to hashes by module.
 
-    A module that such code imports from its own folder counts as well (`flatwater.sources.text_hashes`). Trackers and
-    commands for events are left out: they change no number.
+    The modules that such code imports from its own folder are included (`flatwater.sources.text_hashes`). Trackers and
+    commands for events are left out, as they change no number.
     """
-    codes = find_named_code(type(config), to_mapping(config))
-    return {code.value: dict(text_hashes(code.module)) for code in codes if code.module and not code.declared.trains}
+    named_codes = find_named_code(type(config), to_mapping(config))
+    return {
+        code.value: dict(text_hashes(code.module)) for code in named_codes if code.module and not code.declared.trains
+    }
 
 
 def changed_sources(saved: object, config: Any) -> list[str]:  # noqa: ANN401  (a RunConfig of any recipe)
-    """Return modules whose text has changed since a checkpoint was saved, a line each.
+    """Return a line for each module of the user's whose source has changed since a checkpoint was saved.
 
     Args:
-        saved: `sources` of the checkpoint; an older checkpoint has none, and nothing is said of it.
-        config: the settings with which it goes on.
+        saved: `sources` of the checkpoint; an older checkpoint may have none, and then no line is returned.
+        config: settings of the run that resumes.
     """
     lines = dict[str, str]()
     for name, hashes in source_hashes(config).items():
-        # From a file that anybody may have edited: a value that is not a mapping says nothing.
+        # From a file that anybody may have edited, so a value that is not a mapping is ignored.
         saved_hashes = saved.get(name) if isinstance(saved, Mapping) else None
         if not isinstance(saved_hashes, Mapping):
             continue
-        # Both sides, so that a module that was added or removed is named too.
+        # Modules of both sides, so that a module that was added or removed is listed too.
         for module in sorted({*saved_hashes, *hashes}):
             saved_hash = saved_hashes.get(module, "absent")
             current_hash = hashes.get(module, "absent")
@@ -65,11 +67,7 @@ def changed_sources(saved: object, config: Any) -> list[str]:  # noqa: ANN401  (
 
 
 def saved_arithmetics(saved: Iterable[Mapping[str, Any]]) -> set[str]:
-    """Return the arithmetics that a run was computed with.
-
-    Args:
-        saved: facts of checkpoints; those of other versions may say less.
-    """
+    """Return the results of `arithmetic_hash` on all machines that have computed a run, from facts of checkpoints."""
     arithmetics: set[str] = set()
     for facts in saved:
         versions, machines = facts.get("versions"), facts.get("machines")
@@ -82,14 +80,13 @@ def saved_arithmetics(saved: Iterable[Mapping[str, Any]]) -> set[str]:
 
 @cache
 def arithmetic_hash() -> str:
-    """Return this machine's instruction set, and a hash of the bits of one fixed computation.
+    """Return this machine's instruction set, and a hash of the bits of one fixed computation: its arithmetic.
 
-    Another processor, or another choice of a library's kernels, sums in another order. Nothing else tells two machines
-    of the same versions apart.
+    Another processor, or another choice of kernels in a library, sums floats in another order, which versions of
+    packages do not show.
     """
-    # Batches, exp and tanh, norms and means:
-    # kernels that differ by instruction set sum each of them in another order.
-    # A `linspace` and no draw: the input must not depend on a generator, nor move the run's own.
+    # Products, exp, tanh, norms and means: their sums are taken in another order by other instruction sets.
+    # From `linspace`, not from a generator, so that no generator of the run is moved.
     numbers = torch.linspace(-2, 2, 8 * 48 * 40).view(8, 48, 40)
     product = torch.bmm(numbers, numbers.transpose(1, 2))
     elementwise = torch.cat([f(product).flatten() for f in (torch.sigmoid, torch.tanh, torch.exp, torch.sqrt)])
@@ -104,21 +101,25 @@ ARITHMETIC = "arithmetic"
 
 
 def changed_facts(
-    saved: object, *, then: str = "when it was saved", current_name: str = "now", exempt_names: Collection[str] = ()
+    saved: object,
+    *,
+    saved_when: str = "when it was saved",
+    current_name: str = "now",
+    exempt_names: Collection[str] = (),
 ) -> list[str]:
-    """Return a line for each changed fact on which numbers depend: `torch 2.9.0 when it was saved, 2.9.1 now`.
+    """Return a line for each of the `version_facts` that has changed: `torch 2.9.0 when it was saved, 2.9.1 now`.
 
     Args:
-        saved: `versions` of a checkpoint; an older version may say less, and a forged file anything.
-        then: words for when, or where, the saved versions are from.
+        saved: `versions` of a checkpoint; a file of another version may lack some, and a forged file has anything.
+        saved_when: words for the time, or the place, of the saved versions.
         current_name: words for this process.
-        exempt_names: names that may differ.
+        exempt_names: names of facts that may differ.
     """
     if not isinstance(saved, Mapping):
         return [f"versions {saved!r} when it was saved"]
-    present = version_facts()
+    current = version_facts()
     return [
-        f"{name} {saved[name]} {then}, {present[name]} {current_name}"
-        for name in present
-        if name not in exempt_names and saved.get(name) not in (None, present[name])
+        f"{name} {saved[name]} {saved_when}, {current[name]} {current_name}"
+        for name in current
+        if name not in exempt_names and saved.get(name) not in (None, current[name])
     ]

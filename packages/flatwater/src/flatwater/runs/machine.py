@@ -1,4 +1,4 @@
-"""The machine that a run computes on: device, threads, and how freed memory is kept or given back."""
+"""Settings of the process that a run computes in: device, threads, garbage collector, and the allocator's memory."""
 
 import ctypes
 import gc
@@ -14,11 +14,11 @@ from flatwater_watch.errors import ConfigError
 from flatwater_watch.meters.process import free_cores
 
 _MMAP_MAX, _TRIM_THRESHOLD = -4, -1
-"""Numbers of mallopt's parameters (malloc.h)."""
+"""Numbers of two parameters of glibc's `mallopt` (malloc.h)."""
 
 
 def find_device(name: str) -> torch.device:
-    """Return the device of that name, and make CUDA repeat its numbers.
+    """Return the torch device of a name; for CUDA, make its computations repeatable.
 
     Raises:
         ConfigError: torch does not know the device, or this machine does not have it.
@@ -40,57 +40,56 @@ def find_device(name: str) -> torch.device:
 
 
 def repeat_on_cuda() -> None:
-    """Have CUDA compute the same bits each time, in the precision that is asked for; before it computes at all.
+    """Make CUDA compute the same bits each time, in full float32. Call it before CUDA computes anything.
 
-    Operations that have no such kernel warn, and go on: a run must not end at one of them.
+    An operation without a deterministic kernel only warns, so that it does not end a run.
     """
-    # cuBLAS reads it when its handle is made,
-    # and PyTorch's notes on determinism ask for it; the user's own value stays.
+    # PyTorch's notes on determinism ask for this variable, which cuBLAS reads at its start; the user's own value stays.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(mode=True, warn_only=True)
-    # The market's simulator writes by `put_` alone, each index once: no order of a GPU's threads shows in that.
+    # The market's simulator uses `put_` with each index once, so the order of a GPU's threads does not matter.
     warnings.filterwarnings("ignore", message="put_ does not have a deterministic implementation")
-    # Benchmarks pick a kernel by its time in this process: another process may pick another one.
+    # Benchmarks would pick a kernel by its time in this process, and another process may pick another kernel.
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.benchmark = False
-    # TF32 keeps 10 bits of a mantissa, where float32 was asked for.
+    # TF32 would keep 10 of the 23 bits of a float32's mantissa.
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cuda.matmul.allow_tf32 = False
 
 
 def cuda_devices() -> list[str]:
-    """The CUDA devices that torch can use, as they call themselves."""
+    """Return the names of the CUDA devices that torch can use, such as `NVIDIA H100`."""
     return [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
 
 
 def use_threads(count: int) -> int:
-    """Give torch that many threads; 0 stands for the cores that no other process uses now. Returns the number."""
+    """Set torch's number of threads; 0 stands for the cores that no other process uses now. Returns the number."""
     threads = count or free_cores()
     torch.set_num_threads(threads)
     return threads
 
 
 def keep_freed_memory() -> None:
-    """Have large freed blocks reused instead of given back to the system at once. Called once, before round 1.
+    """Make the allocator keep large freed blocks, instead of giving them back at once. Called once, before round 1.
 
-    glibc maps and unmaps every block above 32 MiB each time, and its pages are zeroed at each use: a third of an
-    update's CPU time on 669 columns. The memory kept is at most one phase's peak; `release_freed_memory` gives it back.
+    glibc maps and unmaps each block above 32 MiB, and the system zeroes its pages at each use: a third of the CPU time
+    of an update on 669 columns. At most one phase's peak is kept; `release_freed_memory` gives it back.
     """
     if platform.libc_ver()[0] == "glibc":
         libc = ctypes.CDLL(None)
-        # No block by `mmap`, whatever its size: they come from the heap, whose freed blocks are used again.
+        # No block is allocated by `mmap`: all come from the heap, whose freed blocks are used again.
         libc.mallopt(_MMAP_MAX, 0)
-        libc.mallopt(_TRIM_THRESHOLD, 2**31 - 1)  # the heap's end is not given back by itself either
+        libc.mallopt(_TRIM_THRESHOLD, 2**31 - 1)  # the free end of the heap is never given back automatically
 
 
 @contextmanager
 def freeze_gc() -> Iterator[None]:
     """Hide all present objects (modules, the run itself) from the garbage collector while a run trains.
 
-    That makes a collection after each round cheap. At the end all is in sight again, also objects that the program
-    itself had frozen, as Python does not say which objects these are.
+    That makes a collection after each round cheap. At the end all objects are visible again, even those that the
+    program itself had frozen, as Python does not tell which these are.
     """
-    gc.collect()  # first: garbage that is frozen would stay for the whole run
+    gc.collect()  # before the freeze, as frozen garbage would stay for the whole run
     gc.freeze()
     try:
         yield
@@ -99,11 +98,11 @@ def freeze_gc() -> Iterator[None]:
 
 
 def release_freed_memory() -> None:
-    """Give freed memory back to the system, so that the run holds all that is resident. Called between rounds.
+    """Give freed memory back to the system, so that resident memory is what the run holds. Called between rounds.
 
-    Cycles are collected first: left to the collector's own pace they lie between live objects for many rounds, and
-    resident memory creeps by their gaps. Then glibc returns free pages, wherever they lie; left alone it returns them
-    when the last block happens to be free, and resident memory jumps by a phase's temporaries from round to round.
+    Cyclic garbage is collected first: left to the collector, it lies between live objects for many rounds, and its gaps
+    make resident memory creep. Then glibc gives back all free pages. Left alone, it does so only when the heap's last
+    block is free, and resident memory jumps from round to round.
     """
     gc.collect()
     if platform.libc_ver()[0] == "glibc":

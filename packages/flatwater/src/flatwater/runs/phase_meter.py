@@ -1,4 +1,4 @@
-"""Efforts of the phases of a round: seconds here or on the device, CPU seconds, and the memory at their highest."""
+"""Measures the effort of each phase of a round: seconds, here or on the device, CPU seconds, and peak memory."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -31,91 +31,95 @@ def cuda_event() -> DeviceEvent:
 
 @dataclass
 class PhaseMeter:
-    """Counts time and memory between two moments to the phase that was at work; one for each training process.
+    """Adds up time and memory by phase of the loop; one for each training process.
 
-    Where a CUDA device computes, the clock of this process says how long it took to hand work over. There events mark
-    each phase's end, and are read when the round is taken.
+    Where a CUDA device computes, the clock of this process only tells how long it took to hand work over. There a CUDA
+    event marks each phase's end, and the events are read at the round's end, in `take_`.
     """
 
-    mark: Callable[[], DeviceEvent] | None = None
-    """Makes an event on the device; None if time is that of this process."""
-    marked: list[tuple[str, DeviceEvent]] = field(default_factory=list)
-    """Phases and their ends since `take_`; the first entry is where it began."""
-    spent: dict[str, Effort] = field(default_factory=dict)
+    make_event: Callable[[], DeviceEvent] | None = None
+    """Records an event on the device; None if time is taken by this process's clock."""
+    phase_ends: list[tuple[str, DeviceEvent]] = field(default_factory=list)
+    """Name and end of each phase since `take_`; the first entry, without a name, is the beginning of the round."""
+    phase_efforts: dict[str, Effort] = field(default_factory=dict)
     """Effort by phase since `take_`."""
     steps: int = 0
-    """Steps of the phase that is at work, since it began or was interrupted."""
-    wall: float = field(default_factory=time.monotonic)
-    cpu: float = field(default_factory=time.process_time)
-    resident: int = field(default_factory=lambda: footprint().resident)
+    """Steps of the phase at work, since it began or was interrupted."""
+    last_wall_time: float = field(default_factory=time.monotonic)
+    """Time, CPU time and resident bytes at the end of the phase before."""
+    last_cpu_time: float = field(default_factory=time.process_time)
+    last_resident: int = field(default_factory=lambda: footprint().resident)
     highest: int = field(default_factory=lambda: peak_bytes() or 0)
-    """The most that was ever resident, from before the first phase on; 0 if the system does not count it."""
+    """Most bytes that were ever resident, from before the first phase on; 0 if the system does not count them."""
     has_peaks: bool = field(default_factory=reset_peak)
-    """Whether the system counts them."""
+    """Whether the system counts peaks of resident memory."""
     counts_peaks: bool = True
     """Whether the peaks of phases are counted now."""
 
     def __post_init__(self) -> None:
-        if self.mark is not None:
-            self.marked.append(("", self.mark()))
+        if self.make_event is not None:
+            self.phase_ends.append(("", self.make_event()))
 
     def count_(self, phase: str, *, ends: bool = True) -> None:
-        """Count a step to the phase, and at its last one the time and memory since the phase before.
+        """Count a finished step to its phase; after the phase's last step, add its time and memory as well.
 
         Args:
             phase: name of the phase that was at work.
-            ends: whether this was its last step of the round.
+            ends: whether this was the phase's last step of the round.
         """
         self.steps += 1
-        # At a phase's end alone: the clock of the CPU is a call of the system, and resetting a peak a write to /proc.
+        # Not after every step: reading the CPU clock is a system call, and resetting a peak a write to /proc.
         if ends:
             self.end_part_(phase)
 
     def end_part_(self, phase: str) -> None:
-        """Add the effort since the last call to a phase that ends here, or is interrupted."""
-        wall = time.monotonic()
-        cpu = time.process_time()
-        rise = self._peak_() if self.counts_peaks else None
+        """Add the time and memory since the last call to a phase that ends or is interrupted now."""
+        wall_time = time.monotonic()
+        cpu_time = time.process_time()
+        rise = self._peak_rise_() if self.counts_peaks else None
         if self.steps:
-            effort = Effort(wall - self.wall, cpu - self.cpu, self.steps, rise)
-            self.spent[phase] = self.spent[phase] + effort if phase in self.spent else effort
-        self.wall, self.cpu, self.steps = wall, cpu, 0
-        if self.mark is not None:
-            self.marked.append((phase, self.mark()))
+            effort = Effort(wall_time - self.last_wall_time, cpu_time - self.last_cpu_time, self.steps, rise)
+            self.phase_efforts[phase] = self.phase_efforts[phase] + effort if phase in self.phase_efforts else effort
+        self.last_wall_time, self.last_cpu_time, self.steps = wall_time, cpu_time, 0
+        if self.make_event is not None:
+            self.phase_ends.append((phase, self.make_event()))
 
     def take_(self) -> dict[str, Effort]:
-        """Return the efforts of phases since the last call, and reset them."""
-        efforts, self.spent = self.spent, {}
-        return efforts | {name: replace(efforts[name], seconds=seconds) for name, seconds in self._on_device_().items()}
+        """Return the effort of each phase since the last call, and begin a new round."""
+        efforts, self.phase_efforts = self.phase_efforts, {}
+        for name, seconds in self._device_seconds_().items():
+            efforts[name] = replace(efforts[name], seconds=seconds)  # in place of the seconds of this process's clock
+        return efforts
 
-    def _on_device_(self) -> dict[str, float]:
-        """Return the seconds from mark to mark, by the phase of the later mark."""
+    def _device_seconds_(self) -> dict[str, float]:
+        """Return the device's seconds in each phase since the last call; empty without a device."""
         seconds: dict[str, float] = {}
-        # The only wait for the device in a round, at its end: a wait in each step would leave the device idle.
-        if self.marked:
-            self.marked[-1][1].synchronize()
-        for (_, began), (phase, end) in pairwise(self.marked):
-            seconds[phase] = seconds.get(phase, 0.0) + began.elapsed_time(end) / 1000
-        self.marked = self.marked[-1:]  # the last end is where the next round begins
+        # The only wait for the device in a round: a wait in each step would leave the device idle.
+        if self.phase_ends:
+            self.phase_ends[-1][1].synchronize()
+        for (_, begin), (phase, end) in pairwise(self.phase_ends):
+            milliseconds = begin.elapsed_time(end)
+            seconds[phase] = seconds.get(phase, 0.0) + milliseconds / 1000
+        self.phase_ends = self.phase_ends[-1:]  # the last phase's end is where the next round begins
         return seconds
 
     def count_peaks_(self, *, enabled: bool) -> None:
-        """Count the peaks of phases from here on, or do not: each takes three calls of the system."""
+        """Switch the counting of peaks on or off for the next phases: each peak costs three system calls."""
         if enabled and not self.counts_peaks:
-            self._peak_()  # of the phases without a count
+            self._peak_rise_()  # drops the peak of the phases that were not counted
         self.counts_peaks = enabled
 
-    def _peak_(self) -> int | None:
-        """Return the bytes by which resident memory rose since the last call; None if the system does not count."""
+    def _peak_rise_(self) -> int | None:
+        """Return how far resident memory peaked above its bytes at the last call; None if the system does not count."""
         peak = peak_bytes() if self.has_peaks else None
-        rise = None if peak is None else max(0, peak - self.resident)
-        self.resident = footprint().resident
+        rise = None if peak is None else max(0, peak - self.last_resident)
+        self.last_resident = footprint().resident
         self.highest = max(self.highest, peak or 0)
         reset_peak()
         return rise
 
 
-def added_efforts(one: Mapping[str, Effort], other: Mapping[str, Effort]) -> dict[str, Effort]:
-    """Return the efforts of some rounds and of later rounds together, by phase."""
-    both = {name: one[name] + other[name] for name in one.keys() & other.keys()}
-    return {**one, **other, **both}
+def sum_efforts(earlier: Mapping[str, Effort], later: Mapping[str, Effort]) -> dict[str, Effort]:
+    """Return the sum of two efforts for each phase; a phase may be missing in one of the mappings."""
+    in_both = {name: earlier[name] + later[name] for name in earlier.keys() & later.keys()}
+    return {**earlier, **later, **in_both}

@@ -1,7 +1,8 @@
-"""Preparation of a run of any kind: its settings are checked, its plan is built and tried out on the meta device.
+"""Checks the settings of a run, and plans its memory, before anything of it is allocated.
 
-Nothing is allocated for it. The state's bytes are exact. A phase's transients are estimated from the highest sum of
-tensors alive at once while the phase runs on the meta device; the ledger of the run says what a phase really took.
+The plan has the exact bytes of the state, which is built on torch's meta device. The bytes of a phase's temporary
+tensors, its transients, are an estimate: the phase runs on the meta device, and the largest sum of tensors alive at
+once is multiplied by a factor. The ledger of the run says what a phase really took.
 """
 
 import sys
@@ -42,19 +43,19 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 META = torch.device("meta")
-KERNELS = 2.5
-"""Factor from a phase's tensors to its bytes: kernels have workspaces, and allocators' blocks do not fit exactly.
-Measured at the sizes of the benchmarks: 2.0, 1.8 and 2.6."""
+KERNEL_FACTOR = 2.5
+"""Factor from the bytes of a phase's tensors to the bytes that it takes: kernels have workspaces, and the allocator's
+blocks do not fit exactly. Factors of 2.0, 1.8 and 2.6 were measured in the benchmarks."""
 AUTOGRAD_REFUSES_FORK = "in combination with fork-based multiprocessing"
 """Part of the message of torch's `RuntimeError` in a fork of a process whose autograd has begun its threads."""
-LATER_BYTES = 40 << 20
-"""Bytes that libraries load when they first compute, after the plan: 24 and 35 MB were measured."""
+LAZY_LIBRARY_BYTES = 40 << 20
+"""Bytes that libraries load when they first compute, which is after the plan: 24 and 35 MB were measured."""
 WORKER_BYTES = (150 if torch.version.cuda is None else 285) << 20
 """Private bytes of a worker's interpreter and libraries: 156 and 157 MB were measured, 302 and 303 MB where torch is
 built for CUDA, which it loads whatever a worker computes on."""
 RAY_BYTES = 32 << 20
 """Private bytes that Ray adds to a worker on a cluster: 33 MB were measured."""
-HINTS = (
+SYMBOL_QUERIES = (
     "expect_true",
     "guard_or_false",
     "guard_or_true",
@@ -62,9 +63,9 @@ HINTS = (
     "guarding_hint_or_throw",
     "statically_known_true",
 )
-"""Questions of torch's meta kernels about what may be a symbol: the answer is the argument, where it is a number."""
-WORTH_SAYING = 0.01
-"""Share of the state's bytes below which a change is not suggested."""
+"""Functions that torch's meta kernels ask about sizes which may be symbols; for a number, each returns its argument."""
+MINIMUM_SAVED_SHARE = 0.01
+"""Share of the state's bytes that a change of a setting must save to be suggested."""
 
 
 def make_plan(
@@ -83,29 +84,29 @@ def make_plan(
     """Return the plan of a run.
 
     Args:
-        owners: bytes by path of a run built on the meta device.
-        transients: tries the phases out there, and returns the most bytes of tensors of each.
-        config: the run's, with its budget.
-        device: device on which the run will compute: its memory is counted.
-        workers: bytes by path of the state of each process that computes besides.
+        owners: bytes by path of the state, built on the meta device.
+        transients: runs each phase on the meta device, and returns the most bytes of its tensors, by phase.
+        config: settings of the run, with its budget.
+        device: device on which the run will compute, whose memory is planned.
+        workers: for each worker process, the bytes by path of its state.
         apart: whether the workers are on other machines.
         largest_message: bytes of the largest message between workers and the run.
-        mapped: bytes by path of files that processes share through pages.
-        here: phases that are the run's own, whoever computes the others.
+        mapped: bytes by path of memory-mapped files, which processes share.
+        here: phases that only the run's own process computes, never a worker.
         extra_bytes: bytes by phase that are in no tensor.
 
     Raises:
         ConfigError: a phase refuses the configuration.
     """
     phases = phase_bytes(transients, extra_bytes)
-    # A worker does one phase at a time, so it needs the largest of those it takes part in, not their sum.
+    # A worker computes one phase at a time, so it needs the bytes of the largest phase, not of all together.
     worker_peak = max((size for phase, size in phases.items() if phase not in here), default=0)
     base = WORKER_BYTES + (RAY_BYTES if apart else 0)
     return Plan(
         owners={**owners, **({} if config.mirror is None else {OWNER: QUEUE_BYTES})},
         transients=phases,
-        # On a card the process's own pages do not count.
-        base_bytes=resident_bytes() + LATER_BYTES if device.type == "cpu" else 0,
+        # On a GPU the process's own pages are in other memory than the plan's.
+        base_bytes=resident_bytes() + LAZY_LIBRARY_BYTES if device.type == "cpu" else 0,
         limits=device_limits(device),
         budget=config.budget_bytes,
         workers=[base + sum(state.values()) + worker_peak for state in workers],
@@ -117,7 +118,7 @@ def make_plan(
     )
 
 
-def planned_use(
+def plan_policy_use(
     what: str,
     owners: Mapping[str, int],
     transients: Mapping[str, int],
@@ -128,11 +129,11 @@ def planned_use(
     """Return the plan of a command that uses a trained policy, on this process's CPU.
 
     Args:
-        what: the command.
-        owners: bytes by path of the state that it allocates and keeps.
-        transients: the most bytes of each of its phases, as `phase_bytes` finds them.
-        budget: memory that the user allows, such as 2GiB.
-        mapped: bytes by path of files that are read through pages.
+        what: name of the command.
+        owners: bytes by path of the state that the command allocates and keeps.
+        transients: the most bytes of each phase of the command, as `phase_bytes` returns them.
+        budget: memory that the user allows, such as 2GiB; None for no budget.
+        mapped: bytes by path of memory-mapped files.
 
     Raises:
         ConfigError: the budget is not an amount of memory.
@@ -140,7 +141,7 @@ def planned_use(
     return Plan(
         owners=owners,
         transients=transients,
-        base_bytes=resident_bytes() + LATER_BYTES,
+        base_bytes=resident_bytes() + LAZY_LIBRARY_BYTES,
         limits=memory_limits(),
         budget=None if budget is None else parse_bytes(budget),
         mapped=mapped,
@@ -149,28 +150,31 @@ def planned_use(
 
 
 Alternative = tuple[str, str, C]
-"""Change to suggest, the first name in the paths of the owner that it makes smaller, and the changed configuration."""
+"""A change to suggest, such as `replay.capacity = 1000`, the first name in the paths of the owner that it makes
+smaller, and the configuration with that change."""
 
 
 def with_advice(
     plan: Plan,
     alternatives: Iterable[Alternative[C]],
     owners: Mapping[str, int],
-    config_owners: Callable[[C], Mapping[str, int]],
+    plan_owners: Callable[[C], Mapping[str, int]],
 ) -> Plan:
-    """Return the plan; where it does not fit, with changes that would make the largest owners smaller, and how small.
+    """Return the plan; if it does not fit, with suggestions: changes of settings, and the bytes that they save.
 
     Args:
         plan: plan of the configuration.
-        alternatives: changes of the configuration; each is planned, not guessed.
+        alternatives: changes of the configuration; the saving of each is planned, not guessed.
         owners: bytes by path of the configuration.
-        config_owners: returns the bytes by path of another configuration.
+        plan_owners: returns the bytes by path of another configuration.
     """
+    if plan.fits:
+        return plan
     current = group_bytes(owners, depth=1)
     suggestions = []
-    for change, group, smaller in () if plan.fits else alternatives:
-        reduced = group_bytes(config_owners(smaller), depth=1)
-        if current[group] - reduced[group] > WORTH_SAYING * sum(current.values()):
+    for change, group, smaller in alternatives:
+        reduced = group_bytes(plan_owners(smaller), depth=1)
+        if current[group] - reduced[group] > MINIMUM_SAVED_SHARE * sum(current.values()):
             suggestions.append(
                 f"{change}: {group} would take {format_bytes(reduced[group])} instead of {format_bytes(current[group])}"
             )
@@ -179,20 +183,20 @@ def with_advice(
 
 @dataclass(frozen=True)
 class Knob:
-    """A setting that makes an owner smaller: halved, it is suggested where a run does not fit."""
+    """A setting whose half is suggested where a run does not fit, as it makes an owner of memory smaller."""
 
     setting: str
-    """Name of the setting, with dots."""
+    """Dotted name of the setting, such as `replay.capacity`."""
     owner: str
-    """First name in the paths of the owners that it makes smaller."""
+    """First name in the paths of the state that become smaller."""
     least: Callable[[Any], int] = lambda _: 1
-    """Return the smallest value that the settings allow."""
+    """Returns the smallest value of the setting, from the configuration."""
     unit: Callable[[Any], int] = lambda _: 1
-    """Return the number of which it must be a multiple."""
+    """Returns the number of which the setting must be a multiple, from the configuration."""
 
 
 def smaller_settings(config: C, knobs: Iterable[Knob]) -> Iterator[Alternative[C]]:
-    """Yield the settings with one knob turned down, for each that can be."""
+    """Yield the configuration with the setting of one knob halved, for each knob that can be halved."""
     for knob in knobs:
         value = attrgetter(knob.setting)(config)
         unit = knob.unit(config)
@@ -202,87 +206,88 @@ def smaller_settings(config: C, knobs: Iterable[Knob]) -> Iterator[Alternative[C
 
 
 def with_setting(config: Any, name: str, value: object) -> Any:  # noqa: ANN401  (settings of any kind)
-    """Return settings with another value of one of them, whose name has dots."""
-    table, _, rest = name.partition(".")
-    return replace(config, **{table: with_setting(getattr(config, table), rest, value) if rest else value})
+    """Return the configuration with a new value of one setting, by its dotted name such as `checkpoints.keep`."""
+    first, _, inner_name = name.partition(".")
+    new_value = with_setting(getattr(config, first), inner_name, value) if inner_name else value
+    return replace(config, **{first: new_value})
 
 
-def plan_built(
+def plan_one_process(
     config: Any,  # noqa: ANN401  (a RunConfig of any kind)
     device: torch.device,
     build: Callable[[Any], tuple[T, S]],
     transients: Callable[[T, S], Mapping[str, int]],
     alternatives: Iterable[Alternative[Any]],
 ) -> Plan:
-    """Return the plan of a run in one process.
+    """Return the plan of a run that has no workers, with suggestions if it does not fit.
 
     Args:
         config: settings of the run.
-        device: device of the run, whose memory counts.
-        build: returns constants and state of a run with such settings, on the meta device.
-        transients: tries out the phases of a run there, and returns the most bytes of tensors of each.
-        alternatives: changes that may make it smaller.
+        device: device of the run, whose memory is planned.
+        build: returns the constants and the state of a run, from its settings, on the meta device.
+        transients: runs each phase there, from constants and state, and returns the most bytes of its tensors.
+        alternatives: changes of the settings that may make the run smaller.
     """
     setup, run = build(config)
     owners = nbytes(run)
     plan = make_plan(owners, lambda: transients(setup, run), config=config, device=device)
 
-    @close_open_envs()  # else a run that starts all the same would keep them
-    def config_owners(other: Any) -> Mapping[str, int]:  # noqa: ANN401  (a RunConfig of any kind)
+    @close_open_envs()  # else environments of a suggestion would stay open in a run that starts over budget
+    def plan_owners(other: Any) -> Mapping[str, int]:  # noqa: ANN401  (a RunConfig of any kind)
         return nbytes(build(other)[1])
 
-    return with_advice(plan, alternatives, owners, config_owners)
+    return with_advice(plan, alternatives, owners, plan_owners)
 
 
 def device_limits(device: torch.device) -> dict[str, int]:
-    """Return each limit on the memory where the state lies, in bytes that this process can come to."""
+    """Return each limit, by name, on the device's memory: the most bytes that this process can use there."""
     if device.type == "cuda":
-        # What this process has reserved is free to it.
+        # Memory that this process has reserved is not free, yet it can use it.
         return {str(device): torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)}
     return memory_limits()
 
 
 def phase_bytes(transients: Callable[[], Mapping[str, int]], extra_bytes: Mapping[str, int]) -> dict[str, int]:
-    """Return the most bytes of each phase, tried out in a fork: modules that are imported there are gone with it.
+    """Return the most bytes of each phase. The phases run in a fork, so that modules which they import do not stay.
 
     Args:
-        transients: tries the phases out on the meta device, and returns the most bytes of tensors of each.
+        transients: runs each phase on the meta device, and returns the most bytes of its tensors, by phase.
         extra_bytes: bytes by phase that are in no tensor.
 
-    Autograd refuses to work in a fork once its threads for devices have begun: in a second run of one program on a GPU,
-    and in torch's builds for CUDA without one too, after some exports. Its bytes on the host are not planned, so that
-    what the phases import may stay.
-
     Raises:
-        ConfigError: a phase cannot be tried out, with the reason that the fork gave.
+        ConfigError: a phase refuses the user's settings or code.
     """
-    bytes_or_reason = None if copy_unsafe_driver() else run_in_fork(lambda: _try_in_fork(transients))
+    # Without a fork where a driver of the process would break in it, or where autograd refuses to work in one, as its
+    # threads have begun: in a second run of one program on a GPU, or after some exports with torch's CUDA builds. There
+    # the bytes of imported modules are not planned, so the modules may stay.
+    bytes_or_reason = None if copy_unsafe_driver() else run_in_fork(lambda: _measure_in_fork(transients))
     if bytes_or_reason is None:
-        bytes_or_reason = _try_out(transients)
+        bytes_or_reason = _measure_phases(transients)
     if isinstance(bytes_or_reason, str):
         raise ConfigError(bytes_or_reason)
     return {phase: size + extra_bytes.get(phase, 0) for phase, size in bytes_or_reason.items()}
 
 
-def _try_in_fork(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | str | None:
-    """Return the result of `_try_out` in a fork; None where autograd refuses to work in one."""
+def _measure_in_fork(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | str | None:
+    """Return the result of `_measure_phases`; None if autograd refuses to work, as this process is a fork."""
+    # In a fork of this process, which ends when the answer is given.
     try:
-        return _try_with_stand_ins(transients)
+        return _measure_with_stand_ins(transients)
     except RuntimeError as error:
         if AUTOGRAD_REFUSES_FORK not in str(error):
             raise
         return None
 
 
-def _try_with_stand_ins(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | str:
-    """Return the result of `_try_out` without an import of torch's compiler and of sympy, where torch lets it."""
-    # In a fork of this process, which ends when the answer is given.
-    # Kernels of the meta device import torch's compiler, only to tell it to leave them alone (0.8 CPU seconds and
-    # 46 MB), and sympy, only to ask whether sizes are symbols (0.7): here sizes are numbers, so the answers are known.
-    # Stand-ins give them. They would break a compiler that is used later, so they must not reach the parent.
+def _measure_with_stand_ins(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | str:
+    """Return the result of `_measure_phases`, with stand-ins for torch's compiler and sympy, to save their imports."""
+    # In a fork of this process, which ends when the answer is given: the stand-ins would break a later use of torch's
+    # compiler in the parent.
+    # Meta kernels import the compiler (0.8 CPU seconds and 46 MB) only to be left alone by it, and sympy (0.7 CPU
+    # seconds) only to ask whether sizes are symbols. Here sizes are numbers, so the answers are known.
     needed: dict[str, dict[str, Any]] = {
         "torch._dynamo": {"disable": lambda kernel, *_, **__: kernel},
-        "torch.fx.experimental.symbolic_shapes": dict.fromkeys(HINTS, lambda size, *_, **__: size)
+        "torch.fx.experimental.symbolic_shapes": dict.fromkeys(SYMBOL_QUERIES, lambda size, *_, **__: size)
         | {"is_nested_int": lambda _: False, "has_guarding_hint": lambda _: True, "free_unbacked_symbols": lambda _: ()}
         | {"sym_and": lambda *answers: all(answers), "sym_or": lambda *answers: any(answers), "sym_eq": _are_equal},
         "sympy": {"Basic": type("Basic", (), {})},
@@ -294,28 +299,29 @@ def _try_with_stand_ins(transients: Callable[[], Mapping[str, int]]) -> dict[str
         vars(torch)["_dynamo"] = compiler
     sys.modules.update(stand_ins)
     try:
-        return _try_out(transients)
-    except (AttributeError, ImportError):  # another version of torch, or the user's code, asks for more than they have
+        return _measure_phases(transients)
+    except (AttributeError, ImportError):
+        # Another version of torch, or the user's code, needs more of a module than its stand-in has.
         for name in stand_ins.keys() - {"torch._dynamo"}:
             del sys.modules[name]
-        return _try_out(transients)
+        return _measure_phases(transients)
 
 
-def _are_equal(one: object, other: object) -> bool:
-    """Whether sizes are equal, in a list or in a tuple."""
-    return (tuple(one) if isinstance(one, list) else one) == (tuple(other) if isinstance(other, list) else other)
+def _are_equal(left: object, right: object) -> bool:
+    """Return whether sizes are equal; a list equals a tuple of the same sizes."""
+    return (tuple(left) if isinstance(left, list) else left) == (tuple(right) if isinstance(right, list) else right)
 
 
-def _try_out(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | str:
-    """Return the bytes of each phase; or why the user's own part of it is refused."""
+def _measure_phases(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | str:
+    """Return the planned bytes of each phase, or the message of a ConfigError: a fork can return text, not raise."""
     try:
-        return {phase: int(KERNELS * size) for phase, size in transients().items()}
+        return {phase: int(KERNEL_FACTOR * size) for phase, size in transients().items()}
     except ConfigError as error:
         return str(error)
 
 
 def refuse_unfit(plan: Plan, config: RunConfig) -> None:
-    """Refuse a run by its plan, before anything of it is allocated.
+    """Refuse a run whose plan does not fit, before anything of it is allocated.
 
     Raises:
         MemoryLimitError: the plan does not fit the budget, and the settings do not ask to start anyway; or a machine
@@ -331,7 +337,7 @@ def allocate_planned(build: Callable[[], T], plan: Plan) -> T:
     """Return the state that `build` allocates.
 
     Raises:
-        MemoryLimitError: the system refuses the memory; names the run's largest owners.
+        MemoryLimitError: the system refuses the memory; the message names the plan's largest owners.
     """
     try:
         return build()
@@ -343,17 +349,17 @@ def allocate_planned(build: Callable[[], T], plan: Plan) -> T:
 
 @dataclass(frozen=True)
 class CheckedConfig:
-    """Configuration with which a run can start on this machine."""
+    """The configuration of a run, checked on this machine, with what the check found."""
 
     config: Any
-    """The settings, a RunConfig of any kind, in the form in which they are kept."""
-    taken: frozenset[str]
-    """Names of the runs that lie below its mirror's URL."""
+    """Settings of the run, a RunConfig of any kind, as they are saved in its folder."""
+    taken_names: frozenset[str]
+    """Names of other runs that are mirrored at the same URL."""
     callbacks: Callbacks
 
 
 def check_machine(config: Any, *, trains: bool = True) -> None:  # noqa: ANN401  (a RunConfig of any kind)
-    """Check that the programs are here which the settings ask for: trackers, the command for events, a compiler.
+    """Check that this machine has the programs that the settings need: trackers, the command for events, a compiler.
 
     Args:
         config: the settings.
@@ -370,12 +376,14 @@ def check_machine(config: Any, *, trains: bool = True) -> None:  # noqa: ANN401 
 
 
 def check_settings(config: Any, functions: Callbacks = NO_CALLBACKS, *, trains: bool = True) -> CheckedConfig:  # noqa: ANN401  (a RunConfig of any kind)
-    """Check the settings against this machine and others; data and memory are checked where the run is planned.
+    """Check the settings against this machine, the mirror and the user's functions, and return their final form.
+
+    Data and memory are checked later, when the run is planned.
 
     Args:
         config: the settings.
-        functions: functions that are given in Python.
-        trains: whether a run will train here, rather than be planned alone.
+        functions: functions that the user gives in Python.
+        trains: whether a run will train here, rather than only be planned.
     """
     check_machine(config, trains=trains)
     callbacks = find_callbacks(config, functions)
@@ -386,7 +394,7 @@ def check_settings(config: Any, functions: Callbacks = NO_CALLBACKS, *, trains: 
 
 @close_open_envs()
 def checked_plan(config: Any, *, trains: bool = True) -> tuple[CheckedConfig, Plan]:  # noqa: ANN401  (a RunConfig of any kind)
-    """Return checked settings, and the plan of a run with them; nothing is allocated.
+    """Return the checked settings, and the plan of a run with them; nothing is allocated.
 
     Args:
         config: the settings.

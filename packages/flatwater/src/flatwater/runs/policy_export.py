@@ -1,4 +1,4 @@
-"""A trained policy as one file, without its run: the same content in three forms, each compared with the original.
+"""Exports a trained policy as one file, without its run, in one of three forms; the file is tested before it is kept.
 
 - `.pt2`: a program that torch alone can run (torch.export).
 - `.onnx`: a program that ONNX Runtime and its like can run.
@@ -25,8 +25,8 @@ from flatwater import __version__
 from flatwater.memory.planner import Plan, refuse
 from flatwater.named_imports import GIVEN
 from flatwater.recipe import find_recipe
-from flatwater.runs.planning import META, phase_bytes, planned_use
-from flatwater.runs.trust import named_code, remember_trust, request_permit
+from flatwater.runs.planning import META, phase_bytes, plan_policy_use
+from flatwater.runs.trust import list_named_code, remember_trust, request_permit
 from flatwater_watch.errors import ConfigError, DataError, FlatwaterError, RunError, TrustError
 from flatwater_watch.files.content import convert_to, parse_json
 from flatwater_watch.files.output import POLICY_OUTPUTS, check_output, replace_output
@@ -41,19 +41,19 @@ ABOUT_FILE = "about.json"
 METADATA_KEY = "flatwater"
 """Key of the same description in the metadata of the other two forms."""
 MAXIMUM_ROWS = 4096
-"""Most rows that can be asked for in one call of a program."""
+"""Most rows of observations in one call of an exported program."""
 WEIGHTS_SUFFIX = ".safetensors"
 MAXIMUM_DIFFERENCE = 1e-5
 """Largest difference between the written and the trained policy, relative to numbers above 1."""
 TRACED_ROWS, COMPARED_ROWS = 3, 2
-"""Rows of the examples: a program that knew only the first number would fail on the second. The numbers are small, as
-a row of a trader is a window of the whole market, 19 MB of 669 columns and 504 days."""
+"""Rows of the inputs with which a program is traced, and tested. They differ, so that a program which has the number of
+rows built in fails the test. They are small, as a row of a trader has 19 MB: 504 days of 669 columns."""
 LOAD_PHASE, EXPORT_PHASE = "load", "export"
 """Names of the phases of an export: loading the policy from its run, and writing it."""
 COPIES_IN_MEMORY = 5
-"""Copies of the weights in the whole of an export: named, packed, handed over, read again, and rebuilt to be run."""
+"""Copies of the weights that an export holds: tensors by name, file content, its copy, read again, and rebuilt."""
 LIBRARY_BYTES: Mapping[str, int] = {".pt2": 90 << 20, ".onnx": 400 << 20, WEIGHTS_SUFFIX: 4 << 20}
-"""Bytes that the packages of a form load: 73 and 3 MB were measured of .pt2 and weights; .onnx is a guess."""
+"""Bytes of the libraries that a form loads: 73 MB were measured for .pt2 and 3 MB for weights; .onnx is a guess."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,11 +65,11 @@ class PolicyExport:
     module: nn.Module
     """Module from tensors to one tensor or a tuple, on the CPU."""
     example: Callable[[int], tuple[Tensor, ...]]
-    """Returns inputs of that number of rows."""
+    """Returns random inputs of a given number of rows."""
     axes: tuple[int, ...]
-    """Axis of the rows in each input."""
+    """For each input, the axis of its rows."""
     inputs: Mapping[str, str]
-    """Type, shape and meaning of each input by name, in their order."""
+    """Type, shape and meaning of each input by name, in the order of the module's arguments."""
     outputs: Mapping[str, str]
     meaning: Mapping[str, Any]
     """Further facts about the numbers, for readers of the file."""
@@ -77,9 +77,9 @@ class PolicyExport:
     """Plain values from which, with the tensors, the recipe rebuilds the policy."""
     tensors: Mapping[str, Tensor]
     loading_bytes: int = 0
-    """Bytes that loading the policy from its run has taken at its highest, if that is more than the policy holds."""
+    """Peak bytes of loading the policy from its run, if that is more than the policy holds."""
     measure_forward: bool = False
-    """Whether a row of its inputs is so large that its memory is tried out first, on the meta device."""
+    """Whether the plan includes the memory of a forward pass, measured on the meta device: some inputs are large."""
 
     @property
     def about(self) -> dict[str, Any]:
@@ -89,23 +89,23 @@ class PolicyExport:
 
 
 class ExportablePolicy(Protocol):
-    """A policy as `flatwater.load` gives it."""
+    """A policy as `flatwater.load` returns it."""
 
     def to_export(self) -> PolicyExport:
         """Return the policy without its run."""
 
 
 RunProgram = Callable[..., tuple[Tensor, ...]]
-"""A program: from inputs to a tuple of outputs."""
+"""A function that runs an exported program: from input tensors to a tuple of output tensors."""
 
 
 def plan_export(policy: PolicyExport, suffix: str, budget: str | None) -> Plan:
-    """Return the plan of writing a policy in one of `FORMS`, and of running the written program in addition.
+    """Return the plan of writing a policy in one of `FORMS` and of testing the written program.
 
     Args:
         policy: the policy.
-        suffix: the form.
-        budget: memory that may be taken; left out, 90 % of the tightest limit.
+        suffix: suffix of the form, such as `.pt2`.
+        budget: memory that the export may take, such as 2GiB; None for 90 % of the tightest limit.
 
     Raises:
         ConfigError: the budget is not an amount of memory.
@@ -113,19 +113,19 @@ def plan_export(policy: PolicyExport, suffix: str, budget: str | None) -> Plan:
     weights = sum(tensor.nbytes for tensor in policy.tensors.values())
     example = policy.example(1)
     example_bytes = (TRACED_ROWS + COMPARED_ROWS) * sum(each.nbytes for each in example)
-    compared = _meta_forward(policy, example) if policy.measure_forward else lambda: None
+    run_forward = _bind_meta_forward(policy, example) if policy.measure_forward else lambda: None
+    other_bytes = COPIES_IN_MEMORY * weights + example_bytes + LIBRARY_BYTES[suffix]
     phases = phase_bytes(
-        lambda: {LOAD_PHASE: 0, EXPORT_PHASE: peak_bytes(compared)},
-        {LOAD_PHASE: policy.loading_bytes}
-        | {EXPORT_PHASE: COPIES_IN_MEMORY * weights + example_bytes + LIBRARY_BYTES[suffix]},
+        lambda: {LOAD_PHASE: 0, EXPORT_PHASE: peak_bytes(run_forward)},
+        {LOAD_PHASE: policy.loading_bytes, EXPORT_PHASE: other_bytes},
     )
-    return planned_use(EXPORT_PHASE, {"policy.weights": weights}, phases, budget=budget)
+    return plan_policy_use(EXPORT_PHASE, {"policy.weights": weights}, phases, budget=budget)
 
 
-def _meta_forward(policy: PolicyExport, example: tuple[Tensor, ...]) -> Callable[[], object]:
-    """Return a call of the module on `COMPARED_ROWS` rows of the meta device, to be measured; it computes nothing."""
-    # The result is called in a fork, in which torch's threads are gone: a large tensor that is copied there waits for
-    # them forever. So the module is copied here, before the fork; on the meta device nothing is allocated.
+def _bind_meta_forward(policy: PolicyExport, example: tuple[Tensor, ...]) -> Callable[[], object]:
+    """Return a function that runs the module on `COMPARED_ROWS` rows of the meta device, where nothing is computed."""
+    # The module is copied here and not in the returned function, which runs in a fork: torch's threads are gone there,
+    # and the copy of a large tensor would wait for them forever.
     module = deepcopy(policy.module).to(META)
     shapes = [[*tensor.shape] for tensor in example]
     for shape, axis in zip(shapes, policy.axes, strict=True):
@@ -140,15 +140,16 @@ def _meta_forward(policy: PolicyExport, example: tuple[Tensor, ...]) -> Callable
 
 
 def export(policy: ExportablePolicy, file: Path, budget: str | None = None) -> float:
-    """Write a policy as one file, whole or not at all, once the program in it has been run.
+    """Write a policy as one file, whole or not at all, once the exported program was compared with the policy.
 
     Args:
         policy: a policy of `flatwater.load`.
         file: place of the file; its suffix names the form, one of `FORMS`.
-        budget: memory that it may take; left out, 90 % of the tightest limit.
+        budget: memory that the export may take, such as 2GiB; None for 90 % of the tightest limit.
 
     Returns:
-        The largest difference between both on random inputs, relative to numbers above 1.
+        The largest difference between the program's and the policy's outputs on random inputs, relative to outputs
+        above 1.
 
     Raises:
         ConfigError: there is no such form, the form cannot hold this policy, or a package for it is missing.
@@ -159,12 +160,12 @@ def export(policy: ExportablePolicy, file: Path, budget: str | None = None) -> f
         raise ConfigError(f"{file}: expected a name that ends in {' or '.join(FORMS)}.")
     check_output("to =", file, POLICY_OUTPUTS[file.suffix])
     policy_export = policy.to_export()
-    # Refused here, before the exporter's libraries are loaded: they are a part of what is planned.
+    # Before the exporter's libraries are loaded: the plan includes their bytes.
     refuse(plan_export(policy_export, file.suffix, budget))
     with torch.no_grad(), _silence_exporter():
         content, rerun = FORMS[file.suffix](policy_export)
-        inputs = policy_export.example(COMPARED_ROWS)  # other inputs than those that the form was traced with
-        difference = _difference(_to_tuple(policy_export.module(*inputs)), rerun(*inputs))
+        inputs = policy_export.example(COMPARED_ROWS)  # other inputs than those of the tracing
+        difference = _largest_difference(_to_tuple(policy_export.module(*inputs)), rerun(*inputs))
     if not difference <= MAXIMUM_DIFFERENCE:  # `not <=`, so that NaN is refused as well
         raise RunError(
             f"{file}: the exported policy differs from the trained policy by {difference:.1g}, more than "
@@ -172,22 +173,24 @@ def export(policy: ExportablePolicy, file: Path, budget: str | None = None) -> f
         )
     replace_output(file, content, POLICY_OUTPUTS[file.suffix])
     settings = _header_settings(policy_export.recipe, policy_export.header)
-    if file.suffix == WEIGHTS_SUFFIX and (codes := named_code(settings, file)):
-        remember_trust(settings, file, codes, _log.warning, extra_values=policy_export.header)
+    if file.suffix == WEIGHTS_SUFFIX and (named_codes := list_named_code(settings, file)):
+        remember_trust(settings, file, named_codes, _log.warning, extra_values=policy_export.header)
     return difference
 
 
 def _header_settings(recipe: str, header: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that a header holds, in the form of a run's configuration."""
+    """Return the settings in a header as a run's configuration has them, with the recipe's name as `trainer`."""
     settings = header.get("settings")
     return {**(settings if isinstance(settings, Mapping) else {}), "trainer": recipe}
 
 
-def _difference(expected: tuple[Tensor, ...], actual: tuple[Tensor, ...]) -> float:
-    """Return the largest difference of both, relative to `expected` where that is above 1."""
-    # In float64: the difference must not be rounded by the type in which it is measured.
-    parts = zip(expected, actual, strict=True)
-    return max(float(((a.double() - b.double()).abs() / a.double().abs().clamp(min=1)).max()) for a, b in parts)
+def _largest_difference(expected: tuple[Tensor, ...], actual: tuple[Tensor, ...]) -> float:
+    """Return the largest difference between two outputs, relative to `expected` where its magnitude is above 1."""
+    differences = []
+    for expected_part, actual_part in zip(expected, actual, strict=True):
+        exact = expected_part.double()  # float64, so that the difference itself is not rounded
+        differences.append(float(((exact - actual_part.double()).abs() / exact.abs().clamp(min=1)).max()))
+    return max(differences)
 
 
 def _to_tuple(result: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -195,14 +198,14 @@ def _to_tuple(result: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 
 def _trace_program(policy: PolicyExport) -> torch.export.ExportedProgram:
-    """Return the traced program of the module, for any number of rows."""
+    """Return the module as a traced program, for 1 to `MAXIMUM_ROWS` rows."""
     rows = torch.export.Dim("rows", min=1, max=MAXIMUM_ROWS)
     shapes = tuple({axis: rows} for axis in policy.axes)
     return torch.export.export(policy.module.eval(), policy.example(TRACED_ROWS), dynamic_shapes=shapes)
 
 
 def _write_program(policy: PolicyExport) -> tuple[bytes, RunProgram]:
-    """Return the policy as the bytes of a .pt2 file, and a call of the program that is loaded from these."""
+    """Return the policy as the bytes of a .pt2 file, and a function that runs the program loaded from these bytes."""
     content = io.BytesIO()
     torch.export.save(_trace_program(policy), content, extra_files={ABOUT_FILE: json.dumps(policy.about, indent=1)})
     program = torch.export.load(io.BytesIO(content.getvalue())).module()
@@ -210,7 +213,7 @@ def _write_program(policy: PolicyExport) -> tuple[bytes, RunProgram]:
 
 
 def _write_onnx(policy: PolicyExport) -> tuple[bytes, RunProgram]:
-    """Return the policy as the bytes of an .onnx file, and a call that runs these in ONNX Runtime, to be compared.
+    """Return the policy as the bytes of an .onnx file, and a function that runs these bytes in ONNX Runtime.
 
     Raises:
         ConfigError: the package of ONNX is missing, or the policy has an operation that torch cannot export.
@@ -231,22 +234,22 @@ def _write_onnx(policy: PolicyExport) -> tuple[bytes, RunProgram]:
         raise ConfigError(
             "the policy has an operation that torch cannot export to ONNX. Export to .pt2 or .safetensors."
         ) from fault
-    assert onnx_program is not None  # noqa: S101  (for the type checker: only the older exporter returns nothing)
+    assert onnx_program is not None  # noqa: S101  (for the type checker: only torch's older exporter returns None)
     proto = onnx_program.model_proto
     entry = proto.metadata_props.add()
     entry.key, entry.value = METADATA_KEY, json.dumps(policy.about)
     content: bytes = proto.SerializeToString()
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
 
-    def run_session(*given: Tensor) -> tuple[Tensor, ...]:
-        arrays = {name: each.numpy() for name, each in zip(input_names, given, strict=True)}
-        return tuple(torch.from_numpy(each) for each in session.run(output_names, arrays))
+    def run_session(*inputs: Tensor) -> tuple[Tensor, ...]:
+        arrays = {name: tensor.numpy() for name, tensor in zip(input_names, inputs, strict=True)}
+        return tuple(torch.from_numpy(array) for array in session.run(output_names, arrays))
 
     return content, run_session
 
 
 def _write_weights(policy: PolicyExport) -> tuple[bytes, RunProgram]:
-    """Return the policy as a .safetensors file's bytes, and a call of the policy that is rebuilt from these bytes."""
+    """Return the policy as the bytes of a .safetensors file, and a function that runs the policy rebuilt from them."""
     from safetensors.torch import load, save  # noqa: PLC0415  (one home)
 
     header = json.dumps(policy.about | {"header": dict(policy.header)})
@@ -254,7 +257,7 @@ def _write_weights(policy: PolicyExport) -> tuple[bytes, RunProgram]:
     tensors = {name: tensor.contiguous().clone() for name, tensor in policy.tensors.items()}
     content: bytes = save(tensors, metadata={METADATA_KEY: header})
     module = rebuild_policy("the exported policy", header, load(content), is_our_file=True).to_export().module
-    return content, lambda *given: _to_tuple(module(*given))
+    return content, lambda *inputs: _to_tuple(module(*inputs))
 
 
 FORMS: Mapping[str, Callable[[PolicyExport], tuple[bytes, RunProgram]]] = {
@@ -273,9 +276,9 @@ def read_policy(file: Path) -> Any:  # noqa: ANN401  (what a recipe's policy is)
         DataError: the file cannot be read, is damaged, or holds no policy.
     """
     if file.suffix in FORMS and file.suffix != WEIGHTS_SUFFIX:
-        runs = "torch.export.load" if file.suffix == ".pt2" else "ONNX Runtime"
+        loader = "torch.export.load" if file.suffix == ".pt2" else "ONNX Runtime"
         raise ConfigError(
-            f"{file}: expected a .safetensors file, got a program for {runs}. Export to a "
+            f"{file}: expected a .safetensors file, got a program for {loader}. Export to a "
             ".safetensors file for flatwater.load."
         )
     from safetensors import SafetensorError, safe_open  # noqa: PLC0415  (one home)
@@ -297,7 +300,7 @@ def read_policy(file: Path) -> Any:  # noqa: ANN401  (what a recipe's policy is)
 
 @dataclass(frozen=True)
 class _KnownHeader:
-    """Fields that every header must have."""
+    """The fields that every description in a file must have; other fields are for its readers."""
 
     format: str
     recipe: str
@@ -305,21 +308,20 @@ class _KnownHeader:
 
 
 def rebuild_policy(source: str, about: str, tensors: Mapping[str, Tensor], *, is_our_file: bool) -> Any:  # noqa: ANN401  (what a recipe's policy is)
-    """Return the policy that a header and its tensors describe.
+    """Return the policy that a file's description and tensors define.
 
     Args:
-        source: words for their source, for messages.
-        about: the header, as JSON.
+        source: the file, or words for the origin of both, for messages.
+        about: the description, as JSON.
         tensors: the weights by name.
-        is_our_file: whether this process has made them; a header from a file may name somebody else's code.
+        is_our_file: whether this process made both; a description from elsewhere may name somebody else's code.
 
     Raises:
-        DataError: header and tensors do not fit each other or this version; the message begins with `source`.
-        TrustError: the header names code that may be somebody else's.
+        DataError: description and tensors do not fit each other or this version; the message begins with `source`.
+        TrustError: the description names code that may be somebody else's.
     """
     try:
-        # The text may come from anybody: it is parsed and held to
-        # types before a name in it is looked up, let alone imported.
+        # The text may come from anybody: its types are checked before a name in it is looked up or imported.
         content = parse_json(about.encode())
         if not isinstance(content, dict):
             raise ValueError(f"{short_repr(content)}: expected keys and values")  # noqa: TRY301, TRY004  (told as any other misfit)
@@ -341,7 +343,7 @@ def rebuild_policy(source: str, about: str, tensors: Mapping[str, Tensor], *, is
 
 @contextmanager
 def _silence_exporter() -> Iterator[None]:
-    """Silence messages of torch's exporters to their developers; loggers and filters are the whole process's."""
+    """Silence messages that torch's exporters print for their developers, in the whole process."""
     logs = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
     levels_before = [log.level for log in logs]
     for log in logs:

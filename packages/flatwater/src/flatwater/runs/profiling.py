@@ -1,12 +1,11 @@
-"""Traces of rounds by torch's profiler, which Perfetto and Chrome open, each of a bounded size.
+"""Traces of rounds by torch's profiler, each of a bounded size, for Perfetto or Chrome.
 
-What is recorded is every operation with its times, under the phase and the step that it belongs to. The numbers of the
-run stay the same; the rounds that are recorded take longer and more memory. Workers are processes of their own, and are
-not seen.
+A trace has every operation with its times, under the phase and the step that it belongs to. The numbers of the run stay
+the same; the recorded rounds take longer and more memory. Workers are processes of their own, and are not recorded.
 
-A recorder of torch's grows with each operation, and only tells how many there were when it has ended. So the first step
-of a phase has a trace of its own; by its operations a second one takes as many of the next steps as fit. Later steps
-may have more, as where learning begins: so the heap is asked as well, how much the recorder has taken.
+Torch's recorder grows with each operation, and tells their number only when it has ended. So the first step of a phase
+has a trace of its own. From its number of operations follows how many of the next steps fit into a second trace. Later
+steps may have more operations, such as when learning begins: so the growth of the heap ends a trace as well.
 """
 
 import gzip
@@ -33,7 +32,7 @@ from flatwater_watch.sanitize import short_repr
 from flatwater_watch.units import format_bytes
 
 MAXIMUM_ROUNDS = 100
-"""Most rounds recorded of one run: the traces of each are some megabytes, and the rounds are slow."""
+"""Most rounds recorded of one run: a round's traces have some megabytes, and recording makes the round slow."""
 MAXIMUM_OPERATIONS = 100_000
 """Most operations in one trace; a single step is recorded whole even if it has more."""
 OPERATION_BYTES = 1_800
@@ -68,10 +67,10 @@ def profiled_rounds(text: str) -> range:
 
 
 def check_profiled(rounds: range, done: int, rounds_in_all: int) -> None:
-    """Refuse rounds that the run does not come to.
+    """Refuse rounds to profile, counted from 1, that are not among rounds `done + 1` to `rounds_in_all`.
 
     Raises:
-        ConfigError: a round is over already, or beyond the last round.
+        ConfigError: a round is trained already, or beyond the last round.
     """
     if rounds[0] <= done or rounds[-1] > rounds_in_all:
         option = f"rounds={rounds[0]}" if len(rounds) == 1 else f"rounds={rounds[0]}-{rounds[-1]}"
@@ -81,10 +80,10 @@ def check_profiled(rounds: range, done: int, rounds_in_all: int) -> None:
 
 
 def with_traces(composed: Run, rounds: range | None) -> Run:
-    """Return the run, its plan with the memory that recording these rounds takes in this process; None records none.
+    """Return the run with a plan that includes the memory of traces; with `rounds` None, the run as it is.
 
     Raises:
-        MemoryLimitError: that does not fit.
+        MemoryLimitError: the run does not fit with the memory of traces.
     """
     if rounds is None or composed.device.type != "cpu":  # on a GPU the plan is of the GPU's memory
         return composed
@@ -100,118 +99,124 @@ def _with_advice(plan: Plan) -> Plan:
 
 @dataclass
 class Profiler:
-    """Records the rounds that are wanted, in one or two traces of each phase."""
+    """Records some rounds of a run with torch's profiler, in one or two traces for each phase of a round."""
 
     rounds: range
+    """Rounds to record; becomes empty when a trace cannot be written."""
     folder: Path
-    """Where the traces go; made when the first is written."""
+    """Folder of the traces; made when the first trace is written."""
     device: torch.device
     trainer: Trainer[Any, Any]
-    """Knows which step comes next."""
-    voice: RunEvents
-    _recording: profile | None = field(default=None, init=False)
-    _step: record_function | None = field(default=None, init=False)
+    """Tells the phase and number of the next step."""
+    events: RunEvents
+    _recorder: profile | None = field(default=None, init=False)
+    """Torch's recorder of the trace; None while no trace is recorded."""
+    _step_label: record_function | None = field(default=None, init=False)
+    """Label in the trace of the step that runs now."""
     _round: int = field(default=0, init=False)
     _phase: str = field(default="", init=False)
-    """Phase of the trace, or of the trace before."""
-    _first: int = field(default=0, init=False)
+    """Phase of the trace, or of the last trace."""
+    _first_step: int = field(default=0, init=False)
     """First step of the trace."""
     _step_limit: int = field(default=0, init=False)
-    """Number of steps that the trace may have; 0 for the first trace of a phase, which has a single step."""
-    _done: int = field(default=0, init=False)
-    """Steps in the trace that are complete."""
-    _heap: int = field(default=0, init=False)
+    """Most steps of the trace; 0 for the first trace of a phase, which has a single step."""
+    _done_steps: int = field(default=0, init=False)
+    """Number of complete steps in the trace."""
+    _heap_at_start: int = field(default=0, init=False)
     """Bytes in use when the trace began."""
-    _large: set[str] = field(default_factory=set, init=False)
-    """Phases of which a single step has more operations than are planned."""
+    _oversized_phases: set[str] = field(default_factory=set, init=False)
+    """Phases of which a single step has more operations than `MAXIMUM_OPERATIONS`."""
 
     def announce_recording(self) -> None:
-        """Print the rounds that are recorded, the size of their traces, and the folder."""
+        """Print which rounds are recorded, how large their traces are, and their folder."""
         rounds = f"round {self.rounds[0]}" if len(self.rounds) == 1 else f"rounds {self.rounds[0]} to {self.rounds[-1]}"
-        self.voice.show_line(
+        self.events.show_line(
             f"records {rounds}: traces of one step of each phase, and of the next steps up to {MAXIMUM_OPERATIONS:,} "
             f"operations, which take up to {format_bytes(TRACE_BYTES)}, to profile/ in the run folder",
             style="",
         )
 
     def begin_(self, round_: int) -> None:
-        """Record the round that begins, if it is wanted."""
+        """Start the first trace of the round that begins, if it is one of the rounds to record."""
         self._round, self._phase = round_, ""
-        if round_ in self.rounds and (next_step := self._next()):
-            self._start(*next_step, step_limit=0)
+        if round_ in self.rounds and (next_step := self._next_step()):
+            self._start_trace_(*next_step, step_limit=0)
 
     def after_step(self) -> None:
-        """Continue the trace with the next step, or write it, when a step is complete."""
+        """After each step of the run: keep the trace open for the next step, or write it and start another."""
         if self._round not in self.rounds:
             return
-        next_step = self._next()
-        step_limit = 0
+        next_step = self._next_step()
         same_phase = next_step is not None and next_step[0] == self._phase
-        if self._recording is not None:
-            self._done += 1
-            # The operations of a step may grow, so the heap is asked as well: it holds what the recorder has taken.
-            is_full = _bytes_in_use() - self._heap >= MAXIMUM_OPERATIONS * RECORDED_BYTES
-            if next_step is not None and same_phase and self._done < self._step_limit and not is_full:
-                self._mark_(f"{next_step[0]} {next_step[1]}")
+        step_limit = 0
+        if self._recorder is not None:
+            self._done_steps += 1
+            if next_step is not None and same_phase and self._has_room():
+                self._label_step_(f"{next_step[0]} {next_step[1]}")
                 return
-            operations = self._write()
-            # A first trace tells the operations of one step:
-            # from them follows how many steps fit into the second trace.
+            operations = self._end_trace_()
+            # The first trace of a phase gives the operations of one step, and so the number of steps of the second.
             step_limit = 0 if self._step_limit else MAXIMUM_OPERATIONS // max(1, operations)
-            if operations > MAXIMUM_OPERATIONS and self._done == 1:
-                self._large.add(self._phase)
+            if operations > MAXIMUM_OPERATIONS and self._done_steps == 1:
+                self._oversized_phases.add(self._phase)
                 sentence = (
                     f"a step of {self._phase} has more operations than {MAXIMUM_OPERATIONS:,}, the most in a trace"
                 )
-                self.voice.show_line(f"{sentence}: no other step of this phase is recorded")
-            # `_write` empties `rounds` where the disk is full:
-            # then nothing more is said of steps that are not recorded.
+                self.events.show_line(f"{sentence}: no other step of this phase is recorded")
+            # After a full disk `rounds` is empty, and the message about that is enough.
             elif same_phase and not step_limit and self._round in self.rounds:
-                self.voice.show_line(
+                self.events.show_line(
                     f"the other steps of {self._phase} in round {self._round} are not recorded", style=""
                 )
         if next_step is not None and self._round in self.rounds and (step_limit or not same_phase):
-            self._start(*next_step, step_limit=step_limit if same_phase else 0)
+            self._start_trace_(*next_step, step_limit=step_limit if same_phase else 0)
+
+    def _has_room(self) -> bool:
+        """Return whether another step of the phase fits into the open trace."""
+        # The growth of the heap is checked as well, as a later step may have more operations than the first.
+        heap_growth = _bytes_in_use() - self._heap_at_start
+        return self._done_steps < self._step_limit and heap_growth < MAXIMUM_OPERATIONS * RECORDED_BYTES
 
     def after_round_(self, round_: int) -> None:
-        """A round is complete and saved: the next round begins."""
+        """Begin the next round in the profiler, once `round_` is complete and saved."""
         self.begin_(round_ + 1)
 
     def close(self) -> None:
-        """Write the recording, with the completed part of a step that was stopped within."""
-        if self._recording is not None:
-            self._write()
+        """Write the open trace, if there is one, when the run ends or stops within a round."""
+        if self._recorder is not None:
+            self._end_trace_()
 
-    def _next(self) -> tuple[str, int] | None:
-        """Phase and number of the step that comes next, from 1; None after the last of a round."""
+    def _next_step(self) -> tuple[str, int] | None:
+        """Return the phase and the number, from 1, of the step that comes next; None after the round's last step."""
         progress, phases = self.trainer.progress, self.trainer.phases
-        done_steps = {progress.phase: progress.step}
-        unfinished = (n for n in range(progress.phase, len(phases)) if done_steps.get(n, 0) < phases[n].steps())
-        return next(((phases[n].name, done_steps.get(n, 0) + 1) for n in unfinished), None)
+        for index in range(progress.phase, len(phases)):
+            done_steps = progress.step if index == progress.phase else 0
+            if done_steps < phases[index].steps():
+                return phases[index].name, done_steps + 1
+        return None
 
-    def _start(self, phase: str, first: int, *, step_limit: int) -> None:
-        """Begin a recording with a step; `step_limit` steps fit in, or 0 if this is the first of a phase."""
-        self._phase, self._first, self._step_limit, self._done = phase, first, step_limit, 0
-        if phase in self._large:
+    def _start_trace_(self, phase: str, first: int, *, step_limit: int) -> None:
+        """Start a trace with step number `first` of a phase, for `step_limit` steps, or for one step if that is 0."""
+        self._phase, self._first_step, self._step_limit, self._done_steps = phase, first, step_limit, 0
+        if phase in self._oversized_phases:
             return
-        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # its library prints to stderr when it starts and stops
-        # The parts of torch.profiler.profile, which itself imports torch's compiler, 74 MB, for a setting of its
-        # graphs.
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else the profiler's library prints to stderr
+        # Not `torch.profiler.profile`, which would import torch's compiler, 74 MB, for one setting.
         device = "cuda" if self.device.type == "cuda" else None
-        self._recording = profile(use_kineto=True, use_device=device)
-        self._recording.__enter__()  # type: ignore[no-untyped-call]  # torch's own has no types
-        self._heap = _bytes_in_use()
-        self._mark_(f"{phase} {first}")
+        self._recorder = profile(use_kineto=True, use_device=device)
+        self._recorder.__enter__()  # type: ignore[no-untyped-call]  # torch's own has no types
+        self._heap_at_start = _bytes_in_use()
+        self._label_step_(f"{phase} {first}")
 
-    def _write(self) -> int:
-        """End the recording and write it. Returns its operations; where it cannot be written, no more is recorded."""
-        # Taken first, so that `close` does not write it again after a fault.
-        recording, self._recording = self._recording, None
-        assert recording is not None  # noqa: S101  (asked by who calls)
-        self._mark_("")
+    def _end_trace_(self) -> int:
+        """End the trace and write its file. Returns its number of operations; 0 if it cannot be written."""
+        # Unset first, so that `close` does not write the same trace again after a fault.
+        recording, self._recorder = self._recorder, None
+        assert recording is not None  # noqa: S101  (the callers check it)
+        self._label_step_("")
         recording.__exit__(None, None, None)  # type: ignore[no-untyped-call]
-        last_step = self._first + max(0, self._done - 1)
-        steps = f"{self._phase}-{self._first}" + (f"-{last_step}" if last_step > self._first else "")
+        last_step = self._first_step + max(0, self._done_steps - 1)
+        steps = f"{self._phase}-{self._first_step}" + (f"-{last_step}" if last_step > self._first_step else "")
         path = self.folder / f"round-{self._round:06}-{steps}.json.gz"
         try:
             self.folder.mkdir(exist_ok=True)
@@ -220,40 +225,40 @@ class Profiler:
         except (OSError, RuntimeError) as error:
             self.rounds = range(0)
             reason = f"the trace of round {self._round} cannot be written ({error})"
-            self.voice.show_line(f"{reason}. Recording ends, and the run goes on")
+            self.events.show_line(f"{reason}. Recording ends, and the run goes on")
             return 0
         sentence = f"a trace is in profile/{path.name}, {operations:,} operations, {format_bytes(size)}"
-        self.voice.show_line(f"{sentence}: open it at https://ui.perfetto.dev", style="")
-        # Before the heap is trimmed: the recording holds hundreds of bytes for each operation.
+        self.events.show_line(f"{sentence}: open it at https://ui.perfetto.dev", style="")
+        # Deleted before the heap is trimmed: the recording holds hundreds of bytes for each operation.
         del recording
         release_freed_memory()
         return operations
 
-    def _mark_(self, name: str) -> None:
-        """End the step that is recorded, and begin another; an empty name begins none."""
-        if self._step is not None:
-            self._step.__exit__(None, None, None)
-        self._step = record_function(name) if name else None
-        if self._step is not None:
-            self._step.__enter__()  # type: ignore[no-untyped-call]  # torch's own has no types
+    def _label_step_(self, name: str) -> None:
+        """End the label of the last step in the trace, and begin the label `name`; an empty name begins none."""
+        if self._step_label is not None:
+            self._step_label.__exit__(None, None, None)
+        self._step_label = record_function(name) if name else None
+        if self._step_label is not None:
+            self._step_label.__enter__()  # type: ignore[no-untyped-call]  # torch's own has no types
 
 
 def _bytes_in_use() -> int:
-    """Return the bytes in use on the heap; those of the whole process where no allocator answers."""
+    """Return the bytes in use on the heap; the process's resident bytes if the allocator does not tell."""
     totals = allocator_totals()
     return resident_bytes() if totals is None else totals.in_use
 
 
 def _export(recording: profile, path: Path) -> int:
-    """Write a trace, compressed. Returns the operations in it.
+    """Write a trace as a .json.gz file. Returns the number of operations in it.
 
-    Torch compresses line by line, as tightly as can be: 40 µs an operation, of which this takes 5.
+    The trace is compressed here, block by block, in 5 µs an operation: torch's own compression takes 40 µs.
 
     Raises:
         OSError: the trace cannot be written.
     """
     operations, block = 0, b""
-    with TemporaryDirectory(dir=path.parent, prefix=".") as temporary:  # nobody else puts a link there
+    with TemporaryDirectory(dir=path.parent, prefix=".") as temporary:  # no other user can put a link into it
         raw_file, packed_file = Path(temporary, "trace.json"), Path(temporary, "trace.json.gz")
         recording.export_chrome_trace(str(raw_file))  # type: ignore[no-untyped-call]  # torch's own has no types
         blocks = -(-raw_file.stat().st_size // BLOCK_BYTES)
@@ -263,6 +268,6 @@ def _export(recording: profile, path: Path) -> int:
                 operations += block.count(OPERATION)
                 target.write(block)
         if not block.rstrip().endswith(b"}"):
-            raise OSError("the file is incomplete: the disk may be full")  # torch says nothing of that
+            raise OSError("the file is incomplete: the disk may be full")  # torch raises nothing in that case
         os.replace(packed_file, path)  # noqa: PTH105  (both lead through the descriptor of the folder)
     return operations

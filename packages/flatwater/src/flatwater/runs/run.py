@@ -1,4 +1,4 @@
-"""A run, ready to train or to be restored, with all that loop, ledger, checkpoints and result need."""
+"""The base classes of runs: what the loop, the ledger, checkpoints and results need of a run of any recipe."""
 
 import json
 from abc import ABC, abstractmethod
@@ -26,18 +26,18 @@ from flatwater_watch.meters.process import private_bytes
 
 @dataclass(frozen=True)
 class Run(ABC):
-    """A composed run: a recipe says what it trains and how that is scored; the rest has a plain answer here."""
+    """A run, ready to train or to be restored. Recipes define `describe` and `score`; other methods have defaults."""
 
     config: Any
-    """Settings of the run: a RunConfig, and those of its trainer."""
+    """Settings of the run: a RunConfig with settings of its recipe."""
     plan: Plan
-    """Memory that the run holds."""
+    """Planned memory of the run."""
     trainer: Any
-    """A `trainers.loop.Trainer`, which the loop drives."""
+    """A `trainers.loop.Trainer`: the state tree, and the phases of a round."""
     doubts: list[str] = field(default_factory=list, kw_only=True)
     """Sentences that say why the run cannot be resumed bit for bit; empty if it can."""
     taken: list[str] = field(default_factory=list, kw_only=True)
-    """Sentence about the weights that the run began with; empty if they are its own."""
+    """A sentence about the weights that the run took from another run; empty if it took none."""
 
     @property
     def device(self) -> torch.device:
@@ -46,7 +46,7 @@ class Run(ABC):
 
     @property
     def location_settings(self) -> frozenset[str]:
-        """Names of the settings that say where data lie: they may change, as data are compared by their content."""
+        """Names of settings with the paths of data: a resume may change them, as data are compared by content."""
         return frozenset()
 
     @abstractmethod
@@ -54,56 +54,56 @@ class Run(ABC):
         """Return a line that names the policy and its environment or data."""
 
     def about(self) -> Sequence[str]:
-        """Return further lines for the start: observations, split of the data, and decisions."""
+        """Return further lines to print at the start: about observations, the split of the data, and decisions."""
         return [*self.taken, *self.plan.notes]
 
     def weights(self) -> Collection[Tensor]:
-        """Return the leaves that another run may begin with: networks, and statistics that normalise their inputs."""
+        """Return the leaves that `--from-run` copies: networks, and statistics that normalise their inputs."""
         return ()
 
     def data(self) -> Mapping[str, Any]:
-        """Return facts that identify the data; a checkpoint is continued only if they are the same."""
+        """Return facts that identify the data; a checkpoint is resumed only with equal facts."""
         return {}
 
     def begin_(self) -> None:
-        """Prepare a new run before its first round: it may begin with the weights of another one."""
+        """Prepare a new run before its first round: take the weights of another run, if the settings name one."""
         if self.config.from_run is not None:
             self.taken.append(take_weights_(self.trainer.run, self.weights(), self.config.from_run))
 
     def rebuild_(self) -> None:  # noqa: B027  (most checkpoints leave nothing out)
-        """Fill leaves that checkpoints leave out from those that they hold; a loss becomes one of the `doubts`."""
+        """Compute the leaves that a checkpoint leaves out, after a restore; if that is inexact, add to `doubts`."""
 
     def gather_(self) -> None:  # noqa: B027  (most runs keep everything in their state)
-        """Copy state that is kept elsewhere into the state tree, before it is saved."""
+        """Copy state that workers or worlds keep into the state tree, before a checkpoint is saved."""
 
     def elsewhere(self) -> int:
-        """Return the bytes of RAM that other processes which compute for the run have for themselves."""
+        """Return the private bytes of RAM of the run's worker processes on this machine."""
         return 0
 
     def exchange(self) -> Mapping[str, Any]:
-        """Return the ledger's record of those processes, on whichever machine; nothing if there are none.
+        """Return the ledger's record of the workers on all machines; empty if there are none. Call it once a round.
 
-        Asked once a round. `wire` is what has gone to them and come from them so far, `arrays` the numbers in that;
-        `moved` those since it was last asked, `lost` the processes
-        that others took the place of since then (not in the first round); `stores` what the object stores of a cluster
-        hold, each counted once. `private` is what all of them have for themselves, and `workers` has each: its machine,
-        `private` and `proportional` (shared pages in parts), as `planned` between two steps, the groups of its state
-        (`owned`), and `unplanned`, planned minus held of each leaf that is not as planned. All in bytes.
+        In bytes: `wire`, all that was sent to and received from workers so far; `arrays`, the arrays among that;
+        `moved`, the arrays since the last call; `stores`, the content of the cluster's object stores; `private`, the
+        private bytes of all workers. `lost` is the number of workers replaced since the last call (not in the first
+        round). `workers` has a record of each worker, in bytes as well: `machine`, its name; `private`; `proportional`,
+        with a fair part of shared pages; `planned`, private bytes between two steps; `owned`, its state by group; and
+        `unplanned`, planned minus held bytes of each leaf that differs from the plan.
         """
         return {}
 
     def machines(self) -> Collection[str]:
-        """Return the arithmetics (`runs.fingerprint`) of those processes, where they may differ from this process's."""
+        """Return the arithmetics of the workers (`runs.fingerprint.arithmetic_hash`), where they may differ."""
         return ()
 
     def close(self) -> None:  # noqa: B027  (most runs hold nothing else)
-        """Release the processes and devices of the run besides this process."""
+        """End the run's other processes, and release its devices."""
 
     def listen_(self, on_episode: OnEpisode | None) -> None:
-        """Have finished episodes reported, as the settings want it.
+        """Register the user's function that is called after each finished episode.
 
         Args:
-            on_episode: the user's function; None if there is none.
+            on_episode: the function; None if the user has none.
 
         Raises:
             ConfigError: the run reports no episodes.
@@ -112,15 +112,15 @@ class Run(ABC):
         require(on_episode is None, "on_episode", on_episode, expected)
 
     def take_logged_(self) -> Mapping[str, float]:
-        """Return the numbers of the user's own since the last call, and reset them."""
+        """Return the numbers that the user's functions have logged since the last call, and reset them."""
         return {}
 
-    def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:  # noqa: ARG002  (for recipes that look)
-        """Return everything wrong with the round."""
+    def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:  # noqa: ARG002  (for recipes that check them)
+        """Return alarms about the round's numbers."""
         return ()
 
     def parts(self) -> Mapping[str, Effort]:
-        """Return the effort of parts of the round's phases, where the trainer measures them, to name a slow part."""
+        """Return the effort of each part of the round's phases, by name, if the trainer measures parts."""
         return {}
 
     def pace(self, efforts: Mapping[str, Effort]) -> Mapping[str, float]:
@@ -134,7 +134,7 @@ class Run(ABC):
         return {"train/sps": sum(effort.steps for effort in phase_efforts) / seconds if seconds else 0.0}
 
     def record(self) -> Mapping[str, Any]:
-        """Return the round's line in the recipe's own file: which agent is in which slot, for example."""
+        """Return the round's line in the recipe's own file, such as the agent in each slot."""
         return {}
 
     def live_envs(self) -> int:
@@ -142,19 +142,19 @@ class Run(ABC):
         return 0
 
     def too_early(self) -> str:
-        """Return why nothing can be scored yet, as a sentence; empty if it can."""
+        """Return why the run cannot be scored yet, as a sentence; empty if it can."""
         return "" if self.trainer.progress.round else "no round has ended yet, so nothing was learned"
 
     @abstractmethod
     def score(self, *, holdout: bool) -> dict[str, Any]:
-        """Return the score of the trained policy against the baselines, as plain values for JSON.
+        """Return the score of the trained policy beside the baselines, as plain values for JSON.
 
         Args:
-            holdout: whether to play data that nothing was chosen on.
+            holdout: whether to score on the holdout, on which nothing was learned or chosen, instead of validation.
         """
 
     def write_result(self, folder: RunFolder) -> None:
-        """Score the run and write everything that a finished run leaves to look at.
+        """Score the run on validation data, and write `result.json`.
 
         Raises:
             RunError: the disk is full or the folder read-only.
@@ -162,7 +162,7 @@ class Run(ABC):
         write_object(folder.result, json.dumps(self.score(holdout=False), indent=1).encode() + b"\n")
 
     def write_holdout(self, folder: RunFolder) -> dict[str, Any]:
-        """Score the run on data that nothing was chosen on, and write that. Returns the result.
+        """Score the run on the holdout, and write `holdout.json`. Returns the result.
 
         Raises:
             RunError: the disk is full or the folder read-only.
@@ -174,7 +174,7 @@ class Run(ABC):
 
 @dataclass(frozen=True)
 class WorkersRun(Run):
-    """A run whose trainer has an executor: a `trainers.executor.Executor`."""
+    """A run whose trainer computes in an executor (`trainers.executor.Executor`): here, or in worker processes."""
 
     def gather_(self) -> None:
         """Copy the workers' state into the state tree."""
@@ -201,7 +201,7 @@ class WorkersRun(Run):
 
 @dataclass(frozen=True)
 class OnPolicyRun(Run):
-    """A run of PPO, whatever it collects in: a trainer of `trainers.on_policy`."""
+    """A run with an on-policy trainer (`trainers.on_policy`), which updates by PPO."""
 
     @cached_property
     def trained(self) -> str:
@@ -214,12 +214,13 @@ class OnPolicyRun(Run):
         return weights
 
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
-        """Return alarms about numbers and weights that are not finite, and about updates that were left out."""
-        config, largest = self.config.learner, float(self.trainer.run.learner.block.abs().max())
-        return learner_alarms(round_, self.trained, largest, metrics, config.epochs * config.minibatches)
+        """Return alarms about numbers and weights that are not finite, and about skipped updates."""
+        config = self.config.learner
+        largest_weight = float(self.trainer.run.learner.block.abs().max())
+        return learner_alarms(round_, self.trained, largest_weight, metrics, config.epochs * config.minibatches)
 
     def too_early(self) -> str:
-        """Return why a score would say nothing yet; empty once the policy has learned."""
+        """Return why the run cannot be scored yet, as a sentence; empty once the first round has ended."""
         round_name = recipe_of_config(self.config).layout.round
         return (
             ""
@@ -229,9 +230,9 @@ class OnPolicyRun(Run):
 
 
 def part_efforts(profile: Profile) -> dict[str, Effort]:
-    """Return the effort of each part of a step in this round, by which a part that slows down is named.
+    """Return the effort of each part of a step in this round; empty if the round had no steps.
 
-    Empty without steps. The names say that they are parts: their seconds are in those of a phase already.
+    The names tell parts from phases, as a phase's seconds include those of its parts.
     """
     if not profile.steps:
         return {}

@@ -1,4 +1,4 @@
-"""Results of episodes that nobody learned from: returns by player, as plain values with the facts to judge them."""
+"""Scores of a run in worlds: the returns of each player in held-out episodes, as a result for JSON."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,37 +14,36 @@ Returns = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
 def score_players(trainer: WorldTrainer[Any, Any], rows: Mapping[str, str], first_seed: int) -> dict[str, Returns]:
-    """Return the return of each agent in the same episodes, by player.
+    """Play the same episodes with each player. Returns the return of each agent, by player.
 
     Args:
-        trainer: a trainer between two rounds: its generators and scores are put back; the evaluator's world and memory
-            start over with each evaluation.
-        rows: name of each player in the result, and name that the evaluator has for it.
-        first_seed: first of the episodes' seeds.
+        trainer: a trainer between two rounds; its generators and scores are the same afterwards.
+        rows: from each player's name in the result to its name in the evaluator.
+        first_seed: seed of the first episode; the others count up from it.
     """
     run, evaluator, players = trainer.run, trainer.evaluator, {}
-    # A score must not change the run: draws and scores are taken back below.
-    states = {name: rng.get_state() for name, rng in run.generators.items()}
-    scores = {name: returns.clone() for name, returns in evaluator.scores.items()}
+    # A score must not change the run: generators and scores are restored below.
+    generator_states = {name: rng.get_state() for name, rng in run.generators.items()}
+    saved_scores = {name: returns.clone() for name, returns in evaluator.scores.items()}
     seeds = first_seed + np.arange(evaluator.world.spaces.envs, dtype=np.int64)
     for row, player in rows.items():
         for number in range(evaluator.steps):
             evaluator.play_(player, number, seeds)
-            # Later steps are not counted, and change no other player: each draws from a generator of its own.
+            # Later steps would not count, and each player has its own generator, so they may be left out.
             if bool(evaluator.played.done.all()):
                 break
-        # A copy: the next player's returns may be written over it.
+        # A copy, as the next player's returns may overwrite it.
         players[row] = evaluator.scores[player].double().numpy().copy()
-    for name, state in states.items():
+    for name, state in generator_states.items():
         run.generators[name].set_state(state)
-    for name, score in scores.items():
+    for name, score in saved_scores.items():
         evaluator.scores[name].copy_(score)
     return players
 
 
 def return_rows(players: Mapping[str, Returns]) -> dict[str, dict[str, float]]:
-    """Return named numbers of each player's returns."""
-    with np.errstate(invalid="ignore"):  # infinite returns, which `--allow-nan` lets through, have no deviation
+    """Return the mean, deviation, minimum and maximum of each player's returns, as a row of a result."""
+    with np.errstate(invalid="ignore"):  # infinite returns, possible with `--allow-nan`, have no deviation
         return {
             name: {
                 "return": float(returns.mean()),
@@ -62,13 +61,13 @@ def episode_result(
     players: Mapping[str, Mapping[str, float]],
     facts: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return a result as plain values. None stands for any number that is not finite.
+    """Return a result as plain values for JSON; a number that is not finite becomes None.
 
     Args:
         config: settings of the run.
         split: `held-out` or `holdout`.
-        players: named numbers by player.
-        facts: other facts by which a result is judged.
+        players: the row of each player, as `return_rows` returns it.
+        facts: further facts about the result, such as the number of episodes.
     """
     return {
         "trainer": config.trainer,

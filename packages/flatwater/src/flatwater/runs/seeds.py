@@ -1,7 +1,7 @@
-"""The same settings with several seeds: runs in one folder, one after the other, which go on as a whole.
+"""A group of runs with the same settings and several seeds, in one folder, trained one after the other.
 
-The folder has the settings (`config.toml`), the seeds (`seeds.json`) and a run for each, so that a group that was
-stopped or killed goes on where it was: finished runs stay, the current run is resumed, the others begin.
+The folder has the settings (`config.toml`), the seeds (`seeds.json`) and a run for each seed. A group that was stopped
+or killed can be resumed: finished runs stay, the run that was stopped is resumed, and the others begin.
 """
 
 import json
@@ -22,12 +22,12 @@ from flatwater.runs.config import extend_mirror_url
 from flatwater.runs.machine import release_freed_memory, use_threads
 from flatwater.runs.planning import check_settings
 from flatwater.runs.session import RunOutcome, read_config, resume, start_new_run, with_changes
-from flatwater.runs.trust import note_run
+from flatwater.runs.trust import remember_run
 from flatwater_watch.errors import require
 from flatwater_watch.files.directory import write_object
 
-TrainOne = Callable[..., RunOutcome]
-"""Function that trains a run of a group, or goes on with it: of a console, and further arguments of `start_new_run`."""
+TrainSeed = Callable[..., RunOutcome]
+"""Function that trains or resumes one run of a group, from a console and further arguments of `start_new_run`."""
 
 
 @close_open_envs()
@@ -37,59 +37,59 @@ def create_group(
     run: Path | None,
     callbacks: Callbacks = NO_CALLBACKS,
 ) -> RunFolder:
-    """Make the folder of a group: its settings and its seeds.
+    """Make the folder of a group, with its settings and its seeds. Nothing is trained yet.
 
     Args:
-        config: settings of all its runs, a RunConfig of any recipe; its seed is the first where a number is given.
-        seeds: number of seeds, or the seeds.
+        config: settings of all runs.
+        seeds: the seeds, or their number: then they count up from the seed in `config`.
         run: the folder, new or empty; None for `runs/RECIPE-DATE-NUMBER`.
-        callbacks: functions that are given in Python.
+        callbacks: functions that the user gives in Python.
 
     Raises:
         FlatwaterError: no run could start with these settings.
     """
     count = seeds if isinstance(seeds, int) else len(seeds)
-    require(count <= MAXIMUM_RUNS, "seeds", count, f"at most {MAXIMUM_RUNS}")  # before a list of them is made
-    numbers = [config.seed + index for index in range(seeds)] if isinstance(seeds, int) else [*seeds]
-    require(len(numbers) == len(set(numbers)) > 0, "seeds", seeds, "one or more numbers, each once")
+    require(count <= MAXIMUM_RUNS, "seeds", count, f"at most {MAXIMUM_RUNS}")  # before a list of seeds is made
+    seed_list = [config.seed + index for index in range(seeds)] if isinstance(seeds, int) else [*seeds]
+    require(len(seed_list) == len(set(seed_list)) > 0, "seeds", seeds, "one or more numbers, each once")
     checked = check_settings(config, callbacks)
     plan = recipe_of_config(config).plan(checked.config)
     if not config.start_over_budget:
         refuse(plan)  # before the folder is made
-    folder = create_folder(run, config.trainer, checked.taken)
-    # The number of threads of the first run is that of all: sums in another order differ in their last bit.
-    base = replace(checked.config, seed=numbers[0], threads=use_threads(config.threads))
-    write_object(folder.seeds, json.dumps(numbers).encode() + b"\n")
+    folder = create_folder(run, config.trainer, checked.taken_names)
+    # All runs have the same number of threads, set now: with another number the last bits of sums differ.
+    base = replace(checked.config, seed=seed_list[0], threads=use_threads(config.threads))
+    write_object(folder.seeds, json.dumps(seed_list).encode() + b"\n")
     write_config(base, folder.config)
-    note_run(folder, lambda _: None)
+    remember_run(folder, lambda _: None)
     return folder
 
 
-def group_runs(folder: RunFolder, changes: Mapping[str, Any]) -> Generator[tuple[int, TrainOne]]:
-    """Yield each unfinished seed of a group, with the function that trains it, which the caller calls at once.
+def group_runs(folder: RunFolder, changes: Mapping[str, Any]) -> Generator[tuple[int, TrainSeed]]:
+    """Yield each unfinished seed of a group with the function that trains its run; the caller calls it at once.
 
     Args:
-        folder: folder of the group.
-        changes: settings that change from here on, as `resume` takes them.
+        folder: folder of the group, which is locked meanwhile.
+        changes: new values of settings, as `resume` takes them; they are saved as the group's settings.
     """
     with hold_lock(folder) as locked_folder:
         changed_names = {name for name, value in changes.items() if value is not None}
         base = with_changes(read_config(locked_folder, trains=True, replaced_names=changed_names), changes)
         write_config(base, locked_folder.config)
-        note_run(locked_folder, lambda _: None)
+        remember_run(locked_folder, lambda _: None)
         path = locked_folder.with_current_name.path
         for seed in read_seeds(locked_folder):
             run = seed_folder(path, seed)
             seed_config = extend_mirror_url(replace(base, seed=seed), path)
             if not run.config.is_file():
-                yield seed, _begin(seed_config, run)
+                yield seed, _bind_start(seed_config, run)
             elif run_state(run, recorded_rounds(run), seed_config.rounds) != "finished":
                 mirror = None if changes.get("mirror") is None else seed_config.mirror
                 own_changes = {**changes, "total_steps": None, "rounds": seed_config.rounds, "mirror": mirror}
                 yield seed, partial(resume, run.path, **own_changes)
-            # What a run leaves in this process must not count to the next run.
+            # Memory that a run leaves in this process must not count to the next run.
             release_freed_memory()
 
 
-def _begin(config: Any, run: RunFolder) -> TrainOne:  # noqa: ANN401  (a RunConfig of any recipe)
-    return lambda console, **how: start_new_run(config, run.path, console, **how)
+def _bind_start(config: Any, run: RunFolder) -> TrainSeed:  # noqa: ANN401  (a RunConfig of any recipe)
+    return lambda console, **arguments: start_new_run(config, run.path, console, **arguments)

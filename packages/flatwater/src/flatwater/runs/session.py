@@ -1,4 +1,4 @@
-"""Start a run, or go on with one: both are the same loop over a state that is new or restored."""
+"""Start a run, or resume it: both train in the same loop, over a state that is new or restored."""
 
 import json
 import os
@@ -25,7 +25,7 @@ from flatwater.rundir.events import RunEvents, RunLog
 from flatwater.rundir.layout import RunFolder, create_folder, hold_lock, open_folder, recorded_rounds, write_config
 from flatwater.rundir.origin import first_round, read_origin, write_origin
 from flatwater.runs.callbacks import Callbacks, OnRound, find_callbacks
-from flatwater.runs.config import rounds_alone
+from flatwater.runs.config import drop_total_steps
 from flatwater.runs.fingerprint import changed_facts, changed_sources, run_facts, version_facts
 from flatwater.runs.fork import Parent, compose_as_begun, compose_fork, copy_history, find_parent
 from flatwater.runs.machine import freeze_gc, keep_freed_memory, use_threads
@@ -34,7 +34,7 @@ from flatwater.runs.profiling import check_profiled, with_traces
 from flatwater.runs.recorder import build_watcher
 from flatwater.runs.run import Run
 from flatwater.runs.signals import stop_on_signals
-from flatwater.runs.trust import note_run, permit_run
+from flatwater.runs.trust import permit_run, remember_run
 from flatwater.storage.objects import is_url
 from flatwater.trainers.logged import OnEpisode
 from flatwater.trainers.loop import train_
@@ -45,9 +45,10 @@ from flatwater_watch.files.directory import write_object
 from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
 from flatwater_watch.forms import count_phrase
 
-READING_STATUS = "reading the data and allocating the run …"
-# Not 1 or 2, which mean a fault and a wrong command: a job script may raise the budget and resume.
+BUILDING_STATUS = "reading the data and allocating the run …"
 BUDGET_EXIT = 4
+"""Exit code of a run that stopped at its budget. It is not 1 (an error) or 2 (a wrong command), so that a job script
+can raise the budget and resume."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,6 @@ class RunOutcome:
     exit_code: int
     """0, 4 at the memory budget, or 128 and the signal's number: 143 after SIGTERM."""
     recipe: Recipe
-    """Recipe by which the run was trained."""
     signal: int = 0
     """The signal that stopped it; 0 if none did."""
 
@@ -92,16 +92,16 @@ def start_new_run(
     events = RunEvents(console, [*listeners])
     with events.report_ending():
         checked = check_settings(config, Callbacks(on_round, on_episode))
-        # The number is kept for resuming: sums of another number of threads differ in their last bit.
+        # 0 threads becomes a number now, which a resume uses again: with other threads the last bits of sums differ.
         config = replace(checked.config, threads=use_threads(config.threads))
         if profile is not None:
             check_profiled(profile, 0 if parent is None else parent.origin.round, config.rounds)
-        attach_listener_(events, config)
-        # Allocated before the folder is made: a run that does not fit leaves nothing behind.
-        with console.status(READING_STATUS):
+        attach_event_command_(events, config)
+        # The state is allocated before the folder is made: a run that does not fit leaves no folder.
+        with console.status(BUILDING_STATUS):
             composed = _compose_new(config, parent, profile, events.show_line)
-        folder = create_folder(run, config.trainer, checked.taken)
-        # The lock before the mirror: only its holder may send to the URL or write the folder's files.
+        folder = create_folder(run, config.trainer, checked.taken_names)
+        # The lock before the mirror: only the lock's holder may send to the URL or write the folder's files.
         with (
             hold_lock(folder) as locked_folder,
             open_mirror(config.mirror, config.checkpoints, locked_folder, events) as mirror,
@@ -118,11 +118,12 @@ def _begin_folder(composed: Run, folder: RunFolder, events: RunEvents, parent: P
     if parent is not None:
         write_origin(folder, parent.origin)
     else:
-        folder.origin.unlink(missing_ok=True)  # of a fork that was killed before it began
+        # A fork that was killed before its first round may have left the file in this folder.
+        folder.origin.unlink(missing_ok=True)
     write_config(composed.config, folder.config)
     events.listeners.append(RunLog(folder.log))
-    # Before training: a run killed in its first round is still this user's.
-    note_run(folder, events.show_line)
+    # Before training, so that the record exists even if the run is killed in its first round.
+    remember_run(folder, events.show_line)
     place = escape(str(folder.with_current_name.path))
     print_line(events.console, f"run folder [bold]{place}[/]\n{escape(describe_run(composed))}")
     for line in composed.about():
@@ -132,7 +133,7 @@ def _begin_folder(composed: Run, folder: RunFolder, events: RunEvents, parent: P
 
 
 def _compose_new(config: Any, parent: Parent | None, profile: range | None, say: Callable[[str], None]) -> Run:  # noqa: ANN401  (a RunConfig of any recipe)
-    """Return a run before its first round, with the state of its parent if it has one."""
+    """Return a run before its first round, with room for the traces of `profile`; a fork has its parent's state."""
     if parent is not None:
         return with_traces(compose_fork(config, parent, say), profile)
     composed = with_traces(recipe_of_config(config).compose(config), profile)
@@ -143,13 +144,13 @@ def _compose_new(config: Any, parent: Parent | None, profile: range | None, say:
 def read_config(
     folder: RunFolder, *, where: Path | str | None = None, trains: bool = False, replaced_names: Collection[str] = ()
 ) -> Any:  # noqa: ANN401  (a RunConfig of any recipe)
-    """Return the configuration of a run, whatever it trains: to compose the run, which imports the code that it names.
+    """Return the configuration of a run, once the user's own record or `--trust` permits the code that it names.
 
     Args:
         folder: folder of the run.
-        where: the place as the user names it, if its files are elsewhere.
-        trains: whether the run will be trained: then trackers and the command for events are code as well.
-        replaced_names: settings in whose place the user gives others now.
+        where: the run as the user names it, for messages, such as its URL; None for the folder's path.
+        trains: whether the run will be trained: then trackers and the command for events count as code as well.
+        replaced_names: names of settings to which the user gives other values now.
 
     Raises:
         ConfigError: no configuration there fits.
@@ -173,7 +174,7 @@ def resume(
     profile: range | None = None,
     **changes: Any,  # noqa: ANN401  (settings of any type)
 ) -> RunOutcome:
-    """Go on with a run from its newest intact checkpoint, bit for bit.
+    """Resume a run from its newest intact checkpoint, bit for bit, and train it to its end.
 
     Args:
         run: folder of the run, or the URL at which it is mirrored.
@@ -183,18 +184,18 @@ def resume(
         on_round: called after each round, in place of the function that the settings name.
         on_episode: called after each finished episode, in place of the function that the settings name.
         profile: rounds that are recorded with torch's profiler.
-        changes: settings that may change, such as `rounds`, in all, or `budget`, from here on; None leaves one as is.
+        changes: new values of settings that may change, such as `rounds` or `budget`; None leaves a setting as it was.
     """
     events = RunEvents(console, [*listeners])
     with events.report_ending():
-        from_url = is_url(run)
-        if from_url:
-            # A run from a URL goes on being mirrored there, unless the user says otherwise.
+        is_remote = is_url(run)
+        if is_remote:
+            # A run from a URL is mirrored to the same URL again, unless the user gives another.
             changes["mirror"] = changes.get("mirror") or str(run).rstrip("/").rpartition("/")[0]
             with console.status(f"downloading {run} …"):
                 run = fetch_run(str(run), into, events.show_line).path
         folder = open_folder(Path(run))
-        # Before anything is read: another process that trains it would write checkpoints while they are looked at.
+        # Locked before anything is read: another process that trains the run would change it meanwhile.
         with hold_lock(folder) as locked_folder:
             changed_names = {name for name, value in changes.items() if value is not None}
             config = with_changes(read_config(folder, trains=True, replaced_names=changed_names), changes)
@@ -202,20 +203,20 @@ def resume(
             check_machine(config)
             callbacks = find_callbacks(config, Callbacks(on_round, on_episode))
             use_threads(config.threads)
-            attach_listener_(events, config)
+            attach_event_command_(events, config)
             events.listeners.append(RunLog(locked_folder.log))
             with open_mirror(config.mirror, config.checkpoints, locked_folder, events) as mirror:
-                return _continue(config, locked_folder, events, mirror=mirror, callbacks=callbacks, profile=profile)
+                return _resume_run(config, locked_folder, events, mirror=mirror, callbacks=callbacks, profile=profile)
 
 
-def attach_listener_(events: RunEvents, config: Any) -> None:  # noqa: ANN401  (a RunConfig of any recipe)
-    """Have the user's command told of events, where the settings have one."""
+def attach_event_command_(events: RunEvents, config: Any) -> None:  # noqa: ANN401  (a RunConfig of any recipe)
+    """Add the user's command `on_event` to the listeners of the run, if the settings have one."""
     if config.on_event is not None and config.on_event.strip():
         events.listeners.append(EventCommand(config.on_event, events.show_line))
 
 
 def with_changes(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN401  (a RunConfig of any recipe)
-    """Return the configuration with the settings that are given; None leaves a setting as it was.
+    """Return the configuration with new values of settings; None leaves a setting, a mapping changes parts of a table.
 
     Raises:
         ConfigError: runs of this recipe have no such setting.
@@ -227,12 +228,15 @@ def with_changes(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN40
     if unknown := [name for name in new_settings if name not in setting_names]:
         reason = config.absent.get(unknown[0], f"`flatwater train {config.trainer}` has no such setting")
         raise ConfigError(f"--{unknown[0].replace('_', '-')}: {reason}")
-    # A table is given as a dict of the settings in it that change.
-    tables = {n: with_settings(getattr(config, n), x, n) for n, x in new_settings.items() if isinstance(x, Mapping)}
-    return replace(rounds_alone(config, new_settings), **new_settings | tables)
+    tables = {
+        name: with_settings(getattr(config, name), values, name)
+        for name, values in new_settings.items()
+        if isinstance(values, Mapping)
+    }
+    return replace(drop_total_steps(config, new_settings), **new_settings | tables)
 
 
-def _continue(
+def _resume_run(
     config: Any,  # noqa: ANN401  (a RunConfig of any recipe)
     folder: RunFolder,
     events: RunEvents,
@@ -241,13 +245,13 @@ def _continue(
     callbacks: Callbacks,
     profile: range | None,
 ) -> RunOutcome:
-    """Resume a locked run at its newest intact checkpoint, or begin it where none was ever saved, and train it.
+    """Train a locked run from its newest intact checkpoint, or from its beginning if it never saved a checkpoint.
 
     Args:
         config: settings of the run, with changes.
         folder: the run, locked.
         events: shows lines, and tells the listeners.
-        mirror: gets each checkpoint that is saved; it does nothing if the run has no mirror.
+        mirror: sends each checkpoint that is saved; a run without a mirror has one that does nothing.
         callbacks: the user's functions.
         profile: rounds that are recorded with torch's profiler; None records none.
 
@@ -255,15 +259,15 @@ def _continue(
         ConfigError: the run has more rounds than the settings ask for.
     """
     word = recipe_of_config(config).layout.rounds
-    # Rows without a checkpoint mean that checkpoints were lost: such a run must not start from the beginning and
-    # overwrite its records.
+    # Recorded rounds without a checkpoint mean that checkpoints were lost: such a run must not start again and
+    # overwrite its records. It is refused in `restore_run`.
     if not list_checkpoints(folder.checkpoints) and recorded_rounds(folder) <= first_round(folder):
         events.show_line("the run was stopped before its first checkpoint and starts from the beginning", style="")
-        composed = _compose_again(config, folder, profile, events)
+        composed = _recompose_unsaved(config, folder, profile, events)
         write_config(config, folder.config)
-        note_run(folder, events.show_line)
+        remember_run(folder, events.show_line)
         return train(composed, folder, events, is_new=True, mirror=mirror, callbacks=callbacks, profile=profile)
-    with events.console.status(READING_STATUS):
+    with events.console.status(BUILDING_STATUS):
         composed, manifest = restore_run(config, folder, events.show_line)
     if config.rounds < manifest.round:
         raise ConfigError(
@@ -272,9 +276,9 @@ def _continue(
     if profile is not None:
         check_profiled(profile, manifest.round, config.rounds)
     composed = with_traces(composed, profile)
-    # Only now that the state is restored: a resume that is refused leaves the folder's configuration as it was.
+    # After the restore: a resume that is refused leaves the folder's configuration as it was.
     write_config(config, folder.config)
-    note_run(folder, events.show_line)
+    remember_run(folder, events.show_line)
     mirror.offer(manifest.file)  # the process before may have ended before its last checkpoint was sent
     progress_text = f"{manifest.round} of {config.rounds} {word} done"
     print_line(
@@ -283,10 +287,10 @@ def _continue(
     return train(composed, folder, events, is_new=False, mirror=mirror, callbacks=callbacks, profile=profile)
 
 
-def _compose_again(config: Any, folder: RunFolder, profile: range | None, events: RunEvents) -> Run:  # noqa: ANN401  (a RunConfig of any recipe)
-    """Return a run that was stopped before its first checkpoint, as it was at the start."""
+def _recompose_unsaved(config: Any, folder: RunFolder, profile: range | None, events: RunEvents) -> Run:  # noqa: ANN401  (a RunConfig of any recipe)
+    """Return a run that was stopped before its first checkpoint, built again as at its start."""
     origin, parent = read_origin(folder), None
-    with events.console.status(READING_STATUS):
+    with events.console.status(BUILDING_STATUS):
         if origin is not None:
             parent_folder = open_folder(Path(origin.parent))
             parent_config = read_config(parent_folder, trains=True, replaced_names=origin.changed)
@@ -302,7 +306,7 @@ def restore_run(
     folder: RunFolder,
     say: Callable[[str], None],
 ) -> tuple[Run, Manifest]:
-    """Build a run and write its newest intact checkpoint into it.
+    """Build a run and write its newest intact checkpoint into it. Returns the run, and the checkpoint's manifest.
 
     Raises:
         CheckpointError: there is no intact checkpoint, or it is of another configuration or other data.
@@ -316,10 +320,10 @@ def restore_run(
         )
     manifest = intact.manifest
     composed = compose_as_begun(config, read_config(folder), manifest.facts.get("data"))
-    # Facts are compared before a byte of the run is written over.
+    # Settings and data are compared before the checkpoint overwrites the run's state.
     facts = run_facts(composed)
-    saved_config = _with_later_settings(manifest.facts.get("config"), to_mapping(type(config)()), facts["config"])
-    saved_facts = {"config": saved_config, "data": _without_text(manifest.facts.get("data"))}
+    saved_config = _with_added_defaults(manifest.facts.get("config"), to_mapping(type(config)()), facts["config"])
+    saved_facts = {"config": saved_config, "data": _without_host_text(manifest.facts.get("data"))}
     differences = fact_differences(saved_facts, facts)
     if differences:
         lines = "\n".join(f"  {line}" for line in differences)
@@ -341,19 +345,19 @@ def restore_run(
     return composed, manifest
 
 
-def _with_later_settings(saved: JSON, defaults: Mapping[str, Any], present: Mapping[str, Any]) -> JSON:
-    """Return a checkpoint's settings with those that a later version added, whose defaults change nothing.
+def _with_added_defaults(saved: JSON, defaults: Mapping[str, Any], present: Mapping[str, Any]) -> JSON:
+    """Return a checkpoint's settings with the defaults of settings that a later version of Flatwater added.
 
     Args:
-        saved: settings, or a table of them, as the checkpoint has them.
-        defaults: settings, or the table, of a run without options.
-        present: settings, or the table, of the run that goes on; names that are not in it are not compared.
+        saved: settings, or a table of settings, in the checkpoint.
+        defaults: default values of the settings, or of the table.
+        present: settings, or the table, of the run that resumes; names that are not in it are not added.
     """
     if not isinstance(saved, Mapping):
         return saved
     added = {name: value for name, value in defaults.items() if name in present and name not in saved}
     saved_settings = {
-        name: _with_later_settings(value, defaults.get(name, {}), present.get(name, {}))
+        name: _with_added_defaults(value, defaults.get(name, {}), present.get(name, {}))
         if isinstance(defaults.get(name), Mapping) and isinstance(present.get(name), Mapping)
         else value
         for name, value in saved.items()
@@ -361,23 +365,23 @@ def _with_later_settings(saved: JSON, defaults: Mapping[str, Any], present: Mapp
     return {**saved_settings, **added}
 
 
-def _without_text(data: JSON) -> JSON:
-    """Return a checkpoint's data without the text of a host: version 0.1 had it there, `sources` has it now."""
+def _without_host_text(data: JSON) -> JSON:
+    """Return a checkpoint's facts of the data without `host`, the source text that version 0.1 of Flatwater saved."""
     return {name: value for name, value in data.items() if name != "host"} if isinstance(data, Mapping) else data
 
 
 def describe_run(composed: Run) -> str:
-    """Return a line that names the policy, its environment or data, and the device."""
+    """Return a line that names the policy, its environment or data, the device and the number of threads."""
     return f"{composed.describe()}, {composed.device}, {count_phrase(composed.config.threads, 'thread')}"
 
 
 def resume_command(folder: RunFolder) -> str:
-    """Return the command that goes on with the run, by the name that its folder has now."""
+    """Return the command line that resumes the run, with the path that its folder has now."""
     return f"flatwater resume {folder.with_current_name.path}"
 
 
 def print_line(console: Console, line: str) -> None:
-    """Print a line without breaking it: a path that is broken over two lines cannot be copied."""
+    """Print a line, with rich's markup, without wrapping it: a wrapped path cannot be copied."""
     console.print(line, highlight=False, markup=True, soft_wrap=True)
 
 
@@ -398,7 +402,7 @@ def train(
         folder: folder of the run, as `hold_lock` gives it.
         events: shows the run, and tells listeners of it.
         is_new: whether there is no checkpoint yet, so that a first checkpoint is written.
-        mirror: takes each checkpoint; the caller closes it.
+        mirror: sends each checkpoint; the caller closes it.
         callbacks: the user's functions.
         profile: rounds that are recorded with torch's profiler.
     """
@@ -412,8 +416,8 @@ def train(
     ):
         watcher = build_watcher(composed, folder, table, events=events, stop=stop, mirror=mirror, callbacks=callbacks)
         try:
-            watcher.begin_(save=is_new, recorded=profile or range(0))
-            finished = train_(trainer, config.rounds, watcher) and not stop.signal  # then it is not scored either
+            watcher.begin_(save=is_new, profiled=profile or range(0))
+            finished = train_(trainer, config.rounds, watcher) and not stop.signal  # a signal also skips the scoring
             if not finished:
                 watcher.save()
                 watcher.explain_stop()
@@ -421,45 +425,31 @@ def train(
             events.show_line(f"the run ends here. Correct this, and go on with: {resume_command(folder)}", style="")
             raise
         finally:
-            watcher.close()  # also after a fault: records are flushed, threads of trackers end
+            watcher.close()  # after an error as well: flushes the records and ends the trackers' threads
     if finished:
         with console.status("playing the trained policy against the baselines …"):
             composed.write_result(folder)
-        mirror.run_finished()  # after the result is written, so that it is sent as well
+        mirror.run_finished()  # after the result is written, so that the result is sent as well
     else:
         print_line(console, escape(f"stopped. Go on with: {resume_command(folder)}"))
-    watcher.own_parts.write_()
+    watcher.recipe_parts.write_()
     code = 0 if finished else BUDGET_EXIT if watcher.contract.breach else stop.exit_code
     return announce_end(RunOutcome(folder.with_current_name, finished, code, recipe, stop.signal), composed, events)
 
 
 def announce_start(composed: Run, folder: RunFolder, events: RunEvents, *, is_new: bool) -> Recipe:
-    """Write the run's plan and how it is shown, for readers, and tell of its start; return the run's recipe.
-
-    Args:
-        composed: the run, built.
-        folder: folder of the run.
-        events: shows lines, and tells the listeners.
-        is_new: whether it begins, rather than resumes.
-    """
+    """Write the run's plan and description into its folder, and announce its start. Returns the run's recipe."""
     config = composed.config
     recipe = recipe_of_config(config)
-    # Before the start is told: whoever reads the folder then finds both.
+    # Written before the announcement, so that a listener which reads the folder then finds both files.
     write_object(folder.plan, json.dumps(composed.plan.to_json(), indent=1).encode() + b"\n")
     write_description(folder, recipe, to_mapping(config))
-    tell_of_start(composed, folder, events, is_new=is_new)
+    announce_memory_and_start(composed, folder, events, is_new=is_new)
     return recipe
 
 
-def tell_of_start(composed: Run, folder: RunFolder, events: RunEvents, *, is_new: bool) -> None:
-    """Print the memory that the run will hold, and tell the listeners of its start; the console has shown the rest.
-
-    Args:
-        composed: the run, built.
-        folder: folder of the run.
-        events: shows lines, and tells the listeners.
-        is_new: whether it begins, rather than resumes.
-    """
+def announce_memory_and_start(composed: Run, folder: RunFolder, events: RunEvents, *, is_new: bool) -> None:
+    """Print the memory that the run will hold, and send the listeners the event `start`."""
     events.console.print(plan_summary(composed.plan), highlight=False, markup=False)
     config, round_, path = composed.config, composed.trainer.progress.round, folder.with_current_name.path
     word = recipe_of_config(config).layout.rounds
@@ -481,7 +471,7 @@ def tell_of_start(composed: Run, folder: RunFolder, events: RunEvents, *, is_new
 
 
 def announce_end(outcome: RunOutcome, composed: Run, events: RunEvents) -> RunOutcome:
-    """Tell the listeners how the run ended, and return that."""
+    """Send the listeners the event `end`, with the result of a finished run. Returns the outcome unchanged."""
     config, done = composed.config, composed.trainer.progress.round
     ending = "finished" if outcome.finished else f"stopped, go on with: {resume_command(outcome.folder)}"
     events.notify_listeners(
@@ -492,7 +482,7 @@ def announce_end(outcome: RunOutcome, composed: Run, events: RunEvents) -> RunOu
         exit_code=outcome.exit_code,
         done=done,
         rounds=config.rounds,
-        # Read again rather than handed on: the listener gets what is on the disk, within the size that readers allow.
+        # From the file, so that the listener gets the same result as readers of the folder.
         result=json.loads(read_regular(outcome.folder.result, RESULT_BYTES, follow=False))
         if outcome.finished
         else None,

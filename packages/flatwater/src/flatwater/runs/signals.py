@@ -1,13 +1,13 @@
-"""Signals as requests that are granted at a safe point: after a step, or between two trials.
+"""Signals as requests: training stops after the current step, and any other command ends at once, but cleanly.
 
-Training stops with a checkpoint (`stop_on_signals`). Any other command ends at once, but cleanly: temporary files are
-removed and locks released, as after Ctrl-C (`end_on_signals`). A signal that was ignored when the process was started
-stays ignored, so `nohup` works; SIGINT alone is always heard, as shells ignore it for every job in the background.
+Training stops with a checkpoint (`stop_on_signals`). Another command removes its temporary files and releases its
+locks, as after Ctrl-C (`end_on_signals`). A signal that was ignored when the process was started stays ignored, so
+`nohup` works. SIGINT is always handled, as shells ignore it for every job in the background.
 
-A command is ended by an exception that its handler raises. Where Python ignores exceptions (a finaliser, a callback of
-a weak reference or of the garbage collector, a hook at a fork, a library that catches everything) the exception is
-lost. So the wish is also written down: it is raised again until it has ended the command, and training does not begin
-over it.
+A command is ended by an exception that the signal's handler raises. Where Python ignores exceptions (a finaliser, a
+callback of a weak reference or of the garbage collector, a hook at a fork, a library that catches everything) the
+exception is lost. So the signal's number is kept as well: the exception is raised again until it has ended the command,
+and training does not begin over it.
 """
 
 import _thread
@@ -22,18 +22,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 from flatwater_watch.errors import Terminated
 
-if TYPE_CHECKING:  # every command listens to signals, and few of them print by rich
+if TYPE_CHECKING:  # not imported at run time: every command handles signals, and few of them print by rich
     from rich.console import Console
 
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-"""Signals that mean the machine is taken away: a shutdown, a closed terminal or lost connection, SLURM's notice."""
+"""Signals that end a run, in addition to SIGINT: of a shutdown, a closed terminal or lost connection, and of SLURM."""
 SAVING_SIGNAL = signal.SIGUSR2
-"""Asks a run to save a checkpoint and to go on."""
+"""Signal that asks a run to save a checkpoint and to go on."""
 
 REPEAT_SECONDS = 0.2
-"""Seconds after which a signal that has not ended the command is raised again."""
+"""Seconds after which a signal that has not ended the command is sent again."""
 SIGNAL_EXIT_BASE = 128
-"""Number at which exit codes of a process that a signal ended begin, as in a shell."""
+"""Added to a signal's number, it gives the exit code of a process that the signal ended, as in a shell."""
 
 Handler = Callable[[int, FrameType | None], None]
 
@@ -43,29 +43,29 @@ class StopRequest:
     """A request to stop or to save, set by signal handlers and read after each step."""
 
     signal: int = 0
-    """The first signal that asked for the end."""
+    """Number of the first signal that asked the run to stop; 0 before."""
     stop_requested: bool = False
-    """Whether the program that trains asked for the end."""
+    """Whether the user's program asked the run to stop."""
     save: bool = False
-    """Whether a checkpoint was asked for since `asks_to_save_`."""
+    """Whether a signal asked for a checkpoint since the last call of `asks_to_save_`."""
 
     def asks_to_save_(self) -> bool:
-        """Whether a checkpoint was asked for since the last call."""
+        """Return whether a signal asked for a checkpoint since the last call, and reset that."""
         was_asked, self.save = self.save, False
         return was_asked
 
     def ask_(self) -> None:
-        """Ask for the end, as Ctrl-C does."""
+        """Ask the run to stop after its current step, as Ctrl-C does."""
         self.stop_requested = True
 
     @property
     def is_wanted(self) -> bool:
-        """Whether the end was asked for."""
+        """Whether a signal or the user's program asked the run to stop."""
         return self.stop_requested or self.signal != 0
 
     @property
     def exit_code(self) -> int:
-        """Exit code after the work was saved: 0 after Ctrl-C, as it was the user's wish; else 128 + signal."""
+        """Exit code of a run that was saved and stopped: 0 after Ctrl-C, the user's own wish; else 128 + signal."""
         return 0 if self.signal in (0, signal.SIGINT) else SIGNAL_EXIT_BASE + self.signal
 
 
@@ -75,34 +75,33 @@ STOP_CODES = tuple(SIGNAL_EXIT_BASE + number for number in ENDING_SIGNALS)
 
 @contextmanager
 def stop_on_signals(console: "Console") -> Iterator[StopRequest]:
-    """Turn SIGINT and `ENDING_SIGNALS` into a stop after the current step, `SAVING_SIGNAL` into a checkpoint there.
+    """Yield a `StopRequest` that SIGINT and `ENDING_SIGNALS` set to stop, and `SAVING_SIGNAL` to save.
 
-    A second Ctrl-C interrupts at once. In a thread other than the main thread, which alone may listen to signals,
-    nothing is listened to.
+    A second Ctrl-C raises at once. Outside of the main thread no handler is set, and the request is never set.
 
     Raises:
-        Terminated: `end_on_signals` has heard a signal before, and its exception was lost.
+        Terminated: `end_on_signals` got a signal before, and its exception was lost.
     """
     stop = StopRequest()
-    if current_thread() is not main_thread():  # Python runs handlers in the main thread alone
+    if current_thread() is not main_thread():  # only the main thread may set signal handlers
         yield stop
         return
 
     def end(number: int, _frame: FrameType | None) -> None:
-        """Note the first signal and say so.
+        """Note the first signal and print a line.
 
         Raises:
             Terminated: the signal is a second Ctrl-C, and no `finally` is at work.
         """
         # In a signal handler, between two bytecodes of the main thread.
-        if stop.signal and number == signal.SIGINT and not _is_clearing_up():
+        if stop.signal and number == signal.SIGINT and not _is_cleaning_up():
             raise Terminated(number)  # a second Ctrl-C: the user does not want to wait for the step
         if not stop.signal:
-            stop.signal = number  # before anything that could fail
+            stop.signal = number  # before the print, which could fail
             line = f"{signal.Signals(number).name}: finishing this step, then saving a checkpoint …"
             console.print(line, style="yellow")
 
-    def save(_number: int, _frame: FrameType | None) -> None:
+    def save(_signal_number: int, _frame: FrameType | None) -> None:
         stop.save = True  # in a signal handler: the loop saves, after its step
 
     stop_signals = (
@@ -110,11 +109,10 @@ def stop_on_signals(console: "Console") -> Iterator[StopRequest]:
         *(number for number in ENDING_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN),
     )
     with _install_handlers(stop_signals, end), _install_handlers((SAVING_SIGNAL,), save):
-        # A signal that came while the run was built was raised where an exception is lost:
-        # the run must not begin over it.
-        for ending in _active_endings:
-            ending.raise_missed()
-        # A sweep's trial is started with the signal blocked.
+        # A signal may have come while the run was built, and its exception may have been lost: raise it now.
+        for ending in _open_endings:
+            ending.raise_pending()
+        # A sweep starts its trials with the signal blocked, so that it does not kill them before this handler is set.
         mask_before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {SAVING_SIGNAL})
         try:
             yield stop
@@ -124,15 +122,15 @@ def stop_on_signals(console: "Console") -> Iterator[StopRequest]:
 
 @contextmanager
 def end_on_signals() -> Iterator[None]:
-    """Raise `Terminated` in the main thread on SIGINT and `ENDING_SIGNALS`; ignore `SAVING_SIGNAL` and SIGCONT.
+    """Around a command: raise `Terminated` on SIGINT and `ENDING_SIGNALS`; ignore `SAVING_SIGNAL` and SIGCONT.
 
-    Around a whole command. A signal for which the calling program has a handler of its own is left alone. In other
-    threads, which may not set handlers, nothing is done.
+    A signal for which the calling program has its own handler is left alone. Outside of the main thread, where no
+    handler may be set, nothing is done.
     """
     if current_thread() is not main_thread():
         yield
         return
-    ending = _SignalEnding()
+    ending = _CommandEnding()
     default = (signal.SIG_DFL, signal.default_int_handler)
     unhandled = [
         n for n in (signal.SIGINT, *ENDING_SIGNALS, SAVING_SIGNAL, signal.SIGCONT) if signal.getsignal(n) in default
@@ -143,77 +141,79 @@ def end_on_signals() -> Iterator[None]:
         ),
         _install_handlers([number for number in unhandled if number in {SAVING_SIGNAL, signal.SIGCONT}], _ignore),
     ):
-        _active_endings.append(ending)
+        _open_endings.append(ending)
         try:
             yield
         finally:
-            _active_endings.remove(ending)
+            _open_endings.remove(ending)
             ending.close_()
-    # A signal whose exception was lost, in a finaliser or a callback, is raised here.
-    ending.raise_missed()
+    # If the exception was lost in a finaliser or a callback, it is raised here at the latest.
+    ending.raise_pending()
 
 
-class _SignalEnding:
-    """A request that a command ends, kept until it does."""
+class _CommandEnding:
+    """A signal that must end a command, kept and sent again until the command ends."""
 
     def __init__(self) -> None:
-        """Keep the calling thread, the main thread, to which the signal is sent again."""
-        self._number, self._is_granted, self._closed = 0, False, False
-        # Held until the ending is over: the thread that repeats the signal waits for it.
+        """Keep the id of the calling thread, the main thread, to which the signal is sent again."""
+        self._signal_number, self._is_accepted, self._is_closed = 0, False, False
+        # Held until `close_`: the thread that repeats the signal waits for this lock, and ends when it gets it.
         self._end_lock = _thread.allocate_lock()
         self._end_lock.acquire()
         self._send_lock = _thread.allocate_lock()
-        """Held where the signal is sent again, so that none comes when the handlers are gone."""
-        self._main = get_ident()
+        """Held while the signal is sent again, so that `close_` can wait for it, before the handlers are removed."""
+        self._main_thread_id = get_ident()
 
     def on_signal_(self, number: int, _frame: FrameType | None) -> None:
-        """Raise, unless the command ends already: a second signal must not interrupt the clearing away."""
+        """Raise `Terminated`, unless the command ends already: a second signal must not interrupt its cleaning up."""
         # In a signal handler of the main thread.
-        if not self._number:
-            self._number = number
-            signal.signal(signal.SIGCONT, _ignore)  # systemd and `timeout` send it next: no screen is drawn for it
-            with suppress(RuntimeError):  # no thread to be had: then it counts when it is looked at
-                _thread.start_new_thread(self._repeat, ())  # not `Thread`, whose lock this thread may hold right now
-        if not self._closed:
-            self.raise_missed()
+        if not self._signal_number:
+            self._signal_number = number
+            # systemd and `timeout` send SIGCONT next: a live screen's handler must not draw for it.
+            signal.signal(signal.SIGCONT, _ignore)
+            with suppress(RuntimeError):  # no thread can be started: `raise_pending` raises at the end all the same
+                _thread.start_new_thread(
+                    self._repeat_signal, ()
+                )  # not `Thread`, whose lock this thread may hold right now
+        if not self._is_closed:
+            self.raise_pending()
 
-    def raise_missed(self) -> None:
-        """Raise for a signal that was heard, where it has not ended the command yet.
+    def raise_pending(self) -> None:
+        """Raise `Terminated` if a signal came that has not ended the command yet.
 
         Raises:
-            Terminated: a signal was heard that has not ended the command yet.
+            Terminated: such a signal came, and no `finally` cleans up after it now.
         """
-        if self._number and not self._is_granted and not _is_clearing_up():
-            raise Terminated(self._number, self._grant_)
+        if self._signal_number and not self._is_accepted and not _is_cleaning_up():
+            raise Terminated(self._signal_number, self._accept_)
 
     def close_(self) -> None:
-        """Stop the repetition, and raise nothing while handlers are put back."""
-        # In this order: from here on a handler only notes the signal,
-        # the thread wakes, and the lock waits for its last one.
-        self._closed = True
+        """Stop the repetition; handlers then only note a signal, until they are removed."""
+        # In this order: handlers stop raising, the repeating thread wakes, and its last signal is waited for.
+        self._is_closed = True
         self._end_lock.release()
         with self._send_lock:
             pass
 
-    def _grant_(self) -> None:
-        self._is_granted = True
+    def _accept_(self) -> None:
+        self._is_accepted = True
 
-    def _repeat(self) -> None:
-        """Send the signal again, until the command has ended or has granted the request in another way."""
+    def _repeat_signal(self) -> None:
+        """Send the signal to the main thread again and again, until the command has ended or accepted the request."""
         # In a thread of its own, which ends when `close_` releases `_end_lock`.
-        while not self._end_lock.acquire(timeout=REPEAT_SECONDS) and not self._is_granted:
+        while not self._end_lock.acquire(timeout=REPEAT_SECONDS) and not self._is_accepted:
             with self._send_lock:
                 if self._end_lock.locked():
-                    signal.pthread_kill(self._main, self._number)
+                    signal.pthread_kill(self._main_thread_id, self._signal_number)
 
 
-_active_endings: list[_SignalEnding] = []
-"""Endings of the main thread, the innermost last: signals come to that thread alone."""
+_open_endings: list[_CommandEnding] = []
+"""The `end_on_signals` contexts that the main thread is in, the innermost last."""
 
 
-def _is_clearing_up() -> bool:
-    """Whether the interrupted code clears up after a signal has ended its surroundings, as in a `finally`."""
-    # `sys.exception` is the exception that this thread handles: a `finally` that a signal caused has it in its chain.
+def _is_cleaning_up() -> bool:
+    """Return whether the interrupted code handles a `Terminated` already, such as in a `finally`."""
+    # `sys.exception` is the exception that this thread handles; a `Terminated` may be further up its chain of causes.
     fault = sys.exception()
     while fault is not None:
         if isinstance(fault, Terminated):
@@ -222,19 +222,19 @@ def _is_clearing_up() -> bool:
     return False
 
 
-def _ignore(_number: int, _frame: FrameType | None) -> None:
-    """Do nothing, in a signal handler; unlike SIG_IGN, programs that are started do not inherit it."""
+def _ignore(_signal_number: int, _frame: FrameType | None) -> None:
+    """Do nothing, as a signal handler; unlike SIG_IGN, child processes do not inherit it."""
 
 
 @contextmanager
 def _install_handlers(numbers: Iterable[int], handler: Handler) -> Iterator[None]:
-    """Set one handler for the signals, and put those before back at the end; in the main thread only."""
+    """Set one handler for all signals, and restore the handlers before it at the end; in the main thread only."""
     handlers_before: dict[int, object] = {}
     try:
         for number in numbers:
             handlers_before[number] = signal.getsignal(number)
             signal.signal(number, handler)
         yield
-    finally:  # also where one of them could not be set
+    finally:  # also if one of the handlers could not be set
         for number, handler_before in handlers_before.items():
             signal.signal(number, cast("Any", handler_before))

@@ -1,7 +1,7 @@
-"""Runs with users' code that this user has begun on this machine: a small file each, in the user's own folder.
+"""Records of the runs with users' code that this user has begun on this machine: a small file for each run.
 
-Records lie in `$XDG_STATE_HOME/flatwater/begun`, `~/.local/state/flatwater/begun` without it. The name of a file is a
-hash of what it stands for, so only its existence is asked; its content is for people.
+Records lie in `$XDG_STATE_HOME/flatwater/begun`, or without that variable in `~/.local/state/flatwater/begun`. The name
+of a file is the hash of a run (`trust.trust_key`), and only its existence matters; its content is for people.
 """
 
 import json
@@ -18,48 +18,48 @@ RECORD_PATH = ("flatwater", "begun")
 RECORD_PLACES = "$XDG_STATE_HOME/flatwater/begun, ~/.local/state without it"
 """Place of the records, for messages."""
 MAXIMUM_RECORDS = 4096
-"""Most runs that are remembered; above that the oldest quarter goes."""
+"""Most records; above that number the oldest quarter is removed."""
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def was_begun(key: str) -> bool:
-    """Return whether the user has begun the run of this hash; False if nothing can be read."""
+    """Return whether there is a record that this user has begun the run of this hash; False if none can be read."""
     try:
         with _open_record_folder(make=False) as folder:
             record = os.stat(_record_name(key), dir_fd=folder, follow_symlinks=False)
     except OSError:
         return False
-    # A link, or a file that others may write or have written, is not this user's record.
+    # Not a link, and not a file that another user owns or may write to.
     return stat.S_ISREG(record.st_mode) and record.st_uid == os.geteuid() and not record.st_mode & _WRITABLE_BY_OTHERS
 
 
-def note_begun(key: str, about: Mapping[str, Any]) -> None:
-    """Remember that the user has begun the run of this hash.
+def record_begun(key: str, about: Mapping[str, Any]) -> None:
+    """Write the record that the user has begun the run of the hash `key`; `about` is for people who read the file.
 
     Raises:
         OSError: there is no folder that is this user's alone, or the record cannot be written.
     """
     content = json.dumps({**about, "noted": datetime.now(UTC).isoformat(timespec="seconds")}, indent=1).encode()
     with _open_record_folder(make=True) as folder:
-        # A name of its own and then the right name: two processes that note the same leave one of both, whole.
+        # Under a temporary name first, so that two processes with the same record leave one of both, whole.
         temporary_name = f".{secrets.token_hex(8)}"
-        handle = os.open(temporary_name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=folder)
+        descriptor = os.open(temporary_name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=folder)
         try:
-            with os.fdopen(handle, "wb") as file:
+            with os.fdopen(descriptor, "wb") as file:
                 file.write(content + b"\n")
             os.rename(temporary_name, _record_name(key), src_dir_fd=folder, dst_dir_fd=folder)
         except OSError:
             with suppress(OSError):
                 os.unlink(temporary_name, dir_fd=folder)
             raise
-        _remove_oldest(folder)  # last, so that the new record is among those that are counted
+        _remove_oldest(folder)  # last, so that the new record is counted too
 
 
 def state_folder() -> Path:
     """Return the folder of the records.
 
     Raises:
-        OSError: nobody knows the user's home.
+        OSError: the user's home folder is unknown.
     """
     state_home = os.environ.get("XDG_STATE_HOME", "")
     try:
@@ -75,7 +75,10 @@ def _record_name(key: str) -> str:
 
 @contextmanager
 def _open_record_folder(*, make: bool) -> Iterator[int]:
-    """Yield a descriptor of the folder: work through it is done there, whoever puts a link in its place.
+    """Yield a descriptor of the folder of records, so that a link put in the folder's place is never followed.
+
+    Args:
+        make: whether to make the folder if it is missing.
 
     Raises:
         PermissionError: other users own the folder or may write there.
@@ -83,27 +86,29 @@ def _open_record_folder(*, make: bool) -> Iterator[int]:
     records_folder = state_folder()
     if make:
         records_folder.parent.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(records_folder.parent.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(records_folder.parent.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        # One name at a time, each below the descriptor before and never through a link.
+        # One name at a time, each opened below the folder before it and never through a link.
         for name in RECORD_PATH:
             if make:
                 with suppress(FileExistsError):
-                    os.mkdir(name, 0o700, dir_fd=handle)
-            inner_handle = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle)
-            os.close(handle)
-            handle = inner_handle
-            folder_stat = os.fstat(handle)
-            # Asked of what is open, not of a name that may change.
-            if folder_stat.st_uid != os.geteuid() or folder_stat.st_mode & _WRITABLE_BY_OTHERS:
+                    os.mkdir(name, 0o700, dir_fd=descriptor)
+            inner_descriptor = os.open(
+                name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor
+            )
+            os.close(descriptor)
+            descriptor = inner_descriptor
+            status = os.fstat(descriptor)
+            # The owner of the open folder is checked, not that of a name, which may lead elsewhere by now.
+            if status.st_uid != os.geteuid() or status.st_mode & _WRITABLE_BY_OTHERS:
                 raise PermissionError(13, "other users own the folder or may write there", str(records_folder))
-        yield handle
+        yield descriptor
     finally:
-        os.close(handle)
+        os.close(descriptor)
 
 
 def _remove_oldest(folder: int) -> None:
-    """Remove the oldest where there are too many; a file that another process removes meanwhile is gone as well."""
+    """Remove the oldest quarter of the records if there are too many; another process may remove some meanwhile."""
     names = os.listdir(folder)
     if len(names) <= MAXIMUM_RECORDS:
         return

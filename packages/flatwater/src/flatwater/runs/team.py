@@ -1,8 +1,8 @@
-"""Workers of a run, whatever they compute: started, asked, replaced, and compared with their plan.
+"""Worker processes of a run: starts them, sends them questions, replaces dead ones, and compares memory with the plan.
 
-The state tree in the run's own process is the run. A worker keeps copies, which are sent when they have changed, so it
-may die at any moment and another continues in its place. Recipes say what workers are asked, and what a new worker has
-to be told.
+The state tree in the run's own process is the run. A worker keeps copies of parts of it, which are sent again when they
+have changed. So a worker may die at any moment, and another continues in its place. A recipe defines the questions to
+workers, and the state that a new worker gets.
 """
 
 import platform
@@ -17,8 +17,7 @@ import torch
 
 from flatwater.cluster.processes import Process
 from flatwater.cluster.share import Span
-from flatwater.cluster.worker_client import Worker
-from flatwater.cluster.worker_client import WorkerConnection as Life
+from flatwater.cluster.worker_client import Worker, WorkerConnection
 from flatwater.memory.ledger import SCALAR_BYTES
 from flatwater.memory.nodes import STORE_SHARE, Machine, WorkerNeeds, assign_workers
 from flatwater.memory.planner import Plan, group_bytes
@@ -35,18 +34,18 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Assignment:
-    """Parameters from which a worker is made."""
+    """The arguments of a new worker."""
 
     config: Any
     """Configuration of the run: a WorkersRunConfig, and the settings of its trainer."""
     share: Span
-    """Members of the worker, or its environments."""
+    """Members, or environments, that the worker computes."""
     fingerprint: str
     """Hash of the data."""
     versions: Mapping[str, str]
-    """Versions that the numbers depend on besides the configuration."""
+    """The run's `version_facts`, which the worker's must equal."""
     mapped: Collection[str]
-    """Leaves of the state that are a part of a file."""
+    """Paths of leaves of the state that lie in memory-mapped files."""
 
 
 METER_SHARE = 1 / 2000
@@ -54,42 +53,47 @@ METER_SHARE = 1 / 2000
 
 
 class WorkerService:
-    """A worker's side of the connection, for every recipe; it lives in the worker's process."""
+    """The object in a worker's process that answers the run's questions; recipes add methods of their own."""
 
     def __init__(self, assignment: Assignment) -> None:
-        """Take the run's number of threads, and refuse to compute other numbers than the run.
+        """Set the number of threads, and refuse versions or arithmetic with which the worker's numbers would differ.
 
         Raises:
-            RunError: the versions or the arithmetic are others than the run's.
+            RunError: the versions or the arithmetic differ from the run's.
         """
-        # Before anything is computed: the run's number, so that sums are taken in the run's order.
+        # The run's number of threads, before anything is computed, so that sums are taken in the run's order.
         torch.set_num_threads(assignment.config.threads)
         exempt_names = (ARITHMETIC,) if assignment.config.any_machine else ()
         if changed := changed_facts(
-            assignment.versions, then="in the run", current_name=f"on {platform.node()}", exempt_names=exempt_names
+            assignment.versions,
+            saved_when="in the run",
+            current_name=f"on {platform.node()}",
+            exempt_names=exempt_names,
         ):
             raise RunError(
                 f"a worker would compute other numbers than the run: {'; '.join(changed)}. Use machines of one kind "
                 "with the same versions, or give --any-machine, which changes the last bits of the numbers."
             )
-        self._held: object = None
-        self._mapped: Collection[str] = ()
-        self._memory = CostlyMeter(self._read, METER_SHARE)
+        self._measured_state: object = None
+        self._mapped_paths: Collection[str] = ()
+        self._memory_meter = CostlyMeter(self._measure_memory, METER_SHARE)
 
     def hold_(self, state: object, mapped: Collection[str] = ()) -> None:
-        """Set the state that is measured; some of its leaves may be a part of a file."""
-        self._held, self._mapped = state, mapped
+        """Set the state that `memory` measures, and the paths of its leaves that lie in memory-mapped files."""
+        self._measured_state, self._mapped_paths = state, mapped
 
-    def _read(self) -> dict[str, Any]:
-        """Return this worker's private and proportional bytes, and the bytes of each leaf that it holds."""
-        release_freed_memory()  # so that pages of a step's temporaries do not count as the worker's
+    def _measure_memory(self) -> dict[str, Any]:
+        """Return this process's private and proportional bytes, and the bytes of each leaf of the state, by path."""
+        release_freed_memory()  # so that the freed temporaries of a step do not count as the worker's
         memory = family_memory()
-        leaf_bytes = {path: size for path, size in nbytes(self._held).items() if path not in self._mapped}
+        leaf_bytes = {
+            path: size for path, size in nbytes(self._measured_state).items() if path not in self._mapped_paths
+        }
         return {"private": memory.private, "proportional": memory.proportional, "held": leaf_bytes}
 
     def memory(self) -> dict[str, Any]:
-        """Return bytes of this process: its own, those with its part of shared pages, and each leaf of its state."""
-        return self._memory.read_if_due_()
+        """Return the result of `_measure_memory`, or the last result where a new one would cost too much time."""
+        return self._memory_meter.read_if_due_()
 
     def arithmetic(self) -> str:
         """Return the arithmetic of this machine."""
@@ -97,24 +101,25 @@ class WorkerService:
 
 
 class WorkerPool(ABC):
-    """The run's side of its workers, which are started when they are first needed; recipes define their tasks."""
+    """The workers of a run, in the run's own process; they are started when they are first needed."""
 
     def __init__(self, config: WorkersRunConfig, plan: Plan, service: str, assignments: Sequence[Assignment]) -> None:
-        """Keep the arguments of workers; none is started yet.
+        """Keep the arguments of workers; no worker is started yet.
 
         Args:
             config: settings of the run.
-            plan: number of workers, their machines, and the bytes that each holds and may have.
-            service: `package.module:Class` of a worker's side, a `WorkerService`.
-            assignments: the assignment of each.
+            plan: plan of the run: number of workers, their machines, and the bytes of each.
+            service: `package.module:Class` of the `WorkerService` in a worker's process.
+            assignments: the assignment of each worker.
         """
-        self._config, self._plan, self._desk, self._given = config, plan, service, assignments
+        self._config, self._plan, self._service, self._assignments = config, plan, service, assignments
         self._budgets = plan.worker_budgets
-        self._nodes = [node.machine.identity for node in plan.nodes for _ in range(node.workers)]
+        self._planned_nodes = [node.machine.identity for node in plan.nodes for _ in range(node.workers)]
         self.workers: list[Worker] = []
-        self._before = (0, 0)  # arrays and starts so far, when `exchange_` was last asked
+        self._totals_before = (0, 0)
+        """Bytes of arrays sent and received, and starts of workers, in all, at the last call of `exchange_`."""
         self.machines: set[str] = set()
-        """Arithmetics of workers, where any is taken."""
+        """Arithmetics of the workers; noted only with the setting `any_machine`, else all have that of the run."""
 
     @abstractmethod
     def gather_(self) -> None:
@@ -122,39 +127,41 @@ class WorkerPool(ABC):
 
     @abstractmethod
     def restore_worker_(self, worker: Worker) -> None:
-        """Give a worker that replaces a dead worker the state of the dead worker."""
+        """Send a worker that replaces a dead worker the state that the dead worker had."""
 
     @property
     def wire_bytes(self) -> int:
-        """Bytes that went to the processes and came from them so far."""
+        """Bytes that were sent to the workers and received from them so far."""
         return sum(worker.wire for worker in self.workers)
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the workers now, as far as they are on this machine."""
+        """Process ids of the workers on this machine."""
         return [pid for worker in self.workers if (pid := worker.pid) is not None]
 
     def exchange_(self) -> Mapping[str, Any]:
         """Return the ledger's record of the workers; see `runs.run.Run.exchange`."""
         if not self.workers:
             return {}
-        workers = [self._worker_memory(*numbered) for numbered in enumerate(self.ask_all("memory"))]
-        arrays, lives = (sum(getattr(worker, name) for worker in self.workers) for name in ("arrays", "times_started"))
-        moved_arrays, lost_workers = arrays - self._before[0], lives - self._before[1]
-        # In the first round every worker counts as started: none of them took a lost worker's place.
-        is_first, self._before = not self._before[1], (arrays, lives)
+        workers = [self._worker_record(number, report) for number, report in enumerate(self.ask_all("memory"))]
+        arrays = sum(worker.arrays for worker in self.workers)
+        starts = sum(worker.times_started for worker in self.workers)
+        arrays_before, starts_before = self._totals_before
+        self._totals_before = arrays, starts
+        # Each start after the first of a worker replaces a lost one; in the first round no worker was lost.
+        lost_workers = {} if not starts_before else {"lost": starts - starts_before}
         return {
             "private": sum(record["private"] for record in workers),
             "wire": self.wire_bytes,
             "arrays": arrays,
-            "moved": moved_arrays,
+            "moved": arrays - arrays_before,
             "workers": workers,
-            **({} if is_first else {"lost": lost_workers}),
+            **lost_workers,
             **({"stores": import_ray_module().in_stores()} if self._config.cluster else {}),
         }
 
-    def _worker_memory(self, number: int, report: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a worker's planned memory, to compare with the memory that it reports."""
+    def _worker_record(self, number: int, report: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the ledger's record of a worker, from its report: measured bytes beside planned bytes."""
         planned_bytes, leaf_bytes = self._plan.worker_owners[number], report["held"]
         differences = {
             path: planned_bytes.get(path, 0) - leaf_bytes.get(path, 0) for path in planned_bytes | leaf_bytes
@@ -164,77 +171,78 @@ class WorkerPool(ABC):
             "private": report["private"],
             "proportional": report["proportional"],
             "planned": self._plan.workers[number] - self._plan.worker_transients,
-            # Scalars would be most of the lines, and hardly a byte.
+            # Without scalars, which would be most of the entries and hardly a byte.
             "owned": group_bytes({path: size for path, size in leaf_bytes.items() if size > SCALAR_BYTES}, depth=1),
             "owned_bytes": sum(leaf_bytes.values()),
             "unplanned": {path: size for path, size in differences.items() if size},
         }
 
     def ready_(self) -> None:
-        """Have every worker running; replace a worker that must leave, once its state is in the state tree."""
+        """Start all workers if none runs, and restart workers that must leave, as when a cluster's node shuts down."""
         if not self.workers:
-            # All are started before the first answer is awaited: their imports take seconds, and go on side by side.
-            self.workers = [self._worker(number) for number in range(len(self._plan.workers))]
+            # All are started before the first answer is awaited, so that their imports, of seconds, run in parallel.
+            self.workers = [self._new_worker(number) for number in range(len(self._plan.workers))]
             for worker in self.workers:
                 worker.take_answer()
-                self._note_(worker)
+                self._note_arithmetic_(worker)
         if any(worker.is_leaving for worker in self.workers):
-            # Before the old process ends: what it knows is nowhere else.
+            # State is collected before the old process ends, as it is nowhere else.
             self.gather_()
             for worker in self.workers:
                 if worker.is_leaving:
                     worker.restart_process_()
 
     def ask_all(self, name: str, *arguments: object) -> list[Any]:
-        """Return the answers of all workers to one question."""
+        """Return the answers of all workers to one question: a method of their service, and its arguments."""
         # All are asked before the first answer is awaited, so that they compute at the same time.
         for worker in self.workers:
             worker.post(name, *arguments)
         return [worker.take_answer() for worker in self.workers]
 
     def close(self) -> None:
-        """End the processes."""
+        """End the workers' processes."""
         for worker in self.workers:
             worker.close()
         self.workers.clear()
 
-    def _worker(self, number: int) -> Worker:
-        """Return the connection to a new worker, in a process here or, with a cluster, wherever Ray places it."""
+    def _new_worker(self, number: int) -> Worker:
+        """Start a worker, in a process here or, with a cluster, in a Ray actor. Returns the run's side of it."""
         return Worker(
             number,
-            self._desk,
-            self._given[number],
+            self._service,
+            self._assignments[number],
             prepare=self._prepare_,
-            open_desk=(lambda: self._actor_(number)) if self._config.cluster else Process,
+            open_desk=(lambda: self._open_actor_(number)) if self._config.cluster else Process,
             budget=self._budgets[number],
         )
 
     def _prepare_(self, worker: Worker) -> None:
-        """Bring a new process to its worker's state: note its arithmetic, and send it the state."""
-        self._note_(worker)
+        """Prepare the new process of a worker that was lost: note its arithmetic, and send it the worker's state."""
+        self._note_arithmetic_(worker)
         self.restore_worker_(worker)
 
-    def _actor_(self, number: int) -> Life:
-        """Return an actor on the cluster: the first where the plan has it, any later one wherever there is space."""
-        node, self._nodes[number] = self._nodes[number], ""  # the planned node may be the lost node
-        actor: Life = import_ray_module().RayActor(self._config.threads, self._budgets[number], node)
+    def _open_actor_(self, number: int) -> WorkerConnection:
+        """Return a new actor on the cluster for a worker: first on its planned node, later on any node with space."""
+        # "" stands for any node from the second actor on: the planned node may be the one that was lost.
+        node, self._planned_nodes[number] = self._planned_nodes[number], ""
+        actor: WorkerConnection = import_ray_module().RayActor(self._config.threads, self._budgets[number], node)
         return actor
 
-    def _note_(self, worker: Worker) -> None:
-        """Ask a worker for its arithmetic, where machines may differ."""
+    def _note_arithmetic_(self, worker: Worker) -> None:
+        """Add a worker's arithmetic to `machines`, if the settings allow machines that differ."""
         if self._config.any_machine:
             self.machines.add(worker.ask("arithmetic"))
 
 
 def place_workers(plan: Plan, config: WorkersRunConfig) -> Plan:
-    """Return the plan with its workers on the machines of the cluster."""
-    wants = WorkerNeeds(
+    """Return the plan with each of its workers assigned to a machine of the cluster that has space for it."""
+    needs = WorkerNeeds(
         worker=max(plan.workers),
         threads=max(1, config.threads),
         mapped=plan.mapped_bytes,
         store=STORE_SHARE * plan.largest_message,
     )
-    return replace(plan, nodes=assign_workers(cluster_machines(config), len(plan.workers), wants))
+    return replace(plan, nodes=assign_workers(list_cluster_machines(config), len(plan.workers), needs))
 
 
 def import_ray_module() -> ModuleType:
@@ -250,9 +258,9 @@ def import_ray_module() -> ModuleType:
     return ray_workers
 
 
-def cluster_machines(config: WorkersRunConfig) -> list[Machine]:
-    """Return the machines of the configuration's cluster."""
-    assert config.cluster  # noqa: S101  (who asks has one)
+def list_cluster_machines(config: WorkersRunConfig) -> list[Machine]:
+    """Return the machines of the configuration's cluster, with their cores and memory, as Ray and they report."""
+    assert config.cluster  # noqa: S101  (callers check it)
     ray = import_ray_module()
     ray.connect(config.cluster)
     nodes = ray.nodes()
@@ -264,10 +272,10 @@ def cluster_machines(config: WorkersRunConfig) -> list[Machine]:
 
 
 def to_arrays(tensors: Mapping[str, Any]) -> dict[str, np.ndarray | None]:
-    """Return tensors as arrays, in the form in which they are sent; both share their memory."""
+    """Return tensors as NumPy arrays, to be sent; an array shares its tensor's memory."""
     return {name: None if tensor is None else tensor.numpy() for name, tensor in tensors.items()}
 
 
 def to_tensors(arrays: Mapping[str, np.ndarray | None]) -> dict[str, Any]:
-    """Return arrays as tensors, in the form in which they are received; both share their memory."""
+    """Return received NumPy arrays as tensors; a tensor shares its array's memory."""
     return {name: None if array is None else torch.from_numpy(array) for name, array in arrays.items()}

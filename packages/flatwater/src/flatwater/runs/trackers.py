@@ -1,4 +1,4 @@
-"""The trackers of a run, as its configuration names them: each behind a thread, so that none can stop the run."""
+"""The trackers that a run's configuration names, such as TensorBoard; each runs in a thread and cannot stop the run."""
 
 import inspect
 from collections.abc import Callable
@@ -19,17 +19,17 @@ from flatwater_watch.sanitize import short_repr
 
 @runtime_checkable
 class _SinkLike(Sink, Protocol):
-    """A `Sink`, by its methods, so that any other class can be refused."""
+    """A `Sink`, for `issubclass`: a class without its methods is refused."""
 
 
 @dataclass(frozen=True)
 class Tracker:
-    """One place where numbers are shown besides the run folder."""
+    """A service or program that gets each round's numbers in addition to the run folder."""
 
     open: Callable[[RunConfig, TrackedRun], Sink]
-    """Called in the tracker's own thread, where it may fail or hang."""
+    """Opens the sink of a run; called in the tracker's own thread, where it may fail or hang."""
     check: Callable[[RunConfig], None] = lambda _: None
-    """Loads the tracker's library before the run is planned. Raises ConfigError if it could not send anything."""
+    """Loads the tracker's library before the run is planned; raises ConfigError if nothing could be sent."""
     install: str = "flatwater"
     """Argument for pip where a package is missing."""
 
@@ -38,10 +38,10 @@ def find_tracker(name: str) -> Tracker:
     """Return the tracker of a name.
 
     Args:
-        name: a name in `TRACKERS`, that of an installed package's tracker (`plugins.py`), or `package.module:Class`.
+        name: a name in `TRACKERS`, or of an installed package's tracker (`plugins.py`), or `package.module:Class`.
 
     Raises:
-        ConfigError: there is no tracker of that name, or the object of that name is not a tracker.
+        ConfigError: there is no tracker of that name, or the class of that name is not a tracker.
     """
     plugin_trackers = group_rows("trackers")
     if name in TRACKERS:
@@ -59,7 +59,7 @@ def find_tracker(name: str) -> Tracker:
         raise ConfigError(f"{field}: expected a class with write(round, metrics) and close()")
     build = cast("Callable[[TrackedRun], Sink]", tracker_class)
     try:
-        # The arguments are checked here: its own thread would only find out when the run has begun.
+        # The arguments are checked here, as the tracker's thread only calls the class when the run has begun.
         inspect.signature(build).bind(None)
     except TypeError as error:
         raise ConfigError(f"{field} cannot be called with a TrackedRun alone: {error}") from error
@@ -67,7 +67,7 @@ def find_tracker(name: str) -> Tracker:
 
 
 def check_trackers(config: RunConfig) -> None:
-    """Load the trackers, so that the memory of their libraries is counted before the run is planned.
+    """Check the trackers and load their libraries, so that the run's plan counts the memory of these.
 
     Raises:
         ConfigError: there is no tracker of a name, its library is not installed, or nobody is logged in.
@@ -84,33 +84,32 @@ def check_trackers(config: RunConfig) -> None:
 
 
 def open_trackers(config: RunConfig, folder: RunFolder, say: ShowLine, *, resume_at: int) -> list[BackgroundSink]:
-    """Start a thread for each tracker; its faults are told through `say`, once, and never raised.
+    """Start a thread for each tracker of a run. Returns sinks that write to the trackers and never raise.
 
     Args:
-        config: settings of the run, the trackers' names among them.
-        folder: the run.
-        say: shows a line on the run's terminal.
-        resume_at: last round that the run remembers; a tracker will be given later rounds again.
+        config: settings of the run, with the names of the trackers.
+        folder: folder of the run.
+        say: shows a line on the run's terminal, such as the first error of a tracker.
+        resume_at: last complete round of the run; later rounds will be written to the trackers again.
     """
     settings: dict[str, Any] = to_mapping(config)
 
-    def opener(name: str) -> Callable[[ShowLine], Sink]:
-        """Return a function that opens the tracker of a name in the tracker's thread."""
+    def bind_open_sink(name: str) -> Callable[[ShowLine], Sink]:
+        """Return a function that opens the tracker of a name; `note` shows a line of the tracker's."""
 
-        # Called in the tracker's thread: importing its library may take seconds, and its log-in a network.
+        # Called in the tracker's thread: the import of its library may take seconds, and its log-in a network.
         def open_sink(note: ShowLine) -> Sink:
-            """Open the tracker's sink, to go on after the round `resume_at`."""
             place = folder.tracker(name)
             run = folder.path.absolute().name
             return find_tracker(name).open(config, TrackedRun(run, place, settings, resume_at, note))
 
         return open_sink
 
-    return [BackgroundSink(name, opener(name), say) for name in config.trackers]
+    return [BackgroundSink(name, bind_open_sink(name), say) for name in config.trackers]
 
 
-def held_bytes(trackers: list[BackgroundSink]) -> dict[str, int]:
-    """Return the bytes that wait to be sent, by owner."""
+def queued_bytes_by_owner(trackers: list[BackgroundSink]) -> dict[str, int]:
+    """Return the bytes that wait in each tracker's queue, by the tracker's path in the ledger."""
     return {f"trackers.{tracker.name}": tracker.queued_bytes for tracker in trackers}
 
 
@@ -118,7 +117,7 @@ def _load_tensorboard(_: RunConfig) -> None:
     import flatwater.metrics.tensorboard  # noqa: F401, PLC0415  (loaded only where it is asked for)
 
 
-def _tensorboard(_: RunConfig, run: TrackedRun) -> Sink:
+def _open_tensorboard(_: RunConfig, run: TrackedRun) -> Sink:
     from flatwater.metrics.tensorboard import TensorBoardSink  # noqa: PLC0415  (loaded only where it is asked for)
 
     return TensorBoardSink(run.folder, resume_at=run.resume_at)
@@ -130,13 +129,13 @@ def _check_wandb(config: RunConfig) -> None:
     check_key(config.wandb)
 
 
-def _wandb(config: RunConfig, run: TrackedRun) -> Sink:
+def _open_wandb(config: RunConfig, run: TrackedRun) -> Sink:
     from flatwater.metrics.wandb import WandbSink  # noqa: PLC0415  (loaded only where it is asked for)
 
     return WandbSink(run, config.wandb)
 
 
 TRACKERS = {
-    "tensorboard": Tracker(_tensorboard, _load_tensorboard),
-    "wandb": Tracker(_wandb, _check_wandb, "'flatwater[wandb]'"),
+    "tensorboard": Tracker(_open_tensorboard, _load_tensorboard),
+    "wandb": Tracker(_open_wandb, _check_wandb, "'flatwater[wandb]'"),
 }

@@ -1,8 +1,8 @@
-"""A trained policy in the field's forms: `act`, `value`, `predict` and an ordinary module.
+"""A trained policy for use: `act`, `value`, Stable-Baselines3's `predict`, and the network as a module.
 
-It takes what `env.reset()` gives and returns what `env.step()` takes, for one observation or any number of them.
+It takes observations as `env.reset()` returns them and returns actions as `env.step()` takes them, one or several.
 
-Axes: B observations; memory is [2, B, M] with M cells of an LSTM, 0 of them where nothing is remembered.
+Axes: B observations; memory is [2, B, M] with M cells of an LSTM. M is 0 for a policy without a memory.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,10 +21,10 @@ from flatwater_watch.errors import ConfigError
 
 
 class PolicyNetwork(Protocol):
-    """A recipe's network, as a module: from a world's rows to a world's actions."""
+    """A recipe's network as an `nn.Module`, from observations as rows to actions as a world takes them."""
 
     cells: int
-    """Cells of its memory, M."""
+    """Number of cells of the memory, M; 0 without a memory."""
 
     def act(
         self, obs: Tensor, memory: Tensor, *, legal: Tensor | None = None, rng: torch.Generator | None = None
@@ -34,8 +34,8 @@ class PolicyNetwork(Protocol):
         Args:
             obs: rows [B, *obs].
             memory: memory before the step, [2, B, M].
-            legal: mask of legal actions, bool [B, R]; None if everything is.
-            rng: a CPU generator from which actions are drawn; None for the likeliest.
+            legal: mask of legal actions, bool [B, R]; None if all actions are legal.
+            rng: a CPU generator from which actions are drawn; None for the likeliest actions.
         """
 
     def value(self, obs: Tensor, memory: Tensor) -> Tensor:
@@ -47,38 +47,38 @@ class PolicyNetwork(Protocol):
 
 
 class _AgentRows(NamedTuple):
-    """Observations as rows, and the agent of each."""
+    """Observations as rows, and the name of each row's agent."""
 
     rows: Rows
     names: Sequence[Any]
-    """Name of each row's agent: its number, or the key under which its observation was given."""
-    keyed: bool
-    """Whether observations came by agent, as PettingZoo gives them; so do the results then."""
+    """For each row, the number of its agent, or the key of its observation in a dict."""
+    is_by_agent: bool
+    """Whether observations came as a dict by agent, as in PettingZoo; results are then returned as such a dict."""
 
 
 class TrainedPolicy:
-    """The policy of a run. It remembers each agent where it was trained with a memory."""
+    """The policy of a run; a recurrent policy keeps a memory of each agent between calls of `act`."""
 
     def __init__(
         self, network: PolicyNetwork, spaces: Spaces, native: NativeSpaces | None, describe: Callable[[], PolicyExport]
     ) -> None:
-        """Hold the network and the spaces.
+        """Keep the network and the spaces; the memory is empty.
 
         Args:
             network: an `nn.Module`.
-            spaces: spaces of the world that it was trained in.
-            native: spaces of the environment in that world; None if the world's arrays are all that there is.
-            describe: returns the policy to be exported.
+            spaces: spaces of the world in which the policy was trained.
+            native: spaces of the environment in that world; None if users give the world's own arrays.
+            describe: returns the policy without its run, for an export.
         """
         self._network, self._spaces, self._native, self._describe = network, spaces, native, describe
         self.generator = torch.Generator().manual_seed(0)
         """Generator from which actions are drawn: `policy.generator.manual_seed(7)` draws others."""
-        self._memory, self._names = torch.zeros(2, 0, network.cells), list[Any]()
+        self._memory, self._remembered_names = torch.zeros(2, 0, network.cells), list[Any]()
 
     @property
     def module(self) -> nn.Module:
-        """The network: a module with parameters by name, which `act` uses as it is, wherever it is moved to."""
-        assert isinstance(self._network, nn.Module)  # noqa: S101  (for the type checker: a Protocol cannot say it)
+        """The network that `act` calls; it may be moved to another device."""
+        assert isinstance(self._network, nn.Module)  # noqa: S101  (for the type checker: a Protocol has no base class)
         return self._network
 
     @property
@@ -92,10 +92,10 @@ class TrainedPolicy:
         return None if self._native is None else self._native.action
 
     def begin(self, which: Array | None = None) -> None:
-        """Forget all agents, or those of `which`, bool [B]. Call it where an episode begins."""
-        if which is None or not self._names:
-            # No agents at all: the next observations say how many there are.
-            self._memory, self._names = self._memory[:, :0], []
+        """Clear the memory of all agents, or of those where `which`, bool [B], is true, as their episodes begin."""
+        if which is None or not self._remembered_names:
+            # Zero agents: the next observations may be of any number of agents.
+            self._memory, self._remembered_names = self._memory[:, :0], []
         else:
             self._memory[:, torch.from_numpy(np.asarray(which, np.bool_).ravel())] = 0
 
@@ -122,24 +122,24 @@ class TrainedPolicy:
         """
         obs, legal = self._split_mask(obs, legal)
         agents = self._split_by_agent(obs)
-        places = self._recall(agents)
+        columns = self._memory_columns_(agents)
         rng = None if deterministic else generator or self.generator
-        action, after = self._step(agents.rows.obs, self._memory[:, places], legal, rng)
-        self._memory[:, places] = after
-        return self._answer(agents, action)
+        action, next_memory = self._act_on_rows(agents.rows.obs, self._memory[:, columns], legal, rng)
+        self._memory[:, columns] = next_memory
+        return self._to_env_actions(agents, action)
 
     def value(self, obs: Any) -> Any:  # noqa: ANN401  (numbers in the form of the observations)
-        """Return the value of the state of an observation, or of each of several; arguments as of `act`.
+        """Return the critic's value of an observation, or of each of several, in the form of the observations.
 
-        A policy with a memory tells it with what it remembers, and remembers nothing new.
+        A recurrent policy uses its memory of the agents, and does not change it.
 
         Raises:
             ConfigError: an observation is not of the space of training, or the recipe trains no values.
         """
         agents = self._split_by_agent(self._split_mask(obs)[0])
-        places = self._recall(agents)
+        columns = self._memory_columns_(agents)
         with torch.no_grad():
-            values = self._network.value(self._to_device(agents.rows.obs), self._to_device(self._memory[:, places]))
+            values = self._network.value(self._to_device(agents.rows.obs), self._to_device(self._memory[:, columns]))
         return self._restore_form(agents, values.cpu().numpy())
 
     def predict(
@@ -150,12 +150,12 @@ class TrainedPolicy:
         deterministic: bool = False,  # noqa: FBT001, FBT002  (Stable-Baselines3's signature)
         action_masks: Array | None = None,
     ) -> tuple[Any, tuple[Array, ...] | None]:
-        """Return actions and the state after them, as Stable-Baselines3's algorithms do: nothing is remembered here.
+        """Return actions and the memory after them, as Stable-Baselines3's `predict`; the caller keeps the memory.
 
         Args:
             observation: observation, as in `act`.
-            state: result of the last call; None at the beginning, or without a memory.
-            episode_start: bool [B], where the state is to be forgotten.
+            state: memory that the last call returned; None at the beginning, or without a memory.
+            episode_start: bool [B], where an episode begins and the memory is cleared.
             deterministic: return the likeliest action, or draw one from `generator`.
             action_masks: mask of legal actions; see `act`.
         """
@@ -166,11 +166,13 @@ class TrainedPolicy:
         memory = torch.zeros(2, count, cells) if state is None or not cells else torch.from_numpy(np.stack(state))
         if episode_start is not None:
             memory[:, torch.from_numpy(np.asarray(episode_start, np.bool_).ravel())] = 0
-        action, after = self._step(agents.rows.obs, memory, action_masks, None if deterministic else self.generator)
-        return self._answer(agents, action), tuple(after.numpy()) if cells else state
+        action, next_memory = self._act_on_rows(
+            agents.rows.obs, memory, action_masks, None if deterministic else self.generator
+        )
+        return self._to_env_actions(agents, action), tuple(next_memory.numpy()) if cells else state
 
     def on_rows(self) -> "TrainedPolicy":
-        """Return the same policy for the rows of its world, with a memory of its own."""
+        """Return a policy with the same network that takes and returns the world's arrays, with its own memory."""
         return TrainedPolicy(self._network, self._spaces, None, self._describe)
 
     def to_export(self) -> PolicyExport:
@@ -187,32 +189,34 @@ class TrainedPolicy:
         return self._describe()
 
     def _split_mask(self, obs: Any, legal: Array | None = None) -> tuple[Any, Array | None]:  # noqa: ANN401  (whatever the space holds)
-        """Return an observation without the mask next to it, and that mask where none is given."""
-        seen, mask = split_mask(obs, {}) if self._spaces.masked else (obs, None)
-        return seen, mask if legal is None else legal
+        """Return the observation without a mask that it contains, and the mask: `legal` if that is given."""
+        bare_obs, contained_mask = split_mask(obs, {}) if self._spaces.masked else (obs, None)
+        return bare_obs, contained_mask if legal is None else legal
 
     def _split_by_agent(self, obs: Any) -> _AgentRows:  # noqa: ANN401  (whatever the space holds)
-        """Return observations as rows, and the agent of each.
+        """Return observations as rows, with the name of each row's agent.
 
         Raises:
-            ConfigError: the observations are not of the agents of training.
+            ConfigError: a dict by agent has more than one observation of an agent.
         """
         if isinstance(obs, Mapping) and not self._is_observation(obs):
             if not obs:
-                return _AgentRows(Rows(np.zeros((0, *self._spaces.obs), self._spaces.obs_type), (0,)), (), keyed=True)
-            by_agent = [self._rows(each).obs for each in obs.values()]
-            if any(len(each) != 1 for each in by_agent):
+                return _AgentRows(
+                    Rows(np.zeros((0, *self._spaces.obs), self._spaces.obs_type), (0,)), (), is_by_agent=True
+                )
+            by_agent = [self._world_rows(agent_obs).obs for agent_obs in obs.values()]
+            if any(len(agent_rows) != 1 for agent_rows in by_agent):
                 raise ConfigError(f"obs is a dict by {[*obs]}: expected one observation of each agent")
-            return _AgentRows(Rows(np.concatenate(by_agent), (len(by_agent),)), [*obs], keyed=True)
-        rows = self._rows(obs)
-        return _AgentRows(rows, range(len(rows.obs)), keyed=False)
+            return _AgentRows(Rows(np.concatenate(by_agent), (len(by_agent),)), [*obs], is_by_agent=True)
+        rows = self._world_rows(obs)
+        return _AgentRows(rows, range(len(rows.obs)), is_by_agent=False)
 
     def _is_observation(self, obs: Mapping[Any, Any]) -> bool:
-        """Return whether a mapping is an observation of a Dict space, and not one for each agent."""
+        """Return whether a mapping is one observation of a Dict space, rather than a dict by agent."""
         return self._native is not None and not self._native.keys.isdisjoint(obs)
 
-    def _rows(self, obs: Any) -> Rows:  # noqa: ANN401  (whatever the space holds)
-        """Return one observation, or a batch, as rows of a world; and the axes before those of one observation.
+    def _world_rows(self, obs: Any) -> Rows:  # noqa: ANN401  (whatever the space holds)
+        """Return one or several observations as the world's rows, [B, *obs], with their leading axes.
 
         Raises:
             ConfigError: the observation is not of the space of training.
@@ -227,49 +231,49 @@ class TrainedPolicy:
             raise ConfigError(str(fault)) from fault
         return Rows(np.ascontiguousarray(array.reshape(prod(axes), *shape), kind), axes)
 
-    def _recall(self, agents: _AgentRows) -> Any:  # noqa: ANN401  (an index)
-        """Return the places of agents in the memory, which is begun where there is none.
+    def _memory_columns_(self, agents: _AgentRows) -> Any:  # noqa: ANN401  (an index)
+        """Return an index of the agents' columns in the memory [2, B, M]; an empty memory is begun for these agents.
 
         Raises:
-            ConfigError: other agents are remembered.
+            ConfigError: the memory is of other agents.
         """
         names = [*agents.names]
-        if not self._network.cells or not self._names:
-            # Without cells there is nothing to remember, and each call may bring another number of observations.
-            self._memory, self._names = torch.zeros(2, len(names), self._network.cells), names
-        if self._names == names:
+        if not self._network.cells or not self._remembered_names:
+            # Without cells the memory begins anew in each call, so that the number of observations may change.
+            self._memory, self._remembered_names = torch.zeros(2, len(names), self._network.cells), names
+        if self._remembered_names == names:
             return slice(None)
-        # By agent some may have left; rows without names must be as many as they were.
-        if not (agents.keyed and {*names} <= {*self._names}):
+        # Of agents with names some may have left the game; the number of rows without names must stay the same.
+        if not (agents.is_by_agent and {*names} <= {*self._remembered_names}):
             raise ConfigError(
-                f"obs has {len(names)} agents, the policy remembers {len(self._names)}. Call begin() first"
+                f"obs has {len(names)} agents, the policy remembers {len(self._remembered_names)}. Call begin() first"
             )
-        return [self._names.index(name) for name in names]
+        return [self._remembered_names.index(name) for name in names]
 
-    def _step(
+    def _act_on_rows(
         self, obs: Array, memory: Tensor, legal: Array | None, rng: torch.Generator | None
     ) -> tuple[Array, Tensor]:
-        """Return the actions of rows, as a world takes them, and the memory after them, on the CPU."""
+        """Return actions for rows of observations, as a world takes them, and the memory after them, on the CPU."""
         mask = self._mask(legal, len(obs))
         with torch.no_grad():
-            action, after = self._network.act(
+            action, next_memory = self._network.act(
                 self._to_device(obs),
                 self._to_device(memory),
                 legal=None if mask is None else self._to_device(mask),
                 rng=rng,
             )
-        return action.cpu().numpy(), after.cpu()
+        return action.cpu().numpy(), next_memory.cpu()
 
     def _to_device(self, values: Array | Tensor) -> Tensor:
-        # Asked each time: the user may have moved the module.
+        # Looked up in each call, as the user may have moved the module.
         device = next(self.module.parameters()).device
         return torch.as_tensor(values).to(device)
 
     def _mask(self, legal: Array | None, rows: int) -> Array | None:
-        """Return the mask of legal actions, [B, R].
+        """Return the mask of legal actions as bool [B, R], with `rows` as B; None without a mask.
 
         Raises:
-            ConfigError: the mask has another size, or actions are numbers within bounds, which have no mask.
+            ConfigError: the mask has another size, or actions are continuous and have no mask.
         """
         if legal is None:
             return None
@@ -281,13 +285,14 @@ class TrainedPolicy:
             )
         return mask.reshape(expected)
 
-    def _answer(self, agents: _AgentRows, action: Array) -> Any:  # noqa: ANN401  (whatever the environment takes)
-        """Return actions as the environment takes them, in the form of the observations."""
+    def _to_env_actions(self, agents: _AgentRows, action: Array) -> Any:  # noqa: ANN401  (whatever the environment takes)
+        """Return a world's actions as the environment takes them: for one observation, a batch, or a dict by agent."""
         return self._restore_form(agents, action if self._native is None else self._native.to_env(action))
 
     @staticmethod
     def _restore_form(agents: _AgentRows, results: Array) -> Any:  # noqa: ANN401  (whatever the environment takes)
-        if agents.keyed:
+        """Return one result a row in the form of the observations: one, a batch with its axes, or a dict by agent."""
+        if agents.is_by_agent:
             return dict(zip(agents.names, results, strict=True))
-        # `[()]` gives a number where there is one alone.
+        # `[()]` turns an array without axes into a number.
         return results.reshape((*agents.rows.axes, *results.shape[1:]))[()]

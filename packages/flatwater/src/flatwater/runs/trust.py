@@ -1,12 +1,12 @@
-"""Permission to run the code that a run's folder names: only where this user began the run here, or says so.
+"""Permission to import the code that a run's folder names: only if this user began the run here, or gives `--trust`.
 
-A run's configuration names code: a recipe, an environment, a teacher, a command. A user who types a name wants it run;
-a folder that somebody has sent has the same file. So a command that composes a run asks here before the first name is
-imported, and no other way leads from a configuration in a folder to a recipe (`Permit`).
+A run's configuration names code: a recipe, an environment, a teacher, a command. A user who types a name wants it run,
+but a folder may come from somebody else. So a command that composes a run asks here for a `Permit` before the first
+name is imported, and a recipe cannot be found by a folder's configuration without one.
 
-A run counts as begun here where its settings that make its numbers, and the places where its code lies, are those with
-which this user began or continued one: a copy of the folder is the same run, and an edited class is still the user's
-own (`fingerprint.changed_sources` tells of it). Code that lies elsewhere is another's.
+A run counts as begun here if this user has begun or resumed a run with the same settings, apart from those that may
+change at a resume, and with its code at the same places. So a copy of the folder is the same run, and an edited class
+is still the user's own (`fingerprint.changed_sources` reports it).
 """
 
 import hashlib
@@ -20,8 +20,8 @@ from flatwater.config.toml import from_mapping, read_toml
 from flatwater.named_imports import SHIPPED, Permit, is_trusted
 from flatwater.recipe import find_recipe, recipe_names
 from flatwater.rundir.layout import RunFolder
-from flatwater.runs.config import RunConfig, rounds_alone
-from flatwater.runs.started_runs import RECORD_PLACES, note_begun, was_begun
+from flatwater.runs.config import RunConfig, drop_total_steps
+from flatwater.runs.started_runs import RECORD_PLACES, record_begun, was_begun
 from flatwater.sources import enclosing_run_folder, module_files, module_place
 from flatwater_watch.errors import ConfigError, TrustError
 from flatwater_watch.files.directory import current_path as named_path
@@ -30,7 +30,7 @@ from flatwater_watch.sanitize import short_repr
 C = TypeVar("C")
 
 WRITTEN_SETTINGS = ("base.toml", "best.toml")
-"""Names of settings files that a sweep or a study writes into its folder."""
+"""Names of the settings files that a sweep or a study writes into its folder: they may come from somebody else."""
 
 
 def request_permit(
@@ -42,42 +42,42 @@ def request_permit(
     replaced_names: Collection[str] = (),
     extra_values: object = None,
 ) -> Permit:
-    """Return a permit to import the code which settings in a file name.
+    """Return a permit to import the code that settings name.
 
     Args:
-        settings: settings as the file has them.
-        source: the file or folder of the settings, as the user writes it.
-        folder: the folder from which no code is taken, whatever the user says; None if there is none.
+        settings: settings as their file has them.
+        source: the file or folder of the settings, as the user writes it, for messages.
+        folder: the run's folder, from which no code is ever imported; None for settings outside of a run.
         trains: whether trackers and the command for events will be used as well.
-        replaced_names: settings in whose place the user gives others now.
-        extra_values: plain values that the code will be given as well, which name no code: a record covers these too.
+        replaced_names: names of settings to which the user gives other values now; code that they name does not count.
+        extra_values: further plain values that the code gets; the record must be of the same values.
 
     Raises:
         TrustError: somebody else may have written the settings, and the user has not said that he trusts them.
     """
-    codes = [
+    named_codes = [
         code
-        for code in named_code(settings, source)
+        for code in list_named_code(settings, source)
         if (trains or not code.declared.trains) and code.setting not in replaced_names
     ]
-    # Before trust is asked: code in a run's folder was sent with it, and --trust does not help it.
-    _refuse_own_code(codes, source, folder)
-    # In this order: without code nothing is asked of the disk, and --trust needs no record.
-    if codes and not is_trusted() and not was_begun(trust_key(settings, source, extra_values)):
-        raise TrustError(_refusal(codes, source, trains=trains))
-    return Permit(frozenset(code.value for code in codes))
+    # Refused even with --trust: code in a run's folder may have been sent with the folder.
+    _refuse_code_in_runs(named_codes, source, folder)
+    # The record is read last: settings without code, and --trust, need none.
+    if named_codes and not is_trusted() and not was_begun(trust_key(settings, source, extra_values)):
+        raise TrustError(_refusal(named_codes, source, trains=trains))
+    return Permit(frozenset(code.value for code in named_codes))
 
 
 def permit_run(
     folder: RunFolder, source: Path | str, *, trains: bool = False, replaced_names: Collection[str] = ()
 ) -> tuple[dict[str, Any], Permit]:
-    """Return the settings of a run, unchecked, and a permit to import the code which they name.
+    """Return the settings of a run, unchecked, and a permit to import the code that they name.
 
     Args:
         folder: the run.
-        source: the run as the user writes it, a folder or URL.
+        source: the run as the user writes it, a folder or URL, for messages.
         trains: whether trackers and the command for events will be used as well.
-        replaced_names: settings in whose place the user gives others now.
+        replaced_names: names of settings to which the user gives other values now.
 
     Raises:
         ConfigError: the settings cannot be read.
@@ -90,31 +90,31 @@ def permit_run(
 
 
 def load_settings(cls: type[C], file: Path, *, replaced_names: Collection[str] = ()) -> C:
-    """Return the settings in a file that the user names.
+    """Return the settings in a file that the user gives, as an object of `cls`.
 
-    A file of his own is his word. One that lies in the folder of a run, or that a sweep or a study has written, names
-    what the maker of that folder wanted.
+    The code in a file of the user's own may be imported. A file in the folder of a run, or one that a sweep or a study
+    has written, may come from somebody else, so it needs a permit.
 
     Raises:
         ConfigError: the settings do not fit.
         TrustError: somebody else may have written the settings; see `request_permit`.
     """
     settings = read_toml(file)
-    # Resolved: a link elsewhere does not make the file the user's own.
+    # The resolved path: a link from elsewhere does not make the file the user's own.
     if file.name in WRITTEN_SETTINGS or enclosing_run_folder(file.resolve()) is not None:
         request_permit(settings, file, trains=True, replaced_names=replaced_names)
-    return rounds_alone(from_mapping(cls, settings, str(file)), replaced_names)
+    return drop_total_steps(from_mapping(cls, settings, str(file)), replaced_names)
 
 
-def note_file(file: Path, say: Callable[[str], None], **more: Any) -> None:  # noqa: ANN401  (settings)
-    """Remember that this user has the settings in a file, with `more` in place of some; see `note_run`."""
+def remember_file(file: Path, say: Callable[[str], None], **more: Any) -> None:  # noqa: ANN401  (settings)
+    """Record that the settings in a file, changed by `more`, are this user's; see `remember_run`."""
     settings = read_toml(file) | more
-    if codes := named_code(settings, file):
-        remember_trust(settings, file, codes, say)
+    if named_codes := list_named_code(settings, file):
+        remember_trust(settings, file, named_codes, say)
 
 
 def permit_file(file: Path, **more: Any) -> None:  # noqa: ANN401  (settings)
-    """Refuse a file that is not a configuration by itself and names code that may not be imported.
+    """Refuse a settings file, changed by `more`, that names code which may not be imported.
 
     Raises:
         TrustError: somebody else may have written the file; see `request_permit`.
@@ -122,30 +122,30 @@ def permit_file(file: Path, **more: Any) -> None:  # noqa: ANN401  (settings)
     request_permit(read_toml(file) | more, file, trains=True)
 
 
-def note_run(folder: RunFolder, say: Callable[[str], None]) -> None:
-    """Remember that this user trains the run here, where it names code at all; say where that cannot be written."""
-    note_file(folder.config, say)
+def remember_run(folder: RunFolder, say: Callable[[str], None]) -> None:
+    """Record that this user trains the run here, if it names code; `say` shows a record that cannot be written."""
+    remember_file(folder.config, say)
 
 
 def remember_trust(
     settings: Mapping[str, Any],
     source: Path,
-    codes: Sequence[NamedCode],
+    named_codes: Sequence[NamedCode],
     say: Callable[[str], None],
     extra_values: object = None,
 ) -> None:
-    """Remember that settings which name code are this user's; a record that cannot be written is told, and no error.
+    """Record that settings which name code are this user's.
 
     Args:
-        settings: settings as the file has them.
+        settings: settings as their file has them.
         source: the file of the settings.
-        codes: the code that they name.
-        say: told where the record cannot be written.
-        extra_values: plain values that the code is given as well; None for none.
+        named_codes: the code that the settings name.
+        say: shows a line if the record cannot be written; that is no error.
+        extra_values: further plain values that the code gets; None for none.
     """
-    about = {"of": str(named_path(source).absolute()), "code": {code.setting: code.value for code in codes}}
+    about = {"of": str(named_path(source).absolute()), "code": {code.setting: code.value for code in named_codes}}
     try:
-        note_begun(trust_key(settings, source, extra_values), about)
+        record_begun(trust_key(settings, source, extra_values), about)
     except OSError as error:
         say(
             f"the record of your runs ({RECORD_PLACES}) cannot be written ({error.strerror}). "
@@ -153,20 +153,20 @@ def remember_trust(
         )
 
 
-def named_code(settings: Mapping[str, Any], source: Path | str) -> list[NamedCode]:
-    """Return all code that settings name; imports none of it.
+def list_named_code(settings: Mapping[str, Any], source: Path | str) -> list[NamedCode]:
+    """Return all code that settings name, without an import of it.
 
     Raises:
         ConfigError: the settings are nested too deeply.
     """
     try:
-        return [*find_named_code(_settings_class(settings), settings)]
+        return [*find_named_code(_class_of_settings(settings), settings)]
     except RecursionError as error:
         raise ConfigError(f"{source}: nested too deeply") from error
 
 
-def _settings_class(settings: Mapping[str, Any]) -> type[Any]:
-    """Return the class that settings are read into; for a recipe that is not installed, the settings of all runs."""
+def _class_of_settings(settings: Mapping[str, Any]) -> type[Any]:
+    """Return the configuration class of the settings' recipe; `RunConfig` if the recipe is not installed."""
     name = settings.get("trainer")
     if not isinstance(name, str) or name not in recipe_names():
         return RunConfig
@@ -174,27 +174,27 @@ def _settings_class(settings: Mapping[str, Any]) -> type[Any]:
 
 
 def trust_key(settings: Mapping[str, Any], source: Path | str, extra_values: object = None) -> str:
-    """Return a hash of a run that names code: its fixed settings, the place of its code, and `extra_values`."""
-    cls = _settings_class(settings)
-    # Settings that may change at a resume are left out, but for those that name code.
+    """Return a hash that identifies a run with code: of its fixed settings, its code's places, and `extra_values`."""
+    cls = _class_of_settings(settings)
+    # Without settings that may change at a resume, except those that name code.
     exempt_names = cls.open_ended - set(code_fields(cls)) - {"trainer"}
     key_settings = {name: value for name, value in settings.items() if name not in exempt_names}
-    modules = {code.module for code in named_code(settings, source)} - {""}
+    modules = {code.module for code in list_named_code(settings, source)} - {""}
     code = {module: module_place(module) for module in sorted(modules)}
-    # Sorted, so that the order of a file's lines does not count; `str` for TOML's dates.
+    # Keys are sorted, so that the order of a file's lines does not matter; `str` writes TOML's dates.
     return hashlib.sha256(
         json.dumps([key_settings, code, extra_values], sort_keys=True, default=str).encode()
     ).hexdigest()
 
 
-def _refuse_own_code(codes: Sequence[NamedCode], source: Path | str, folder: Path | None) -> None:
+def _refuse_code_in_runs(named_codes: Sequence[NamedCode], source: Path | str, folder: Path | None) -> None:
     """Refuse code of the settings that lies in `folder` or in the folder of another run.
 
     Raises:
         TrustError: such code is there.
     """
-    # Resolved places: neither a link nor `..` leads into the folder of a run unseen.
-    for code in codes:
+    # The paths are resolved, so that neither a link nor `..` hides the folder of a run.
+    for code in named_codes:
         for file in module_files(code.module) if code.module else ():
             in_folder = folder is not None and file.is_relative_to(folder.resolve())
             if in_folder or enclosing_run_folder(file) is not None:
@@ -205,12 +205,14 @@ def _refuse_own_code(codes: Sequence[NamedCode], source: Path | str, folder: Pat
                 )
 
 
-def _refusal(codes: Sequence[NamedCode], source: Path | str, *, trains: bool) -> str:
-    """Return the message that refuses to import named code: the names, and how to permit them."""
+def _refusal(named_codes: Sequence[NamedCode], source: Path | str, *, trains: bool) -> str:
+    """Return the message that refuses named code: it lists the code, and says how to permit it."""
     import_lines = [
-        f"  {code.setting} = {short_repr(code.value)}{_missing_module(code)}" for code in codes if code.module
+        f"  {code.setting} = {short_repr(code.value)}{_missing_module_hint(code)}"
+        for code in named_codes
+        if code.module
     ]
-    whole_values = [f"  {code.setting} = {short_repr(code.value)}" for code in codes if not code.module]
+    whole_values = [f"  {code.setting} = {short_repr(code.value)}" for code in named_codes if not code.module]
     reason = (
         "names code that does not come with Flatwater, and there is no record that you began this run on this machine"
     )
@@ -225,11 +227,9 @@ def _refusal(codes: Sequence[NamedCode], source: Path | str, *, trains: bool) ->
     return "\n".join(lines)
 
 
-def _missing_module(code: NamedCode) -> str:
-    """Return words for a module that is not found: most likely the command runs in another folder than before."""
-    is_found = module_place(code.module)
-    return (
-        ""
-        if is_found
-        else f": there is no module {short_repr(code.module)}, installed or in the folder of this command"
-    )
+def _missing_module_hint(code: NamedCode) -> str:
+    """Return the end of a line that says that the code's module is not found; empty if it is found."""
+    if module_place(code.module):
+        return ""
+    # Most likely the command runs in another folder than before.
+    return f": there is no module {short_repr(code.module)}, installed or in the folder of this command"

@@ -26,24 +26,24 @@ from flatwater_watch.files.output import VIDEO_OUTPUTS, check_output, replace_ou
 from flatwater_watch.files.safe_read import open_regular
 from flatwater_watch.progress import count_steps
 
-RENDERED = "render_mode='rgb_array'"
+RENDER_ARGUMENT = "render_mode='rgb_array'"
 """Argument with which an environment is made, so that it can be seen."""
-MAXIMUM_FRAME = 8 << 20
+MAXIMUM_FRAME_BYTES = 8 << 20
 """Most bytes of a frame, 2.8 million pixels: the memory of a video is planned before the first frame is drawn."""
-FRAMES = 6
-"""Copies of a frame at once: drawn, handed over, in fewer colours, and encoded."""
+FRAME_COPIES = 6
+"""Most copies of a frame in memory: drawn, passed on, with fewer colours, and encoded."""
 LIBRARY_BYTES = 64 << 20
 """Bytes that libraries load to draw and to encode."""
-PIECE = 1 << 20
-"""Bytes of an MP4 that are copied at a time."""
+PIECE_BYTES = 1 << 20
+"""Bytes of an MP4 that are read and written at a time."""
 COLOURS = 256
-"""Colours of a frame of a GIF: each frame has its own."""
-SCREENS = {"DISPLAY", "WAYLAND_DISPLAY"}
+"""Number of colours in a frame of a GIF; each frame has a palette of its own."""
+SCREEN_VARIABLES = {"DISPLAY", "WAYLAND_DISPLAY"}
 """Variables that name a screen. Where there is none, SDL, by which many environments draw, prints an error about it."""
 
 
 def check_video(file: Path) -> None:
-    """Refuse a file that cannot be written, before a run is read.
+    """Refuse a video file that could not be written, before the run is read.
 
     Raises:
         ConfigError: the file has another ending, is of another kind, or needs a package that is missing.
@@ -56,23 +56,23 @@ def check_video(file: Path) -> None:
 
 
 def plan_with_video(plan: Plan) -> Plan:
-    """Return the plan of an evaluation that writes a video as well."""
-    return replace(plan, transients={**plan.transients, "video": LIBRARY_BYTES + FRAMES * MAXIMUM_FRAME})
+    """Return the plan of an evaluation with the memory of a video added."""
+    return replace(plan, transients={**plan.transients, "video": LIBRARY_BYTES + FRAME_COPIES * MAXIMUM_FRAME_BYTES})
 
 
 @dataclass(frozen=True)
 class Video:
-    """A video to be recorded: a world of one environment that can be seen, and the policy that plays in it."""
+    """Records a video of a policy that plays in a world of one environment."""
 
     world: RenderedWorld
     policy: TrainedPolicy
-    """It reads the world's rows."""
+    """A policy on the world's arrays; see `TrainedPolicy.on_rows`."""
     file: Path
     returns: list[float] = field(default_factory=list)
-    """Mean return of the agents in each episode that is over."""
+    """For each finished episode, the mean of its agents' returns."""
 
     def record(self, seeds: Sequence[int]) -> None:
-        """Play an episode from each seed, and write all frames as one file.
+        """Play an episode from each seed, and write all frames into one file.
 
         Raises:
             ConfigError: the environment draws no frames, or too large frames.
@@ -86,8 +86,8 @@ class Video:
             self.world.close()
 
     def _play(self, seeds: Sequence[int]) -> Iterator[object]:
-        """Yield the world's frames at the beginning and after each step of each episode."""
-        world: Any = self.world  # its methods take `legal` where it has masks, and not where it has none
+        """Play an episode from each seed; yield a frame at its beginning and after each step. Adds to `returns`."""
+        world: Any = self.world  # Any, as its methods take `legal` only if the world has masks
         spaces = self.world.spaces
         shape = spaces.envs, spaces.agents
         obs, legal = np.zeros((*shape, *spaces.obs), spaces.obs_type), np.zeros((*shape, spaces.legal), np.bool_)
@@ -109,7 +109,7 @@ class Video:
 
 
 def open_video(run: Run, policy: object, file: Path) -> Video:
-    """Return a video of a restored run; nothing is drawn yet.
+    """Return a video of a restored run, of which nothing is drawn yet.
 
     Args:
         run: the run.
@@ -117,74 +117,74 @@ def open_video(run: Run, policy: object, file: Path) -> Video:
         file: the file to write.
 
     Raises:
-        ConfigError: there is nothing to be seen: the recipe plays in no environment, or the environment has no
-            pictures.
+        ConfigError: the recipe plays in no environment, or the environment draws no frames.
     """
     if not isinstance(run, WorldRun) or not isinstance(policy, TrainedPolicy):
         raise ConfigError(
             f"--video {file}: a run of `{run.config.trainer}` has no environment that can be seen. Leave it out"
         )
-    if sys.platform == "linux" and not SCREENS & os.environ.keys():
+    if sys.platform == "linux" and not SCREEN_VARIABLES & os.environ.keys():
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     try:
         rendered_run = replace(
-            run, config=replace(run.config, env_args=(*run.config.env_args, RENDERED), env_workers=0)
+            run, config=replace(run.config, env_args=(*run.config.env_args, RENDER_ARGUMENT), env_workers=0)
         )
         world = rendered_run.build_world(1)
     except ConfigError as fault:
         raise ConfigError(
-            f"--video {file}: {run.world_name} cannot be made with {RENDERED}, as Gymnasium's video recorder does: "
-            f"{fault}"
+            f"--video {file}: {run.world_name} cannot be made with {RENDER_ARGUMENT}, as Gymnasium's video recorder "
+            f"does: {fault}"
         ) from fault
     if not isinstance(world, RenderedWorld):
         world.close()
         raise ConfigError(f"--video {file}: {run.world_name} has no pictures: expected an environment with render()")
-    judged = run.trainer.evaluator.world
+    evaluation_world = run.trainer.evaluator.world
     if (
         isinstance(world, ReplayableWorld)
-        and isinstance(judged, ReplayableWorld)
-        and (kept := judged.beginnings.states())
+        and isinstance(evaluation_world, ReplayableWorld)
+        and (kept_states := evaluation_world.beginnings.states())
     ):
-        # What wrappers keep over episodes, such as the scales of observations, is a part of what was trained.
-        world.beginnings.load_(np.ones(1, np.bool_), kept[:1])
+        # Wrappers keep state over episodes that was trained, such as the scales of observations.
+        world.beginnings.load_(np.ones(1, np.bool_), kept_states[:1])
     return Video(world, policy.on_rows(), file)
 
 
 def _checked_frames(frames: Iterator[object]) -> Iterator[Array]:
-    """Yield the frames, which must be pictures of one size.
+    """Yield the frames as uint8 [H, W, 3], all of the size of the first.
 
     Raises:
-        ConfigError: a frame is not a picture, or of another size.
+        ConfigError: a frame is not such a picture, is too large, or has another size.
     """
     size: tuple[int, ...] = ()
     for frame in frames:
         array = np.ascontiguousarray(frame)
         size = size or array.shape
         is_picture = array.dtype == np.uint8 and array.ndim == 3 and array.shape[2] == 3  # noqa: PLR2004  (H, W, RGB)
-        if not is_picture or array.shape != size or array.nbytes > MAXIMUM_FRAME:
+        if not is_picture or array.shape != size or array.nbytes > MAXIMUM_FRAME_BYTES:
             raise ConfigError(
                 f"--video: render() gave {array.dtype} {[*array.shape]}: expected uint8 [height, width, 3] of at most "
-                f"{MAXIMUM_FRAME:,} bytes, each time of one size"
+                f"{MAXIMUM_FRAME_BYTES:,} bytes, each time of one size"
             )
         yield array
 
 
 class _Encoder(Protocol):
-    """Encodes frames into pieces of a file."""
+    """A function that encodes frames as a video file."""
 
-    def __call__(self, frames: Iterator[Array], pace: float, folder: Path, /) -> Iterator[bytes]:
-        """Yield the file's bytes; frames of this many a second are drawn as they are asked for."""
+    def __call__(self, frames: Iterator[Array], frames_per_second: float, folder: Path, /) -> Iterator[bytes]:
+        """Yield the file's bytes in pieces; `frames` draws each frame when it is asked for it."""
 
 
-def _encode_gif(frames: Iterator[Array], pace: float, _folder: Path) -> Iterator[bytes]:
-    """Yield a GIF that repeats, frame by frame: Pillow's own way to save one keeps all frames until the end."""
+def _encode_gif(frames: Iterator[Array], frames_per_second: float, _folder: Path) -> Iterator[bytes]:
+    """Yield an endless GIF, frame by frame; Pillow's own writer would hold all frames until the end."""
     from PIL import GifImagePlugin, Image  # noqa: PLC0415  (matplotlib brings it; drawing alone needs it)
 
-    # In hundredths of a second; browsers show whatever is faster than 2 of them more slowly.
-    duration = 10 * max(2, round(100 / pace))
+    # Milliseconds, in whole hundredths of a second; browsers slow down a frame that is shorter than two hundredths.
+    duration = 10 * max(2, round(100 / frames_per_second))
     for number, frame in enumerate(frames):
         if not number:
             height, width, _ = frame.shape
+            # The header of a GIF: signature, size with a global colour table that nothing uses, and endless repetition.
             screen = width.to_bytes(2, "little") + height.to_bytes(2, "little") + b"\x70\x00\x00"
             yield b"GIF89a" + screen + b"\x21\xff\x0bNETSCAPE2.0\x03\x01\x00\x00\x00"
         image = Image.fromarray(frame).quantize(COLOURS, Image.Quantize.FASTOCTREE)
@@ -192,23 +192,25 @@ def _encode_gif(frames: Iterator[Array], pace: float, _folder: Path) -> Iterator
     yield b";"
 
 
-def _encode_mp4(frames: Iterator[Array], pace: float, folder: Path) -> Iterator[bytes]:
-    """Yield an MP4 in pieces, once ffmpeg has written it whole to a temporary file next to its place."""
+def _encode_mp4(frames: Iterator[Array], frames_per_second: float, folder: Path) -> Iterator[bytes]:
+    """Yield an MP4 in pieces, after ffmpeg has written it to a temporary file in `folder`."""
     ffmpeg = _load_ffmpeg()
     writer = None
     with TemporaryDirectory(prefix=".flatwater-", dir=folder) as place:
         whole = Path(place) / "video.mp4"
         for frame in frames:
             if writer is None:
-                # H.264 halves the colours, so sides are even; ffmpeg stretches by a pixel where one is not.
+                # H.264 needs even sides, as it halves the colours: ffmpeg stretches an odd side by a pixel.
                 size = frame.shape[1], frame.shape[0]
-                writer = ffmpeg.write_frames(str(whole), size, fps=pace, macro_block_size=2, ffmpeg_log_level="error")
+                writer = ffmpeg.write_frames(
+                    str(whole), size, fps=frames_per_second, macro_block_size=2, ffmpeg_log_level="error"
+                )
                 writer.send(None)
             writer.send(frame)
         if writer is not None:
             writer.close()
         with open_regular(whole, follow=False) as file:
-            while piece := file.read(PIECE):
+            while piece := file.read(PIECE_BYTES):
                 yield piece
 
 

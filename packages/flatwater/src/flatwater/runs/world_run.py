@@ -1,4 +1,4 @@
-"""A run in a world: its exactness on resume is tested when it begins, and told wherever it is lost."""
+"""A run that plays in a world; it tests at its beginning, and by replays later, whether a resume is bit for bit."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ from flatwater.envs.worlds import build_world
 from flatwater.envs.wrapped.turns_world import TurnsWorld
 from flatwater.memory.ledger import Effort
 from flatwater.recipe import recipe_of_config
-from flatwater.runs.config import in_one_process
+from flatwater.runs.config import without_env_workers
 from flatwater.runs.run import Run, part_efforts
 from flatwater.runs.scores import episode_result, return_rows, score_players
 from flatwater.trainers.episodes import Episodes, replay_episodes_, save_world_state_
@@ -36,7 +36,7 @@ from flatwater.trainers.world_trainer import WorldTrainer
 from flatwater_watch.errors import ConfigError
 
 FORAGING = ForagingConfig()
-"""Settings of the world `forage`, for recipes that have none of their own."""
+"""Default settings of the world `forage`, for recipes without a table of settings for it."""
 NEW_EPISODES = "A resumed run begins new episodes, so its numbers differ from the numbers of an uninterrupted run"
 ONLY_IN_PYTHON = (
     "this environment has no name of the form package.module:Name, so the run goes on in Python alone: "
@@ -45,10 +45,10 @@ ONLY_IN_PYTHON = (
 
 
 def build_run_world(config: Any, envs: int, foraging: ForagingConfig = FORAGING) -> World:  # noqa: ANN401  (a RunConfig of any recipe)
-    """Return a world of `envs` environments, by settings of any recipe that plays episodes.
+    """Return a world of `envs` environments, as the settings of a recipe that plays episodes name it.
 
     Raises:
-        ConfigError: the settings name no world, or a world that cannot be used.
+        ConfigError: the settings name no world, or a world that the recipe cannot use.
     """
     try:
         world = build_world(
@@ -70,48 +70,60 @@ def build_run_world(config: Any, envs: int, foraging: ForagingConfig = FORAGING)
     return world
 
 
-SHARE = 0.01
-"""Maximum share of the time for episodes that are played again, besides `SECONDS`."""
+REPLAY_TIME_SHARE = 0.01
+"""Largest share of the run's time for replays of episodes, in addition to `SECONDS` at the beginning."""
 
 
 class EpisodeReplays:
-    """Plays episodes of training again in new worlds: one after each doubling of the steps, and after each checkpoint.
+    """Replays finished episodes in new worlds, and compares: one after each doubling of the steps and each checkpoint.
 
-    What an environment keeps may show later than the test at the beginning lasts.
+    Hidden state of an environment may show in later episodes than those of the test at the beginning.
     """
 
     def __init__(self) -> None:
-        """Begin the time of which a share may be used."""
-        self._due = 0.0  # steps after which the next finished episode is played again
-        self._steps, self._time, self._spent, self._latest = 0, CountedTime(), 0.0, 0.0
+        """Begin to count the time of which a share may go into replays."""
+        self._next_replay_step = 0.0
+        """Number of environment steps from which the next finished episode is replayed; inf for never."""
+        self._steps, self._clock, self._spent_seconds, self._last_seconds = 0, CountedTime(), 0.0, 0.0
 
-    def await_next(self) -> None:
-        """Play the next episode again that ends, unless none can be compared."""
-        self._due = min(self._due, self._steps) if self._due < inf else inf
+    def replay_next_(self) -> None:
+        """Have the next finished episode replayed, unless replays cannot be compared in this world."""
+        if self._next_replay_step < inf:
+            self._next_replay_step = min(self._next_replay_step, self._steps)
 
-    def report_(self, run: "WorldRun", ended: Array, episodes: Episodes, observations: Array) -> None:
-        """Play one of the episodes that have ended again, if that is due; a difference becomes a doubt of the run."""
-        self._steps += int(episodes.steps.numpy()[ended].sum())
-        seconds = SECONDS + SHARE * self._time.elapsed_seconds() - self._spent
-        if self._steps < self._due or self._latest > seconds or run.doubts:
+    def report_(self, run: "WorldRun", has_ended: Array, episodes: Episodes, observations: Array) -> None:
+        """Replay one of the episodes that have just ended, if that is due; a difference becomes a doubt of the run.
+
+        Args:
+            run: the run.
+            has_ended: bool [envs], the environments whose episode has ended.
+            episodes: seeds, actions, steps and returns of all episodes.
+            observations: the last observation of each environment.
+        """
+        self._steps += int(episodes.steps.numpy()[has_ended].sum())
+        seconds_left = SECONDS + REPLAY_TIME_SHARE * self._clock.elapsed_seconds() - self._spent_seconds
+        # A replay takes about as long as the last one.
+        if self._steps < self._next_replay_step or self._last_seconds > seconds_left or run.doubts:
             return
-        self._due = 2 * self._steps
+        self._next_replay_step = 2 * self._steps
         time = CountedTime()
-        why = self._difference(run, int(np.flatnonzero(ended)[0]), episodes, observations, seconds)
-        if why and _replay_all(run, episodes, observations):
-            run.doubts.append(f"{run.world_name}: {why}. {NEW_EPISODES}")
-        elif why:
-            self._due = inf  # worlds of another number of environments compute other last bits
-        self._latest = time.elapsed_seconds()
-        self._spent += self._latest
+        env = int(np.flatnonzero(has_ended)[0])
+        reason = self._find_difference(run, env, episodes, observations, seconds_left)
+        if reason and _replay_running_episodes(run, episodes, observations):
+            run.doubts.append(f"{run.world_name}: {reason}. {NEW_EPISODES}")
+        elif reason:
+            # Only a world of two environments differs: its last bits depend on the number of environments.
+            self._next_replay_step = inf
+        self._last_seconds = time.elapsed_seconds()
+        self._spent_seconds += self._last_seconds
 
     @staticmethod
-    def _difference(run: "WorldRun", env: int, episodes: Episodes, observations: Array, seconds: float) -> str:
-        """Return the difference of an environment's episode in a world of two; empty if there is none or no test."""
+    def _find_difference(run: "WorldRun", env: int, episodes: Episodes, observations: Array, seconds: float) -> str:
+        """Replay an environment's episode in a world of two. Returns the difference; empty if none, or not testable."""
         world, state = run.trainer.collector.world, None
         if episodes.kept:
-            if not isinstance(world, ReplayableWorld):  # its observations follow from an earlier state
-                return ""
+            if not isinstance(world, ReplayableWorld):
+                return ""  # the state from which the episode began was not kept
             state = world.beginnings.states()[env]
         actions = episodes.actions.numpy()[: int(episodes.steps[env]), env]
         return try_whole_episode(
@@ -124,8 +136,8 @@ class EpisodeReplays:
         ).why
 
 
-def _replay_all(run: "WorldRun", episodes: Episodes, observations: Array) -> str:
-    """Return why all running episodes differ in a new world of as many environments, as a resume would play them."""
+def _replay_running_episodes(run: "WorldRun", episodes: Episodes, observations: Array) -> str:
+    """Replay all running episodes in a new world, as a resume would. Returns how they differ; empty if they do not."""
     save_world_state_(run.trainer.collector.world, episodes)
     with generators_set({}):
         world = run.build_world(len(observations))
@@ -137,21 +149,21 @@ def _replay_all(run: "WorldRun", episodes: Episodes, observations: Array) -> str
 
 @dataclass(frozen=True)
 class WorldRun(Run):
-    """A run that plays in worlds, whose episodes `trainers.episodes` writes down."""
+    """A run that plays in worlds; `trainers.episodes` keeps seeds and actions of its episodes for a resume."""
 
     trainer: WorldTrainer[Any, Any]
-    untested: list[str] = field(default_factory=list, kw_only=True)
-    """Reasons why the test at the beginning was left out."""
+    omitted_tests: list[str] = field(default_factory=list, kw_only=True)
+    """Reasons why the test at the beginning was left out; empty if it was not."""
     replays: EpisodeReplays = field(default_factory=EpisodeReplays, kw_only=True)
 
     @property
     @abstractmethod
     def rows(self) -> Mapping[str, str]:
-        """Players of a result: name of its row, and name that the evaluator has for it; the trained player first."""
+        """Players of a result, the trained player first: from the row's name to the evaluator's name of the player."""
 
     @abstractmethod
     def facts(self, split: str) -> dict[str, Any]:
-        """Return the facts to judge a result by, besides those of every run in a world."""
+        """Return the recipe's facts for a result on a split, in addition to those of every run in a world."""
 
     @property
     def world_name(self) -> str:
@@ -160,10 +172,10 @@ class WorldRun(Run):
 
     def build_world(self, envs: int) -> World:
         """Return a new world of this run's kind."""
-        return build_run_world(in_one_process(self.config), envs)
+        return build_run_world(without_env_workers(self.config), envs)
 
     def build_player(self, other_seed: int) -> tuple[World, WorldPlayer]:
-        """Return a new world of two environments, and its player while the run is tested; see `WorldPlayer`."""
+        """Return a new world of at least two environments, and the `WorldPlayer` that tests its exactness."""
         world = self.build_world(fewest_copies(self.world_name, 2))
         return world, WorldPlayer(world, other_seed)
 
@@ -172,11 +184,11 @@ class WorldRun(Run):
         return part_efforts(self.trainer.profile)
 
     def live_envs(self) -> int:
-        """Return the number of environments of both worlds."""
+        """Return the number of environments in the worlds of training and of evaluation."""
         return self.trainer.collector.world.spaces.envs + self.trainer.evaluator.world.spaces.envs
 
     def score(self, *, holdout: bool) -> dict[str, Any]:
-        """Return the returns of all players on held-out or holdout episodes."""
+        """Return the returns of all players on held-out episodes, or on those of the holdout."""
         split = "holdout" if holdout else "held-out"
         spaces = self.trainer.evaluator.world.spaces
         facts = {self.config.place: self.world_name, "episodes": spaces.envs, "steps": spaces.steps}
@@ -185,7 +197,7 @@ class WorldRun(Run):
         return episode_result(self.config, split, players, facts | self.facts(split))
 
     def listen_(self, on_episode: OnEpisode | None) -> None:
-        """Report finished episodes where the settings ask for it, and play some of them again.
+        """Register the collector's reports of finished episodes: to the user's function, and to `replays`.
 
         Raises:
             ConfigError: a function is given, and the run has no space for its numbers; or keys are given, and the world
@@ -199,27 +211,27 @@ class WorldRun(Run):
         self.trainer.collector.reports.append(partial(self.replays.report_, self))
 
     def take_logged_(self) -> Mapping[str, float]:
-        """Return the means of the numbers reported of episodes since the last call, and reset them."""
+        """Return the means of the numbers that episodes have reported since the last call, and reset them."""
         logged = self.trainer.run.logged
         return take_numbers_(logged[OWN]) if OWN in logged else {}
 
     def about(self) -> Sequence[str]:
-        """Return lines for the start, and doubts about an exact resume."""
+        """Return lines to print at the start, such as the number of steps, and tests that were left out."""
         rounds = self.config.rounds
         steps = self.config.steps_of_round
         word = recipe_of_config(self.config).layout.rounds
         line = f"{rounds * steps:,} environment steps: {rounds:,} {word} of {steps:,}"
         lines = [line] if self.config.total_steps else []
         lines += [f"{self.world_name}: {ONLY_IN_PYTHON}"] if is_object(self.world_name) else []
-        return [*super().about(), *lines, *self.untested]
+        return [*super().about(), *lines, *self.omitted_tests]
 
     def begin_(self) -> None:
-        """Test whether an episode depends on its seed and actions alone, in worlds that are closed afterwards."""
+        """Test whether an episode follows from its seed and actions alone, in new worlds; if not, add a doubt."""
         super().begin_()
         unsaved = set[str]()
 
         def make(other_seed: int) -> WorldPlayer:
-            """Return a new player, and note a state that its world cannot save."""
+            """Return a new player; add the state that its world cannot save to `unsaved`."""
             world, player = self.build_player(other_seed)
             unsaved.update([f"; {world.beginnings.unsaved}"] if isinstance(world, ReplayableWorld) else [])
             return player
@@ -229,28 +241,28 @@ class WorldRun(Run):
             self.doubts.append(f"{self.world_name}: {verdict.why}{''.join(unsaved - {'; '})}. {NEW_EPISODES}")
         elif verdict.why:
             limit = f"{verdict.why}, and the test may take {SECONDS:g} s"
-            self.untested.append(f"{self.world_name}: it is not tested whether a resume is bit for bit: {limit}")
+            self.omitted_tests.append(f"{self.world_name}: it is not tested whether a resume is bit for bit: {limit}")
 
     def gather_(self) -> None:
-        """Copy the state that the worlds keep over episodes into the state tree."""
+        """Copy the state that the worlds keep over episodes into the state tree, and have an episode replayed."""
         super().gather_()
-        self._doubt_(save_worlds_(self.trainer), NEW_EPISODES)
-        self.replays.await_next()
+        self._add_doubt_(save_worlds_(self.trainer), NEW_EPISODES)
+        self.replays.replay_next_()
 
     def rebuild_(self) -> None:
-        """Bring the worlds to where they were: their episodes are played again, or start over."""
+        """Bring the worlds to where they were, by a replay of their running episodes; if that fails, begin new ones."""
         super().rebuild_()
-        # A run that is inexact already is spared the replay.
+        # Without a replay if the run is inexact already.
         reason = resume_episodes_(self.trainer, exact=not self.doubts)
         restart_text = (
             f"new episodes begin in round {self.trainer.progress.round + 1}, and the numbers differ from there on"
         )
-        self._doubt_(
+        self._add_doubt_(
             reason,
             f"The environment has another version, or its episodes do not follow from seed and actions: {restart_text}",
         )
 
-    def _doubt_(self, why: str, follows: str) -> None:
-        """Write down why the run is not exact any more; reasons after the first do not matter."""
-        if why and not self.doubts:
-            self.doubts.append(f"{self.world_name}: {why}. {follows}")
+    def _add_doubt_(self, reason: str, consequence: str) -> None:
+        """Add the first reason why the run is not exact any more to its doubts; an empty reason adds nothing."""
+        if reason and not self.doubts:
+            self.doubts.append(f"{self.world_name}: {reason}. {consequence}")

@@ -9,7 +9,7 @@ from typing import Any
 from flatwater.config.toml import with_settings
 from flatwater.rundir.layout import Folder, FolderFile, RunFolder, write_config
 from flatwater.runs.signals import StopRequest
-from flatwater.runs.trust import note_file
+from flatwater.runs.trust import remember_file
 from flatwater.sweeps.space import TRIAL_SOURCE
 from flatwater.sweeps.study import TrialLine
 from flatwater_watch.files.directory import write_object
@@ -75,4 +75,4 @@ def write_outcome(outcome: SweepOutcome, base: object) -> None:
     write_object(outcome.folder.result, json.dumps(outcome.to_json(), indent=1).encode() + b"\n")
     if outcome.best_trial is not None:
         write_config(with_settings(base, outcome.best_trial.settings, TRIAL_SOURCE), outcome.folder.best)
-        note_file(outcome.folder.best, lambda _: None)
+        remember_file(outcome.folder.best, lambda _: None)

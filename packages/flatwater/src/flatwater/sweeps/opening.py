@@ -9,7 +9,7 @@ from flatwater.config.toml import flat_settings, from_mapping, to_mapping
 from flatwater.memory.planner import BUDGET_SHARE
 from flatwater.rundir.layout import create_folder, write_config
 from flatwater.runs.config import RunConfig
-from flatwater.runs.trust import load_settings, note_file, permit_file
+from flatwater.runs.trust import load_settings, permit_file, remember_file
 from flatwater.sweeps.folder import SweepFolder
 from flatwater.sweeps.process import ask_process
 from flatwater.sweeps.space import Space, read_space
@@ -76,9 +76,9 @@ def _create_sweep(order: SweepOrder, program: Sequence[str]) -> OpenedSweep:
     base = _prepare_config(replace(order.config, threads=threads, budget=budget), program)
     folder = SweepFolder(create_folder(order.folder, f"sweep-{base.trainer}").path)
     write_object(folder.space, read_regular(order.space))
-    note_file(folder.space, _silent, trainer=base.trainer)
+    remember_file(folder.space, _silent, trainer=base.trainer)
     write_config(base, folder.base)  # last: a folder that has it is whole
-    note_file(folder.base, _silent)
+    remember_file(folder.base, _silent)
     return OpenedSweep(folder=folder, base=base, space=space)
 
 
@@ -121,8 +121,8 @@ def _reopen_sweep(order: SweepOrder, folder: SweepFolder, program: Sequence[str]
         current_config = _prepare_config(current_config, program)  # the same file may be given by another path
     refuse_others(begun_config, current_config, folder.path, "sweep")
     write_config(current_config, folder.base)
-    note_file(folder.base, _silent)
-    note_file(folder.space, _silent, trainer=current_config.trainer)
+    remember_file(folder.base, _silent)
+    remember_file(folder.space, _silent, trainer=current_config.trainer)
     return OpenedSweep(folder=folder, base=current_config, space=space)
 
 

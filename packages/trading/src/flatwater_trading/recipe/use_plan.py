@@ -12,7 +12,7 @@ from torch import Tensor
 
 from flatwater.memory.planner import Plan
 from flatwater.nets.stack import views
-from flatwater.runs.planning import META, phase_bytes, planned_use
+from flatwater.runs.planning import META, phase_bytes, plan_policy_use
 from flatwater.state.tree import nbytes
 from flatwater_trading.market.cost_rates import RATE_TABLES
 from flatwater_trading.market.market import Market, outline_market
@@ -142,7 +142,7 @@ def _plan_use(use: str, settings: ErlConfig, panel: Panel, budget: str | None, p
         phases: most bytes of each phase.
     """
     _, market, _ = _outline(settings, panel_sizes(panel))
-    return planned_use(
+    return plan_policy_use(
         use,
         {f"{MARKET_OWNER}.{path}": size for path, size in nbytes(market).items()},
         phases,

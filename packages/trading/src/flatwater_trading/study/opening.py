@@ -10,7 +10,7 @@ from flatwater.memory.planner import BUDGET_SHARE
 from flatwater.named_imports import GIVEN
 from flatwater.recipe import Recipe, find_recipe
 from flatwater.rundir.layout import create_folder, write_config
-from flatwater.runs.trust import load_settings, note_file
+from flatwater.runs.trust import load_settings, remember_file
 from flatwater.sweeps.opening import refuse_others
 from flatwater.sweeps.process import ask_process
 from flatwater_trading.study.config import MAXIMUM_FOLDS, StudyConfig, read_seeds
@@ -119,7 +119,7 @@ def open_study_folder(order: StudyOrder, program: Sequence[str]) -> OpenedStudy:
     )
     folder = request.existing_folder or StudyFolder(create_folder(order.folder, "study").path)
     write_config(base, folder.base)
-    note_file(folder.base, lambda _: None)  # silent: if the file cannot be noted, each run says so
+    remember_file(folder.base, lambda _: None)  # silent: if the file cannot be noted, each run says so
     write_config(setup, folder.study)  # last: a folder that has it is whole
     days = f"{answer['first_day']} to {answer['last_day']}"
     return OpenedStudy(folder=folder, base=base, setup=setup, jobs=jobs, days=days)

@@ -18,9 +18,9 @@ from flatwater.metrics.alarms import Alarm, array_alarms, metric_alarms, skipped
 from flatwater.nets.stack import views
 from flatwater.recipes.evolve.config import MembersRunConfig
 from flatwater.recipes.evolve.left_out import decide_settings, decision_notes
-from flatwater.runs.config import in_one_process
+from flatwater.runs.config import without_env_workers
 from flatwater.runs.machine import find_device
-from flatwater.runs.planning import META, Knob, allocate_planned, plan_built, refuse_unfit, smaller_settings
+from flatwater.runs.planning import META, Knob, allocate_planned, plan_one_process, refuse_unfit, smaller_settings
 from flatwater.runs.world_run import WorldRun, build_run_world
 from flatwater.trainers.evolve.play import bind_learning
 from flatwater.trainers.evolve.round import EvolveTrainer, build_trainer, lineage_record
@@ -63,7 +63,7 @@ class EvolveRun(WorldRun):
 
     def build_world(self, envs: int) -> World:
         """Return a new world of this run's kind."""
-        return build_members_world(in_one_process(self.config), envs)
+        return build_members_world(without_env_workers(self.config), envs)
 
     def weights(self) -> Collection[Tensor]:
         """Return all networks of all members."""
@@ -180,7 +180,9 @@ def plan_population(config: MembersRunConfig, worlds: Worlds, device: torch.devi
         setup = setup_population(replace(other, learner=replace(other.learner, compile=False)), own_worlds, META)
         return setup, build_population(setup)
 
-    plan = plan_built(config, device, build, measure_phase_peaks_, smaller_settings(in_one_process(config), KNOBS))
+    plan = plan_one_process(
+        config, device, build, measure_phase_peaks_, smaller_settings(without_env_workers(config), KNOBS)
+    )
     compiler_bytes = COMPILER_BYTES if config.learner.compile and device.type == "cpu" else 0
     notes = (*plan.notes, *decision_notes(config))
     return replace(plan, base_bytes=plan.base_bytes + compiler_bytes, notes=notes)
@@ -220,5 +222,5 @@ def compose(config: MembersRunConfig) -> EvolveRun:
 
 def plan(config: MembersRunConfig) -> Plan:
     """Return the plan of a run."""
-    worlds = build_worlds(in_one_process(config))
+    worlds = build_worlds(without_env_workers(config))
     return plan_population(decide_settings(config, worlds.training.spaces), worlds, find_device(config.device))

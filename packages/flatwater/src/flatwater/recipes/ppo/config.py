@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from flatwater.config.code import EnvName
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.nets.config import ActorCriticConfig
-from flatwater.runs.config import EpisodesRunConfig, check_episodes_run, named_elsewhere
+from flatwater.runs.config import EpisodesRunConfig, check_episodes_run, explain_renamed
 from flatwater.trainers.blocks.config import BlocksConfig, OpponentsConfig
 from flatwater_watch.options.bounds import Bounds, Number, OptionalNumber
 from flatwater_watch.options.declare import config
@@ -15,7 +15,7 @@ from flatwater_watch.options.declare import config
 class BlocksRunConfig(EpisodesRunConfig, BlocksConfig):
     """A policy that learns from blocks of steps, with a teacher or without."""
 
-    absent: ClassVar = EpisodesRunConfig.absent | named_elsewhere(
+    absent: ClassVar = EpisodesRunConfig.absent | explain_renamed(
         student="policy, such as policy.layers",
         n_envs="envs",
         num_envs="envs",

@@ -20,9 +20,9 @@ from flatwater.memory.planner import Plan
 from flatwater.metrics.alarms import Alarm
 from flatwater.recipes.ppo.config import BlocksRunConfig, PpoRunConfig
 from flatwater.recipes.ppo.left_out import decide_settings, decision_notes
-from flatwater.runs.config import in_one_process
+from flatwater.runs.config import without_env_workers
 from flatwater.runs.machine import find_device
-from flatwater.runs.planning import META, Knob, allocate_planned, plan_built, refuse_unfit, smaller_settings
+from flatwater.runs.planning import META, Knob, allocate_planned, plan_one_process, refuse_unfit, smaller_settings
 from flatwater.runs.run import OnPolicyRun
 from flatwater.runs.scores import return_rows, score_players
 from flatwater.runs.world_run import WorldRun, build_run_world
@@ -68,7 +68,7 @@ class BlocksRun(OnPolicyRun, WorldRun):
 
     def build_world(self, envs: int) -> World:
         """Return a new world of this run's kind."""
-        world = build_run_world(in_one_process(self.config), envs, self.config.foraging)
+        world = build_run_world(without_env_workers(self.config), envs, self.config.foraging)
         return bind_earlier_(world, self.trainer.setup, self.trainer.run)
 
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
@@ -163,7 +163,9 @@ def plan_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device) -
         setup = setup_blocks(other, worlds if other is config else build_worlds(other), META)
         return setup, build_blocks(setup)
 
-    plan = plan_built(config, device, build, measure_phase_peaks_, smaller_settings(in_one_process(config), KNOBS))
+    plan = plan_one_process(
+        config, device, build, measure_phase_peaks_, smaller_settings(without_env_workers(config), KNOBS)
+    )
     compiler_bytes = COMPILER_BYTES if config.learner.compile and device.type == "cpu" else 0
     notes = (*plan.notes, *decision_notes(config, worlds.training.spaces))
     return replace(plan, base_bytes=plan.base_bytes + compiler_bytes, notes=notes)
@@ -210,5 +212,5 @@ def compose(config: PpoRunConfig) -> BlocksRun:
 
 def plan(config: PpoRunConfig) -> Plan:
     """Return the plan of a run."""
-    worlds = build_worlds(in_one_process(config))
+    worlds = build_worlds(without_env_workers(config))
     return plan_blocks(decide_settings(config, worlds.training.spaces), worlds, find_device(config.device))

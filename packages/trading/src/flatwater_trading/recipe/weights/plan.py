@@ -8,7 +8,7 @@ import torch
 
 from flatwater.algorithms.adam import bind_step
 from flatwater.memory.planner import Plan
-from flatwater.runs.planning import META, Alternative, make_plan, phase_bytes, planned_use, with_advice
+from flatwater.runs.planning import META, Alternative, make_plan, phase_bytes, plan_policy_use, with_advice
 from flatwater.state.tree import nbytes
 from flatwater_trading.market.config import PortfolioConfig
 from flatwater_trading.market.cost_rates import RATE_TABLES
@@ -98,7 +98,7 @@ def plan_use(what: str, account: PortfolioConfig, panel: Panel, budget: str | No
     extra_bytes = {READ: signal_bytes(panel)} | ({SCORE: score_bytes(panel, account)} if scored else {})
     owners = {f"market.{path}": 2 * size for path, size in nbytes(outline_market(panel, META)).items()}
     phases = phase_bytes(lambda: dict.fromkeys(extra_bytes, 0), extra_bytes)
-    return planned_use(what, owners, phases, budget=budget, mapped=panel.mapped_bytes)
+    return plan_policy_use(what, owners, phases, budget=budget, mapped=panel.mapped_bytes)
 
 
 def _alternatives(config: WeightsRunConfig) -> Iterator[Alternative[WeightsRunConfig]]:

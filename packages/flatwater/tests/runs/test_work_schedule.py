@@ -10,7 +10,7 @@ from small_runs import SMALL_PPO
 import flatwater as fw
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.runs.recorder import Round
-from flatwater.runs.upkeep import FIRST_ROUNDS, MAXIMUM_GAP_SECONDS, TIME_SHARE, Upkeep
+from flatwater.runs.work_schedule import FIRST_ROUNDS, MAXIMUM_GAP_SECONDS, TIME_SHARE, WorkSchedule
 
 
 class Clock:
@@ -23,13 +23,13 @@ class Clock:
         return self.now
 
 
-def due_rounds(upkeep: Upkeep, clock: Clock, *, rounds: int, seconds: float, cost: float) -> list[int]:
+def due_rounds(schedule: WorkSchedule, clock: Clock, *, rounds: int, seconds: float, cost: float) -> list[int]:
     due = []
     for round_ in range(1, rounds + 1):
         clock.now += seconds
-        if upkeep.is_due_(round_):
+        if schedule.is_due_(round_):
             due.append(round_)
-            with upkeep.measure_cost():
+            with schedule.measure_cost():
                 clock.now += cost
     return due
 
@@ -37,7 +37,7 @@ def due_rounds(upkeep: Upkeep, clock: Clock, *, rounds: int, seconds: float, cos
 @pytest.mark.parametrize("seconds", [0.01, 0.2, 3.0])
 def test_the_work_takes_its_share_after_the_first_rounds(seconds: float) -> None:
     clock = Clock()
-    due = due_rounds(Upkeep(10_000, clock=clock), clock, rounds=10_000, seconds=seconds, cost=0.02)
+    due = due_rounds(WorkSchedule(10_000, clock=clock), clock, rounds=10_000, seconds=seconds, cost=0.02)
     assert due[:FIRST_ROUNDS] == [*range(1, FIRST_ROUNDS + 1)]
     assert due[-1] == 10_000
     assert 0.02 * len(due) <= 1.1 * TIME_SHARE * clock.now + 0.02 * (FIRST_ROUNDS + 1)  # and the last
@@ -45,18 +45,18 @@ def test_the_work_takes_its_share_after_the_first_rounds(seconds: float) -> None
 
 def test_no_pause_is_longer_than_the_bound_whatever_the_work_costs() -> None:
     clock = Clock()
-    due = due_rounds(Upkeep(200, clock=clock), clock, rounds=200, seconds=1.0, cost=5.0)
+    due = due_rounds(WorkSchedule(200, clock=clock), clock, rounds=200, seconds=1.0, cost=5.0)
     assert max(after - before for before, after in pairwise(due)) <= MAXIMUM_GAP_SECONDS
     clock = Clock()
-    assert due_rounds(Upkeep(50, clock=clock), clock, rounds=50, seconds=MAXIMUM_GAP_SECONDS, cost=9.0) == [
+    assert due_rounds(WorkSchedule(50, clock=clock), clock, rounds=50, seconds=MAXIMUM_GAP_SECONDS, cost=9.0) == [
         *range(1, 51)
     ]
 
 
 def test_given_rounds_are_obeyed() -> None:
     clock = Clock()
-    assert due_rounds(Upkeep(10, 3, clock=clock), clock, rounds=10, seconds=99.0, cost=0.0) == [3, 6, 9, 10]
-    lasting = due_rounds(Upkeep(20, lasting=5, clock=clock), clock, rounds=20, seconds=0.0, cost=1.0)
+    assert due_rounds(WorkSchedule(10, 3, clock=clock), clock, rounds=10, seconds=99.0, cost=0.0) == [3, 6, 9, 10]
+    lasting = due_rounds(WorkSchedule(20, always_every=5, clock=clock), clock, rounds=20, seconds=0.0, cost=1.0)
     assert lasting == [1, 2, 3, 4, 5, 10, 15, 20]
 
 
