@@ -194,6 +194,7 @@ def test_a_file_that_is_no_panel(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         ("resume", ["runs: ", "stopped", "flatwater runs FOLDER"]),
         ("resume a b", ["b"]),
+        ("resume x --learner.lr 1e-4", ["--learner.lr", "flatwater fork x --learner.lr"]),
         ("evaluate", ["RUN"]),
         ("panel import x.csv", ["--out PATH"]),
         ("resume x --rounds many", ["--rounds: 'many'", "whole number"]),

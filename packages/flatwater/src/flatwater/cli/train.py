@@ -109,6 +109,22 @@ class Resume(WithTrust, WithDisplay):
     """Where the panel lies now. It may have newer days than the run began with, which are left out. Left out: where it
     was."""
 
+    @classmethod
+    def read(cls, program: str, options: Sequence[str]) -> Self:
+        """Read the options.
+
+        Raises:
+            ConfigError: an option is a setting, such as `--learner.lr`: a run keeps its own.
+        """
+        setting = next((word for word in options if word.startswith("--") and "." in word.partition("=")[0]), None)
+        if setting is not None:
+            run = next((word for word in options[:1] if not word.startswith("-")), "RUN")
+            raise ConfigError(
+                f"{program}: expected options of this command, got the setting {setting}. A run keeps its settings; "
+                f"`flatwater fork {run} {setting} ...` goes on from its state with other ones, as a new run."
+            )
+        return read_options(cls, program, options)
+
     def __call__(self) -> int:
         """Train on, then show the result."""
         with without_collections():
