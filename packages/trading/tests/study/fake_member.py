@@ -1,7 +1,8 @@
 """Trains nothing, in milliseconds: speaks as the process of a study's run does, and leaves the numbers of one.
 
 The panel has the days that the file DAYS names, or 600. Equity follows from fold and seed alone. In the round that the
-file HOLD names a run says so in the file HELD, and waits. A run whose name is in the file BROKEN has failed.
+file HOLD names a run says so in the file HELD, and waits; words after the round are what names of held runs begin
+with. A run whose name is in the file BROKEN has failed.
 """
 
 import json
@@ -42,8 +43,9 @@ def main() -> dict[str, object]:
     done = len(metrics.read_text().splitlines()) if metrics.exists() else 0
     for n in range(done + 1, config["rounds"] + 1):
         with metrics.open("a") as file:
-            file.write(json.dumps({"round": n, "validation/champion": float(n)}) + "\n")
-        if HOLD.exists() and n == int(HOLD.read_text()):
+            value = n + config["learner"]["weight_decay"]  # by which trials of a search are judged
+            file.write(json.dumps({"round": n, "validation/champion": value}) + "\n")
+        if is_held(run, n):
             HELD.touch()
             while not stopped and os.getppid() == order["parent"]:
                 time.sleep(0.01)
@@ -53,6 +55,13 @@ def main() -> dict[str, object]:
     with Path("ended").open("a") as file:
         file.write(f"{run.name} {time.monotonic()}\n")
     return {"finished": True, "exit_code": 0}
+
+
+def is_held(run: Path, round_number: int) -> bool:
+    if not HOLD.exists():
+        return False
+    held_round, *beginnings = HOLD.read_text().split()
+    return round_number == int(held_round) and run.name.startswith(tuple(beginnings) or "")
 
 
 def leave_result(run: Path, config: dict) -> None:

@@ -39,7 +39,7 @@ def order(folder: str = "s", **asked: object) -> StudyOrder:
 
 def run_study(asked: StudyOrder) -> tuple[StudyOutcome, str]:
     console = Console(file=io.StringIO(), width=200)
-    outcome = train_study(asked, console, FAKE)
+    outcome = train_study(asked, console, FAKE, FAKE)
     return outcome, console.file.getvalue()  # type: ignore[attr-defined]
 
 
@@ -198,6 +198,73 @@ def test_a_run_that_fails_leaves_its_fold_out_and_its_reason_behind() -> None:
     assert len(outcome.result["pooled"]["by_fold"]) == 1
     Path("broken").unlink()
     assert len(run_study(order())[0].result["pooled"]["by_fold"]) == 2
+
+
+def searching(folder: str, **asked: object) -> StudyOrder:
+    """An order of a study whose trials are the better, the higher the weight decay is that each of them draws."""
+    Path("space.toml").write_text("[learner.weight_decay]\nlow = 0.001\nhigh = 0.01\n")
+    return order(folder, **{"space": Path("space.toml"), "trials": 3} | asked)
+
+
+def decay_of(run: Path) -> float:
+    decay: float = json.loads((run / "order.json").read_text())["learner"]["weight_decay"]
+    return decay
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_the_runs_of_a_fold_train_with_the_settings_of_its_best_trial(jobs: int) -> None:
+    outcome, said = run_study(searching("found", jobs=jobs))
+    searches = outcome.result["search"]
+    for number, search in enumerate(searches, 1):
+        trials = [*Path(f"found/fold-{number:02}-search").glob("trial-*")]
+        assert (search["fold"], search["trials"], search["rounds"]) == (number, 3, 12)
+        best = max(map(decay_of, trials))
+        assert search["settings"] == {"learner.weight_decay": best}
+        assert search["value"] == 4 + best
+        # No trial reads the fold's test days: they are its holdout, and what comes later is cut off.
+        cuts = [json.loads((trial / "order.json").read_text())["splits"] for trial in trials]
+        assert {(cut["days"], cut["holdout_days"]) for cut in cuts} == {(200 + 200 * number, 200)}
+        assert {decay_of(Path(f"found/fold-{number:02}-seed-{seed}")) for seed in (5, 6)} == {best}
+    assert outcome.result["pooled"]["deflated"]["tries"] == 2 * (2 * 4 * 16 + 3 * 4 * 16)
+    shown = f"learner.weight_decay {searches[1]['settings']['learner.weight_decay']:.4g}"
+    assert shown in study_page(read_study(Path("found")))
+    console = Console(file=io.StringIO(), width=80)
+    show_study(outcome.result, console)
+    assert f"fold 2: {shown}" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "fold 2, seed 6" in said
+
+
+@pytest.mark.parametrize("held_names", ["trial-0002", "fold-01-seed-6"])
+def test_a_study_that_is_stopped_in_its_search_or_after_it_comes_to_the_same_result(held_names: str) -> None:
+    whole = run_study(searching("whole", jobs=2))[0]
+    Path("hold").write_text(f"3 {held_names}")
+    thread = signal_when(Path("held").exists, signal.SIGTERM)
+    stopped, _ = run_study(searching("cut", jobs=2))
+    thread.join()
+    assert stopped.stop.signal == signal.SIGTERM
+    assert stopped.result["pooled"] is None
+    Path("hold").unlink()
+    again = run_study(order("cut", folds=None, seeds=None, jobs=2))[0]
+    assert again.result == whole.result
+
+
+def test_another_search_is_another_study() -> None:
+    run_study(searching("s", trials=2))
+    Path("other.toml").write_text("[learner.weight_decay]\nlow = 0.001\nhigh = 0.002\n")
+    with pytest.raises(ConfigError, match=r"--trials 3: .*has 2,"):
+        run_study(order(trials=3))
+    with pytest.raises(ConfigError, match="searches another space"):
+        run_study(order(space=Path("other.toml")))
+    with pytest.raises(ConfigError, match=r"--trials 3: expected --space"):
+        run_study(order("new", trials=3))
+    run_study(order("plain"))
+    with pytest.raises(ConfigError, match="was begun without a search"):
+        run_study(order("plain", space=Path("other.toml")))
+
+
+def test_a_study_without_a_search_needs_no_optuna() -> None:
+    blocked = "import sys; sys.modules['optuna'] = sys.modules['sqlalchemy'] = None"
+    subprocess.run([sys.executable, "-c", f"{blocked}; import flatwater_trading.study.study"], check=True)
 
 
 OTHERS = [

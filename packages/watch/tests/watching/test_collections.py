@@ -57,7 +57,7 @@ def test_garbage_is_found_where_no_fork_is_possible() -> None:
     told = re.search(r" (\d+) MiB; .* ([\d.]+) rounds? ", found["what"])
     assert told is not None
     assert 90 <= int(told[1]) <= 120
-    assert 6 <= float(told[2]) <= 54  # 18 by the clock of a machine that does not stand still; exact in test_gc_sawtooth
+    assert 6 <= float(told[2]) <= 54  # 18 on a machine that does not stand still; exact in test_gc_sawtooth
     assert COLLECTOR_OFF_ADVICE in found["advice"]
 
 

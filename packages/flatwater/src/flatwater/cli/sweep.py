@@ -65,17 +65,13 @@ def run_sweep(command: SweepCommand, config: Any) -> int:  # noqa: ANN401  (a Ru
     import shlex
     import sys
 
-    from flatwater_watch.errors import ConfigError, FlatwaterError
+    from flatwater.sweeps.installation import require_optuna
+    from flatwater_watch.errors import FlatwaterError
     from flatwater_watch.terminal import lasting_terminal, silent_terminal
 
-    try:
-        from flatwater.sweeps.opening import SweepOrder
-        from flatwater.sweeps.sweep import train_sweep
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"sweeps need the package {error.name}, which is not installed. Install it with: "
-            "pip install 'flatwater[sweep]'"
-        ) from error
+    require_optuna()
+    from flatwater.sweeps.opening import SweepOrder
+    from flatwater.sweeps.sweep import train_sweep
 
     # With --json stdout has the result alone.
     console = silent_terminal() if command.quiet else lasting_terminal(errors=command.json)

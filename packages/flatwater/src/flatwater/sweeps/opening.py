@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from flatwater.config.toml import flat_settings, from_mapping, to_mapping
+from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.memory.planner import BUDGET_SHARE
 from flatwater.rundir.layout import create_folder, write_config
-from flatwater.runs.config import RunConfig
 from flatwater.runs.trust import load_settings, permit_file, remember_file
+from flatwater.sweeps.differences import refuse_others, setting_differences
 from flatwater.sweeps.folder import SweepFolder
 from flatwater.sweeps.process import ask_process
-from flatwater.sweeps.space import Space, read_space
+from flatwater.sweeps.space import Space, read_space, require_a_value
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.files.directory import write_object
 from flatwater_watch.files.safe_read import read_regular
@@ -67,7 +67,7 @@ def _create_sweep(order: SweepOrder, program: Sequence[str]) -> OpenedSweep:
     if order.space is None:
         raise ConfigError("--space: is missing. Give a TOML file of the settings to search.")
     space = read_space(order.space, order.config)
-    _require_a_value(order.config, space)
+    require_a_value(order.config, space)
     at_once = order.at_once or 1
     # The same number in all trials: sums in another order differ in their last bit.
     threads = order.config.threads or max(1, free_cores() // at_once)
@@ -84,19 +84,6 @@ def _create_sweep(order: SweepOrder, program: Sequence[str]) -> OpenedSweep:
 
 def _allowed_bytes() -> int:
     return int(BUDGET_SHARE * min(memory_limits().values()))
-
-
-def _require_a_value(config: Any, space: Space) -> None:  # noqa: ANN401  (a RunConfig of any kind)
-    """Refuse a number of rounds in which no trial comes to a value by which it is judged.
-
-    Raises:
-        ConfigError: the first evaluation comes after the last round.
-    """
-    if config.rounds < config.first_measured and "evaluation.every" not in space:
-        raise ConfigError(
-            f"rounds = {config.rounds}: a trial would have no value, as the first evaluation comes after round "
-            f"{config.first_measured}. Give --rounds {config.first_measured} or more, or a smaller --evaluation.every."
-        )
 
 
 def _reopen_sweep(order: SweepOrder, folder: SweepFolder, program: Sequence[str]) -> OpenedSweep:
@@ -133,44 +120,3 @@ def _silent(_: str) -> None:
 def _prepare_config(config: Any, program: Sequence[str]) -> Any:  # noqa: ANN401  (a RunConfig of any kind)
     # In a process of its own, which ends: the sweep must not hold the memory of data and libraries while trials train.
     return from_mapping(type(config), ask_process(program, {"config": to_mapping(config)})["config"], "the sweep")
-
-
-def refuse_others(before: RunConfig, now: RunConfig, folder: Path, kind: str) -> None:
-    """Refuse to go on with a sweep or a study under other settings than its own.
-
-    Args:
-        before: settings that the sweep or study began with.
-        now: settings that the user gives.
-        folder: folder of the sweep or study, for messages.
-        kind: `sweep` or `study`, for messages.
-
-    Raises:
-        ConfigError: a setting differs that may not.
-    """
-    if differences := setting_differences(before, now, f"the {kind}"):
-        lines = "\n".join(f"  {line}" for line in differences)
-        raise ConfigError(
-            f"{folder}: the {kind} was begun with other settings.\n{lines}\n"
-            f"Leave these options out to continue the {kind}, or give another folder for a new {kind}."
-        )
-
-
-def setting_differences(before: RunConfig, now: RunConfig, where: str) -> list[str]:
-    """Return one line for each setting that differs and may not: `seed: 0 in the sweep, 1 now`."""
-    old_settings, new_settings = _fixed_settings(before), _fixed_settings(now)
-    return [
-        f"{name}: {old_settings[name]!r} in {where}, {new_settings[name]!r} now"
-        for name in old_settings
-        if old_settings[name] != new_settings[name]
-    ]
-
-
-def _fixed_settings(config: RunConfig) -> dict[str, Any]:
-    """Return the settings of trials that alter numbers, by path."""
-    # Rounds may change in a run, and not here: trials are compared at the same number of them.
-    may_change = config.open_ended - {"rounds"}
-    return {
-        name: value
-        for name, value in flat_settings(to_mapping(config)).items()
-        if name.partition(".")[0] not in may_change
-    }

@@ -81,6 +81,19 @@ def read_space(path: Path, base: object) -> Space:
         raise ConfigError(f"{path}: {error}") from error
 
 
+def require_a_value(config: RunConfig, space: Space) -> None:
+    """Refuse a number of rounds in which no trial comes to a value by which it is judged.
+
+    Raises:
+        ConfigError: the first evaluation comes after the last round.
+    """
+    if config.rounds < config.first_measured and "evaluation.every" not in space:
+        raise ConfigError(
+            f"rounds = {config.rounds}: a trial would have no value, as the first evaluation comes after round "
+            f"{config.first_measured}. Give --rounds {config.first_measured} or more, or a smaller --evaluation.every."
+        )
+
+
 def _check_space(tables: Mapping[str, Any], base: object) -> Space:
     """Return the space of a file's tables, once each setting has a value that fits `base`.
 

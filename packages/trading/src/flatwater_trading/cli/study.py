@@ -12,7 +12,7 @@ from flatwater.config.toml import read_toml
 from flatwater_trading.panel.specification import is_synthetic
 from flatwater_trading.recipe.recipe import ERL
 from flatwater_trading.recipe.weights.recipe import WEIGHTS
-from flatwater_trading.study.config import MAXIMUM_FOLDS
+from flatwater_trading.study.config import MAXIMUM_FOLDS, MAXIMUM_TRIALS
 from flatwater_watch.errors import ConfigError, FlatwaterError
 from flatwater_watch.files.safe_read import file_exists
 from flatwater_watch.options.bounds import Bounds
@@ -48,6 +48,11 @@ class StudyCommand(WithTrust, RecipeSettings):
     seeds: str | None = None
     """A number of seeds from --seed on, such as `3`, or a list, such as `0,5,9`. Left out: 3, or those of the study in
     --run; seeds can be added to a study."""
+    space: Path | None = None
+    """TOML file of settings that are searched in each fold, as by `flatwater sweep`: the best trial on the fold's
+    validation days gives the settings of its runs. Left out: no search, or that of the study in --run."""
+    trials: Annotated[int, Bounds(1, MAXIMUM_TRIALS)] | None = None
+    """Trials of each search. Left out: 20, or as many as the study in --run has."""
     jobs: Annotated[int, Bounds(1, 1024)] | None = None
     """Runs at once, each in a process of its own. Left out: as many as there are free cores and as memory allows."""
     run: Path | None = None
@@ -140,6 +145,8 @@ def _study_order(command: StudyCommand) -> Any:  # noqa: ANN401  (imported where
         seeds=command.seeds,
         jobs=command.jobs,
         folder=command.run,
+        space=command.space,
+        trials=command.trials,
     )
 
 
@@ -193,8 +200,10 @@ def show_study(result: Mapping[str, Any], console: Any) -> None:  # noqa: ANN401
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from flatwater_trading.study.records import fold_rows, trader_rows
+    from flatwater_trading.study.records import fold_rows, search_rows, trader_rows
 
+    for fold, settings, trial, _ in search_rows(result)[1]:
+        console.print(f"fold {fold}: {settings} (trial {trial})", markup=False)
     for titles, rows, words in (fold_rows(result["pooled"]), trader_rows(result["pooled"])):
         table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
         for column, title in enumerate(titles):

@@ -9,6 +9,7 @@ from flatwater_watch.sanitize import short_repr
 
 MAXIMUM_FOLDS = 1000
 MAXIMUM_SEEDS = 1000
+MAXIMUM_TRIALS = 1 << 20
 MAXIMUM_SEED_DIGITS = 12
 """Most digits of a seed."""
 
@@ -25,6 +26,10 @@ class StudyConfig:
     """Days of the panel."""
     data: str
     """Fingerprint of the panel's contents."""
+    trials: Annotated[int, Bounds(0, MAXIMUM_TRIALS)] = 0
+    """Trials of the search for settings in each fold; 0 without a search."""
+    trials_at_once: Annotated[int, Bounds(1, 1024)] = 1
+    """Trials that train at the same time, on which their settings depend."""
 
     def __post_init__(self) -> None:
         check_seeds(self.seeds)

@@ -10,18 +10,22 @@ from flatwater.memory.planner import BUDGET_SHARE
 from flatwater.named_imports import GIVEN
 from flatwater.recipe import Recipe, find_recipe
 from flatwater.rundir.layout import create_folder, write_config
-from flatwater.runs.trust import load_settings, remember_file
-from flatwater.sweeps.opening import refuse_others
+from flatwater.runs.trust import load_settings, permit_file, remember_file
+from flatwater.sweeps.differences import refuse_others
+from flatwater.sweeps.installation import require_optuna
 from flatwater.sweeps.process import ask_process
-from flatwater_trading.study.config import MAXIMUM_FOLDS, StudyConfig, read_seeds
+from flatwater.sweeps.space import read_space, require_a_value
+from flatwater_trading.study.config import MAXIMUM_FOLDS, MAXIMUM_TRIALS, StudyConfig, read_seeds
 from flatwater_trading.study.records import StudyFolder
 from flatwater_watch.errors import ConfigError, MemoryLimitError
+from flatwater_watch.files.directory import write_object
+from flatwater_watch.files.safe_read import read_regular
 from flatwater_watch.meters.process import free_cores
 from flatwater_watch.options.bounds import Bounds, check_fields
 from flatwater_watch.units import format_bytes
 
-FOLDS, SEEDS = 5, "3"
-"""Default numbers of folds and seeds of a study."""
+FOLDS, SEEDS, TRIALS = 5, "3", 20
+"""Default numbers of folds and seeds of a study, and of trials of a search in each fold."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +42,10 @@ class StudyOrder:
     """Runs at once; None for as many as there are free cores and as memory allows."""
     folder: Path | None
     """Folder of the study; None makes a new one."""
+    space: Path | None = None
+    """File of the settings that are searched in each fold; None for no search, or for that of the existing study."""
+    trials: Annotated[int, Bounds(1, MAXIMUM_TRIALS)] | None = None
+    """Trials of each search; None for as many as the existing study has, or `TRIALS`."""
 
     def __post_init__(self) -> None:
         check_fields(self, "")
@@ -73,6 +81,8 @@ class StudyRequest:
     seeds: tuple[int, ...]
     jobs: int
     """Runs at once: the order's, or as many as there are free cores."""
+    trials: int
+    """Trials of the search in each fold; 0 without a search."""
 
 
 def complete_order(order: StudyOrder) -> StudyRequest:
@@ -93,8 +103,9 @@ def complete_order(order: StudyOrder) -> StudyRequest:
     base = order.config if existing_folder is None else _match_settings(order.config, existing_folder)
     # Settled once and written with the settings: the last bits of a run follow from its threads.
     base = replace(base, threads=base.threads or max(1, cores // jobs))
+    trials = _choose_trials(order, base, existing_folder, before)
     return StudyRequest(
-        existing_folder=existing_folder, existing=before, base=base, folds=folds, seeds=seeds, jobs=jobs
+        existing_folder=existing_folder, existing=before, base=base, folds=folds, seeds=seeds, jobs=jobs, trials=trials
     )
 
 
@@ -108,16 +119,27 @@ def open_study_folder(order: StudyOrder, program: Sequence[str]) -> OpenedStudy:
     # In another process: this process stays free of torch while its runs take the memory.
     answer = ask_process(program, {"config": to_mapping(request.base), "folds": request.folds})
     base = from_mapping(type(request.base), answer["config"], "the study")
-    setup = StudyConfig(folds=request.folds, seeds=request.seeds, days=answer["days"], data=answer["data"])
     before = request.existing
-    if before is not None and (before.days, before.data) != (setup.days, setup.data):
+    if before is not None and (before.days, before.data) != (answer["days"], answer["data"]):
         raise ConfigError(
             f"{base.panel}: has other days or prices than when the study was begun. {_OTHER_FOLDER_ADVICE}"
         )
     jobs = jobs_that_fit(
         request.jobs, answer["needed_bytes"], answer["limit_bytes"], is_explicit=order.jobs is not None
     )
+    setup = StudyConfig(
+        folds=request.folds,
+        seeds=request.seeds,
+        days=answer["days"],
+        data=answer["data"],
+        trials=request.trials,
+        # Kept from the beginning: the settings of a trial follow from those that have ended before it.
+        trials_at_once=min(jobs, max(1, request.trials)) if before is None else before.trials_at_once,
+    )
     folder = request.existing_folder or StudyFolder(create_folder(order.folder, "study").path)
+    if before is None and order.space is not None:
+        write_object(folder.space, read_regular(order.space))
+        remember_file(folder.space, lambda _: None, trainer=base.trainer)
     write_config(base, folder.base)
     remember_file(folder.base, lambda _: None)  # silent: if the file cannot be noted, each run says so
     write_config(setup, folder.study)  # last: a folder that has it is whole
@@ -126,6 +148,45 @@ def open_study_folder(order: StudyOrder, program: Sequence[str]) -> OpenedStudy:
 
 
 _OTHER_FOLDER_ADVICE = "Give another folder with --run for a new study."
+
+
+def _choose_trials(order: StudyOrder, base: Any, folder: StudyFolder | None, before: StudyConfig | None) -> int:  # noqa: ANN401  (settings of any recipe on a panel)
+    """Return the trials of the search in each fold, 0 without one, after checking that it can be made.
+
+    Args:
+        order: the order.
+        base: settings that all runs share.
+        folder: folder of the existing study; None for a new study.
+        before: setup of the existing study; None for a new study.
+
+    Raises:
+        ConfigError: the space does not fit the settings, the existing study searches otherwise, or Optuna is missing.
+    """
+    if folder is None or before is None:
+        if order.space is None and order.trials is not None:
+            raise ConfigError(f"--trials {order.trials}: expected --space too, a TOML file of settings to search")
+        if order.space is None:
+            return 0
+        require_optuna()
+        require_a_value(base, read_space(order.space, base))
+        return order.trials or TRIALS
+    if order.trials not in (None, before.trials):
+        raise ConfigError(
+            f"--trials {order.trials}: the study in {order.folder} has {before.trials}, and another number would be a "
+            f"choice after a look at the test days. {_OTHER_FOLDER_ADVICE}"
+        )
+    if before.trials:
+        require_optuna()
+        # Before the space is read: its values may name code, and a folder may come from somebody else.
+        permit_file(folder.space, trainer=base.trainer)
+    given = None if order.space is None else read_space(order.space, base)
+    if given is not None and (not before.trials or given != read_space(folder.space, base)):
+        search = "searches another space" if before.trials else "was begun without a search"
+        raise ConfigError(
+            f"--space {order.space}: the study in {order.folder} {search}. Leave --space out, or give another folder "
+            "with --run for a new study."
+        )
+    return before.trials
 
 
 def _choose_seeds(order: StudyOrder, before: StudyConfig | None) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ from flatwater_trading.study.records import (
     number_cell,
     percent_cell,
     read_study,
+    search_rows,
     seed_rows,
     trader_rows,
 )
@@ -225,6 +226,14 @@ def _folds_section(study: StudyRecords) -> Iterator[Block]:
         "the same turnover earned less.",
         "reading",
     )
+    if (searched := search_rows(study.result))[1]:
+        yield Heading("Settings that were searched")
+        yield Table(*searched)
+        yield Paragraph(
+            "In each fold the trial with the highest value on the validation days, which lie before the test days. All "
+            "seeds of the fold trained with its settings.",
+            "reading",
+        )
 
 
 def _rule_sections(study: StudyRecords) -> Iterator[Section]:

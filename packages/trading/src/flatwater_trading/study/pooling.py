@@ -7,6 +7,8 @@ each yardstick. Random traders are pooled in the same way: the first of each run
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -128,12 +130,21 @@ def read_fold_result(folder: RunFolder, recipe: Recipe, seed: int) -> FoldResult
     return FoldResult(seed=seed, result=result, equity=equity)
 
 
-def pool_folds(folder: StudyFolder, setup: StudyConfig, recipe: Recipe) -> PooledResult | None:
-    """Pool the folds that every seed has been tested on; None if no fold is complete."""
-    runs_by_fold = (
+def pool_folds(
+    folder: StudyFolder, setup: StudyConfig, recipe: Recipe, trial_runs: Mapping[int, float] = MappingProxyType({})
+) -> PooledResult | None:
+    """Pool the folds that every seed has been tested on; None if no fold is complete.
+
+    Args:
+        folder: folder of the study.
+        setup: folds and seeds of the study.
+        recipe: recipe of its runs.
+        trial_runs: fold -> rounds of the trials that searched for its settings, in multiples of a run's rounds.
+    """
+    runs_by_fold = [
         [read_fold_result(folder.run(fold, seed), recipe, seed) for seed in setup.seeds]
         for fold in range(1, setup.folds + 1)
-    )
+    ]
     # A fold counts once every seed has played it: seeds that came first must not choose which folds are shown.
     complete_folds = [[run for run in runs if run is not None] for runs in runs_by_fold if None not in runs]
     if not complete_folds:
@@ -146,6 +157,12 @@ def pool_folds(folder: StudyFolder, setup: StudyConfig, recipe: Recipe) -> Poole
     chance = np.prod([_chance_returns(runs) for runs in complete_folds], axis=0) - 1
     champion, equal = period_returns(equity[CHAMPION]), period_returns(equity[EQUAL_WEIGHT])
     tries = sum(run.result["tries"] for runs in complete_folds for run in runs)
+    # A round of a trial counts as many tries as a round of the runs that its settings were chosen for.
+    tries += sum(
+        ceil(trial_runs.get(fold, 0) * runs[0].result["tries"])
+        for fold, runs in enumerate(runs_by_fold, 1)
+        if runs[0] is not None and None not in runs
+    )
     dates_by_fold = [runs[0].equity["date"].to_numpy() for runs in complete_folds]
     # A fold's first row is the cash on the day before, which is the last day of the fold before it.
     dates = np.concatenate([dates_by_fold[0][:1], *(days[1:] for days in dates_by_fold)])
@@ -166,7 +183,7 @@ def pool_folds(folder: StudyFolder, setup: StudyConfig, recipe: Recipe) -> Poole
         deflated=deflated_sharpe(champion, tries),
         deflated_excess=deflated_sharpe(champion - equal, tries),
         tries=tries,
-        tried=complete_folds[0][0].result["tried"],
+        tried=complete_folds[0][0].result["tried"] + (", of the trials of the search too," if trial_runs else ""),
         players=recipe.players,
     )
 

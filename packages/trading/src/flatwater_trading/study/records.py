@@ -26,6 +26,8 @@ class StudyFolder(Folder):
     """The configuration that all runs share, apart from fold and seed."""
     study = FolderFile("study.toml")
     """Folds, seeds, and what is in the panel."""
+    space = FolderFile("space.toml")
+    """Settings that are searched in each fold, and their values; only there if the study searches."""
     result = FolderFile("study.json")
     """The pooled result, and a row for each fold."""
     equity = FolderFile("equity.parquet")
@@ -38,6 +40,10 @@ class StudyFolder(Folder):
     def run(self, fold: int, seed: int) -> RunFolder:
         """Folder of the run of a fold and a seed."""
         return RunFolder(self.path / f"fold-{fold:02}-seed-{seed}")
+
+    def search(self, fold: int) -> Path:
+        """Folder of the sweep that searches for the settings of a fold."""
+        return self.path / f"fold-{fold:02}-search"
 
     def log(self, fold: int, seed: int) -> Path:
         """File that the process of a run writes its output to."""
@@ -127,6 +133,7 @@ def _require_result(result: Any) -> None:  # noqa: ANN401  (whatever the file ho
             raise ValueError("a table of it is empty")
     holding_rows(pooled)
     chosen_rows(pooled)
+    search_rows(result)
     for name in ("champion", "equal weight"):
         _require_numbers(pooled["traders"][name], "annual_return", "sharpe", "drawdown")
 
@@ -230,6 +237,25 @@ def chosen_rows(pooled: Mapping[str, Any]) -> Rows:
     """Return titles, a row for each run with the rule that its champion trades by, and 0; no row without a choice."""
     rows = [[str(int(row["fold"])), str(int(row["seed"])), *rule_cells(row)] for row in pooled.get("rules", ())]
     return ("fold", "seed", *RULE_TITLES), rows, 0
+
+
+def search_rows(result: Mapping[str, Any]) -> Rows:
+    """Return titles, a row for each fold whose settings were searched, and 2: its left columns are words."""
+    rows = [
+        [
+            str(int(row["fold"])),
+            ", ".join(f"{name} {setting_cell(value)}" for name, value in row["settings"].items()),
+            f"{int(row['best'])} of {int(row['trials'])}",
+            number_cell(float(row["value"])),
+        ]
+        for row in result.get("search", ())
+    ]
+    return ("fold", "settings", "trial", "on validation days"), rows, 2
+
+
+def setting_cell(value: object) -> str:
+    """Format the value of a setting in few characters."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def percent_cell(value: float | None, form: str = "{:+.1%}") -> str:

@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from resource import RUSAGE_CHILDREN, getrusage
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.status import Status
 
-from flatwater.config.toml import to_mapping
+from flatwater.config.toml import to_mapping, with_settings
 from flatwater.metrics.figures import short_duration
 from flatwater.metrics.jsonl import Record
 from flatwater.recipe import Recipe
@@ -23,13 +23,16 @@ from flatwater.rundir.layout import RunFolder, hold_lock, recorded_rounds
 from flatwater.rundir.results import read_result
 from flatwater.runs.config import extend_mirror_url
 from flatwater.runs.signals import StopRequest, stop_on_signals
-from flatwater.sweeps.process import Job, RunExit, RunPool, train_jobs
+from flatwater.sweeps.process import TRIAL_PROGRAM, Job, RunExit, RunPool, train_jobs
 from flatwater_trading.study.folds import Fold, cut_folds, fold_config
 from flatwater_trading.study.opening import OpenedStudy, StudyOrder, open_study_folder
 from flatwater_trading.study.records import StudyFolder
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.directory import write_object
 from flatwater_watch.units import format_duration
+
+if TYPE_CHECKING:
+    from flatwater_trading.study.search import FoldSearch
 
 MEMBER_PROGRAM = (sys.executable, "-P", "-m", "flatwater_trading.study.member")
 STUDY_NOTE = (
@@ -105,6 +108,8 @@ class _RunningStudy:
     console: Console
     status: Status
     progress: StudyProgress
+    searches: dict[int, "FoldSearch"] = field(default_factory=dict)
+    """Fold -> the settings that its search has found; empty in a study without a search."""
 
     def require_in_place(self) -> None:
         """Check that the folder has its name: runs are started below it, so a study cannot go on under another name.
@@ -138,6 +143,8 @@ class _RunningStudy:
             if not member.is_tested:
                 number, seed = member.fold.number, member.seed
                 config = fold_config(base, member.fold, seed)
+                if number in self.searches:
+                    config = with_settings(config, self.searches[number].settings, f"the search of fold {number}")
                 log = folder.log(number, seed)
                 order = {"config": to_mapping(config)}
                 yield Job(order=order, run=member.run, log=log, judge=self._round_counter(recorded_rounds(member.run)))
@@ -157,8 +164,20 @@ class _RunningStudy:
         return judge
 
 
-def train_study(order: StudyOrder, console: Console, program: Sequence[str] = MEMBER_PROGRAM) -> StudyOutcome:
-    """Begin a study or resume it, until it is done or a signal stops it."""
+def train_study(
+    order: StudyOrder,
+    console: Console,
+    program: Sequence[str] = MEMBER_PROGRAM,
+    trial_program: Sequence[str] = TRIAL_PROGRAM,
+) -> StudyOutcome:
+    """Begin a study or resume it, until it is done or a signal stops it.
+
+    Args:
+        order: the study that is wanted.
+        console: terminal for progress.
+        program: command of a run's process, which speaks as `member.py` does.
+        trial_program: command of a trial's process, which speaks as `flatwater.sweeps.trial` does.
+    """
     with console.status("reading the panel and planning the runs …"):
         opened = open_study_folder(order, program)
     folder, setup = opened.folder, opened.setup
@@ -185,6 +204,8 @@ def train_study(order: StudyOrder, console: Console, program: Sequence[str] = ME
             f"study folder {folder.path}: {len(members)} runs (folds: {setup.folds}, seeds: {len(setup.seeds)}), "
             f"tested on {opened.days}, {opened.jobs} at once, {threads} each"
         )
+        if setup.trials:
+            search_settings_(work, stop, trial_program)
         work.show_()
         pool = RunPool(program=program, stop=stop, check=work.require_in_place, say=work.say, at_once=opened.jobs)
         by_run = {member.run: member for member in members}
@@ -203,7 +224,23 @@ def train_study(order: StudyOrder, console: Console, program: Sequence[str] = ME
         # Runs take hours: the folder may have been moved before anything is written below its name.
         status.update("pooling the folds …")
         work.require_in_place()
-        return StudyOutcome(folder=folder, result=write_study(opened, members, failed), stop=stop)
+        return StudyOutcome(folder=folder, result=write_study(opened, members, failed, work.searches), stop=stop)
+
+
+def search_settings_(work: _RunningStudy, stop: StopRequest, program: Sequence[str]) -> None:
+    """Search for the settings of each fold, one fold after the other; a signal to a sweep stops the study too."""
+    from flatwater_trading.study.search import chosen_settings, search_fold  # noqa: PLC0415  (it needs Optuna)
+
+    folds = {member.fold.number: member.fold for member in work.members}
+    for number, fold in folds.items():
+        if stop.signal:
+            return
+        work.status.update(f"searching settings for fold {number} of {len(folds)}, {work.opened.setup.trials} trials")
+        outcome = search_fold(work.opened, fold, work.console, program)
+        if outcome.stop.signal:  # its handlers stood in the place of the study's
+            stop.signal = outcome.stop.signal
+            return
+        work.searches[number] = chosen_settings(outcome, fold)
 
 
 def progress_line(members: Sequence[StudyRun]) -> str:
@@ -224,13 +261,19 @@ def outcome_line(recipe: Recipe, member: StudyRun, ending: RunExit) -> str:
     return ", ".join(f"{name} {value:+.1%}" for name, value in returns.items())
 
 
-def write_study(opened: OpenedStudy, members: Sequence[StudyRun], failed: Mapping[str, str]) -> dict[str, Any]:
+def write_study(
+    opened: OpenedStudy,
+    members: Sequence[StudyRun],
+    failed: Mapping[str, str],
+    searches: Mapping[int, "FoldSearch"],
+) -> dict[str, Any]:
     """Pool the runs that were tested; write study.json, and the pooled equity if a fold is complete.
 
     Args:
         opened: the study's folder and its settings.
         members: all runs of the study.
         failed: reasons of the runs that failed in this start, by the names of their folders.
+        searches: settings that were found for each fold, by its number; empty without a search.
 
     Returns:
         The contents of study.json; its `pooled` is None until a fold has been tested with every seed.
@@ -243,7 +286,8 @@ def write_study(opened: OpenedStudy, members: Sequence[StudyRun], failed: Mappin
     from flatwater_trading.study.pooling import as_json, equity_frame, pool_folds  # noqa: PLC0415  (see above)
 
     folder, setup = opened.folder, opened.setup
-    pooled = pool_folds(folder, setup, opened.recipe)
+    trial_runs = {fold: search.rounds / opened.base.rounds for fold, search in searches.items()}
+    pooled = pool_folds(folder, setup, opened.recipe, trial_runs)
     # The equity is written before study.json, which says that there is an equity file.
     if pooled is not None:
         write_frame(equity_frame(pooled), folder.equity)
@@ -259,6 +303,8 @@ def write_study(opened: OpenedStudy, members: Sequence[StudyRun], failed: Mappin
         "pooled": None if pooled is None else as_json(pooled),
         "note": STUDY_NOTE,
     }
+    if setup.trials:
+        result["search"] = [vars(search) for search in searches.values()]
     write_object(folder.result, json.dumps(result, indent=1).encode() + b"\n")
     return result
 

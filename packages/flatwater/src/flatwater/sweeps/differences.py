@@ -1,0 +1,49 @@
+"""Settings with which a sweep or a study goes on: those that it began with, apart from a few that change no number."""
+
+from pathlib import Path
+from typing import Any
+
+from flatwater.config.toml import flat_settings, to_mapping
+from flatwater.runs.config import RunConfig
+from flatwater_watch.errors import ConfigError
+
+
+def refuse_others(before: RunConfig, now: RunConfig, folder: Path, kind: str) -> None:
+    """Refuse to go on with a sweep or a study under other settings than its own.
+
+    Args:
+        before: settings that the sweep or study began with.
+        now: settings that the user gives.
+        folder: folder of the sweep or study, for messages.
+        kind: `sweep` or `study`, for messages.
+
+    Raises:
+        ConfigError: a setting differs that may not.
+    """
+    if differences := setting_differences(before, now, f"the {kind}"):
+        lines = "\n".join(f"  {line}" for line in differences)
+        raise ConfigError(
+            f"{folder}: the {kind} was begun with other settings.\n{lines}\n"
+            f"Leave these options out to continue the {kind}, or give another folder for a new {kind}."
+        )
+
+
+def setting_differences(before: RunConfig, now: RunConfig, where: str) -> list[str]:
+    """Return one line for each setting that differs and may not: `seed: 0 in the sweep, 1 now`."""
+    old_settings, new_settings = _fixed_settings(before), _fixed_settings(now)
+    return [
+        f"{name}: {old_settings[name]!r} in {where}, {new_settings[name]!r} now"
+        for name in old_settings
+        if old_settings[name] != new_settings[name]
+    ]
+
+
+def _fixed_settings(config: RunConfig) -> dict[str, Any]:
+    """Return the settings of trials that alter numbers, by path."""
+    # Rounds may change in a run, and not here: trials are compared at the same number of them.
+    may_change = config.open_ended - {"rounds"}
+    return {
+        name: value
+        for name, value in flat_settings(to_mapping(config)).items()
+        if name.partition(".")[0] not in may_change
+    }

@@ -1,0 +1,18 @@
+"""The package that sweeps need, which not everybody has installed."""
+
+from flatwater_watch.errors import ConfigError
+
+
+def require_optuna() -> None:
+    """Check that Optuna, which draws the settings of trials and keeps them in a database, can be imported.
+
+    Raises:
+        ConfigError: it is not installed, or a package that it needs is missing.
+    """
+    try:
+        import optuna  # noqa: F401, PLC0415  (a second: only by commands that sweep)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"sweeps need the package {error.name}, which is not installed. Install it with: "
+            "pip install 'flatwater[sweep]'"
+        ) from error

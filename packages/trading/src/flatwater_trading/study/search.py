@@ -1,0 +1,74 @@
+"""The search of a study: in each fold a sweep chooses settings by the fold's validation days.
+
+These lie before the fold's test days, so nothing is chosen on days that are tested. The runs of all seeds then train
+with the settings of their fold.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+
+from flatwater.runs.config import extend_mirror_url
+from flatwater.sweeps.folder import SweepOutcome
+from flatwater.sweeps.opening import SweepOrder
+from flatwater.sweeps.sweep import train_sweep
+from flatwater_trading.study.folds import Fold, fold_config
+from flatwater_trading.study.opening import OpenedStudy
+from flatwater_watch.errors import RunError
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoldSearch:
+    """The settings that were chosen for a fold, and the trials among which they were."""
+
+    fold: int
+    """Number of the fold, from 1."""
+    trials: int
+    """Trials, those that were pruned or failed included."""
+    rounds: int
+    """Rounds of all trials together."""
+    best: int
+    """Number of the best trial, from 1."""
+    value: float
+    """Value of the best trial on the validation days."""
+    settings: Mapping[str, Any]
+    """Settings of the best trial by dotted path."""
+
+
+def search_fold(opened: OpenedStudy, fold: Fold, console: Console, program: Sequence[str]) -> SweepOutcome:
+    """Train the trials of a fold, or those that are left of them, until all have ended or a signal stops them."""
+    base = extend_mirror_url(opened.base, opened.folder.path)
+    order = SweepOrder(
+        config=fold_config(base, fold, opened.base.seed),
+        space=opened.folder.space,
+        trials=opened.setup.trials,
+        folder=opened.folder.search(fold.number),
+        prune=True,
+        at_once=min(opened.jobs, opened.setup.trials_at_once),
+    )
+    return train_sweep(order, console, program)
+
+
+def chosen_settings(outcome: SweepOutcome, fold: Fold) -> FoldSearch:
+    """Return the settings that a sweep has found for a fold.
+
+    Raises:
+        RunError: no trial has finished.
+    """
+    best = outcome.best_trial
+    if best is None or best.value is None:
+        reasons = {line.reason for line in outcome.lines if line.reason}
+        raise RunError(
+            f"{outcome.folder.path}: no trial of fold {fold.number} has finished, so it has no settings. "
+            f"{' '.join(sorted(reasons))}"
+        )
+    return FoldSearch(
+        fold=fold.number,
+        trials=len(outcome.lines),
+        rounds=sum(line.round for line in outcome.lines),
+        best=best.number,
+        value=best.value,
+        settings=best.settings,
+    )
