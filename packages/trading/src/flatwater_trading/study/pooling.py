@@ -156,13 +156,7 @@ def pool_folds(
     # Random traders have no skill, so any of one fold may be chained to any of the next.
     chance = np.prod([_chance_returns(runs) for runs in complete_folds], axis=0) - 1
     champion, equal = period_returns(equity[CHAMPION]), period_returns(equity[EQUAL_WEIGHT])
-    tries = sum(run.result["tries"] for runs in complete_folds for run in runs)
-    # A round of a trial counts as many tries as a round of the runs that its settings were chosen for.
-    tries += sum(
-        ceil(trial_runs.get(fold, 0) * runs[0].result["tries"])
-        for fold, runs in enumerate(runs_by_fold, 1)
-        if runs[0] is not None and None not in runs
-    )
+    tries = sum(_count_tries(runs, trial_runs.get(fold, 0)) for fold, runs in enumerate(runs_by_fold, 1))
     dates_by_fold = [runs[0].equity["date"].to_numpy() for runs in complete_folds]
     # A fold's first row is the cash on the day before, which is the last day of the fold before it.
     dates = np.concatenate([dates_by_fold[0][:1], *(days[1:] for days in dates_by_fold)])
@@ -186,6 +180,15 @@ def pool_folds(
         tried=complete_folds[0][0].result["tried"] + (", of the trials of the search too," if trial_runs else ""),
         players=recipe.players,
     )
+
+
+def _count_tries(runs: Sequence[FoldResult | None], trial_runs: float) -> int:
+    """Return the tries of a fold, 0 if it is not complete: those of its runs and of the trials for its settings."""
+    tries = [run.result["tries"] for run in runs if run is not None]
+    if len(tries) < len(runs):
+        return 0
+    # A round of a trial counts as many tries as a round of the runs that its settings were chosen for.
+    return int(sum(tries)) + ceil(trial_runs * max(tries))
 
 
 def chain_curves(curves: Sequence[np.ndarray]) -> np.ndarray:

@@ -190,7 +190,6 @@ def train_study(
     pace = StudyProgress(
         rounds=len(members) * opened.base.rounds, done=sum(recorded_rounds(member.run) for member in members)
     )
-    failed = dict[str, str]()
     with (
         # The lock is taken before any run is started: two processes must not train the same runs.
         hold_lock(RunFolder(folder.path)) as locked_folder,
@@ -208,14 +207,7 @@ def train_study(
             search_settings_(work, stop, trial_program)
         work.show_()
         pool = RunPool(program=program, stop=stop, check=work.require_in_place, say=work.say, at_once=opened.jobs)
-        by_run = {member.run: member for member in members}
-        for job, ending in train_jobs(work.jobs(), pool):
-            member = by_run[job.run]
-            if ending.how == "failed":
-                failed[member.run.path.name] = ending.reason
-            outcome = outcome_line(opened.recipe, member, ending)
-            work.say(f"{member.name}: {outcome}; {progress_line(members)}, {pace.time_left()}")
-            work.show_()
+        failed = train_members_(work, pool)
         children = getrusage(RUSAGE_CHILDREN)
         cpu = format_duration(children.ru_utime + children.ru_stime)
         work.say(
@@ -241,6 +233,19 @@ def search_settings_(work: _RunningStudy, stop: StopRequest, program: Sequence[s
             stop.signal = outcome.stop.signal
             return
         work.searches[number] = chosen_settings(outcome, fold)
+
+
+def train_members_(work: _RunningStudy, pool: RunPool) -> dict[str, str]:
+    """Train and test the runs that are left; return the reasons of those that failed by their folders' names."""
+    failed, by_run = dict[str, str](), {member.run: member for member in work.members}
+    for job, ending in train_jobs(work.jobs(), pool):
+        member = by_run[job.run]
+        if ending.how == "failed":
+            failed[member.run.path.name] = ending.reason
+        outcome = outcome_line(work.opened.recipe, member, ending)
+        work.say(f"{member.name}: {outcome}; {progress_line(work.members)}, {work.progress.time_left()}")
+        work.show_()
+    return failed
 
 
 def progress_line(members: Sequence[StudyRun]) -> str:
