@@ -184,11 +184,11 @@ def pool_folds(
 
 def _count_tries(runs: Sequence[FoldResult | None], trial_runs: float) -> int:
     """Return the tries of a fold, 0 if it is not complete: those of its runs and of the trials for its settings."""
-    tries = [run.result["tries"] for run in runs if run is not None]
+    tries: list[int] = [run.result["tries"] for run in runs if run is not None]
     if len(tries) < len(runs):
         return 0
     # A round of a trial counts as many tries as a round of the runs that its settings were chosen for.
-    return int(sum(tries)) + ceil(trial_runs * max(tries))
+    return sum(tries) + ceil(trial_runs * max(tries))
 
 
 def chain_curves(curves: Sequence[np.ndarray]) -> np.ndarray:

@@ -180,12 +180,7 @@ def train_study(
     """
     with console.status("reading the panel and planning the runs …"):
         opened = open_study_folder(order, program)
-    folder, setup = opened.folder, opened.setup
-    members = [
-        StudyRun(fold=fold, seed=seed, run=folder.run(fold.number, seed))
-        for fold in cut_folds(setup.days, setup.folds)
-        for seed in setup.seeds
-    ]
+    folder, setup, members = opened.folder, opened.setup, study_runs(opened)
     threads = "1 thread" if opened.base.threads == 1 else f"{opened.base.threads} threads"
     pace = StudyProgress(
         rounds=len(members) * opened.base.rounds, done=sum(recorded_rounds(member.run) for member in members)
@@ -217,6 +212,15 @@ def train_study(
         status.update("pooling the folds …")
         work.require_in_place()
         return StudyOutcome(folder=folder, result=write_study(opened, members, failed, work.searches), stop=stop)
+
+
+def study_runs(opened: OpenedStudy) -> list[StudyRun]:
+    """Return all runs of a study: for each fold those of all seeds."""
+    return [
+        StudyRun(fold=fold, seed=seed, run=opened.folder.run(fold.number, seed))
+        for fold in cut_folds(opened.setup.days, opened.setup.folds)
+        for seed in opened.setup.seeds
+    ]
 
 
 def search_settings_(work: _RunningStudy, stop: StopRequest, program: Sequence[str]) -> None:
