@@ -60,8 +60,8 @@ def test_lines_are_10_seconds_apart_at_first_and_few_in_long_work() -> None:
 @pytest.fixture
 def frequent_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line is due at each look, and looks are many."""
-    monkeypatch.setattr(progress, "TOLD_SECONDS", 0.0)
-    monkeypatch.setattr(progress, "MOVED_SECONDS", 0.001)
+    monkeypatch.setattr(progress, "MINIMUM_LINE_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "REFRESH_SECONDS", 0.001)
 
 
 def until(done: Callable[[], bool]) -> None:

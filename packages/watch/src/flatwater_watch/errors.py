@@ -11,11 +11,12 @@ class Terminated(KeyboardInterrupt):
     """A signal that ends the command at once, as Ctrl-C does."""
 
     def __init__(self, number: int, grant_: Callable[[], None] = lambda: None) -> None:
-        """Keep the signal's number.
+        """Record the signal.
 
         Args:
             number: number of the signal.
-            grant_: function to call for code that catches the exception and goes on, as the signal asked for.
+            grant_: function that whoever catches the exception and goes on must call: without it the signal is sent
+                again, and raises once more.
         """
         super().__init__(signal.Signals(number).name)
         self.number, self.grant_ = number, grant_
@@ -28,7 +29,7 @@ def until_interrupted() -> Iterator[None]:
         yield
     except KeyboardInterrupt as error:
         if isinstance(error, Terminated):
-            error.grant_()  # else the signal's exception is raised again
+            error.grant_()  # without this call the signal would be raised again
 
 
 class FlatwaterError(Exception):

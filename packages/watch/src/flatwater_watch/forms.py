@@ -24,23 +24,20 @@ def check_form(form: str, *, names: bool) -> None:
 
     Args:
         form: text with braces.
-        names: whether braces name values, as in `{days}`; else `{}` stands for the only value.
+        names: whether braces name values, as in `{days}`; if not, `{}` stands for the only value.
 
     Raises:
-        ValueError: the form is too long, or its braces hold something else than a name and a number's format.
+        ValueError: the form is too long, or its braces hold something other than a name and a number's format.
     """
     if len(form) > MAXIMUM_FORM_LETTERS:
         raise ValueError(f"{short_repr(form)}: expected at most {MAXIMUM_FORM_LETTERS} characters, got {len(form)}")
     for _, name, specification, conversion in Formatter().parse(form):  # raises ValueError for a brace alone
         if name is None:
             continue
-        fits = name.isidentifier() if names else not name
         number_format = specification or ""
-        if (
-            not fits
-            or conversion
-            or not (is_specification(number_format) or (names and _NOUN.fullmatch(number_format)))
-        ):
+        has_valid_name = name.isidentifier() if names else not name
+        has_valid_format = is_specification(number_format) or (names and _NOUN.fullmatch(number_format))
+        if conversion or not has_valid_name or not has_valid_format:
             examples = "{name}, {name:.1f} or {name:noun}" if names else "{} or {:.1f}"
             raise ValueError(f"{short_repr(form)}: expected braces as in {examples}, got {{{name}}}")
 
@@ -51,7 +48,7 @@ def is_specification(text: str) -> bool:
 
 
 def write_value(form: str, value: float | str) -> str:
-    """A value in a form that `check_form` has passed, or as Python writes it if the form is for another type."""
+    """Return a value written in a form that passed `check_form`, or as Python writes it if the type does not fit."""
     try:
         return form.format(value)
     except (ValueError, OverflowError):  # `{:d}` of 1.5
@@ -59,7 +56,7 @@ def write_value(form: str, value: float | str) -> str:
 
 
 def noun_form(count: float | str, noun: str) -> str:
-    """The noun behind a count: in the plural for all counts but 1."""
+    """Return the noun behind a count: in the plural for all counts but 1."""
     return noun if count == 1 else f"{noun}{'es' if noun.endswith(('s', 'ch')) else 's'}"
 
 
@@ -75,7 +72,7 @@ def list_phrase(names: Sequence[str], maximum: int = 20) -> str:
 
 
 def fill_form(form: str, values: Mapping[str, object]) -> str:
-    """The form with numbers and texts filled in by name; a missing or other value is a question mark.
+    """Return the form with numbers and texts filled in by name; `?` stands for a missing value or one of another type.
 
     Raises:
         ValueError: `check_form` refuses the form.
@@ -85,18 +82,15 @@ def fill_form(form: str, values: Mapping[str, object]) -> str:
     for text, name, specification, _ in Formatter().parse(form):
         parts.append(text)
         if name is not None:
-            value = values.get(name)
-            shown_value = (
-                value
-                if isinstance(value, int | float)
-                else value[:MAXIMUM_VALUE_LETTERS]
-                if isinstance(value, str)
-                else "?"
-            )
+            value = _shown_value(values.get(name))
             is_noun = specification and _NOUN.fullmatch(specification)
             parts.append(
-                noun_form(shown_value, specification or "")
-                if is_noun
-                else write_value(f"{{:{specification}}}", shown_value)
+                noun_form(value, specification or "") if is_noun else write_value(f"{{:{specification}}}", value)
             )
     return escape_controls("".join(parts))
+
+
+def _shown_value(value: object) -> float | str:
+    if isinstance(value, int | float):
+        return value
+    return value[:MAXIMUM_VALUE_LETTERS] if isinstance(value, str) else "?"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def offer_names(package: str) -> "tuple[Callable[[str], object], Callable[[], list[str]]]":
-    """Two functions for the `__init__.py` of a package.
+    """Return the functions `__getattr__` and `__dir__` for the `__init__.py` of a package.
 
     Args:
         package: name of the package. Each line `from MODULE import NAME as NAME` of its `__init__.pyi` is a name of the
@@ -27,8 +27,8 @@ def offer_names(package: str) -> "tuple[Callable[[str], object], Callable[[], li
     module = sys.modules[package]
     stub_modules = dict[str, str]()
 
-    def places() -> dict[str, str]:
-        """The module of each name, from the stub, which is read at the first call."""
+    def module_by_name() -> dict[str, str]:
+        """Return the module of each name, from the stub, which is read at the first call."""
         if not stub_modules:
             with open(f"{module.__path__[0]}/__init__.pyi", encoding="utf-8") as stub:  # noqa: PTH123  (pathlib takes long to import)
                 lines = [line.split() for line in stub]
@@ -36,8 +36,8 @@ def offer_names(package: str) -> "tuple[Callable[[str], object], Callable[[], li
         return stub_modules
 
     def find(name: str) -> object:
-        """Import the value of a name, and keep it in the package."""
-        module_path = places().get(name)
+        """Import and return the value of a name, and keep it in the package."""
+        module_path = module_by_name().get(name)
         if module_path is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         names = vars(import_module(module_path))
@@ -45,4 +45,4 @@ def offer_names(package: str) -> "tuple[Callable[[str], object], Callable[[], li
         setattr(module, name, value)  # so that `__getattr__` is asked once for each name
         return value
 
-    return find, lambda: [*places(), *(name for name in vars(module) if name.startswith("__"))]
+    return find, lambda: [*module_by_name(), *(name for name in vars(module) if name.startswith("__"))]

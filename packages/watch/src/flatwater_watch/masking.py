@@ -61,7 +61,7 @@ _KNOWN_TOKENS = re.compile(
 
 
 def names_secret(name: str) -> bool:
-    """Whether an option, a variable, a field of a URL or a header with this name holds a secret."""
+    """Return whether an option, a variable, a field of a URL or a header with this name holds a secret."""
     words = [word.lower() for word in _WORDS.findall(name)]
     if not words or words[0] in {"no", "without"} or words[-1] in _PLACE_WORDS or tuple(words[-2:]) in _HARMLESS_PAIRS:
         return False
@@ -71,7 +71,7 @@ def names_secret(name: str) -> bool:
 
 
 def mask_secrets(text: str) -> str:
-    """The text with `***` for each secret in it; masking a second time changes nothing."""
+    """Return the text with `***` for each secret in it; masking a second time changes nothing."""
     text = _USERINFO.sub(rf"\g<1>{MASK}@", text)
     text = "".join(_mask_values(text))
     text = _BEARER.sub(rf"\1\2{MASK}", text)
@@ -79,45 +79,45 @@ def mask_secrets(text: str) -> str:
 
 
 def mask_words(words: Sequence[str]) -> list[str]:
-    """The words of a command line with `***` for each secret; a value is masked whole, blanks included."""
+    """Return the words of a command line with `***` for each secret; a value is masked whole, blanks included."""
     masked: list[str] = []
-    follows = False
+    secret_follows = False  # as after `--password`
     for word in words:
         name, equals, value = word.partition("=")
         is_name = re.fullmatch(r"[\w.+\-]+", name) is not None and names_secret(name)
-        if follows and not word.startswith("-"):
+        if secret_follows and not word.startswith("-"):
             masked.append(MASK)
         elif equals and value and is_name:
             masked.append(f"{name}={MASK}")
         else:
             masked.append(mask_secrets(word))
-        follows = not equals and word.startswith("-") and is_name
+        secret_follows = not equals and word.startswith("-") and is_name
     return masked
 
 
 def _mask_values(text: str) -> Iterator[str]:
-    """The text in pieces, with the values of secrets replaced."""
-    # After a value the search goes on behind it; other text is searched for names in its turn.
-    end = 0
+    """Yield the text in pieces, with `***` in the place of each secret's value."""
+    yielded_end = 0  # index behind the text that was yielded so far
     for name_match in _SHOWN_AS_SECRET.finditer(text):
-        if name_match.start() < end or not _precedes_secret(name_match):
+        # A masked value may itself look like a name, as in `--password token=x`, and is not searched again.
+        if name_match.start() < yielded_end or not _precedes_secret(name_match):
             continue
         value = _VALUE.match(text, name_match.end())
         if value is None:
             continue
         quote = value["quote"] or ""
-        yield f"{text[end : name_match.end()]}{quote}{MASK}{quote}"
-        end = value.end()
-    yield text[end:]
+        yield f"{text[yielded_end : name_match.end()]}{quote}{MASK}{quote}"
+        yielded_end = value.end()
+    yield text[yielded_end:]
 
 
 def _precedes_secret(match: re.Match[str]) -> bool:
-    """Whether a secret follows a name, by the name and by the characters that join its value."""
-    name, dashed = match["name"], match["name"].startswith("-")
+    """Return whether a secret follows the name in a match of `_SHOWN_AS_SECRET`."""
+    name = match["name"]
     if name == "key" and not match["before"]:  # an argument of Python's: `sorted(rows, key=len)`
         return False
-    if (match["option"] or match["listed"]) and not dashed:
+    if (match["option"] or match["listed"]) and not name.startswith("-"):  # `token x` is prose, `--token x` an option
         return False
-    if match["header"] and not _HEADER.fullmatch(name):
+    if match["header"] and not _HEADER.fullmatch(name):  # `secret: x` is prose, `Authorization: x` a header
         return False
     return names_secret(name)

@@ -10,25 +10,25 @@ from math import erf, exp, pi, sqrt
 
 
 def median(values: Iterable[float]) -> float:
-    """The middle value, or the mean of the two in the middle."""
+    """Return the middle value, or the mean of the two in the middle."""
     ordered = sorted(values)
     middle = len(ordered) // 2
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
 def median_low(values: Iterable[float]) -> float:
-    """The middle value, or the smaller of the two in the middle."""
+    """Return the middle value, or the smaller of the two in the middle."""
     ordered = sorted(values)
     return ordered[(len(ordered) - 1) // 2]
 
 
 @cache
 def normal_deviations(confidence: float) -> float:
-    """Standard deviations around the mean that hold a normal number with a confidence: 1.96 for 0.95."""
-    reach = 0.0
-    for _ in range(50):  # Newton's steps rise to the root, and end there
-        step = (confidence - erf(reach / sqrt(2))) / (sqrt(2 / pi) * exp(-reach * reach / 2))
-        if reach + step <= reach:
+    """Return z such that a normal variable lies within z standard deviations with this probability: 1.96 for 0.95."""
+    z = 0.0
+    for _ in range(50):  # Newton's method for erf(z / sqrt(2)) = confidence; its steps only rise to the root
+        step = (confidence - erf(z / sqrt(2))) / (sqrt(2 / pi) * exp(-z * z / 2))
+        if z + step <= z:
             break
-        reach += step
-    return reach
+        z += step
+    return z

@@ -6,17 +6,17 @@ loads takes 5 ms of CPU.
 
 
 def file_name(path: str) -> str:
-    """The last part of a path."""
+    """Return the last part of a path."""
     return path.rpartition("/")[2]
 
 
 def file_stem(path: str) -> str:
-    """The last part of a path, without its last suffix."""
+    """Return the last part of a path, without its last suffix."""
     name = file_name(path)
     stem, _, _ = name.rpartition(".")
     return stem or name
 
 
 def folder_of(path: str) -> str:
-    """The path without its last part."""
+    """Return the path without its last part."""
     return path.rpartition("/")[0]

@@ -16,10 +16,10 @@ from flatwater_watch.units import format_duration
 
 T = TypeVar("T")
 
-TOLD_SECONDS, TOLD_SHARE = 10.0, 1 / 30
+MINIMUM_LINE_SECONDS, MINIMUM_LINE_SHARE = 10.0, 1 / 30
 """Minimum seconds between two lines in a log, and minimum share of the time so far: a line each 10 seconds for five
 minutes, and not 3,600 lines in ten hours."""
-MOVED_SECONDS = 1.0
+REFRESH_SECONDS = 1.0
 """Seconds between two updates of a line on a terminal."""
 
 
@@ -27,49 +27,56 @@ MOVED_SECONDS = 1.0
 class ProgressPart:
     """Progress of steps of one kind."""
 
-    what: str
+    noun: str
+    """What is counted, in the plural, such as `days`."""
     total: int
     done: int = 0
+    """Number of steps that are done."""
     began: float = field(default_factory=time.monotonic)
     """Monotonic time of the beginning."""
 
     def seconds_left(self) -> float | None:
-        """Seconds to the end at the pace so far; None before the first step is done."""
-        return (time.monotonic() - self.began) / self.done * (self.total - self.done) if self.done else None
+        """Return the seconds to the end at the pace so far; None before the first step is done."""
+        if not self.done:
+            return None
+        return (time.monotonic() - self.began) / self.done * (self.total - self.done)
 
 
 @dataclass
 class ProgressTrack:
-    """The parts at work, the innermost last; written by the thread at work and read by another one."""
+    """The nested parts of the work under way, the innermost last; the working thread writes it, another reads it."""
 
     parts: tuple[ProgressPart, ...] = ()
 
     def line(self) -> str:
-        """A line such as `fold 2/5, days 120/504, 4 s left`, with the outermost part's time; empty without parts."""
-        parts = self.parts  # once, without a lock: the thread at work replaces the tuple and never changes it
+        """Return a line such as `folds 2/5, days 120/504, 4 s left`; empty without parts.
+
+        The time left is that of the outermost part.
+        """
+        parts = self.parts  # read once, without a lock: the working thread replaces the tuple and never changes it
         if not parts:
             return ""
         seconds_left = parts[0].seconds_left()
-        words = [f"{part.what} {part.done}/{part.total}" for part in parts]
+        words = [f"{part.noun} {part.done}/{part.total}" for part in parts]
         return ", ".join(words if seconds_left is None else [*words, f"{format_duration(seconds_left)} left"])
 
 
-_current_track: ContextVar[ProgressTrack | None] = ContextVar("watched", default=None)
+_current_track: ContextVar[ProgressTrack | None] = ContextVar("current_track", default=None)
 
 
 @contextmanager
 def track_progress() -> Iterator[ProgressTrack]:
-    """A track on which code that runs inside the block, in this thread, counts its progress."""
+    """Yield a track on which code that runs inside the block, in this thread, counts its progress."""
     track = ProgressTrack()
-    before = _current_track.set(track)
+    token = _current_track.set(track)
     try:
         yield track
     finally:
-        _current_track.reset(before)
+        _current_track.reset(token)
 
 
 def count_steps(noun: str, items: Sequence[T]) -> Iterator[T]:
-    """Yield the items, and count each as a step in progress lines when the next one is requested."""
+    """Yield the items, and count each as a step of the current track when the next item is requested."""
     track = _current_track.get()
     if track is None:
         yield from items
@@ -85,30 +92,36 @@ def count_steps(noun: str, items: Sequence[T]) -> Iterator[T]:
 
 
 def is_due(now: float, began: float, last_report: float) -> bool:
-    """Whether another progress line is due; all three arguments are monotonic seconds."""
-    return now - last_report >= max(TOLD_SECONDS, TOLD_SHARE * (now - began))
+    """Return whether another progress line is due.
+
+    Args:
+        now: monotonic seconds.
+        began: monotonic seconds at which the work began.
+        last_report: monotonic seconds of the last line.
+    """
+    return now - last_report >= max(MINIMUM_LINE_SECONDS, MINIMUM_LINE_SHARE * (now - began))
 
 
 class Ticker:
-    """Calls a function in a thread of its own, every second, until it is stopped."""
+    """A thread that calls a function every `REFRESH_SECONDS` until it is stopped."""
 
-    def __init__(self, tell: Callable[[], object]) -> None:
-        self._on_tick, self._stopped = tell, Event()
+    def __init__(self, on_tick: Callable[[], object]) -> None:
+        self._on_tick, self._stop_request = on_tick, Event()
         self._thread = Thread(target=self._tick, name="progress", daemon=True)
 
     def start(self) -> None:
-        """Begin to call."""
+        """Begin to call the function."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End the calls; a call under way is waited for."""
-        self._stopped.set()
+        """End the calls, and wait for a call that is under way."""
+        self._stop_request.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def _tick(self) -> None:
-        """Call the function every second until it is stopped or its stream fails; runs in the ticker's own thread."""
-        while not self._stopped.wait(MOVED_SECONDS):
+        """Call the function every second, in the ticker's own thread, until it is stopped or its stream fails."""
+        while not self._stop_request.wait(REFRESH_SECONDS):
             try:
                 self._on_tick()
             except (OSError, ValueError):  # nobody reads any more, or the stream was closed

@@ -17,7 +17,7 @@ _CONTROL_CHARACTERS = re.compile(
 
 
 def escape_controls(text: str) -> str:
-    r"""The text with the code of each character that a terminal would obey: `\x1b`."""
+    r"""Return the text with an escape such as `\x1b` for each character that a terminal would obey."""
     return _CONTROL_CHARACTERS.sub(_escape_code, text)
 
 
@@ -27,7 +27,7 @@ def _escape_code(match: re.Match[str]) -> str:
 
 
 def short_repr(value: object) -> str:
-    """A value as Python writes it, without secrets, and without its middle if it is long."""
+    """Return a value as Python writes it, without secrets, and without its middle if it is long."""
     from flatwater_watch.masking import mask_secrets  # noqa: PLC0415  (5 ms of patterns, and each watched program loads this module)
 
     try:

@@ -18,13 +18,13 @@ BROKEN_PIPE_STATUS = 141
 
 
 class NullStream(io.TextIOWrapper):
-    """A stream in the place of a stream that was closed when the process began."""
+    """A stream on the null device, in the place of a standard stream that was closed when the process began."""
 
     def __init__(self) -> None:
         super().__init__(open(os.devnull, "r+b", buffering=0), encoding="utf-8", errors="backslashreplace")  # noqa: PTH123, SIM115  (unbuffered, and closed with the stream)
 
 
-def fill_closed() -> None:
+def open_closed_descriptors() -> None:
     """Open closed descriptors of 0, 1 and 2 on the null device, and give Python the streams that it lacks.
 
     Processes that are started later inherit the descriptors. A descriptor that was closed may belong to a file of the
@@ -34,21 +34,22 @@ def fill_closed() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # noqa: FBT003  (the lowest free number, which is this descriptor)
+            # `open` takes the lowest free number, which is this descriptor.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # noqa: FBT003  (the C interface)
     sys.stdin, sys.stdout, sys.stderr = (stream or NullStream() for stream in (sys.stdin, sys.stdout, sys.stderr))
 
 
 def error_stream() -> TextIO:
-    """The stream for a command's errors: stderr, or stdout if stderr was closed, as nobody would see them else."""
-    unheard = isinstance(sys.stderr, NullStream) and not isinstance(sys.stdout, NullStream)
-    return sys.stdout if unheard else sys.stderr
+    """Return the stream for a command's errors: stderr, or stdout if only stderr was closed."""
+    only_stderr_was_closed = isinstance(sys.stderr, NullStream) and not isinstance(sys.stdout, NullStream)
+    return sys.stdout if only_stderr_was_closed else sys.stderr
 
 
 class TrackedStdout(io.TextIOWrapper):
     """Stdout that remembers why it failed; letters that its encoding lacks are written as their codes."""
 
     fault: OSError | None = None
-    """The error at which it failed; None before."""
+    """The error of the first write or flush that failed; None before."""
 
     def write(self, text: str) -> int:
         """Print a text."""
@@ -62,7 +63,7 @@ class TrackedStdout(io.TextIOWrapper):
 
     @contextmanager
     def _remember_fault(self) -> Iterator[None]:
-        """Keep an error of the block in `fault`, and raise it on."""
+        """Record an error of the block in `fault`, and raise it again."""
         try:
             yield
         except OSError as fault:
@@ -71,50 +72,57 @@ class TrackedStdout(io.TextIOWrapper):
 
 
 @contextmanager
-def own_output() -> Iterator[None]:
+def track_stdout() -> Iterator[None]:
     """Put a `TrackedStdout` on the same file in the place of stdout, for the block."""
-    before = sys.stdout
-    if not isinstance(before, io.TextIOWrapper):  # a notebook's
+    stdout = sys.stdout
+    if not isinstance(stdout, io.TextIOWrapper):  # the stream of a notebook
         yield
         return
     with suppress(OSError):
-        before.flush()  # else its lines would come after those of the new stream
-    errors = "backslashreplace" if before.errors == "strict" else before.errors
-    line, through = before.line_buffering, before.write_through
-    sys.stdout = output = TrackedStdout(
-        before.buffer, before.encoding, errors, line_buffering=line, write_through=through
+        stdout.flush()  # so that its lines come before those of the new stream
+    sys.stdout = tracked = TrackedStdout(
+        stdout.buffer,
+        stdout.encoding,
+        "backslashreplace" if stdout.errors == "strict" else stdout.errors,
+        line_buffering=stdout.line_buffering,
+        write_through=stdout.write_through,
     )
     try:
         yield
     finally:
-        sys.stdout = before
-        flush_or_drop(output)
-        output.detach()  # else its end would close the file, which stdout still has
+        sys.stdout = stdout
+        flush_or_drop(tracked)
+        tracked.detach()  # when the new stream is freed, it must not close the file, which is still that of stdout
 
 
 def output_error(fault: BaseException | None = None) -> OSError | None:
-    """The error at which stdout failed; None if it works, or if another error has ended the command."""
+    """Return the error at which stdout failed; None if it works.
+
+    Args:
+        fault: error that ended the command, which is returned only if stdout has raised it; None if the command has
+            ended without an error, and then stdout is flushed to see whether it works.
+    """
     output = sys.stdout
-    if fault is not None:
-        return output.fault if isinstance(output, TrackedStdout) and output.fault is fault else None
-    return flush_or_drop(output)
+    if fault is None:
+        return flush_or_drop(output)
+    return output.fault if isinstance(output, TrackedStdout) and output.fault is fault else None
 
 
 def run_printing(command: Callable[[], int], report: Callable[[str], None]) -> int:
-    """Run a command with `own_output`; if stdout has failed and the command has not, say so on stderr.
+    """Run a command with `track_stdout`; if only its output has failed, say so on stderr.
 
     Args:
         command: prints its output, and returns its exit code.
         report: prints an error's message on stderr.
 
     Returns:
-        The command's exit code if it is not 0; else that of the output, 0 if all of it was written.
+        The command's exit code if it is not 0; else 0 if all output was written, and the code of its failure if not.
 
     Raises:
         SystemExit: the command ended itself, with an exit code or with all of its output written.
     """
     code, fault = 0, None
-    with own_output():
+    with track_stdout():
         try:
             code = command()
         except OSError as error:
@@ -129,37 +137,37 @@ def run_printing(command: Callable[[], int], report: Callable[[str], None]) -> i
             fault = output_error()
     if fault is None or code:
         return code
-    if isinstance(fault, BrokenPipeError):  # `... | head`: the reader has seen enough
+    if isinstance(fault, BrokenPipeError):  # as in `... | head`, whose reader has seen enough
         return BROKEN_PIPE_STATUS
     report(f"stdout: {fault.strerror}. The output was lost. Send it somewhere else.")
     return FlatwaterError.exit_code
 
 
 def flush_or_drop(stream: TextIO) -> OSError | None:
-    """Write out a stream's buffer, or drop it if that fails; return the error, or None."""
+    """Flush a stream, or drop its buffer if that fails; return the error, or None."""
     try:
         stream.flush()
     except OSError as fault:
-        lead_nowhere(stream)
+        redirect_to_null(stream)
         return fault
     return None
 
 
-def lead_nowhere(stream: TextIO) -> None:
-    """Lead a stream's descriptor to the null device."""
-    # The descriptor, not the object: Python flushes the buffer again when it ends, and would fail again.
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
+def redirect_to_null(stream: TextIO) -> None:
+    """Point a stream's descriptor at the null device."""
+    # The descriptor and not the object: Python flushes the buffer again when it ends, and must not fail again.
+    null_descriptor = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null_descriptor, stream.fileno())
+    os.close(null_descriptor)
 
 
 def surviving_stream(stream: TextIO) -> TextIO:
-    """The stream, wrapped for a console that must not fail."""
-    return cast("TextIO", SurvivingStream(stream))  # what a console uses of a stream
+    """Return the stream, wrapped for a console that must not fail."""
+    return cast("TextIO", SurvivingStream(stream))  # it has all that a console calls of a `TextIO`
 
 
 class SurvivingStream:
-    """Prints to a stream until that fails, and to nowhere from then on.
+    """A stream that prints to another stream until that fails, and drops everything from then on.
 
     A terminal that was closed answers EIO, a pipe without a reader EPIPE, a log file on a full disk ENOSPC. The lines
     of a run are in its folder as well.
@@ -186,8 +194,8 @@ class SurvivingStream:
         try:
             return self._stream.write(text)
         except OSError:
-            lead_nowhere(self._stream)
-        except RuntimeError:  # a handler prints while a signal interrupts a print: the buffer is not to be re-entered
+            redirect_to_null(self._stream)
+        except RuntimeError:  # a signal handler prints amid another print: Python refuses to re-enter the buffer
             pass
         return len(text)
 
@@ -196,6 +204,6 @@ class SurvivingStream:
         try:
             self._stream.flush()
         except OSError:
-            lead_nowhere(self._stream)
+            redirect_to_null(self._stream)
         except RuntimeError:  # as in `write`
             pass

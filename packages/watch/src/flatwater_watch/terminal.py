@@ -20,7 +20,7 @@ from rich.text import Text
 from flatwater_watch.masking import mask_secrets
 from flatwater_watch.progress import Ticker, is_due, track_progress
 from flatwater_watch.sanitize import escape_controls
-from flatwater_watch.streams import fill_closed, surviving_stream
+from flatwater_watch.streams import open_closed_descriptors, surviving_stream
 from flatwater_watch.units import format_duration
 
 WIDTH = 100
@@ -34,7 +34,7 @@ class Terminal(Console):
         super().__init__(highlight=False, markup=False, emoji=False, **settings)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Segments as rich makes them, with control characters in their texts made visible."""
+        """Yield the segments that rich makes, with control characters in their texts made visible."""
         # Here, behind all of rich's own rendering: text in tables, bars and messages passes this place.
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=escape_controls(segment.text))
@@ -44,11 +44,11 @@ class Terminal(Console):
         raise  # noqa: PLE0704  (rich calls it where it has caught the error)
 
     def status(self, status: RenderableType, **settings: Any) -> Status:  # noqa: ANN401  (arguments of rich's status)
-        """A line that moves during work; see `Working`."""
-        return Working(status, console=self, **settings)
+        """Return a line that moves during work; see `WorkStatus`."""
+        return WorkStatus(status, console=self, **settings)
 
 
-class Working(Status):
+class WorkStatus(Status):
     """A line that moves during work, with its duration and progress.
 
     If the output is not a terminal, the line is printed again every 10 seconds; see `progress.is_due`.
@@ -61,7 +61,7 @@ class Working(Status):
         status: RenderableType,
         *,
         console: Console,
-        first: float | None = None,
+        first_line_seconds: float | None = None,
         **settings: Any,  # noqa: ANN401  (arguments of rich's status)
     ) -> None:
         """Prepare the line, which is shown when entered.
@@ -69,22 +69,22 @@ class Working(Status):
         Args:
             status: text of the line.
             console: terminal or log that shows it.
-            first: seconds until the line is printed first if the output is not a terminal; None takes the usual 10.
+            first_line_seconds: seconds until the line is printed first if the output is no terminal; None takes 10.
             settings: further arguments of `rich.status.Status`.
         """
-        self._first_line_seconds = first
+        self._first_line_seconds = first_line_seconds
         super().__init__(_plain_status(status), console=console, **settings)
         self._status_text, self._exit_stack = status, ExitStack()
         self._began_at = self._last_line_at = time.monotonic()
 
     def update(self, status: RenderableType | None = None, **settings: Any) -> None:  # noqa: ANN401  (arguments of rich's status)
-        """Change the text, as other work begins."""
+        """Replace the text when other work begins."""
         if status is not None:
             self._status_text = status
         super().update(None if status is None else _plain_status(status), **settings)
 
     def start(self) -> None:
-        """Show the line, and have code that this thread calls from here on count its progress."""
+        """Show the line; code that this thread calls from here on counts its progress in it."""
         super().start()
         self._began_at = self._last_line_at = time.monotonic()
         self._progress_track = self._exit_stack.enter_context(track_progress())
@@ -119,27 +119,33 @@ class Working(Status):
 
 
 def _plain_status(status: RenderableType) -> RenderableType:
-    """The status as text, without markup."""
+    """Return the status as text, without markup."""
     # Rich's status reads markup in a `str`, whatever the console was told.
     return Text(status) if isinstance(status, str) else status
 
 
 def terminal(*, errors: bool = False) -> Terminal:
-    """A console of at most 100 columns; of exactly 100 if the output is not a terminal.
+    """Return a console of at most 100 columns; of exactly 100 if the output is not a terminal.
 
-    A command fails if stdout does not take its results. Lines that stderr does not take are dropped.
+    Args:
+        errors: whether it prints on stderr, and drops lines that cannot be written. On stdout such a line raises, as a
+            command without its results has failed.
     """
     return lasting_terminal(errors=True) if errors else _fix_width(Terminal())
 
 
 def lasting_terminal(*, errors: bool = False) -> Terminal:
-    """A console for work that must go on when nobody reads it any more, such as training."""
-    fill_closed()
+    """Return a console for work that must go on when nobody reads it any more, such as training.
+
+    Args:
+        errors: whether it prints on stderr; if not, on stdout.
+    """
+    open_closed_descriptors()
     return _fix_width(Terminal(file=surviving_stream(sys.stderr if errors else sys.stdout)))
 
 
 def silent_terminal() -> Terminal:
-    """A console that shows nothing."""
+    """Return a console that shows nothing."""
     return _fix_width(Terminal(quiet=True))
 
 
@@ -155,15 +161,19 @@ def say(line: str) -> None:
 
 
 class PrintableStream(io.TextIOBase):
-    """A stream that passes text on without secrets and orders, for libraries that repeat their input; colours stay."""
+    """A stream that masks secrets and shows control characters as codes; colours stay.
+
+    It is for libraries that print parts of their input.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
         """Print a text, with secrets masked and all control characters but colours made visible."""
-        # The pattern has one group, so that odd parts of the split are the colours.
-        parts = (part if i % 2 else escape_controls(mask_secrets(part)) for i, part in enumerate(_COLOUR.split(text)))
+        # The pattern has one group, so that the parts of the split with odd indexes are the colours.
+        parts = _COLOUR.split(text)
+        parts[::2] = [escape_controls(mask_secrets(part)) for part in parts[::2]]
         self._stream.write("".join(parts))
         return len(text)
 

@@ -18,7 +18,7 @@ _AMOUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
 
 
 def format_bytes(count: float) -> str:
-    """Bytes in a unit with two decimals: `1536` as `1.50 KiB`; below 1 KiB whole, as `12 B`."""
+    """Return bytes in a unit with two decimals: `1536` as `1.50 KiB`; below 1 KiB whole, as `12 B`."""
     for unit, size in _BINARY_UNITS:
         if abs(count) >= size:
             return f"{count / size:.2f} {unit}"
@@ -26,13 +26,13 @@ def format_bytes(count: float) -> str:
 
 
 def short_bytes(count: float) -> str:
-    """Bytes in a unit with three digits, for places next to the exact number: `1536` as `1.5 KiB`."""
+    """Return bytes in a unit with three digits, for places next to the exact number: `1536` as `1.5 KiB`."""
     number, unit = format_bytes(count).split()
     return f"{float(number):.3g} {unit}" if abs(float(number)) < _DECIMAL_LIMIT else f"{float(number):.0f} {unit}"
 
 
 def parse_bytes(text: str) -> int:
-    """The number of bytes of a text such as `8GiB`, `500 MB` or `1024`.
+    """Return the number of bytes of a text such as `8GiB`, `500 MB` or `1024`.
 
     Raises:
         ConfigError: the text is not a number followed by a known unit.
@@ -47,7 +47,7 @@ def parse_bytes(text: str) -> int:
 
 
 def format_duration(seconds: float) -> str:
-    """Seconds in words: `5025` as `1 h 23 min`, `83` as `1 min 23 s`, `4.2` as `4.2 s`."""
+    """Return seconds in words: `5025` as `1 h 23 min`, `83` as `1 min 23 s`, `4.2` as `4.2 s`."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     whole_seconds = round(seconds)
@@ -58,40 +58,45 @@ def format_duration(seconds: float) -> str:
     return f"{whole_seconds // 3600} h {whole_seconds % 3600 // 60} min"
 
 
-def parse_duration(text: str, named: str) -> float:
-    """The seconds of a text such as `90s`, `10m` or `1.5h`.
+def parse_duration(text: str, option: str) -> float:
+    """Return the seconds of a text such as `90s`, `10m` or `1.5h`.
 
     Args:
         text: number and unit.
-        named: option with the text, for the error.
+        option: name of the option with the text, for the error.
 
     Raises:
         ConfigError: the text is not a number above 0 followed by a known unit.
     """
     match = _AMOUNT.fullmatch(text)
     if match is None or match[2] not in _UNIT_SECONDS or float(match[1]) <= 0:
-        raise ConfigError(f"{named} {short_repr(text)}: is not a length of time. Write it like 90s, 10m or 1h.")
+        raise ConfigError(f"{option} {short_repr(text)}: is not a length of time. Write it like 90s, 10m or 1h.")
     return float(match[1]) * _UNIT_SECONDS[match[2]]
 
 
 def two_digits(count: float) -> str:
-    """A number in two digits, as no forecast is better than that: `6938` as `6900`."""
+    """Return a number in two digits, as no forecast is better than that: `6938` as `6900`."""
     number = float(f"{count:.2g}")
     return f"{number:.0f}" if number >= 10 or number == int(number) else f"{number}"
 
 
-def clock_words(at: float, now: float | None = None) -> str:
-    """A future time in words: `about 03:40`, `about 03:40 on Thursday`, `about 12 March`, or `in about 3 years`."""
-    # The further off, the coarser: minutes, ten minutes, hours, days, years, as the forecast errs by more.
-    seconds_left = at - (time.time() if now is None else now)
+def clock_words(when: float, now: float | None = None) -> str:
+    """Return a future time in words: `about 03:40`, `about 03:40 on Thursday`, `about 12 March`, `in about 3 years`.
+
+    Args:
+        when: seconds since 1970.
+        now: seconds since 1970; None asks the clock.
+    """
+    # The further off the time is, the coarser the words are, as the forecast errs by more.
+    seconds_left = when - (time.time() if now is None else now)
     if seconds_left >= 300 * _DAY:
         return (
             f"in about {two_digits(seconds_left / (365 * _DAY))} years"
             if seconds_left >= 550 * _DAY
             else "in about a year"
         )
-    grain = 60.0 if seconds_left < 2 * _HOUR else 600.0 if seconds_left < 20 * _HOUR else _HOUR
-    moment = time.localtime(round(at / grain) * grain)
+    rounding_seconds = 60.0 if seconds_left < 2 * _HOUR else 600.0 if seconds_left < 20 * _HOUR else _HOUR
+    moment = time.localtime(round(when / rounding_seconds) * rounding_seconds)
     if seconds_left >= 6 * _DAY:
         return f"about {moment.tm_mday} {time.strftime('%B', moment)}"
     return time.strftime("about %H:%M" if seconds_left < 20 * _HOUR else "about %H:%M on %A", moment)

@@ -54,7 +54,7 @@ def borrow(size: int) -> None:
 
 
 def record_rises(work: Callable[[], Any], end: tuple[str, int] | None = None) -> RiseRecorder:
-    rises = RiseRecorder(lambda file: file == __file__, seconds=SECONDS, quick=math.inf)
+    rises = RiseRecorder(lambda file: file == __file__, maximum_seconds=SECONDS, maximum_query_seconds=math.inf)
     assert rises.begin(end)
     try:
         work()
@@ -72,7 +72,7 @@ def test_the_line_of_what_is_kept_is_told_and_not_that_of_what_is_given_back() -
             kept.append(keep(SIZE))
             borrow(3 * SIZE)
 
-    place = record_rises(work).main_line(mostly=0.5, fewest=3)
+    place = record_rises(work).main_line(minimum_share=0.5, minimum_rises=3)
     for block in kept:
         libc.free(block)
     source, first = inspect.getsourcelines(keep)
@@ -89,7 +89,7 @@ def test_what_goes_after_a_copy_was_made_of_it_does_not_hide_the_copy() -> None:
             kept.append(keep(SIZE))
             free_all(message)
 
-    place = record_rises(work).main_line(mostly=0.5, fewest=3)
+    place = record_rises(work).main_line(minimum_share=0.5, minimum_rises=3)
     for block in kept:
         libc.free(block)
     assert place is not None
@@ -129,9 +129,11 @@ def test_what_comes_after_the_line_that_is_asked_for_is_not_told(function: Calla
     kept: list[int] = []
     source, first = inspect.getsourcelines(function)
     end = first + next(n for n, text in enumerate(source) if "the end of" in text)
-    place = record_rises(lambda: [function(kept) for _ in range(5)], (__file__, end)).main_line(mostly=0.5, fewest=3)
+    place = record_rises(lambda: [function(kept) for _ in range(5)], (__file__, end)).main_line(
+        minimum_share=0.5, minimum_rises=3
+    )
     elsewhere = record_rises(lambda: [kept.append(keep(SIZE)) for _ in range(5)], (__file__, end)).main_line(
-        mostly=0.5, fewest=3
+        minimum_share=0.5, minimum_rises=3
     )
     for block in kept:
         libc.free(block)
@@ -150,7 +152,7 @@ def test_what_a_library_gains_belongs_to_the_line_that_calls_it() -> None:
             library["load"]()
 
     rises = RiseRecorder(
-        lambda file: file == "/usr/lib/somelib.py", seconds=SECONDS, quick=math.inf
+        lambda file: file == "/usr/lib/somelib.py", maximum_seconds=SECONDS, maximum_query_seconds=math.inf
     )  # it plays the user, and this file the library
     assert rises.begin()
     try:
@@ -159,12 +161,12 @@ def test_what_a_library_gains_belongs_to_the_line_that_calls_it() -> None:
         rises.end()
     for block in kept:
         libc.free(block)
-    assert rises.main_line(mostly=0.5, fewest=3) == ("/usr/lib/somelib.py", 2, "load")
+    assert rises.main_line(minimum_share=0.5, minimum_rises=3) == ("/usr/lib/somelib.py", 2, "load")
 
 
 def test_one_rise_names_no_line() -> None:
     kept: list[int] = []
-    place = record_rises(lambda: kept.append(keep(SIZE))).main_line(mostly=0.5, fewest=3)
+    place = record_rises(lambda: kept.append(keep(SIZE))).main_line(minimum_share=0.5, minimum_rises=3)
     libc.free(kept[0])
     assert place is None
 
@@ -173,7 +175,7 @@ def test_a_debugger_of_the_program_is_left_alone() -> None:
     def own(_frame: FrameType, _event: str, _given: object) -> None:
         pass
 
-    rises = RiseRecorder(lambda _: True, seconds=SECONDS, quick=math.inf)
+    rises = RiseRecorder(lambda _: True, maximum_seconds=SECONDS, maximum_query_seconds=math.inf)
     before = sys.gettrace()
     sys.settrace(own)
     try:
@@ -189,7 +191,7 @@ def test_one_that_the_program_sets_meanwhile_stays() -> None:
     def own(_frame: FrameType, _event: str, _given: object) -> None:
         pass
 
-    rises = RiseRecorder(lambda _: True, seconds=SECONDS, quick=math.inf)
+    rises = RiseRecorder(lambda _: True, maximum_seconds=SECONDS, maximum_query_seconds=math.inf)
     assert rises.begin()
     sys.settrace(own)
     try:
@@ -213,7 +215,7 @@ def test_variables_are_held_no_longer_than_the_program_holds_them() -> None:
         del one, two
         return Large.gone
 
-    rises = RiseRecorder(lambda file: file == __file__, seconds=SECONDS, quick=math.inf)
+    rises = RiseRecorder(lambda file: file == __file__, maximum_seconds=SECONDS, maximum_query_seconds=math.inf)
     assert rises.begin()
     try:
         assert work()
@@ -222,7 +224,7 @@ def test_variables_are_held_no_longer_than_the_program_holds_them() -> None:
 
 
 def test_what_the_watch_gains_itself_is_left_out() -> None:
-    rises = RiseRecorder(lambda file: file == __file__, seconds=SECONDS, quick=math.inf)
+    rises = RiseRecorder(lambda file: file == __file__, maximum_seconds=SECONDS, maximum_query_seconds=math.inf)
     kept: list[int] = []
     assert rises.begin()
     try:
@@ -231,14 +233,14 @@ def test_what_the_watch_gains_itself_is_left_out() -> None:
         rises.end()
     for block in kept:
         libc.free(block)
-    place = rises.main_line(mostly=0.5, fewest=3)
+    place = rises.main_line(minimum_share=0.5, minimum_rises=3)
     assert place is None or place[2] != "test_what_the_watch_gains_itself_is_left_out"
 
 
 def test_an_answer_that_is_not_asked_for_costs_no_notes(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a heap whose answers take long the pages alone are read at each line, and half a second is enough for many."""
     monkeypatch.setattr(module, "last_seconds", lambda: 0.01)
-    rises = RiseRecorder(lambda file: file == __file__, seconds=0.5, quick=5e-4)
+    rises = RiseRecorder(lambda file: file == __file__, maximum_seconds=0.5, maximum_query_seconds=5e-4)
     assert rises.begin()
     rises.end()
     assert rises._maximum_events > 10 * (0.5 / 0.01)

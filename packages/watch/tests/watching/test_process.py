@@ -14,13 +14,13 @@ from flatwater_watch.agent.boundaries import MAXIMUM_TICKS, TICK_SECONDS
 from flatwater_watch.agent.growth import Sample
 from flatwater_watch.agent.process import ProcessWatch
 from flatwater_watch.agent.reading_schedule import (
-    CREDIT,
+    CREDIT_SECONDS,
     FIRST_GAP_SECONDS,
     FIRST_INVESTIGATION_GAP,
     MAXIMUM_GAP_SECONDS,
     PLAIN_SHARE,
     REGULAR_COUNT,
-    SLICE,
+    SLICE_SECONDS,
     ReadingSchedule,
     census_slice_seconds,
     schedule_next_,
@@ -179,7 +179,7 @@ def test_an_investigation_is_paid_back(costs: list[float], *, investigating: boo
         assert pace.due - now >= min(FIRST_GAP_SECONDS, MAXIMUM_GAP_SECONDS) - 1e-9
         over = (
             pace.spent_seconds
-            > CREDIT + spending_share(investigating=investigating, counting=counting) * pace.due + 1e-6
+            > CREDIT_SECONDS + spending_share(investigating=investigating, counting=counting) * pace.due + 1e-6
         )
         assert not over or pace.due - now >= MAXIMUM_GAP_SECONDS - 1e-6
         now = pace.due
@@ -252,7 +252,7 @@ def test_what_answers_for_the_allocator_is_let_go_before_the_next_reading() -> N
 
 def test_a_slice_is_short_unless_boundaries_are_rare() -> None:
     pace = ReadingSchedule(began=0.0)
-    assert census_slice_seconds(pace, 100.0, 10_000, investigating=False) == SLICE
+    assert census_slice_seconds(pace, 100.0, 10_000, investigating=False) == SLICE_SECONDS
     assert census_slice_seconds(pace, 100.0, 10, investigating=False) == 2.0
 
 
@@ -261,9 +261,9 @@ def test_a_census_without_proven_growth_waits_for_the_age_that_pays_for_it() -> 
     for reading in range(1, 21):  # a second
         pace.spent_seconds += census_slice_seconds(pace, now=0.05 * reading, boundaries=reading, investigating=False)
     assert pace.spent_seconds < 0.1
-    assert census_slice_seconds(pace, now=1.0, boundaries=20, investigating=True) == SLICE
+    assert census_slice_seconds(pace, now=1.0, boundaries=20, investigating=True) == SLICE_SECONDS
     pace.is_growing = True
-    assert census_slice_seconds(pace, now=1.0, boundaries=20, investigating=False) == SLICE
+    assert census_slice_seconds(pace, now=1.0, boundaries=20, investigating=False) == SLICE_SECONDS
     pace.is_growing = False
     for reading in range(21, 201):  # and nine more: a large heap has its census
         took += census_slice_seconds(pace, now=0.05 * reading, boundaries=reading, investigating=False)

@@ -15,7 +15,7 @@ from flatwater.runs.signals import SIGNAL_EXIT_BASE, end_on_signals
 from flatwater_watch.errors import ConfigError, FlatwaterError, MemoryLimitError, Terminated, UserCodeError
 from flatwater_watch.masking import mask_secrets
 from flatwater_watch.sanitize import short_repr
-from flatwater_watch.streams import error_stream, fill_closed, output_error, run_printing, surviving_stream
+from flatwater_watch.streams import error_stream, open_closed_descriptors, output_error, run_printing, surviving_stream
 
 INTERRUPTED = 130
 """128 + SIGINT, as a shell has it."""
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: words behind `flatwater`; None for those of the process.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    fill_closed()  # a closed descriptor 0 to 2 would be given to the next file that is opened
+    open_closed_descriptors()  # a closed descriptor 0 to 2 would be given to the next file that is opened
     errors = surviving_stream(error_stream())
     code = run_printing(lambda: run_to_end(words, errors), lambda message: print_error(errors, message))
     if arguments is None:

@@ -44,7 +44,7 @@ class Boundaries:
 
         Args:
             on_clock_read: callback that gets kind and monotonic time of a boundary, and returns whether it took time.
-            guard: edge of the watch; after a fault, boundaries are only counted.
+            guard: runs all work but counting; after a fault of the watch, boundaries are only counted.
             unit: the only kind at which readings are taken; None for all.
         """
         self._kind_without_readings = None if unit == REQUEST else REQUEST
@@ -63,9 +63,9 @@ class Boundaries:
         self._sampler: BoundarySampler | None = None
 
     def use_counters_(self, counters: Mapping[str, CallCounter]) -> None:
-        """Let call counters, by kind, count the frequent boundaries without a look at the clock.
+        """Let call counters, by kind, count frequent boundaries without a report to `step`.
 
-        This needs a caller of `tick`: only a tick notices that a frequent kind has stopped coming.
+        Somebody must call `tick` now and then: only a tick notices that a frequent kind has stopped coming.
         """
         self._sampler = BoundarySampler(counters, self._counts, self.seconds, self._last_time)
 
@@ -82,26 +82,32 @@ class Boundaries:
         return self._counts
 
     def boundary_count(self, unit: str | None, *, ticks: bool) -> int:
-        """Number of boundaries of one kind; without a kind, the number of ticks, or of all others."""
+        """Return the number of boundaries of one kind; without a kind, that of ticks, or that of all other kinds."""
+        counts = self.counts
         if unit is not None:
-            return self.counts.get(unit, 0)
-        in_time = self.counts.get(TICK, 0)
-        return in_time if ticks else sum(self.counts.values()) - in_time
+            return counts.get(unit, 0)
+        tick_count = counts.get(TICK, 0)
+        return tick_count if ticks else sum(counts.values()) - tick_count
 
     def are_regular(self, unit: str | None) -> bool:
-        """Whether the program has passed enough boundaries of its own to be read at them."""
+        """Return whether the program has passed enough boundaries, ticks left out, to be read at them."""
         return self.boundary_count(unit, ticks=False) >= REGULAR_COUNT
 
     def tick(self, ticks: int) -> bool:
-        """Pass some ticks, of which only the last one reads the clock; return whether as many other boundaries came."""
+        """Count ticks, of which only the last one reads the clock.
+
+        Returns:
+            Whether as many other boundaries have come since the last call.
+        """
         self.step(TICK, ticks)
-        other_boundaries = self.boundary_count(None, ticks=False)
-        since, self._others_at_last_tick = other_boundaries - self._others_at_last_tick, other_boundaries
-        return since >= ticks
+        others = self.boundary_count(None, ticks=False)
+        new_others = others - self._others_at_last_tick
+        self._others_at_last_tick = others
+        return new_others >= ticks
 
     @contextmanager
     def exclude_other_threads(self) -> Iterator[None]:
-        """Keep all other threads from reading at a boundary; a reading under way in another thread is waited for."""
+        """Keep other threads from reading during the block; wait for a reading that is under way in one of them."""
         # The thread that holds the lock may end the watch itself, as in a signal handler: it must not wait for itself.
         acquired = self._lock_holder != threading.get_ident() and self._reading_lock.acquire(timeout=EXCLUSION_SECONDS)
         if acquired:
@@ -113,13 +119,13 @@ class Boundaries:
                 self._lock_holder = None
                 self._reading_lock.release()
 
-    def step(self, kind: str, passed: int = 1) -> None:
-        """Pass boundaries that no call counter has skipped. While another thread reads, they are only counted."""
+    def step(self, kind: str, count: int = 1) -> None:
+        """Count boundaries of a kind, and read the clock, unless another thread of the program is doing so."""
         # In any thread of the program, within its own calls: it never waits for a lock.
         if kind == self._kind_without_readings:
-            self.requests += passed
+            self.requests += count
             return
-        self._counts[kind] += passed
+        self._counts[kind] += count
         if self._reading_lock.acquire(blocking=False):
             try:
                 self._lock_holder = threading.get_ident()
@@ -129,7 +135,7 @@ class Boundaries:
                 self._reading_lock.release()
 
     def _read_clock(self, kind: str) -> None:
-        """Add the seconds since the last boundary to the segment between both kinds; take a reading if one is due."""
+        """Add the seconds since the last boundary to the segment between both kinds, and call the watch."""
         now = monotonic()
         spent = now - self._last_time
         if self._sampler is None:
@@ -142,5 +148,7 @@ class Boundaries:
 
 
 def ticks_until(due: float) -> int:
-    """Ticks until a monotonic time, between 1 and `MAXIMUM_TICKS`."""
-    return max(1, min(MAXIMUM_TICKS, ceil((due - monotonic()) / TICK_SECONDS))) if due < inf else MAXIMUM_TICKS
+    """Return the number of ticks until a monotonic time, between 1 and `MAXIMUM_TICKS`."""
+    if due == inf:
+        return MAXIMUM_TICKS
+    return max(1, min(MAXIMUM_TICKS, ceil((due - monotonic()) / TICK_SECONDS)))

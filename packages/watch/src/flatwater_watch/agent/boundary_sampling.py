@@ -1,7 +1,7 @@
-"""Frequent boundaries are counted by their call counters, and timed by samples.
+"""The counts and times of boundaries that come too often to be reported one by one.
 
-A call counter lets a number of boundaries pass without a report (`call_counters.py`). After them every boundary is
-reported for a few rounds of its kind. These rounds are a sample: the time between samples is divided in their ratios.
+A call counter counts a number of boundaries without a report (`call_counters.py`). After them every boundary is
+reported for a few rounds, which are a sample: the time between samples is divided among segments in its proportions.
 """
 
 from collections import defaultdict
@@ -27,7 +27,7 @@ Segment = tuple[str, str]
 
 
 class BoundarySampler:
-    """Decides how many boundaries pass unreported, counts them, and divides their seconds among the segments."""
+    """A sampler that decides how many boundaries go unreported, counts them, and divides their time among segments."""
 
     def __init__(
         self, counters: Mapping[str, CallCounter], counts: dict[str, int], seconds: dict[Segment, float], now: float
@@ -44,11 +44,11 @@ class BoundarySampler:
         self._frequent_kinds: list[str] = []
         """The frequent kinds, the most frequent one first."""
         self._mean_unreported = 0.0
-        """Mean number of boundaries between two samples that the most frequent kind may pass unreported."""
+        """Mean number of boundaries of the most frequent kind that go unreported between two samples."""
         self._varied_fraction = 0.0
-        """Fraction of twice the mean that is taken next; it varies from 0 to 1."""
+        """Fraction, from 0 to 1, of twice that mean that goes unreported next."""
         self._unreported_count = 0
-        """Boundaries that passed unreported since the last report."""
+        """Boundaries that went unreported since the last report."""
         self._usual_interval = 0.0
         """Seconds between two unreported boundaries, by the last measurement."""
         self._sample_kind = ""
@@ -61,27 +61,27 @@ class BoundarySampler:
         """Time of the last review, and the counts at that time."""
 
     def count_skipped_(self) -> None:
-        """Add the boundaries that have passed unreported to the counts."""
+        """Add the boundaries that went unreported since the last call to the counts."""
         for kind in self._frequent_kinds:
-            self._add_unreported(kind, self._counters[kind].take_skipped_())
+            self._add_unreported_(kind, self._counters[kind].take_skipped_())
 
-    def _let_pass_unreported_(self, boundaries: int) -> None:
-        """Let `boundaries` boundaries of each frequent kind pass unreported, and count those that have passed."""
+    def _skip_next_(self, boundaries: int) -> None:
+        """Leave the next `boundaries` boundaries of each frequent kind unreported, and count those that have come."""
         for kind in self._frequent_kinds:
-            self._add_unreported(kind, self._counters[kind].skip_next_(boundaries))
+            self._add_unreported_(kind, self._counters[kind].skip_next_(boundaries))
 
-    def _add_unreported(self, kind: str, passed: int) -> None:
-        self._counts[kind] += passed
-        self._unreported_count += passed
+    def _add_unreported_(self, kind: str, boundaries: int) -> None:
+        self._counts[kind] += boundaries
+        self._unreported_count += boundaries
 
     def record_time_(self, before: str, kind: str, now: float, spent: float) -> None:
-        """Add the seconds since the last report to their segment, and set how many boundaries may pass unreported.
+        """Record the seconds between two reports, and decide now and then which kinds are frequent.
 
         Args:
-            before: kind of the last boundary that was reported.
-            kind: kind of the boundary at hand.
+            before: kind of the boundary that was reported before.
+            kind: kind of the boundary that is reported now.
             now: monotonic time.
-            spent: seconds since the last report.
+            spent: seconds between the two reports.
         """
         if self._frequent_kinds:
             self._attribute_seconds_(before, kind, spent)
@@ -91,20 +91,20 @@ class BoundarySampler:
             self._choose_frequent_kinds_(now)
 
     def _attribute_seconds_(self, before: str, kind: str, spent: float) -> None:
-        """Add the seconds since the last report to a segment; let frequent kinds pass their next boundaries unreported.
+        """Add the seconds between two reports to a segment, or to the time between samples; begin or end a sample.
 
-        A sample is reported whole: for some rounds no boundary passes unreported. Seconds outside of samples are
-        hidden: the next review divides them in the proportion of the sampled seconds.
+        The next review divides the time between samples in the proportion of the sampled seconds.
 
         Args:
-            before: kind of the boundary at which the segment began.
-            kind: kind of the boundary at which it ends, just reported.
-            spent: seconds between the two.
+            before: kind of the boundary that was reported before.
+            kind: kind of the boundary that is reported now.
+            spent: seconds between the two reports.
         """
         self.count_skipped_()
         skipped, self._unreported_count = self._unreported_count, 0
-        is_frequent, boundaries = kind in self._frequent_kinds, 0
-        if skipped and is_frequent:
+        is_frequent = kind in self._frequent_kinds
+        next_skipped = 0
+        if skipped and is_frequent:  # a sample begins: nothing is skipped for some rounds
             self._unsampled_seconds += spent
             self._usual_interval, self._sample_kind, self._rounds_left = spent / (skipped + 1), kind, ROUNDS_PER_SAMPLE
         elif skipped:
@@ -112,35 +112,29 @@ class BoundarySampler:
             usual_seconds = min(spent, skipped * self._usual_interval)
             self._unsampled_seconds += usual_seconds
             self._seconds[self._frequent_kinds[0], kind] += spent - usual_seconds
-        elif is_frequent and before in self._frequent_kinds:
+        elif is_frequent and before in self._frequent_kinds:  # within a sample
             self._sampled_seconds[before, kind] += spent
-            self._rounds_left -= kind == self._sample_kind
-            boundaries = 0 if self._rounds_left > 0 else self._next_unreported()
-        else:  # a rare kind ends the sample
+            if kind == self._sample_kind:
+                self._rounds_left -= 1
+            if self._rounds_left <= 0:
+                next_skipped = self._next_unreported_()
+        else:  # next to a rare kind, which ends the sample
             self._seconds[before, kind] += spent
-            boundaries = self._next_unreported() if is_frequent else 0
-        self._let_pass_unreported_(boundaries)
+            if is_frequent:
+                next_skipped = self._next_unreported_()
+        self._skip_next_(next_skipped)
 
-    def _next_unreported(self) -> int:
-        """Boundaries that may pass unreported next."""
+    def _next_unreported_(self) -> int:
+        """Draw the number of boundaries to leave unreported next, from 1 to about twice the mean."""
         # Never twice the same number: against a program's own period, a fixed one would sample one phase for ever.
         self._varied_fraction = (self._varied_fraction + GOLDEN_FRACTION) % 1
         return min(MAXIMUM_UNREPORTED, 1 + int(self._mean_unreported * 2 * self._varied_fraction))
 
     def _choose_frequent_kinds_(self, now: float) -> None:
-        """Divide the seconds between samples among the segments, by their sampled seconds; choose the frequent kinds.
-
-        Without a sample, all of these seconds go to the segment between two boundaries of the most frequent kind.
-        """
-        if sampled_seconds := sum(self._sampled_seconds.values()):
-            for segment, seconds in self._sampled_seconds.items():
-                self._seconds[segment] += seconds + self._unsampled_seconds * seconds / sampled_seconds
-        elif self._frequent_kinds:
-            self._seconds[self._frequent_kinds[0], self._frequent_kinds[0]] += self._unsampled_seconds
-        self._unsampled_seconds, self._rounds_left = 0.0, 0
-        self._sampled_seconds.clear()
+        """Review the time since the last review: divide the seconds between samples, then choose the frequent kinds."""
+        self._divide_unsampled_seconds_()
         # Taken back before the counts are compared, so that no boundary is still on its way in a counter.
-        self._let_pass_unreported_(0)
+        self._skip_next_(0)
         new_counts = {kind: self._counts.get(kind, 0) - self._counts_at_review.get(kind, 0) for kind in self._counters}
         period = now - self._reviewed_at
         self._frequent_kinds = sorted(
@@ -151,3 +145,16 @@ class BoundarySampler:
             new_counts[self._frequent_kinds[0]] / period * SAMPLE_INTERVAL_SECONDS if self._frequent_kinds else 0.0
         )
         self._reviewed_at, self._counts_at_review = now, dict(self._counts)
+
+    def _divide_unsampled_seconds_(self) -> None:
+        """Divide the seconds between samples among the segments, in the proportion of the sampled seconds.
+
+        Without a sample, all of them go to the segment between two boundaries of the most frequent kind.
+        """
+        if sampled_seconds := sum(self._sampled_seconds.values()):
+            for segment, seconds in self._sampled_seconds.items():
+                self._seconds[segment] += seconds + self._unsampled_seconds * seconds / sampled_seconds
+        elif self._frequent_kinds:
+            self._seconds[self._frequent_kinds[0], self._frequent_kinds[0]] += self._unsampled_seconds
+        self._unsampled_seconds, self._rounds_left = 0.0, 0
+        self._sampled_seconds.clear()

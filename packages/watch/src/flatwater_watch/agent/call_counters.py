@@ -1,4 +1,4 @@
-"""Methods that count their calls as boundaries, at the price of one more call: most calls only count a number down."""
+"""Methods that count their calls as boundaries, at the price of one more call: most calls only decrement an integer."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,12 +12,12 @@ def _ignore_call(_kind: str) -> None:
 
 
 class _CallListener:
-    """The receiver of boundaries. Wrapped methods may be pickled into other processes, which have no receiver."""
+    """The holder of the function that boundaries are reported to; in a process without a watch it does nothing."""
 
     count: Count = staticmethod(_ignore_call)
 
     def __reduce__(self) -> str:
-        # Pickled by name: the other process finds its own listener, and no state of this listener travels.
+        # Wrapped methods may be pickled into other processes. By its name they find the listener of that process.
         return "_listener"
 
 
@@ -25,7 +25,7 @@ _listener = _CallListener()
 
 
 def set_listener(count: Count | None) -> None:
-    """Have `count` called at each boundary that may not pass unreported; None ends that."""
+    """Set the function that call counters report boundaries to; None drops their reports."""
     _listener.count = _ignore_call if count is None else count
 
 
@@ -33,24 +33,24 @@ class CallCounter(NamedTuple):
     """The functions that count boundaries of one kind; closures over two integers, as attributes would cost more."""
 
     count_call: Callable[[], None]
-    """Pass one boundary."""
+    """Count one boundary."""
     wrap: Callable[[Method], Method]
-    """Turn a method of one argument into a method that passes a boundary first."""
+    """Return a method that counts a boundary, and then calls the given method, which takes one argument."""
     skip_next_: Callable[[int], int]
-    """Let exactly the given number of boundaries pass unreported; return the number that have since the last query."""
+    """Leave the next boundaries, of the given number, unreported; return how many were since the last query."""
     take_skipped_: Callable[[], int]
-    """Return the number of boundaries that have passed unreported since the last query."""
+    """Return the number of boundaries that were left unreported since the last query."""
 
 
 def make_call_counter(kind: str) -> CallCounter:
-    """A call counter that reports every boundary."""
+    """Return a call counter of a kind of boundary, such as `step`, which reports every boundary at first."""
     # In any thread, without a lock: CPython switches threads at a call or a backward jump only, and none comes between
     # two lines of these functions.
-    # Boundaries that may still pass unreported, now and when the count was last taken.
-    remaining = remaining_at_query = 0
+    remaining = 0  # boundaries that are still left unreported
+    remaining_at_query = 0  # its value when unreported boundaries were last taken
 
     def count_call() -> None:
-        """Pass a boundary, and report it unless it may pass unreported."""
+        """Count a boundary, and report it unless it is one of those left unreported."""
         nonlocal remaining
         if remaining > 0:
             remaining -= 1
@@ -58,12 +58,12 @@ def make_call_counter(kind: str) -> CallCounter:
             _listener.count(kind)
 
     def wrap(method: Method) -> Method:
-        """The method of one argument, with a boundary passed before each call."""
+        """Return a method that counts each call as a boundary before it calls the given one."""
 
         def count_and_call(self: Any, argument: Any) -> Any:
             """Count this call as a boundary, then run the method."""
             nonlocal remaining
-            if remaining > 0:  # as in `count_call`, which would be one call more
+            if remaining > 0:  # the lines of `count_call`, whose call would take time at every step
                 remaining -= 1
             else:
                 _listener.count(kind)
@@ -72,15 +72,16 @@ def make_call_counter(kind: str) -> CallCounter:
         return count_and_call
 
     def skip_next(boundaries: int) -> int:
-        """Let `boundaries` boundaries pass unreported; return the number that have since the last query."""
+        """Leave the next `boundaries` boundaries unreported; return how many were since the last query."""
         nonlocal remaining, remaining_at_query
-        passed, remaining, remaining_at_query = remaining_at_query - remaining, boundaries, boundaries
-        return passed
+        # One statement, in which no other thread can count: see above.
+        skipped, remaining, remaining_at_query = remaining_at_query - remaining, boundaries, boundaries
+        return skipped
 
     def take_skipped() -> int:
-        """Return the number of boundaries that have passed unreported since the last query."""
+        """Return the number of boundaries that were left unreported since the last query."""
         nonlocal remaining_at_query
-        passed, remaining_at_query = remaining_at_query - remaining, remaining
-        return passed
+        skipped, remaining_at_query = remaining_at_query - remaining, remaining
+        return skipped
 
     return CallCounter(count_call, wrap, skip_next, take_skipped)

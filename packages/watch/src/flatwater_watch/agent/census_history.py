@@ -1,4 +1,7 @@
-"""Growth rate of an owner over all censuses. The two censuses that identified it are too close in time for a rate."""
+"""The sizes of owners in all censuses, and the growth rate of an owner over them.
+
+The two censuses that identified an owner are too close in time for a rate.
+"""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
@@ -54,7 +57,7 @@ def record_census_(history: CensusHistory, step: int, census: Census) -> None:
 
 
 def newest_owner_sizes(history: CensusHistory) -> dict[str, int]:
-    """Bytes by owner at the newest census, the largest first; at most `MAXIMUM_OWNERS` owners."""
+    """Return the bytes by owner at the newest census, the largest first; at most `MAXIMUM_OWNERS` owners."""
     newest = history.censuses[-1] if history.censuses else {}
     sizes = sorted(((size, owner) for owner, (_, size) in newest.items()), reverse=True)
     return {owner: size for size, owner in sizes[:MAXIMUM_OWNERS]}
@@ -63,46 +66,55 @@ def newest_owner_sizes(history: CensusHistory) -> dict[str, int]:
 def measure_growth(
     cause: Evidence, history: CensusHistory, owners: Iterable[str], samples: Sequence[Sample]
 ) -> MeasuredGrowth | None:
-    """The rate of an owner over the recent censuses, and its share of the growth between censuses.
+    """Return the rate of an owner over the recent censuses, and its share of the growth of the process.
 
-    None for a cause without an owner in two censuses, or without a rise there.
+    It is None if the cause has no owner, or if its owner does not rise over two censuses.
 
     Args:
         cause: evidence on the owner, per boundary.
         history: censuses so far.
-        owners: owners of all causes; bytes below another one count for that one only.
+        owners: owners of all causes; bytes of an owner that lies below this one are not counted for this one.
         samples: all readings.
     """
     if not cause.holders or cause.outside or cause.drift.per_step <= 0:
         return None
-    below = [inner for inner in owners if inner.startswith((f"{cause.owner}.", f"{cause.owner}["))]
-    steps, sizes = _owner_sizes(history, cause.owner, below)
+    inner_owners = [owner for owner in owners if owner.startswith((f"{cause.owner}.", f"{cause.owner}["))]
+    steps, sizes = _owner_sizes(history, cause.owner, inner_owners)
     rate = _recent_rate(steps, sizes) if len(steps) > 1 else 0.0
     if rate == 0:
         return None
     process_rate = growth_rate(samples)
-    # Sizes are estimates, and may make a rate too large.
+    # An owner's sizes are estimates: far above the growth of the process, the rate at which it was found counts too.
     if 0 < SHIPPED.investigating.maximum_container_growth_ratio * process_rate < rate:
         rate = min(rate, cause.drift.per_step)
     share = _share_between_censuses(steps, sizes, samples)
     if share is None:
         share = min(1.0, rate / process_rate) if process_rate > 0 else cause.share
-    scale = rate / cause.drift.per_step
+    scale = rate / cause.drift.per_step  # the bounds keep their ratios to the rate
     return MeasuredGrowth(Slope(rate, cause.drift.low * scale, cause.drift.high * scale), share)
 
 
 def _recent_rate(steps: Sequence[float], sizes: Sequence[float]) -> float:
-    """Bytes per step over the newer half of the censuses, or over more of them if these are level; 0 if all are."""
-    begin = max(0, min(bisect_left(steps, (steps[0] + steps[-1]) / 2), len(steps) - MEASURING.minimum_censuses))
-    # The newer half may lie between two jumps of the growth: then earlier censuses are taken in.
-    rates = (_slope(steps[first:], sizes[first:]) for first in range(begin, -1, -1))
-    return next((rate for rate in rates if rate > 0), 0.0)
+    """Return the bytes per step over the newer half of the censuses; 0 if no stretch up to the newest census rises.
+
+    Args:
+        steps: steps of the censuses, ascending.
+        sizes: bytes of an owner at these.
+    """
+    middle = bisect_left(steps, (steps[0] + steps[-1]) / 2)
+    begin = max(0, min(middle, len(steps) - MEASURING.minimum_censuses))
+    # The newer half may lie between two jumps of the growth: then one earlier census after the other is taken in.
+    for first in range(begin, -1, -1):
+        if (rate := _median_slope(steps[first:], sizes[first:])) > 0:
+            return rate
+    return 0.0
 
 
 def _share_between_censuses(steps: Sequence[float], sizes: Sequence[float], samples: Sequence[Sample]) -> float | None:
-    """Share of an owner in the growth from the first census after warm-up to the last; None if they show too little.
+    """Return the share of an owner in the growth of the process from the first census after warm-up to the last.
 
-    Both gains are taken over the same stretch: where growth comes in jumps, other stretches would be off by a jump.
+    It is None if the process has gained too little between these two. Both gains are taken over the same stretch: where
+    growth comes in jumps, other stretches would be off by a jump.
 
     Args:
         steps: steps of the censuses.
@@ -118,36 +130,36 @@ def _share_between_censuses(steps: Sequence[float], sizes: Sequence[float], samp
     return min(1.0, max(0.0, (sizes[-1] - sizes[first]) / grown))
 
 
-def _slope(steps: Sequence[float], sizes: Sequence[float]) -> float:
-    """The median of the slopes of all pairs, each with the weight of its distance (Sievers 1978).
+def _median_slope(steps: Sequence[float], sizes: Sequence[float]) -> float:
+    """Return the median of the slopes of all pairs, each with the weight of its distance (Sievers 1978).
 
-    Two censuses between the same jumps have no slope and are near to each other; those far apart show the rate best.
+    Where growth comes in jumps, two censuses near to each other often show no slope; those far apart show the rate.
     """
     pairs = [(i, j) for i in range(len(steps)) for j in range(i + 1, len(steps))]
-    slopes = sorted(((sizes[j] - sizes[i]) / (steps[j] - steps[i]), steps[j] - steps[i]) for i, j in pairs)
-    weight_left = sum(weight for _, weight in slopes) / 2
-    for slope, weight in slopes:
-        weight_left -= weight
-        if weight_left <= 0:
+    weighted_slopes = sorted(((sizes[j] - sizes[i]) / (steps[j] - steps[i]), steps[j] - steps[i]) for i, j in pairs)
+    weight_below_median = sum(weight for _, weight in weighted_slopes) / 2
+    for slope, weight in weighted_slopes:
+        weight_below_median -= weight
+        if weight_below_median <= 0:
             return slope
     return 0.0
 
 
 def _resident_bytes(samples: Sequence[Sample], step: float) -> int:
-    """Resident bytes at the reading of a step, or at the first reading after it; a census begins with a reading."""
+    """Return the resident bytes at the reading of a step, at the first one after it, or else at the last reading."""
     index = bisect_left([sample.reading.step for sample in samples], step)
     return samples[min(index, len(samples) - 1)].resident
 
 
-def _owner_sizes(history: CensusHistory, owner: str, below: list[str]) -> tuple[list[float], list[float]]:
-    """Steps and bytes of an owner in the censuses, without the bytes of other owners below it.
+def _owner_sizes(history: CensusHistory, owner: str, inner_owners: list[str]) -> tuple[list[float], list[float]]:
+    """Return the steps of the censuses, and the bytes of an owner in each, without those of owners within it.
 
-    Censuses before the first that has the owner count as 0 bytes; later censuses that miss it are left out.
+    Before the first census that has the owner, it has 0 bytes; later censuses that miss it are left out.
 
     Args:
         history: censuses so far.
         owner: path of the owner.
-        below: paths of other owners below it.
+        inner_owners: paths of other owners, which begin with this owner's path.
     """
     steps: list[float] = []
     sizes: list[float] = []
@@ -158,5 +170,5 @@ def _owner_sizes(history: CensusHistory, owner: str, below: list[str]) -> tuple[
             continue
         was_present = owner in holdings
         steps.append(step)
-        sizes.append(size - sum(holdings[inner][1] for inner in below if inner in holdings))
+        sizes.append(size - sum(holdings[inner][1] for inner in inner_owners if inner in holdings))
     return steps, sizes

@@ -9,11 +9,14 @@ from flatwater_watch.agent.growth import (
     Sample,
     after_warm_up,
     boundaries_per_second,
+    explained_share,
     grew_in_last_half,
     growth_bytes,
+    process_still_grows,
     swing_bytes,
 )
 from flatwater_watch.agent.outcome import WORKERS_OWNER, Outcome, State
+from flatwater_watch.agent.reading_schedule import REGULAR_COUNT
 from flatwater_watch.diagnose.evidence import GARBAGE_OWNER, UNOWNED_KINDS, Evidence
 from flatwater_watch.diagnose.finding import Finding, sort_findings
 from flatwater_watch.diagnose.gc_sawtooth import gc_explains_growth, gc_sawtooth_evidence
@@ -26,6 +29,7 @@ from flatwater_watch.units import format_bytes
 
 if TYPE_CHECKING:
     from flatwater_watch.diagnose.garbage import Garbage
+    from flatwater_watch.diagnose.monitor import Monitor
 
 ENDING, OWNING = SHIPPED.ending, SHIPPED.owning
 
@@ -47,62 +51,72 @@ def decide_outcome(
     refilled_paths: Iterable[str] = (),
     unsure_causes: Sequence[Evidence] = (),
 ) -> Outcome:
-    """The outcome of a watched program.
+    """Return the outcome of a watched program.
 
     Args:
         samples: all readings.
-        findings: findings.
+        findings: all findings.
         explained: share of the growth that has a cause, 0 to 1.
         censuses: number of censuses taken.
-        leads: roots that hold more than at the beginning, and by how many bytes: no proof that they go on growing.
+        leads: roots that hold more than at the beginning, and by how many bytes; they may have stopped growing.
         garbage: cyclic garbage that is freed soon; None without any.
         refilled_paths: paths of containers that are emptied again and again.
         unsure_causes: causes that are not reported as findings, as memory has grown by little.
     """
     if not samples:
         return Outcome("unread")
-    # Freed memory does not make a finding: without a finding, all growth but pages of files is an open question.
-    open_bytes = (
-        round((1 - explained) * growth_bytes(samples)) if findings or garbage else _growth_without_files(samples)
-    )
-    notes = (*(() if garbage is None else (_garbage_sentence(garbage),)), *_unsure_sentences(unsure_causes))
+    garbage_bytes = 0 if garbage is None else garbage.bytes
+    if findings or garbage:
+        open_bytes = round((1 - explained) * growth_bytes(samples))
+    else:  # growth that only freed memory explains is an open question, as freed memory does not make a finding
+        open_bytes = _growth_without_files(samples)
     # Garbage that the next collection frees is not an open question, however much of it there is.
-    open_bytes -= 0 if garbage is None else min(open_bytes, garbage.bytes)
+    open_bytes -= min(open_bytes, garbage_bytes)
+    notes = (*([] if garbage is None else [_garbage_sentence(garbage)]), *_unsure_sentences(unsure_causes))
     if open_bytes >= ENDING.open_bytes and grew_in_last_half(samples):
-        owners = [finding.owner for finding in findings]
-        open_leads = [lead for lead in leads if not any(lies_below_root(owner, lead[0]) for owner in owners)]
-        large = [(path, size) for path, size in open_leads if size >= OWNING.minimum_reported_share * open_bytes][
-            : OWNING.maximum_printed_findings
-        ]
-        named_leads = [
-            f"look at {path}: it holds {format_bytes(size)} more than at the beginning" for path, size in large
-        ]
+        lead_advice = _lead_advice(leads, findings, open_bytes)
         longer_run = f"run it longer: {len(samples)} readings in {samples[-1].seconds:.0f} s were taken"
         state: State = "grows" if findings else "unexplained"
-        gain_sentences = _gain_sentences(samples, censuses, has_leads=bool(named_leads), has_findings=bool(findings))
+        gain_sentences = _gain_sentences(samples, censuses, has_leads=bool(lead_advice), has_findings=bool(findings))
         sentences = (*notes, *map(_refilled_sentence, refilled_paths), *gain_sentences)
-        return Outcome(state, open_bytes, sentences, (*named_leads, longer_run, LIBRARY_ADVICE, NATIVE_ADVICE))
+        return Outcome(state, open_bytes, sentences, (*lead_advice, longer_run, LIBRARY_ADVICE, NATIVE_ADVICE))
     if findings:
         return Outcome("grows")
-    kept_bytes = samples[-1].resident - samples[0].resident - (0 if garbage is None else garbage.bytes)
+    kept_bytes = samples[-1].resident - samples[0].resident - garbage_bytes
     return Outcome("settled", kept_bytes, notes) if kept_bytes >= ENDING.open_bytes else Outcome("flat", 0, notes)
 
 
+def _lead_advice(leads: Sequence[tuple[str, int]], findings: Sequence[Finding], open_bytes: int) -> list[str]:
+    """Return a sentence for each root that has gained a reportable share of the open bytes and holds no finding."""
+    owners = [finding.owner for finding in findings]
+    large = [
+        (path, size)
+        for path, size in leads
+        if size >= OWNING.minimum_reported_share * open_bytes
+        and not any(lies_below_root(owner, path) for owner in owners)
+    ]
+    return [
+        f"look at {path}: it holds {format_bytes(size)} more than at the beginning"
+        for path, size in large[: OWNING.maximum_printed_findings]
+    ]
+
+
 def _growth_without_files(samples: Sequence[Sample]) -> int:
-    """Resident bytes gained since warm-up, without pages of files, which the system takes back."""
+    """Return the resident bytes gained since warm-up, without pages of files, which the system takes back."""
     first, last = after_warm_up(samples)[0].reading, samples[-1].reading
     return growth_bytes(samples) - max(0, last.file_mapped - first.file_mapped)
 
 
 def _garbage_sentence(garbage: "Garbage") -> str:
-    """A sentence on garbage that waits for the collector, as garbage in cycles always does."""
-    collection = "collection of young objects" if 2 * garbage.young > garbage.bytes else "full collection"
+    """Return a sentence on garbage that waits for the collector, as garbage in cycles always does."""
+    is_mostly_young = 2 * garbage.young > garbage.bytes
+    collection = "collection of young objects" if is_mostly_young else "full collection"
     waits = f"{format_bytes(garbage.bytes)} in cycles wait for the collector ({garbage.what})"
     return f"{waits}: its next {collection} frees them"
 
 
 def _unsure_sentences(causes: Sequence[Evidence]) -> Iterator[str]:
-    """A sentence on records that a library keeps until its call returns, and one on growth without a proof."""
+    """Yield a sentence on records that a library keeps until its call returns, and one on growth without a proof."""
     threshold = format_bytes(ENDING.open_bytes)
     proven = [cause.owner for cause in causes if cause.has_proof]
     unproven = [cause.owner for cause in causes if not cause.has_proof]
@@ -119,19 +133,19 @@ def _first_names(owners: Sequence[str]) -> str:
 
 
 def _refilled_sentence(path: str) -> str:
-    """A sentence on a container that did not leak, and may hold more and more at a time."""
+    """Return a sentence on a container that did not leak, and may hold more and more at a time."""
     return f"{path} is emptied and filled again, which is not a leak: it may hold more each time"
 
 
 def drop_rooted_native(
     causes: Sequence[Evidence], root_gains: Iterable[tuple[str, int]], resident_gain: int
 ) -> list[Evidence]:
-    """The causes, without native growth if roots of the program hold the bytes that have come.
+    """Return the causes, without native growth if roots of the program hold the bytes that have come.
 
     A table that is loaded between two censuses looks like native growth until a census has seen it.
 
     Args:
-        causes: evidence.
+        causes: evidence on each cause.
         root_gains: roots, and the bytes that each holds more than at the beginning.
         resident_gain: resident bytes gained.
     """
@@ -141,18 +155,20 @@ def drop_rooted_native(
 
 
 def in_order(findings: Sequence[Finding]) -> list[Finding]:
-    """The findings, with most of the growth first; worker processes last, as their bytes are no part of it."""
-    of_workers = [finding for finding in findings if finding.owner == WORKERS_OWNER]
-    return [*sort_findings(finding for finding in findings if finding.owner != WORKERS_OWNER), *of_workers]
+    """Return the findings, those with most of the process's growth first; worker processes, which are no part, last."""
+    worker_findings = [finding for finding in findings if finding.owner == WORKERS_OWNER]
+    return [*sort_findings(finding for finding in findings if finding.owner != WORKERS_OWNER), *worker_findings]
 
 
 def split_native_garbage(
     causes: Sequence[Evidence], sawtooth: GcSawtooth | None
 ) -> tuple[list[Evidence], list[Evidence]]:
-    """The causes without native growth that collections free, and the evidence on that garbage, per boundary.
+    """Take native growth that is garbage, which full collections free, out of the causes.
 
-    The second list is empty if collections do not explain native growth, or if the garbage is among the causes. It
-    need not rise now to be reported: garbage comes and goes.
+    Returns:
+        The other causes, and the evidence on that garbage, per boundary; it is empty if collections do not explain the
+        native growth, or if the garbage is among the causes already. Garbage comes and goes, so that it may be reported
+        while it does not rise.
     """
     native = next((cause for cause in causes if cause.verdict == "native"), None)
     if native is None or not gc_explains_growth(sawtooth):
@@ -166,7 +182,7 @@ def split_native_garbage(
 def judge_collections(
     samples: Sequence[Sample], findings: Sequence[Finding], sawtooth: GcSawtooth | None, *, growing: bool
 ) -> list[Evidence]:
-    """The evidence on garbage that collections free, per boundary; empty if there is none.
+    """Return the evidence on garbage that collections free, per boundary; empty if there is none.
 
     Args:
         samples: all readings.
@@ -175,20 +191,74 @@ def judge_collections(
         growing: whether memory grows without a cause. If it does not, the garbage is reported only where no fork can
             search for it, and only if memory swings by as much as an open question needs.
     """
-    pace = boundaries_per_second(samples)
+    steps_per_second = boundaries_per_second(samples)
     is_known = any(finding.owner == GARBAGE_OWNER for finding in findings)
-    if sawtooth is None or is_known or not 0 < pace < inf or not gc_explains_growth(sawtooth):
+    if sawtooth is None or is_known or not 0 < steps_per_second < inf or not gc_explains_growth(sawtooth):
         return []
-    if not growing and (fork_unsafe_library() is None or swing_bytes(samples) < ENDING.open_bytes):
+    can_fork = fork_unsafe_library() is None
+    if not growing and (can_fork or swing_bytes(samples) < ENDING.open_bytes):
         return []
-    rate = sawtooth.rise / sawtooth.seconds / pace
+    rate = sawtooth.rise / sawtooth.seconds / steps_per_second
     return [gc_sawtooth_evidence(Slope(rate, rate, rate), collecting=gc.isenabled())]
+
+
+def may_conclude(monitor: "Monitor", samples: Sequence[Sample], *, at_ticks: bool) -> bool:
+    """Return whether growth without a finding may be explained by causes that are not proven, as the program ends.
+
+    Args:
+        monitor: monitor of the program.
+        samples: all readings, one or more.
+        at_ticks: whether readings were taken at ticks of a timer, and not at boundaries of the program.
+    """
+    # Both are sets of paths: a container that is emptied again and again explains some of the growth.
+    if monitor.reset_tracker.periodically_emptied > monitor.negligible_resets:
+        return False
+    # Data that is loaded at the beginning looks like a leak: only a program's own boundaries show that it repeats.
+    is_likely = monitor.is_investigating if at_ticks else len(samples) <= ENDING.few_readings
+    return is_likely and len(samples) >= REGULAR_COUNT and process_still_grows(samples)
+
+
+def find_open_causes(
+    monitor: "Monitor",
+    samples: Sequence[Sample],
+    findings: Sequence[Finding],
+    sawtooth: GcSawtooth | None,
+    *,
+    may_pause: bool,
+) -> tuple[list[Evidence], list[tuple[str, int]]]:
+    """Search for causes of the growth that no finding explains, as the program ends.
+
+    Args:
+        monitor: monitor of the program.
+        samples: all readings, one or more.
+        findings: findings so far, per boundary.
+        sawtooth: bytes that full collections free; None before enough collections were seen.
+        may_pause: whether the program may be paused for a whole census.
+
+    Returns:
+        Evidence on garbage that waits for the collector, or on native memory. If there is none, also the roots that
+        hold more than at the beginning, each with the bytes gained: they are leads, which prove nothing.
+    """
+    outcome = decide_outcome(samples, findings, explained_share(samples, findings))
+    if not outcome.next:  # all growth is explained
+        return judge_collections(samples, findings, sawtooth, growing=False), []
+    steps = samples[-1].reading.step - after_warm_up(samples)[0].reading.step
+    causes = monitor.explain_open_bytes_at_end(outcome.bytes, steps, sawtooth)
+    garbage_bytes = 0 if monitor.ordinary_garbage is None else monitor.ordinary_garbage.bytes
+    is_open = outcome.bytes - garbage_bytes >= ENDING.open_bytes
+    causes = causes or judge_collections(samples, findings, sawtooth, growing=is_open)
+    causes = causes or monitor.confirm_unproven(outcome.bytes)
+    if causes or not may_pause:
+        return causes, []
+    latest = monitor.take_whole_census()  # one for both searches, as the program waits for it
+    causes = monitor.find_behind_handles(outcome.bytes, latest)
+    return causes, [] if causes else monitor.root_gains(latest)
 
 
 def _gain_sentences(
     samples: Sequence[Sample], censuses: int, *, has_leads: bool, has_findings: bool
 ) -> tuple[str, ...]:
-    """Sentences that say how much each kind of memory gained, and where the censuses found no object.
+    """Return sentences on the bytes that each kind of memory gained, and on what the censuses have ruled out.
 
     Args:
         samples: all readings, one or more.
@@ -202,17 +272,22 @@ def _gain_sentences(
         freed = "freed memory that the allocator keeps is not ruled out: this C library does not tell"
     else:
         freed = f"{format_bytes(max(0, last.free - first.free))} of it were freed, and the allocator keeps them"
-    times, other_word = f"{censuses} census{'' if censuses == 1 else 'es'}", "other " if has_findings else ""
-    census_sentence = (
-        f"what your globals, local variables and threads reach: {times} found no {other_word}container that explains it"
-    )
+    census_count = f"{censuses} census{'' if censuses == 1 else 'es'}"
     if has_leads:
         nothing = "nothing else" if has_findings else "nothing"
         census_sentence = (
-            f"{times} saw {nothing} grow from one to the next; what has come since the beginning is named below"
+            f"{census_count} saw {nothing} grow from one to the next; what has come since the beginning is named below"
         )
     elif censuses <= 1:
-        census_sentence = f"objects of your program are not ruled out: {times} came to an end, and two are compared"
+        census_sentence = (
+            f"objects of your program are not ruled out: {census_count} came to an end, and two are compared"
+        )
+    else:
+        other = "other " if has_findings else ""
+        census_sentence = (
+            f"what your globals, local variables and threads reach: {census_count} found no {other}container that "
+            "explains it"
+        )
     library = fork_unsafe_library()
     cycles = "" if library is None else f"cyclic garbage is not ruled out: no fork is made of a process with {library}"
     return tuple(text for text in (files, freed, census_sentence, cycles) if text)

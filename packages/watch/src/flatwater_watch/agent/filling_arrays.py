@@ -1,7 +1,7 @@
 """Large arrays that are allocated whole and become resident page by page, as they are filled.
 
-Replay buffers are made so (`np.zeros`, `torch.empty`). A census finds them from the user's roots. They are held weakly,
-and their touched pages are counted at each reading, so that their growth is reported as filling, with its end.
+Replay buffers are such arrays (`np.zeros`, `torch.empty`). A census finds them from the user's roots. The watch has
+weak references to them, and counts their touched pages at each reading, so that it can report when they will be full.
 """
 
 import sys
@@ -47,7 +47,7 @@ class FillingArrays:
 def add_untouched_(arrays: FillingArrays, census: Census) -> int:
     """Add the large arrays of a census that are not fully touched yet; return how many are new.
 
-    Beyond `MAXIMUM_ARRAYS` arrays in all, none is added.
+    Arrays beyond `MAXIMUM_ARRAYS` are left out.
 
     Args:
         arrays: arrays of earlier censuses, which stay.
@@ -66,28 +66,22 @@ def add_untouched_(arrays: FillingArrays, census: Census) -> int:
 
 def touched_by_path_(arrays: FillingArrays) -> dict[str, int]:
     """Count the touched bytes of the living arrays again, and return them by path; dead arrays are removed."""
-    # A copy of the items: dead arrays are removed on the way, and their addresses may be used again.
     for address, block in list(arrays.blocks.items()):
         if block.array() is None:
             del arrays.blocks[address]
-        # A full array stays full, and is not asked about again.
+        # A full array stays full, and is not counted again.
         elif block.touched_bytes < FILLING.fully_touched_share * block.size:
             block.touched_bytes = touched_bytes(address, block.size)
     return _sum_by_path(arrays, lambda block: block.touched_bytes)
 
 
 def planned_by_path(arrays: FillingArrays) -> dict[str, int]:
-    """Bytes by path that the arrays in `arrays` have when they are full."""
+    """Return the bytes by path that the arrays have when they are full."""
     return _sum_by_path(arrays, lambda block: block.size)
 
 
 def _sum_by_path(arrays: FillingArrays, count_bytes: Callable[[LargeArray], int]) -> dict[str, int]:
-    """Sums over the arrays, by path.
-
-    Args:
-        arrays: arrays that are being filled.
-        count_bytes: returns the bytes of one array to be summed.
-    """
+    """Return the sum of `count_bytes(array)` over the arrays of each path."""
     sizes: dict[str, int] = {}
     for block in arrays.blocks.values():
         sizes[block.path] = sizes.get(block.path, 0) + count_bytes(block)
@@ -95,7 +89,10 @@ def _sum_by_path(arrays: FillingArrays, count_bytes: Callable[[LargeArray], int]
 
 
 def _memory_spans(obj: Any) -> Iterator[tuple[Any, int, int]]:
-    """The object that keeps a block of memory alive, its address and its bytes; nothing for other objects."""
+    """Yield the array that keeps a large block of memory alive, the block's address and its bytes.
+
+    Nothing is yielded for an object that is no dense array of numpy or torch in RAM.
+    """
     # Looked up, never imported: a program without these libraries must not load them for the watch. The class's own
     # descriptors are asked, as a subclass of the program's may have replaced its attributes.
     numpy: Any = sys.modules.get("numpy")

@@ -1,7 +1,7 @@
-"""The readings of a watched program and figures of them: growth, the share explained, findings per unit of the user's.
+"""The readings of a watched program, and figures of them: its growth, the share explained, the unit of reports.
 
-Internally growth is measured per boundary of any kind, which is called a step: they come as long as the program runs.
-Reports give it per update, episode or second. The conversion is the number of boundaries to one of these.
+Within the watch growth is measured per boundary of any kind, which is called a step: they come as long as the program
+runs. Reports give it per update, episode or second. The conversion is the number of boundaries to one of these.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,12 +19,9 @@ from flatwater_watch.series.readings import Growth, Reading, Scale
 from flatwater_watch.series.slope import Slope, drift_slope
 from flatwater_watch.thresholds import SHIPPED
 
-DRIFT, ENDING, OWNING, MINIMUM_TOTAL_BYTES = (
-    SHIPPED.drift,
-    SHIPPED.ending,
-    SHIPPED.owning,
-    SHIPPED.investigating.minimum_bytes_per_step,
-)
+DRIFT, ENDING, OWNING = SHIPPED.drift, SHIPPED.ending, SHIPPED.owning
+MINIMUM_TOTAL_BYTES = SHIPPED.investigating.minimum_bytes_per_step
+"""Minimum bytes that a cause gains over all recent readings together; below it, it has stopped."""
 
 MAXIMUM_SAMPLES = 200
 """Maximum number of readings that are kept; the older half is thinned when there are more."""
@@ -37,14 +34,14 @@ KINDS_SLOWEST_FIRST = ("epoch", "episode", "update", "step", "request")
 
 
 class Sample(NamedTuple):
-    """One reading, with the counts of all boundaries then."""
+    """One reading, with the counts of all boundaries at that moment."""
 
     seconds: float
     """Seconds since the first boundary."""
     counts: Mapping[str, int]
     reading: Reading
     watch_overhead_bytes: int = 0
-    """Resident bytes that were gained while the watch worked: its own, not the program's."""
+    """Resident bytes that were gained while the watch worked, which are not the program's."""
     segments: Mapping[tuple[str, str], float] = MappingProxyType({})
     """Seconds so far by segment: the kind of a boundary, and the kind of the next one."""
 
@@ -62,22 +59,22 @@ def append_sample_(samples: list[Sample], sample: Sample) -> None:
 
 
 def after_warm_up(samples: Sequence[Sample]) -> Sequence[Sample]:
-    """The samples after warm-up; at least one, unless there are none."""
+    """Return the samples after warm-up; at least one, unless there are none."""
     return samples[len(samples) // ENDING.warm_up_divisor :]
 
 
 def recent_half(samples: Sequence[Sample]) -> Sequence[Sample]:
-    """The newer half of the samples; one sample at least, unless there are none."""
+    """Return the newer half of the samples; at least one, unless there are none."""
     return samples[len(samples) // 2 :]
 
 
 def recent_peak(samples: Sequence[Sample]) -> int:
-    """Most resident bytes of the process, the watch's own included, over the newer half of the samples."""
+    """Return the most resident bytes of the process, the watch's own included, over the newer half of the samples."""
     return max((sample.reading.resident for sample in recent_half(samples)), default=0)
 
 
 def choose_scale(samples: Sequence[Sample], unit: str | None = None, now: float = 0.0) -> Scale:
-    """The unit in which this program's growth is reported: its slowest regular boundary, or seconds.
+    """Return the unit in which this program's growth is reported: its slowest regular boundary, or seconds.
 
     Args:
         samples: all readings, at least one.
@@ -99,28 +96,27 @@ def choose_scale(samples: Sequence[Sample], unit: str | None = None, now: float 
 
 
 def _slowest_kind(samples: Sequence[Sample]) -> str:
-    """The kind of boundary that growth is reported by: the regular one of the smallest count, `second` without one."""
+    """Return the regular kind of boundary with the smallest count; `second` if no kind is regular."""
     last = samples[-1]
-    # No reading may be near the middle: a census or a trace is followed by a long pause.
+    # The sample nearest to the middle: there may be none at it, as a long pause follows a census or a trace.
     middle = min(samples[:-1] or samples, key=lambda sample: abs(sample.reading.step - last.reading.step / 2))
-    regular = {
-        kind: last.counts[kind]
-        for kind in KINDS_SLOWEST_FIRST
-        if last.counts.get(kind, 0) >= MINIMUM_COUNT
-        and min(middle.counts.get(kind, 0), last.counts[kind] - middle.counts.get(kind, 0)) >= MINIMUM_COUNT_PER_HALF
-    }
-    return min(regular, key=lambda kind: regular[kind]) if regular else "second"
+    regular_counts: dict[str, int] = {}
+    for kind in KINDS_SLOWEST_FIRST:
+        count, count_at_middle = last.counts.get(kind, 0), middle.counts.get(kind, 0)
+        if count >= MINIMUM_COUNT and min(count_at_middle, count - count_at_middle) >= MINIMUM_COUNT_PER_HALF:
+            regular_counts[kind] = count
+    return min(regular_counts, key=lambda kind: regular_counts[kind]) if regular_counts else "second"
 
 
 def cause_still_grows(cause: Evidence, found_step: int, samples: Sequence[Sample]) -> bool:
-    """Whether an owner still grows: by at least `ENDING.minimum_remaining_rate_share` of the rate found.
+    """Return whether a cause still grows, by at least `ENDING.minimum_remaining_rate_share` of the rate found.
 
     The growth is measured over the newest half of the readings since the finding, as a table that is being loaded grows
     like a leak until it is complete. Slowdowns and fillings always count as growing, and so does a cause that was found
     a few readings ago.
 
     Args:
-        cause: evidence on it, per boundary.
+        cause: evidence on the cause, per boundary.
         found_step: boundary at which it was found.
         samples: all readings.
     """
@@ -136,35 +132,35 @@ def cause_still_grows(cause: Evidence, found_step: int, samples: Sequence[Sample
     else:
         grown = _measured_gain(recent[0].reading, recent[-1].reading, cause)
     predicted = cause.rate.per_step * steps
-    if steps > 0 and predicted < MINIMUM_TOTAL_BYTES:  # over all these readings, not per step
+    if steps > 0 and predicted < MINIMUM_TOTAL_BYTES:
         return False
     return grown >= ENDING.minimum_remaining_rate_share * predicted
 
 
 def _measured_gain(before: Reading, after: Reading, cause: Evidence) -> int:
-    """Bytes gained between two readings in the kind of memory that the cause's verdict is about."""
+    """Return the bytes gained between two readings in the kind of memory that the cause's verdict is about."""
     if cause.verdict == "retention":
         return (after.free or 0) - (before.free or 0)
     if cause.verdict == "mapped":
         return after.file_mapped - before.file_mapped
-    live = (after.in_use or 0) - (before.in_use or 0)
-    return max(after.unaccounted - before.unaccounted, live)
+    allocated_gain = (after.in_use or 0) - (before.in_use or 0)
+    return max(after.unaccounted - before.unaccounted, allocated_gain)
 
 
 def growth_bytes(samples: Sequence[Sample]) -> int:
-    """Resident bytes gained since warm-up."""
+    """Return the resident bytes gained since warm-up."""
     after = after_warm_up(samples)
     return after[-1].resident - after[0].resident if after else 0
 
 
 def swing_bytes(samples: Sequence[Sample]) -> int:
-    """Difference of the highest and the lowest resident bytes since warm-up."""
+    """Return the difference of the highest and the lowest resident bytes since warm-up."""
     sizes = [sample.resident for sample in after_warm_up(samples)]
     return max(sizes) - min(sizes) if sizes else 0
 
 
 def cap_native_rate(causes: Sequence[Evidence], samples: Sequence[Sample]) -> list[Evidence]:
-    """The causes, with native growth measured by the growth that the owners leave; without it if they leave little.
+    """Return the causes, with native growth cut to the rate that the owners leave, or dropped if they leave little.
 
     Args:
         causes: evidence, per boundary.
@@ -178,42 +174,42 @@ def cap_native_rate(causes: Sequence[Evidence], samples: Sequence[Sample]) -> li
         if cause.verdict != "native":
             capped.append(cause)
         elif is_open:
-            rate = Slope(*(min(bound, open_rate) for bound in cause.rate[:3]))
+            rate = Slope(*(min(bound, open_rate) for bound in cause.rate[:3]))  # the rate, its low and its high bound
             measured = MeasuredGrowth(rate, min(1.0, rate.per_step / process_rate))
             capped.append(replace(cause, measured=measured))
     return capped
 
 
 def drop_unsure(causes: Sequence[Evidence], samples: Sequence[Sample]) -> list[Evidence]:
-    """The causes, without the kinds that only much growth proves, while memory has grown by little.
+    """Return the causes, without those that only much growth proves, while memory has grown by little.
 
-    A library that runs the program, such as pytest, keeps a record of its work on purpose, and drops it with its last
-    call. Growth without an object and a line may be the start of a library. An owner whose rate may as well be 0 may
-    have been filled once. All of them are reported from the size on from which growth without a cause is reported too.
+    Three kinds are dropped below `ENDING.open_bytes`. A library that runs the program, such as pytest, keeps a record
+    of its work on purpose, and drops it with its last call. Growth without an object and a line may be the start of a
+    library. An owner whose rate may as well be 0 may have been filled once.
 
     Args:
         causes: evidence of the monitor.
         samples: all readings.
     """
-    large = growth_bytes(samples) >= ENDING.open_bytes
+    has_grown_much = growth_bytes(samples) >= ENDING.open_bytes
     return [
         cause
         for cause in causes
         if (cause.has_proof or sure_bytes(cause, samples) >= ENDING.open_bytes)
-        and (large or not VERDICTS[cause.verdict].is_of_bytes or cause.rate.low > 0)
-        and (large or not is_of_library_call(cause.owner))
+        and (has_grown_much or not VERDICTS[cause.verdict].is_of_bytes or cause.rate.low > 0)
+        and (has_grown_much or not is_of_library_call(cause.owner))
     ]
 
 
 def sure_bytes(cause: Evidence, samples: Sequence[Sample]) -> float:
-    """Bytes since warm-up that a cause explains for sure: at the low bound of its rate, and no more than came."""
+    """Return the bytes that a cause has surely gained since warm-up: at the low bound of its rate, and at most all."""
     after = after_warm_up(samples)
     steps = after[-1].reading.step - after[0].reading.step if after else 0
     return min(growth_bytes(samples), cause.rate.low * steps)
 
 
 def drop_immaterial(causes: Sequence[Evidence], samples: Sequence[Sample]) -> list[Evidence]:
-    """The causes, without owners among objects if all of them together grew by less than a megabyte.
+    """Return the causes, without owners among objects if all of these grew by less than a megabyte together.
 
     Two censuses may have seen a burst while the rate over all censuses is next to nothing.
 
@@ -227,18 +223,17 @@ def drop_immaterial(causes: Sequence[Evidence], samples: Sequence[Sample]) -> li
 
 
 def process_still_grows(samples: Sequence[Sample]) -> bool:
-    """Whether the process has gained at least twice the bytes of a material rise, and still gains."""
-    last = samples[-1]
-    return last.resident - samples[0].resident >= max(
-        2 * DRIFT.least_bytes, last.reading.material_bytes
-    ) and grew_in_last_half(samples)
+    """Return whether the process has gained a material number of bytes since the first reading, and still gains."""
+    gain = samples[-1].resident - samples[0].resident
+    minimum_gain = max(2 * DRIFT.least_bytes, samples[-1].reading.material_bytes)
+    return gain >= minimum_gain and grew_in_last_half(samples)
 
 
 def grew_in_last_half(samples: Sequence[Sample]) -> bool:
-    """Whether the last half of the readings after warm-up still shows growth. A cache that has filled fails this.
+    """Return whether memory grew in the last half of the readings after warm-up; a cache that is full does not.
 
-    Enough growth is a quarter of all growth since warm-up, or `ENDING.open_bytes` if that is less, and at least half of
-    a material rise.
+    The growth there must be a quarter of all growth since warm-up, or `ENDING.open_bytes` if that is less, and at least
+    half of a material rise.
     """
     after = after_warm_up(samples)
     late_gain = samples[-1].resident - after[len(after) // 2].resident
@@ -248,8 +243,8 @@ def grew_in_last_half(samples: Sequence[Sample]) -> bool:
 
 
 def is_teardown_sample(samples: Sequence[Sample]) -> bool:
-    """Whether the last reading was taken during teardown, so that it says nothing about the loop before."""
-    # Resident bytes do not show it: the allocator may keep what is freed. So the unaccounted bytes are compared.
+    """Return whether the last reading was taken during teardown, so that it says nothing about the loop before."""
+    # Resident bytes do not show it: the allocator may keep freed memory. So the unaccounted bytes are compared.
     if len(samples) <= ENDING.minimum_readings_since_finding:
         return False
     before, last = samples[-2].reading, samples[-1].reading
@@ -257,10 +252,24 @@ def is_teardown_sample(samples: Sequence[Sample]) -> bool:
     return before.unaccounted - last.unaccounted >= max(before.material_bytes, ENDING.teardown_share * grown)
 
 
-def owned_or_native(causes: list[Evidence], samples: Sequence[Sample]) -> list[Evidence]:
-    """Causes that explain most of the resident growth; else native growth, if that is certain.
+def drop_teardown_samples_(samples: list[Sample], count_after_main: int, *, check_last: bool) -> None:
+    """Remove the samples that were taken while the program ended, as it frees memory then, and waits for threads.
 
-    For a program that ends before a cause was proven. Native growth: bytes that no Python object explains.
+    Args:
+        samples: all readings.
+        count_after_main: number of samples since the main code returned; they stay unless they are the minority.
+        check_last: whether the last sample is removed if it shows a teardown within the main code.
+    """
+    if 0 < 2 * count_after_main < len(samples):
+        del samples[-count_after_main:]
+    elif check_last and is_teardown_sample(samples):  # as of a nursery, which frees its tasks before `main` returns
+        del samples[-1]
+
+
+def owned_or_native(causes: list[Evidence], samples: Sequence[Sample]) -> list[Evidence]:
+    """Return the causes if they explain most of the resident growth; else native growth, if that is certain.
+
+    This is for a program that ends before a cause was proven. Native growth is bytes that no Python object explains.
     """
     first, last = samples[0], samples[-1]
     explained_bytes = sum(cause.rate.per_step for cause in causes) * (last.reading.step - first.reading.step)
@@ -269,7 +278,7 @@ def owned_or_native(causes: list[Evidence], samples: Sequence[Sample]) -> list[E
 
 
 def native_evidence_at_end(samples: Sequence[Sample]) -> list[Evidence]:
-    """The evidence on growth that no object explains, for a program that ended before the monitor could be sure."""
+    """Return the evidence on growth that no object explains, for a program that ended before the monitor was sure."""
     slope = drift_slope(
         [sample.reading.step for sample in samples],
         [float(sample.reading.unaccounted) for sample in samples],
@@ -281,34 +290,34 @@ def native_evidence_at_end(samples: Sequence[Sample]) -> list[Evidence]:
 
 
 def process_growth(samples: Sequence[Sample]) -> Growth:
-    """Growth of the process since warm-up, per boundary."""
+    """Return the growth of the process since warm-up, per boundary."""
     last, rate = samples[-1].reading, growth_rate(samples)
-    return Growth(last.step, last.resident, last.limit, Slope(rate, rate, rate), "boundary")
+    return Growth(last.step, last.resident, last.limit, Slope(rate, rate, rate), "boundary")  # without bounds
 
 
 def boundaries_per_second(samples: Sequence[Sample]) -> float:
-    """Boundaries per second since warm-up; infinite before the second reading."""
+    """Return the boundaries per second since warm-up; infinite before the second reading."""
     first, last = after_warm_up(samples)[0], samples[-1]
     seconds = last.seconds - first.seconds
     return (last.reading.step - first.reading.step) / seconds if seconds > 0 else inf
 
 
 def growth_rate(samples: Sequence[Sample]) -> float:
-    """Resident bytes gained per boundary since warm-up; 0 before there are two readings."""
+    """Return the resident bytes gained per boundary since warm-up; 0 before there are two readings."""
     first, last = after_warm_up(samples)[0], samples[-1]
     steps = last.reading.step - first.reading.step
     return (last.resident - first.resident) / steps if steps > 0 else 0.0
 
 
 def explained_share(samples: Sequence[Sample], findings: Iterable[Finding]) -> float:
-    """Share of the growth that has a cause: findings, freed memory, files, arrays touched for the first time.
+    """Return the share of the growth that has a cause: findings, freed memory, files, arrays being filled.
 
     Args:
         samples: all readings.
         findings: findings, per boundary.
 
     Returns:
-        Share from 0 to 1; 1 if the growth is too small to be distinguished from noise.
+        Share from 0 to 1; 1 if the growth is too small to be told from noise.
     """
     if len(samples) <= 1:
         return 1.0
@@ -316,10 +325,8 @@ def explained_share(samples: Sequence[Sample], findings: Iterable[Finding]) -> f
     grown = growth_bytes(samples)
     if grown <= last.material_bytes:
         return 1.0
-    owned = (
-        sum(finding.share for finding in findings if finding.holders or finding.verdict in {"native", "leak"}) * grown
-    )
+    owned_share = sum(finding.share for finding in findings if finding.holders or finding.verdict in {"native", "leak"})
     freed = max(0, (last.free or 0) - (first.free or 0))
     mapped = max(0, last.file_mapped - first.file_mapped)
     touched = max(0, last.owned_bytes - first.owned_bytes)
-    return min(1.0, (owned + freed + mapped + touched) / grown)
+    return min(1.0, (owned_share * grown + freed + mapped + touched) / grown)

@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 class Guard:
-    """Runs one part of the watch, until its first fault."""
+    """A guard that runs the calls of one part of the watch, until one of them fails."""
 
     def __init__(self, report_fault: Callable[[str], object] | None = None, program: Collection[CodeType] = ()) -> None:
         """Begin without a fault.
@@ -26,27 +26,30 @@ class Guard:
                 no fault of the watch.
         """
         self.has_ended = False
-        """Set at the end, and after a fault."""
+        """Whether this part of the watch is over: it has come to its end, or has failed."""
         self.thread: int | None = None
         """The thread in which the watch is at work; a fork made by another thread is the program's."""
         self.faults: list[str] = []
         """Sentences about faults: one, or two if the end of the watch failed as well."""
         self.undo: Callable[[], object] | None = None
-        """Callback after a fault that takes the watch's tracer and callbacks out of the program."""
+        """Function, called after a fault, that takes the watch's tracer and callbacks out of the program."""
         self._report_fault = report_fault
         self._program_code = frozenset(program)
 
     def run(self, work: Callable[..., object], *arguments: object) -> None:
-        """Call `work`, unless the guard is over."""
+        """Call `work`, unless this part of the watch is over."""
         if not self.has_ended:
             self.run_or_default(None, work, *arguments)
 
     def run_or_default(self, default: R, work: Callable[..., R], *arguments: object) -> R:
-        """Call `work`, also after the end, and return its result; `default` if it raises."""
+        """Call `work`, even if this part of the watch is over, and return its result; `default` if the watch fails.
+
+        An exception that was raised for the program is raised again.
+        """
         outer, self.thread = self.thread, get_ident()
         try:
             return work(*arguments)
-        except BaseException as fault:  # of any kind: the edge between the watch and somebody else's program
+        except BaseException as fault:  # any exception: the program must never see a fault of the watch
             if self._belongs_to_program(fault):
                 raise
             self._end_after_fault(fault)
@@ -57,7 +60,7 @@ class Guard:
     def _belongs_to_program(self, fault: BaseException) -> bool:
         try:
             return is_program_fault(fault, self._program_code)
-        except Exception:  # noqa: BLE001  (the same edge: the program may have replaced what is asked here)
+        except Exception:  # noqa: BLE001  (the program may have replaced a function that is asked here)
             return False
 
     def _end_after_fault(self, fault: BaseException) -> None:
@@ -66,14 +69,14 @@ class Guard:
         self.has_ended = True
         try:
             self._report_once(fault)
-        except Exception:  # noqa: BLE001  (the same edge: then it is not told)
+        except Exception:  # noqa: BLE001  (a fault that cannot be reported is dropped)
             self._report_fault = None
         undo, self.undo = self.undo, None  # taken out before it runs: a fault in it must not call it again
         if undo is not None:
             self.run_or_default(None, undo)
 
     def _report_once(self, fault: BaseException) -> None:
-        """Report the sentence on a fault, unless the same one was reported before."""
+        """Report the sentence on a fault, unless the same sentence was reported before."""
         sentence = f"the watch failed: {type(fault).__name__}: {fault} ({_innermost_line(fault.__traceback__)})"
         if sentence in self.faults:
             return
@@ -83,7 +86,7 @@ class Guard:
 
 
 def _innermost_line(trace: TracebackType | None) -> str:
-    """The innermost file and line of a traceback, such as `census.py:120`."""
+    """Return the innermost file and line of a traceback, such as `census.py:120`."""
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     if trace is None:

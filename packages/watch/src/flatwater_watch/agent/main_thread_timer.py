@@ -11,7 +11,7 @@ from types import CodeType, FrameType, FunctionType, MethodType
 
 from flatwater_watch.agent.boundaries import TICK_SECONDS
 from flatwater_watch.agent.guard import Guard
-from flatwater_watch.meters.fork_warnings import filter_fork_warnings, remove_filter_later, warning_free_work
+from flatwater_watch.meters.fork_warnings import filter_fork_warnings, remove_filter_if_old, warning_free_work
 from flatwater_watch.meters.proc import context_switches
 from flatwater_watch.meters.suspended_tracing import frameless_callable
 from flatwater_watch.meters.system_calls import monotonic, process_id, sleep
@@ -30,21 +30,25 @@ def start_ticking(
     """Call a function in the main thread at ticks, between two of its instructions, until the guard has ended.
 
     There the program's frames are whole, and its torch operations can be traced; no debugger or coverage tool sees the
-    calls. While the main thread sleeps, they come in a thread of the watch. To be called in the main thread.
+    calls. While the main thread sleeps, the calls come in a thread of the watch. `start_ticking` itself must be called
+    in the main thread.
 
     Args:
-        guard: runs each call; once it has ended, none is made.
-        on_tick: gets the ticks since its last call, and returns how many may pass until the next.
+        guard: runs each call; once it has ended, no call is made.
+        on_tick: function that gets the ticks since its last call, and returns the number of ticks to its next call.
         wait: seconds until the first call.
-        when_forbidden: called instead where no reading may be taken: in imports, trace functions, where a fork hangs.
+        when_forbidden: function that is called in its place where no reading may be taken: in imports, in trace
+            functions, and where a fork would hang. It returns the number of ticks to the next call too.
     """
     request_lock, owner, main_thread = _thread.allocate_lock(), process_id(), _thread.get_ident()
     passed_ticks = next_ticks = 1
 
-    # The lock is held until the call ends: a second in the queue makes CPython 3.11 enter a traced function for ever.
-    def call_in_main_thread() -> None:  # in a fork's main thread if the program forks between request and call
+    # The lock is held from the request to the end of the call: with a second request in its queue, CPython 3.11 enters
+    # a traced function for ever.
+    def call_in_main_thread() -> None:
+        # If the program forks between request and call, this runs in the main thread of the fork too: it does nothing.
         try:
-            if not guard.has_ended and process_id() == owner:  # if over, the interpreter may be half taken down
+            if not guard.has_ended and process_id() == owner:
                 guard.run(call_tick)
         finally:
             if request_lock.locked():
@@ -52,20 +56,21 @@ def start_ticking(
 
     def call_tick() -> None:
         nonlocal next_ticks
-        remove_filter_later()
-        # The documented way to see the frames of the main thread from any other. No variable may hold the frame.
+        remove_filter_if_old()
+        # The documented way to see the frames of the main thread from another thread. No variable may hold the frame.
         forbidden = _forbids_reading(sys._current_frames().get(main_thread))  # noqa: SLF001  (the only way)
         next_ticks = max(1, when_forbidden() if forbidden else on_tick(passed_ticks))
 
     truth_object = _truth_object(call_in_main_thread)
 
-    def request_calls() -> None:  # in the watch's thread, which calls `call_tick` itself while the main thread sleeps
+    def request_calls() -> None:
+        # In the watch's own thread.
         nonlocal passed_ticks
         sleep(wait)
-        main_thread_sleep = _IdleMainThread(owner)
+        idle_watch = _IdleMainThread(owner)
         while not guard.has_ended:
-            if not request_lock.acquire(blocking=False):
-                if main_thread_sleep.is_idle():
+            if not request_lock.acquire(blocking=False):  # the last request still waits for the main thread
+                if idle_watch.is_idle():
                     guard.run(call_tick)
             elif _request(_ask_truth, ctypes.py_object(truth_object)):
                 request_lock.release()  # the queue is full
@@ -73,45 +78,45 @@ def start_ticking(
             # Each wake-up costs a program that releases the interpreter's lock often (`bench_watch.py --parts steps`).
             sleep(passed_ticks * TICK_SECONDS)
 
-    _begin(request_calls)
+    _start_thread(request_calls)
 
 
 def _truth_object(call: Callable[[], None]) -> object:
-    """An object that runs the call when the interpreter asks for its truth. It is never freed.
+    """Return an object that runs the call when the interpreter asks for its truth. It is never freed.
 
-    A signal handler of the program may run in the call. Its exceptions must reach the program, and those of a ctypes
-    callback are lost; `PyObject_IsTrue`, which asks for the truth, lets them pass.
+    A signal handler of the program may run in the call, and its exceptions must reach the program. They would be lost
+    in a callback of ctypes; `PyObject_IsTrue`, which asks for the truth, raises them.
     """
     truth_object = type("Asked", (), {"__bool__": staticmethod(frameless_callable(call))})()
-    # Never freed: a call that was requested may come after all else is gone.
+    # Never freed: a requested call may come when the watch is gone.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(truth_object))
     return truth_object
 
 
-def _begin(run: Callable[[], None]) -> None:
-    """Start the watch's own thread."""
+def _start_thread(run: Callable[[], None]) -> None:
+    """Run a function in a thread of the watch's own, of which no fork of the program warns."""
     # A guard of its own: if the program has replaced functions that the thread calls, the thread ends without a word.
     filter_fork_warnings(lambda work: Guard().run(work))
     _thread.start_new_thread(Guard().run, (warning_free_work(run),))
 
 
 class _IdleMainThread:
-    """The main thread of a process, as the system's count of its context switches shows it."""
+    """A detector of a main thread that sleeps, by the system's count of the thread's context switches."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._sleeping_since, self._switches = monotonic(), -1
 
     def is_idle(self) -> bool:
-        """Whether the thread has slept for `IDLE_SECONDS`, and never woke up between two calls of this function."""
-        switches = context_switches(self._pid)
+        """Return whether the thread has slept for `IDLE_SECONDS` without waking up between two calls of this method."""
+        switches = context_switches(self._pid)  # None while the thread runs
         if switches is None or switches != self._switches:
             self._sleeping_since, self._switches = monotonic(), -1 if switches is None else switches
         return monotonic() - self._sleeping_since >= IDLE_SECONDS
 
 
 def _forbids_reading(frame: FrameType | None) -> bool:
-    """Whether the program is at a place where no reading may be taken.
+    """Return whether the program is at a place where no reading may be taken.
 
     Args:
         frame: innermost frame of the main thread. The caller must not keep it in a variable of that same frame: a frame
@@ -121,19 +126,19 @@ def _forbids_reading(frame: FrameType | None) -> bool:
 
 
 def _cannot_fork() -> bool:
-    """Whether a fork of the watch could wait for ever for a lock that the interrupted code holds itself.
+    """Return whether a fork of the watch could wait for ever for a lock that the interrupted code holds itself.
 
-    `concurrent.futures` takes a lock before each fork, which is no RLock. It is held while work is submitted, and until
-    the hooks of other libraries after a fork have run.
+    `concurrent.futures` takes a lock before each fork, which is no RLock. The lock is held while work is submitted, and
+    until the hooks of other libraries after a fork have run.
     """
-    pools = sys.modules.get("concurrent.futures.thread")
-    # From the namespace, as a module of the program's may answer attributes by running code.
-    lock = None if pools is None else vars(pools).get("_global_shutdown_lock")
+    executor_module = sys.modules.get("concurrent.futures.thread")
+    # From the namespace: the program may have put in a module that runs code when it is asked for an attribute.
+    lock = None if executor_module is None else vars(executor_module).get("_global_shutdown_lock")
     return lock is not None and lock.locked()
 
 
 def _is_importing(frame: FrameType | None) -> bool:
-    """Whether a frame, or one of its callers, imports a module, which takes memory and is not a step."""
+    """Return whether a frame, or a frame that called it, imports a module, which takes memory and is not a step."""
     while frame is not None:
         if frame.f_code.co_filename in IMPORTING:
             return True
@@ -142,20 +147,21 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 
 def _is_in_trace_function(frame: FrameType | None) -> bool:
-    """Whether the program is within a trace function of its own: a debugger that waits, or `trace` that prints.
+    """Return whether the program is within a trace function of its own: a debugger that waits, or `trace` that prints.
 
     CPython 3.11 and 3.12 write the traced frame's dict of locals back into its variables when that function returns. A
     read of the frame's locals meanwhile would change the variables.
     """
-    outer = _function_code(sys.gettrace())
+    global_tracer_code = _function_code(sys.gettrace())
     while frame is not None:
-        back = frame.f_back
-        if frame.f_code is outer or (back is not None and _function_code(back.f_trace) is frame.f_code):
+        caller = frame.f_back
+        is_local_tracer = caller is not None and _function_code(caller.f_trace) is frame.f_code
+        if is_local_tracer or frame.f_code is global_tracer_code:
             return True
-        frame = back
+        frame = caller
     return False
 
 
-def _function_code(traces: object) -> CodeType | None:
-    function = traces.__func__ if type(traces) is MethodType else traces
+def _function_code(tracer: object) -> CodeType | None:
+    function = tracer.__func__ if type(tracer) is MethodType else tracer
     return function.__code__ if type(function) is FunctionType else None

@@ -1,6 +1,6 @@
-"""The outcome of a watch, its first line: nothing grew, it grows for a reason, or it grew and the cause was not found.
+"""The outcome of a watch: nothing grew, memory grows for a known reason, or it grew and the cause was not found.
 
-It is one value, made from the readings once. Terminal, page, JSON and exit status read it and decide nothing.
+It is one value, which is made from the readings once. Terminal, page, JSON and exit status read it and decide nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,13 +42,13 @@ class Outcome:
     """Advice on the next steps, most promising first."""
 
     def first_words(self, findings: int) -> str:
-        """The first words of the first line of a report."""
+        """Return the first words of a report with a number of findings."""
         if self.state == "grows":
             return f"{findings} finding{'' if findings == 1 else 's'}"
         return STATE_PHRASES[self.state]
 
     def open_growth_sentence(self) -> str:
-        """The sentence on growth without a cause; empty if all growth has one."""
+        """Return the sentence on growth without a cause; empty if all growth has a cause."""
         if self.state == "settled":
             return f"Memory grew by {format_bytes(self.bytes)} at the beginning, and by next to nothing since."
         if self.bytes == 0:
@@ -57,12 +57,12 @@ class Outcome:
         return f"Memory grew by {format_bytes(self.bytes)}{addition}, and no cause was found."
 
     def to_json(self) -> dict[str, Any]:
-        """Plain lists, numbers and strings under the names of the fields."""
+        """Return the fields by name, as lists, numbers and strings."""
         return asdict(self) | {"known": list(self.known), "next": list(self.next)}
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "Outcome":
-        """The outcome that `to_json` wrote, checked.
+        """Check a record that `to_json` wrote, and return its outcome.
 
         Raises:
             KeyError: a key is missing.
@@ -80,10 +80,11 @@ class Outcome:
 
 
 def split_by_size(findings: "Sequence[Finding]") -> "tuple[list[Finding], list[Finding]]":
-    """Split findings into large findings, which get a row each, and small findings, which share a row.
+    """Split findings into large findings, which get a row each in a report, and small findings, which share a row.
 
-    A compiler that runs fills registries of its own, each with 1 % of the growth. A finding may also become small
-    later: its rate over all censuses may be smaller than its rate over the first two.
+    All findings count as large if no leak or the like is among the large ones. Small findings are common: a compiler
+    fills registries of its own, each with 1 % of the growth. And a finding may become small later: its rate over all
+    censuses may be smaller than its rate over the first two.
     """
     small = [
         finding
@@ -91,32 +92,30 @@ def split_by_size(findings: "Sequence[Finding]") -> "tuple[list[Finding], list[F
         if VERDICTS[finding.verdict].is_of_bytes and finding.share < OWNING.minimum_reported_share
     ]
     large = [finding for finding in findings if finding not in small]
-    # A leak stands alone even if a buffer has most of the growth.
-    verdicts = (VERDICTS[finding.verdict] for finding in large)
-    stands_alone = any(verdict.is_of_bytes and verdict.fails_build for verdict in verdicts)
-    return (large, small) if stands_alone else (list(findings), [])
+    large_verdicts = [VERDICTS[finding.verdict] for finding in large]
+    has_large_leak = any(verdict.is_of_bytes and verdict.fails_build for verdict in large_verdicts)
+    # A small leak keeps its row if the large findings are only buffers that are being filled and the like.
+    return (large, small) if has_large_leak else (list(findings), [])
 
 
 def explained_shares(explained: float, findings: "Sequence[Finding]") -> tuple[float, float]:
-    """The share of the growth that findings explain, and the share that only freed memory and files explain.
+    """Return the share of the growth that findings explain, and the share that only freed memory and files explain.
 
     Args:
         explained: share of the growth that has a cause.
-        findings: findings, with their shares of the same growth.
+        findings: all findings, with their shares of the same growth.
     """
-    owned_share = min(
-        explained,
-        sum(
-            finding.share
-            for finding in findings
-            if VERDICTS[finding.verdict].is_of_bytes and finding.owner != WORKERS_OWNER
-        ),
+    finding_share = sum(
+        finding.share
+        for finding in findings
+        if VERDICTS[finding.verdict].is_of_bytes and finding.owner != WORKERS_OWNER
     )
-    return owned_share, explained - owned_share
+    finding_share = min(explained, finding_share)
+    return finding_share, explained - finding_share
 
 
 def fails_build(outcome: Outcome, findings: "Sequence[Finding]") -> bool:
-    """Whether a build that asked for flat memory fails: memory grows without end, or grew without a cause."""
+    """Return whether a build that asked for flat memory fails: memory grows without end, or grew without a cause."""
     return outcome.state == "unexplained" or any(
         VERDICTS[finding.verdict].fails_build or finding.dies_first for finding in findings
     )
@@ -132,40 +131,41 @@ class GrowthAllowance(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "GrowthAllowance":
-        """Read an allowance such as `1MiB/step`, `10MiB/hour` or `64MiB`.
+        """Return an allowance from a text such as `1MiB/step`, `10MiB/hour` or `64MiB`.
 
         Raises:
             ConfigError: the text is not an amount of memory, or its time unit is unknown.
         """
         amount, _, per = text.partition("/")
-        if per not in {"", *_PER}:
-            raise ConfigError(f"--fail-if-grows {text}: expected a rate by {', '.join(_PER)}, such as 1MiB/step")
+        if per not in {"", *_COUNT_UNITS}:
+            raise ConfigError(
+                f"--fail-if-grows {text}: expected a rate by {', '.join(_COUNT_UNITS)}, such as 1MiB/step"
+            )
         return cls(parse_bytes(amount), per)
 
     def describe_excess(self, summary: dict[str, Any]) -> str:
-        """A sentence on a program that grew by more than this allowance; empty if it grew by no more.
+        """Return a sentence on a program that grew by more than this allowance; empty if it did not.
 
         Args:
             summary: the JSON of `flatwater watch`.
         """
-        # Growth, steps and seconds are counted from warm-up on, which is the first fifth of the readings.
-        columns = summary["series"]
-        steps, seconds = (
-            columns[name][len(columns[name]) // ENDING.warm_up_divisor :] for name in ("steps", "seconds")
-        )
-        if summary.get("workers"):  # the columns do not have the workers
+        # Growth, steps and seconds are counted after warm-up, which is the first part of the readings.
+        series = summary["series"]
+        steps, seconds = (series[name][len(series[name]) // ENDING.warm_up_divisor :] for name in ("steps", "seconds"))
+        if summary.get("workers"):  # the growth is that of the workers too, and their readings are not in the series
             steps, seconds = [0, summary["steps"]], [0, summary["seconds"]]
-        stretch = _PER[self.per](steps, seconds) if self.per and steps else 1.0
-        grown = summary["resident_growth_bytes"] / stretch if stretch > 0 else 0.0
+        units_passed = _COUNT_UNITS[self.per](steps, seconds) if self.per and steps else 1.0
+        grown = summary["resident_growth_bytes"] / units_passed if units_passed > 0 else 0.0
+        if grown <= self.bytes:
+            return ""
         unit = summary["unit"] if self.per == "step" else self.per
-        by = f" {'an' if unit[0] in 'aeiouh' else 'a'} {unit}" if unit else ""
-        sentence = f"more than allowed: it grew by {format_bytes(grown)}{by}, and {format_bytes(self.bytes)} may be"
-        return sentence if grown > self.bytes else ""
+        rate_words = f" {'an' if unit[0] in 'aeiouh' else 'a'} {unit}" if unit else ""
+        return f"more than allowed: it grew by {format_bytes(grown)}{rate_words}, and {format_bytes(self.bytes)} may be"
 
 
-_PER: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {
+_COUNT_UNITS: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {
     "step": lambda steps, _: steps[-1] - steps[0],
     "second": lambda _, seconds: seconds[-1] - seconds[0],
     "hour": lambda _, seconds: (seconds[-1] - seconds[0]) / 3600,
 }
-"""Number of steps, seconds or hours since warm-up, from the columns of steps and seconds."""
+"""Functions by unit that return the number of units since warm-up, from the series of steps and of seconds."""

@@ -50,7 +50,7 @@ ALLOCATING_CPU_SECONDS = 0.005
 
 
 class ProcessWatch:
-    """Watches this process: call `step` at each boundary, in any thread, and `close` at the end."""
+    """A watch of this process: call `step` at each boundary, in any thread, and `close` at the end."""
 
     def __init__(
         self,
@@ -65,11 +65,11 @@ class ProcessWatch:
         """Begin without a reading: the first is taken at the first boundary.
 
         Args:
-            unit: kind of boundary at which readings are taken; None takes the slowest regular one.
+            unit: kind of boundary at which readings are taken; None takes the slowest regular kind.
             roots: roots of the census; the user's modules and frames by default.
             limit: resident bytes at which the process must stop; by default the machine's limit.
             spool: path of the file that always has the newest summary; None writes none.
-            guard: guard of all work at a boundary; None makes one.
+            guard: guard of all work at a boundary; None makes a new guard.
             lines: allocating lines by owner, traced by earlier watches of this process.
         """
         self._guard = guard or Guard()
@@ -78,23 +78,24 @@ class ProcessWatch:
         self.censuses = 0
         """Number of censuses that were taken to their end."""
         self.name_cause: NameCause | None = None
-        """Gives evidence the names that people know; set by a face that has such."""
+        """Function that gives evidence the names that people know; set by a face that has such names."""
         self._lines = {} if lines is None else lines
         self._unit, self._roots, self._spool, self._limit = unit, roots or Roots(), spool, limit
         self._schedule: schedule.ReadingSchedule | None = None
         self._closed = False
         self._collector_guard = Guard()
-        """Guards the callbacks of the garbage collector, in any thread: a fault there loses this evidence alone."""
+        """Guard of the callbacks of the garbage collector, in any thread: a fault there loses this evidence alone."""
         self._collector: CollectionListener | None = None
         """None before the first boundary."""
-        self._due = self._latest_due = self._reset_check_due = self._rss_check_due = 0.0
+        # Monotonic times from which on work is due: a reading at the anchor kind, one at any kind, and the checks.
+        self._due = self._latest_due = self._reset_check_due = self._rss_check_due = self._spool_due = 0.0
         self._rss_alarm_bytes = 0.0
         """Resident bytes at which a flat program is read at once."""
         self._anchor_kind: str | None = unit
         self._census_kind: str | None = None
-        """Kind of boundary at which a census that is under way goes on as well."""
+        """Kind of boundary, besides the anchor, at which a census that is under way continues."""
         self._cpu_at_start = process_seconds()
-        self._spool_due = self._last_read_time = self._cost_seconds = 0.0
+        self._last_read_time = self._cost_seconds = 0.0
         self._discard_readings_()
         self._guard.undo = self.detach
 
@@ -108,48 +109,46 @@ class ProcessWatch:
         self._unread_by_class: Mapping[str, int] = {}
         self._growth_at_census = self._watch_bytes = self._reading_thread = 0
         self._samples_after_main = 0
-        """Readings since the program's main code returned."""
+        """Number of samples since the program's main code returned."""
         self._rates, self._reads_at_ticks = RateMeter(), False
         self._lead_roots: list[tuple[str, int]] = []
 
     def tick(self, ticks: int) -> int:
-        """Pass some ticks; return the number of ticks to the next call.
+        """Count ticks of the timer; return the number of ticks to the next call.
 
         A program without boundaries of its own needs a tick when a reading is due. Otherwise a census that is under way
-        needs every tick, unless boundaries come as often: it goes on at those.
+        needs every tick, unless boundaries come as often as ticks, and the census continues at these.
         """
         boundaries_come_fast = self.boundaries.tick(ticks)
         if not self.boundaries.are_regular(self._unit):
             return ticks_until(min(self._due, self._rss_check_due))
-        return (
-            min(2 * ticks, RESET_CHECK_TICKS if self._monitor.reset_tracker.has_recent else MAXIMUM_TICKS)
-            if boundaries_come_fast
-            else 1
-        )
+        if not boundaries_come_fast:
+            return 1
+        return min(2 * ticks, RESET_CHECK_TICKS if self._monitor.reset_tracker.has_recent else MAXIMUM_TICKS)
 
     def end_stale_trace(self) -> int:
-        """End the trace at a place where no reading may be taken; return the ticks to the next call.
-
-        Such a place is an import, which tracing slows down fifty times.
-        """
-        is_stale = monotonic() >= self._last_read_time + STALE_TRACE_SECONDS
-        if self._monitor.is_tracing and is_stale and self._may_read(TICK):
+        """End a stale trace where no reading may be taken, as in an import; return the ticks to the next call."""
+        # Tracing makes an import fifty times slower.
+        is_stale = self._monitor.is_tracing and monotonic() >= self._last_read_time + STALE_TRACE_SECONDS
+        if is_stale and self._may_read(TICK):
             self._guard.run(run_untraced, self._monitor.stop_trace)
         return 1
 
     def _on_boundary(self, kind: str, now: float) -> bool:
-        """Read memory if due, or if a program read at ticks has come to its own loop; return whether it was due."""
+        """Do the work that is due at a boundary; return whether a reading was due."""
+        # A program that was read at ticks has come to its own loop: the next boundary is read at once.
         if self._reads_at_ticks and kind != TICK and self.boundaries.are_regular(self._unit):
             self._due = self._latest_due = 0.0
         if self._rss_check_due <= now < self._due and self._schedule is not None:
             self._guard.run(run_untraced, self._check_rss, now)
-        if due := now >= self._due and (kind in (self._anchor_kind, self._census_kind) or now >= self._latest_due):
+        is_due = now >= self._due and (kind in (self._anchor_kind, self._census_kind) or now >= self._latest_due)
+        if is_due:
             self._guard.run(run_untraced, self._handle_due_boundary_, kind, now)
-        return due
+        return is_due
 
     def _check_rss(self, now: float) -> None:
-        """Look between two readings that are far apart, as the program uses little CPU time, whether memory rises."""
-        assert self._schedule is not None  # noqa: S101  (asked for by the caller)
+        """Check between two readings that are far apart whether resident memory has risen; if so, read it at once."""
+        assert self._schedule is not None  # noqa: S101  (checked by the caller)
         self._rss_check_due = now + max(RSS_CHECK_SECONDS, self._schedule.gap)
         self._allocator.take_answer_()  # so that the process that gave the answer is not left as a zombie
         if footprint().resident >= self._rss_alarm_bytes:
@@ -157,15 +156,15 @@ class ProcessWatch:
             self._due, self._latest_due = now, now + (self._latest_due - self._due)
 
     def _handle_due_boundary_(self, kind: str, now: float) -> None:
-        """Read memory at a regular boundary, or at a timer tick if the program has none.
+        """Read memory at a boundary of the program, or at a timer tick if the program has no regular boundaries.
 
-        When the source changes between the two, all readings and findings are discarded.
+        At a tick between regular boundaries, continue the census that they have begun.
         """
         if self._closed or (self._unit is not None and kind != self._unit):
             return
         if kind == TICK and self.boundaries.are_regular(self._unit):
             if self._census_kind == TICK and self._may_read(kind):
-                self._continue_census(now)
+                self._continue_at_tick_(now)
             return
         self._restart_if_source_changed_(kind)
         if not self._samples:
@@ -175,28 +174,28 @@ class ProcessWatch:
             self._read_and_judge_(now)
 
     def _restart_if_source_changed_(self, kind: str) -> None:
-        """Discard all readings and findings if their source changes between timer ticks and boundaries."""
-        # A program may pass one boundary, such as an epoch, and then none.
+        """Discard all readings if they are to be taken at boundaries instead of ticks from now on, or the reverse."""
+        # A program may pass a few boundaries, such as one epoch, and then none.
         fell_back_to_ticks = kind == TICK and self._unit is None and bool(self._samples) and not self._reads_at_ticks
         if fell_back_to_ticks or (self._reads_at_ticks and self.boundaries.are_regular(self._unit)):
             self._monitor.close()
             self._discard_readings_()
 
     def _may_read(self, kind: str) -> bool:
-        """Whether this thread may read: the thread of the first reading; at a tick any, unless another has a tracer."""
+        """Return whether this thread may read: that of the first reading; at a tick any, unless a thread is traced."""
         return self._reading_thread == threading.get_ident() or (kind == TICK and not self._monitor.is_bound_to_thread)
 
-    def _continue_census(self, now: float) -> None:
-        """Go on with the census at a tick, as many programs pass one boundary a second; or check containers for resets.
+    def _continue_at_tick_(self, now: float) -> None:
+        """Run a slice of the census at a tick; if none is under way, check whether found containers were emptied.
 
-        At a boundary a program is always at the same place, where a container that it fills and empties may be full.
+        Many programs pass one boundary a second only. And at a boundary a program is always at the same place, where a
+        container that it fills and empties may be full.
         """
         assert self._schedule is not None  # noqa: S101  (there is a reading)
-        under_way = self._monitor.censuses.is_under_way
-        investigating = self._monitor.is_investigating
         if self._is_affordable(self._schedule, now):
             cpu = thread_seconds()
-            if under_way:
+            if self._monitor.censuses.is_under_way:
+                investigating = self._monitor.is_investigating
                 seconds = schedule.census_slice_seconds(self._schedule, now, investigating=investigating)
                 self._monitor.censuses.run_slice(seconds)
             else:
@@ -208,14 +207,14 @@ class ProcessWatch:
         self._census_kind = TICK if self._monitor.censuses.is_under_way else None
 
     def _check_resets(self, now: float) -> None:
-        """Check the lengths of containers that were found, within their share of the time: paths may be long."""
+        """Check the lengths of containers that were found, if the checks are within `RESET_CHECK_SHARE` of the time."""
         if now >= self._reset_check_due:
             cpu = thread_seconds()
             self._monitor.reset_tracker.check_lengths(self._monitor.censuses.roots)
             self._reset_check_due = now + (thread_seconds() - cpu) / RESET_CHECK_SHARE
 
     def _start_readings(self, kind: str, now: float) -> None:
-        """Set thread, schedule, listener for collections and memory limit, at the first reading."""
+        """Set the thread and the schedule of the readings, and begin to listen to collections, at the first reading."""
         self._reading_thread = threading.main_thread().ident or 0 if kind == TICK else threading.get_ident()
         self._reads_at_ticks = kind == TICK
         self._schedule = schedule.ReadingSchedule(began=now)
@@ -227,8 +226,7 @@ class ProcessWatch:
             self._limit = min(memory_limits().values())
 
     def _read_and_judge_(self, now: float) -> None:
-        """Take a reading, let the monitor judge it, and schedule the next one by the cost of both."""
-        assert self._schedule is not None  # noqa: S101  (set by _start_readings)
+        """Take a reading, let the monitor judge it, and schedule the next reading by the cost of both."""
         cpu = thread_seconds()
         if self._allocator.pending:  # a reading without the allocator's totals cannot be compared with later readings
             return
@@ -237,14 +235,30 @@ class ProcessWatch:
         reading = self._take_reading()
         if self._samples and reading.step <= self._samples[-1].reading.step:
             return
-        monitor = self._monitor
-        tracing, counting, investigating = monitor.is_tracing, monitor.censuses.is_under_way, monitor.is_investigating
+        was_tracing, was_counting = self._monitor.is_tracing, self._monitor.censuses.is_under_way
+        new_findings = self._judge_reading_(reading, now)
+        # Memory that the watch made here is not the program's growth.
+        if thread_seconds() - cpu > ALLOCATING_CPU_SECONDS:
+            self._watch_bytes += max(0, footprint().resident - reading.resident)
+        self._schedule_next_(reading, thread_seconds() - cpu, was_counting=was_counting)
+        self._write_spool_if_due(self._last_read_time, at_once=bool(new_findings))
+        cost = thread_seconds() - cpu
+        self._cost_seconds += cost
+        if was_tracing or reading.rates:
+            self._rates.restart_(reading.step)
+        else:
+            self._rates.exclude_cpu_(cost)
+
+    def _judge_reading_(self, reading: Reading, now: float) -> list[Finding]:
+        """Let the monitor judge a reading, and keep it, unless the program is traced; return new findings."""
+        assert self._schedule is not None  # noqa: S101  (set by _start_readings)
+        tracing, investigating = self._monitor.is_tracing, self._monitor.is_investigating
         if tracing:
             self._schedule.spent_seconds += schedule.TRACED_COST_SHARE * (now - self._last_read_time)
         affordable = self._is_affordable(self._schedule, now)
         slice_seconds = schedule.census_slice_seconds(self._schedule, now, reading.step, investigating=investigating)
         earned = schedule.earned_seconds(self._schedule, now)
-        new_findings = monitor.observe(reading, seconds=slice_seconds, at_once=earned, trace=affordable)
+        new_findings = self._monitor.observe(reading, seconds=slice_seconds, at_once=earned, trace=affordable)
         if self._reads_at_ticks and affordable:  # at a tick a program may be anywhere between filling and emptying
             self._check_resets(now)
         if not tracing:
@@ -253,31 +267,39 @@ class ProcessWatch:
             self._request_census(reading)
         measure_workers_(self._workers, reading.step)
         self._found_steps.update({finding.owner: reading.step for finding in new_findings})
-        # Memory that the watch made here is not the program's growth.
-        if thread_seconds() - cpu > ALLOCATING_CPU_SECONDS:
-            self._watch_bytes += max(0, footprint().resident - reading.resident)
-        read_end = self._last_read_time = monotonic()
-        seconds = thread_seconds() - cpu
-        counting = counting or monitor.censuses.is_under_way
-        state = {"counting": counting, "tracing": monitor.is_tracing, "investigating": monitor.is_investigating}
-        quiet = monitor.state is CaseState.WATCHING and not self._found_steps and not counting
-        idle_cpu = process_seconds() - self._cpu_at_start - self._cost_seconds if quiet else None
-        schedule.schedule_next_(self._schedule, read_end, seconds, self.boundaries.counts, **state, idle_cpu=idle_cpu)
-        self._due, self._rss_check_due = self._schedule.due, read_end + max(RSS_CHECK_SECONDS, self._schedule.gap)
+        return new_findings
+
+    def _schedule_next_(self, reading: Reading, cpu_seconds: float, *, was_counting: bool) -> None:
+        """Set the times and kinds of boundaries of the next reading and the checks before it.
+
+        Args:
+            reading: reading that was just judged.
+            cpu_seconds: CPU seconds of the reading and its judgement.
+            was_counting: whether a census was under way before the judgement, which may have ended it.
+        """
+        assert self._schedule is not None  # noqa: S101  (set by _start_readings)
+        monitor, now = self._monitor, monotonic()
+        self._last_read_time = now
+        counting = was_counting or monitor.censuses.is_under_way
+        is_quiet = monitor.state is CaseState.WATCHING and not self._found_steps and not counting
+        schedule.schedule_next_(
+            self._schedule,
+            now,
+            cpu_seconds,
+            self.boundaries.counts,
+            investigating=monitor.is_investigating,
+            counting=counting,
+            tracing=monitor.is_tracing,
+            idle_cpu=process_seconds() - self._cpu_at_start - self._cost_seconds if is_quiet else None,
+        )
+        self._due, self._rss_check_due = self._schedule.due, now + max(RSS_CHECK_SECONDS, self._schedule.gap)
         self._rss_alarm_bytes = growth.recent_peak(self._samples) + DRIFT.jump_share * reading.material_bytes
         self._latest_due = self._schedule.latest if self._unit is None else self._due
         self._anchor_kind = self._unit or self._schedule.anchor
         self._census_kind = TICK if monitor.censuses.is_under_way or monitor.reset_tracker.has_containers else None
-        self._write_spool_if_due(read_end, at_once=bool(new_findings))
-        cost = thread_seconds() - cpu
-        self._cost_seconds += cost
-        if tracing or reading.rates:
-            self._rates.restart_(reading.step)
-        else:
-            self._rates.exclude_cpu_(cost)
 
     def _is_affordable(self, reading_schedule: schedule.ReadingSchedule, now: float) -> bool:
-        """Whether the watch has spent less than its share of the CPU by now."""
+        """Return whether readings and investigations have kept within their share of the time."""
         counting = self._monitor.censuses.is_under_way
         share = schedule.spending_share(investigating=self._monitor.is_investigating, counting=counting)
         return schedule.overspent_seconds(reading_schedule, now, share) <= 0
@@ -288,11 +310,11 @@ class ProcessWatch:
         return take_reading_(step, self._allocator, self._filling_arrays, limit=self._limit, rates=rates)
 
     def _request_census(self, reading: Reading) -> None:
-        """Ask for a census when growth has doubled, for large arrays, and now and then, for the sizes of owners."""
+        """Ask for a census when growth has doubled, which may be a new array, or when the sizes of owners are due."""
         grown = reading.resident - self._samples[0].reading.resident - reading.owned_bytes
-        arrays = grown >= max(FILLING.large_array_bytes, 2 * self._growth_at_census)
-        owners = reading.step >= self._census_history.next_step and bool(self._found_owners())
-        if (arrays or owners) and self._monitor.censuses.is_affordable:
+        has_doubled = grown >= max(FILLING.large_array_bytes, 2 * self._growth_at_census)
+        owners_due = reading.step >= self._census_history.next_step and bool(self._found_owners())
+        if (has_doubled or owners_due) and self._monitor.censuses.is_affordable:
             self._monitor.take_census()
 
     def _on_census(self, step: int, census: Census) -> None:
@@ -321,27 +343,27 @@ class ProcessWatch:
         growth.append_sample_(self._samples, growth.Sample(seconds, counts, reading, self._watch_bytes, spent))
 
     def _found_owners(self) -> list[str]:
-        """Owners that grow, other than kinds of memory."""
+        """Return the owners found so far, without kinds of memory such as native growth."""
         return [cause.owner for cause in self._monitor.evidence() if cause.holders]
 
     def findings(self) -> list[Finding]:
-        """Findings whose owners still grow, most bytes first, then garbage that is freed; in the user's units."""
+        """Return the findings that still grow, largest first, then garbage that is freed; in the user's units."""
         return self._judge(*self._grouped_causes()) if self._samples else []
 
     def _grouped_causes(self) -> tuple[list[Evidence], list[Evidence]]:
-        """The causes that still grow; and growth of workers and garbage that is freed, which are no part of that."""
+        """Return the causes that still grow, and apart from them growth of workers and garbage that is freed."""
         others, garbage = conclusion.split_native_garbage(self._monitor.evidence(), self._gc_sawtooth())
         active = active_causes(others, self._samples, self._found_steps, self._census_history)
         return active, [*workers_evidence(self._workers), *garbage]
 
     def _judge(self, active: list[Evidence], beside: list[Evidence]) -> list[Finding]:
-        """Make the findings of causes that grow and of those beside them, in the user's units."""
+        """Return the findings of both groups of causes (see `_grouped_causes`), in the user's units."""
         scale = growth.choose_scale(self._samples, self._unit, wall_time())
         named, roots, sawtooth = self.name_cause, self._lead_roots, self._gc_sawtooth()
         return judge_causes(active, beside, self._samples, scale, sawtooth=sawtooth, root_gains=roots, name_cause=named)
 
     def _gc_sawtooth(self) -> GcSawtooth | None:
-        """Medians over the last full collections; None until enough of them were seen."""
+        """Return medians over the last full collections; None until enough of them were seen."""
         return None if self._collector is None else self._collector.measure_sawtooth(COLLECTING.minimum_collections)
 
     def find_final_findings_(self, *, alive: bool = True) -> list[Finding]:
@@ -356,44 +378,41 @@ class ProcessWatch:
             return self._find_at_end_(alive=alive)
 
     def _find_at_end_(self, *, alive: bool) -> list[Finding]:
-        """Findings at the end of the watch; `alive`: the program goes on, so that no teardown has freed memory."""
-        # At its end a program frees memory, and waits for threads.
-        if 0 < 2 * self._samples_after_main < len(self._samples):
-            del self._samples[-self._samples_after_main :]
-        elif not alive and self._found_owners() and growth.is_teardown_sample(self._samples):
-            # A nursery frees its tasks like that before `main` returns.
-            del self._samples[-1]
+        """Take a last reading or census, finish the investigation, and return the findings.
+
+        Args:
+            alive: whether the program goes on, so that no teardown has freed memory.
+        """
+        may_be_teardown = not alive and bool(self._found_owners())
+        growth.drop_teardown_samples_(self._samples, self._samples_after_main, check_last=may_be_teardown)
         if not alive:
             self._append_last_reading_()
-        if alive and self._samples and self._found_owners() and self._census_is_short:
+        elif self._samples and self._found_owners() and self._census_is_short:
             self._take_last_census()
         if not self._samples:
             return []
         stopped = stopped_owners(self._monitor.evidence(), self._samples, self._found_steps, self._census_history)
         self._monitor.finish_pending(stopped)
         active, beside = self._grouped_causes()
-        # Data that is loaded at the beginning looks like a leak: only a program's own boundaries show that it repeats.
-        count = len(self._samples)
-        unsure = not self._monitor.is_investigating if self._reads_at_ticks else count > ENDING.few_readings
-        unsure = unsure or self._monitor.reset_tracker.periodically_emptied > self._monitor.negligible_resets
-        if (
-            not (active or beside or unsure)
-            and count >= schedule.REGULAR_COUNT
-            and growth.process_still_grows(self._samples)
-        ):
+        may_conclude = conclusion.may_conclude(self._monitor, self._samples, at_ticks=self._reads_at_ticks)
+        if may_conclude and not (active or beside):
             self._monitor.conclude()
             active = growth.owned_or_native(self._monitor.evidence(), self._samples)
         active = self._drop_rooted_native(active)
-        beside += self._find_open_causes(self._judge(active, beside))
+        findings, sawtooth = self._judge(active, beside), self._gc_sawtooth()
+        open_causes, self._lead_roots = conclusion.find_open_causes(
+            self._monitor, self._samples, findings, sawtooth, may_pause=self._census_is_short
+        )
+        beside += open_causes
         return conclusion.in_order(self._judge(active, beside))
 
     @property
     def _census_is_short(self) -> bool:
-        """Whether the program may wait for one more census at its end, by the duration of the last one."""
+        """Whether the program may wait for one more census at its end, by the duration of the last census."""
         return self._monitor.censuses.last_cpu_seconds <= ENDING.last_census_seconds
 
     def _append_last_reading_(self) -> None:
-        """Take a reading at the end, and keep it if more memory is held than at the last one, which may be long ago."""
+        """Take a reading at the end, and keep it if memory has grown since the last one, which may be long ago."""
         reading = self._take_reading()
         last = self._samples[-1].reading if self._samples else None
         if last is None or self._schedule is None or self._monitor.is_tracing:
@@ -403,36 +422,17 @@ class ProcessWatch:
             self._append_sample(reading, monotonic() - self._schedule.began)
 
     def _drop_rooted_native(self, causes: list[Evidence]) -> list[Evidence]:
-        """The causes, without native growth if roots of the program hold the bytes."""
+        """Return the causes, without native growth if roots of the program hold its bytes."""
         is_native = any(cause.owner == UNOWNED_KINDS["native"][0] for cause in causes)
         if not is_native or not self._census_is_short:
             return causes
         return conclusion.drop_rooted_native(causes, self._monitor.root_gains(), growth.growth_bytes(self._samples))
 
-    def _find_open_causes(self, findings: list[Finding]) -> list[Evidence]:
-        """Causes of growth without a finding: garbage that waits for the collector, and items with native memory.
-
-        Other roots that hold more than at the beginning become leads, which prove nothing.
-        """
-        outcome = conclusion.decide_outcome(self._samples, findings, growth.explained_share(self._samples, findings))
-        steps = self._samples[-1].reading.step - growth.after_warm_up(self._samples)[0].reading.step
-        sawtooth = self._gc_sawtooth()
-        causes = self._monitor.explain_open_bytes_at_end(outcome.bytes, steps, sawtooth) if outcome.next else []
-        garbage_bytes = 0 if self._monitor.ordinary_garbage is None else self._monitor.ordinary_garbage.bytes
-        is_open = bool(outcome.next) and outcome.bytes - garbage_bytes >= ENDING.open_bytes
-        causes = causes or conclusion.judge_collections(self._samples, findings, sawtooth, growing=is_open)
-        causes = causes or (self._monitor.confirm_unproven(outcome.bytes) if outcome.next else [])
-        if not causes and outcome.next and self._census_is_short:
-            latest = self._monitor.take_whole_census()  # one for both questions: the program does not run meanwhile
-            causes = self._monitor.find_behind_handles(outcome.bytes, latest)
-            self._lead_roots = [] if causes else self._monitor.root_gains(latest)
-        return causes
-
     def summary(self, findings: list[Finding] | None = None) -> dict[str, Any]:
-        """The state as the JSON of `flatwater watch`.
+        """Return the state as the JSON of `flatwater watch`.
 
         Args:
-            findings: findings to report instead of those that hold now; None takes those.
+            findings: findings to report; None takes the findings that hold now.
         """
         cpu = process_seconds() - self._cpu_at_start
         cpu_share = round(self._cost_seconds / cpu, 5) if cpu > 0 else 0.0
@@ -473,7 +473,7 @@ class ProcessWatch:
             self._close_(conclude=conclude)
 
     def _close_(self, *, conclude: bool) -> None:
-        """End the watch, with a last reading and its conclusions if asked for, and write the last spool."""
+        """End the watch, after `find_final_findings_` if asked for, and write the last spool."""
         self._closed = True
         self._due = self._latest_due = self._rss_check_due = inf
         try:

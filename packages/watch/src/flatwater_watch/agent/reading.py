@@ -1,4 +1,4 @@
-"""One reading of this process, and sentences on memory that no reading can show."""
+"""One reading of this process, its rate of boundaries, and sentences on memory that no reading can show."""
 
 import sys
 import threading
@@ -24,28 +24,28 @@ MAXIMUM_CLASSES = 3
 
 
 class RateMeter:
-    """Boundaries that the program passes per CPU second, without the watch's own CPU time."""
+    """A meter of the boundaries that the program passes per CPU second, without the watch's own CPU time."""
 
     def __init__(self) -> None:
         self._start_step: int | None = None  # no rate at first: a program begins with imports
         self._start_cpu_seconds = 0.0
 
     def restart_(self, step: int) -> None:
-        """Measure from this step on."""
+        """Begin a measurement at this step."""
         self._start_step = step
         self._start_cpu_seconds = process_seconds()
 
     def exclude_cpu_(self, seconds: float) -> None:
-        """Take CPU seconds that were not the program's out of the measurement."""
+        """Leave CPU seconds of the watch out of the measurement."""
         self._start_cpu_seconds += seconds
 
     def measure_rates_(self, step: int) -> dict[str, float]:
-        """The rate since the last restart, under the key `the program`; empty if too little CPU time has passed.
+        """Return the rate since the last restart, under the key `the program`; empty if too little CPU time has passed.
 
-        The first call begins the measurement, and returns nothing.
+        The first call begins the measurement, and returns an empty dict.
 
         Args:
-            step: boundaries passed.
+            step: number of boundaries so far.
         """
         if self._start_step is None:
             self.restart_(step)
@@ -65,11 +65,11 @@ def take_reading_(
     limit: int | None,
     rates: Mapping[str, float],
 ) -> Reading:
-    """Read the process as it is now.
+    """Return a reading of the process as it is now.
 
     Args:
-        step: boundaries passed.
-        allocator: meter of this process.
+        step: number of boundaries so far.
+        allocator: meter of this process's allocator.
         filling_arrays: arrays that are being filled; their touched pages are counted again.
         limit: bytes at which the process must stop.
         rates: boundaries per CPU second.
@@ -89,20 +89,20 @@ def take_reading_(
 
 
 def main_has_returned() -> bool:
-    """Whether the program's main code is over, and Python waits for its threads."""
+    """Return whether the program's main code is over, and Python waits for its threads."""
     main = threading.main_thread().ident or 0
-    frame: FrameType | None = sys._current_frames().get(main)  # noqa: SLF001  (the documented way to another thread's)
+    frame: FrameType | None = sys._current_frames().get(main)  # noqa: SLF001  (the documented way to another thread)
     while frame is not None and frame.f_back is not None:
         frame = frame.f_back
     return frame is not None and frame.f_code is SHUTDOWN_CODE
 
 
 def unseen_sentences(samples: Sequence[Sample], unread: Mapping[str, int]) -> list[str]:
-    """Sentences on memory that could not be seen.
+    """Return sentences on memory that could not be seen.
 
     Args:
         samples: all readings.
-        unread: objects that could not be read, by class.
+        unread: number of objects that could not be read, by class.
     """
     unseen = []
     if not samples:

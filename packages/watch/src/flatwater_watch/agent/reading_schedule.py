@@ -21,16 +21,19 @@ PLAIN_SHARE = 1 / 300
 """Maximum share of the program's time for plain readings; while nothing is suspicious, of its CPU time too, because a
 program that sleeps for 95 % of its time has little. With the state on disk and ticks the cost is about three times
 that."""
-CREDIT, DEEP_SHARE = 6.0, 1 / 200
-"""Seconds at once, and share of the time since the beginning, that may go into investigations."""
-COUNTING_SHARE, PROVEN_SHARE = 1 / 50, 1 / 20
+CREDIT_SECONDS, FLAT_SHARE = 6.0, 1 / 200
+"""CPU seconds that readings and investigations may take whenever they come, and share of the time since the beginning
+that they may take beyond these seconds."""
+CENSUS_SHARE, PROVEN_SHARE = 1 / 50, 1 / 20
 """The share while a census is under way, so that it comes to its end, and while growth is proven and has no owner."""
-SLICE, SLICE_SHARE = 0.05, 1 / 5
+SLICE_SECONDS, SLICE_SHARE = 0.05, 1 / 5
 """CPU seconds of one slice of a census; where boundaries are rare, this share of the time between two of them."""
-FIRST_CREDIT, CREDIT_AGE, SHORT_SLICE = 0.03, 30.0, 0.002
-"""While no growth is proven, slices are this short once readings and investigations have taken more than the first
-number and the square of the age over the second: 0.06 CPU seconds after one second, 0.9 after five, `CREDIT` after 13.
-So a program of a second pays for no whole census of a large heap, and one of ten seconds gets it nearly as early."""
+FIRST_CREDIT_SECONDS, CREDIT_DIVISOR = 0.03, 30.0
+"""Numbers of `earned_seconds`, whose result is 0.06 CPU seconds after one second, 0.9 after five, and `CREDIT_SECONDS`
+after 13: a program of a second pays for no whole census of a large heap, and one of ten seconds gets it nearly as early
+as without this limit."""
+SHORT_SLICE_SECONDS = 0.002
+"""CPU seconds of a slice once the earned seconds are spent, while no growth is proven."""
 TRACED_COST_SHARE = 0.5
 """Part of the time with tracing on that counts as spent: a traced program is about half as fast."""
 FIRST_INVESTIGATION_GAP = 0.06
@@ -44,7 +47,7 @@ RECENT_READINGS = 9
 """Number of readings whose median cost is the usual one; a median, as censuses are among them."""
 REGULAR_COUNT = 3
 """Minimum count of a boundary before it can be the anchor."""
-NEAR, FAR = 3, 10
+LAST_DOUBLING, DOUBLING_RESUMES = 3, 10
 """The gap between readings of an investigation doubles for the first 3 readings, stays, and doubles again after the
 10th: some growth comes in jumps."""
 
@@ -69,14 +72,14 @@ class ReadingSchedule:
     investigation_readings: int = 0
     """Readings since the first of two censuses, without those at which the second one was under way."""
     quick_readings_left: int = MAXIMUM_POINTS
-    """Number of coming readings that the clock alone paces: until the series are full, and after memory rose."""
+    """Number of coming readings whose gap ignores the program's CPU time: until series are full, after memory rose."""
     gap: float = 0.0
     """Seconds from the last reading to the next one, if the clock alone decides."""
     is_growing: bool = False
     """Whether memory rises from boundary to boundary, so that the owner is wanted soon; at ticks a program may load."""
 
     def pace_by_clock(self) -> None:
-        """Let the clock alone pace the next readings: memory rose."""
+        """Let the clock alone pace the next `FIRST_READINGS` readings, after memory rose."""
         self.quick_readings_left = max(self.quick_readings_left, FIRST_READINGS)
 
 
@@ -91,7 +94,7 @@ def schedule_next_(
     tracing: bool = False,
     idle_cpu: float | None = None,
 ) -> None:
-    """Set the time of the next reading.
+    """Set the time of the next reading, and the anchor, after a reading.
 
     Args:
         schedule: schedule of the watch.
@@ -101,24 +104,25 @@ def schedule_next_(
         investigating: whether a census waits for a second one.
         counting: whether a census waits for its next slice.
         tracing: whether allocations are traced: the program is slow until the next reading, so nothing delays it.
-        idle_cpu: the program's own CPU seconds so far, if nothing is suspicious; else None.
+        idle_cpu: CPU seconds of the program so far, without the watch's; None if something is suspicious.
     """
     schedule.quick_readings_left = max(0, schedule.quick_readings_left - 1)
     schedule.readings += 1
     schedule.spent_seconds += reading_cost
-    schedule.investigation_readings = (
-        schedule.investigation_readings + (not (tracing or counting)) if investigating else 0
-    )
-    if not (counting or tracing):
+    is_plain = not (counting or tracing)
+    if not investigating:
+        schedule.investigation_readings = 0
+    elif is_plain:
+        schedule.investigation_readings += 1
+    if is_plain:
         schedule.recent_costs = [*schedule.recent_costs[1 - RECENT_READINGS :], reading_cost]
-    gap = (
-        max(FIRST_INVESTIGATION_GAP, TRACED_GAP_RATIO * reading_cost)
-        if tracing
-        else _gap(schedule, now, investigating=investigating, counting=counting)
-    )
-    schedule.gap = gap
-    schedule.due = now + (gap if idle_cpu is None else _idle_gap(schedule, now, idle_cpu))
-    schedule.anchor, period = _slowest_boundary(counts, now - schedule.began, max(2 * gap, MINIMUM_GAP_SECONDS))
+    if tracing:
+        schedule.gap = max(FIRST_INVESTIGATION_GAP, TRACED_GAP_RATIO * reading_cost)
+    else:
+        schedule.gap = _clock_gap_seconds(schedule, now, investigating=investigating, counting=counting)
+    schedule.due = now + (schedule.gap if idle_cpu is None else _idle_gap_seconds(schedule, now, idle_cpu))
+    longest_period = max(2 * schedule.gap, MINIMUM_GAP_SECONDS)
+    schedule.anchor, period = _slowest_boundary(counts, now - schedule.began, longest_period)
     # Two periods of grace: an anchor that has stopped coming must not end the readings.
     schedule.latest = schedule.due if schedule.anchor is None else schedule.due + 2 * period
 
@@ -126,7 +130,7 @@ def schedule_next_(
 def census_slice_seconds(
     schedule: ReadingSchedule, now: float, boundaries: float = inf, *, investigating: bool
 ) -> float:
-    """CPU seconds that a census may hold the program up at one boundary.
+    """Return the CPU seconds that a census may hold the program up at one boundary.
 
     Args:
         schedule: schedule of the watch.
@@ -134,33 +138,44 @@ def census_slice_seconds(
         boundaries: boundaries passed so far; `inf` at a tick between them.
         investigating: whether growth is proven, and a census waits for a second one.
     """
-    seconds = max(SLICE, SLICE_SHARE * (now - schedule.began) / max(1, boundaries))
+    seconds_per_boundary = (now - schedule.began) / max(1, boundaries)
+    full_slice = max(SLICE_SECONDS, SLICE_SHARE * seconds_per_boundary)
     earned = earned_seconds(schedule, now)
-    if investigating or schedule.is_growing or earned >= CREDIT:
-        return seconds
-    return min(seconds, max(SHORT_SLICE, earned - schedule.spent_seconds))
+    if investigating or schedule.is_growing or earned >= CREDIT_SECONDS:
+        return full_slice
+    return min(full_slice, max(SHORT_SLICE_SECONDS, earned - schedule.spent_seconds))
 
 
 def earned_seconds(schedule: ReadingSchedule, now: float) -> float:
-    """CPU seconds that a program of this age has to spare: what cannot be done in slices waits until they suffice."""
-    return FIRST_CREDIT + (now - schedule.began) ** 2 / CREDIT_AGE
+    """Return the CPU seconds that the watch may have spent by now while no growth is proven.
+
+    They grow by the square of the program's age. Work that cannot be done in slices waits until they suffice for it.
+    """
+    return FIRST_CREDIT_SECONDS + (now - schedule.began) ** 2 / CREDIT_DIVISOR
 
 
 def overspent_seconds(schedule: ReadingSchedule, now: float, share: float) -> float:
-    """Seconds until the time spent is within a share again; negative if some of the share is left."""
-    return (schedule.spent_seconds - CREDIT) / share - (now - schedule.began)
+    """Return the seconds until the CPU time spent is within a share of the time again; negative if it is within it."""
+    return (schedule.spent_seconds - CREDIT_SECONDS) / share - (now - schedule.began)
 
 
 def spending_share(*, investigating: bool, counting: bool) -> float:
-    """Share of the time that readings and investigations may take now."""
-    return PROVEN_SHARE if investigating else COUNTING_SHARE if counting else DEEP_SHARE
+    """Return the share of the time that readings and investigations may take now.
+
+    Args:
+        investigating: whether growth is proven, and a census waits for a second one.
+        counting: whether a census waits for its next slice.
+    """
+    if investigating:
+        return PROVEN_SHARE
+    return CENSUS_SHARE if counting else FLAT_SHARE
 
 
-def _gap(schedule: ReadingSchedule, now: float, *, investigating: bool, counting: bool) -> float:
-    """Seconds from this reading to the next one, if the clock alone decides; at most `MAXIMUM_GAP_SECONDS`.
+def _clock_gap_seconds(schedule: ReadingSchedule, now: float, *, investigating: bool, counting: bool) -> float:
+    """Return the seconds from this reading to the next one if the clock alone decides; at most `MAXIMUM_GAP_SECONDS`.
 
-    The largest of three: the minimum gap, the gap that keeps plain readings within `PLAIN_SHARE` of the time, and the
-    time until readings and investigations are within their share again.
+    They are the largest of three: the minimum gap, the gap that keeps plain readings within `PLAIN_SHARE` of the time,
+    and the time until readings and investigations are within their share again.
 
     Args:
         schedule: schedule of the watch, as it is after this reading.
@@ -175,36 +190,40 @@ def _gap(schedule: ReadingSchedule, now: float, *, investigating: bool, counting
         else 0.0
     )
     if schedule.investigation_readings:
-        # Doubles with each reading up to the 3rd (NEAR), stays, and doubles again after the 10th (FAR).
-        minimum_gap = FIRST_INVESTIGATION_GAP * 2.0 ** (
-            min(schedule.investigation_readings, NEAR) - 1 + max(0, schedule.investigation_readings - FAR)
-        )
-    # Neither the cost of plain readings nor a long pause may hold up an investigation or a census.
+        first_doublings = min(schedule.investigation_readings, LAST_DOUBLING) - 1
+        later_doublings = max(0, schedule.investigation_readings - DOUBLING_RESUMES)
+        minimum_gap = FIRST_INVESTIGATION_GAP * 2.0 ** (first_doublings + later_doublings)
+    # The cost of plain readings may not hold up an investigation or a census.
     if schedule.investigation_readings or counting:
-        minimum_gap = min(minimum_gap, MAXIMUM_GAP_SECONDS)
         share_gap = 0.0
-    return min(
-        MAXIMUM_GAP_SECONDS,
-        max(
-            minimum_gap,
-            share_gap,
-            overspent_seconds(schedule, now, spending_share(investigating=investigating, counting=counting)),
-        ),
-    )
+    share = spending_share(investigating=investigating, counting=counting)
+    return min(MAXIMUM_GAP_SECONDS, max(minimum_gap, share_gap, overspent_seconds(schedule, now, share)))
 
 
-def _idle_gap(schedule: ReadingSchedule, now: float, cpu: float) -> float:
-    """Seconds to the next reading of a flat program: as the clock says, and as its own CPU time allows."""
+def _idle_gap_seconds(schedule: ReadingSchedule, now: float, program_cpu: float) -> float:
+    """Return the seconds to the next reading of a flat program.
+
+    Unless readings are quick now, they keep within `PLAIN_SHARE` of the program's CPU time too.
+
+    Args:
+        schedule: schedule of the watch, with the gap by the clock.
+        now: monotonic time.
+        program_cpu: CPU seconds of the program so far, without the watch's.
+    """
     if schedule.quick_readings_left:
         return schedule.gap
-    affordable_gap = median(schedule.recent_costs) / PLAIN_SHARE * (now - schedule.began) / cpu if cpu > 0 else inf
+    seconds_per_cpu_second = (now - schedule.began) / program_cpu if program_cpu > 0 else inf
+    affordable_gap = median(schedule.recent_costs) / PLAIN_SHARE * seconds_per_cpu_second
     return max(schedule.gap, min(MAXIMUM_GAP_SECONDS, affordable_gap))
 
 
-def _slowest_boundary(counts: Mapping[str, int], elapsed: float, longest: float) -> tuple[str | None, float]:
-    """The slowest kind of boundary that comes by at least once in `longest` seconds, and its period."""
+def _slowest_boundary(counts: Mapping[str, int], elapsed: float, longest_period: float) -> tuple[str | None, float]:
+    """Return the slowest kind of boundary with a period of at most `longest_period` seconds, and its period.
+
+    The kind is None, and the period 0, if no kind comes that often. `elapsed` is the seconds in which `counts` came.
+    """
     periods = {kind: elapsed / count for kind, count in counts.items() if count >= REGULAR_COUNT}
-    eligible = {kind: period for kind, period in periods.items() if period <= longest}
+    eligible = {kind: period for kind, period in periods.items() if period <= longest_period}
     if not eligible:
         return None, 0.0
     slowest = max(eligible, key=lambda kind: eligible[kind])

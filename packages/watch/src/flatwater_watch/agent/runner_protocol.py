@@ -1,4 +1,7 @@
-"""The protocol of a runner and the processes that it watches: variables, which no line of them sees, and files."""
+"""The protocol between a runner and the processes that it watches: environment variables, and files in folders.
+
+The variables are removed before the first line of a program runs, so that the program does not see them.
+"""
 
 import os
 from collections.abc import Mapping
@@ -19,10 +22,10 @@ PAGE_BYTES = 4096
 
 
 def worker_environment(runner_variables: Mapping[str, str], before: str | None) -> dict[str, str]:
-    """The environment variables with which the watch begins in a new process.
+    """Return the environment variables with which the watch begins in a new process.
 
     Args:
-        runner_variables: variables of the runner.
+        runner_variables: variables that the runner has set for the watch.
         before: PYTHONPATH without the watch; None if it is not set.
     """
     inject = os.path.join(os.path.dirname(__file__), "inject")  # noqa: PTH118, PTH120  (programs replace what a Path is made of)

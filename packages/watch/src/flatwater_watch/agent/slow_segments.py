@@ -14,13 +14,13 @@ SLOWER = SHIPPED.slower
 
 
 def find_slow_segment(samples: Sequence[Sample]) -> SlowSegment | None:
-    """The segment of the program that has most of its slowdown; None if no segment has."""
+    """Return the segment of the program that has most of its slowdown; None if no segment has most of it."""
     after = after_warm_up(samples)
     if len(after) <= 2 * SLOWER.comparison_divisor:
         return None
-    third = len(after) // SLOWER.comparison_divisor
-    first_seconds = _segment_seconds(after[0], after[third])
-    last_seconds = _segment_seconds(after[-1 - third], after[-1])
+    stretch = len(after) // SLOWER.comparison_divisor
+    first_seconds = _segment_seconds(after[0], after[stretch])
+    last_seconds = _segment_seconds(after[-1 - stretch], after[-1])
     gained_seconds = {segment: seconds - first_seconds.get(segment, 0.0) for segment, seconds in last_seconds.items()}
     if not gained_seconds:
         return None
@@ -35,7 +35,7 @@ def find_slow_segment(samples: Sequence[Sample]) -> SlowSegment | None:
 
 
 def _segment_seconds(first: Sample, last: Sample) -> Mapping[tuple[str, str], float]:
-    """Seconds per boundary of any kind, by segment."""
+    """Return the seconds of each segment between two samples, divided by the number of boundaries of any kind."""
     boundaries = max(1, last.reading.step - first.reading.step)
     return {
         segment: (seconds - first.segments.get(segment, 0.0)) / boundaries for segment, seconds in last.segments.items()

@@ -20,7 +20,7 @@ _as_json = json.JSONEncoder().encode
 
 @dataclass(eq=False, repr=False)
 class PeriodicReports:
-    """Reports at regular times while a program runs."""
+    """A callback for regular reports while a program runs, and the time of the last report."""
 
     every: float
     """Seconds from one report to the next."""
@@ -30,14 +30,14 @@ class PeriodicReports:
     """Time of the last report, in seconds since the beginning."""
 
     def report_if_due(self, seconds: float, make_summaries: Callable[[], list[dict[str, Any]]]) -> None:
-        """Report the summary of the first process as it is now, if `every` seconds have passed since the last report.
+        """Report the summary of the first process, if `every` seconds have passed since the last report.
 
-        Without the marks of its end, `ended` and `ended_at`: more reports may follow.
+        The keys `ended` and `ended_at` are left out, as more reports may follow.
 
         Args:
-            seconds: seconds since the beginning; becomes `last_report_time` if it reports.
-            make_summaries: reads the summaries of all processes, that of the longest watch first; called only if
-                a report is due, and may give none.
+            seconds: seconds since the beginning.
+            make_summaries: function that reads the summaries of all processes, that of the longest watch first, or of
+                none; it is called only if a report is due.
         """
         if seconds >= self.last_report_time + self.every:
             self.last_report_time = seconds
@@ -49,7 +49,7 @@ def write_spool(path: str, make_summary: Callable[[], dict[str, Any]]) -> float:
     """Replace the file by a new summary, in one step.
 
     Returns:
-        Seconds until the next write, so that writes stay within their share of the time.
+        Minimum seconds until the next write, so that writes stay within their share of the time.
     """
     # Never synced to disk: the file must survive the process, not the machine.
     cpu = thread_seconds()
@@ -58,7 +58,7 @@ def write_spool(path: str, make_summary: Callable[[], dict[str, Any]]) -> float:
 
 
 def unwatched_summary(program: str, reason: str) -> dict[str, Any]:
-    """The summary of a program that could not be read.
+    """Return the summary of a program that could not be read.
 
     Args:
         program: command of the program.

@@ -1,4 +1,4 @@
-"""Start of the watch inside the program that the runner started, before its first line, and its end after the last.
+"""The start of the watch in a program, before the program's first line, and its end after the last line.
 
 Workers that the program forks, or spawns by multiprocessing, are watched as well, each in its own process. The
 program's output, arguments, exit code and tracebacks stay its own. Whatever happens to the watch, the program goes on.
@@ -50,9 +50,9 @@ LAUNCHERS = (
     "accelerate-launch",
     "accelerate.commands.launch",
 )
-"""Programs that only start others: the process of rank 0 below them is the program, the other ranks are workers."""
+"""Programs that only start others: their process of rank 0 is the program, and the other ranks are workers."""
 WORKER_SECONDS = 1.0
-"""Age at which a worker is watched: most processes that are forked end, or become another program, at once."""
+"""Age at which the watch of a worker begins: most forked processes end, or become another program, at once."""
 MAXIMUM_WORKERS = 64
 """Maximum workers of one command that are watched."""
 GUEST_CHECK_TICKS = 10
@@ -62,13 +62,15 @@ MAXIMUM_NAMES = 3
 
 
 def start_watch(variables: dict[str, str]) -> None:
-    """Watch this process: the first of the command that launches no others, and workers that it starts.
+    """Watch this process if it is the command's program or one of the workers.
+
+    The program is the first process of the command that is no launcher.
 
     Args:
-        variables: variables of the runner.
+        variables: environment variables that the runner has set for the watch.
     """
     # Runs within `sitecustomize`, before any line of the program.
-    if _launches():
+    if _is_launcher():
         os.environ.update(worker_environment(variables, variables.get(PYTHONPATH)))
         return
     if os.environ.get("LOCAL_RANK", "0") != "0":
@@ -82,7 +84,7 @@ def start_watch(variables: dict[str, str]) -> None:
     except FileExistsError:
         if _is_worker():
             ProcessAgent(variables).begin_later()
-        elif not _starts_workers():
+        elif not _is_fork_server():  # another program of the command
             return
     else:
         ProcessAgent(variables, claim).begin()
@@ -93,7 +95,7 @@ def enter(variables: dict[str, str]) -> None:
     """Watch this process, which has run for a while, at ticks, as long as the runner's file `STAY` exists.
 
     Args:
-        variables: variables of the runner.
+        variables: environment variables that the runner has set for the watch.
 
     Raises:
         RuntimeError: the process is watched already.
@@ -105,38 +107,39 @@ def enter(variables: dict[str, str]) -> None:
     ProcessAgent(variables, claim, guest=True).begin()
 
 
-def _launches() -> bool:
+def _is_launcher() -> bool:
     words = [file_name(word) for word in sys.orig_argv[:4]]
     return any(word in LAUNCHERS for word in words)
 
 
 def _is_worker() -> bool:
-    """Whether multiprocessing has spawned this process."""
+    """Return whether multiprocessing has spawned this process."""
     return sys.orig_argv[-1:] == ["--multiprocessing-fork"]
 
 
-def _starts_workers() -> bool:
-    """Whether this is the process that multiprocessing forks workers from."""
+def _is_fork_server() -> bool:
+    """Return whether this is the process that multiprocessing forks workers from."""
     return any(word.startswith("from multiprocessing.forkserver ") for word in sys.orig_argv)
 
 
 def _watch_workers(runner_variables: dict[str, str]) -> None:
     """Watch the workers that this process forks or spawns, and the workers that these start."""
 
-    def leave_after_fork() -> None:
-        # Runs in the child of any fork, the watch's own included, before other code goes on.
-        Guard().run(leave)
+    def after_fork() -> None:
+        # In a fork: in the child of any fork, the watch's own included, before other code goes on.
+        Guard().run(replace_agent)
 
-    def leave() -> None:
-        # A fork of the watch's own stays without a watch, and its forks too.
+    def replace_agent() -> None:
+        """Leave the parent's watch, and begin a watch of this worker later, unless the watch made the fork."""
+        # A fork that the watch has made keeps its entry in `_agents`, so that its own forks have no watch either.
         if not _agents or _agents[0].leave_in_fork():
             _agents.clear()
             ProcessAgent(runner_variables).begin_later()
 
-    def spawning(module: ModuleType) -> None:
-        """Let the function that starts multiprocessing's processes hand the watch's variables on."""
-        # `util.spawnv_passfds` starts workers, and the processes that workers are forked from. For this moment alone
-        # the variables stand in the environment that C knows: no other process and no line of the program sees them.
+    def wrap_spawn(module: ModuleType) -> None:
+        """Let the function that starts multiprocessing's processes pass the watch's variables on."""
+        # `util.spawnv_passfds` starts workers, and the processes that workers are forked from. During its call alone
+        # the variables are in C's environment, so that no other process and no line of the program sees them.
         start = vars(module)["spawnv_passfds"]
 
         @functools.wraps(start)
@@ -156,10 +159,10 @@ def _watch_workers(runner_variables: dict[str, str]) -> None:
 
         module.spawnv_passfds = spawnv_passfds  # type: ignore[attr-defined]
 
-    from flatwater_watch.agent.step_hooks import prepare_on_import  # noqa: PLC0415  (a process without workers needs it not)
+    from flatwater_watch.agent.step_hooks import prepare_on_import  # noqa: PLC0415  (a launcher does not need it)
 
-    os.register_at_fork(after_in_child=frameless_callable(leave_after_fork))
-    prepare_on_import({"multiprocessing.util": spawning})
+    os.register_at_fork(after_in_child=frameless_callable(after_fork))
+    prepare_on_import({"multiprocessing.util": wrap_spawn})
 
 
 _unlink = os.unlink
@@ -170,57 +173,60 @@ _lines: dict[str, "AllocationSite"] = {}
 
 
 class ProcessAgent:
-    """The watch of one process; it begins at once, or when a worker has lived for a while."""
+    """The watch of one process, which begins at once, or when a worker has lived for a while."""
 
     def __init__(self, variables: dict[str, str], claim: str | None = None, *, guest: bool = False) -> None:
         """Prepare the watch without beginning it.
 
         Args:
-            variables: variables of the runner.
+            variables: environment variables that the runner has set for the watch.
             claim: path of the file that says that a process of the command is watched; None in a worker.
             guest: whether the watch ends before the process does, and leaves it as it was.
         """
-        self._variables, self._claim, self._owner, self._guest = variables, claim, process_id(), guest
+        self._variables, self._claim, self._guest = variables, claim, guest
+        self._owner_pid = process_id()  # a fork inherits this object, and has another id
         self._file_prefix = os.path.join(variables[FOLDER], str(process_id()))  # noqa: PTH118  (the same)
         self._main_thread = _thread.get_ident()
         self._guard = Guard(lambda sentence: write_whole(f"{self._file_prefix}.fault", sentence))
         self._watch: ProcessWatch | None = None
-        self._ended = frameless_callable(self._end)
+        self._end_callback = frameless_callable(self._end)
         _agents.append(self)
 
     def begin(self) -> None:
-        """Watch from now on."""
+        """Begin to watch now."""
         self._guard.run(self._begin)
 
     def begin_later(self) -> None:
-        """Watch from `WORKER_SECONDS` on: most processes that are forked end or become another program at once."""
+        """Begin to watch in `WORKER_SECONDS`, if the process still lives then."""
         start_ticking(self._guard, self._tick, WORKER_SECONDS, self._tick_without_reading)
 
     def leave_in_fork(self) -> bool:
-        """Leave the parent's watch, in a forked child; return whether the program made the fork, and not the watch."""
-        # The watch forks only in the thread in which it is at work; any other thread is the program's.
+        """Leave the parent's watch; return whether the program made the fork, and not the watch."""
+        # In a fork. The watch forks only in the thread in which it is at work; any other thread is the program's.
         is_programs_fork = self._guard.thread != _thread.get_ident()
         if self._watch is not None:
             set_listener(None)
-            if is_programs_fork:  # a fork of the watch still needs the lines that it traced
+            if is_programs_fork:  # a fork that the watch made still needs the allocations that it has traced
                 self._guard.run_or_default(None, self._watch.abandon)
         self._guard.has_ended = True
         return is_programs_fork
 
     def _tick_without_reading(self) -> int:
-        """Pass a tick at a place where no reading may be taken; return the ticks until the next. In the main thread."""
+        """Handle a tick, in the main thread, where no reading may be taken; return the ticks to the next call."""
         return 1 if self._watch is None else self._watch.end_stale_trace()
 
     def _tick(self, ticks: int) -> int:
-        """Pass ticks in a worker: at the first one the watch begins, if there are not too many workers.
+        """Handle ticks in a worker: at the first tick its watch begins, if there are not too many workers.
 
-        In the main thread of a worker, or in the watch's own thread while the main thread sleeps.
+        Returns:
+            Number of ticks to the next call.
         """
+        # In the main thread of a worker, or in the watch's own thread while the main thread sleeps.
         if self._watch is None:
-            # The main thread waits for work: its own imports would count as the watch's cost.
+            # Not while the main thread sleeps, as imports that it then makes would count as the watch's memory.
             if _thread.get_ident() != self._main_thread:
                 return 1
-            if _worker_files(self._variables[FOLDER]) >= MAXIMUM_WORKERS:
+            if _worker_file_count(self._variables[FOLDER]) >= MAXIMUM_WORKERS:
                 self._guard.has_ended = True
                 return ticks
             self._begin()
@@ -234,17 +240,19 @@ class ProcessAgent:
         from flatwater_watch.agent.step_hooks import hook_steps  # noqa: PLC0415  (the same)
 
         unit = self._variables.get(UNIT)
-        worker = self._claim is None
-        if worker and unit != TIME_UNIT:
-            unit = None  # workers may repeat other boundaries than the program
+        by_time = unit == TIME_UNIT
+        is_worker = self._claim is None
+        if is_worker:
+            unit = None  # the boundaries of a worker may be of other kinds than the program's
+        kind = None if by_time else unit
         limit = int(self._variables[LIMIT]) if LIMIT in self._variables else None
-        kind, spool = None if unit == TIME_UNIT else unit, self._file_prefix + (WORKER if worker else PROGRAM)
+        spool = self._file_prefix + (WORKER if is_worker else PROGRAM)
         self._watch = watch = ProcessWatch(kind, None, limit, spool, self._guard, lines=_lines)
         watch.cost_bytes = max(0, footprint().anonymous - before)
-        counters = {} if unit == TIME_UNIT else hook_steps(watch.step)
-        if unit is None or unit == TIME_UNIT:
+        counters = {} if by_time else hook_steps(watch.step)
+        if kind is None:
             watch.boundaries.use_counters_(counters)
-            if not worker:
+            if not is_worker:  # a worker ticks already
                 start_ticking(
                     self._guard,
                     self._tick_as_guest if self._guest else watch.tick,
@@ -252,39 +260,41 @@ class ProcessAgent:
                 )
         if not self._guest:
             self._register_end_of_main()
-        atexit.register(self._ended)
-        if worker and (util := sys.modules.get("multiprocessing.util")) is not None:
-            vars(util)["Finalize"](None, self._ended, exitpriority=1)  # a worker ends by `os._exit`, without `atexit`
+        atexit.register(self._end_callback)
+        if is_worker and (util := sys.modules.get("multiprocessing.util")) is not None:
+            # A worker ends by `os._exit`, which does not call `atexit`'s callbacks.
+            vars(util)["Finalize"](None, self._end_callback, exitpriority=1)
 
     def _tick_as_guest(self, ticks: int) -> int:
-        """Watch as long as the runner asks for it, then leave the process as it was."""
+        """Pass ticks to the watch as long as the runner asks for it; then end it, and leave the process as it was."""
         assert self._watch is not None  # noqa: S101  (it has begun)
         folder = self._variables[RUNNER_VARIABLE]
         try:
-            notes = names_in(folder)
+            runner_files = names_in(folder)
         except OSError:  # the runner was killed, and its folder removed
-            notes = []
-        if STAY in notes:
+            runner_files = []
+        if STAY in runner_files:
             return min(self._watch.tick(ticks), GUEST_CHECK_TICKS)
-        if MAPPED_PAGE_FILE in notes:
+        if MAPPED_PAGE_FILE in runner_files:
             _unmap(read_text(os.path.join(folder, MAPPED_PAGE_FILE)))  # noqa: PTH118  (the same)
         self._end()
-        atexit.unregister(self._ended)
+        atexit.unregister(self._end_callback)
         _agents.remove(self)
         return ticks
 
     def _register_end_of_main(self) -> None:
-        """End when the main code has returned and no thread works on, before `atexit`'s callbacks empty containers.
+        """Have the watch end when the main code has returned, before `atexit`'s callbacks empty containers.
 
-        pyplot closes its figures there, for one. Python calls such functions before it waits for its threads, the first
-        registered last: executors have ended theirs.
+        pyplot closes its figures there, for one. `threading` calls such functions before it waits for threads, the last
+        registered first: the threads of executors, which are registered later, have ended by then.
         """
         import threading  # noqa: PLC0415  (it is loaded by now)
 
-        with suppress(RuntimeError):  # Python ends already: then `atexit` calls
+        with suppress(RuntimeError):  # Python ends already: then `atexit` ends the watch
             vars(threading)["_register_atexit"](frameless_callable(self._end_with_main))
 
     def _end_with_main(self) -> None:
+        """End the watch, unless a thread of the program still works."""
         import threading  # noqa: PLC0415  (the same)
 
         main = threading.main_thread()
@@ -292,12 +302,13 @@ class ProcessAgent:
             self._end()
 
     def _end(self) -> None:
-        """End the watch at exit, once, and remove its claim; a fork, which has inherited the callback, does nothing."""
-        if process_id() == self._owner and self._watch is not None:
+        """End the watch at exit, once, and remove its claim."""
+        # A fork that has inherited the callback does nothing.
+        if process_id() == self._owner_pid and self._watch is not None:
             watch, self._watch = self._watch, None
             set_listener(None)
             self._guard.run(watch.close)
-            self._guard.run(_note_nameless, f"{self._file_prefix}.unseen")
+            self._guard.run(_note_code_without_file, f"{self._file_prefix}.unseen")
             self._guard.has_ended = True
             if self._claim is not None:
                 self._guard.run_or_default(None, _unlink, self._claim)
@@ -306,7 +317,7 @@ class ProcessAgent:
 
 
 def _remove_folder(folder: str) -> None:
-    """Remove the folder of a runner that was killed, which holds no lock on it any more."""
+    """Remove the folder of the runner if nobody holds a lock on it, as the runner was killed."""
     descriptor = system.open(folder, system.O_RDONLY | system.O_DIRECTORY | system.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -320,16 +331,16 @@ def _remove_folder(folder: str) -> None:
 
 
 def _unmap(page: str) -> None:
-    """Give back the page by which this process was entered."""
+    """Unmap the page at an address in decimal digits, through which this process was entered."""
     ctypes.CDLL(None).munmap(ctypes.c_void_p(int(page)), ctypes.c_size_t(PAGE_BYTES))
 
 
-def _worker_files(folder: str) -> int:
+def _worker_file_count(folder: str) -> int:
     return sum(name.endswith(WORKER) for name in names_in(folder))
 
 
-def _note_nameless(note: str) -> None:
-    """Write a note on code of the program without a file: objects that it holds have no file and line to report."""
+def _note_code_without_file(note_path: str) -> None:
+    """Write a note on code of the program that has no file, as reports cannot name a line of it, if there is any."""
     from importlib.machinery import ModuleSpec  # noqa: PLC0415  (at the end, when nothing waits for it)
 
     from flatwater_watch.heap.raw import namespace  # noqa: PLC0415  (the same)
@@ -342,7 +353,7 @@ def _note_nameless(note: str) -> None:
         for name, module in modules
         if issubclass(type(module), ModuleType)
         and name.partition(".")[0] not in sys.stdlib_module_names
-        and type(spec := namespace(module).get("__spec__")) is ModuleSpec  # type: ignore[arg-type]  # asked for above
+        and type(spec := namespace(module).get("__spec__")) is ModuleSpec  # type: ignore[arg-type]  # checked above
         and spec.origin == "frozen"
     ]
     sentences = []
@@ -351,10 +362,9 @@ def _note_nameless(note: str) -> None:
     if frozen:
         sentences.append(f"frozen modules have no file: what they hold is not looked at: {_short_list(frozen)}")
     if sentences:
-        write_whole(note, "\n".join(sentences))
+        write_whole(note_path, "\n".join(sentences))
 
 
 def _short_list(names: Sequence[str]) -> str:
-    return ", ".join(names[:MAXIMUM_NAMES]) + (
-        f" and {len(names) - MAXIMUM_NAMES} more" if len(names) > MAXIMUM_NAMES else ""
-    )
+    ending = f" and {len(names) - MAXIMUM_NAMES} more" if len(names) > MAXIMUM_NAMES else ""
+    return ", ".join(names[:MAXIMUM_NAMES]) + ending

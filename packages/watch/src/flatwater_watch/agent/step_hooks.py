@@ -1,7 +1,7 @@
-"""Boundaries of a program that does not know of the watch: optimizer steps, environment steps, epochs, requests.
+"""Hooks that count boundaries in known libraries: optimizer steps, environment steps, epochs, requests.
 
-Libraries are prepared when the program imports them, right after their own code has run; nothing is imported that the
-program does not import. Wrapped functions keep their behaviour, arguments and results.
+A library's functions are wrapped when the program imports it, right after its own code has run; nothing is imported
+that the program does not import. Wrapped functions keep their behaviour, arguments and results.
 """
 
 import functools
@@ -18,7 +18,7 @@ from flatwater_watch.agent.call_counters import CallCounter, Count, make_call_co
 from flatwater_watch.agent.guard import Guard
 
 _hooked_modules = set[str]()
-"""Modules that are prepared, or will be on import; a fork inherits them prepared, so they are wrapped once."""
+"""Modules that are prepared, or will be on import. A fork inherits them prepared, so that nothing is wrapped twice."""
 _COUNTERS = {kind: make_call_counter(kind) for kind in ("update", "epoch", "step", "episode", REQUEST)}
 
 
@@ -58,7 +58,7 @@ class _ImportPreparer:
         self._preparations = preparations  # by name of a module that is not loaded yet
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """The spec of the finders behind this finder; None, at little cost, for all modules but a few."""
+        """Return the spec that another finder has for a module to be prepared; None for all other modules."""
         if name not in self._preparations:
             return None
         prepare = self._preparations.pop(name)
@@ -74,14 +74,14 @@ class _ImportPreparer:
 
 
 def _run_after(found_loader: object, prepare: Callable[[ModuleType], None]) -> None:
-    """Have a file's loader prepare, once, the module that it has executed."""
+    """Let a module's loader call `prepare` once it has executed the module; only loaders of source files do."""
     if not isinstance(found_loader, importlib.machinery.SourceFileLoader):
         return
     loader: Any = found_loader
 
     def exec_module(module: ModuleType) -> None:
         """Execute the module as its loader does, then prepare it."""
-        del loader.exec_module  # the class's own method is visible again
+        del loader.exec_module  # from here on the name is the class's own method again
         loader.exec_module(module)
         Guard().run(prepare, module)
 
@@ -131,34 +131,34 @@ def _prepare_vector_envs(module: ModuleType) -> None:
 
 
 def _wrap_subclasses(parent: Any, has_boundaries: Callable[[type], bool]) -> None:
-    """Wrap `step` and `reset` of all subclasses that have boundaries of their own, subclasses defined later included.
+    """Count `step` and `reset` of the subclasses that have boundaries of their own, those defined later included.
 
     Args:
         parent: class of a library whose subclasses are environments.
         has_boundaries: whether steps and episodes of a subclass are counted; false for wrappers of other environments.
     """
 
-    def wrap(cls: type) -> None:
+    def hook(cls: type) -> None:
         if has_boundaries(cls):
             _count_own_methods(cls)
 
     for cls in _all_subclasses(parent):
-        wrap(cls)
+        hook(cls)
     inherited = parent.__dict__.get("__init_subclass__")
 
     def __init_subclass__(cls: type, /, **kwargs: Any) -> None:  # noqa: N807  (the same)
-        """Wrap a subclass that is defined later, after the class's own `__init_subclass__`."""
+        """Hook a subclass that is defined later, after the library's own `__init_subclass__`."""
         if inherited is not None:
             inherited.__get__(None, cls)(**kwargs)
         else:
             super(parent, cls).__init_subclass__(**kwargs)
-        Guard().run(wrap, cls)
+        Guard().run(hook, cls)
 
     parent.__init_subclass__ = classmethod(__init_subclass__)
 
 
 def _all_subclasses(parent: Any) -> list[Any]:
-    """All subclasses of a class, at any depth."""
+    """Return all subclasses of a class, at any depth."""
     subclasses = []
     for cls in parent.__subclasses__():
         subclasses += [cls, *_all_subclasses(cls)]
@@ -166,26 +166,27 @@ def _all_subclasses(parent: Any) -> list[Any]:
 
 
 def _count_own_methods(cls: type) -> None:
-    """Count the boundaries of a class's own `step` and `reset`; a hidden method of a parent counts if outermost."""
+    """Count the calls of a class's own `step` and `reset` as steps and episodes, but for calls by `super()`."""
     for name, kind in (("step", "step"), ("reset", "episode")):
         method = vars(cls).get(name)
         if type(method) is not FunctionType:
             continue
+        # The class overrides counted methods of its parents: a call of these by `super()` must not count again.
         for parent in cls.__mro__[1:]:
-            if _is_counted(hidden := vars(parent).get(name)):
-                setattr(parent, name, _counted_if_outermost(vars(hidden)["__wrapped__"], parent, name, kind))
+            if _is_counted(overridden := vars(parent).get(name)):
+                setattr(parent, name, _counted_if_outermost(vars(overridden)["__wrapped__"], parent, name, kind))
         if not _is_counted(method):
             setattr(cls, name, _counted_method(method, cls, name, kind))
 
 
 def _is_counted(method: Any) -> bool:
-    """Whether this module made the method."""
-    # By its code object: a wrapper of the user's copies the mark with `functools.wraps`, and has another code.
+    """Return whether this module made the method, by the mark of `_copy_signature_`."""
+    # The mark is the code object: a wrapper of the user's copies it with `functools.wraps`, and has another code.
     return type(method) is FunctionType and vars(method).get("__flatwater__") is method.__code__
 
 
 class _OutermostByClass(dict[type, bool]):
-    """Whether a class's method is the outermost one for objects of another class; computed once per class."""
+    """By the class of an object, whether the method `name` of `cls` is the one that a call on the object runs first."""
 
     def __init__(self, cls: type, name: str) -> None:
         super().__init__()
@@ -197,18 +198,18 @@ class _OutermostByClass(dict[type, bool]):
 
 
 def _counted_method(method: Any, cls: type, name: str, kind: str) -> Callable[..., Any]:
-    """The method of a class, with a boundary passed before each call."""
+    """Return the method of a class, wrapped so that each call counts a boundary first."""
     if not _takes_one_argument(method):
         return _counted_if_outermost(method, cls, name, kind)
     counted: Any = _COUNTERS[kind].wrap(method)
-    # Its argument keeps its name, so that calls by keyword work as before.
+    # The argument gets the name that the method has for it, so that calls by keyword work as before.
     counted.__code__ = counted.__code__.replace(co_varnames=method.__code__.co_varnames[:2])
     return _copy_signature_(counted, method)
 
 
 def _counted_if_outermost(method: Any, cls: type, name: str, kind: str) -> Callable[..., Any]:
-    """The counted method, without counting a call by `super()`: the subclass's own method has counted it."""
-    # Takes twice the time of the fast path, so only methods with a counted override, or odd signatures, come here.
+    """Return the method, wrapped to count each call but those by `super()`, which the subclass's method has counted."""
+    # Twice as slow as `CallCounter.wrap`: only for methods with a counted override, or with other arguments than one.
     outermost = _OutermostByClass(cls, name)
     count_call = _COUNTERS[kind].count_call
 
@@ -221,14 +222,14 @@ def _counted_if_outermost(method: Any, cls: type, name: str, kind: str) -> Calla
 
 
 def _copy_signature_(wrapper: Any, method: Any) -> Callable[..., Any]:
-    """Give a wrapper the name and signature of its method, and the mark by which `_is_counted` knows it."""
+    """Give a wrapper the name and signature of its method, and the mark by which `_is_counted` finds it."""
     functools.update_wrapper(wrapper, method)
     vars(wrapper)["__flatwater__"] = wrapper.__code__
     return wrapper  # type: ignore[no-any-return]
 
 
 def _takes_one_argument(method: Any) -> bool:
-    """Whether a method takes one argument after `self`, by position or name, as most `step(action)` do."""
+    """Return whether a method takes one argument after `self`, by position or name, as most `step(action)` do."""
     code: CodeType = method.__code__
     other_parameters = (
         code.co_posonlyargcount or code.co_kwonlyargcount or code.co_flags & (CO_VARARGS | CO_VARKEYWORDS)
@@ -240,7 +241,7 @@ def _takes_one_argument(method: Any) -> bool:
 
 
 def _counts_requests(owner: str, name: str) -> Callable[[ModuleType], None]:
-    """A preparation that counts the calls of a server's method, which is called once for each request."""
+    """Return a function that prepares a server's module: calls of the method `owner.name` count as requests."""
 
     def prepare(module: ModuleType) -> None:
         """Count a request at each call of the method."""
@@ -267,7 +268,7 @@ _SERVERS = (
     ("gunicorn.workers.base_async", "AsyncWorker", "handle_request"),
     ("aiohttp.web_protocol", "RequestHandler", "_handle_request"),
     ("tornado.web", "RequestHandler", "_execute"),
-    # The base of werkzeug's, wsgiref's and Django's servers.
+    # Servers of werkzeug, wsgiref and Django inherit from this class.
     ("http.server", "BaseHTTPRequestHandler", "parse_request"),
 )
 _PREPARED: dict[str, Callable[[ModuleType], None]] = {

@@ -38,7 +38,7 @@ OWNING = SHIPPED.owning
 def active_causes(
     causes: Sequence[Evidence], samples: Sequence[Sample], found_steps: Mapping[str, int], history: CensusHistory
 ) -> list[Evidence]:
-    """The causes that still grow, with their growth over all censuses.
+    """Return the causes that still grow, with their growth over all censuses.
 
     Args:
         causes: evidence of the monitor, per boundary.
@@ -58,7 +58,7 @@ def active_causes(
 def stopped_owners(
     causes: Sequence[Evidence], samples: Sequence[Sample], found_steps: Mapping[str, int], history: CensusHistory
 ) -> set[str]:
-    """Owners that have stopped growing.
+    """Return the owners that have stopped growing.
 
     Args:
         causes: evidence of the monitor, per boundary.
@@ -74,6 +74,7 @@ def stopped_owners(
 
 
 def _measured_causes(causes: Sequence[Evidence], history: CensusHistory, samples: Sequence[Sample]) -> list[Evidence]:
+    """Return the causes, each with the growth of its owner over all censuses, if that could be measured."""
     owners = [cause.owner for cause in causes]
     return [replace(cause, measured=measure_growth(cause, history, owners, samples)) for cause in causes]
 
@@ -88,18 +89,18 @@ def judge_causes(
     root_gains: Sequence[tuple[str, int]] = (),
     name_cause: NameCause | None = None,
 ) -> list[Finding]:
-    """Make the findings, most bytes first, with causes that one change mends as one.
+    """Return the findings on causes, most bytes first; causes that one change mends become one finding.
 
     Args:
-        active: causes that grow.
-        beside: causes with a share of their own, and without a date.
+        active: causes that grow, which together with noise are the growth of the process.
+        beside: causes that are no part of that growth, such as workers; each is judged alone, after the others.
         samples: all readings.
         scale: unit of the findings.
         sawtooth: bytes that full collections free; None before enough collections were seen.
         root_gains: roots, and the bytes that each holds more than at the beginning, if that is known.
         name_cause: gives evidence the names that people know; None leaves names as they are.
     """
-    growth, gained = process_growth(samples), samples[-1].resident - samples[0].resident
+    growth = process_growth(samples)
     active, beside = (
         [replace(cause, gc_sawtooth=sawtooth) if cause.owner == GARBAGE_OWNER else cause for cause in causes]
         for causes in (active, beside)
@@ -110,11 +111,11 @@ def judge_causes(
         limit_step(active, growth),
         scale=scale,
         root_gains=root_gains,
-        resident_gain=gained,
+        resident_gain=samples[-1].resident - samples[0].resident,
         name_cause=name_cause,
     )
-    alone = (judge([cause], growth, scale=scale, name_cause=name_cause) for cause in beside)
-    return [*findings, *chain.from_iterable(alone)]
+    separate_findings = (judge([cause], growth, scale=scale, name_cause=name_cause) for cause in beside)
+    return [*findings, *chain.from_iterable(separate_findings)]
 
 
 def build_summary(
@@ -131,12 +132,12 @@ def build_summary(
     refilled_paths: Iterable[str] = (),
     known_causes: Sequence[Evidence] = (),
 ) -> dict[str, Any]:
-    """The JSON of `flatwater watch`, without the program's command and the cost of the watch.
+    """Return the JSON of `flatwater watch`, without the program's command and the cost of the watch.
 
     Args:
         samples: all readings.
-        findings: findings, per unit.
-        unit: kind of boundary that the user asked for; None takes the slowest regular one.
+        findings: all findings, in the user's unit.
+        unit: kind of boundary that the user asked for; None takes the slowest regular kind.
         counts: boundaries so far, by kind.
         unread: number of objects that the last census could not read, by class.
         seconds: time since the first reading.
@@ -169,7 +170,7 @@ def build_summary(
 def _run_figures(
     samples: Sequence[Sample], unit: str, counts: Mapping[str, int], seconds: float
 ) -> dict[str, str | int | float]:
-    """Figures of the run: its steps in the unit, seconds, readings and resident bytes."""
+    """Return figures of the run: its steps in the unit, seconds, readings and resident bytes."""
     return {
         "unit": unit,
         "steps": round(seconds) if unit == "second" else counts[unit],
@@ -183,14 +184,14 @@ def _run_figures(
 def _unsure_causes(
     known_causes: Sequence[Evidence], findings: Sequence[Finding], samples: Sequence[Sample]
 ) -> list[Evidence]:
-    """Causes of the monitor that are not sure yet, and whose owners are not reported."""
+    """Return the causes of the monitor that are not sure yet, and whose owners have no finding."""
     sure = drop_unsure(known_causes, samples)
     reported_owners = {finding.owner for finding in findings}
     return [cause for cause in known_causes if cause not in sure and cause.owner not in reported_owners]
 
 
 def _series(samples: Sequence[Sample], unit: str) -> dict[str, list[int] | list[float] | list[int | None]]:
-    """The readings as columns of one length, for drawing; `growth.append_sample_` bounds their number."""
+    """Return the readings as lists of equal length, for drawing; `growth.append_sample_` bounds their number."""
     return {
         "seconds": [round(sample.seconds, 3) for sample in samples],
         "steps": [round(sample.seconds) if unit == "second" else sample.counts.get(unit, 0) for sample in samples],

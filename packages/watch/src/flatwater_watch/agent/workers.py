@@ -26,7 +26,7 @@ ADVICE = (
 
 @dataclass(eq=False, repr=False)
 class Workers:
-    """Sums of the child processes' memory so far."""
+    """The memory of the child processes, summed up now and then, and the time that the sums have taken."""
 
     family: FamilyMemory | None = None
     """The newest sums; None before the first."""
@@ -37,19 +37,19 @@ class Workers:
     spent_seconds: float = 0.0
     """CPU seconds of all sums; wall time would make sums on a busy machine look costly, and so make them rare."""
     private_series: Series = field(default_factory=Series)
-    """Their private bytes since the number of processes last changed, and since they last loaded a library."""
+    """The child processes' private bytes since one of them last began, ended or loaded a library."""
     count: int = 0
     """Number of child processes in the newest sums."""
     library_bytes: int = 0
-    """Bytes of the code that they have loaded."""
+    """Bytes of the library code that they have loaded."""
 
 
 def measure_workers_(workers: Workers, step: int) -> None:
-    """Sum up the child processes, if the sums have taken no more than their share of the time.
+    """Sum up the memory of the child processes, if the sums so far have taken no more than their share of the time.
 
     Args:
         workers: sums so far.
-        step: boundaries passed.
+        step: number of boundaries so far.
     """
     now = monotonic()
     if now < workers.due:
@@ -58,9 +58,9 @@ def measure_workers_(workers: Workers, step: int) -> None:
     workers.family = family = descendant_memory()
     workers.began = workers.began or now
     workers.spent_seconds += thread_seconds() - cpu
-    # Seconds until the sums are within their share of the time again; negative if they are.
-    overdrawn = (workers.spent_seconds - INITIAL_CREDIT_SECONDS) / MAXIMUM_TIME_SHARE - (now - workers.began)
-    workers.due = now + max(MINIMUM_GAP_SECONDS, overdrawn)
+    # Seconds until the sums are within their share of the time again; negative if they are within it now.
+    overspent_seconds = (workers.spent_seconds - INITIAL_CREDIT_SECONDS) / MAXIMUM_TIME_SHARE - (now - workers.began)
+    workers.due = now + max(MINIMUM_GAP_SECONDS, overspent_seconds)
     if family.count != workers.count or family.libraries > workers.library_bytes:
         workers.private_series = Series()  # neither processes that began or ended nor their imports are growth
     workers.count, workers.library_bytes = family.count, family.libraries
@@ -69,7 +69,7 @@ def measure_workers_(workers: Workers, step: int) -> None:
 
 
 def workers_evidence(workers: Workers) -> list[Evidence]:
-    """The evidence that the child processes' private memory grows; empty if it does not."""
+    """Return the evidence that the child processes' private memory grows; empty if it does not."""
     series = workers.private_series
     if not series.values:
         return []

@@ -223,8 +223,8 @@ class NativeLineSearch:
         self._tries = RISING.maximum_tries if allowed else 0
         self.recorder = RiseRecorder(
             lambda file: is_user_file(file, packages),
-            seconds=RISING.maximum_cpu_seconds,
-            quick=RISING.maximum_query_seconds,
+            maximum_seconds=RISING.maximum_cpu_seconds,
+            maximum_query_seconds=RISING.maximum_query_seconds,
         )
         self.line: AllocationSite | None = None
         self._item_line: AllocationSite | None = None
@@ -262,7 +262,7 @@ class NativeLineSearch:
     def end(self) -> None:
         """End the try, and keep its line if there is one."""
         self.recorder.end()
-        line = self.recorder.main_line(mostly=RISING.minimum_main_share, fewest=RISING.minimum_rises)
+        line = self.recorder.main_line(minimum_share=RISING.minimum_main_share, minimum_rises=RISING.minimum_rises)
         if line is not None:
             file, number, function = line
             self.line = AllocationSite(file, number, _short_name(function), "native")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from flatwater_watch.errors import FlatwaterError
 from flatwater_watch.faces.command import WatchCommand, say
-from flatwater_watch.streams import fill_closed, run_printing
+from flatwater_watch.streams import open_closed_descriptors, run_printing
 
 INTERRUPTED = 130
 USAGE = """\
@@ -18,7 +18,7 @@ usage: flatwater-watch [run] [options] -- python train.py     what grows in a pr
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a program and report its growth; return the program's exit code, or 2 for a mistake of the user."""
     words = [*(sys.argv[1:] if arguments is None else arguments)]
-    fill_closed()  # before any file is opened, which would get the number of a closed stream
+    open_closed_descriptors()  # before any file is opened, which would get the number of a closed stream
     return run_printing(lambda: _run(words), _say_error)
 
 

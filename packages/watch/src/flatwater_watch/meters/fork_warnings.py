@@ -1,4 +1,4 @@
-"""A filter so that a program which forks while a thread of the watch runs is not warned of that thread.
+"""A filter of warnings, so that a program that forks while a thread of the watch runs is not warned of that thread.
 
 Python 3.12 and later warn at each fork of a process that has several threads (Modules/posixmodule.c,
 `warn_about_fork_with_threads`). A program whose only other thread is the watch's would be warned of nothing of its own.
@@ -21,16 +21,16 @@ _IGNORED_WARNING: Any = ("ignore", _FORK_WARNING, DeprecationWarning, None, 0)  
 FILTER_SECONDS = 1.0
 """Seconds after a fork within which its warning comes, if it comes."""
 _watch_threads = list[int]()
-"""Process id for each thread of the watch: a fork inherits the list, and none of the threads."""
+"""The id of the process of each thread of the watch, as a fork inherits the list, and none of the threads."""
 _filtered_since: float | None = None
-"""Time at which the filter was set; None while it is not."""
+"""Monotonic time at which the filter was set; None while it is not set."""
 _hook_registered = False
 
 
 def warning_free_work(work: Callable[[], object]) -> Callable[[], None]:
-    """Wrap the work of a thread that is about to start, so that forks do not warn of the thread until it is done."""
+    """Return a function that does the work of a thread which is about to start; forks do not warn of that thread."""
     owner = process_id()
-    _watch_threads.append(owner)  # here: the program may fork before the thread has its turn
+    _watch_threads.append(owner)  # now and not in the thread: the program may fork before the thread runs
 
     def run() -> None:
         try:
@@ -42,26 +42,30 @@ def warning_free_work(work: Callable[[], object]) -> Callable[[], None]:
 
 
 def filter_fork_warnings(run: Callable[[Callable[[], object]], object]) -> None:
-    """Filter the warnings of forks whose only other threads are the watch's; `run` calls a function without raising."""
+    """Let forks filter their warning if all other threads are the watch's, from now on.
+
+    Args:
+        run: calls a function, and raises nothing if the function fails.
+    """
     global _hook_registered  # noqa: PLW0603  (hooks at forks stay for the life of the process)
     version = tuple(sys.version_info)
     if _hook_registered or version < (3, 12):
         return
     _hook_registered = True
-    end = frameless_callable(lambda: run(remove_filter))
-    os.register_at_fork(before=frameless_callable(lambda: run(_set_filter_before_fork)), after_in_child=end)
-    if version < (3, 13):  # later versions warn after their hooks
-        os.register_at_fork(after_in_parent=end)
+    remove_hook = frameless_callable(lambda: run(remove_filter))
+    os.register_at_fork(before=frameless_callable(lambda: run(_set_filter_before_fork)), after_in_child=remove_hook)
+    if version < (3, 13):  # later versions warn after these hooks: then `remove_filter_if_old` removes the filter
+        os.register_at_fork(after_in_parent=remove_hook)
 
 
-def remove_filter_later() -> None:
-    """Take the filter out once the warning must have come."""
+def remove_filter_if_old() -> None:
+    """Remove the filter if it was set so long ago that the warning must have come."""
     if _filtered_since is not None and monotonic() - _filtered_since > FILTER_SECONDS:
         remove_filter()
 
 
 def remove_filter() -> None:
-    """Take the filter out."""
+    """Remove the filter."""
     # Only the list of filters is changed: `warnings.filterwarnings` would have each module forget its earlier warnings.
     global _filtered_since  # noqa: PLW0603  (of this process, as the list of filters is)
     if _filtered_since is not None:

@@ -30,7 +30,7 @@ class Footprint(NamedTuple):
 
 
 def footprint(pid: int | None = None) -> Footprint:
-    """The resident bytes of a process now, by default of this process; takes a few microseconds.
+    """Return the resident bytes of a process, by default of this process; the call takes a few microseconds.
 
     Raises:
         OSError: the process has ended.
@@ -40,26 +40,28 @@ def footprint(pid: int | None = None) -> Footprint:
 
 
 _SHARED_STEP = 256 << 10
-"""Bytes by which pages that are not the heap's have to change before it is asked again how many of them are shared."""
-_newest_shared = [-1, 0]
-"""Pages that are not the heap's at the last question, and how many of them were of shared memory, in bytes."""
+"""Bytes by which `Footprint.file_mapped` has to change before the bytes of shared memory in it are read again."""
+_newest_shared = {"file_mapped": -1, "shared_memory": 0}
+"""`Footprint.file_mapped` when shared memory was last read, and the bytes of shared memory in it."""
 
 
 def file_pages(memory: Footprint) -> int:
-    """Resident bytes of pages of files, which the system takes back: not those of shared memory, which it cannot.
+    """Return the resident bytes in pages of files, which the system takes back, without shared memory, which it cannot.
 
     Args:
         memory: resident bytes of this process.
     """
-    if abs(memory.file_mapped - _newest_shared[0]) >= _SHARED_STEP:
-        _newest_shared[:] = [memory.file_mapped, read_kib_counters("/proc/self/status").get("RssShmem", 0)]
-    return max(0, memory.file_mapped - _newest_shared[1])
+    if abs(memory.file_mapped - _newest_shared["file_mapped"]) >= _SHARED_STEP:
+        shared_memory = read_kib_counters("/proc/self/status").get("RssShmem", 0)
+        _newest_shared.update(file_mapped=memory.file_mapped, shared_memory=shared_memory)
+    return max(0, memory.file_mapped - _newest_shared["shared_memory"])
 
 
 def fileless_spans() -> list[tuple[int, int]]:
-    """First address and end of each mapping of this process that belongs to no file, ascending."""
+    """Return the first address and the end of each mapping of this process that belongs to no file, ascending."""
     spans = []
     for line in read_text("/proc/self/maps").splitlines():
+        # A line is `7f00-7f10 rw-p offset device inode name`, where the name may be missing.
         addresses, _, _, _, _, *names = line.split(maxsplit=5)
         if not names or names[0].startswith(_FILELESS):
             first, _, end = addresses.partition("-")
@@ -85,12 +87,12 @@ class FamilyMemory:
 
 
 def family_memory() -> FamilyMemory:
-    """Memory of this process and its descendants; takes 11 to 17 ms per resident GB of each: not for every step."""
+    """Return the memory of this process and its descendants; the call takes 11 to 17 ms per resident GB of each."""
     return _sum_family([process_id(), *descendant_pids()])
 
 
 def descendant_memory(pid: int | None = None) -> FamilyMemory:
-    """Memory of the descendants of a process, by default of this process, without the process itself.
+    """Return the memory of the descendants of a process, by default of this process, without the process itself.
 
     The call is as costly as `family_memory`.
     """
@@ -100,7 +102,7 @@ def descendant_memory(pid: int | None = None) -> FamilyMemory:
 
 
 def _sum_family(family: list[int]) -> FamilyMemory:
-    """Sum the private and the proportional bytes of processes; processes that have ended are left out."""
+    """Return sums over the processes with these ids; processes that have ended are left out."""
     private = proportional = libraries = count = 0
     for pid in family:
         try:
@@ -128,7 +130,7 @@ class CostlyMeter(Generic[T]):
     """The newest reading; None before the first."""
 
     def read_if_due_(self) -> T:
-        """The newest reading, which is taken now if the time since the last one allows it."""
+        """Return the newest reading, which is taken now if the time since the last reading allows it."""
         began = monotonic()
         if self.newest is None or began >= self.next_time:
             self.newest = self.query()
@@ -138,22 +140,22 @@ class CostlyMeter(Generic[T]):
 
 
 def open_files() -> int:
-    """Number of descriptors that this process holds."""
+    """Return the number of descriptors that this process holds."""
     return len(names_in("/proc/self/fd"))
 
 
 def threads() -> int:
-    """Number of threads of this process, including native threads."""
+    """Return the number of threads of this process, native threads included."""
     return len(names_in("/proc/self/task"))
 
 
 def peak_bytes() -> int | None:
-    """The most resident bytes since the process began or `reset_peak` was called; None if the system has no count."""
+    """Return the most resident bytes since the process began or `reset_peak` was called; None if they are not known."""
     return read_kib_counters("/proc/self/status").get("VmHWM")
 
 
 def reset_peak() -> bool:
-    """Let `peak_bytes` begin again, and with it the peaks of /usr/bin/time and getrusage; False if not permitted."""
+    """Set the peak of resident bytes, also of getrusage, to the bytes of now; return False if that is forbidden."""
     try:
         with open("/proc/self/clear_refs", "w", encoding="ascii") as peaks:  # noqa: PTH123  (see `paths.py`)
             peaks.write(_RESET_PEAK)
@@ -163,7 +165,7 @@ def reset_peak() -> bool:
 
 
 def touched_bytes(address: int, size: int) -> int:
-    """Bytes of a block of memory that have a page in RAM; all of them if the kernel does not say.
+    """Return the bytes of a block of memory that have a page in RAM; all of them if the kernel does not say.
 
     Args:
         address: address of the first byte.
@@ -174,13 +176,13 @@ def touched_bytes(address: int, size: int) -> int:
 
 
 def present_pages(address: int, size: int) -> bytes | None:
-    """A byte for each page of a block of memory, 1 if it is in RAM, else 0; None if the kernel does not say."""
+    """Return a byte for each page of a block of memory, 1 if it is in RAM, else 0; None if the kernel does not say."""
     if size == 0:
         return b""
     first_page, pages = address // mmap.PAGESIZE, page_count(address, size)
     present = bytearray(min(pages, _PAGES_AT_ONCE))
     pieces = []
-    # Not into an array of ctypes, which is a new class, and so garbage.
+    # A bytearray and no array of ctypes, which would make a class for each length, and so garbage.
     target = ctypes.addressof(ctypes.c_ubyte.from_buffer(present))
     for page in range(0, pages, _PAGES_AT_ONCE):
         batch = min(_PAGES_AT_ONCE, pages - page)
@@ -191,23 +193,36 @@ def present_pages(address: int, size: int) -> bytes | None:
 
 
 def page_count(address: int, size: int) -> int:
-    """Number of pages that a block of memory touches, including both ends."""
-    return -(-(address + size) // mmap.PAGESIZE) - address // mmap.PAGESIZE
+    """Return the number of pages that a block of memory touches, those of both ends included."""
+    first_page = address // mmap.PAGESIZE
+    end_page = -(-(address + size) // mmap.PAGESIZE)  # rounded up
+    return end_page - first_page
 
 
 def write_page_presence(address: int, size: int, target: int) -> bool:
-    """Write a byte for each page of a block to an address, for `decode_page_presence`; False if the kernel refuses."""
-    start = address // mmap.PAGESIZE * mmap.PAGESIZE
-    return not _mincore()(ctypes.c_void_p(start), ctypes.c_size_t(address + size - start), ctypes.c_void_p(target))
+    """Write a byte of mincore(2) for each page of a block, which `decode_page_presence` reads.
+
+    Args:
+        address: address of the block's first byte.
+        size: bytes of the block.
+        target: address of the memory to write to.
+
+    Returns:
+        False if the kernel refuses.
+    """
+    first_page_address = address // mmap.PAGESIZE * mmap.PAGESIZE
+    length = address + size - first_page_address
+    status = _mincore()(ctypes.c_void_p(first_page_address), ctypes.c_size_t(length), ctypes.c_void_p(target))
+    return status == 0
 
 
-def decode_page_presence(noted: bytes) -> bytes:
-    """A byte for each page, 1 if it is in RAM, else 0, from the bytes of `write_page_presence`."""
-    return noted.translate(_LOWEST_BIT)
+def decode_page_presence(mincore_bytes: bytes) -> bytes:
+    """Return a byte for each page, 1 if it is in RAM, else 0, from the bytes of `write_page_presence`."""
+    return mincore_bytes.translate(_LOWEST_BIT)
 
 
 _PAGES_AT_ONCE = 1 << 16
-"""Maximum pages in one call: an answer takes a byte for each, and a program may have reserved a terabyte."""
+"""Maximum pages of one call, which takes a byte for each page: a program may have reserved a terabyte."""
 _LOWEST_BIT = bytes(value & 1 for value in range(256))
 """Table that keeps the lowest bit of mincore's bytes: it says that the page is there; the others are not defined."""
 

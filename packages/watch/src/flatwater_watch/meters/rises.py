@@ -1,15 +1,15 @@
 """The lines at which memory rises: allocations of C code leave no other trace in Python.
 
 The interpreter calls a trace function at each line. Bytes that the process has gained since the last line of the user's
-belong to that line, whatever it called meanwhile. Bytes that are given back are taken from a recent gain of the same
-size, or else from the latest gains, so that a buffer that is freed again leaves nothing, whatever came after it. Short
-calls are seen as well as long calls; samples in time would blame the line that waits longest. The trace is on for some
-steps only: a program of many short lines is several times slower meanwhile.
+code belong to that line, whatever it called meanwhile. Bytes that are given back are taken from a recent gain of the
+same size, or else from the latest gains, so that a buffer that is freed again leaves nothing, whatever came after it.
+Short calls are seen as well as long calls; a sampling profiler would blame the line that waits longest. The trace is on
+for some steps only, as a program of many short lines is several times slower meanwhile.
 
-Memory is the bytes that glibc's allocator has handed out, so that freed blocks which it keeps hide nothing, and the
-resident bytes of others: other allocators, and pages that C code maps itself.
+Memory here is the bytes that glibc's allocator has handed out, without freed blocks that it keeps, and the resident
+bytes of other allocators and of pages that C code maps itself.
 
-The function is set below `sys.settrace`, which would copy the variables of each frame into a dict and keep it.
+The function is set in C and not by `sys.settrace`, which would copy the variables of each frame into a dict.
 """
 
 import ctypes
@@ -28,7 +28,7 @@ LinePlace = tuple[str, int, str]
 """File, line, and qualified name of the function."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 MAXIMUM_COMPARED_RISES = 32
-"""Maximum number of the latest rises whose size is compared with that of lost bytes."""
+"""Maximum number of the latest rises that are compared, by their size, with bytes that were given back."""
 _RETURN_EVENT = 3
 """Number of the event of a return (`PyTrace_RETURN`)."""
 _Function = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.py_object, ctypes.c_int, ctypes.c_void_p)
@@ -36,38 +36,44 @@ _set_trace = ctypes.PYFUNCTYPE(None, _Function, ctypes.py_object)(("PyEval_SetTr
 
 
 class _Rise(NamedTuple):
-    """Rises of one line with no rise of another between them, as of a list that grows item by item."""
+    """Rises of one line with no rise of another line between them, as of a list that grows item by item."""
 
     line: LinePlace | None
     size: int
     """Bytes that were not given back."""
     times: int
+    """Number of rises."""
     is_early: bool
+    """Whether they came before the line of `RiseRecorder.begin`."""
 
 
 class RiseRecorder:
-    """Records the lines at which memory rises, in the thread that begins it."""
+    """A recorder of the lines at which memory rises, in the thread that begins it."""
 
-    def __init__(self, is_users: Callable[[str], bool], *, seconds: float, quick: float) -> None:
+    def __init__(
+        self, is_user_file: Callable[[str], bool], *, maximum_seconds: float, maximum_query_seconds: float
+    ) -> None:
         """Prepare without recording.
 
         Args:
-            is_users: whether the code of a file is the user's.
-            seconds: maximum seconds of all recorded events together.
-            quick: maximum seconds of a query to the allocator at each line; it takes longer the more holes a heap has.
+            is_user_file: returns whether the code of a file is the user's.
+            maximum_seconds: maximum seconds of all recorded events together.
+            maximum_query_seconds: maximum seconds of a query to the allocator at each line; a slower allocator is not
+                asked, and memory is the private resident bytes then.
         """
-        self._is_users, self._maximum_seconds, self._maximum_query_seconds = is_users, seconds, quick
+        self._is_user_file, self._maximum_seconds = is_user_file, maximum_seconds
+        self._maximum_query_seconds = maximum_query_seconds
         self._user_file_by_name: dict[str, bool] = {}
         self._lasting_rises: list[_Rise] = []
         """Rises that were not given back, the latest last."""
         self._running_line: LinePlace | None = None
         """The user's line that runs."""
         self._early_end: tuple[str, int] | None = None
-        """The line up to which a rise is early."""
+        """The file and line up to which a rise is early, the end line; None if all rises are early."""
         self._holds_end_by_code: dict[CodeType, bool] = {}
-        """Whether that line is in a function, by the function's code."""
+        """Whether the end line is in a function, by the function's code."""
         self._end_function_line: int | None = None
-        """The line at which the function with that line stands; None while it does not run."""
+        """The line that runs in the function with the end line; None while the function does not run."""
         self._statm_file: int | None = None
         """Descriptor of /proc/self/statm, which stays open: a read costs less than an open."""
         self._bytes_beside_allocator: int | None = None
@@ -83,11 +89,11 @@ class RiseRecorder:
         return self._statm_file is not None
 
     def begin(self, end: tuple[str, int] | None = None) -> bool:
-        """Begin, unless the program is traced already; return whether lines are recorded.
+        """Begin to record, unless the program is traced already; return whether lines are recorded.
 
         Args:
-            end: file and line of the user's. Rises are early until its function comes to the line after it, and only
-                lines of early rises are reported.
+            end: file and line of the user's code. Rises are early until the function with this line is past it, and
+                only lines of early rises are reported. None makes all rises early.
         """
         if self.running or sys.gettrace() is not None:
             return self.running
@@ -97,7 +103,7 @@ class RiseRecorder:
         self._holds_end_by_code.clear()
         self._statm_file = open_file("/proc/self/statm")
         query_seconds = last_seconds() or 0.0
-        if query_seconds < self._maximum_query_seconds:  # else it would stop the program five times
+        if query_seconds < self._maximum_query_seconds:  # five slow queries would stop the program for too long
             query_seconds = _shortest_call_seconds(allocator_totals)
         self._queries_allocator = query_seconds < self._maximum_query_seconds
         self._maximum_events = int(self._maximum_seconds / _shortest_call_seconds(self.skip_current_gain))
@@ -105,12 +111,12 @@ class RiseRecorder:
         return True
 
     def skip_current_gain(self) -> None:
-        """Leave out the bytes gained since the last line: they are not the program's."""
+        """Leave out the bytes gained since the last line, which are the watch's and not the program's."""
         if self._statm_file is not None:
             self._bytes_at_last_event = self._bytes_in_use(self._statm_file)
 
     def end(self) -> None:
-        """Stop recording, in the thread that began; the records stay."""
+        """Stop recording, in the thread that began to record; the records stay."""
         if self._statm_file is not None:
             tracer: object = sys.gettrace()
             if tracer is self:  # the program may have set a tracer of its own meanwhile
@@ -120,20 +126,20 @@ class RiseRecorder:
 
     @property
     def kept_count(self) -> int:
-        """Number of rises that were not given back."""
+        """Number of rises whose bytes were not given back."""
         return sum(rise.times for rise in self._lasting_rises)
 
     @property
     def is_over_budget(self) -> bool:
-        """Whether recording has taken as long as it may."""
+        """Whether recording has taken its maximum number of seconds, measured in events."""
         return self._event_count >= self._maximum_events
 
-    def main_line(self, *, mostly: float, fewest: int) -> LinePlace | None:
-        """The line at which most of the memory came; None if there is no such line, or its rises were not early.
+    def main_line(self, *, minimum_share: float, minimum_rises: int) -> LinePlace | None:
+        """Return the line at which most of the memory came; None if there is no such line, or its rises were not early.
 
         Args:
-            mostly: minimum share of all bytes for the line.
-            fewest: minimum number of rises for the line.
+            minimum_share: minimum share of all bytes for the line, and of its own bytes for its early rises.
+            minimum_rises: minimum number of rises for the line.
         """
         sizes = Counter[LinePlace | None]()
         times = Counter[LinePlace | None]()
@@ -144,15 +150,18 @@ class RiseRecorder:
             early_sizes[rise.line] += rise.size * rise.is_early
         if not sizes:
             return None
-        place, size = sizes.most_common(1)[0]
-        is_main = size >= mostly * sum(sizes.values()) and times[place] >= fewest
-        return place if is_main and early_sizes[place] >= mostly * size else None
+        largest_line, size = sizes.most_common(1)[0]
+        is_main = size >= minimum_share * sum(sizes.values()) and times[largest_line] >= minimum_rises
+        is_early = early_sizes[largest_line] >= minimum_share * size
+        return largest_line if is_main and is_early else None
 
     def _on_trace_event(self, _given: int, frame: FrameType, event: int, _argument: int) -> int:
         """Record one event of the interpreter: a call, a line, a return, an exception.
 
+        The parameters are those of C's `Py_tracefunc`.
+
         Args:
-            _given: object of the trace function, not used; the parameters are those of C's `Py_tracefunc`.
+            _given: object of the trace function, not used.
             frame: frame in which the event occurs.
             event: number of the event, such as `_RETURN_EVENT`.
             _argument: address of the event's value, not used.
@@ -160,69 +169,81 @@ class RiseRecorder:
         Returns:
             0: the program goes on.
         """
-        # Runs at every line of the program: little may be done, and no file of a library is looked at twice.
+        # Runs at every line of the program: little may be done, and each file is classified once.
         code = frame.f_code
-        users = self._user_file_by_name.get(code.co_filename)
-        if users is None:
-            users = self._user_file_by_name[code.co_filename] = self._is_users(code.co_filename)
-        if users and self._statm_file is not None:
+        is_user_code = self._user_file_by_name.get(code.co_filename)
+        if is_user_code is None:
+            is_user_code = self._user_file_by_name[code.co_filename] = self._is_user_file(code.co_filename)
+        if is_user_code and self._statm_file is not None:
             self._assign_gain_(self._bytes_in_use(self._statm_file))
-            line_here = (code.co_filename, frame.f_lineno, code.co_qualname)
-            self._running_line = self._outer_user_line(frame) if event == _RETURN_EVENT else line_here
+            is_return = event == _RETURN_EVENT
+            event_line = (code.co_filename, frame.f_lineno, code.co_qualname)
+            self._running_line = self._calling_user_line(frame) if is_return else event_line
             if self._holds_end(code):
-                goes_on = frame.f_back if event == _RETURN_EVENT else frame
-                holds_end = goes_on is not None and self._holds_end(goes_on.f_code)
-                self._end_function_line = goes_on.f_lineno if goes_on is not None and holds_end else None
+                running = frame.f_back if is_return else frame
+                # A recursive function returns to itself: then it still runs.
+                still_runs = running is not None and self._holds_end(running.f_code)
+                self._end_function_line = running.f_lineno if running is not None and still_runs else None
             if self._event_count >= self._maximum_events:
                 sys.settrace(None)
         return 0
 
-    def _assign_gain_(self, now: int) -> None:
-        """Assign bytes gained since the last event to the line that ran; take lost bytes from their rise."""
+    def _assign_gain_(self, bytes_in_use: int) -> None:
+        """Assign the bytes gained since the last event to the line that ran, or take lost bytes from earlier rises."""
         self._event_count += 1
-        gain, self._bytes_at_last_event = now - self._bytes_at_last_event, now
-        rises = self._lasting_rises
+        gain, self._bytes_at_last_event = bytes_in_use - self._bytes_at_last_event, bytes_in_use
         if gain > 0:
-            rise = _Rise(self._running_line, gain, 1, self._is_early())
-            if rises and (rises[-1].line, rises[-1].is_early) == (rise.line, rise.is_early):
-                rise = rise._replace(size=gain + rises[-1].size, times=1 + rises.pop().times)
-            rises.append(rise)
+            self._add_rise_(gain)
         elif gain < 0:
-            # What goes after a copy was made of it is not the copy.
-            recent = reversed(range(max(0, len(rises) - MAXIMUM_COMPARED_RISES), len(rises)))
-            same = next((index for index in recent if rises[index].size == -gain), None)
-            if same is not None:
-                del rises[same]
+            self._remove_rises_(-gain)
+
+    def _add_rise_(self, gain: int) -> None:
+        """Add a rise of the line that ran, to the last rise if that is of the same line."""
+        rises = self._lasting_rises
+        rise = _Rise(self._running_line, gain, 1, self._is_early())
+        if rises and (rises[-1].line, rises[-1].is_early) == (rise.line, rise.is_early):
+            rise = rise._replace(size=gain + rises[-1].size, times=1 + rises.pop().times)
+        rises.append(rise)
+
+    def _remove_rises_(self, lost: int) -> None:
+        """Remove a recent rise of the size of the lost bytes; without one, take these from the latest rises."""
+        rises = self._lasting_rises
+        # By size first: when a buffer is copied and then freed, the latest rise is the copy, which stays.
+        for index in reversed(range(max(0, len(rises) - MAXIMUM_COMPARED_RISES), len(rises))):
+            if rises[index].size == lost:
+                del rises[index]
                 return
-        while gain < 0 and rises:
+        while lost > 0 and rises:
             rise = rises.pop()
-            gain += rise.size
-            if gain > 0:
-                rises.append(rise._replace(size=gain, times=max(1, rise.times * gain // rise.size)))
+            kept = rise.size - lost
+            lost -= rise.size
+            if kept > 0:
+                rises.append(rise._replace(size=kept, times=max(1, rise.times * kept // rise.size)))
 
     def _is_early(self) -> bool:
-        return self._early_end is None or (
-            self._end_function_line is not None and self._end_function_line <= self._early_end[1]
-        )
+        """Return whether the function with the end line runs, and is not past that line; True without an end line."""
+        if self._early_end is None:
+            return True
+        return self._end_function_line is not None and self._end_function_line <= self._early_end[1]
 
     def _holds_end(self, code: CodeType) -> bool:
-        """Whether the code has the line up to which a rise is early."""
+        """Return whether the code has the line up to which a rise is early."""
         if self._early_end is None or code.co_filename != self._early_end[0]:
             return False
         if code not in self._holds_end_by_code:
             self._holds_end_by_code[code] = any(line == self._early_end[1] for _, _, line in code.co_lines())
         return self._holds_end_by_code[code]
 
-    def _outer_user_line(self, frame: FrameType) -> LinePlace | None:
-        """The user's line that goes on when a function returns; None if there is none."""
-        outer = frame.f_back
-        while outer is not None and not self._is_users(outer.f_code.co_filename):
-            outer = outer.f_back
-        return None if outer is None else (outer.f_code.co_filename, outer.f_lineno, outer.f_code.co_qualname)
+    def _calling_user_line(self, frame: FrameType) -> LinePlace | None:
+        """Return the line of the user's code to which a function returns, past any libraries; None if there is none."""
+        caller = frame.f_back
+        while caller is not None and not self._is_user_file(caller.f_code.co_filename):
+            caller = caller.f_back
+        return None if caller is None else (caller.f_code.co_filename, caller.f_lineno, caller.f_code.co_qualname)
 
-    def _bytes_in_use(self, file: int) -> int:
-        """Bytes that the allocator has handed out, and other anonymous resident bytes."""
-        _, resident, shared, *_ = read_at_beginning(file).split()
+    def _bytes_in_use(self, statm_file: int) -> int:
+        """Return the bytes that the allocator has handed out, and other private resident bytes gained since `begin`."""
+        _, resident, shared, *_ = read_at_beginning(statm_file).split()
         private = (int(resident) - int(shared)) * _PAGE_BYTES
         totals = allocator_totals() if self._queries_allocator else None
         if totals is None:
@@ -233,11 +254,11 @@ class RiseRecorder:
         return totals.in_use + max(0, other_bytes - self._bytes_beside_allocator)
 
 
-def _shortest_call_seconds(act: Callable[[], object]) -> float:
-    """Seconds of a call without interruption: the least of five, as other processes may have the core meanwhile."""
+def _shortest_call_seconds(call: Callable[[], object]) -> float:
+    """Return the seconds of the shortest of five calls, as other processes may interrupt a call."""
     shortest = math.inf
     for _ in range(5):
         began = monotonic()
-        act()
+        call()
         shortest = min(shortest, monotonic() - began)
     return shortest

@@ -18,39 +18,42 @@ case by `copy.deepcopy`."""
 
 
 class NewStorages(TorchDispatchMode, Generic[R]):  # type: ignore[no-untyped-call]  # torch's own hook has no types
-    """A mode that, while entered, keeps a record for each new storage that lives; it holds no storage itself."""
+    """A dispatch mode that records each storage made while it is entered, until the storage is freed.
+
+    It keeps no storage alive.
+    """
 
     # Compiled code stays compiled, and higher order operators run as they would.
     supports_higher_order_operators = True
 
-    def __init__(self, born: Callable[[str, int], R], died: Callable[[R], object]) -> None:
+    def __init__(self, make_record: Callable[[str, int], R], on_freed: Callable[[R], object]) -> None:
         """Prepare without recording.
 
         Args:
-            born: makes the record of a storage from the operation's name and the storage's bytes.
-            died: gets the record of a storage that is freed.
+            make_record: returns the record of a storage from the operation's name and the storage's bytes.
+            on_freed: callback that gets the record of a storage that is freed.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self.records: dict[int, tuple[weakref.ref[torch.UntypedStorage], R]] = {}
         """Records by address of the storage's object, each with a weak reference that ends the record."""
-        self._make_record = born
-        self._on_freed = died
+        self._make_record = make_record
+        self._on_freed = on_freed
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        # Otherwise torch._dynamo is imported on the first operation: 84 MiB, in a process that may be near its limit.
+        # True would import torch._dynamo on the first operation: 84 MiB, in a process that may be near its limit.
         return False
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Whether compiled functions stay compiled: they are neither compiled again nor run eagerly under this mode."""
+        """Return True: under this mode compiled functions are neither compiled again nor run eagerly."""
         return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401  (as torch calls it)
         """Run the operation unchanged, then record the storages of its result.
 
         Args:
-            func: operation, an overload of torch's.
+            func: operation, such as `torch.ops.aten.add.Tensor`.
             types: classes of the tensors that override operations; not used.
             args: positional arguments of the operation.
             kwargs: keyword arguments of the operation; None for none.
@@ -69,7 +72,7 @@ class NewStorages(TorchDispatchMode, Generic[R]):  # type: ignore[no-untyped-cal
     def _record_new_storage_(
         self, storage: torch.UntypedStorage, address: int, operation: str, arguments: tuple[Any, Any]
     ) -> None:
-        """Record a storage that an operation has made, until it is freed; a storage of an argument is not new.
+        """Record a storage of an operation's result until it is freed, unless it is the storage of an argument.
 
         Args:
             storage: storage of the result, without a record.
@@ -77,11 +80,10 @@ class NewStorages(TorchDispatchMode, Generic[R]):  # type: ignore[no-untyped-cal
             operation: name of the operation with its overload, such as `aten::add.Tensor`.
             arguments: positional arguments of the operation, and its keyword arguments.
         """
-        # An argument's storage is not new: views and in-place operations return it.
-        before = (*arguments[0], *arguments[1].values())
-        if operation not in _ALIASING_OPERATIONS and any(
-            address == _storage_key(argument) for argument in _tensor_storages(before)
-        ):
+        # Views and in-place operations return the storage of an argument, which is not new.
+        operands = (*arguments[0], *arguments[1].values())
+        is_of_argument = any(address == _storage_key(argument) for argument in _tensor_storages(operands))
+        if is_of_argument and operation not in _ALIASING_OPERATIONS:
             return
         record = self._make_record(operation.split(".", maxsplit=1)[0], storage.nbytes())
         # Bound as locals: a reference to the mode itself would keep it alive as long as the storage.
@@ -94,13 +96,15 @@ class NewStorages(TorchDispatchMode, Generic[R]):  # type: ignore[no-untyped-cal
         records[address] = (weakref.ref(storage, forget), record)
 
     def record_of(self, tensor: torch.Tensor) -> R | None:
-        """The record of the tensor's storage, which a view shares with its base; None if it is older."""
-        entry = next((self.records.get(_storage_key(storage)) for storage in _tensor_storages(tensor)), None)
-        return None if entry is None else entry[1]
+        """Return the record of the tensor's storage, which a view shares with its base; None if there is none."""
+        for storage in _tensor_storages(tensor):
+            entry = self.records.get(_storage_key(storage))
+            return None if entry is None else entry[1]
+        return None
 
 
 def enter_(mode: NewStorages[R]) -> bool:
-    """Enter a mode in this thread; return False, without entering, if the program has a mode of its own open."""
+    """Enter a mode in this thread; if the program has a mode of its own open, do nothing and return False."""
     if _get_current_dispatch_mode_stack():
         return False
     mode.__enter__()  # type: ignore[no-untyped-call]
@@ -109,18 +113,18 @@ def enter_(mode: NewStorages[R]) -> bool:
 
 def leave_(mode: NewStorages[R]) -> None:
     """Leave a mode; modes that the program has entered since stay entered."""
-    # Modes are a stack of this thread: those above are popped first and pushed back in the same order.
-    above = []
-    while (top := _get_current_dispatch_mode_stack()) and top[-1] is not mode:
-        above.append(_pop_mode())
-    if top:
+    # Modes are a stack of this thread: those above this mode are popped first, and pushed back in the same order.
+    modes_above = []
+    while (stack := _get_current_dispatch_mode_stack()) and stack[-1] is not mode:
+        modes_above.append(_pop_mode())
+    if stack:
         mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
-    for mode_above in reversed(above):
+    for mode_above in reversed(modes_above):
         _push_mode(mode_above)
 
 
 def peak_bytes(run: Callable[[], object]) -> int:
-    """Peak bytes of the storages that `run` makes, on any device, meta included.
+    """Return the peak bytes of the storages that `run` makes, on any device, meta included.
 
     Scratch memory of kernels within one operation is not counted, nor is a storage that is resized in place.
     """
@@ -143,10 +147,10 @@ def peak_bytes(run: Callable[[], object]) -> int:
 
 
 def _tensor_storages(value: object) -> Iterator[torch.UntypedStorage]:
-    """Storages of a tensor, or of the tensors in a sequence."""
+    """Yield the storage of a tensor, or the storages of the tensors in a tuple or list, at any depth."""
     if isinstance(value, torch.Tensor):
         try:
-            with torch._C.DisableTorchFunction():  # noqa: SLF001  (a class of the program's is not asked)
+            with torch._C.DisableTorchFunction():  # noqa: SLF001  (no code of a subclass runs)
                 storage = torch._C.TensorBase.untyped_storage(value)  # noqa: SLF001  (the same)
         except RuntimeError:  # sparse tensors and wrappers have none
             return
@@ -157,5 +161,5 @@ def _tensor_storages(value: object) -> Iterator[torch.UntypedStorage]:
 
 
 def _storage_key(storage: torch.UntypedStorage) -> int:
-    """Address of the storage's object, not of its data: that is 0 for every tensor on the meta device."""
+    """Return the address of the storage's object; the address of its data is 0 for every tensor on the meta device."""
     return int(storage._cdata)  # noqa: SLF001  (torch names it in no other way)

@@ -56,7 +56,7 @@ def _write_note(variables, kind, sentence):
 
 def _start_if_asked():
     # type: () -> None
-    """Start the watch in this process, if a runner asks for it; a fault is noted in the runner's folder."""
+    """Start the watch in this process if the runner's variables are there; write a fault to the runner's folder."""
     variables = _remove_from_environment()
     if "FLATWATER_WATCH_FOLDER" not in variables:
         return
