@@ -224,7 +224,7 @@ MAY_OPEN = {
         ),
         "the homes of opening: regular files only, folders by descriptor, no link where others write",
     ),
-    "flatwater_watch/lazy.py::places": "a file of the package itself, before anything else is imported",
+    "flatwater_watch/lazy.py::module_by_name": "a file of the package itself, before anything else is imported",
     **dict.fromkeys(
         (
             "flatwater_watch/files/directory.py::_write_through",

@@ -92,13 +92,7 @@ def count_steps(noun: str, items: Sequence[T]) -> Iterator[T]:
 
 
 def is_due(now: float, began: float, last_report: float) -> bool:
-    """Return whether another progress line is due.
-
-    Args:
-        now: monotonic seconds.
-        began: monotonic seconds at which the work began.
-        last_report: monotonic seconds of the last line.
-    """
+    """Return whether another progress line is due, from monotonic times; `began` is that of the work's beginning."""
     return now - last_report >= max(MINIMUM_LINE_SECONDS, MINIMUM_LINE_SHARE * (now - began))
 
 

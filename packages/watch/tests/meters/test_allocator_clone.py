@@ -202,8 +202,8 @@ def test_one_that_hangs_is_killed_and_the_next_answer_is_a_direct_one(
     asking: AllocatorMeter, begin: Begin, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     if why == "it takes too long":
-        monkeypatch.setattr(allocator_clone, "PATIENCE", 0.0)
-        monkeypatch.setattr(allocator_clone, "TIMES", 0.0)
+        monkeypatch.setattr(allocator_clone, "MINIMUM_KILL_SECONDS", 0.0)
+        monkeypatch.setattr(allocator_clone, "KILL_RATIO", 0.0)
         monkeypatch.setattr(allocator_meter, "ProcessCopy", begin)
     else:
         monkeypatch.setattr(allocator_meter, "ProcessCopy", lambda: hanging(monkeypatch))

@@ -163,6 +163,6 @@ def test_before_the_first_answer_a_large_heap_may_be_full_of_holes(monkeypatch: 
     if allocator_totals() is None:
         pytest.skip("this C library does not tell")
     monkeypatch.setattr(allocator, "_last_query_seconds", None)
-    first = allocator._beginning_of_heap()
+    first = allocator._heap_start()
     monkeypatch.setattr(allocator, "_libc", lambda: SimpleNamespace(sbrk=lambda _: first + GIB))
     assert expected_seconds() == pytest.approx(0.25)

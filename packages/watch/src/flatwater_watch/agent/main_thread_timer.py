@@ -30,23 +30,19 @@ def start_ticking(
     """Call a function in the main thread at ticks, between two of its instructions, until the guard has ended.
 
     There the program's frames are whole, and its torch operations can be traced; no debugger or coverage tool sees the
-    calls. While the main thread sleeps, the calls come in a thread of the watch. `start_ticking` itself must be called
-    in the main thread.
+    calls. While the main thread sleeps, they come in a thread of the watch. To be called in the main thread.
 
     Args:
         guard: runs each call; once it has ended, no call is made.
         on_tick: function that gets the ticks since its last call, and returns the number of ticks to its next call.
         wait: seconds until the first call.
-        when_forbidden: function that is called in its place where no reading may be taken: in imports, in trace
-            functions, and where a fork would hang. It returns the number of ticks to the next call too.
+        when_forbidden: called in its place in imports, in trace functions, and where a fork would hang.
     """
     request_lock, owner, main_thread = _thread.allocate_lock(), process_id(), _thread.get_ident()
     passed_ticks = next_ticks = 1
 
-    # The lock is held from the request to the end of the call: with a second request in its queue, CPython 3.11 enters
-    # a traced function for ever.
-    def call_in_main_thread() -> None:
-        # If the program forks between request and call, this runs in the main thread of the fork too: it does nothing.
+    # The lock is held until the call ends: a second request would make CPython 3.11 enter a traced function for ever.
+    def call_in_main_thread() -> None:  # in a fork too, if the program forks between request and call
         try:
             if not guard.has_ended and process_id() == owner:
                 guard.run(call_tick)
@@ -63,8 +59,7 @@ def start_ticking(
 
     truth_object = _truth_object(call_in_main_thread)
 
-    def request_calls() -> None:
-        # In the watch's own thread.
+    def request_calls() -> None:  # in the watch's own thread
         nonlocal passed_ticks
         sleep(wait)
         idle_watch = _IdleMainThread(owner)

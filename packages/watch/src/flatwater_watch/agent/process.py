@@ -156,10 +156,7 @@ class ProcessWatch:
             self._due, self._latest_due = now, now + (self._latest_due - self._due)
 
     def _handle_due_boundary_(self, kind: str, now: float) -> None:
-        """Read memory at a boundary of the program, or at a timer tick if the program has no regular boundaries.
-
-        At a tick between regular boundaries, continue the census that they have begun.
-        """
+        """Read memory at a boundary, or at a tick if the program has no regular boundaries; else continue a census."""
         if self._closed or (self._unit is not None and kind != self._unit):
             return
         if kind == TICK and self.boundaries.are_regular(self._unit):
@@ -326,6 +323,7 @@ class ProcessWatch:
         if self._samples:
             last = self._samples[-1].reading
             grown = last.resident - self._samples[0].reading.resident - last.owned_bytes
+            # `_request_census` asks for the next census at twice this number.
             self._growth_at_census = max(grown, FILLING.large_array_bytes // 2)
 
     def _take_last_census(self) -> None:
@@ -351,16 +349,22 @@ class ProcessWatch:
         return self._judge(*self._grouped_causes()) if self._samples else []
 
     def _grouped_causes(self) -> tuple[list[Evidence], list[Evidence]]:
-        """Return the causes that still grow, and apart from them growth of workers and garbage that is freed."""
-        others, garbage = conclusion.split_native_garbage(self._monitor.evidence(), self._gc_sawtooth())
-        active = active_causes(others, self._samples, self._found_steps, self._census_history)
+        """Return the causes that still grow; and apart from them the growth of workers, and garbage that is freed."""
+        causes, garbage = conclusion.split_native_garbage(self._monitor.evidence(), self._gc_sawtooth())
+        active = active_causes(causes, self._samples, self._found_steps, self._census_history)
         return active, [*workers_evidence(self._workers), *garbage]
 
-    def _judge(self, active: list[Evidence], beside: list[Evidence]) -> list[Finding]:
-        """Return the findings of both groups of causes (see `_grouped_causes`), in the user's units."""
-        scale = growth.choose_scale(self._samples, self._unit, wall_time())
-        named, roots, sawtooth = self.name_cause, self._lead_roots, self._gc_sawtooth()
-        return judge_causes(active, beside, self._samples, scale, sawtooth=sawtooth, root_gains=roots, name_cause=named)
+    def _judge(self, active: list[Evidence], separate: list[Evidence]) -> list[Finding]:
+        """Return the findings on both groups of causes (see `_grouped_causes`), in the user's units."""
+        return judge_causes(
+            active,
+            separate,
+            self._samples,
+            growth.choose_scale(self._samples, self._unit, wall_time()),
+            sawtooth=self._gc_sawtooth(),
+            root_gains=self._lead_roots,
+            name_cause=self.name_cause,
+        )
 
     def _gc_sawtooth(self) -> GcSawtooth | None:
         """Return medians over the last full collections; None until enough of them were seen."""
@@ -369,7 +373,7 @@ class ProcessWatch:
     def find_final_findings_(self, *, alive: bool = True) -> list[Finding]:
         """End pending work, and return the last findings; to be called once, before `close(conclude=False)`.
 
-        It may pause the program for a census, and drops readings that were taken during teardown.
+        This may pause the program for a census, and removes readings that were taken during teardown.
 
         Args:
             alive: whether the program is still in its loop, so that a last census sees its containers full.
@@ -378,11 +382,7 @@ class ProcessWatch:
             return self._find_at_end_(alive=alive)
 
     def _find_at_end_(self, *, alive: bool) -> list[Finding]:
-        """Take a last reading or census, finish the investigation, and return the findings.
-
-        Args:
-            alive: whether the program goes on, so that no teardown has freed memory.
-        """
+        """Take a last reading or census, finish the investigation, and return the findings."""
         may_be_teardown = not alive and bool(self._found_owners())
         growth.drop_teardown_samples_(self._samples, self._samples_after_main, check_last=may_be_teardown)
         if not alive:
@@ -393,18 +393,17 @@ class ProcessWatch:
             return []
         stopped = stopped_owners(self._monitor.evidence(), self._samples, self._found_steps, self._census_history)
         self._monitor.finish_pending(stopped)
-        active, beside = self._grouped_causes()
+        active, separate = self._grouped_causes()
         may_conclude = conclusion.may_conclude(self._monitor, self._samples, at_ticks=self._reads_at_ticks)
-        if may_conclude and not (active or beside):
+        if may_conclude and not (active or separate):
             self._monitor.conclude()
             active = growth.owned_or_native(self._monitor.evidence(), self._samples)
         active = self._drop_rooted_native(active)
-        findings, sawtooth = self._judge(active, beside), self._gc_sawtooth()
+        findings = self._judge(active, separate)
         open_causes, self._lead_roots = conclusion.find_open_causes(
-            self._monitor, self._samples, findings, sawtooth, may_pause=self._census_is_short
+            self._monitor, self._samples, findings, self._gc_sawtooth(), may_pause=self._census_is_short
         )
-        beside += open_causes
-        return conclusion.in_order(self._judge(active, beside))
+        return conclusion.in_order(self._judge(active, [*separate, *open_causes]))
 
     @property
     def _census_is_short(self) -> bool:

@@ -81,7 +81,7 @@ def _measured_causes(causes: Sequence[Evidence], history: CensusHistory, samples
 
 def judge_causes(
     active: Sequence[Evidence],
-    beside: Sequence[Evidence],
+    separate: Sequence[Evidence],
     samples: Sequence[Sample],
     scale: Scale,
     *,
@@ -92,8 +92,8 @@ def judge_causes(
     """Return the findings on causes, most bytes first; causes that one change mends become one finding.
 
     Args:
-        active: causes that grow, which together with noise are the growth of the process.
-        beside: causes that are no part of that growth, such as workers; each is judged alone, after the others.
+        active: causes that grow, with their shares of the growth of the process.
+        separate: causes that are no part of that growth, such as workers; each is judged alone.
         samples: all readings.
         scale: unit of the findings.
         sawtooth: bytes that full collections free; None before enough collections were seen.
@@ -101,9 +101,9 @@ def judge_causes(
         name_cause: gives evidence the names that people know; None leaves names as they are.
     """
     growth = process_growth(samples)
-    active, beside = (
+    active, separate = (
         [replace(cause, gc_sawtooth=sawtooth) if cause.owner == GARBAGE_OWNER else cause for cause in causes]
-        for causes in (active, beside)
+        for causes in (active, separate)
     )
     findings = judge(
         merge_same_cause(active),
@@ -114,7 +114,7 @@ def judge_causes(
         resident_gain=samples[-1].resident - samples[0].resident,
         name_cause=name_cause,
     )
-    separate_findings = (judge([cause], growth, scale=scale, name_cause=name_cause) for cause in beside)
+    separate_findings = (judge([cause], growth, scale=scale, name_cause=name_cause) for cause in separate)
     return [*findings, *chain.from_iterable(separate_findings)]
 
 

@@ -1,9 +1,9 @@
 """The lines that allocated an object, as far as tracemalloc remembers.
 
 Two addresses are looked up that `tracemalloc.get_object_traceback` leaves out. Python 3.11 allocates an object with a
-`__dict__` two pointers further in front than it looks for it afterwards (3.12 looks at the right place), so that no
-such object has a line there. And the part of a container that grows is a block of its own: the table of a list or a
-dict, which may also have waited on a free list, or the buffer of a file in memory.
+`__dict__` two pointers before the address at which it looks the object up (3.12 does not), so that it finds no line for
+such objects. And the part of a container that grows is a block of its own: the table of a list or a dict, which may
+also have waited on a free list, or the buffer of a file in memory.
 """
 
 import array
@@ -21,8 +21,8 @@ _GC_HEAD = 2 * _POINTER
 _MANAGED_DICT = 1 << 4
 """Flag of a type whose instances have two pointers before the collector's own, in Python 3.11."""
 _MANAGED_POINTER_BYTES = 2 * _POINTER
-_PointerWays = tuple[tuple[int, ...], ...]
-_BLOCK_WAYS: dict[int, _PointerWays] = {
+_PointerPaths = tuple[tuple[int, ...], ...]
+_BLOCK_PATHS: dict[int, _PointerPaths] = {
     id(list): ((3,),),
     id(dict): ((4,),),
     id(bytearray): ((4,),),
@@ -30,17 +30,18 @@ _BLOCK_WAYS: dict[int, _PointerWays] = {
     id(io.BytesIO): ((2,),),
     id(io.StringIO): ((2,), (7,)) if sys.version_info >= (3, 12) else ((2,), (8, 3)),  # it is a list of texts at first
 }
-"""Offset of the block's address in an object, in pointers; two numbers lead on by way of another object. The first
-offset lies within the object in every supported version, so that reading it is safe even if there is no block."""
+"""By the id of a type, paths to the blocks of its instances: offsets, in pointers, at which an address is read, first
+from the object, and then from the object that lies there. The first offset lies within the object in every supported
+version, so that reading it is safe even if there is no block."""
 
 
 def _find_traceback_function() -> "ctypes._FuncPointer | None":
-    """The function of CPython that gives the lines which allocated an address; None if this Python hides it."""
+    """Return CPython's function that returns the lines which allocated an address; None if this Python hides it."""
     try:
         return ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_uint, ctypes.c_size_t)(
             ("_PyTraceMalloc_GetTraceback", ctypes.pythonapi)
         )
-    except AttributeError:  # a Python that keeps it to itself
+    except AttributeError:  # a Python that does not export it
         return None
 
 
@@ -48,7 +49,7 @@ _traceback_at = _find_traceback_function()
 
 
 def allocation_frames(item: object) -> Frames:
-    """The lines that allocated an object or its block, innermost first; empty if they are not known."""
+    """Return the lines that allocated an object or its block, innermost first; empty if they are not known."""
     traceback = tracemalloc.get_object_traceback(item)
     if traceback is not None:
         return tuple((frame.filename, frame.lineno) for frame in reversed(traceback))
@@ -60,13 +61,13 @@ def allocation_frames(item: object) -> Frames:
 
 
 def _block_addresses(item: object) -> Iterator[int]:
-    """Addresses of the blocks that belong to an object and that tracemalloc does not look up itself."""
+    """Yield the addresses of blocks of an object that tracemalloc does not look up itself; 0 for a missing block."""
     kind = type(item)
     if sys.version_info < (3, 12) and type.__dict__["__flags__"].__get__(kind) & _MANAGED_DICT:
         yield id(item) - _GC_HEAD - _MANAGED_POINTER_BYTES
-    for way in _BLOCK_WAYS.get(id(kind), ()):
+    for path in _BLOCK_PATHS.get(id(kind), ()):
         address = id(item)
-        for pointers in way:
-            # A null pointer ends the way: an empty container has no block.
-            address = address and ctypes.c_size_t.from_address(address + pointers * _POINTER).value
+        for offset in path:
+            if address:  # a null pointer ends the path, as an empty container has no block
+                address = ctypes.c_size_t.from_address(address + offset * _POINTER).value
         yield address

@@ -18,12 +18,12 @@ class AllocatorTotals:
     in_use: int
     """Bytes handed out and not freed."""
     free: int
-    """Bytes freed and kept, without untouched pages at the end of the heap. After a trim whole pages among them are not
-    resident either, and glibc does not say how many these are: `used_bytes` asks the kernel.
+    """Bytes freed and kept, without untouched pages at the end of the heap. After a trim some of their pages are not
+    resident, and glibc does not say how many: `used_bytes` asks the kernel.
     """
 
     def kept_bytes(self, anonymous: int) -> int:
-        """Freed bytes that may be resident: at most the resident bytes that are not handed out.
+        """Return the freed bytes that may be resident: at most the resident bytes that are not handed out.
 
         Blocks that were handed out and never touched make this bound too low.
 
@@ -62,12 +62,13 @@ class Mallinfo2(ctypes.Structure):
 
 
 def allocator_totals() -> AllocatorTotals | None:
-    """The totals now; None without glibc 2.33.
+    """Return the totals now; None without glibc 2.33.
 
-    The call takes 0.5 ms or less with few free chunks. glibc visits each: 600,000 take a tenth of a second and more.
+    glibc visits each free chunk: the call takes 0.5 ms or less with few of them, a tenth of a second and more with
+    600,000.
     """
     libc = _libc()
-    return None if libc is None else _ask_mallinfo(libc)[0]
+    return None if libc is None else _query_mallinfo(libc)[0]
 
 
 SLOWEST_SECONDS_PER_BYTE = 0.25 / (1 << 30)
@@ -76,15 +77,17 @@ _last_query_seconds: float | None = None
 
 
 def last_seconds() -> float | None:
-    """CPU seconds of the last query; None before the first one."""
+    """Return the CPU seconds of the last query; None before the first query."""
     return _last_query_seconds
 
 
 def expected_seconds() -> float:
-    """CPU seconds that the next query may take: as the last one; before the first, as for a heap full of holes."""
+    """Return the CPU seconds that the next query may take: those of the last query, or the most for such a heap."""
+    if _last_query_seconds is not None:
+        return _last_query_seconds
     heap = main_heap()
-    if _last_query_seconds is not None or heap is None:
-        return _last_query_seconds or 0.0
+    if heap is None:  # no glibc 2.33: a query does nothing
+        return 0.0
     first, end = heap
     return SLOWEST_SECONDS_PER_BYTE * (end - first)
 
@@ -95,29 +98,29 @@ def note_seconds(seconds: float) -> None:
     _last_query_seconds = seconds
 
 
-def _ask_mallinfo(libc: ctypes.CDLL) -> tuple[AllocatorTotals, int]:
-    """The totals, and the address at which the last free chunk of the heap begins."""
+def _query_mallinfo(libc: ctypes.CDLL) -> tuple[AllocatorTotals, int]:
+    """Return the totals, and the address at which the last free chunk of the heap begins."""
     began = thread_seconds()
     info = libc.mallinfo2()
     note_seconds(thread_seconds() - began)
-    top: int = info.keepcost
-    end = libc.sbrk(0) - top  # the heap's last chunk ends at the program break
-    return totals_from_mallinfo(info, touched_bytes(end, top)), end
+    last_chunk_bytes: int = info.keepcost
+    last_chunk = libc.sbrk(0) - last_chunk_bytes  # the chunk ends at the program break
+    return totals_from_mallinfo(info, touched_bytes(last_chunk, last_chunk_bytes)), last_chunk
 
 
 def totals_from_mallinfo(info: Mallinfo2, touched: int) -> AllocatorTotals:
-    """The totals from a result of `mallinfo2`.
+    """Return the totals from a result of glibc's `mallinfo2`.
 
     Args:
-        info: result of glibc.
-        touched: bytes of the last free chunk of the heap, `keepcost`, that have a page in RAM.
+        info: result of the call.
+        touched: bytes in RAM of the heap's last free chunk, which has `info.keepcost` bytes.
     """
     free = max(0, info.fordblks - info.keepcost + touched)
     return AllocatorTotals(in_use=info.uordblks + info.hblkhd, free=free)
 
 
 class _TrimmedPages:
-    """Pages of the main heap that were resident and are not any more: a trim gave them back to the system.
+    """A tracker of the pages of the main heap that were resident and are not any more, as a trim gave them back.
 
     Pages that nothing has touched yet, such as those of a large block that was just handed out, are not among them.
     """
@@ -126,21 +129,20 @@ class _TrimmedPages:
         """Begin with no page seen."""
         self._pages_once_touched = 0
         """A number with a byte for each page from the beginning of the heap: 1 if the page was seen resident."""
-        self.elsewhere = False
+        self.in_other_heaps = False
         """Whether other threads' heaps once had more free bytes than there are resident bytes. The kernel cannot say
         which of their pages were given back, so none of their bytes count as kept from then on.
         """
 
-    def bytes(self, first: int, size: int) -> int:
-        """Bytes that were given back, of the first `size` bytes of the heap."""
+    def trimmed_bytes(self, first: int, size: int) -> int:
+        """Return the bytes that were given back, of the `size` bytes from the heap's first address on."""
         presence = present_pages(first, size)
         if presence is None:
             return 0
         # One number instead of a list: its operators run in C over all pages of the heap.
         present = int.from_bytes(presence, "little")
-        within = (1 << 8 * len(presence)) - 1
-        # Pages behind the present end of the heap are cut off.
-        self._pages_once_touched = self._pages_once_touched & within | present
+        heap_mask = (1 << 8 * len(presence)) - 1  # cuts off pages behind the present end of the heap
+        self._pages_once_touched = self._pages_once_touched & heap_mask | present
         return (self._pages_once_touched & ~present).bit_count() * mmap.PAGESIZE
 
 
@@ -148,10 +150,10 @@ _trimmed_pages = _TrimmedPages()
 
 
 def used_bytes() -> int:
-    """Anonymous resident bytes now, without bytes that the allocator has freed and keeps resident.
+    """Return the anonymous resident bytes now, without bytes that the allocator has freed and keeps resident.
 
     The call takes 20 µs, and a millisecond for each GiB of heap. All freed bytes in heaps of other threads count as
-    resident until they are more than all resident bytes; none do from then on.
+    resident until they are more than all resident bytes; from then on none of them does.
 
     Raises:
         OSError: there is no /proc.
@@ -159,23 +161,24 @@ def used_bytes() -> int:
     libc = _libc()
     if libc is None:
         return footprint().anonymous
-    (totals, end), heap_start, anonymous = _ask_mallinfo(libc), _beginning_of_heap(), footprint().anonymous
-    resident = max(0, totals.free - _trimmed_pages.bytes(heap_start, end - heap_start))
-    _trimmed_pages.elsewhere = _trimmed_pages.elsewhere or resident > anonymous
-    if _trimmed_pages.elsewhere:
-        resident = min(anonymous, max(0, resident - _free_elsewhere(_malloc_info(libc))))
-    return anonymous - resident
+    totals, last_chunk = _query_mallinfo(libc)
+    heap_start, anonymous = _heap_start(), footprint().anonymous
+    kept = max(0, totals.free - _trimmed_pages.trimmed_bytes(heap_start, last_chunk - heap_start))
+    _trimmed_pages.in_other_heaps = _trimmed_pages.in_other_heaps or kept > anonymous
+    if _trimmed_pages.in_other_heaps:
+        kept = min(anonymous, max(0, kept - _free_in_other_heaps(_malloc_info(libc))))
+    return anonymous - kept
 
 
 def main_heap() -> tuple[int, int] | None:
-    """The addresses at which the heap of the main thread begins and ends; None without glibc 2.33."""
+    """Return the addresses at which the heap of the main thread begins and ends; None without glibc 2.33."""
     libc = _libc()
-    return None if libc is None else (_beginning_of_heap(), libc.sbrk(0))
+    return None if libc is None else (_heap_start(), libc.sbrk(0))
 
 
 @functools.cache
-def _beginning_of_heap() -> int:
-    """Address at which the heap begins; it is the same as long as a process lives, and in its forks."""
+def _heap_start() -> int:
+    """Return the address at which the heap begins; it never changes in a process and its forks."""
     return int(read_text("/proc/self/stat").rpartition(")")[2].split()[_START_BRK_FIELD])
 
 
@@ -184,20 +187,18 @@ _START_BRK_FIELD = 44
 
 
 def allocator_pages() -> AllocatorPages | None:
-    """The allocator's totals, with the freed bytes that stay resident (`malloc_info`); None without glibc 2.33.
+    """Return the allocator's totals, with the freed bytes that stay resident after a trim; None without glibc 2.33.
 
     The call takes twice as long as `allocator_totals`.
     """
     libc, totals = _libc(), allocator_totals()
-    return (
-        None
-        if libc is None or totals is None
-        else AllocatorPages(totals.in_use, totals.free, _kept_bytes(_malloc_info(libc)))
-    )
+    if libc is None or totals is None:
+        return None
+    return AllocatorPages(totals.in_use, totals.free, _kept_bytes(_malloc_info(libc)))
 
 
 def _kept_bytes(report: bytes) -> int:
-    """Free bytes that stay resident after a trim, from malloc_info's XML, which lists free chunks by size.
+    """Return the free bytes that stay resident after a trim, from malloc_info's XML, which lists free chunks by size.
 
     The two ends of a free chunk lie anywhere in their pages, so a large chunk keeps a page's worth on average.
     """
@@ -205,17 +206,16 @@ def _kept_bytes(report: bytes) -> int:
     return sum(min(int(total), int(count) * mmap.PAGESIZE) for total, count in bins)
 
 
-def _free_elsewhere(report: bytes) -> int:
-    """Freed bytes in the heaps of threads other than the main one, from malloc_info's XML.
-
-    The XML has two sums for each heap, the main one first, and at the end two for all heaps together.
-    """
+def _free_in_other_heaps(report: bytes) -> int:
+    """Return the freed bytes in the heaps of other threads than the main thread, from malloc_info's XML."""
+    # The XML has two sums, `fast` and `rest`, for each heap, the main heap first, and at the end for all together.
     sums = [int(size) for size in re.findall(rb'<total type="(?:fast|rest)" count="\d+" size="(\d+)"/>', report)]
-    return sum(sums[-2:]) - sum(sums[:2])
+    all_heaps, main_heap_only = sum(sums[-2:]), sum(sums[:2])
+    return all_heaps - main_heap_only
 
 
 def _malloc_info(libc: ctypes.CDLL) -> bytes:
-    """The XML of glibc's `malloc_info`, on all heaps."""
+    """Return the XML of glibc's `malloc_info`, on all heaps."""
     text = ctypes.c_void_p()
     size = ctypes.c_size_t()
     # malloc_info writes to a FILE only: a stream in memory needs no file of the program's file system.
@@ -229,7 +229,7 @@ def _malloc_info(libc: ctypes.CDLL) -> bytes:
 
 
 def _libc_name() -> str:
-    """Name and version of the C library, such as "glibc 2.36"; empty if it does not say, as others than glibc."""
+    """Return the C library's name and version, such as "glibc 2.36"; empty if it is not glibc and does not say."""
     # Not by `platform`, whose patterns take longer to compile than all of this module.
     try:
         return os.confstr("CS_GNU_LIBC_VERSION") or ""
@@ -239,7 +239,7 @@ def _libc_name() -> str:
 
 @functools.cache
 def _libc() -> ctypes.CDLL | None:
-    """The C library with the types of its functions declared; None if it is not glibc 2.33 or later."""
+    """Return the C library with the types of its functions declared; None if it is not glibc 2.33 or later."""
     name, _, version = _libc_name().partition(" ")
     if name != "glibc" or tuple(int(part) for part in version.split(".")) < (2, 33):
         return None

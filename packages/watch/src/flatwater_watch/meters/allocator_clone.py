@@ -23,11 +23,11 @@ CLONE_FLAGS = 0x00000400 | 0x00800000
 """clone(2), CLONE_FILES and CLONE_UNTRACED: a file that the program closes is closed, though the copy lives, and no
 debugger takes it for a thread. Without a signal for its end, `wait` and SIGCHLD leave it out."""
 RESULT_BYTES = 1 << 18
-"""Bytes of shared memory for the answer, at their beginning, and for the copy's stack, which begins at their end.
-Behind it comes a byte for each page of the heap, which stays as it was found: none of this is in it."""
-PATIENCE, TIMES = 5.0, 20
-"""Age at which a copy is killed, whatever it does: at least `PATIENCE` seconds, or `TIMES` times the CPU seconds
-of a query."""
+"""Bytes of shared memory for the answer, which begins at their beginning, and for the copy's stack, which grows down
+from their end. Behind them comes a byte for each page of the heap."""
+MINIMUM_KILL_SECONDS, KILL_RATIO = 5.0, 20
+"""Age at which a copy is killed, whatever it does: `KILL_RATIO` times the CPU seconds of a query, and at least
+`MINIMUM_KILL_SECONDS`."""
 
 
 class _Signals(ctypes.Structure):
@@ -40,18 +40,18 @@ _EVERY_SIGNAL = _Signals((ctypes.c_ulong(-1).value,) * 16)
 
 
 class ProcessCopy:
-    """A copy of this process; `wait` for children of the usual kind does not see it, `ps` does.
+    """A copy of this process that queries its allocator. The program's `wait` does not see it, `ps` does.
 
-    The copy receives no signal that can be blocked. If another thread held a lock of malloc when it was made, it waits
-    for ever, and is killed by the next call of `is_done` or `stop`: call one now and then, as the copy would outlive
-    this process.
+    The copy receives no signal that can be blocked. If another thread held a lock of malloc when the copy was made, it
+    waits for ever, and is killed by the next call of `is_done` or `stop`: call one of these now and then, as the copy
+    would outlive this process.
     """
 
     def __init__(self) -> None:
         """Start the copy; the program pauses for it.
 
         Raises:
-            OSError: there is no memory for a copy, the system forbids it, a driver does not bear it, or this is no
+            OSError: there is no memory for a copy, the system forbids it, a driver would fail in it, or this is not
                 glibc on x86-64.
         """
         if (driver := copy_unsafe_driver()) is not None:
@@ -60,31 +60,33 @@ class ProcessCopy:
         if libc is None or heap is None:
             raise OSError("this machine's functions do not answer where they are told to")
         self._owner = system.getpid()
-        self._kill_at = monotonic() + max(PATIENCE, TIMES * expected_seconds())
+        self._kill_at = monotonic() + max(MINIMUM_KILL_SECONDS, KILL_RATIO * expected_seconds())
         self._query_cpu_seconds: float | None = None
         self._heap_begin, self._heap_end = heap
         self._shared_memory = mmap.mmap(
             -1, RESULT_BYTES + page_count(self._heap_begin, self._heap_end - self._heap_begin)
         )
         shared_address = ctypes.addressof(ctypes.c_char.from_buffer(self._shared_memory))
-        # Before the copy is made: the answer is about the heap of this moment, and the program goes on meanwhile.
+        # Before the copy is made: the program goes on while the copy runs, and the answer is about the heap of now.
         self._presence_written = write_page_presence(
             self._heap_begin, self._heap_end - self._heap_begin, shared_address + RESULT_BYTES
         )
         self._pid = _start_copy(libc, shared_address)
 
     def is_done(self) -> bool:
-        """Whether the copy has ended; a copy that waits for a lock or takes far too long is killed."""
+        """Return whether the copy has ended; kill a copy that waits for a lock or takes far too long."""
         self._poll_()
         if self._pid and (is_waiting(self._pid) or monotonic() >= self._kill_at):
             self.stop()
         return not self._pid
 
     def result(self) -> tuple[int, int, float]:
-        """Bytes in use and free when the copy began, and the CPU seconds of its query; to be called after its end.
+        """Return the bytes in use and free when the copy began, and the CPU seconds of its query.
+
+        To be called once `is_done`.
 
         Raises:
-            RuntimeError: the copy was killed, or somebody else has waited for it.
+            RuntimeError: the copy was killed, or the program has waited for it.
         """
         if self._query_cpu_seconds is None:
             raise RuntimeError("a copy of this process ended without an answer")
@@ -93,7 +95,7 @@ class ProcessCopy:
         return totals.in_use, totals.free, self._query_cpu_seconds
 
     def stop(self) -> None:
-        """End the copy, done or not; in a fork of the process that started it, only forget it."""
+        """Kill the copy, unless it has ended; in a fork of the process that started it, only forget it."""
         self._poll_()
         if self._pid:
             system.kill(self._pid, signal.SIGKILL)
@@ -102,8 +104,8 @@ class ProcessCopy:
             self._pid = 0
 
     def _poll_(self) -> None:
-        """Note whether and how the copy has ended."""
-        if system.getpid() != self._owner:  # in a fork: the copy is the parent's child
+        """Set `_pid` to 0 if the copy has ended, and record the CPU seconds of its query if it has succeeded."""
+        if system.getpid() != self._owner:  # in a fork of this process the copy is not a child
             self._pid = 0
         if not self._pid:
             return
@@ -117,23 +119,26 @@ class ProcessCopy:
             self._query_cpu_seconds = None if status else spent.ru_utime + spent.ru_stime
 
     def _touched_bytes(self, top: int) -> int:
-        """Resident bytes among the last `top` bytes of the heap as the copy began; `top` if the kernel refused to say.
+        """Return how many of the last `top` bytes of the heap were resident when the copy began.
 
-        `_heap_begin` and `_heap_end` are the heap's addresses. Behind its first `RESULT_BYTES`, the shared memory has
-        a byte for each page of the heap, so the pages at the heap's end are its last bytes.
+        If the kernel refused to say, all of them count.
         """
         if not self._presence_written:
             return top
-        pages = page_count(max(self._heap_begin, self._heap_end - top), min(top, self._heap_end - self._heap_begin))
-        return min(top, decode_page_presence(self._shared_memory[-pages:] if pages else b"").count(1) * mmap.PAGESIZE)
+        first = max(self._heap_begin, self._heap_end - top)
+        pages = page_count(first, self._heap_end - first)
+        # The shared memory ends with a byte for each page of the heap, so its last bytes are the heap's last pages.
+        presence = decode_page_presence(self._shared_memory[-pages:]) if pages else b""
+        return min(top, presence.count(1) * mmap.PAGESIZE)
 
 
 def _start_copy(libc: ctypes.PyDLL, shared: int) -> int:
     """Start a copy and return its process id.
 
     Args:
-        libc: C library whose functions keep the interpreter's lock, so that no thread that has it is within malloc.
-        shared: address of the memory for the answer. Its lowest byte, which is 0, is also the copy's exit code.
+        libc: C library whose functions keep the interpreter's lock, so that no thread of Python is within malloc.
+        shared: address of the memory for the answer. The copy's function returns this address, whose lowest byte is 0
+            and becomes the exit code.
 
     Raises:
         OSError: the system refuses a copy.
@@ -153,13 +158,13 @@ def _start_copy(libc: ctypes.PyDLL, shared: int) -> int:
 
 
 def _query_function(libc: ctypes.PyDLL) -> Any:  # noqa: ANN401  (a function of C)
-    """The function that a copy runs."""
+    """Return the function that a copy runs."""
     return libc.mallinfo2
 
 
 @functools.cache
 def _libc() -> ctypes.PyDLL | None:
-    """The C library, if the calling convention is known; `main_heap` says whether it is glibc."""
+    """Return the C library on x86-64, else None; `main_heap` says whether it is glibc."""
     if system.uname().machine != "x86_64" or sys.maxsize < 1 << 32:
         return None
     return ctypes.PyDLL(None, use_errno=True)

@@ -1,7 +1,7 @@
-"""The allocator's totals, again and again, without a long pause: if a query takes long, another process makes it.
+"""A meter of the allocator's totals that does not stop the program for long: another process makes a slow query.
 
-glibc visits each free chunk for a query, and holds the lock of the heap meanwhile: a thread would stop the program too.
-A copy of the process stops it only while the page tables are copied.
+glibc visits each free chunk for a query, and holds the lock of the heap meanwhile, so that a query in another thread
+would stop the program too. A copy of the process stops it only while the page tables are copied.
 """
 
 from collections.abc import Callable
@@ -26,29 +26,32 @@ once, and 80 ms in total on idle cores."""
 
 
 class AllocatorMeter:
-    """The newest totals of the allocator, from a query of now or of lately."""
+    """A meter that has the newest totals of the allocator, which are as old as the last query."""
 
     def __init__(self) -> None:
         self._newest: AllocatorTotals | None = None
-        self._next_query = 0.0
+        self._next_query_time = 0.0  # monotonic
         self._query_process: ProcessCopy | DetachedFork | None = None
 
     @property
     def pending(self) -> bool:
-        """Whether the first query is still under way in another process."""
+        """Whether the first query is still under way in another process; reading this may start it, or end it."""
         return self._newest is None and self.newest_totals_() is None and self._query_process is not None
 
     def newest_totals_(self) -> AllocatorTotals | None:
-        """The newest totals; None if the C library has none, or the first query is still under way."""
+        """Return the newest totals, after a new query if one is due and is quick; start a slow one in another process.
+
+        They are None if the C library has no totals, or the first query is still under way.
+        """
         if self._query_process is not None:
             self.take_answer_()
-        elif monotonic() >= self._next_query and not self._start_query_process(expected_seconds()):
+        elif monotonic() >= self._next_query_time and not self._start_query_process(expected_seconds()):
             self._newest = allocator_totals()
             self._schedule_query_()
         return self._newest
 
     def take_answer_(self) -> None:
-        """Take an answer that has come meanwhile, so that the process that gave it is gone; make no new query."""
+        """Take the answer of another process, if it has come, so that the process is no zombie; make no new query."""
         if self._query_process is not None and self._query_process.is_done():
             self._take_result_(self._query_process)
 
@@ -59,37 +62,41 @@ class AllocatorMeter:
             self._query_process = None
 
     def _start_query_process(self, query_seconds: float) -> bool:
-        """Start the query in another process, if that stops the program for less time than the query; return whether.
+        """Start the query in another process, if that stops the program for less time than the query itself.
 
         Args:
             query_seconds: CPU seconds that the query may take.
+
+        Returns:
+            Whether the query was started.
         """
         if query_seconds <= SLOW_QUERY_SECONDS:
             return False
         anonymous = footprint().anonymous
-        ways: tuple[tuple[float, Callable[[], ProcessCopy | DetachedFork]], ...] = (
+        starters: tuple[tuple[float, Callable[[], ProcessCopy | DetachedFork]], ...] = (
             (CLONE_SECONDS_PER_BYTE, ProcessCopy),
             (FORK_SECONDS_PER_BYTE, _start_fork),
         )
-        for seconds_per_byte, begin in ways:
-            if query_seconds > seconds_per_byte * anonymous:
-                with suppress(OSError):  # no memory for it, another machine, or a library that does not bear it
-                    self._query_process = begin()
+        for pause_seconds_per_byte, start in starters:
+            if query_seconds > pause_seconds_per_byte * anonymous:
+                # No memory for it, another machine than x86-64, or a library that hangs in a fork.
+                with suppress(OSError):
+                    self._query_process = start()
                     return True
         return False
 
     def _take_result_(self, query: ProcessCopy | DetachedFork) -> None:
-        """Take the answer of a query that has ended in another process; None if the C library has no totals."""
+        """Record the answer of a query that has ended in another process, and set the time of the next query."""
         self._query_process = None
         try:
             answer = query.result()
         except RuntimeError:
-            # The process was killed, as a rule because another thread held malloc's lock when it was made: the next
-            # one might be killed as well, and without totals no reading is taken. So the next query is made at once in
-            # this process, however long it takes: by its real seconds `_schedule_query_` then keeps it to its share.
+            # The process was killed, as a rule because another thread held malloc's lock when it was made: another
+            # process might be killed as well, and without totals no reading is taken. With 0 expected seconds the next
+            # query is made at once in this process; by its real seconds `_schedule_query_` then keeps to the share.
             note_seconds(0.0)
             return
-        if answer is None:
+        if answer is None:  # the C library has no totals
             self._newest = None
             note_seconds(0.0)
         else:
@@ -99,11 +106,10 @@ class AllocatorMeter:
         self._schedule_query_()
 
     def _schedule_query_(self) -> None:
-        """Set the time of the next query by the seconds of the last one."""
+        """Set the time of the next query: now, or if queries are slow, so that they keep within their share."""
         query_seconds = expected_seconds()
-        self._next_query = monotonic() + (
-            query_seconds / SLOW_QUERY_SHARE if query_seconds > SLOW_QUERY_SECONDS else 0.0
-        )
+        is_slow = query_seconds > SLOW_QUERY_SECONDS
+        self._next_query_time = monotonic() + (query_seconds / SLOW_QUERY_SHARE if is_slow else 0.0)
 
 
 def _start_fork() -> DetachedFork:
@@ -111,7 +117,7 @@ def _start_fork() -> DetachedFork:
 
 
 def _query_totals() -> tuple[int, int, float] | None:
-    """The totals and the CPU seconds of the query, as JSON can hold them."""
+    """Return the bytes in use, the free bytes, and the CPU seconds of the query; None if there are no totals."""
     # In a fork of this process: no lock is taken, and nothing is printed.
     totals = allocator_totals()
     return None if totals is None else (totals.in_use, totals.free, expected_seconds())

@@ -1,6 +1,6 @@
 """Bytes that full collections free, from a reading before and after each, taken in a callback of the collector.
 
-The callback is a C function: most collections are of young objects and end there, without a frame for a tracer to see.
+The callback is a C function, so that most collections, those of young objects, run no frame that a tracer could see.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ from flatwater_watch.meters.suspended_tracing import untraced_callable
 from flatwater_watch.meters.system_calls import monotonic
 
 MAXIMUM_COLLECTIONS = 16
-"""Number of newest collections that are remembered: a phase of the program that is over says nothing of the next."""
+"""Number of the newest collections that are kept: earlier phases of the program say nothing about the present one."""
 READING_SHARE = 0.005
 """Share of the time that readings may take: few collections are read in a program that collects all the time."""
 COSTLY_CPU_SECONDS = 0.05
@@ -40,28 +40,28 @@ class Collection(NamedTuple):
     seconds: float
     """Monotonic time at which it began."""
     before: int
-    """Anonymous resident bytes then, without those that the allocator has freed and kept."""
+    """Bytes in use when it began: anonymous resident bytes, without those that the allocator has freed and kept."""
     after: int
-    """Such bytes at its end."""
+    """Bytes in use when it ended."""
 
 
 class GcSawtooth(NamedTuple):
-    """Memory that rises between full collections and falls at each: medians, but for `bytes_since` and `seconds`."""
+    """Figures of memory that rises between full collections and falls at each; the first three are medians."""
 
     freed: float
     """Bytes that a collection frees."""
     rise: float
-    """Bytes that come between two collections; infinite if no two in a row were read."""
+    """Bytes gained between two collections; infinite if no two in a row were read."""
     bytes_before: float
     """Bytes in use when a collection begins."""
     bytes_since: float
-    """Bytes that have come since the last collection."""
+    """Bytes gained since the last collection."""
     seconds: float
     """Mean seconds from one collection to the next."""
 
 
 class CollectionListener:
-    """Reads memory around the full collections of this process, in whichever thread they run."""
+    """A listener that reads memory around the full collections of this process, in whichever thread they run."""
 
     def __init__(self, run: Callable[[Callable[[], None]], None], read: Callable[[], int] = used_bytes) -> None:
         """Prepare without listening.
@@ -73,12 +73,13 @@ class CollectionListener:
         self._run, self._read = run, read
         self._collections: deque[Collection] = deque(maxlen=MAXIMUM_COLLECTIONS)
         self._under_way: tuple[int, float, int] | None = None
-        """The collection under way: number of full collections before it, time of its begin, and bytes in use then."""
+        """The collection under way: number of full collections before it, time of its beginning, bytes in use then."""
         self._count_at_start = self._full_collections()
         self._baseline: tuple[Collection, ...] = ()
-        """The baseline: a collection that freed nothing; empty if there is none."""
-        self._due = 0.0
-        self._callbacks = gc.callbacks  # a program may put another list in its place, which nobody reads
+        """The bytes in use at the first reading, as a collection that freed nothing; empty if they were not read."""
+        self._due = 0.0  # monotonic time from which on a collection may be read
+        # The list that the collector reads: a program may assign another list to `gc.callbacks`, without any effect.
+        self._callbacks = gc.callbacks
         self._turn_generator = signal_safe_turns(self._on_full_collection, _raise_later)
         next(self._turn_generator)
         self._callback = _full_collection_callback(untraced_callable(partial(next, self._turn_generator), _request_all))
@@ -90,7 +91,7 @@ class CollectionListener:
         self._callbacks.append(self._callback)
 
     def reset_baseline(self) -> None:
-        """Read the bytes in use now as the baseline of the next collection; earlier collections are forgotten."""
+        """Read the bytes in use now as the baseline of the next collection, and forget earlier collections."""
         self._run(self._set_baseline)
 
     def _set_baseline(self) -> None:
@@ -110,41 +111,41 @@ class CollectionListener:
             if callback is self._callback:
                 del self._callbacks[index]
                 break
-        with suppress(ValueError):  # in a turn, where the watch has failed
+        with suppress(ValueError):  # the generator runs: the watch has failed in its turn, and is closed from there
             self._turn_generator.close()
 
     @staticmethod
     def _full_collections() -> int:
-        """Number of full collections of the process that have ended; a callback at the end of one counts it."""
+        """Return the number of full collections that have ended, including one whose end callback runs now."""
         return int(gc.get_stats()[OLDEST_GENERATION]["collections"])
 
     def _on_full_collection(self) -> None:
-        """Take note that a full collection begins or ends."""
+        """Record that a full collection begins or ends, unless listening has ended."""
         # Within the collector, in any thread: no exception may be left behind.
         if not self.has_ended:
             self._run(self._record_begin_or_end)
 
     def _record_begin_or_end(self) -> None:
-        """Read the bytes in use as a full collection begins and ends, unless that costs more than its share."""
+        """Read the bytes in use as a full collection begins or ends, unless that costs more than its share."""
         # Within the collector, in any thread.
-        now, ended_count, open_collection = monotonic(), self._full_collections(), self._under_way
+        now, ended_count, under_way = monotonic(), self._full_collections(), self._under_way
         self._under_way = None
         if _is_costly():
             return
-        if open_collection is not None and ended_count > open_collection[0]:
-            self._collections.append(
-                Collection(ended_count - self._count_at_start, open_collection[1], open_collection[2], self._read())
-            )
-        elif now >= self._due:
+        if under_way is not None and ended_count > under_way[0]:  # the collection under way ends
+            _, began, bytes_before = under_way
+            self._collections.append(Collection(ended_count - self._count_at_start, began, bytes_before, self._read()))
+        elif now >= self._due:  # a collection begins
             self._under_way = ended_count, now, self._read()
         else:
             return
         self._due = max(self._due, now + (monotonic() - now) / READING_SHARE)
 
     def measure_sawtooth(self, fewest: int) -> GcSawtooth | None:
-        """Read the bytes in use, and return medians over the collections that were read.
+        """Read the bytes in use, and return figures of the collections that were read.
 
-        None if fewer were read, if only one was and there is no baseline, or if readings take too long.
+        They are None if fewer than `fewest` collections were read, if there is one alone and no baseline, or if
+        readings take too long.
 
         Args:
             fewest: minimum number of collections, at least 1.
@@ -157,17 +158,20 @@ class CollectionListener:
             return None
         # The baseline freed nothing, so it counts only where two collections are compared: rises and seconds between.
         collections = [*self._baseline, *read_collections]
-        turns = collections[-1].number - collections[0].number
-        if turns == 0:  # one collection alone: no time between two
+        interval_count = collections[-1].number - collections[0].number
+        if interval_count == 0:  # one collection alone
             return None
-        pairs = [(earlier, later) for earlier, later in pairwise(collections) if later.number == earlier.number + 1]
-        rises = [later.before - earlier.after for earlier, later in pairs]
+        rises = [
+            later.before - earlier.after
+            for earlier, later in pairwise(collections)
+            if later.number == earlier.number + 1  # no collection between the two was left out
+        ]
         return GcSawtooth(
             freed=median(collection.before - collection.after for collection in read_collections),
             rise=median(rises) if rises else inf,
             bytes_before=median(collection.before for collection in read_collections),
             bytes_since=self._read() - read_collections[-1].after,
-            seconds=(collections[-1].seconds - collections[0].seconds) / turns,
+            seconds=(collections[-1].seconds - collections[0].seconds) / interval_count,
         )
 
 
@@ -176,32 +180,35 @@ def _is_costly() -> bool:
 
 
 def _full_collection_callback(act: Callable[[], bool]) -> Callable[[str, dict[str, int]], object]:
-    """A callback of the collector, made of C functions alone, that calls `act` when a full collection begins or ends.
+    """Return a callback of the collector, made of C functions alone, that calls `act` around each full collection.
 
-    It formats an object by the word `start` or `stop` and the generation; a dict knows those of young collections, and
-    asks `act` for the others. The generation is a character, and no function is `str`: to write a number, or to ask an
-    object for its text, Python runs signal handlers, and their exceptions would be lost here.
+    The collector calls it with the word `start` or `stop`, and a dict with the generation. It formats an object, whose
+    `__format__` gets both as one text, and looks this text up in a dict: the dict has those of young collections, and
+    calls `act` for the missing ones. The generation is formatted as a character, not as digits, and nothing calls
+    `str`: there Python would run signal handlers, whose exceptions would be lost.
     """
-    answers = map({False: ""}.__getitem__, iter(act, None))  # formatting must give a text
-    texts = type("Known", (dict,), {"__missing__": staticmethod(partial(next, answers))})(_YOUNG_PHASES)
-    formatter = type("Asked", (), {"__format__": staticmethod(texts.__getitem__)})()
-    return partial("{0:{1}{2[generation]:c}}".format, formatter)
+    empty_texts = map(
+        {False: ""}.__getitem__, iter(act, None)
+    )  # `act` returns False, and `__format__` must return a text
+    text_by_phase = type("Phases", (dict,), {"__missing__": staticmethod(partial(next, empty_texts))})(_YOUNG_PHASES)
+    formatted = type("Formatted", (), {"__format__": staticmethod(text_by_phase.__getitem__)})()
+    return partial("{0:{1}{2[generation]:c}}".format, formatted)
 
 
 class _DeferredRaise:
-    """Raises an exception of the program's signal handler in the main thread, between two instructions of the program.
+    """An object that raises an exception of the program's signal handler between two instructions of the main thread.
 
-    The interpreter asks this object for its truth as soon as it may. While a callback of the collector is on the stack,
-    it is false: an exception below the collector is lost. It is requested again at the end of our callback, and at once
-    below one of the program's.
+    The interpreter asks it for its truth as soon as it may. While a callback of the collector is on the stack, where
+    the exception would be lost, it is false: it is then requested again at the end of the watch's callback, and at once
+    within a callback of the program.
     """
 
     def __init__(self, fault: BaseException) -> None:
         self.fault: BaseException | None = fault
-        """None once it is raised."""
+        """The exception to raise; None once it was raised."""
 
     def __bool__(self) -> bool:
-        """Raise the exception, or return False if it would be lost: below a callback of the collector."""
+        """Raise the exception; return False where it would be lost, within a callback of the collector."""
         # Between two instructions of the main thread, perhaps within the collector.
         frame: FrameType | None = sys._getframe()  # noqa: SLF001  (the only way up the stack)
         callback_codes = {code for callback in gc.callbacks if (code := _function_code(callback)) is not None}
@@ -209,8 +216,8 @@ class _DeferredRaise:
             if frame.f_code is _TURN_CODE:
                 return False
             if frame.f_code in callback_codes:
-                # Safe from within the call: the interpreter makes at most 32 calls in a row (`make_pending_calls`), and
-                # the program's callback goes on in between, until it has ended.
+                # A request from within the call cannot loop for ever: the interpreter makes at most 32 calls in a row
+                # (`make_pending_calls`), and the program's callback goes on in between, until it has ended.
                 _request(_ASK_TRUTH, self)
                 return False
             frame = frame.f_back
@@ -224,14 +231,15 @@ class _DeferredRaise:
 
 _ASK_TRUTH = ctypes.cast(ctypes.pythonapi.PyObject_IsTrue, ctypes.c_void_p)
 _request = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.py_object)(("Py_AddPendingCall", ctypes.pythonapi))
-"""The interpreter holds no reference to the object."""
+"""Function that has the interpreter ask an object for its truth later; the interpreter holds no reference to it."""
 _exceptions_waiting = list[_DeferredRaise]()
 _exceptions_raised = deque[_DeferredRaise](maxlen=300)
-"""Objects that are done, kept alive: the interpreter's queue, of 32 requests (300 in 3.13), may still have theirs."""
+"""Objects that are done, and are kept alive: the interpreter's queue, of 32 requests (300 in 3.13), may have them."""
 _request_all: Callable[[], None] = partial(
     next, map(deque[int](maxlen=0).extend, map(map, repeat(partial(_request, _ASK_TRUTH)), repeat(_exceptions_waiting)))
 )
-"""Function that requests all waiting objects, made of C functions alone, as no handler may run after the last turn."""
+"""Function that requests the truth of all waiting objects, made of C functions alone, so that no signal handler runs in
+it: nothing after it would raise the handler's exception."""
 
 
 def _raise_later(fault: BaseException) -> None:
@@ -240,8 +248,8 @@ def _raise_later(fault: BaseException) -> None:
 
 
 def _function_code(callback: object) -> CodeType | None:
-    """The code of a function or a method; None for other callables."""
-    # No attribute of the program's own classes is asked for, which could run its code within the collector.
+    """Return the code of a function or a method; None for other callables."""
+    # Other callables are not asked, as attributes of the program's classes could run its code within the collector.
     function = callback.__func__ if type(callback) is MethodType else callback
     return function.__code__ if type(function) is FunctionType else None
 
@@ -249,16 +257,16 @@ def _function_code(callback: object) -> CodeType | None:
 def signal_safe_turns(
     work: Callable[[], object], on_error: Callable[[BaseException], object]
 ) -> Generator[bool, None, None]:
-    """A generator that calls `work` at each turn and raises nothing, as the interpreter would only print an exception.
+    """Return a generator that calls `work` each time it is resumed, and raises nothing, whatever a signal handler does.
 
-    The first turn does nothing. The owner must close the generator, as that runs its last lines.
+    The first `next` only begins it. Its owner must close it.
 
     Args:
-        work: function of one turn; it is never called within itself.
-        on_error: gets exceptions of the work, and of a signal handler meanwhile.
+        work: function to call; it is never called within itself.
+        on_error: callback that gets exceptions of the work, and of signal handlers that run meanwhile.
     """
     # Python runs signal handlers at the first instruction of a function, where no `try` has begun. It runs none where a
-    # generator resumes that waits in `yield from`: so this is one, and all of its body lies in a `try`.
+    # generator resumes from `yield from`: so this is a generator, and all of its body lies in a `try`.
     fault: BaseException | None = None
     while True:
         try:

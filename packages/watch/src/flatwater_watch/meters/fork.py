@@ -20,7 +20,7 @@ MAXIMUM_FORK_SECONDS = 60
 WALL_SECONDS_PER_CPU_SECOND = 3.0
 """Maximum wait for a fork, as a multiple of its CPU seconds: other processes want the cores too."""
 POLL_SECONDS = 0.1
-"""Seconds between two reads of its CPU time."""
+"""Seconds between two reads of a fork's CPU time."""
 CHUNK_BYTES = 1 << 16
 """Maximum bytes of one read."""
 ID_BYTES = 4
@@ -34,12 +34,12 @@ FORK_UNSAFE_LIBRARIES = {
     "grpc": "gRPC",
     "cupy": "CUDA",
 }
-"""Libraries that do not bear a fork, by module."""
+"""Libraries that hang or fail in a fork, by module."""
 COPY_UNSAFE_DRIVERS = {b"libcuda.so": "CUDA", b"libamdhip64.so": "ROCm", b"libze_intel_gpu.so": "oneAPI"}
-"""Drivers that do not bear a copy, by mapped file. Devices read and write pages of the process by themselves: after a
-copy the process may write to another page than the device reads."""
+"""Drivers that fail in a process of which a copy is made, by mapped file. Devices read and write pages of the process
+by themselves: after a copy the process may write to another page than the device reads."""
 DEVICES = ("/dev/nv", "/dev/dxg", "/dev/kfd", "/dev/dri/")
-"""Beginnings of the devices' names. A driver that is only mapped, as `import torch` does it, has none of them open."""
+"""Beginnings of the devices' names. A driver that is only mapped, as by `import torch`, has no device open."""
 DESCRIPTORS = "/proc/self/fd"
 
 _as_json, _from_json = json.JSONEncoder().encode, json.JSONDecoder().decode
@@ -53,24 +53,24 @@ Work = Callable[[], Any]
 def run_in_fork(work: Work) -> Any:  # noqa: ANN401  (whatever JSON can hold)
     """Run `work` in a fork and return its result, by way of JSON.
 
-    The fork has one thread and must not wait for another one's lock: no parallel kernels, no backward pass on data.
+    The fork has one thread and must not wait for another thread's lock: no parallel kernels, no backward pass on data.
 
     Raises:
         RuntimeError: the work raised, and its traceback is on stderr, or the fork was killed.
     """
-    reads, writes = system.pipe()
+    read_end, write_end = system.pipe()
     # Before the fork: it inherits the buffers, and would write them a second time with its own output.
     sys.stdout.flush()
     sys.stderr.flush()
     child = _fork_quietly()
     if child == 0:
-        system.close(reads)
-        _work_and_exit(work, writes)
-    system.close(writes)  # else the pipe never ends: this process would hold it open itself
+        system.close(read_end)
+        _work_and_exit(work, write_end)
+    system.close(write_end)  # else the pipe would never end, as this process would hold it open itself
     try:
-        received = read_to_end(reads)
+        received = read_to_end(read_end)
     finally:
-        system.close(reads)
+        system.close(read_end)
     _, status = system.waitpid(child, 0)
     if status or not received:
         raise RuntimeError(f"a fork of this process ended with {system.waitstatus_to_exitcode(status)}")
@@ -80,54 +80,53 @@ def run_in_fork(work: Work) -> Any:  # noqa: ANN401  (whatever JSON can hold)
 class DetachedFork:
     """A fork that works while this process goes on.
 
-    The fork is not a child of this process, which may wait for its children or count them: a fork between the two ends
-    at once.
-    It holds no file of the process open, prints nothing, and gets no Ctrl-C of its terminal. The limits of work are
-    those of `run_in_fork`.
+    The fork is no child of this process, as a program may wait for all its children or count them: a process between
+    the two has ended. It holds no file of this process open, prints nothing, and gets no Ctrl-C of its terminal. Its
+    work has the limits of `run_in_fork`.
     """
 
     def __init__(self, work: Work) -> None:
         """Fork twice; the program pauses for it.
 
         Raises:
-            OSError: there is no memory for a fork, or a library of the program does not bear one.
+            OSError: there is no memory for a fork, or a library of the program hangs or fails in a fork.
         """
         if (library := fork_unsafe_library()) is not None:
             raise OSError(f"no fork of a process with {library}")
         self._owner = system.getpid()
         self._received = b""
-        self._read_end, writes = system.pipe()
+        self._read_end, write_end = system.pipe()
         try:
-            child = _fork_quietly()
-            if child == 0:
-                _fork_worker_and_end(work, writes)
+            middle_child = _fork_quietly()
+            if middle_child == 0:
+                _fork_worker_and_end(work, write_end)
         except OSError:
             system.close(self._read_end)
             raise
         finally:
-            system.close(writes)
+            system.close(write_end)
         self._pid = int.from_bytes(system.read(self._read_end, ID_BYTES))
-        _wait_quietly(child)
-        if not self._pid:  # nothing was written: the fork could not fork
+        _wait_quietly(middle_child)
+        if not self._pid:  # the pipe ended without an id, as the child could not fork
             system.close(self._read_end)
             raise OSError("a fork of this process could not fork")
 
     def is_done(self, seconds: float = 0.0) -> bool:
-        """Whether the work is done; waits for at most `seconds`."""
+        """Wait for at most `seconds` until the work is done; return whether it is done."""
         deadline = monotonic() + seconds
         while self._read_end >= 0:
-            if not _readable(self._read_end, max(0.0, deadline - monotonic())):
+            if not _wait_until_readable(self._read_end, max(0.0, deadline - monotonic())):
                 return False
             piece = system.read(self._read_end, CHUNK_BYTES)
             self._received += piece
-            if not piece:
+            if not piece:  # the pipe has ended, as the fork has
                 self._close_pipe()
         return True
 
     def wait_until_done(self, cpu_seconds: float) -> bool:
         """Wait until the work is done or has used `cpu_seconds`; return whether it is done.
 
-        The wait takes at most `WALL_SECONDS_PER_CPU_SECOND` times as long by the clock.
+        By the clock the wait takes at most `WALL_SECONDS_PER_CPU_SECOND` times these seconds.
         """
         deadline = monotonic() + WALL_SECONDS_PER_CPU_SECOND * cpu_seconds
         while not self.is_done(POLL_SECONDS):
@@ -136,7 +135,7 @@ class DetachedFork:
         return True
 
     def result(self) -> Any:  # noqa: ANN401  (whatever JSON can hold)
-        """The result of the work; to be called once `is_done`.
+        """Return the result of the work; to be called once `is_done`.
 
         Raises:
             RuntimeError: the work goes on, or it raised, was killed or stopped.
@@ -148,7 +147,7 @@ class DetachedFork:
         return _from_json(self._received.decode())
 
     def stop(self) -> None:
-        """End the work, done or not; in a fork of the process that started it, only forget it."""
+        """Kill the fork, unless its work is done; in a fork of the process that started it, only forget it."""
         if system.getpid() != self._owner:
             self._close_pipe()
         elif not self.is_done():
@@ -158,15 +157,15 @@ class DetachedFork:
         self._received = b""
 
     def _close_pipe(self) -> None:
-        """Close the pipe and wait for the fork's end."""
+        """Close the pipe, and wait for the fork's end."""
         if self._read_end >= 0:
             system.close(self._read_end)
             self._read_end = -1
-            _wait_quietly(self._pid)  # process 1, as in a container, inherits it as a child after all
+            _wait_quietly(self._pid)  # it is a child after all if this is process 1, as in a container
 
 
 def fork_unsafe_library() -> str | None:
-    """Name of a loaded library whose threads make a fork hang, or whose driver fails in it; None without one."""
+    """Return the name of a loaded library that hangs in a fork, or whose driver fails in it; None without one."""
     for module, library in FORK_UNSAFE_LIBRARIES.items():
         if module in sys.modules:
             return library
@@ -174,14 +173,14 @@ def fork_unsafe_library() -> str | None:
 
 
 def copy_unsafe_driver() -> str | None:
-    """Name of a driver at work in this process that bears no copy of it, whatever runs there; None if none is known."""
+    """Return the name of a driver, with an open device, that fails if this process is copied; None without one."""
     maps = read_file("/proc/self/maps")
     driver = next((driver for file, driver in COPY_UNSAFE_DRIVERS.items() if file in maps), None)
     return driver if driver is not None and _has_device_open() else None
 
 
 def _has_device_open() -> bool:
-    """Whether a device that reads memory by itself is open in this process."""
+    """Return whether this process has a device open that reads memory by itself."""
     for descriptor in names_in(DESCRIPTORS):
         with suppress(OSError):  # another thread has closed it
             if system.readlink(f"{DESCRIPTORS}/{descriptor}").startswith(DEVICES):
@@ -190,9 +189,9 @@ def _has_device_open() -> bool:
 
 
 def _fork_quietly() -> int:
-    """Fork in one call of C, without a warning; return 0 in the child.
+    """Fork without a warning; return 0 in the child.
 
-    Python 3.12 and later warn of locks that other threads hold; `work` takes none of them.
+    Python 3.12 and later warn of locks that other threads hold; work in a fork takes none of them.
     """
     # Only the list of filters is changed: `warnings.simplefilter` would have each module forget its earlier warnings,
     # and the program would show its own warnings again.
@@ -200,15 +199,15 @@ def _fork_quietly() -> int:
     filters.insert(0, _IGNORED_WARNINGS)
     try:
         return fork()
-    except RuntimeError:  # Python 3.12.0 and 3.12.1 refuse it from the end of the main code on
-        return _fork_at_the_end()
+    except RuntimeError:  # Python 3.12.0 and 3.12.1 refuse to fork once the main code has ended
+        return _fork_at_exit()
     finally:
         with suppress(ValueError):  # a hook of the program may have cleared the list
             filters.remove(_IGNORED_WARNINGS)
         remove_filter()
 
 
-def _fork_at_the_end() -> int:
+def _fork_at_exit() -> int:
     """Fork as `os.fork` does (Modules/posixmodule.c, `os_fork_impl`), in a process that ends; return 0 in the child.
 
     Raises:
@@ -216,7 +215,7 @@ def _fork_at_the_end() -> int:
     """
     python = ctypes.pythonapi
     python.PyOS_BeforeFork()
-    child: int = ctypes.PyDLL(None).fork()  # it keeps the interpreter's lock
+    child: int = ctypes.PyDLL(None).fork()  # a PyDLL keeps the interpreter's lock
     if child == 0:
         python.PyOS_AfterFork_Child()
     else:
@@ -227,20 +226,20 @@ def _fork_at_the_end() -> int:
 
 
 def _wait_quietly(child: int) -> None:
-    """Wait for a process that ends, unless it is not a child, or the program ignores SIGCHLD."""
+    """Wait for a process that ends; return at once if it is no child, or if the program ignores SIGCHLD."""
     with suppress(ChildProcessError):
         system.waitpid(child, 0)
 
 
-def _readable(pipe: int, seconds: float) -> bool:
-    """Whether the pipe has bytes, or its other end is closed; waits for at most `seconds`."""
-    poller = select.poll()  # `select` itself knows the first 1024 descriptors only
+def _wait_until_readable(pipe: int, seconds: float) -> bool:
+    """Wait for at most `seconds` until the pipe has bytes, or its other end is closed; return whether it has come."""
+    poller = select.poll()  # `select.select` takes descriptors below 1024 only
     poller.register(pipe, select.POLLIN)
     return bool(poller.poll(1000 * seconds))
 
 
 def _fork_worker_and_end(work: Work, pipe: int) -> None:
-    """Make the fork that works, and end."""
+    """Fork the process that works, and end this one."""
     # In a fork: no lock of another thread is taken, and nothing is printed.
     code = 1
     try:
@@ -254,7 +253,7 @@ def _fork_worker_and_end(work: Work, pipe: int) -> None:
 
 def _work_detached(work: Work, pipe: int) -> None:
     """Leave the terminal and the program's files, write the process id, and work."""
-    # In a fork of a fork, which has one thread.
+    # In a fork of a fork. It has one thread.
     system.setsid()  # a session of its own: Ctrl-C goes to the terminal's process group
     # By the kernel, not by Python: the fork must end even if it waits for a lock that another thread held.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -265,18 +264,18 @@ def _work_detached(work: Work, pipe: int) -> None:
         system.dup2(null_file, standard)
     system.closerange(FIRST_DESCRIPTOR, pipe)
     system.closerange(pipe + 1, MAXIMUM_DESCRIPTOR)
-    sys.stdout = sys.stderr = os.fdopen(1, "w", closefd=False)  # the program's may have been other files
+    sys.stdout = sys.stderr = os.fdopen(1, "w", closefd=False)  # the program's streams may have been other files
     _work_and_exit(work, pipe)
 
 
 def _work_and_exit(work: Work, pipe: int) -> None:
     """Work, write the result, and end the process."""
-    # In a fork, of which this is the edge: nothing is raised, and by `_exit` no callback of the parent runs.
+    # In a fork: nothing is raised, and by `_exit` no callback of the parent runs.
     code = 1
     try:
         system.write(pipe, _as_json(work()).encode())
         code = 0
-    except (BrokenPipeError, KeyboardInterrupt):  # nobody waits for it any more; Ctrl-C is its parent's to tell
+    except (BrokenPipeError, KeyboardInterrupt):  # nobody waits for it any more; Ctrl-C is reported by the parent
         pass
     except BaseException:  # noqa: BLE001  (the edge of a process)
         sys.__excepthook__(*sys.exc_info())

@@ -8,11 +8,11 @@ from flatwater_watch.meters.proc import available_bytes, read_kib_counters
 
 
 def memory_limits() -> dict[str, int]:
-    """Resident bytes at which this process would meet each limit, if nothing else on the machine changed.
+    """Return the resident bytes at which this process would meet each limit, if nothing else on the machine changed.
 
-    `RAM` is the sum of its resident bytes and the memory that the system has free. `cgroup` is the tightest control
-    group above it. `ulimit -v` and `ulimit -d` are the shell's limits on addresses and data. Limits that are not set
-    are left out.
+    The keys are `RAM`, the sum of its resident bytes and the memory that the system has free; `cgroup`, the tightest
+    control group above it; `ulimit -v` and `ulimit -d`, the shell's limits on addresses and data. Limits that are not
+    set are left out.
     """
     resident = footprint().resident
     limits = {"RAM": resident + available_bytes()}

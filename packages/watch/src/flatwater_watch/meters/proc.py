@@ -11,14 +11,16 @@ _PARENT, _EXIT_SIGNAL = 1, 35
 """Indexes of fields in `/proc/PID/stat` (proc(5)), counted behind the program's name."""
 _NO_SIGNAL = "0"
 """The exit signal of a process that sends none."""
-_USER_TICKS, _FOREIGN_TICKS = 11, 15
-"""Index of the first ticks of CPU time, and the index behind the last: utime, stime, cutime and cstime."""
+_CPU_TICK_FIELDS = slice(11, 15)
+"""Indexes of the ticks of CPU time: utime, stime, cutime and cstime."""
 _THREADS_FIELD = 17
 """Index of the number of threads."""
 
 
 def read_kib_counters(path: str) -> dict[str, int]:
-    """The lines `Name: 12 kB` of a file such as `/proc/self/status` in bytes; other lines are left out.
+    """Return the bytes by name of the lines `Name: 12 kB` of a file such as `/proc/self/status`.
+
+    Other lines are left out; a name that comes several times has the sum.
 
     Raises:
         OSError: there is no such file, the process has ended, or it belongs to another user.
@@ -33,12 +35,12 @@ def read_kib_counters(path: str) -> dict[str, int]:
 
 
 def available_bytes() -> int:
-    """Bytes that the machine can give without swapping."""
+    """Return the bytes that the machine can give without swapping."""
     return read_kib_counters("/proc/meminfo")["MemAvailable"]
 
 
 def queued_seconds() -> float:
-    """How long this thread has waited for a core in its life; 0 if the system does not say."""
+    """Return the seconds that this thread has waited for a core so far; 0 if the system does not say."""
     try:
         return int(read_text("/proc/thread-self/schedstat").split()[1]) / 1e9
     except OSError:  # a kernel without these statistics
@@ -46,7 +48,7 @@ def queued_seconds() -> float:
 
 
 def descendant_pids(pid: int | None = None) -> list[int]:
-    """Ids of the descendants of a process, by default of this process; children first, then theirs.
+    """Return the ids of the descendants of a process, by default of this process: children, grandchildren, and so on.
 
     Processes whose end sends no signal are left out: they are copies that make a query for a watched process
     (`allocator_clone`).
@@ -61,13 +63,13 @@ def descendant_pids(pid: int | None = None) -> list[int]:
             if status[_EXIT_SIGNAL] != _NO_SIGNAL:
                 children[int(status[_PARENT])].append(int(name))
     pids = [process_id() if pid is None else pid]
-    for process in pids:  # the list grows on the way: each process that is found is asked for its own children
+    for process in pids:  # the list grows in the loop, which comes to the children of each process that is added
         pids += children[process]
     return pids[1:]
 
 
 def has_children() -> bool:
-    """Whether this process has any children; takes a microsecond."""
+    """Return whether this process has any children; the call takes a microsecond."""
     # WNOWAIT: a child that has ended stays a zombie, and the program can still wait for it.
     try:
         system.waitid(system.P_ALL, 0, system.WEXITED | system.WNOHANG | system.WNOWAIT | WAIT_ALL_CHILDREN)
@@ -77,22 +79,22 @@ def has_children() -> bool:
 
 
 def context_switches(pid: int) -> int | None:
-    """Number of times that a process's main thread has left its core; None while it runs, or if it is not known."""
+    """Return how often a process's main thread, which must sleep now, has left its core; None if it runs or is gone."""
     try:
         lines = dict(line.split(":", 1) for line in read_text(f"/proc/{pid}/task/{pid}/status").splitlines())
         voluntary, forced = (int(lines[f"{kind}_ctxt_switches"]) for kind in ("voluntary", "nonvoluntary"))
-    except (OSError, KeyError):  # the process has ended; or a system that only looks like Linux
+    except (OSError, KeyError):  # the process has ended, or the system only emulates Linux
         return None
     return voluntary + forced if lines["State"].split()[0] == "S" else None
 
 
 def threads_here() -> int:
-    """Number of threads of this process, including threads that Python has not started."""
+    """Return the number of threads of this process, including threads that Python has not started."""
     return int(_stat_fields(process_id())[_THREADS_FIELD])
 
 
 def is_waiting(pid: int) -> bool:
-    """Whether the main thread of a process waits for something other than a disk; False if it has ended."""
+    """Return whether the main thread of a process sleeps, and not for a disk; False if it has ended."""
     try:
         return _stat_fields(pid)[0] == "S"
     except OSError:
@@ -100,7 +102,7 @@ def is_waiting(pid: int) -> bool:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a signal has stopped the process; False if it has ended."""
+    """Return whether a signal has stopped the process; False if it has ended."""
     try:
         return _stat_fields(pid)[0] == "T"
     except OSError:
@@ -108,22 +110,22 @@ def is_stopped(pid: int) -> bool:
 
 
 def process_cpu_seconds(pid: int) -> float:
-    """CPU seconds of a process and of its children that have ended; 0 if it has ended itself."""
+    """Return the CPU seconds of a process and of its children that have ended; 0 if it has ended itself."""
     try:
-        ticks = sum(map(int, _stat_fields(pid)[_USER_TICKS:_FOREIGN_TICKS]))
+        ticks = sum(map(int, _stat_fields(pid)[_CPU_TICK_FIELDS]))
     except OSError:
         return 0.0
     return ticks / int(system.sysconf("SC_CLK_TCK"))
 
 
 def _stat_fields(pid: int) -> list[str]:
-    """The fields of `/proc/PID/stat` from the state on."""
-    # The name of a program comes before them, in parentheses, and may have spaces and parentheses.
+    """Return the fields of `/proc/PID/stat` from the state on."""
+    # The program's name comes before them, in parentheses, and may have spaces and parentheses itself.
     return read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
 
 
 def process_command(pid: int) -> list[str]:
-    """The words of a process's command line; without one, its name in brackets, as `ps` shows it.
+    """Return the words of a process's command line; without one, its name in brackets, as `ps` shows it.
 
     Raises:
         OSError: the process has ended.
@@ -133,18 +135,18 @@ def process_command(pid: int) -> list[str]:
 
 
 def process_owner(pid: int) -> tuple[int, int]:
-    """The effective user and group of a process.
+    """Return the ids of the effective user and group of a process.
 
     Raises:
         OSError: the process has ended.
     """
-    # Not the owner of `/proc/PID`: that is root for a process that may not be dumped.
+    # Not by the owner of `/proc/PID`, which is root for a process that may not be dumped.
     lines = dict(line.split(":", 1) for line in read_text(f"/proc/{pid}/status").splitlines())
     return int(lines["Uid"].split()[1]), int(lines["Gid"].split()[1])
 
 
 def busy_core_ticks() -> dict[int, int]:
-    """Ticks since boot in which each core was busy, by its number; a core that waits for a disk is free."""
+    """Return the ticks since boot in which each core was busy, by its number; a core that waits for a disk is free."""
     busy = {}
     for line in read_text("/proc/stat").splitlines():
         name, *numbers = line.split()

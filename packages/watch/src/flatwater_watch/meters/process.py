@@ -18,12 +18,12 @@ from flatwater_watch.meters.proc import busy_core_ticks
 
 
 def resident_bytes() -> int:
-    """Bytes of this process that are in RAM now, shared pages included; takes a few microseconds."""
+    """Return the bytes of this process in RAM, shared pages included; the call takes a few microseconds."""
     return footprint().resident
 
 
 def private_bytes(pids: Iterable[int]) -> int:
-    """Anonymous resident bytes of other processes together; a process that has ended has 0."""
+    """Return the sum of the anonymous resident bytes of processes; a process that has ended has 0."""
     total = 0
     for pid in pids:
         with suppress(OSError):
@@ -32,7 +32,7 @@ def private_bytes(pids: Iterable[int]) -> int:
 
 
 def free_cores(window: float = 0.2) -> int:
-    """Whole cores that this process can use without waiting for another process; at least 1.
+    """Return the number of whole cores that this process can use without waiting for another process; at least 1.
 
     Args:
         window: seconds over which the load of other processes is sampled; the call takes that long.
@@ -43,31 +43,32 @@ def free_cores(window: float = 0.2) -> int:
 
 
 def whole_cores(allowed: int, load: float, quota: float) -> int:
-    """Number of cores to use, at least 1: the `allowed` cores without the `load` of others, and at most `quota`."""
-    # Idle cores are a measurement, so they are rounded; a quota is a law, and running past it means being stopped.
+    """Return the cores to use, at least 1: the `allowed` ones without the `load` of others, at most `quota`."""
+    # Idle cores are a measurement, and are rounded; a quota is cut off, as the kernel stops a process that exceeds it.
     return max(1, int(min(round(allowed - load), quota)))
 
 
 def allowed_cores() -> set[int]:
-    """Numbers of the cores that the affinity mask leaves to this process."""
+    """Return the numbers of the cores on which the affinity mask lets this process run."""
     return os.sched_getaffinity(0)
 
 
 def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """The processor's name for itself, or its architecture if it has none."""
-    names = ("model name", "cpu model", "Hardware", "Processor")  # x86; MIPS; ARM boards
+    """Return the processor's model from /proc/cpuinfo; its architecture if the file names no model."""
+    field_names = ("model name", "cpu model", "Hardware", "Processor")  # x86; MIPS; ARM boards
     try:
-        pairs = [
-            line.split(":", maxsplit=1) for line in cpuinfo.read_text(errors="replace").splitlines() if ":" in line
-        ]
+        lines = cpuinfo.read_text(errors="replace").splitlines()
     except OSError:
-        pairs = []
+        lines = []
+    pairs = [line.split(":", maxsplit=1) for line in lines if ":" in line]
+    # Reversed, so that the first core's value of each field stays.
     fields = {name.strip(): " ".join(value.split()) for name, value in reversed(pairs)}
-    return next((fields[name] for name in names if fields.get(name)), platform.machine() or "unknown")
+    models = [fields[name] for name in field_names if fields.get(name)]
+    return models[0] if models else platform.machine() or "unknown"
 
 
 class CpuSample(NamedTuple):
-    """Clocks of one moment, in seconds."""
+    """The clocks at one moment, in seconds."""
 
     wall: float
     busy: float
@@ -77,17 +78,18 @@ class CpuSample(NamedTuple):
 
 
 def read_cpu_sample() -> CpuSample:
-    """The clocks now."""
+    """Return the clocks now."""
     return CpuSample(wall=time.perf_counter(), busy=_busy_seconds(), own=time.process_time())
 
 
 def load_elsewhere(before: CpuSample, after: CpuSample) -> float:
-    """Cores' worth of work that other processes did between two samples, on the cores of this process."""
-    return max(0.0, (after.busy - before.busy) - (after.own - before.own)) / (after.wall - before.wall)
+    """Return the mean number of this process's cores that other processes kept busy between two samples."""
+    other_cpu_seconds = (after.busy - before.busy) - (after.own - before.own)
+    return max(0.0, other_cpu_seconds) / (after.wall - before.wall)
 
 
 def _busy_seconds() -> float:
-    """Seconds since boot in which the allowed cores were busy, summed over them."""
+    """Return the seconds since boot in which the allowed cores were busy, summed over these cores."""
     cores = allowed_cores()
     busy_ticks = sum(busy for core, busy in busy_core_ticks().items() if core in cores)
     return busy_ticks / os.sysconf("SC_CLK_TCK")

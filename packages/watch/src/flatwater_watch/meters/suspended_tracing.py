@@ -17,10 +17,10 @@ _thread_state = ctypes.PYFUNCTYPE(ctypes.c_void_p)(("PyThreadState_Get", ctypes.
 _enter_tracing = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("PyThreadState_EnterTracing", ctypes.pythonapi))
 _leave_tracing = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("PyThreadState_LeaveTracing", ctypes.pythonapi))
 
-# Made of C functions alone, as a Python function would itself be seen by a tracer. The thread's state is asked for each
-# time: in a fork of another thread than the main one, the main thread's is gone.
+# Made of C functions alone, as a tracer would see a Python function. The thread's state is asked for at each call: in a
+# fork that another thread than the main thread has made, the state of the main thread is gone.
 suspend: Callable[[], None] = partial(next, map(_enter_tracing, map(operator.call, repeat(_thread_state))))
-"""Let this thread not be traced until as many calls of `resume`."""
+"""Suspend tracing in this thread, until `resume` was called as often as this function."""
 resume: Callable[[], None] = partial(next, map(_leave_tracing, map(operator.call, repeat(_thread_state))))
 
 
@@ -34,30 +34,32 @@ def run_untraced(work: Callable[..., R], *arguments: object) -> R:
 
 
 def frameless_callable(work: Callable[[], object]) -> Callable[[], bool]:
-    """A function without a frame that calls `work` while tracing is suspended: for callbacks of the interpreter.
+    """Return a function without a frame that calls `work` while tracing is suspended: for callbacks of the interpreter.
 
-    A debugger that steps would stop in a frame, and `trace` would print it. The function returns false.
+    A debugger that steps would stop in a frame, and `trace` would print it. The function returns False.
     """
 
-    def done() -> bool:
-        """Call the work; if it raises, resume tracing, as `resume` behind this function is not reached then."""
-        ended = False
+    def run_work() -> bool:
+        """Call the work; if it raises, resume tracing, as `untraced_callable` does not get to its `resume` then."""
+        has_returned = False
         try:
             work()
-            ended = True
+            has_returned = True
         finally:
-            if not ended:
+            if not has_returned:
                 resume()
         return False
 
-    return untraced_callable(done)
+    return untraced_callable(run_work)
 
 
 def untraced_callable(*steps: Callable[[], bool | None]) -> Callable[[], bool]:
-    """A function, made of C functions alone, that calls others while tracing is suspended.
+    """Return a function, made of C functions alone, that calls the steps in order while tracing is suspended.
 
-    The others must not raise, and must return false.
+    The steps must not raise, and must return a false value.
     """
-    # `any` stops at a true result, and then tracing would stay suspended.
-    turns = map(any, map(partial(map, operator.call), repeat((suspend, *steps, resume))))
-    return partial(next, turns)
+    # An endless iterator: each item is `any(map(operator.call, calls))`, which calls them one after the other. `any`
+    # would stop at a true result, and tracing would stay suspended.
+    calls = (suspend, *steps, resume)
+    results = map(any, map(partial(map, operator.call), repeat(calls)))
+    return partial(next, results)

@@ -16,7 +16,7 @@ CHUNK_BYTES = 1 << 16
 
 
 def _fresh_module_names(name: str) -> dict[str, Any]:
-    """The namespace of a builtin module that is made again; `sys.modules` keeps the old module."""
+    """Return the namespace of a builtin module that is made anew; `sys.modules` keeps the old module."""
     importer: Any = BuiltinImporter  # a class that is its own instance
     module = module_from_spec(ModuleSpec(name, importer, origin="built-in"))
     importer.exec_module(module)
@@ -49,7 +49,7 @@ _FILE_MODE = 0o600
 
 
 def open_file(path: str) -> int:
-    """A descriptor to be read again and again, and closed by `close_file`.
+    """Open a file to be read again and again by `read_at_beginning`, and return its descriptor.
 
     Raises:
         OSError: the file cannot be opened.
@@ -63,12 +63,12 @@ def close_file(file: int) -> None:
 
 
 def read_at_beginning(file: int) -> bytes:
-    """The first 64 KiB of an open file, as it is now."""
+    """Return the first 64 KiB of an open file, as it is now."""
     return _SYSTEM["pread"](file, CHUNK_BYTES, 0)  # type: ignore[no-any-return]
 
 
 def read_file(path: str) -> bytes:
-    """All bytes of a file.
+    """Return all bytes of a file.
 
     Raises:
         OSError: the file cannot be opened or read.
@@ -81,7 +81,7 @@ def read_file(path: str) -> bytes:
 
 
 def read_to_end(file: int) -> bytes:
-    """All remaining bytes of an open file or a pipe."""
+    """Return all remaining bytes of an open file or a pipe."""
     pieces = []
     while piece := _read(file, CHUNK_BYTES):
         pieces.append(piece)
@@ -89,7 +89,7 @@ def read_to_end(file: int) -> bytes:
 
 
 def read_text(path: str) -> str:
-    """The text of a file; bytes that are no UTF-8 are replaced.
+    """Return the text of a file; bytes that are no UTF-8 are replaced.
 
     Raises:
         OSError: the file cannot be opened or read.
