@@ -10,11 +10,13 @@ METERS = {
     "series/slope.py": {"MAXIMUM_POINTS"},
     "series/readings.py": {"POINTS_JUDGED_ALWAYS", "TURN_COUNT"},
     "diagnose/contents.py": {
-        "MAXIMUM_LEAVES", "MAXIMUM_OPENED", "MAXIMUM_SHIFT", "MAXIMUM_ELEMENTS", "SAMPLED", "FAR", "ITEMS_PER_CHILD",
-        "ARRAY_PREFERENCE",
+        "MAXIMUM_LEAVES", "MAXIMUM_OPENED", "MAXIMUM_SHIFT", "MAXIMUM_ELEMENTS", "SAMPLED_SET_ITEMS",
+        "SAMPLED_SET_RANGE", "CHILDREN_PER_ITEM", "ARRAY_PREFERENCE",
     },
     "diagnose/finding_text.py": {"BRIEF_WIDTH", "WIDTH", "LABEL_WIDTH"},
-    "diagnose/garbage.py": {"MAIN_SHARE", "MAXIMUM_RANKED", "TRIED", "LONGEST", "DRAWN_ATOMS"},
+    "diagnose/garbage.py": {
+        "MAIN_SHARE", "MAXIMUM_RANKED", "MAXIMUM_CYCLE_TRIES", "MAXIMUM_CYCLE_OBJECTS", "DRAWN_ATOMS",
+    },
     "diagnose/lines.py": {"FRAMES", "DEEP_FRAMES", "MAXIMUM_CONTENTS"},
     "diagnose/series_evidence.py": {"POINTS_JUDGED_ALWAYS"},
     "diagnose/owners.py": {"MAXIMUM_WAY_CONTAINERS", "NEWEST_ITEMS"},

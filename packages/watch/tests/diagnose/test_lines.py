@@ -391,8 +391,8 @@ def test_bytes_that_come_before_their_object_have_a_line_of_their_own(
     whole = Slope(3.0 * MIB, 3.0 * MIB, 3.0 * MIB)
     found = Evidence(verdict="leak", owner="tables", drift=whole, made_at=item, outside=True)
     following, kept = NativeLineSearch(), list[int]()
-    assert not following.is_wanted([replace(found, outside=False)]), "its objects are the growth"
-    assert following.is_wanted([found])
+    assert not following.prepare_try([replace(found, outside=False)]), "its objects are the growth"
+    assert following.prepare_try([found])
     assert following.begin()
     try:
         for _ in range(5):
@@ -406,4 +406,4 @@ def test_bytes_that_come_before_their_object_have_a_line_of_their_own(
         AllocationSite(item.file, item.line - 1, function, "native") if better else None
     )
     assert following.line_for(replace(found, made_at=replace(item, line=1))) is None, "nobody has asked for it"
-    assert following.is_wanted([found]) != better
+    assert following.prepare_try([found]) != better

@@ -10,7 +10,7 @@ import pytest
 from flatwater_watch.diagnose.evidence import GARBAGE_OWNER, Evidence
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.garbage import Garbage, GarbageSearch
-from flatwater_watch.diagnose.garbage_investigation import search_evidence_, update_garbage_wait_, wants_garbage
+from flatwater_watch.diagnose.garbage_investigation import finish_search_, update_garbage_wait_, wants_garbage
 from flatwater_watch.diagnose.investigation import Investigation
 from flatwater_watch.diagnose.lines import Tracer
 from flatwater_watch.diagnose.monitor import Monitor
@@ -51,7 +51,7 @@ def heard(
 
     case.garbage_search, case.search_step = cast("GarbageSearch", Found()), step
     record = record or record_of(100, 120)
-    return search_evidence_(case, record, RATE, Growth(step + took, 200 * MIB, None, RATE, "step"), MIB)
+    return finish_search_(case, record, RATE, Growth(step + took, 200 * MIB, None, RATE, "step"), MIB)
 
 
 def test_the_line_of_garbage_is_kept_before_it_is_proven_to_grow() -> None:

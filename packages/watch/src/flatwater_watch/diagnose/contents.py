@@ -1,4 +1,4 @@
-"""The contents of a container: its newest items, the arrays below them, and words for both."""
+"""The contents of a container: its newest items, the arrays, tensors and texts below them, and words for both."""
 
 import sys
 import tracemalloc
@@ -21,11 +21,11 @@ from flatwater_watch.thresholds import SHIPPED
 
 OWNING = SHIPPED.owning
 
-SAMPLED, FAR = 4096, 1_000_000
+SAMPLED_SET_ITEMS, SAMPLED_SET_RANGE = 4096, 1_000_000
 """Maximum items of a set that are checked for an allocation trace, as a set has no order; they are spread over the
 first million items, which takes 10 to 30 ms."""
 
-ITEMS_PER_CHILD = 32
+CHILDREN_PER_ITEM = 32
 """Children of an object of C that are taken for one item: they are of several classes, and lie in no order."""
 ARRAY_PREFERENCE = 1.25
 """Factor of the bytes of arrays in a comparison with those of other classes."""
@@ -68,28 +68,40 @@ class _Leaf(NamedTuple):
 
 
 def newest_items(container: Any, kind: str, count: int) -> list[Any]:
-    """The `count` items that were added last, oldest first; any items of a container without an order."""
+    """The `count` items that were added last, oldest first; any items of a container without an order.
+
+    Args:
+        container: the container; an array, text or graph is its own single item.
+        kind: kind of the container, as in `Holding.kind`.
+        count: maximum number of items, or of parts of items for an object that C code made.
+    """
     if kind in {"array", "graph", "text", "bytes"}:
         return [container]
     if kind == "cache":
-        return [_heavier_part(*entry) for entry in newest_results(container, count)]
+        return [_heavier_part(key, result) for key, result in newest_results(container, count)]
     inner = inner_container(container)
-    builtin = next((cls for cls in _CONTAINERS if issubclass(type(inner), cls)), None)
+    builtin = next((cls for cls in _BUILTIN_CONTAINERS if issubclass(type(inner), cls)), None)
     if builtin is not None:
-        newest = read_stable(_newest_entries, builtin, inner, count)
-        return [_entry_value(*entry) for entry in newest] if builtin is dict else newest
-    opened = open_object(container, _fresh_walk(SAMPLED // (2 * DRAWS_OF_CHILDREN)))
+        entries = read_stable(_newest_entries, builtin, inner, count)
+        return [_entry_value(key, value) for key, value in entries] if builtin is dict else entries
+    opened = open_object(container, _fresh_walk(SAMPLED_SET_ITEMS // (2 * DRAWS_OF_CHILDREN)))
+    sampled_children = [child for _, child in opened.sampled]
     items = [part for name, part in opened.parts if name == "[*]"] or [part for _, part in opened.parts]
-    return _traced_first([part for _, part in opened.sampled], ITEMS_PER_CHILD * count) or items[-count:]
+    return _traced_first(sampled_children, CHILDREN_PER_ITEM * count) or items[-count:]
 
 
-_CONTAINERS: tuple[Any, ...] = (list, tuple, deque, dict, set, frozenset)
+_BUILTIN_CONTAINERS: tuple[Any, ...] = (list, tuple, deque, dict, set, frozenset)
 
 
 def _newest_entries(builtin: Any, container: Any, count: int) -> list[Any]:
     """The newest items of a builtin container, or (key, value) pairs of a dict, oldest first; called by `read_stable`.
 
     A set has no order: while allocations are traced, its items with a trace are taken, which are newer than the trace.
+
+    Args:
+        builtin: builtin class that the container extends. Its methods are called, as the program may override them.
+        container: the container.
+        count: maximum number of items.
     """
     length = builtin.__len__(container)
     if builtin is deque:
@@ -100,39 +112,40 @@ def _newest_entries(builtin: Any, container: Any, count: int) -> list[Any]:
         return list(builtin.__getitem__(container, slice(-count, None)))
     if not tracemalloc.is_tracing():
         return list(islice(builtin.__iter__(container), count))
-    return _traced_first(list(islice(builtin.__iter__(container), 0, FAR, max(1, min(length, FAR) // SAMPLED))), count)
+    stride = max(1, min(length, SAMPLED_SET_RANGE) // SAMPLED_SET_ITEMS)
+    return _traced_first(list(islice(builtin.__iter__(container), 0, SAMPLED_SET_RANGE, stride)), count)
 
 
 def _traced_first(sample: list[Any], count: int) -> list[Any]:
-    """At most `count` items of a container without an order: those with a trace, which are newer than the trace."""
+    """At most `count` items of a sample: items with an allocation trace, which are newer than the trace, if any."""
     if not tracemalloc.is_tracing():
         return sample[evenly_spaced_slice(len(sample), count)]  # neighbours in a table of C are often of one class
-    # From the end, where most of the new ones are: the lookup of a trace takes 20 us.
+    # From the end, where most of the new items are, as the lookup of a trace takes 20 µs.
     traced = list(islice((item for item in reversed(sample) if allocation_frames(item)), count))
     return traced[::-1] or sample[-count:]
 
 
 def _entry_value(key: Any, value: Any) -> Any:
-    """The value of an entry; its key if the value is an atom smaller than the key: a table of remembered texts."""
+    """The value of an entry of a dict; its key if the value is a smaller atom, as in a table of remembered texts."""
     return value if id(type(value)) not in ATOM_TYPE_IDS or own_size(key) <= own_size(value) else key
 
 
 def _heavier_part(key: Any, result: Any) -> Any:
-    """The result of a cached call, or the argument if the result is a smaller atom: `self`, for a method."""
+    """The result of a cached call, or its argument if the result is a smaller atom; for a method that is `self`."""
     is_single_argument = issubclass(type(key), list) and list.__len__(key) == 1
     return _entry_value(list.__getitem__(key, 0) if is_single_argument else key, result)
 
 
-def _fresh_walk(draw: int) -> Walk:
-    """A walk that has seen no object yet."""
-    return Walk(draw, lambda _: False, MAXIMUM_OPENED)
+def _fresh_walk(sample_size: int) -> Walk:
+    """A walk that has seen no object yet, and samples as many items of each container."""
+    return Walk(sample_size, lambda _: False, MAXIMUM_OPENED)
 
 
 def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
-    """Describe a container by its newest items, which are taken for all of them.
+    """Describe a container by its newest items, which stand for all items.
 
-    The main content is the arrays, tensors and texts below the items if they have half of the items' bytes, carry
-    autograd graphs or keep larger bases alive; else it is the items themselves.
+    The main content is the arrays, tensors and texts below the items (leaves), if they have half of the items' bytes,
+    carry autograd graphs or keep larger bases alive; else it is the items themselves.
 
     Args:
         holding: the container in a census.
@@ -148,65 +161,66 @@ def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
     graph = any(leaf.graph for leaf in leaves)
     base = 0 < kept_bytes >= leaf_bytes / 2
     words = _describe_item(newest[-1], graph=graph, base=base) if newest else "nothing yet"
-    # One for each item, in their order, so that neighbours can be compared for redundancy.
-    largest = [max(item_leaves, key=lambda leaf: leaf.bytes) for item_leaves in leaves_by_item if item_leaves]
     sampled_bytes = holding.bytes / max(items * holding.instances, 1) * len(newest)
     if leaves and (graph or base or leaf_bytes >= sampled_bytes / 2):
         label, leaves_per_item = _main_label(leaves, len(newest))
         count = round(leaves_per_item * items) * holding.instances
+        # One array for each item, in the order of the items, so that neighbours can be compared for redundancy.
+        largest = [max(item_leaves, key=lambda leaf: leaf.bytes) for item_leaves in leaves_by_item if item_leaves]
         return Contents(
-            count,
-            f"{count} × {label}",
-            words,
-            graph,
-            base,
-            _largest_objects(leaves_by_item),
-            tuple(x.obj for x in largest),
+            count=count,
+            what=f"{count} × {label}",
+            item=words,
+            graph=graph,
+            base=base,
+            leaves=_largest_objects(leaves_by_item),
+            arrays=tuple(leaf.obj for leaf in largest),
         )
     newest, share = _heaviest_class(newest)
     count = round(items * share) * holding.instances
     words = _describe_item(newest[-1], graph=graph, base=base) if newest else words
     words = "Figure" if holding.kind == "figures" else words  # pyplot keeps managers, which users do not know
     what = f"{count} × {words}" + (f" of {holding.bytes // max(1, count)} bytes" if holding.kind == "bytes" else "")
-    return Contents(count, what, words, graph, base, tuple(newest[-MAXIMUM_LEAVES:]), ())
+    return Contents(count, what, words, graph, base, leaves=tuple(newest[-MAXIMUM_LEAVES:]), arrays=())
 
 
 def _heaviest_class(items: Sequence[Any]) -> tuple[Sequence[Any], float]:
-    """The items of the class with the most bytes, and their share of all: a pickler keeps arrays, texts and tuples.
+    """The items of the class with the most bytes, and their share of all items: a pickler keeps items of many classes.
 
-    The answer must be the same each time, so that arrays are chosen where another class has hardly more.
+    Arrays count for more than their bytes, so that the choice stays the same when another class has hardly more.
     """
-    sizes: dict[int, float] = {}
+    bytes_by_class: dict[int, float] = {}
     for item in items:
         figures = array_figures(item)
         size = own_size(item) if figures is None else ARRAY_PREFERENCE * max(own_size(item), figures.base_bytes)
-        sizes[id(type(item))] = sizes.get(id(type(item)), 0.0) + size
-    if len(sizes) <= 1:
+        bytes_by_class[id(type(item))] = bytes_by_class.get(id(type(item)), 0.0) + size
+    if len(bytes_by_class) <= 1:
         return items, 1.0
-    heaviest = max(sizes, key=lambda kind: sizes[kind])
+    heaviest = max(bytes_by_class, key=lambda class_id: bytes_by_class[class_id])
     chosen = [item for item in items if id(type(item)) == heaviest]
     return chosen, len(chosen) / len(items)
 
 
-def _main_label(leaves: Sequence[_Leaf], items: int) -> tuple[str, float]:
-    """The label with the most bytes, and the number of leaves with that label per item."""
-    sums: dict[str, tuple[int, int]] = {}
+def _main_label(leaves: Sequence[_Leaf], item_count: int) -> tuple[str, float]:
+    """The label whose leaves have the most bytes, and the number of these leaves per item."""
+    bytes_by_label: dict[str, int] = {}
     for leaf in leaves:
-        size, count = sums.get(leaf.label, (0, 0))
-        sums[leaf.label] = (size + leaf.bytes, count + 1)
-    label = max(sums, key=lambda label: sums[label][0])
-    return label, sums[label][1] / items
+        bytes_by_label[leaf.label] = bytes_by_label.get(leaf.label, 0) + leaf.bytes
+    label = max(bytes_by_label, key=lambda label: bytes_by_label[label])
+    return label, sum(leaf.label == label for leaf in leaves) / item_count
 
 
-def _largest_objects(leaves: Sequence[Sequence[_Leaf]]) -> tuple[Any, ...]:
+def _largest_objects(leaves_by_item: Sequence[Sequence[_Leaf]]) -> tuple[Any, ...]:
     """Objects of the largest leaves of each item, at most `MAXIMUM_LEAVES` in all; the newest items come last."""
-    per_item = max(MAXIMUM_LEAVES // max(len(leaves), 1), 1)
-    largest = [leaf for item_leaves in leaves for leaf in sorted(item_leaves, key=lambda leaf: -leaf.bytes)[:per_item]]
+    leaves_per_item = max(MAXIMUM_LEAVES // max(len(leaves_by_item), 1), 1)
+    largest: list[_Leaf] = []
+    for item_leaves in leaves_by_item:
+        largest += sorted(item_leaves, key=lambda leaf: -leaf.bytes)[:leaves_per_item]
     return tuple(leaf.obj for leaf in largest[-MAXIMUM_LEAVES:])
 
 
 def _find_leaves(item: Any, walk: Walk) -> list[_Leaf]:
-    """Arrays, tensors and long texts below an item, each once.
+    """Find the arrays, tensors and long texts below an item, breadth first, that the walk has not seen yet.
 
     At most `MAXIMUM_OPENED // MAXIMUM_LEAVES` objects are opened.
     """
@@ -215,13 +229,13 @@ def _find_leaves(item: Any, walk: Walk) -> list[_Leaf]:
     limit = walk.opened_count + MAXIMUM_OPENED // MAXIMUM_LEAVES
     while queue and walk.opened_count < limit:
         obj = queue.popleft()
-        # A class that an item refers to is no part of it, and leads to all that the class's functions reach.
+        # A class to which an item refers is no part of the item, and leads to all that the class's functions reach.
         if id(obj) in walk.seen_ids or type(obj) is Graph or (obj is not item and issubclass(type(obj), type)):
             continue
         if id(type(obj)) in ATOM_TYPE_IDS and obj.__sizeof__() < LONG_TEXT_BYTES:
             continue
         walk.seen_ids.add(id(obj))
-        walk.kept_alive.append(obj)  # alive, so that no other object gets its id
+        walk.kept_alive.append(obj)  # so that no other object gets its id
         walk.opened_count += 1
         opened = open_object(obj, walk)
         if opened.kind in {"array", "text"}:
@@ -240,24 +254,19 @@ def _child_objects(children: Iterable[tuple[str, Any]]) -> list[Any]:
 
 
 def _make_leaf(obj: Any, size: int) -> _Leaf:
-    """An array, tensor or text of `size` bytes as a leaf; a base counts as kept if it is much larger than its view."""
+    """Describe an array, tensor or text of `size` bytes as a leaf; a base counts if it is much larger than its view."""
     figures = array_figures(obj)
     if figures is None:
         return _Leaf(obj, size, f"{class_name(type(obj))} of {size} bytes", graph=False, base_bytes=0)
     own_bytes = figures.bytes if figures.graphed is None else figures.bytes or size
     kept_bytes = figures.base_bytes if figures.base_bytes > OWNING.minimum_base_ratio * own_bytes else 0
-    return _Leaf(
-        obj,
-        own_bytes if figures.graphed is None else max(own_bytes, size),
-        figures.label,
-        bool(figures.graphed),
-        kept_bytes,
-    )
+    leaf_bytes = own_bytes if figures.graphed is None else max(own_bytes, size)
+    return _Leaf(obj, leaf_bytes, figures.label, graph=bool(figures.graphed), base_bytes=kept_bytes)
 
 
 def _describe_item(obj: Any, *, graph: bool, base: bool) -> str:
     """An item in a few words: "dict of 3 keys with its autograd graph", "closure of on_step (optimizer)"."""
-    # Never its `repr`, which runs the program's code and prints whole tensors.
+    # Never by its `repr`, which runs the program's code and prints whole tensors.
     if type(obj) is FunctionType:
         return f"closure of {callable_name(obj)} ({', '.join(obj.__code__.co_freevars)})"
     words = class_name(type(obj))
@@ -284,7 +293,7 @@ def describe_container(obj: Any, holding: Holding) -> str:
 
 
 MAXIMUM_SHIFT = 4
-"""Maximum rows by which consecutive windows may be apart."""
+"""Maximum rows by which an array may be shifted against the array before."""
 
 MAXIMUM_ELEMENTS = 1 << 20
 """Maximum elements of an array that is compared, as the program waits meanwhile."""
@@ -297,11 +306,12 @@ def describe_redundancy(arrays: Sequence[Any]) -> str | None:
         arrays: numpy arrays or torch tensors, in the order of storing; tensors on other devices are left out.
     """
     numpy: Any = sys.modules.get("numpy")
-    readable = (
-        [] if numpy is None else [a for a in map(_as_array, arrays) if a is not None and 0 < a.size <= MAXIMUM_ELEMENTS]
-    )
+    if numpy is None:
+        return None
+    readable = [a for a in map(_as_array, arrays) if a is not None and 0 < a.size <= MAXIMUM_ELEMENTS]
     pairs = [(a, b) for a, b in pairwise(readable) if a.shape == b.shape and a.dtype == b.dtype]
-    if pairs and len(pairs) == len(readable) - 1 and readable[0].size > 1:
+    all_are_alike = len(pairs) == len(readable) - 1
+    if pairs and all_are_alike and readable[0].size > 1:
         if all(numpy.array_equal(a, b) for a, b in pairs):
             return "all arrays are equal: store one"
         overlap = _describe_overlap(pairs)
@@ -313,8 +323,8 @@ def describe_redundancy(arrays: Sequence[Any]) -> str | None:
 
 
 def _as_array(obj: Any) -> Any:
-    """The object as a plain numpy array on the same memory, or None if it has no such view."""
-    # Plain, as a subclass of the program may compare as it likes.
+    """The object as a plain numpy array on the same memory; None if it is no array, or a tensor of another device."""
+    # A plain array, as a subclass may override the comparison.
     numpy: Any = sys.modules["numpy"]
     torch: Any = sys.modules.get("torch")
     if is_a(obj, numpy.ndarray):
@@ -328,7 +338,7 @@ def _as_array(obj: Any) -> Any:
 
 
 def _describe_overlap(pairs: Sequence[tuple[Any, Any]]) -> str | None:
-    """A sentence if each array is the previous one moved by a few rows along one axis; None if not.
+    """A sentence if each array is the array before, shifted by a few rows along one axis; None if not.
 
     Args:
         pairs: neighbouring arrays of equal shape, the earlier one first.
@@ -337,9 +347,9 @@ def _describe_overlap(pairs: Sequence[tuple[Any, Any]]) -> str | None:
     shape = pairs[0][0].shape
     for axis, rows in enumerate(shape):
         for shift in range(1, min(MAXIMUM_SHIFT, rows // 2) + 1):
-            a_rows, b_rows = [slice(None)] * len(shape), [slice(None)] * len(shape)
-            a_rows[axis], b_rows[axis] = slice(shift, None), slice(None, rows - shift)
-            matches = sum(numpy.array_equal(a[tuple(a_rows)], b[tuple(b_rows)]) for a, b in pairs)
+            earlier_part, later_part = [slice(None)] * len(shape), [slice(None)] * len(shape)
+            earlier_part[axis], later_part[axis] = slice(shift, None), slice(None, rows - shift)
+            matches = sum(numpy.array_equal(a[tuple(earlier_part)], b[tuple(later_part)]) for a, b in pairs)
             if matches >= OWNING.minimum_overlap_share * len(pairs):  # a new episode begins a new window
                 words = "one" if shift == 1 else str(shift)
                 return f"consecutive arrays share all rows but {words}: store row numbers"

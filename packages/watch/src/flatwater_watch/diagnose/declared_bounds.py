@@ -1,7 +1,7 @@
 """Bounds that are declared beside a container: _MAXCACHE beside _cache, as in regex, or maxsize in the same object.
 
-Many libraries bound a dict or a list by a number in the same namespace, and look at it when they add. A container below
-such a number is filling, not leaking; at or above it, the number says nothing.
+Many libraries bound a dict or a list by a number in the same namespace, which they check before they add an item. A
+container below such a number is filling, not leaking; if it is as long or longer, the number is not its bound.
 """
 
 import re
@@ -12,17 +12,17 @@ from flatwater_watch.heap.census import Census, Holding
 from flatwater_watch.heap.raw import instance_dict, module_namespace, mro, names_of, plain_text
 
 _LIMIT = re.compile("max|limit|capacity|bound")
-"""Words of a number that bounds something, in small letters."""
+"""Parts of the name of a number that is a bound, in small letters."""
 _PLAIN_NAMES = frozenset({
     "max", "maxsize", "maxlen", "maxlength", "maxitems", "maxentries", "maxcount", "limit", "sizelimit", "capacity",
 })  # fmt: skip
-"""Names without underscores of a bound that is the whole object's."""
+"""Names, without underscores, of a bound on the whole object that has it as an attribute."""
 _MINIMUM_STEM = 3
-"""Letters of a container's name that its bound has to repeat."""
+"""Minimum letters of a container's name, without a plural s, that its bound must contain."""
 
 
 def declared_bound(census: Census, holding: Holding) -> int | None:
-    """The number of items at which a container is full, as a number beside it says; None if there is none.
+    """The number of items at which a container is full, by a number declared beside it; None if there is none.
 
     Args:
         census: census with references to its containers.
@@ -31,21 +31,30 @@ def declared_bound(census: Census, holding: Holding) -> int | None:
     # Runs no code of the watched program.
     if holding.kind not in {"list", "dict", "set", "deque"}:
         return None
-    space, name, is_object = _place(census, holding)
+    namespace, name, is_attribute = _named_place(census, holding)
     stem = _letters(name).removesuffix("s")
     bounds = [
         value
-        for key, value in space
+        for other_name, value in namespace
         if type(value) is int
         and value > holding.length
-        and _LIMIT.search(letters := _letters(key))
-        and ((is_object and letters in _PLAIN_NAMES) or (len(stem) >= _MINIMUM_STEM and stem in letters))
+        and _is_bound_name(_letters(other_name), stem, is_attribute=is_attribute)
     ]
     return min(bounds, default=None)
 
 
-def _place(census: Census, holding: Holding) -> tuple[Iterator[tuple[str, Any]], str, bool]:
-    """The namespace in which a container has its name, that name, and whether the namespace is an object's."""
+def _is_bound_name(letters: str, stem: str, *, is_attribute: bool) -> bool:
+    """Whether a number with a name of these letters bounds the container whose name has this stem."""
+    bounds_object = is_attribute and letters in _PLAIN_NAMES
+    names_container = len(stem) >= _MINIMUM_STEM and stem in letters
+    return _LIMIT.search(letters) is not None and (bounds_object or names_container)
+
+
+def _named_place(census: Census, holding: Holding) -> tuple[Iterator[tuple[str, Any]], str, bool]:
+    """The namespace of a container, as pairs of name and value; its name there; and whether it is an attribute.
+
+    The namespace is empty if the container has no name, such as an item of another container.
+    """
     if holding.parent is None:
         module, _, name = holding.path.rpartition(".")
         return _entries(module_namespace(module) or {}), name, False
@@ -63,8 +72,8 @@ def _attributes(holder: Any) -> Iterator[tuple[str, Any]]:
         yield from _entries(names_of(owner))
 
 
-def _entries(space: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
-    return ((plain_text(key), value) for key, value in list(space.items()))
+def _entries(namespace: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
+    return ((plain_text(name), value) for name, value in list(namespace.items()))
 
 
 def _letters(name: str) -> str:

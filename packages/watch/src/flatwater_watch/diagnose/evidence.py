@@ -1,6 +1,7 @@
-"""Evidence: the facts of one cause of growth, and what makes it of a container, of garbage and of numbers alone.
+"""Evidence, the facts of one cause of growth, and the functions that make it from containers, garbage and readings.
 
-Each fact is written once, by whoever found it out; `judge` weighs them and makes the finding. All functions are pure.
+Each fact is written once, by the code that found it out; `judge` weighs the facts and makes the finding. All functions
+here are pure.
 """
 
 from dataclasses import dataclass
@@ -58,7 +59,7 @@ def advice(verdict: VerdictName, kind: str = "", *, graph: bool = False, base: b
         verdict: verdict of the finding.
         kind: kind of the container that grows, such as `list` or `hooks`.
         graph: whether the content carries an autograd graph.
-        base: whether the content are views that keep larger bases alive.
+        base: whether the contents are views that keep larger bases alive.
     """
     if graph:
         return GRAPH_ADVICE
@@ -79,7 +80,7 @@ GARBAGE_OWNER = "cyclic garbage"
 
 
 class MeasuredGrowth(NamedTuple):
-    """Growth of a cause over all readings, which says more than the stretch in which the cause was found."""
+    """Growth of a cause over all readings, which is known better than in the stretch in which the cause was found."""
 
     rate: Slope
     """Bytes per step, with bounds."""
@@ -88,7 +89,7 @@ class MeasuredGrowth(NamedTuple):
 
 
 class CurrentContents(NamedTuple):
-    """Contents of an owner at a later census than that which found it."""
+    """Contents of an owner at a census after the one that found it."""
 
     holders: tuple[str, ...]
     objects: int
@@ -100,7 +101,7 @@ class SlowSegment(NamedTuple):
     """The segment of a program that has most of a slowdown."""
 
     name: str
-    """The boundaries between which it lies: `from step to update`."""
+    """The boundaries between which the segment lies: `from step to update`."""
     sentence: str
 
 
@@ -116,15 +117,17 @@ class Evidence:
     """Share of the growth of the whole process in that stretch, 0 to 1."""
     what: str = ""
     bound: str = ""
-    """Words on the bound of a cache, which follow those on its content."""
+    """Words on the bound of a cache, which follow the words on its content (`what`)."""
     holders: tuple[str, ...] = ()
     count: int = 0
+    """Number of objects of the main content."""
     plateau_bytes: int | None = None
     plateau_step: int | None = None
     advice: str | None = None
-    """Advice that replaces the verdict's; None for that."""
+    """Advice that replaces the verdict's; None keeps the verdict's."""
     redundancy: str | None = None
     outside: bool = False
+    """Whether the bytes lie outside of Python, behind the owner's items."""
     parts: tuple[str, ...] = ()
     """Owners of the causes that were merged into this one."""
     made_at: AllocationSite | None = None
@@ -132,22 +135,22 @@ class Evidence:
     native_line: AllocationSite | None = None
     """The line that ran while memory rose that no object holds."""
     contents: CurrentContents | None = None
-    """Contents at the newest census; None if they are no more than before."""
+    """Contents at the newest census; None if they are no more than `holders`, `count` and `what` say."""
     measured: MeasuredGrowth | None = None
     """Growth over all readings; None if it is not known."""
     gc_sawtooth: "GcSawtooth | None" = None
-    """Of cyclic garbage: what full collections free."""
+    """For cyclic garbage: the bytes that full collections free."""
     slow_segment: SlowSegment | None = None
-    """Of a slowdown: where it is."""
+    """For a slowdown: the segment that has most of it."""
 
     @property
     def rate(self) -> Slope:
-        """Bytes per step, as well as they are known."""
+        """Bytes per step: over all readings if they are measured, else in the stretch in which the cause was found."""
         return self.drift if self.measured is None else self.measured.rate
 
     @property
     def known_share(self) -> float:
-        """Share of the growth of the whole process, as well as it is known."""
+        """Share of the growth of the whole process, 0 to 1, over the same readings as `rate`."""
         return self.share if self.measured is None else self.measured.share
 
     @property
@@ -157,7 +160,7 @@ class Evidence:
 
     @property
     def has_proof(self) -> bool:
-        """Whether an object, a line, or a count of this very kind of memory proves the growth: it is not a rest."""
+        """Whether an object, a line, or a count of its own proves the growth, which is not a mere remainder."""
         return (self.made_at or self.native_line) is not None or not self.wants_native_line
 
     @property
@@ -175,9 +178,9 @@ def owner_evidence(
         owner: the container, as two censuses saw it.
         steps: steps between the two censuses.
         growth: growth of the process.
-        drift: slope of the part of memory that the container is in; the container's rate gets an interval as wide, in
+        drift: slope of the memory in which the container lies; the rate of the container gets an interval as wide in
             proportion.
-        made_at: the line that made its newest contents.
+        made_at: the line that made its newest contents; None if it is not known.
     """
     rate = owner.bytes_grown / steps
     verdict = _container_verdict(owner)
@@ -210,15 +213,15 @@ def owner_evidence(
 
 
 def _owner_advice(verdict: VerdictName, owner: "Owner") -> str:
-    """The advice for a container: its library's rule or calls, unless a graph or base explains it, or it is filling."""
+    """The advice for a container: by its content if that suffices, else by its library's rule or calls."""
     if owner.calls > 1 and verdict == "leak":
         return WAITING_ADVICE
-    explained = verdict == "filling" or owner.holds_graph or owner.holds_base
-    if owner.rule is None and owner.table is not None and verdict in {"leak", "cache"} and not explained:
+    content_suffices = verdict == "filling" or owner.holds_graph or owner.holds_base
+    if owner.rule is not None and not content_suffices:
+        return owner.rule.advice
+    if owner.table is not None and verdict in {"leak", "cache"} and not content_suffices:
         return owner.table.advice
-    if owner.rule is None or explained:
-        return advice(verdict, owner.kind, graph=owner.holds_graph, base=owner.holds_base)
-    return owner.rule.advice
+    return advice(verdict, owner.kind, graph=owner.holds_graph, base=owner.holds_base)
 
 
 def _container_verdict(owner: "Owner") -> VerdictName:
@@ -269,9 +272,9 @@ def garbage_evidence(garbage: "Garbage", rate: float, drift: Slope, share: float
 
     Args:
         garbage: objects that a collection would free.
-        rate: bytes by which they grow per step.
+        rate: bytes of garbage that come per step.
         drift: slope of the memory that no container explains.
-        share: their share of the growth of the process, 0 to 1.
+        share: share of the garbage in the growth of the process, 0 to 1.
     """
     size, collect = format_bytes(garbage.bytes), RARE_COLLECTION_ADVICE if garbage.collecting else COLLECTOR_OFF_ADVICE
     ending = f"a collection would free {size}"
@@ -309,12 +312,12 @@ def _steps_per_second_text(steps: float) -> str:
 
 def growth_share(rate: float, growth: Growth) -> float:
     """Share of a rate, in bytes per step, in the growth of the process: 0 to 1, and 1 if the process does not grow."""
-    # Owners are estimates, which may come to a little more than all.
+    # At most 1, as the rates of owners are estimates, and may exceed the whole growth a little.
     return min(1.0, rate / growth.whole.per_step) if growth.whole.per_step > 0 else 1.0
 
 
 def _interval_around(rate: float, drift: Slope) -> Slope:
-    """The relative interval of `drift` around a rate; a point if `drift` does not rise."""
+    """A rate with bounds as far away, in proportion, as those of `drift`; without an interval if it does not rise."""
     if drift.per_step <= 0:
         return Slope(rate, rate, rate)
     return Slope(rate, rate * min(1.0, drift.low / drift.per_step), rate * max(1.0, drift.high / drift.per_step))

@@ -15,8 +15,8 @@ from flatwater_watch.paths import file_name
 from flatwater_watch.thresholds import SHIPPED
 
 try:
-    # From where `random` takes it: `hashlib` loads OpenSSL, 4 ms of CPU. At once, as a program may replace functions
-    # that imports need.
+    # The module from which `random` imports it, as `hashlib` loads OpenSSL for 4 ms of CPU. Imported here and not when
+    # it is used, as the program may replace functions that imports need.
     _sha256: Any = import_module("_sha2" if sys.version_info >= (3, 12) else "_sha256").sha256
 except ImportError:  # a Python that was built without it
     _sha256 = import_module("hashlib").sha256
@@ -26,7 +26,7 @@ OWNING = SHIPPED.owning
 NUMBER_FIELDS = ("bytes_per_step", "share", "count")
 OPTIONAL_NUMBER_FIELDS = ("plateau_bytes", "plateau_step", "limit_bytes", "limit_step", "limit_time")
 TEXT_FIELDS = ("owner", "what", "advice", "unit")
-"""Fields of a finding by the type that they must have."""
+"""Fields of a finding, by the type that their values must have."""
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,13 @@ class Finding:
         return digest[:12]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain lists, numbers and strings under the names of the fields."""
+        """The finding as plain lists, numbers and strings under the names of the fields, with the fingerprint."""
         lists = {"holders": list(self.holders), "interval": list(self.interval), "parts": list(self.parts)}
         return asdict(self) | lists | {"fingerprint": self.fingerprint}
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "Finding":
-        """The finding that `to_json` wrote, checked, as a person may have edited it.
+        """The finding that `to_json` wrote; it is checked, as a person may have edited the file.
 
         Raises:
             KeyError: a key is missing.
@@ -126,7 +126,7 @@ class Finding:
 
     @property
     def has_date(self) -> bool:
-        """Whether the process reaches its limit at a time that is known: the bounds of the rate are near enough."""
+        """Whether the time of the limit is known: the bounds of the rate are near enough to each other."""
         low, high = self.interval
         return self.limit_step is not None and low > 0 and high <= OWNING.maximum_dated_rate_ratio * low
 
@@ -139,7 +139,7 @@ class Finding:
 
 
 def _check_types(finding: Finding) -> None:
-    """Check a finding that was read from a file, by the types of its fields; raise TypeError or ValueError."""
+    """Check the values of a finding that was read from a file; raise TypeError or ValueError."""
     values = vars(finding)
     if finding.verdict not in VERDICTS:
         raise ValueError(f"verdict = {finding.verdict!r}: expected one of {', '.join(VERDICTS)}")

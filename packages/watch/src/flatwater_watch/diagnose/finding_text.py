@@ -22,7 +22,7 @@ _PLURAL_OWNERS = re.compile(
 
 
 def finding_lines(finding: Finding) -> list[str]:
-    """A few lines for a person, none over 99 columns."""
+    """A few lines for a person, each of at most `WIDTH` columns."""
     lines = _wrap_text(f"{finding.verdict}: ", f"{_rate_sentence(finding)}.", "  ")
     for label, text in _labelled_texts(finding):
         lines += _wrap_text(f"  {label}".ljust(LABEL_WIDTH), text, " " * LABEL_WIDTH)
@@ -30,7 +30,7 @@ def finding_lines(finding: Finding) -> list[str]:
 
 
 def brief_line(finding: Finding) -> str:
-    """The owner, the line and the advice, in one line of at most 88 columns."""
+    """The owner, the line and the advice, in one line of at most `BRIEF_WIDTH` columns."""
     place = "" if finding.made_at is None else f", {file_name(finding.made_at.file)}:{finding.made_at.line}"
     if not VERDICTS[finding.verdict].is_of_bytes:
         statement = textwrap.shorten(finding.what, BRIEF_WIDTH // 2, placeholder="…")
@@ -68,7 +68,7 @@ def _unit_with_article(finding: Finding) -> str:
 
 
 def _labelled_texts(finding: Finding) -> list[tuple[str, str]]:
-    """Pairs of label and text, in the order of `finding_lines`, for the known facts; labels have at most 7 letters."""
+    """Pairs of a label, of at most 7 letters, and a text, for the known facts, in the order of `finding_lines`."""
     texts = []
     if finding.holders:
         texts.append(("held by", " → ".join(finding.holders)))
@@ -85,7 +85,7 @@ def _labelled_texts(finding: Finding) -> list[tuple[str, str]]:
 
 
 def growth_end(finding: Finding) -> str:
-    """The end of the growth, or of the memory; empty if it is not known."""
+    """The end of the growth in words: full, or the memory limit reached; empty for a slowdown."""
     if not VERDICTS[finding.verdict].is_of_bytes:
         return ""
     if finding.verdict == "mapped":
@@ -129,15 +129,20 @@ def headline(finding: Finding) -> str:
 
 
 def _shorten_owner(owner: str, maximum: int) -> str:
-    """A path in at most `maximum` letters: without the function before a variable, then without its first hops."""
+    """A path in at most `maximum` letters: without the function before a variable, else only its last hops.
+
+    With 16 letters, `main() in train.py: agent.memory.rows` becomes `…memory.rows`.
+    """
     if len(owner) <= maximum:
         return owner
-    name = owner.rpartition(": ")[2]
+    _, _, name = owner.rpartition(": ")
     if len(name) <= maximum:
         return name
     tail = name[1 - maximum :]
-    hop_match = re.search(r"[.\[](?=[\w\['])", tail)
-    return f"…{tail if hop_match is None else tail[hop_match.start() + (hop_match[0] == '.') :]}"
+    first_hop = re.search(r"[.\[](?=[\w\['])", tail)
+    if first_hop is None:
+        return f"…{tail}"
+    return f"…{tail[first_hop.end() if first_hop[0] == '.' else first_hop.start() :]}"
 
 
 _CLAUSE_END = re.compile(r"\.(?= )|(?=[;:] )|(?=, (?:or|and|but|so|such) )")
@@ -158,23 +163,24 @@ def _fitting_instruction(advice: str, width: int) -> str:
     """
     if len(advice) <= width:
         return advice
-    starts = (match.end() for match in re.finditer(r"^|\. ", advice))
-    start = next((offset for offset in starts if _is_instruction(advice[offset:].partition(". ")[0])), 0)
+    sentence_starts = (match.end() for match in re.finditer(r"^|\. ", advice))
+    start = next((start for start in sentence_starts if _is_instruction(advice[start:].partition(". ")[0])), 0)
     text = f"{advice[start : start + 1].lower()}{advice[start + 1 :]}"
     if len(text) <= width:
         return text
-    parts = [text[: end.end()] for end in _CLAUSE_END.finditer(text) if end.end() <= width]
-    return next((part for part in reversed(parts) if _has_balanced_quotes(part) and _is_instruction(part)), text)
+    fitting_parts = [text[: clause.end()] for clause in _CLAUSE_END.finditer(text) if clause.end() <= width]
+    whole_parts = (part for part in reversed(fitting_parts) if _has_balanced_quotes(part) and _is_instruction(part))
+    return next(whole_parts, text)
 
 
 def _has_balanced_quotes(part: str) -> bool:
-    """Whether no backtick and no bracket is open at the end of a part."""
+    """Whether no backtick and no bracket is open at the end of a part of a text."""
     return part.count("`") % 2 == 0 and part.count("(") == part.count(")")
 
 
 def _is_instruction(part: str) -> bool:
-    """Whether a sentence, or a clause of it, is an instruction."""
-    return any(begun.partition(" ")[0].lower() in _INSTRUCTION_VERBS for begun in re.split(r"[.;:] ", part))
+    """Whether a sentence, or a clause of it, begins with the verb of an instruction."""
+    return any(clause.partition(" ")[0].lower() in _INSTRUCTION_VERBS for clause in re.split(r"[.;:] ", part))
 
 
 def _wrap_text(first: str, text: str, indent: str) -> list[str]:

@@ -1,9 +1,8 @@
-"""Cyclic garbage: objects that nobody reaches and that wait for a collection.
+"""The search for cyclic garbage: objects that nobody reaches and that wait for a collection.
 
-It is found without a collection, which would run the program's finalizers and free the objects to report.
-
-The search does the collector's own arithmetic, in a fork: an object whose references all come from other tracked
-objects is garbage, unless an object that is held from outside reaches it.
+No collection is made, as it would run the program's finalizers and free the objects to report. Instead the search does
+the collector's own arithmetic in a fork: an object whose references all come from other tracked objects is garbage,
+unless an object that is held from outside reaches it.
 """
 
 import ctypes
@@ -32,11 +31,11 @@ FindLine = Callable[[list[Any]], AllocationSite | None]
 """A function that finds the line that made most of the given objects."""
 
 MAIN_SHARE, MAXIMUM_RANKED = 0.8, 1000
-"""Share of the bytes whose line is looked up, the largest objects first, and the maximum number of these objects."""
+"""Share of the garbage's bytes whose line is looked up, and the maximum number of objects, the largest first."""
 
 
 DRAWN_ATOMS = 24
-"""Referents of an object that are asked whether they are atoms that it alone holds."""
+"""Number of referents of an object that are sampled for atoms that the object alone holds."""
 
 
 class Garbage(NamedTuple):
@@ -53,9 +52,9 @@ class Garbage(NamedTuple):
     cycle: tuple[str, ...] = ()
     """One of the cycles: class and attribute of each object of the program on it."""
     young: int = 0
-    """Bytes that the next collection of young objects frees; 0 if the collector is off."""
+    """Bytes that the next collection of young objects would free now; 0 if the collector is off."""
     forecast_young_bytes: int = 0
-    """Forecast of `young` at that collection, if garbage goes on to come as it has since the last one."""
+    """Forecast of `young` when that collection comes, if garbage keeps coming as it has since the last collection."""
     bytes_since_collection: int = 0
     """Bytes that no collection has seen yet, whether the collector is on or not."""
     bytes_per_object: int = 0
@@ -67,25 +66,27 @@ class Garbage(NamedTuple):
         """Whether this is an ordinary backlog of the collector: small, or freed soon and before it is large.
 
         Args:
-            swing: difference of the most and the least bytes of the process, which is the garbage between two
-                collections if garbage is much of it.
-            fall: most bytes that were freed at once. If a collection has freed as much before, the swing is the better
-                forecast: the collector's count falls with each object that is freed, so that it forecasts too much.
+            swing: difference of the most and the least bytes of the process: the garbage between two collections, if
+                garbage is much of it.
+            fall: most bytes that were freed at once.
         """
-        forecast = max(swing, 0 if 2 * fall >= self.young else self.forecast_young_bytes)
-        forecast = max(self.young, min(forecast, COLLECTING.maximum_wave_ratio * self.young))
-        is_freed_soon = 2 * self.young > self.bytes and forecast < COLLECTING.reported_young_bytes
+        # If a collection has freed as much before, the swing is the better forecast: the collector's count falls with
+        # each object that is freed, so that the forecast by the count is too large.
+        has_freed_as_much = 2 * fall >= self.young
+        expected_bytes = swing if has_freed_as_much else max(swing, self.forecast_young_bytes)
+        expected_bytes = max(self.young, min(expected_bytes, COLLECTING.maximum_wave_ratio * self.young))
+        is_freed_soon = 2 * self.young > self.bytes and expected_bytes < COLLECTING.reported_young_bytes
         is_small = self.collecting and self.bytes < COLLECTING.harmless_bytes
         return not self.is_frozen and (is_freed_soon or is_small)
 
     @property
     def is_suspect(self) -> bool:
-        """Whether most of it came since the last collection, so that it can be the growth rather than a remainder."""
+        """Whether this may be the growth: most of it came since the last collection, or collections never free it."""
         return self.is_frozen or 2 * self.bytes_since_collection > self.bytes
 
     @property
     def may_be_felt(self) -> bool:
-        """Whether it is large enough to be reported if it comes again and again."""
+        """Whether this garbage may become large enough to be reported, before a collection frees it."""
         return not self.young or COLLECTING.maximum_wave_ratio * self.bytes >= COLLECTING.reported_young_bytes
 
 
@@ -100,21 +101,21 @@ class GarbageSearch:
 
         Args:
             roots: choice of roots, which decides whose classes are the user's.
-            find_line: finds the line of objects, if allocations are traced; the fork keeps the traces.
+            find_line: function that finds the line of objects, as the fork keeps the traces; None without a trace.
             unfreezes: whether frozen objects may be garbage as well, as the program has frozen objects lately.
 
         Raises:
             OSError: there is no memory for a fork.
         """
         search = partial(_search_garbage, roots, unfreezes=unfreezes)
-        self._fork = DetachedFork(search if find_line is None else partial(_with_line, search, find_line))
+        self._fork = DetachedFork(search if find_line is None else partial(_search_with_line, search, find_line))
 
     def is_done(self, seconds: float = 0.0) -> bool:
-        """Whether the search has ended; waits until it has used `seconds` of CPU time."""
+        """Whether the search has ended; wait for it, until it has used `seconds` of CPU time in all."""
         return self._fork.wait_until_done(seconds) if seconds else self._fork.is_done()
 
     def garbage(self) -> Garbage | None:
-        """The garbage at the time when the search began; None if there was none, or the fork failed."""
+        """The garbage of the time when the search began; None if there was none, or if the fork failed."""
         try:
             fields = self._fork.result()
         except RuntimeError:
@@ -123,36 +124,35 @@ class GarbageSearch:
             return None
         fields.pop("largest", None)
         site_fields = fields["made_at"]
-        return Garbage(
-            **fields
-            | {
-                "made_at": None if site_fields is None else AllocationSite(**site_fields),
-                "cycle": tuple(fields["cycle"]),
-            }
-        )
+        # JSON has neither dataclasses nor tuples.
+        made_at = None if site_fields is None else AllocationSite(**site_fields)
+        return Garbage(**fields | {"made_at": made_at, "cycle": tuple(fields["cycle"])})
 
     def stop(self) -> None:
         """End the search without a result."""
         self._fork.stop()
 
 
-def _with_line(search: Callable[[], dict[str, Any] | None], find_line: FindLine) -> dict[str, Any] | None:
-    """Search in a second fork that does not trace, and look up the lines here, by the traces.
+def _search_with_line(search: Callable[[], dict[str, Any] | None], find_line: FindLine) -> dict[str, Any] | None:
+    """Search in a second fork that does not trace; look up the line of the largest objects here, by the traces.
 
-    With tracing on, a search of a million references took half a minute: each id is an allocation.
+    With tracing on, a search of a million references would take half a minute, as each id is an allocation.
     """
     # In a fork, which keeps the traces.
     fields: dict[str, Any] | None = run_in_fork(search)
     if fields is None:
         return None
     addresses = fields.pop("largest")
-    # Addresses are the same in both forks, so they name objects of this process.
+    # Objects have the same addresses in both forks.
     site = find_line([ctypes.cast(address, ctypes.py_object).value for address in addresses])
     return fields | {"made_at": None if site is None else asdict(site)}
 
 
 def _search_garbage(roots: Roots, *, unfreezes: bool) -> dict[str, Any] | None:
-    """Search for garbage; return the fields of `Garbage` for JSON, with addresses of the largest objects; or None."""
+    """Search for garbage; return the fields of `Garbage` and `largest`, addresses of its largest objects, for JSON.
+
+    None if there is no garbage.
+    """
     # In a fork: nothing here reaches the program, neither the pause of the collector nor the dicts that are made.
     threshold, count = gc.get_threshold()[0], gc.get_count()[0]
     collecting = gc.isenabled() and threshold > 0
@@ -165,7 +165,7 @@ def _search_garbage(roots: Roots, *, unfreezes: bool) -> dict[str, Any] | None:
     if not garbage:
         return None
     user_namespaces = user_modules(roots)
-    # Before the sizes: opening an instance makes a dict, which would be a group of its own.
+    # Counted before sizes are taken, as opening an instance makes a dict, which would be counted as well.
     per_class = _count_classes(garbage, user_namespaces)
     walk = Walk(len(garbage), lambda _: False, len(garbage))
     walk.seen_ids.update(map(id, garbage))  # each is sized by itself below, and none as a child of another
@@ -176,28 +176,28 @@ def _search_garbage(roots: Roots, *, unfreezes: bool) -> dict[str, Any] | None:
     size = sum(object_bytes for object_bytes, _ in sized)
     fresh_bytes = sum(object_bytes for object_bytes, obj in sized if id(obj) not in old_ids)
     young_bytes = fresh_bytes if collecting else 0
-    what = ", ".join(
-        f"{count} × {name}" for name, count in per_class.most_common(2) if 2 * count >= max(per_class.values())
-    )
-    main_class = next(iter(per_class))
-    cycle = next(
-        (path for path in map(_describe_cycle, _newest_of_class(garbage, main_class), repeat(user_namespaces)) if path),
-        (),
-    )
-    # `count` objects of `threshold` have come since the last collection: the rest is taken to bring as much for each.
+    main_count = max(per_class.values())
+    what = ", ".join(f"{count} × {name}" for name, count in per_class.most_common(2) if 2 * count >= main_count)
+    # The collector begins at `threshold` new objects, and `count` have come: the others are taken to bring as many.
     forecast_bytes = young_bytes * max(1, threshold) // max(1, min(threshold, count))
-    piece_bytes = size // max(per_class.values())
-    is_frozen = 2 * sum(id(obj) not in known_ids for obj in garbage) > len(garbage)
     summary = Garbage(
-        size, len(garbage), what, None, collecting, cycle, young_bytes, forecast_bytes, fresh_bytes, piece_bytes
+        bytes=size,
+        objects=len(garbage),
+        what=what,
+        made_at=None,
+        collecting=collecting,
+        cycle=_find_cycle(garbage, next(iter(per_class)), user_namespaces),
+        young=young_bytes,
+        forecast_young_bytes=forecast_bytes,
+        bytes_since_collection=fresh_bytes,
+        bytes_per_object=size // main_count,
+        is_frozen=2 * sum(id(obj) not in known_ids for obj in garbage) > len(garbage),
     )
-    return summary._replace(is_frozen=is_frozen)._asdict() | {
-        "largest": [id(obj) for obj in _largest_objects(sized, MAIN_SHARE * size)]
-    }
+    return summary._asdict() | {"largest": [id(obj) for obj in _largest_objects(sized, MAIN_SHARE * size)]}
 
 
 def _old_garbage(garbage: list[Any]) -> list[Any]:
-    """Garbage that a collection of young objects leaves: older objects, and all objects that they reach."""
+    """Garbage that a collection of young objects does not free: older objects, and all objects that they reach."""
     young_ids = set(map(id, gc.get_objects(generation=0)))
     garbage_by_id = {id(obj): obj for obj in garbage}
     old_objects = [obj for obj in garbage if id(obj) not in young_ids]
@@ -210,41 +210,31 @@ def _old_garbage(garbage: list[Any]) -> list[Any]:
     return old_objects
 
 
-_PLAIN = frozenset(
-    {
-        "tuple",
-        "list",
-        "dict",
-        "set",
-        "cell",
-        "frame",
-        "traceback",
-        "function",
-        "method",
-        "builtin_function_or_method",
-        "ReferenceType",
-        "partial",
-    }
-)
+_PLAIN_CLASSES = frozenset({
+    "tuple", "list", "dict", "set", "cell", "frame", "traceback", "function", "method", "builtin_function_or_method",
+    "ReferenceType", "partial",
+})  # fmt: skip
 """Names of classes that any cycle may have, and that say nothing of its cause."""
 
 
-def _count_classes(garbage: list[Any], users: Mapping[str, Any]) -> Counter[str]:
-    """Number of objects by class: of the program's classes, else of the most telling class, else of all."""
-    user_counts = count_values(class_name(type(obj)) for obj in garbage if full_name(type(obj))[0] in users)
-    all_counts = Counter[str]() if user_counts else count_values(class_name(type(obj)) for obj in garbage)
-    structure_counts = Counter[str]() if user_counts else _objects_by_structure(garbage)
-    return user_counts or Counter({name: all_counts[name] for name, _ in structure_counts.most_common(1)}) or all_counts
+def _count_classes(garbage: list[Any], user_namespaces: Mapping[str, Any]) -> Counter[str]:
+    """Number of objects by class: for the user's classes; else for the class of the largest structure; else for all."""
+    user_counts = count_values(class_name(type(obj)) for obj in garbage if full_name(type(obj))[0] in user_namespaces)
+    if user_counts:
+        return user_counts
+    all_counts = count_values(class_name(type(obj)) for obj in garbage)
+    main_structure = _objects_by_structure(garbage).most_common(1)
+    return Counter({name: all_counts[name] for name, _ in main_structure}) or all_counts
 
 
 def _objects_by_structure(garbage: list[Any]) -> Counter[str]:
     """Number of objects by the class of their structure, such as a figure of matplotlib with all of its parts.
 
-    A structure is a group of objects that references connect. Its class is that of its oldest object that is not a
-    plain container, as a whole is made before its parts; groups of plain objects alone are left out.
+    A structure is a group of objects that references connect. Its class is that of its oldest object that is not of a
+    plain class, as a whole is made before its parts; groups of plain objects alone are left out.
     """
     # In a fork. The garbage lies in the order in which it was made. Groups are joined by union-find with path halving:
-    # each object is linked with an older one of its group, the oldest with itself.
+    # each object is linked with an older object of its group, and the oldest with itself.
     positions = {id(obj): n for n, obj in enumerate(garbage)}
     group_links = list(range(len(garbage)))
 
@@ -262,31 +252,33 @@ def _objects_by_structure(garbage: list[Any]) -> Counter[str]:
     names: dict[int, str] = {}
     for n, obj in enumerate(garbage):
         name = class_name(type(obj))
-        if name not in _PLAIN:
+        if name not in _PLAIN_CLASSES:
             names.setdefault(oldest(n), name)
     return count_values(names[structure] for structure in map(oldest, range(len(garbage))) if structure in names)
 
 
-TRIED, LONGEST = 8, 5000
-"""Number of objects whose cycle is searched, newest first, and maximum objects of one search."""
+MAXIMUM_CYCLE_TRIES, MAXIMUM_CYCLE_OBJECTS = 8, 5000
+"""Maximum number of objects whose cycle is searched, newest first, and maximum objects of one such search."""
 
 
-def _newest_of_class(garbage: list[Any], name: str) -> list[Any]:
-    """A few objects of a class, newest first."""
-    return list(islice((obj for obj in reversed(garbage) if class_name(type(obj)) == name), TRIED))
+def _find_cycle(garbage: list[Any], name: str, user_namespaces: Mapping[str, Any]) -> tuple[str, ...]:
+    """A cycle, in words, through one of the newest objects of the class with this name; empty if none is found."""
+    objects = islice((obj for obj in reversed(garbage) if class_name(type(obj)) == name), MAXIMUM_CYCLE_TRIES)
+    return next((cycle for obj in list(objects) if (cycle := _describe_cycle(obj, user_namespaces))), ())
 
 
-def _describe_cycle(first: Any, users: Mapping[str, Any]) -> tuple[str, ...]:
+def _describe_cycle(first: Any, user_namespaces: Mapping[str, Any]) -> tuple[str, ...]:
     """The shortest way from an object back to itself, in words; empty if there is none."""
-    walk = Walk(LONGEST, lambda _: False, LONGEST)
+    walk = Walk(MAXIMUM_CYCLE_OBJECTS, lambda _: False, MAXIMUM_CYCLE_OBJECTS)
+    # For each object by id: the object that refers to it, and by which attribute or item.
     holder_hops: dict[int, tuple[Any, str] | None] = {id(first): None}
     queue = deque([first])
-    while queue and len(holder_hops) <= LONGEST:
+    while queue and len(holder_hops) <= MAXIMUM_CYCLE_OBJECTS:
         obj = queue.popleft()
         opened = open_object(obj, walk)
         for name, child in (*opened.parts, *opened.sampled):
             if child is first:
-                return _cycle_words(obj, name, holder_hops, users)
+                return _cycle_words(obj, name, holder_hops, user_namespaces)
             if id(child) not in holder_hops and gc.is_tracked(child) and not issubclass(type(child), type):
                 holder_hops[id(child)] = obj, name
                 queue.append(child)
@@ -294,46 +286,47 @@ def _describe_cycle(first: Any, users: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _cycle_words(
-    last: object, name: str, holder_hops: Mapping[int, tuple[Any, str] | None], users: Mapping[str, Any]
+    last: object, name: str, holder_hops: Mapping[int, tuple[Any, str] | None], user_namespaces: Mapping[str, Any]
 ) -> tuple[str, ...]:
     """The cycle in words, such as `Trainer.model`, `Model.trainer`; objects of a library become part of the hop before.
 
     Args:
-        last: object that refers to the first one.
-        name: attribute or item of this object.
+        last: object that refers to the first object of the cycle.
+        name: attribute or item of the last object by which it does.
         holder_hops: for each object by id, its holder and the attribute of the holder; None for the first object.
-        users: namespaces of the user's modules.
+        user_namespaces: namespaces of the user's modules.
     """
     hops = [(last, name)]
     while (holder_hop := holder_hops[id(hops[-1][0])]) is not None:
         hops.append(holder_hop)
     words: list[str] = []
-    for obj, step in reversed(hops):
-        if not words or full_name(type(obj))[0] in users:
-            words.append(class_name(type(obj)) + step)
+    for obj, hop in reversed(hops):
+        if not words or full_name(type(obj))[0] in user_namespaces:
+            words.append(class_name(type(obj)) + hop)
         else:
-            words[-1] += step
+            words[-1] += hop
     return tuple(words)
 
 
-def _largest_objects(sized: list[tuple[int, Any]], enough: float) -> list[Any]:
-    """The largest of (bytes, object) pairs, until they have `enough` bytes together, but at most `MAXIMUM_RANKED`."""
-    # Among equal sizes the newest first: older objects were made before the trace and have no line.
+def _largest_objects(sized: list[tuple[int, Any]], minimum_bytes: float) -> list[Any]:
+    """The largest of (bytes, object) pairs that have `minimum_bytes` together, but at most `MAXIMUM_RANKED` of them."""
+    # Among equal sizes the newest first, as objects from before the trace have no line.
+    ranks = nlargest(MAXIMUM_RANKED, ((size, position) for position, (size, _) in enumerate(sized)))
     largest: list[Any] = []
-    total = 0
-    for _, (size, obj) in nlargest(MAXIMUM_RANKED, enumerate(sized), key=lambda each: (each[1][0], each[0])):
-        if total >= enough:
+    total_bytes = 0
+    for size, position in ranks:
+        if total_bytes >= minimum_bytes:
             break
-        largest.append(obj)
-        total += size
+        largest.append(sized[position][1])
+        total_bytes += size
     return largest
 
 
 def unreachable_objects() -> list[Any]:
-    """Garbage: tracked objects to which nothing but each other refers, oldest first.
+    """The garbage: tracked objects that only garbage refers to, oldest first.
 
-    Found as the collector finds it: an object with more references than tracked objects have to it is held from
-    outside; whatever such an object reaches is alive, and the rest is garbage.
+    They are found as the collector finds them: an object with more references than tracked objects have to it is held
+    from outside; all objects that it reaches are alive, and the others are garbage.
     """
     # In a fork, where no other thread runs: counts and references are read one after the other.
     young_count, middle_count = (len(gc.get_objects(generation=age)) for age in (0, 1))
@@ -347,30 +340,30 @@ def unreachable_objects() -> list[Any]:
     internal_counts = [0] * (len(objects) + 1)
     for index in targets:
         internal_counts[index] += 1
-    # More references than this list and the tracked objects have: something else holds the object.
+    # An object with more references than `objects` and the tracked objects have is held by something else.
     held_outside = [n for n, count in enumerate(counts) if count - _LIST_REFERENCES > internal_counts[n]]
     reached = _mark_reachable(held_outside, first_references, targets)
-    # Objects that were counted first may be gone: in a program that never collects, all objects are young.
+    # At most all objects, as some may be gone since the generations were counted.
     first_middle, first_old = min(young_count, len(objects)), min(young_count + middle_count, len(objects))
     ages = ((first_old, len(objects)), (first_middle, first_old), (0, first_middle))
     return [objects[n] for begin, end in ages for n in range(begin, end) if not reached[n]]
 
 
-def _mark_reachable(outside: list[int], first_referents: list[int], target: list[int]) -> bytearray:
-    """A byte for each object, 1 if an object that is held from outside reaches it.
+def _mark_reachable(held_outside: list[int], first_references: list[int], targets: list[int]) -> bytearray:
+    """A byte for each object, 1 if an object that is held from outside reaches it, and a last byte.
 
     Args:
-        outside: numbers of objects that are held from outside themselves.
-        first_referents: index in `target` at which the references of each object begin, and one more for the end.
-        target: numbers of the objects that are referred to; one number beyond them for all untracked objects.
+        held_outside: indices of objects that are held from outside themselves; emptied on the way.
+        first_references: index in `targets` at which the references of each object begin, and one more for the end.
+        targets: indices of the objects that are referred to; the number of all objects for an untracked object.
     """
-    reached = bytearray(len(first_referents))
-    unfollowed = outside
-    for index in (*outside, len(first_referents) - 1):  # untracked objects are not followed
+    reached = bytearray(len(first_references))
+    unfollowed = held_outside
+    for index in (*held_outside, len(first_references) - 1):  # marked, so that untracked objects are not followed
         reached[index] = 1
     while unfollowed:
         index = unfollowed.pop()
-        for referent in target[first_referents[index] : first_referents[index + 1]]:
+        for referent in targets[first_references[index] : first_references[index + 1]]:
             if not reached[referent]:
                 reached[referent] = 1
                 unfollowed.append(referent)
@@ -378,20 +371,17 @@ def _mark_reachable(outside: list[int], first_referents: list[int], target: list
 
 
 def _measure_refcount() -> int:
-    """The count of `getrefcount`, under `map`, for an object that only a list holds."""
+    """The count that `getrefcount`, called by `map`, gives for an object that only a list holds."""
     (count,) = map(sys.getrefcount, [object()])
     return count
 
 
 _LIST_REFERENCES = _measure_refcount()
-"""References that `getrefcount` counts for an object only because a list is mapped over."""
+"""References to an object in a list that `getrefcount` counts only because `map` goes over the list."""
 
 
 def _exclusive_closure(garbage: list[Any], known_ids: set[int]) -> list[Any]:
-    """Untracked objects that are reachable only through the garbage, directly or through each other.
-
-    Objects of `known_ids` are skipped.
-    """
+    """Untracked objects, without those of `known_ids`, that only the garbage holds, directly or through each other."""
     exclusive = list[Any]()
     frontier = garbage
     seen_ids = set(known_ids)
@@ -403,21 +393,22 @@ def _exclusive_closure(garbage: list[Any], known_ids: set[int]) -> list[Any]:
 
 
 def _exclusive_atom_bytes(holder: Any) -> int:
-    """Bytes of the numbers and short texts that only the holder refers to, by a sample: a list of a million floats."""
+    """Bytes of the numbers and short texts that only the holder refers to, such as a list of floats, by a sample."""
     referents = gc.get_referents(holder)
-    drawn, count = referents[evenly_spaced_slice(len(referents), DRAWN_ATOMS)], len(referents)
-    referents.clear()  # a further reference
-    counts = list(map(sys.getrefcount, drawn))
+    referent_count = len(referents)
+    sample = referents[evenly_spaced_slice(referent_count, DRAWN_ATOMS)]
+    referents.clear()  # the list would count as a further reference
+    reference_counts = list(map(sys.getrefcount, sample))
     sizes = [
         allocated_size(own_size(obj))
-        for obj, references in zip(drawn, counts, strict=True)
+        for obj, references in zip(sample, reference_counts, strict=True)
         if references - _LIST_REFERENCES <= 1 and id(type(obj)) in ATOM_TYPE_IDS
     ]
-    return sum(sizes) * count // max(1, len(drawn))
+    return sum(sizes) * referent_count // max(1, len(sample))
 
 
 def _exclusive_referents(holders: list[Any], seen_ids: set[int]) -> list[Any]:
-    """Untracked objects, without atoms, to which only the holders refer: their counts have no other reference."""
+    """Untracked objects to which only the holders refer, without atoms and without objects of `seen_ids`."""
     candidates = list[Any]()
     references = Counter[int]()
     for obj in holders:
@@ -436,8 +427,8 @@ def _exclusive_referents(holders: list[Any], seen_ids: set[int]) -> list[Any]:
 
 
 def _array_base(obj: object) -> list[Any]:
-    """The base that a view of a numpy array keeps alive."""
-    # By hand, as NumPy does not report it to the collector.
+    """The base that a view of a numpy array keeps alive, in a list; empty for all other objects."""
+    # NumPy does not report the base to the collector.
     numpy = module_namespace("numpy")
     if numpy is None or not is_a(obj, numpy["ndarray"]):
         return []

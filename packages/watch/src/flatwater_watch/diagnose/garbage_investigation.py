@@ -17,11 +17,12 @@ CASE = SHIPPED.investigating
 
 
 def wants_garbage(case: Investigation) -> bool:
-    """Whether the line of cyclic garbage is sought, without a census, which might set a collection off.
+    """Whether the next trace is to find the line of cyclic garbage.
 
-    It is sought once a search finds enough garbage for the growth: until growth is proven, a collection may free it.
+    A trace is wanted as soon as a search finds enough garbage for the growth, as a collection may free it before the
+    growth is proven.
     """
-    if GARBAGE_OWNER in case.lines:
+    if GARBAGE_OWNER in case.lines:  # the line is known
         return False
     if case.comparison_evidence:
         return case.comparison_evidence[0].owner == GARBAGE_OWNER
@@ -29,30 +30,30 @@ def wants_garbage(case: Investigation) -> bool:
 
 
 def update_garbage_wait_(case: Investigation, tracer: Tracer | None) -> bool:
-    """Update the wait for traced garbage; return whether too few objects were made under the trace to contain any.
+    """Count a traced reading; return whether to trace on, as the traced objects may contain no garbage yet.
 
-    The newest objects are held by the program as a rule. So the wait is until there are as many bytes as two pieces of
-    the garbage have, and one more at each further try; but not for long, as the program is slow.
+    The program usually still holds the objects that it made last. So the wait lasts until the traced objects have the
+    bytes of two pieces of the garbage, and of one more at each further try; but not for long, as tracing is slow.
     """
     if not wants_garbage(case):
         return False
     case.garbage_line_readings += 1
     wanted_bytes = (1 + case.trace_tries) * case.bytes_per_garbage_object
-    is_too_little = (
-        tracer is not None
-        and tracer.live_bytes < wanted_bytes
-        and case.garbage_line_readings < CASE.maximum_idle_traced_readings
-    )
-    return case.garbage_line_readings < CASE.minimum_garbage_readings or is_too_little
+    has_too_little = tracer is not None and tracer.live_bytes < wanted_bytes
+    may_wait = case.garbage_line_readings < CASE.maximum_idle_traced_readings
+    return case.garbage_line_readings < CASE.minimum_garbage_readings or (has_too_little and may_wait)
 
 
 def start_search_(case: Investigation, roots: Roots, tracer: Tracer | None, step: int) -> bool:
-    """Begin a search for cyclic garbage at `step`, unless there was too little; return whether one is under way."""
+    """Begin a search for cyclic garbage in a fork, at `step`; return whether a search is under way.
+
+    None begins if an earlier search of this case found too little garbage, or if there is no memory for a fork.
+    """
     if case.garbage_search is None and not case.too_little_garbage:
         find_line = tracer.find_line if tracer is not None and tracer.running else None
-        has_frozen = gc.get_freeze_count() > case.frozen_count
+        has_frozen_more = gc.get_freeze_count() > case.frozen_count
         with suppress(OSError):  # no memory for a fork
-            case.garbage_search = GarbageSearch(roots, find_line, unfreezes=has_frozen)
+            case.garbage_search = GarbageSearch(roots, find_line, unfreezes=has_frozen_more)
             case.search_step = step
     return case.garbage_search is not None
 
@@ -64,48 +65,56 @@ def stop_search_(case: Investigation) -> None:
         case.garbage_search = None
 
 
-def search_evidence_(
+def finish_search_(
     case: Investigation, history: ReadingHistory, slope: Slope, growth: Growth, minimum: float
 ) -> list[Evidence]:
-    """The evidence of a search that has ended. Some garbage always waits: it must be much, and it must grow.
+    """Take the result of a search that has ended; return evidence if there is much garbage and it grows.
 
-    Growth counts from the least garbage that was seen, as a collection may have come between two searches. The line is
-    kept, proof or not, for the search that proves it, or for the end.
+    Some garbage waits in any program, so a single search proves nothing. Later searches compare with the least garbage
+    that a search has seen, as a collection may come between two searches.
 
     Args:
-        case: investigation of the search.
-        history: readings. If memory was freed at once meanwhile, a collection may have left little to see.
-        slope: slope of the memory that no container explains.
+        case: investigation of the search, in which the result is recorded.
+        history: readings, which show whether a collection freed memory since the case began.
+        slope: slope of the memory that no container explains, in bytes per step.
         growth: growth of the process.
-        minimum: bytes that are material.
+        minimum: bytes of a material fall.
     """
-    search, lowest = case.garbage_search, case.least_garbage
+    search, case.garbage_search = case.garbage_search, None
     garbage = None if search is None else search.garbage()
-    case.garbage_search = None
-    steps_seen = slope.span - (growth.step - case.search_step)  # the fork saw the memory of its beginning
+    # The fork keeps the objects as they were when it began, so the steps since then brought no garbage that it can see.
+    steps_seen = slope.span - (growth.step - case.search_step)
     if garbage is not None and steps_seen <= 0:
         return []  # the search took longer than the stretch that is judged: wait for the next search
-    if garbage is None or garbage.bytes < CASE.minimum_garbage_share * slope.per_step * steps_seen:
-        case.too_little_garbage = case.suspected_garbage is None and not history.has_fallen(case.first_step, minimum)
+    minimum_rate = CASE.minimum_garbage_share * slope.per_step
+    memory_fell = history.has_fallen(case.first_step, minimum)
+    if garbage is None or garbage.bytes < minimum_rate * steps_seen:
+        # If memory fell, a collection may have left little to see.
+        case.too_little_garbage = case.suspected_garbage is None and not memory_fell
         return []
-    case.bytes_per_garbage_object, case.first_owner_grew, case.contains_tensors = garbage.bytes_per_object, True, False
-    case.suspected_garbage = garbage if garbage.is_suspect else case.suspected_garbage
-    if garbage.made_at is not None:
-        case.lines[GARBAGE_OWNER] = garbage.made_at
-    if lowest is None or garbage.bytes < lowest[1]:
+    _record_garbage_(case, garbage)
+    if case.least_garbage is None or garbage.bytes < case.least_garbage[1]:
         case.least_garbage = case.search_step, garbage.bytes
         return []
-    lowest_step, lowest_bytes = lowest
-    gain, backlog = (
-        garbage.bytes - lowest_bytes,
-        garbage.is_ordinary_gc_backlog(history.swing_bytes, history.largest_fall),
-    )
-    grows = gain >= CASE.minimum_garbage_share * slope.per_step * (case.search_step - lowest_step)
-    if not (grows or backlog or history.has_fallen(case.first_step, minimum)):
-        case.suspected_garbage = None  # it does not grow
-    if backlog or not grows:
-        return []  # a later comparison distinguishes it from a leak
+    least_step, least_bytes = case.least_garbage
+    grows = garbage.bytes - least_bytes >= minimum_rate * (case.search_step - least_step)
+    is_backlog = garbage.is_ordinary_gc_backlog(history.swing_bytes, history.largest_fall)
+    if not (grows or is_backlog or memory_fell):
+        case.suspected_garbage = None
+    if is_backlog or not grows:
+        return []
     return [garbage_evidence(garbage, slope.per_step, slope, growth_share(slope.per_step, growth))]
+
+
+def _record_garbage_(case: Investigation, garbage: Garbage) -> None:
+    """Record garbage that is enough for the growth: as a suspect, with its line, and for a trace that looks for it."""
+    if garbage.is_suspect:
+        case.suspected_garbage = garbage
+    if garbage.made_at is not None:
+        case.lines[GARBAGE_OWNER] = garbage.made_at
+    case.bytes_per_garbage_object = garbage.bytes_per_object
+    # A trace for the garbage counts as a try, and follows Python's allocations.
+    case.first_owner_grew, case.contains_tensors = True, False
 
 
 def garbage_evidence_at_end(garbage: Garbage, history: ReadingHistory, open_bytes: float, steps: int) -> Evidence:
@@ -115,30 +124,28 @@ def garbage_evidence_at_end(garbage: Garbage, history: ReadingHistory, open_byte
         garbage: objects that a collection would free.
         history: readings.
         open_bytes: bytes without a cause.
-        steps: steps in which they came.
+        steps: steps in which these bytes came.
     """
-    rate = max(garbage.bytes / steps, recent_slope(history.unaccounted).per_step)  # the garbage may have come late
+    # Garbage that came late only has a higher rate than its mean over all steps.
+    rate = max(garbage.bytes / steps, recent_slope(history.unaccounted).per_step)
     return garbage_evidence(garbage, rate, Slope(rate, rate, rate), min(1.0, garbage.bytes / open_bytes))
 
 
 def search_garbage_now_(
     lines: dict[str, AllocationSite], roots: Roots, tracer: Tracer | None, step: int
 ) -> Garbage | None:
-    """The garbage at the end; None if there is none.
+    """Search for garbage at the end, and wait for the result; return None if there is none.
 
     Args:
-        lines: allocating lines by owner; the line of the garbage is added, if it is known.
+        lines: allocating lines by owner; the line of the garbage is added if it is found.
         roots: choice of roots.
         tracer: tracer of the monitor; None if it has none.
         step: latest step.
     """
     case = Investigation(lines, proven=True)
     start_search_(case, roots, tracer, step)
-    garbage = (
-        case.garbage_search.garbage()
-        if case.garbage_search is not None and case.garbage_search.is_done(CASE.last_search_seconds)
-        else None
-    )
+    search = case.garbage_search
+    garbage = search.garbage() if search is not None and search.is_done(CASE.last_search_seconds) else None
     stop_search_(case)
     if garbage is not None and garbage.made_at is not None:
         lines[GARBAGE_OWNER] = garbage.made_at

@@ -1,6 +1,6 @@
-"""Cyclic garbage as full collections show it: the bytes that each frees, and the time of the next one.
+"""Cyclic garbage as full collections show it: the bytes that a collection frees, and the time until the next one.
 
-No fork is needed, so it is known with libraries that do not bear a fork too. The classes of the objects are unknown.
+No fork is needed, so it is known also with libraries that do not bear a fork; but the classes of the objects are not.
 """
 
 from flatwater_watch.diagnose.evidence import COLLECTOR_OFF_ADVICE, GARBAGE_OWNER, RARE_COLLECTION_ADVICE, Evidence
@@ -19,7 +19,7 @@ BREAK_ADVICE = (
 
 
 def gc_explains_growth(sawtooth: GcSawtooth | None) -> bool:
-    """Whether collections free most of the bytes that come between them, and much of the bytes in use.
+    """Whether collections free most of the bytes that come between them, and a material amount.
 
     Args:
         sawtooth: sawtooth of the process; None if no full collection was seen.
@@ -30,22 +30,22 @@ def gc_explains_growth(sawtooth: GcSawtooth | None) -> bool:
     return sawtooth.freed >= max(minimum_bytes, COLLECTING.minimum_freed_share * sawtooth.rise)
 
 
-def is_negligible(sawtooth: GcSawtooth | None, waiting: int) -> bool:
+def is_negligible(sawtooth: GcSawtooth | None, waiting_bytes: int) -> bool:
     """Whether collections free most garbage while it is still small, as they do in any program.
 
     Args:
         sawtooth: sawtooth of the process; None if no full collection was seen.
-        waiting: bytes of garbage, which may have come in more than one turn, as each turn is longer than the last.
+        waiting_bytes: bytes of garbage that wait for a collection; there may be more than the last one freed, as the
+            time between two collections grows.
     """
     if sawtooth is None or sawtooth.freed < COLLECTING.minimum_freed_share * sawtooth.rise:
         return False
-    return (
-        sawtooth.freed < COLLECTING.reported_young_bytes and waiting <= COLLECTING.maximum_wait_ratio * sawtooth.freed
-    )
+    is_small = sawtooth.freed < COLLECTING.reported_young_bytes
+    return is_small and waiting_bytes <= COLLECTING.maximum_wait_ratio * sawtooth.freed
 
 
 def gc_sawtooth_evidence(rate: Slope, *, collecting: bool) -> Evidence:
-    """The evidence on memory that collections free, if no fork has seen the garbage.
+    """The evidence on garbage that collections free, without its classes, as no fork has seen it.
 
     Args:
         rate: bytes per step that come between two collections.
@@ -56,17 +56,17 @@ def gc_sawtooth_evidence(rate: Slope, *, collecting: bool) -> Evidence:
 
 
 def gc_amounts_text(sawtooth: GcSawtooth, per_second: float, unit: str) -> str:
-    """The bytes that collections free, to follow the words on garbage; empty if they are not material.
+    """A clause on the bytes that collections free, with a semicolon before it; empty if they are not material.
 
     Args:
         sawtooth: sawtooth of the process.
         per_second: units of the user per second.
         unit: name of the unit, such as `step`.
     """
-    return "" if sawtooth.freed < DRIFT.least_bytes else f"; {_sentence(sawtooth, per_second, unit)}"
+    return "" if sawtooth.freed < DRIFT.least_bytes else f"; {_collection_clause(sawtooth, per_second, unit)}"
 
 
-def _sentence(sawtooth: GcSawtooth, per_second: float, unit: str) -> str:
+def _collection_clause(sawtooth: GcSawtooth, per_second: float, unit: str) -> str:
     """A clause such as `each full collection frees about 130 MiB; the next comes about 40 steps later`."""
     opening = f"each full collection frees about {_two_digits(sawtooth.freed)}"
     units_apart = float(f"{sawtooth.seconds * per_second:.2g}")
@@ -76,7 +76,7 @@ def _sentence(sawtooth: GcSawtooth, per_second: float, unit: str) -> str:
     return f"{opening}; the next comes about {units_apart:.4g} {unit if units_apart == 1 else plural} later"
 
 
-def _two_digits(count: float) -> str:
+def _two_digits(size: float) -> str:
     """Bytes in words, rounded to two digits: `136000000` as `130 MiB`."""
-    number, unit = short_bytes(count).split()
+    number, unit = short_bytes(size).split()
     return f"{float(f'{float(number):.2g}'):.4g} {unit}"

@@ -1,7 +1,8 @@
 """Bytes behind handles: small Python objects that keep memory of a C library alive, which no census sees.
 
-Handles are an SSL context, a database in memory, a compressor, a booster. If nothing else explains the growth, the new
-items of containers that became longer are searched for objects that C code made, and the growth is divided over them.
+Handles are, for example, SSL contexts, databases in memory, compressors and boosters. If nothing else explains the
+growth, the new items of containers that became longer are searched for objects of classes that C code made, and the
+growth is divided over these items.
 """
 
 import builtins
@@ -23,14 +24,14 @@ from flatwater_watch.thresholds import SHIPPED
 from flatwater_watch.units import format_bytes
 
 HANDLES = SHIPPED.handles
-_WHOLE = frozenset({
+_FULLY_COUNTED_MODULES = frozenset({
     "types", "collections", "functools", "itertools", "operator", "weakref", "datetime", "decimal", "array",
     "random", "_random", "_thread", "threading", "_queue", "queue", "_asyncio", "_contextvars", "_struct", "_operator",
     "_functools", "_collections", "_weakref", "_abc", "_decimal", "re", "typing", "enum", "numpy", "numpy.random",
 })  # fmt: skip
-"""Modules whose objects are counted by a census, or hold next to nothing."""
-_UNNAMED = frozenset(id(kind) for kind in vars(types).values() if isinstance(kind, type))
-"""Builtin types that only `types` names: functions, frames, cells."""
+"""Modules of C whose objects are fully counted by a census, or hold next to nothing."""
+_TYPES_CLASSES = frozenset(id(kind) for kind in vars(types).values() if isinstance(kind, type))
+"""Ids of builtin classes that have a name only in `types`: functions, frames, cells."""
 
 
 class _Candidate(NamedTuple):
@@ -46,18 +47,20 @@ class _Candidate(NamedTuple):
 
 
 def find_handles(before: Census, after: Census, missing: float) -> list[Owner]:
-    """The container whose new items have handles and came with growth that nothing else explains; at most one.
+    """Find the container whose new items have handles, and so may own the missing bytes; return one owner or none.
 
     Args:
         before: earlier census, with or without its containers.
         after: later census, with its containers.
-        missing: bytes that came between the two, and that no container explains; they are divided over the new items.
+        missing: bytes that came between the censuses, and that no container explains; they are divided over the new
+            items.
     """
-    candidates = [candidate for path in after.holdings if (candidate := _candidate(before, after, path)) is not None]
+    found = (_find_candidate(before, after, path) for path in after.holdings)
+    candidates = [candidate for candidate in found if candidate is not None]
     if not candidates:
         return []
     # Parents come first, so `max` takes the outermost of several containers that hold the same handles.
-    best = max(candidates, key=lambda each: min(each.handles_per_item, 1.0) * each.new_items)
+    best = max(candidates, key=lambda candidate: min(candidate.handles_per_item, 1.0) * candidate.new_items)
     handle_bytes = missing / best.new_items
     if handle_bytes < HANDLES.least_bytes:
         return []
@@ -65,12 +68,12 @@ def find_handles(before: Census, after: Census, missing: float) -> list[Owner]:
     kind = type(best.handles[-1])
     count, handle_class = holding.length * holding.instances, class_name(kind)
     item = owner.holders[-1]
-    is_named = item == handle_class or full_name(kind)[0] == "ctypes"
-    items_text = f"{count} × {item}" if is_named else f"{count} × {item}, each with its {handle_class}"
+    item_is_handle = item == handle_class or full_name(kind)[0] == "ctypes"
+    items_text = f"{count} × {item}" if item_is_handle else f"{count} × {item}, each with its {handle_class}"
     place = "" if kind is Callback else "outside of Python "
     content_words = f"{items_text}, and about {format_bytes(handle_bytes)} {place}with each"
     size = round(handle_bytes) + owner.item_bytes
-    newest = made_handles(best.handles) or owner.newest_items
+    newest = _without_callbacks(best.handles) or owner.newest_items
     return [
         replace(
             owner, content_words=content_words, count=count, item_bytes=size, outside_python=True, newest_items=newest
@@ -79,17 +82,17 @@ def find_handles(before: Census, after: Census, missing: float) -> list[Owner]:
 
 
 def handles_below(items: Sequence[Any]) -> tuple[Any, ...]:
-    """The first handle below each item, without handles that no line made."""
-    return made_handles(_first_handles(items))
+    """The first handle below each item, without callbacks of C code, which no line of a program made."""
+    return _without_callbacks(_first_handles(items))
 
 
-def made_handles(handles: Sequence[Any]) -> tuple[Any, ...]:
-    """The handles that a line of a program made: callbacks of C code are not among them."""
+def _without_callbacks(handles: Sequence[Any]) -> tuple[Any, ...]:
+    """The handles that a line of a program made: all but callbacks of C code."""
     return tuple(handle for handle in handles if type(handle) is not Callback)
 
 
-def _candidate(before: Census, after: Census, path: str) -> _Candidate | None:
-    """A container that became longer, if most of its new items have a handle; None for any other path."""
+def _find_candidate(before: Census, after: Census, path: str) -> _Candidate | None:
+    """The container on a path, if it became longer and most of its new items have a handle; else None."""
     old_holding = before.holdings.get(path)
     new_holding = after.holdings[path]
     if old_holding is None or new_holding.kind not in ITEM_KINDS:
@@ -106,7 +109,7 @@ def _candidate(before: Census, after: Census, path: str) -> _Candidate | None:
 
 
 def _first_handles(items: Sequence[Any]) -> list[Any]:
-    """The first handle below each item, each once: a handle that all items share did not come with them."""
+    """The first handle below each item that no earlier item has: a handle that all share did not come with each."""
     handles: list[Any] = []
     seen_ids = set[int]()
     for item in items:
@@ -121,7 +124,7 @@ def _first_handles(items: Sequence[Any]) -> list[Any]:
             opened_count += 1
             if _is_handle(type(obj)):
                 handles.append(obj)
-                break  # one for each item: the growth is divided over items
+                break  # one handle for each item, as the growth is divided over items
             opened = open_object(obj, walk)
             if opened is not OPAQUE and opened.kind not in {"array", "graph"}:
                 queue.extend(child for name, child in (*opened.parts, *opened.sampled) if name != ".<class>")
@@ -129,7 +132,7 @@ def _first_handles(items: Sequence[Any]) -> list[Any]:
 
 
 def _is_handle(kind: type) -> bool:
-    """Whether C code made the class, or a class that it extends, and may allocate memory for each object."""
+    """Whether C code made a class, or a class that it extends, and may allocate memory that no census counts."""
     if kind is Callback:
         return True
     c_classes = [owner for owner in mro(kind) if made_in_c(owner)]
@@ -137,12 +140,13 @@ def _is_handle(kind: type) -> bool:
 
 
 def _is_fully_counted(kind: type) -> bool:
-    """Whether a class is Python's own, without hidden memory."""
-    # By name as well: C types that name no module have `builtins` as theirs.
+    """Whether a census counts all memory of a class's objects, as for Python's own classes."""
     module, name = full_name(kind)
     if module != "builtins":
-        return module in _WHOLE
-    return name in vars(builtins) or id(kind) in _UNNAMED or name.endswith(("iterator", "_keys", "_values", "_items"))
+        return module in _FULLY_COUNTED_MODULES
+    # A class of a C library that gives no module says `builtins` too, so its name must be Python's as well.
+    is_helper = name.endswith(("iterator", "_keys", "_values", "_items"))
+    return is_helper or name in vars(builtins) or id(kind) in _TYPES_CLASSES
 
 
 def _has_known_size(kind: type) -> bool:

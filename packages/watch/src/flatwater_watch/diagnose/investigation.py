@@ -1,4 +1,4 @@
-"""One investigation: a census, a second one, and the knowledge between them; and whether memory is worth one."""
+"""One investigation: the first census, the owners that a second census shows, and the search for their lines."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,7 +37,7 @@ CASE, DRIFT, OWNING = SHIPPED.investigating, SHIPPED.drift, SHIPPED.owning
 
 @dataclass(eq=False, repr=False)
 class Investigation:
-    """The state of an investigation: a census that waits for the next one, and all that is known by now."""
+    """The state of one investigation: its first census, which later ones are compared with, and its results so far."""
 
     lines: dict[str, AllocationSite]
     """Allocating lines by owner, from traces of this investigation or an earlier one."""
@@ -46,14 +46,14 @@ class Investigation:
     first_step: int = 0
     """Step at which the first census began."""
     module_count: int = 0
-    """Number of modules that were loaded then."""
+    """Number of modules that were loaded at the first census."""
     frozen_count: int = 0
-    """Number of objects that `gc.freeze` had hidden from the collector then."""
+    """Number of objects that `gc.freeze` had hidden from the collector at the first census."""
     lengths: ContainerLengths | None = None
-    """Lengths of all containers at the first comparison that left growth without an owner; None before, and once some
-    were found to be longer."""
+    """Lengths of all containers at the first comparison that left growth without an owner; None before that, and after
+    longer containers were found."""
     lengths_step: int | None = None
-    """Step at which they were taken; None before."""
+    """Step at which `lengths` were taken; None before."""
     reached_ids: frozenset[int] = frozenset()
     """Ids of the containers that the last census reached on a path of the first one."""
     unproven_readings: int = 0
@@ -73,10 +73,10 @@ class Investigation:
     sought_containers: Mapping[str, tuple[tuple[str, ...], Holding]] = field(default_factory=dict)
     """Ways to the containers whose line is sought, with their holdings at the last comparison, by owner in order."""
     content_classes: Mapping[str, type] = field(default_factory=dict)
-    """Class of their main content, by owner."""
+    """Class of the newest item, by owner."""
     lengths_at_trace: Mapping[int, int] = field(default_factory=dict)
-    """Lengths of these containers when tracing began, by id: those of a census in slices would be older. If a way leads
-    to several containers, any of them may grow."""
+    """Lengths of the sought containers when tracing began, by id: lengths from a census in slices would be older. If a
+    way leads to several containers, any of them may grow."""
     idle_readings: int = 0
     """Number of traced readings at which the line was not final and no item was under construction."""
     most_traced_bytes: int | None = None
@@ -84,17 +84,17 @@ class Investigation:
     building_readings: int = 0
     """Number of traced readings at which the live bytes had risen, so that an item may still be under construction."""
     line_search_cpu_seconds: float = 0.0
-    """CPU seconds of the search for the line at the traced readings; 0 when it has ended."""
+    """CPU seconds of the search for the line at the traced readings; 0 when the search has ended."""
     found_line: bool = False
     """Whether the search for the line has ended with one, so that the next comparison needs no census."""
     least_garbage: tuple[int, int] | None = None
-    """Step and bytes of the search that saw the least garbage; None before the first that saw enough."""
+    """Step and bytes of the search that saw the least garbage; None before a search saw enough for the growth."""
     garbage_search: GarbageSearch | None = None
     """The search for cyclic garbage that is under way in a fork."""
     search_step: int = 0
-    """Step at which the search began."""
+    """Step at which the garbage search began."""
     comparison_evidence: list[Evidence] = field(default_factory=list)
-    """Evidence of the comparison of containers, which wait for the search."""
+    """Evidence of the comparison under way, on containers and then on garbage."""
     too_little_garbage: bool = False
     """Whether there was too little garbage for the growth."""
     suspected_garbage: Garbage | None = None
@@ -103,21 +103,21 @@ class Investigation:
     """Bytes of all garbage per object of its most frequent class, as the last search found it."""
     garbage_line_readings: int = 0
     """Number of readings under this trace at which the line of garbage was sought."""
-    search_handles: bool = False
-    """Whether containers are searched for handles, as nothing else explains the rest."""
+    seeks_handles: bool = False
+    """Whether containers are searched for handles, as nothing else explains the remaining growth."""
     last_evidence: list[Evidence] = field(default_factory=list)
-    """Evidence of the last comparison, which wait for a line or for the rest."""
+    """Evidence of the last comparison, which is reported when its line, or the remaining growth, is explained."""
     first_owner_grew: bool = False
     """Whether the length of the first owner had changed at the last comparison."""
 
 
 def take_grown_holders_(case: Investigation, roots: Roots, missing_bytes: float) -> GrownHolders:
-    """What holds containers that became longer since their lengths were taken; nothing once some were found.
+    """Find the holders of containers that are longer than in `case.lengths`; forget the lengths if there are any.
 
     Args:
         case: the investigation.
         roots: choice of roots.
-        missing_bytes: bytes that came since then and have no owner.
+        missing_bytes: bytes that came since the lengths were taken and have no owner.
     """
     if case.lengths is None:
         return GrownHolders({}, frozenset())
@@ -130,18 +130,18 @@ def take_grown_holders_(case: Investigation, roots: Roots, missing_bytes: float)
 def find_grown_owners(before: Census, now: Census, rate: float, steps: int, *, handles: bool) -> list[Owner]:
     """The containers that grew between two censuses, without containers too small to be reported.
 
-    Sampled items may reach others of their container, as nodes of a tree do; their sizes then count many times. So if
-    containers grow much faster than the process, the growth of the process is divided among them.
+    If containers seem to grow much faster than the process, its growth is divided among them: nodes of a tree, when
+    sampled, reach each other, and their sizes then count many times.
 
     Args:
         before: the earlier census.
-        now: the later one.
-        rate: bytes that come with each step of the process.
-        steps: steps from the beginning of one census to that of the other.
-        handles: whether containers are searched for handles, to explain the rest.
+        now: the later census.
+        rate: bytes per step by which the process grows.
+        steps: steps from the beginning of the earlier census to that of the later census.
+        handles: whether to search containers for handles, if much growth remains unexplained.
     """
     growth_bytes = rate * steps
-    strong_owners = _without_weak(find_owners(before, now))
+    strong_owners = _without_weak_tables(find_owners(before, now))
     owners = [owner for owner in strong_owners if owner.bytes_grown >= _least_share(owner) * growth_bytes]
     missing_bytes = growth_bytes - sum(owner.bytes_grown for owner in owners)
     summed_rate = sum(owner.bytes_grown / owner.steps for owner in owners)
@@ -152,8 +152,8 @@ def find_grown_owners(before: Census, now: Census, rate: float, steps: int, *, h
     return owners
 
 
-def _without_weak(owners: list[Owner]) -> list[Owner]:
-    """The owners without tables of weak references, unless all are such; the first one gets the tables' bytes."""
+def _without_weak_tables(owners: list[Owner]) -> list[Owner]:
+    """The owners without tables of weak references, whose bytes the first other owner gets; all if no other is left."""
     strong = [owner for owner in owners if not is_a(owner.container, WeakSet, WeakValueDictionary)]
     if not strong:
         return owners
@@ -171,26 +171,27 @@ def root_gains(before: Census, now: Census) -> list[tuple[str, int]]:
     root_bytes = {path: holding.bytes for path, holding in now.holdings.items() if holding.parent is None}
     earlier = before.holdings
     gains = ((path, size - (earlier[path].bytes if path in earlier else 0)) for path, size in root_bytes.items())
-    return sorted(gains, key=lambda each: -each[1])
+    return sorted(gains, key=lambda gain: -gain[1])
 
 
 def note_first_owner_(case: Investigation, owners: Sequence[Owner]) -> None:
-    """Record the first owner of this comparison, and the paths of the first owners for which a line can be found."""
+    """Record the first of a comparison's ranked owners, and the containers whose lines a trace is to find."""
     first = owners[0]
-    case.first_owner_grew, case.first_owner_length = first.length != case.first_owner_length, first.length
+    case.first_owner_grew = first.length != case.first_owner_length
+    case.first_owner_length = first.length
     case.contains_tensors = any(full_name(type(item))[0].startswith("torch") for item in first.newest_items)
     case.contents_hidden = any(type(item) is Callback for item in first.newest_items)
-    followed = [owner for owner in owners[: OWNING.maximum_printed_findings] if owner.kind in TRACEABLE_KINDS]
+    traceable = [owner for owner in owners[: OWNING.maximum_printed_findings] if owner.kind in TRACEABLE_KINDS]
     case.sought_containers = (
-        {owner.path: (owner.hops, owner.holding) for owner in followed} if first.kind in TRACEABLE_KINDS else {}
+        {owner.path: (owner.hops, owner.holding) for owner in traceable} if first.kind in TRACEABLE_KINDS else {}
     )
-    case.content_classes = {owner.path: type(owner.newest_items[-1]) for owner in followed if owner.newest_items}
+    case.content_classes = {owner.path: type(owner.newest_items[-1]) for owner in traceable if owner.newest_items}
 
 
 def find_owner_line_(
     case: Investigation, tracer: Tracer | None, owner: str, newest: Sequence[Any]
 ) -> AllocationSite | None:
-    """The line that made the `newest` items of an owner: of this comparison, else of an earlier one, else None."""
+    """The line that made the `newest` items of an owner, which is kept; else a line that was kept before, or None."""
     line = None if tracer is None else tracer.find_line(newest)
     if line is not None:
         case.lines[owner] = line
@@ -207,7 +208,7 @@ def collect_owners_evidence_(
 
 
 def larger_contents(cause: Evidence, census: Census) -> CurrentContents | None:
-    """Contents of an owner at this census; None if they are no more than those that are known."""
+    """Contents of an owner at this census; None if they are no more than the evidence says already."""
     current = current_contents(census, cause.owner) if cause.holders else None
     if current is None:
         return None
@@ -234,59 +235,61 @@ def record_lengths_(case: Investigation, roots: Roots) -> None:
 def update_trace_wait_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
     """Search the traced allocations for the line that makes the items of the first-ranked container that grows.
 
-    When the search ends with a line, `case.found_line` is set, and no other census is needed. The
-    CPU seconds of the search add up in `case.line_search_cpu_seconds`, which limits it.
+    When the search ends with a line, `case.found_line` is set, and no other census is needed. The CPU seconds of the
+    search add up in `case.line_search_cpu_seconds`, by which it is limited.
 
     Returns:
         Whether the search goes on, so that allocations stay traced.
     """
     start_seconds = thread_seconds()
-    waits = _continue_trace_(case, tracer, roots)
-    case.line_search_cpu_seconds = case.line_search_cpu_seconds + thread_seconds() - start_seconds if waits else 0.0
-    return waits
+    goes_on = _continue_line_search_(case, tracer, roots)
+    case.line_search_cpu_seconds = case.line_search_cpu_seconds + thread_seconds() - start_seconds if goes_on else 0.0
+    return goes_on
 
 
-def _continue_trace_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
-    """Look for the line of the first-ranked owner; return whether to go on. If not, look for other owners' lines."""
-    causes = {cause.owner: cause for cause in case.last_evidence}
+def _continue_line_search_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
+    """Search for the line of the first-ranked owner, at the end for other owners' lines; return whether to go on."""
+    evidence_by_owner = {cause.owner: cause for cause in case.last_evidence}
     first = next(iter(case.sought_containers), "")
-    if first not in causes:
+    if first not in evidence_by_owner:
         return False
-    way = case.sought_containers[first][0]
+    way, _ = case.sought_containers[first]
     containers = resolve_all_ways(roots, way, MAXIMUM_WAY_CONTAINERS)
-    line, is_final = _find_new_line_(case, tracer, causes[first], containers)
-    # Among so many containers, those that grow may be out of sight.
-    in_view = not leads_to_several(way) or len(containers) < MAXIMUM_WAY_CONTAINERS
-    is_building = _update_building_(case, tracer) and in_view and not is_final
+    line, is_final = _find_new_line_(case, tracer, evidence_by_owner[first], containers)
+    # At the maximum, more containers lie on the way than are checked, and the growing ones may not be among them.
+    checks_all = not leads_to_several(way) or len(containers) < MAXIMUM_WAY_CONTAINERS
+    is_building = _update_building_(case, tracer) and checks_all and not is_final
     case.idle_readings = 0 if is_final else case.idle_readings + (not is_building)
     is_patient = (
         case.idle_readings <= CASE.maximum_idle_traced_readings
         and case.line_search_cpu_seconds < CASE.maximum_line_search_cpu_seconds
     )
-    waits = not is_final and is_patient and not _was_emptied(case, first, containers)
-    if line is not None and not waits:
+    if not is_final and is_patient and not _was_emptied(case, first, containers):
+        return True
+    if line is not None:
         case.found_line = True
         for path, (other_way, _) in case.sought_containers.items():
-            if path in causes and path not in case.lines:
+            if path in evidence_by_owner and path not in case.lines:
                 others = resolve_all_ways(roots, other_way, MAXIMUM_WAY_CONTAINERS)
-                _find_new_line_(case, tracer, causes[path], others)
-    if not waits:
-        case.idle_readings, case.sought_containers = 0, {}
-    return waits
+                _find_new_line_(case, tracer, evidence_by_owner[path], others)
+    case.idle_readings, case.sought_containers = 0, {}
+    return False
 
 
 def _was_emptied(case: Investigation, owner: str, containers: Sequence[Any]) -> bool:
-    """Whether an owner, or a container in its place, lost most of its items under the trace, and so is not a leak."""
+    """Whether an owner, which now is one of the containers, lost most of its items since tracing began: no leak."""
     way, holding = case.sought_containers[owner]
     if leads_to_several(way) or holding.kind not in ITEM_KINDS:
         return False
     lengths_before = [case.lengths_at_trace.get(id(container), holding.length) for container in containers]
-    return any(2 * now < before for now, before in zip(container_lengths(containers), lengths_before, strict=True))
+    lengths_now = container_lengths(containers)
+    return any(2 * now < before for now, before in zip(lengths_now, lengths_before, strict=True))
 
 
 def _update_building_(case: Investigation, tracer: Tracer | None) -> bool:
-    """Whether more traced bytes live than at earlier readings: in a slow program the next item may be under way."""
-    most_bytes, live_bytes = case.most_traced_bytes, 0 if tracer is None else tracer.live_bytes
+    """Record the traced bytes in use; return whether they rose, as if a slow program were building its next item."""
+    most_bytes = case.most_traced_bytes
+    live_bytes = 0 if tracer is None else tracer.live_bytes
     case.most_traced_bytes = max(most_bytes or 0, live_bytes)
     minimum_rise = max(CASE.minimum_bytes_per_step, CASE.minimum_building_share * case.last_evidence[0].drift.per_step)
     is_building = (
@@ -301,22 +304,22 @@ def _update_building_(case: Investigation, tracer: Tracer | None) -> bool:
 def _find_new_line_(
     case: Investigation, tracer: Tracer | None, cause: Evidence, containers: Sequence[Any]
 ) -> tuple[AllocationSite | None, bool]:
-    """The line that made the items added to an owner since tracing began, None if unknown; and whether it is final.
+    """Find the line that made the items added to an owner since tracing began; return whether it is final as well.
 
-    `cause` is the evidence on the owner, and `containers` are all that lie on its way now.
-    An item may still be filled, by lines that have not run yet: a second item says that the first is complete, in the
-    same container or in another one on the path. Items of a fixed size are complete at once: arrays, texts, handles.
+    A new item may still be filled by lines that have not run yet. It is complete once another item follows, in any of
+    the containers that lie on the owner's way now. Arrays, texts and handles are complete at once.
     """
     way, holding = case.sought_containers[cause.owner]
-    # An unknown container among several is new; a single one may be a copy.
+    # A container without a recorded length is new if the way leads to several; else it may be a copy of the old one.
     unknown_length = 0 if leads_to_several(way) else holding.length
     line: AllocationSite | None = None
     for container, length in zip(containers, container_lengths(containers), strict=True):
-        holding_before = holding._replace(length=case.lengths_at_trace.get(id(container), unknown_length))
+        length_before = case.lengths_at_trace.get(id(container), unknown_length)
         if line is not None:
-            if length > holding_before.length:
+            if length > length_before:
                 return line, True
             continue
+        holding_before = holding._replace(length=length_before)
         newest = added_leaves(container, length, holding_before, case.content_classes.get(cause.owner))
         if not newest:
             continue
@@ -325,8 +328,7 @@ def _find_new_line_(
         handles = handles_below(newest) if cause.outside else ()
         line = find_owner_line_(case, tracer, cause.owner, handles or newest)
         has_fixed_size = bool(handles) or is_a(newest[-1], str, bytes) or array_figures(newest[-1]) is not None
-        if line is not None and (
-            has_fixed_size or holding.kind not in ITEM_KINDS or length > holding_before.length + 1
-        ):
+        is_complete = has_fixed_size or holding.kind not in ITEM_KINDS or length > length_before + 1
+        if line is not None and is_complete:
             return line, True
     return line, False

@@ -1,6 +1,6 @@
 """The actions of the table in `states.py`: each asks the readings, a census, a trace or a fork, and returns an event.
 
-`monitor.py` calls them at each reading, and adds those of the end.
+`monitor.py` calls the actions at each reading, and adds the actions of the program's end.
 """
 
 import gc
@@ -13,7 +13,7 @@ from flatwater_watch.diagnose.evidence import GARBAGE_OWNER, CurrentContents, Ev
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.garbage import Garbage
 from flatwater_watch.diagnose.garbage_investigation import (
-    search_evidence_,
+    finish_search_,
     start_search_,
     stop_search_,
     update_garbage_wait_,
@@ -54,7 +54,7 @@ class Investigator:
     """The state of an investigation, its next action at a reading, and the evidence that it collects."""
 
     in_watch_thread = False
-    """Whether the caller is a thread of the watch's own: torch operations and lines belong to the program's."""
+    """Whether a thread of the watch is the caller: the torch operations and lines of the program run in others."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Investigator:
         on_census: CensusListener | None = None,
         lines: dict[str, AllocationSite] | None = None,
     ) -> None:
-        """Start with no reading, as the first census is taken at the first one.
+        """Prepare without a reading; the first census begins at the first reading.
 
         Args:
             roots: roots of the censuses.
@@ -74,41 +74,44 @@ class Investigator:
             on_census: callback for each census.
             lines: allocating lines by owner, traced by earlier watches of this process; new lines are added.
         """
-        self.state = CaseState.BEGINNING
-        self.cost_seconds = 0.0
-        """CPU seconds spent here, without the slowdown of traced steps."""
-        self._roots = roots
-        self._unit, self._census_callback = unit, on_census
-        self._tracer = Tracer(roots.packages) if trace else None
-        self._native_search = NativeLineSearch(roots.packages, allowed=trace)
-        self.ordinary_garbage: Garbage | None = None
-        """Garbage that a collection frees while it is still small, if it was searched for: no finding."""
-        self._history = ReadingHistory()
-        self._latest_reading: Reading | None = None
+        # Arguments, and the meters made of them.
+        self._roots, self._unit, self._census_callback = roots, unit, on_census
         self.censuses = CensusTaker(roots, self._on_census)
         """Censuses, one at a time, which may go on between two steps."""
+        self._tracer = Tracer(roots.packages) if trace else None
+        self._native_search = NativeLineSearch(roots.packages, allowed=trace)
         self._lines = {} if lines is None else lines
-        self.reset_tracker = ResetTracker()
-        """Tracker of found containers: those that are emptied again and again are not reported."""
-        self._first_case = Investigation(self._lines)
-        self._case = self._first_case
-        self._trace_allowed, self._seconds_at_once = True, inf
-        self._evidence_by_owner: dict[str, Evidence] = {}
-        self._contents_by_owner: dict[str, CurrentContents] = {}  # only where they are more than in the evidence
-        self._new_evidence: list[Evidence] = []  # of this reading
-        self._garbage_suspected = False
-        """Whether garbage was enough for the growth of the last investigation, and was not reported."""
-        self._is_unexplained = False
-        """Whether the last investigation explained too little, so that the readings are judged again each time."""
-        self._unproven: UnprovenGrowth | None = None
-        self._rest_left = 0  # readings still to rest; below 0 a suspicion counts again
-        self._next_rest = CASE.first_rest_readings  # readings of the next rest, doubled at each
+        # The readings, and the limits of the caller for work at the latest one.
+        self._history = ReadingHistory()
+        self._latest_reading: Reading | None = None
+        self._trace_allowed, self._uninterrupted_seconds = True, inf
         self._growth_slope = recent_slope(self._history.unaccounted)
         """Slope of all growth in the series that shows the drift."""
+        # The case under way, and the pause after it.
+        self.state = CaseState.BEGINNING
         self._actions = self._action_table()
+        self._first_case = Investigation(self._lines)
+        self._case = self._first_case
+        self._pause_readings_left = 0  # negative once the pause is over, and rising memory may begin a case
+        self._next_pause_readings = CASE.first_rest_readings  # doubled after each case
+        # The results.
+        self._new_evidence: list[Evidence] = []  # of this reading
+        self._evidence_by_owner: dict[str, Evidence] = {}
+        self._contents_by_owner: dict[str, CurrentContents] = {}  # only where they are more than in the evidence
+        self.reset_tracker = ResetTracker()
+        """Tracker of found containers: if they are emptied again and again, they are not reported."""
+        self._garbage_suspected = False
+        """Whether garbage was enough for the growth of the last case, and was not reported."""
+        self._is_unexplained = False
+        """Whether the last case explained too little, so that the readings are judged again each time."""
+        self._unproven: UnprovenGrowth | None = None
+        self.ordinary_garbage: Garbage | None = None
+        """Garbage that a collection frees while it is still small, if it was searched for: no finding."""
+        self.cost_seconds = 0.0
+        """CPU seconds spent here, without the slowdown of traced steps."""
 
     def _action_table(self) -> dict[CaseAction, Callable[[Reading], CaseEvent | None]]:
-        """The method of each action; it gets the reading and returns the event that follows, None to wait."""
+        """The method of each action; it gets the latest reading and returns the event that follows, or None to wait."""
         return {
             CaseAction.WAIT: self._wait,
             CaseAction.TAKE_FIRST_CENSUS: self._take_first_census,
@@ -136,17 +139,17 @@ class Investigator:
 
     @property
     def is_bound_to_thread(self) -> bool:
-        """Whether a tracer is set in one thread: only that thread can end it."""
+        """Whether a tracer belongs to the thread that began it, and only that thread can end it."""
         return self._native_search.recorder.running or (self._tracer is not None and self._tracer.traces_torch)
 
     @property
     def is_investigating(self) -> bool:
-        """Whether growth is proven, and a census waits for a second one."""
+        """Whether growth is proven, and its cause is being looked for."""
         return self.state not in {CaseState.BEGINNING, CaseState.WATCHING} and self._case.proven
 
     @property
     def _awaits_first_comparison(self) -> bool:
-        """Whether growth is proven, and no census has compared containers yet: it may not be called native before."""
+        """Whether growth is proven but no containers are compared yet, so that it may not be called native."""
         return self.state is CaseState.COMPARING and self._case.proven and not self._case.comparisons
 
     def _follow_table(self, reading: Reading, event: CaseEvent | None) -> None:
@@ -154,14 +157,14 @@ class Investigator:
         knows_drift = self.state not in {CaseState.BEGINNING, CaseState.WATCHING, CaseState.COUNTING}
         if knows_drift and event is CaseEvent.READING:
             drifts, self._growth_slope = find_drift(self._history, self._explaining_causes, reading)
-            # Once proven it stays so: a tracer's own memory may hide the drift at the next comparison.
+            # A proof lasts: a tracer's own memory may hide the drift at the next comparison.
             self._case.proven = self._case.proven or drifts
         while event is not None:
             self.state, action = TRANSITIONS[self.state, event]
             event = self._actions[action](reading)
 
     def findings(self) -> list[Finding]:
-        """All findings so far, with the forecast as of now, without containers that are emptied again and again."""
+        """All findings so far with today's forecast, without containers that are emptied again and again."""
         if self._latest_reading is None:
             return []
         return judge_new(self._known_evidence(), self._process_growth(self._latest_reading))
@@ -172,11 +175,11 @@ class Investigator:
 
     def _known_evidence(self) -> list[Evidence]:
         """All evidence, without containers that are emptied again and again."""
-        refilled = self.reset_tracker.periodically_emptied
-        return [self._gather_facts(cause) for owner, cause in self._evidence_by_owner.items() if owner not in refilled]
+        emptied = self.reset_tracker.periodically_emptied
+        return [self._gather_facts(cause) for owner, cause in self._evidence_by_owner.items() if owner not in emptied]
 
     def _gather_facts(self, cause: Evidence) -> Evidence:
-        """The evidence on a cause, with its contents and its lines as they are known by now."""
+        """Return the evidence on a cause, with its contents and its lines as they are known by now."""
         is_traced = cause.holders or cause.owner == GARBAGE_OWNER
         known = replace(
             cause,
@@ -191,11 +194,11 @@ class Investigator:
         """Keep the state until the next reading."""
 
     def _check_readings(self, reading: Reading) -> CaseEvent | None:
-        """Ask for native growth that is certain by now; else begin a case if memory rises lately, after some rest."""
+        """Report native growth if the readings prove it by now; else begin a case if memory rises after the pause."""
         if (self._is_unexplained or self.negligible_resets) and self._unexplained_evidence(reading):
             return CaseEvent.NATIVE_CERTAIN
-        self._rest_left -= 1
-        if self._rest_left < 0 and is_suspicious(self._history, self._explaining_causes, reading):
+        self._pause_readings_left -= 1
+        if self._pause_readings_left < 0 and is_suspicious(self._history, self._explaining_causes, reading):
             self._case = Investigation(self._lines)
             return CaseEvent.SUSPICION
         return None
@@ -212,7 +215,7 @@ class Investigator:
         return CaseEvent.CENSUS_COMPLETE
 
     def _await_drift(self, _reading: Reading) -> CaseEvent | None:
-        """Wait for a proven drift, for a few readings at most: growth in jumps is compared without one."""
+        """Wait until a drift is proven, but for a few readings only: growth in jumps is compared without a proof."""
         if self._case.proven or self._case.unproven_readings >= CASE.maximum_unproven_readings:
             return CaseEvent.TIME_TO_COMPARE
         self._case.unproven_readings += 1
@@ -222,10 +225,10 @@ class Investigator:
         """Wait under the trace for new objects of the owner or of the garbage, unless the limit is near.
 
         Returns:
-            None while the trace may still show the line; otherwise, also without a trace, the time to compare.
+            None while the trace may still show the line; otherwise `TIME_TO_COMPARE`.
         """
         case, roots = self._case, self.censuses.roots
-        # In this order: the line of the owner is not searched while garbage is awaited.
+        # Garbage first, as the line of the owner is not searched while the trace waits for garbage.
         if (
             self.is_tracing
             and reading.has_headroom
@@ -238,7 +241,7 @@ class Investigator:
         """Ask the fork for its garbage; while it searches, compare censuses again if comparisons are left."""
         case = self._case
         if case.garbage_search is not None and case.garbage_search.is_done():
-            case.comparison_evidence = case.comparison_evidence + search_evidence_(
+            case.comparison_evidence = case.comparison_evidence + finish_search_(
                 case, self._history, self._growth_slope, self._process_growth(reading), reading.material_bytes
             )
             return CaseEvent.COMPARED
@@ -246,10 +249,13 @@ class Investigator:
         return CaseEvent.TIME_TO_COMPARE if may_compare else None
 
     def _compare_censuses(self, reading: Reading) -> CaseEvent | None:
-        """Compare a census with the case's first census, and keep the evidence in `comparison_evidence`.
+        """Compare the containers with the case's first census, and keep the evidence in `comparison_evidence`.
 
-        It waits while the census is under way; after a trace none is needed. Then a fork looks for garbage if the
-        owners explain too little.
+        No census is taken if a trace has just found the owner's line, or looks for the line of garbage: then the
+        evidence of the last comparison is kept.
+
+        Returns:
+            None while the census is under way; `UNEXPLAINED` if the owners explain too little; else `COMPARED`.
         """
         case, growth = self._case, self._process_growth(reading)
         found_line, case.found_line = case.found_line, False
@@ -273,16 +279,16 @@ class Investigator:
         return CaseEvent.UNEXPLAINED
 
     def _add_library_roots(self, reading: Reading) -> CaseEvent:
-        """Add, once, holders that no root of the user's reaches; the next census is the first of two to compare.
+        """Make roots of library objects that hold growing containers, once in a case; then a new first census is due.
 
-        The first time only the lengths of all containers are taken: most programs never have growth without an owner,
-        and with 600,000 containers it takes 0.2 s of the CPU, for which a program of a second is too short.
+        The first call only records the lengths of all containers, a later call finds those that became longer: most
+        programs never need it, and 600,000 containers take 0.2 CPU seconds, too much for a program of a second.
         """
         case = self._case
-        if self.is_tracing:  # for the line of garbage; a look at all objects takes 40 times as long under a trace
+        if self.is_tracing:  # for the line of garbage; to look at all objects takes 40 times as long under a trace
             return CaseEvent.UNEXPLAINED
         if case.lengths_step is None:
-            if expected_seconds() <= self._seconds_at_once:
+            if expected_seconds() <= self._uninterrupted_seconds:
                 case.lengths, case.lengths_step = heap_lengths(), reading.step
             return CaseEvent.UNEXPLAINED
         explained = sum(cause.drift.per_step for cause in case.comparison_evidence)
@@ -300,7 +306,7 @@ class Investigator:
         return None
 
     def _finish_comparison(self) -> CaseEvent:
-        """End the fork and the trace of this comparison; its evidence is in `comparison_evidence`."""
+        """End the fork and the trace of this comparison, whose evidence is in `comparison_evidence`."""
         stop_search_(self._case)
         self._stop_tracing()
         return CaseEvent.COMPARED
@@ -308,12 +314,13 @@ class Investigator:
     def _choose_next_step(self, reading: Reading) -> CaseEvent:
         """Choose the event after a comparison: trace for the owner's line, compare again (growth in bursts), or end.
 
-        Tracing slows the program down, so it waits for a proven owner. Only garbage is traced before: it may be gone.
+        Tracing slows the program down, so it waits until an owner is proven. Garbage alone is traced before its proof,
+        as a collection may free it.
         """
         case, causes = self._case, self._case.comparison_evidence
         if not case.proven:
             return CaseEvent.UNPROVEN
-        # Once, as the garbage may not grow.
+        # One trace only without a proven owner, as the garbage may not grow.
         seeks_garbage_line = not case.trace_tries and wants_garbage(case) and self._can_trace(reading)
         lacks_line = causes[0].owner not in case.lines and not case.contents_hidden if causes else seeks_garbage_line
         if (
@@ -322,15 +329,15 @@ class Investigator:
             and case.comparisons < CASE.maximum_comparisons_with_trace
         ):
             return CaseEvent.NO_LINE
-        if self._explains(causes) or (case.search_handles and case.comparisons >= comparison_limit(self._history)):
+        if self._explains(causes) or (case.seeks_handles and case.comparisons >= comparison_limit(self._history)):
             return CaseEvent.COMPLETE
-        case.search_handles = case.comparisons + 1 >= comparison_limit(self._history)  # the last comparison
+        case.seeks_handles = case.comparisons + 1 >= comparison_limit(self._history)  # the last comparison
         case.last_evidence = causes or case.last_evidence
         return CaseEvent.COMPARE_AGAIN
 
     def _start_trace(self, reading: Reading) -> CaseEvent | None:
         """Begin to trace allocations for the line of the owner or garbage; refused if censuses would take too long."""
-        case, again = self._case, self._case.trace_tries > 0
+        case, is_further_try = self._case, self._case.trace_tries > 0
         case.trace_tries += case.first_owner_grew  # a try without new items does not count
         case.last_evidence = case.comparison_evidence
         case.garbage_line_readings = 0
@@ -341,17 +348,16 @@ class Investigator:
         is_quick = needs_no_census or self.censuses.last_cpu_seconds <= CASE.maximum_traced_census_seconds
         if not is_quick or self._tracer is None or not self._can_trace(reading):
             return CaseEvent.REFUSED
-        # Tensors may lie deep in objects, and objects may be made of tensors: the second time both are traced.
-        tensors, objects = case.contains_tensors or again, not case.contains_tensors or again
+        # Tensors may lie deep in objects, and objects may be made of tensors: a further try traces both.
+        tensors, objects = case.contains_tensors or is_further_try, not case.contains_tensors or is_further_try
         self._tracer.start(tensors=tensors and not self.in_watch_thread, objects=objects or self.in_watch_thread)
         return None
 
     def _publish(self, reading: Reading) -> CaseEvent | None:
         """Record the evidence of this comparison, with native growth if it explains too little, and end the case."""
         causes = self._case.comparison_evidence
-        self._garbage_suspected = self._case.suspected_garbage is not None and all(
-            cause.owner != GARBAGE_OWNER for cause in causes
-        )
+        has_suspect = self._case.suspected_garbage is not None
+        self._garbage_suspected = has_suspect and all(cause.owner != GARBAGE_OWNER for cause in causes)
         if not self._garbage_suspected and not self._explains(causes):
             explained = sum(cause.drift.per_step for cause in causes)
             causes = causes + native_growth_evidence(self._history, reading, self._process_growth(reading), explained)
@@ -367,10 +373,10 @@ class Investigator:
         return self._wants_native_line()
 
     def _wants_native_line(self) -> CaseEvent | None:
-        """The event that begins the search for a line of native growth, if a cause wants one."""
+        """Prepare the search for the line of native growth and return its event, if a cause wants a line; else None."""
         causes = map(self._gather_facts, [*self._new_evidence, *self._evidence_by_owner.values()])
         may_trace = self._trace_allowed and not self.in_watch_thread
-        return CaseEvent.NATIVE_WITHOUT_LINE if may_trace and self._native_search.is_wanted(causes) else None
+        return CaseEvent.NATIVE_WITHOUT_LINE if may_trace and self._native_search.prepare_try(causes) else None
 
     def _start_recording(self, _reading: Reading) -> CaseEvent | None:
         """Begin to record which line runs while memory rises; refused if the program is traced already."""
@@ -381,29 +387,26 @@ class Investigator:
         return CaseEvent.TIME_TO_COMPARE if self._native_search.is_finished() or not reading.has_headroom else None
 
     def _publish_native_line(self, _reading: Reading) -> None:
-        """End the recording, whose line is a fact of the causes that want one."""
+        """End the recording; `_gather_facts` gives its line to the causes that want one."""
         self._native_search.end()
 
     def _close_unproven(self, reading: Reading) -> None:
         """End the case without a report; its unproven causes may be confirmed at the end (`confirm_unproven`)."""
-        self._unproven = (
-            UnprovenGrowth(self._case.comparison_evidence, reading)
-            if self._case.comparison_evidence
-            else self._unproven
-        )
+        if self._case.comparison_evidence:
+            self._unproven = UnprovenGrowth(self._case.comparison_evidence, reading)
         self._pause_after_case(explained=False)
 
     def _pause_after_case(self, *, explained: bool) -> None:
-        """Begin a new case, keep libraries' globals that are owners, and rest; each rest is twice as long."""
+        """Clear the case, drop library roots below which no owner lies, and pause: each pause is twice as long."""
         self._case = Investigation(self._lines)
         owners = [*self._evidence_by_owner, *(cause.owner for cause in self._new_evidence)]
-        roots = {
-            root: obj for root, obj in self.censuses.library_roots.items() if any(o.startswith(root) for o in owners)
-        }
-        self.censuses.library_roots = roots
-        self.censuses.way_ids = self.censuses.way_ids if roots else frozenset()
-        self._rest_left = self._next_rest * (CASE.explained_rest_factor if explained else 1)
-        self._next_rest = min(2 * self._next_rest, CASE.maximum_rest_readings)
+        library_roots = self.censuses.library_roots.items()
+        kept_roots = {root: obj for root, obj in library_roots if any(owner.startswith(root) for owner in owners)}
+        self.censuses.library_roots = kept_roots
+        if not kept_roots:
+            self.censuses.way_ids = frozenset()
+        self._pause_readings_left = self._next_pause_readings * (CASE.explained_rest_factor if explained else 1)
+        self._next_pause_readings = min(2 * self._next_pause_readings, CASE.maximum_rest_readings)
 
     # --- evidence ---
 
@@ -412,29 +415,29 @@ class Investigator:
         return self._history.growth(reading, self._unit)
 
     def _unexplained_evidence(
-        self, reading: Reading, without: Collection[str] = (), *, at_end: bool = False
+        self, reading: Reading, stopped_owners: Collection[str] = (), *, at_end: bool = False
     ) -> list[Evidence]:
-        """The evidence on native growth that no known cause explains.
+        """The evidence on native growth that no known cause explains; empty if it is not certain.
 
         Args:
             reading: latest reading.
-            without: owners that explain nothing of the present growth.
+            stopped_owners: owners that explain nothing of the present growth.
             at_end: whether no further reading comes.
         """
-        causes = (cause for owner, cause in self._explaining_causes.items() if owner not in without)
+        causes = (cause for owner, cause in self._explaining_causes.items() if owner not in stopped_owners)
         explaining = (cause for cause in causes if cause.holders or cause.verdict in {"native", "leak"})
         rate = sum(cause.drift.per_step for cause in explaining)
         return native_growth_evidence(self._history, reading, self._process_growth(reading), rate, at_end=at_end)
 
     def _explains(self, causes: Sequence[Evidence]) -> bool:
         """Whether causes explain most of the growth of the process, by bytes per step."""
-        cleared = self.negligible_resets
-        explained = sum(cause.drift.per_step for cause in causes if cause.owner not in cleared)
-        # By the low bound of the growth, as no more of it is sure.
+        negligible = self.negligible_resets
+        explained = sum(cause.drift.per_step for cause in causes if cause.owner not in negligible)
+        # The lower bound of the growth, as no more of it is certain.
         return explained >= OWNING.explained_share * self._growth_slope.low
 
     def _can_trace(self, reading: Reading) -> bool:
-        """Whether a trace may begin: allowed by the options and the caller, and the limit is not near."""
+        """Whether a trace may begin: the options and the caller allow it, and the limit is not near."""
         return self._tracer is not None and self._trace_allowed and reading.has_headroom
 
     def _stop_tracing(self) -> None:
@@ -443,7 +446,7 @@ class Investigator:
             self._tracer.stop()
 
     def _compare_owners(self, case: Investigation, growth: Growth, slope: Slope) -> list[Evidence] | None:
-        """The evidence on containers that grew since the case's first census; None while the second is under way."""
+        """The evidence on containers that grew since the case's first census; None while the next one is under way."""
         completed = self.censuses.advance(growth.step)
         if completed is None or case.first_census is None or completed.step <= case.first_step:
             return None
@@ -451,9 +454,9 @@ class Investigator:
         case.reached_ids = frozenset(id(container) for path, container in live.items() if path in before)
         steps = completed.step - case.first_step
         owners = find_grown_owners(
-            case.first_census, completed.census, slope.per_step, steps, handles=case.search_handles
+            case.first_census, completed.census, slope.per_step, steps, handles=case.seeks_handles
         )
-        # A program that still imports fills registries, once.
+        # A program that still imports modules fills registries, once.
         if len(sys.modules) > case.module_count + CASE.maximum_modules_loaded:
             owners = [owner for owner in owners if not lies_in_registry(owner.path)]
         if owners and case is not self._first_case:
@@ -466,20 +469,17 @@ class Investigator:
     @property
     def negligible_resets(self) -> set[str]:
         """Paths of containers that are emptied again and again, and explain nothing of the growth."""
-        return (
-            set()
-            if self._latest_reading is None
-            else self.reset_tracker.negligible_paths(self._latest_reading.resident)
-        )
+        reading = self._latest_reading
+        return set() if reading is None else self.reset_tracker.negligible_paths(reading.resident)
 
     @property
     def _explaining_causes(self) -> dict[str, Evidence]:
         """The evidence on causes that explain growth, by owner."""
-        cleared = self.negligible_resets
-        return {owner: cause for owner, cause in self._evidence_by_owner.items() if owner not in cleared}
+        negligible = self.negligible_resets
+        return {owner: cause for owner, cause in self._evidence_by_owner.items() if owner not in negligible}
 
     def _on_census(self, step: int, census: Census) -> None:
-        """Note the contents of known owners in a complete census, and pass it on to the callback."""
+        """Record the contents of known owners in a complete census, and pass the census on to the callback."""
         for cause in self._evidence_by_owner.values():
             contents = larger_contents(self._gather_facts(cause), census)
             if contents is not None:
@@ -488,11 +488,11 @@ class Investigator:
             self._census_callback(step, census)
 
     def _publish_new_findings(self) -> list[Finding]:
-        """Record the evidence of this reading; return findings for owners that have not had their verdict before."""
+        """Record the evidence of this reading; return the findings with an owner or a verdict that is new."""
         earlier_verdicts = {owner: cause.verdict for owner, cause in self._evidence_by_owner.items()}
         causes, self._new_evidence = self._new_evidence, []
         for cause in causes:
             self._evidence_by_owner[cause.owner] = cause
             self._contents_by_owner.pop(cause.owner, None)
-        fresh = {cause.owner for cause in causes if earlier_verdicts.get(cause.owner) != cause.verdict}
-        return [finding for finding in self.findings() if finding.owner in fresh] if fresh else []
+        new_owners = {cause.owner for cause in causes if earlier_verdicts.get(cause.owner) != cause.verdict}
+        return [finding for finding in self.findings() if finding.owner in new_owners] if new_owners else []

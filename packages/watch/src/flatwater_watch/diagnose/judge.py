@@ -1,6 +1,6 @@
-"""From evidence to findings: shares, order, the step of the limit, units and words; a finding is made here, once.
+"""The judgement of evidence: shares, order, step of the limit, units and words of the findings that are made of it.
 
-All functions here are pure.
+Findings are made here only. All functions here are pure.
 """
 
 import re
@@ -42,7 +42,7 @@ def judge(
         scale: unit of the findings; None for that of `growth`.
         root_gains: roots, and the bytes that each holds more than at the beginning, if that is known.
         resident_gain: resident bytes that the process has gained since the beginning.
-        name_cause: gives evidence the names that people know; None leaves names as they are.
+        name_cause: function that gives evidence the names that people know; None leaves names as they are.
     """
     shares = _shares_by_roots(_final_shares(sort_causes(causes)), root_gains, resident_gain)
     named = shares if name_cause is None else [(name_cause(cause), share) for cause, share in shares]
@@ -50,7 +50,7 @@ def judge(
 
 
 def judge_new(causes: Sequence[Evidence], growth: Growth) -> list[Finding]:
-    """Make the findings of those causes that explain enough to be reported, with the step of the limit."""
+    """Make the findings of the causes that explain enough to be reported, with the step of the memory limit."""
     return judge(select_causes(causes), growth, limit_step(causes, growth))
 
 
@@ -66,10 +66,10 @@ def sort_causes(causes: Sequence[Evidence]) -> list[Evidence]:
 
 
 def _final_shares(causes: Sequence[Evidence]) -> list[tuple[Evidence, float]]:
-    """The causes in their order, with shares that sum to at most 1.
+    """The causes in their order, each with its share of the growth; all shares sum to at most 1.
 
-    Causes with a holder keep theirs, scaled down if they exceed 1 together; the rest is given to the other causes in
-    order.
+    Causes with a holder keep their shares, which are scaled down if they sum to more than 1; the other causes get the
+    share that is left, in their order.
     """
     held_share = sum(cause.known_share for cause in causes if cause.holders)
     unassigned_share = max(0.0, 1.0 - held_share)
@@ -87,15 +87,15 @@ def _final_shares(causes: Sequence[Evidence]) -> list[tuple[Evidence, float]]:
 def _shares_by_roots(
     shares: list[tuple[Evidence, float]], root_gains: Sequence[tuple[str, int]], resident_gain: int
 ) -> list[tuple[Evidence, float]]:
-    """The causes with larger shares, where the roots that hold their owners gained more than their rates say.
+    """The causes with their shares, enlarged where the roots of their owners gained more than their rates say.
 
-    A rate covers the time between two censuses only, and is too small where growth gets faster.
+    A rate covers only the time between two censuses, and is too small where growth gets faster.
     """
-    for root, size in root_gains:
+    for root, gained_bytes in root_gains:
         rate_share = sum(share for cause, share in shares if lies_below_root(cause.owner, root))
-        # Only the share that other causes leave may be added: all shares sum to 1 at most.
+        # At most the share that other causes leave, as all shares sum to at most 1.
         free_share = 1 - sum(share for _, share in shares) + rate_share
-        root_share = min(size / resident_gain, free_share) if resident_gain > 0 else 0.0
+        root_share = min(gained_bytes / resident_gain, free_share) if resident_gain > 0 else 0.0
         if 0 < rate_share < root_share:
             factor = root_share / rate_share
             shares = [
@@ -110,13 +110,13 @@ def lies_below_root(owner: str, root: str) -> bool:
 
 
 def _make_finding(cause: Evidence, share: float, growth: Growth, full_step: int | None, scale: Scale | None) -> Finding:
-    """The finding of one cause.
+    """Make the finding of one cause.
 
     Args:
-        cause: all that is known of it.
-        share: its share of the growth of the process.
+        cause: evidence on the cause.
+        share: share of the growth of the process that it explains, 0 to 1.
         growth: growth of the process.
-        full_step: the step at which the process reaches its limit.
+        full_step: the step at which the process reaches its limit; None if that is not known.
         scale: unit of the finding; None for that of `growth`.
     """
     limit = None if cause.verdict in {"slowdown", "mapped"} else full_step
@@ -152,56 +152,59 @@ def _make_finding(cause: Evidence, share: float, growth: Growth, full_step: int 
 
 
 def _describe_line(cause: Evidence) -> tuple[AllocationSite | None, str, str | None]:
-    """The line of a cause, the words on its content, and the advice that belongs to a line of native code."""
-    words, native, item = cause.newest_contents.what + cause.bound, cause.native_line, cause.made_at
-    if native is None:
-        return item, words, None
+    """The line to report for a cause, the words on its content, and advice on the line; None without such advice.
+
+    Of two lines the one that ran while native memory rose is reported, and the words name the other one.
+    """
+    words, native_line, item_line = cause.newest_contents.what + cause.bound, cause.native_line, cause.made_at
+    if native_line is None:
+        return item_line, words, None
     if cause.verdict == "native":
-        return native, f"{words}; memory rises while this line runs", NATIVE_LINE_SENTENCE
-    if item is None:
-        return native, words, None
-    if (item.file, item.line) == (native.file, native.line):
-        return item, words, None
-    return native, f"{words}; the objects are made at {file_name(item.file)}:{item.line}", None
+        return native_line, f"{words}; memory rises while this line runs", NATIVE_LINE_SENTENCE
+    if item_line is None:
+        return native_line, words, None
+    if (item_line.file, item_line.line) == (native_line.file, native_line.line):
+        return item_line, words, None
+    return native_line, f"{words}; the objects are made at {file_name(item_line.file)}:{item_line.line}", None
 
 
 def _is_worth_reporting(cause: Evidence, largest_rate: float) -> bool:
-    """Whether a cause explains enough to be reported; `largest_rate`: the largest of all owners, bytes per step."""
-    # Memory that is freed between blocks of a larger owner is that owner's doing.
+    """Whether a cause explains enough to be reported; `largest_rate` is that of all owners, in bytes per step."""
+    # If an owner grows faster than freed memory that is kept, the holes between its blocks are its doing.
     if cause.verdict == "retention" and cause.rate.per_step < largest_rate:
         return False
     return cause.known_share >= OWNING.minimum_reported_share or not VERDICTS[cause.verdict].is_of_bytes
 
 
 def limit_step(causes: Sequence[Evidence], growth: Growth) -> int | None:
-    """The step at which the resident bytes reach the limit; None if they do not, or there is no limit.
+    """The step at which the resident bytes reach the limit; None if they do not, or if there is no limit.
 
-    The process grows in a straight line that loses the rate of each filling at its plateau.
+    The forecast is a straight line that loses the rate of each filling at the step at which it is full.
     """
     if growth.limit is None:
         return None
     if growth.resident >= growth.limit:
         return growth.step
-    # Without owners that are full by now, and without mapped pages, which the system takes back before the limit.
+    # Owners that are full by now do not grow, and the system takes mapped pages back before the limit.
     unfinished = (cause for cause in causes if cause.plateau_step is None or cause.plateau_step > growth.step)
     growing = [cause for cause in unfinished if cause.verdict != "mapped"]
     plateaus = sorted((cause.plateau_step, cause.rate.per_step) for cause in growing if cause.plateau_step is not None)
     step, resident, rate = float(growth.step), float(growth.resident), _process_rate(causes, growing, growth)
-    for end, end_rate in plateaus:
-        if rate > 0 and resident + rate * (end - step) >= growth.limit:
+    for plateau_step, plateau_rate in plateaus:
+        if rate > 0 and resident + rate * (plateau_step - step) >= growth.limit:
             break
-        resident, step, rate = resident + rate * (end - step), float(end), rate - end_rate
-    # 1 byte, not 0: the rate is a difference of large sums, and a rest after the last plateau may be rounding.
-    return (
-        growth.step + round_to_two_digits(step + (growth.limit - resident) / rate - growth.step) if rate > 1 else None
-    )
+        resident, step, rate = resident + rate * (plateau_step - step), float(plateau_step), rate - plateau_rate
+    # 1 byte per step, not 0: the rate is a difference of large sums, so that a smaller one may be rounding.
+    if rate <= 1:
+        return None
+    return growth.step + round_to_two_digits(step + (growth.limit - resident) / rate - growth.step)
 
 
 def merge_same_cause(causes: Sequence[Evidence]) -> list[Evidence]:
-    """The causes, with most of the growth first, and those that one change mends merged.
+    """The causes, with most of the growth first, where causes that one change of the program mends are merged.
 
-    Arrays of a buffer that are being filled have the same cause: the buffer is full when the last of them is. So have
-    containers of one holder that leak objects of one kind, made at one line: one change mends them all.
+    Arrays of one buffer that are being filled are merged, and so are containers of one holder that leak objects of one
+    kind that one line makes.
     """
     by_key: dict[Hashable, list[Evidence]] = {}
     for cause in sort_causes(causes):
@@ -210,10 +213,10 @@ def merge_same_cause(causes: Sequence[Evidence]) -> list[Evidence]:
 
 
 def _cause_key(cause: Evidence) -> Hashable:
-    """The key that evidence on the same cause shares."""
+    """The key by which evidence is grouped: it is equal for causes that are merged."""
     if cause.verdict == "filling" and cause.plateau_bytes is not None:
         return cause.verdict, _buffer_path(cause.owner) or cause.owner
-    # Memory outside of Python has the line that ran while it rose, which says nothing of its holder.
+    # The line of memory outside of Python is that which ran while it rose, and says nothing of its holder.
     if cause.verdict == "leak" and cause.made_at is not None and cause.holders and not cause.outside:
         return (
             cause.verdict,
@@ -226,7 +229,7 @@ def _cause_key(cause: Evidence) -> Hashable:
 
 
 def _merge_parts(parts: Sequence[Evidence]) -> list[Evidence]:
-    """One cause for all parts, or the parts if a container lies in another, so that no byte counts twice."""
+    """The causes with one key as one cause; but unmerged if one lies in another, so that no byte counts twice."""
     first, owners = parts[0], [part.owner for part in parts]
     if len(parts) == 1:
         return [first]
@@ -253,11 +256,11 @@ def _common_holder(paths: Sequence[str]) -> str:
 
 
 def _merge_filling(buffer: str, parts: Sequence[Evidence]) -> Evidence:
-    """One cause for the arrays of a buffer, which is full when the last of them is.
+    """One cause for the arrays of a buffer, which is full when its last array is.
 
     Args:
-        buffer: path of their holder.
-        parts: fillings below it.
+        buffer: path of the holder of the arrays.
+        parts: evidence on each array, of verdict `filling`.
     """
     names = [part.owner.removeprefix(buffer).strip(".[]'\"") for part in parts]
     steps = [part.plateau_step for part in parts if part.plateau_step is not None]
@@ -268,14 +271,14 @@ def _merge_filling(buffer: str, parts: Sequence[Evidence]) -> Evidence:
 
 
 def _merge_leaking(holder: str, parts: Sequence[Evidence]) -> Evidence:
-    """One cause for leaks of the same line into several containers, with the others named in its content."""
-    largest, *names = (part.owner.removeprefix(holder).removeprefix(".") for part in parts)
-    what = f"{parts[0].newest_contents.what}, in {largest}; the same line fills {', '.join(names)}"
+    """One cause for leaks of one line into several containers below a holder, which are named in its content."""
+    largest, *others = (part.owner.removeprefix(holder).removeprefix(".") for part in parts)
+    what = f"{parts[0].newest_contents.what}, in {largest}; the same line fills {', '.join(others)}"
     return _merge_evidence(holder, parts, sum(part.newest_contents.objects for part in parts), what)
 
 
 def _merge_evidence(owner: str, parts: Sequence[Evidence], count: int, what: str) -> Evidence:
-    """The evidence on all parts together: their sums, with the verdict and the line of the first."""
+    """The evidence on all parts together: sums of their rates and shares, with the verdict and line of the first."""
     rates = [part.rate for part in parts]
     chains = zip(*(part.newest_contents.holders for part in parts), strict=False)
     return Evidence(
@@ -298,17 +301,17 @@ def _merge_evidence(owner: str, parts: Sequence[Evidence], count: int, what: str
 
 
 def _are_equal(hops: Sequence[str]) -> bool:
-    """Whether all hops at one place of several paths are the same."""
+    """Whether all hops are the same."""
     return len(set(hops)) == 1
 
 
 def round_to_two_digits(steps: float) -> int:
-    """A number of steps, rounded to two digits, as no rate is known better."""
+    """A number of steps, rounded to two significant digits, as no rate is known better, and up to a whole step."""
     return ceil(float(f"{steps:.2g}"))
 
 
 def _process_rate(causes: Sequence[Evidence], growing: Sequence[Evidence], growth: Growth) -> float:
-    """Bytes per step of the whole process, without mapped pages: the findings' sum if it explains the measured rate."""
+    """Bytes per step of the process without mapped pages: the sum of the causes if it explains the measured rate."""
     explained_rate = sum(cause.rate.per_step for cause in growing)
     measured_rate = growth.whole.per_step - sum(cause.rate.per_step for cause in causes if cause.verdict == "mapped")
     return explained_rate if explained_rate >= OWNING.explained_share * measured_rate else measured_rate

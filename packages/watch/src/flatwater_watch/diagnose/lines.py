@@ -1,7 +1,7 @@
-"""The line that made an object. Tracing slows the program down, so it runs for one or two steps only.
+"""The search for the line that made an object. Tracing slows the program down, so it runs for one or two steps only.
 
 Two tracers run side by side: tracemalloc for allocations of Python, and a torch mode for storages, which tracemalloc
-does not see. Both give a stack; the line reported is the nearest one of the user's own program.
+does not see. Both give a stack, and the line of the user's own program that is nearest to the allocation is reported.
 """
 
 import ast
@@ -31,26 +31,26 @@ if TYPE_CHECKING:
 
 RISING, OWNING = SHIPPED.rising, SHIPPED.owning
 FRAMES, DEEP_FRAMES = 16, 128
-"""Frames that tracemalloc keeps of each allocation: enough to leave most libraries; and more, if all of those were a
-library's. boto3 and Django call each other 30 to 60 deep. Python that only allocates is 75 times as slow with 16 frames
-of 60, and 270 times with all of them (`tracemalloc.start(16)` around a list of texts)."""
+"""Frames that tracemalloc keeps of each allocation: 16 leave most libraries; 128 are kept once all 16 were a library's,
+as boto3 and Django call each other 30 to 60 deep. Python that only allocates is 75 times as slow with 16 frames of 60,
+and 270 times with all 60 (`tracemalloc.start(16)` around a list of texts)."""
 
 MAXIMUM_CONTENTS = 200
-"""Maximum number of objects that are opened below one."""
+"""Maximum number of objects that are opened below an object whose line is looked up."""
 _TOOL = folder_of(folder_of(__file__))
 """Folder of the watch: objects that a census makes, such as the `__dict__` of an object without one, are its own."""
 _SHARED_TYPES = (type, ModuleType, CodeType)
-"""Types to which many objects refer that did not make them."""
+"""Types whose objects are shared by many others, so that they are no contents of an object that refers to them."""
 
 _REUSED_TYPES = (tuple, list, dict)
-"""Types that Python makes out of freed objects: a new one may have no line."""
+"""Types whose freed objects Python keeps and uses again: a new object may have no line."""
 CodeOwner = Literal["user", "package", "library", "tool"]
 Line = tuple[str, int, str | None]
 """File, line, and qualified name of the function; None if the name must be read from the file."""
 
 
 class Tracer:
-    """Remembers the lines that made objects since `start`, and keeps none of the objects alive."""
+    """A record of the lines that made objects since `start`, which keeps none of the objects alive."""
 
     def __init__(self, packages: tuple[str, ...] = ()) -> None:
         """Prepare without tracing.
@@ -75,16 +75,16 @@ class Tracer:
 
     @property
     def traces_torch(self) -> bool:
-        """Whether it traces torch operations, which it does in the thread that called `start` only."""
+        """Whether torch operations are traced, which happens only in the thread that called `start`."""
         return self._storage_mode is not None
 
     def start(self, *, tensors: bool = True, objects: bool = True) -> None:
-        """Begin to trace; traces that run already go on.
+        """Begin to trace; a trace that runs already goes on.
 
         Args:
             tensors: whether to trace this thread's torch operations.
-            objects: whether to trace all allocations of Python and NumPy. Both together cost several times as much as
-                each alone, because the torch mode is Python code.
+            objects: whether to trace all allocations of Python and NumPy. Both kinds together cost several times as
+                much as each alone, because the torch mode is Python code.
         """
         if tensors and self._storage_mode is None and "torch" in sys.modules:
             from flatwater_watch.meters.torch_ops import NewStorages, enter_  # noqa: PLC0415  (torch may be absent)
@@ -117,27 +117,29 @@ class Tracer:
     def find_line(self, objects: Sequence[Any]) -> AllocationSite | None:
         """The line that made most bytes of the objects and their contents; None if all are older than `start`.
 
-        A view counts with its base, a tensor with the tensors that its autograd graph saves, and an object of the
-        user's classes with its contents. It must be called before `stop`. If all known frames are a library's, the
-        trace begins again with more frames, for objects that are made from now on.
+        Call it before `stop`. A view counts with its base, and a tensor with the tensors that its autograd graph
+        saves. If all known frames are a library's, the trace begins again with more frames, for later objects.
         """
-        votes: Counter[AllocationSite] = Counter()
+        bytes_by_site: Counter[AllocationSite] = Counter()
         self._frames_were_cut = False
         for item in objects:
             for size, site in self._origins(item):
                 if site is not None:
-                    votes[site] += max(1, size)
-        if not votes and self._frames_were_cut and self._began_tracemalloc and self._frames < DEEP_FRAMES:
-            self._frames = DEEP_FRAMES  # a trace that runs cannot get more frames: it begins again
+                    bytes_by_site[site] += max(1, size)
+        if bytes_by_site:
+            return bytes_by_site.most_common(1)[0][0]
+        if self._frames_were_cut and self._began_tracemalloc and self._frames < DEEP_FRAMES:
+            # A trace that runs cannot get more frames, so it begins again.
+            self._frames = DEEP_FRAMES
             tracemalloc.stop()
             tracemalloc.start(self._frames)
             self._bytes_at_start = 0
-        return votes.most_common(1)[0][0] if votes else None
+        return None
 
     def _origins(self, item: Any) -> Iterator[tuple[int, AllocationSite | None]]:
-        """Bytes and line of an object and of its contents, of at most `MAXIMUM_CONTENTS` objects."""
-        # Contents are followed, as an object from a free list has no line of its own. Not below an older object, such
-        # as the event loop of a timer: it holds objects that others made.
+        """Yield the bytes and the line of an object and of its contents, at most `MAXIMUM_CONTENTS` objects in all."""
+        # Contents count, as an object that Python made of a freed object has no line of its own. But contents of an
+        # object that is older than the trace, such as the event loop of a timer, were made by others.
         queue, seen_ids = deque([item]), set[int]()
         while queue and len(seen_ids) < MAXIMUM_CONTENTS:
             obj = queue.popleft()
@@ -149,7 +151,7 @@ class Tracer:
                     queue += contents[:MAXIMUM_CONTENTS]
 
     def _own_origins(self, item: Any) -> Iterator[tuple[int, AllocationSite | None]]:
-        """Bytes and line of one object: an array's base, or a tensor and the tensors that its autograd graph saves."""
+        """Yield bytes and line of one object: of an array's base, or of a tensor and those that its graph saves."""
         figures = array_figures(item)
         if figures is None:
             yield own_size(item), self._allocation_site(item, "python")
@@ -165,16 +167,17 @@ class Tracer:
                 )
 
     def _current_line(self, operation: str, _size: int) -> AllocationSite | None:
-        """The line that makes a storage now; runs in the program's thread, within its torch operation."""
+        """The line that makes a storage now, in the thread of the program and within its torch operation."""
         lines = _running_lines(sys._getframe())  # noqa: SLF001  (the only way up the stack)
-        line = self._responsible_line(dropwhile(lambda line: self._owner_of_file(line[0]) == "tool", lines))
+        lines_of_program = dropwhile(lambda line: self._owner_of_file(line[0]) == "tool", lines)
+        line = self._responsible_line(lines_of_program)
         if line is None:
             return None
         file, number, function = line
         return AllocationSite(file, number, _short_name(function or ""), operation)
 
     def _allocation_site(self, item: object, operation: str) -> AllocationSite | None:
-        """The line at which tracemalloc saw an object made; None for an older one, or if no frame is the user's."""
+        """The line at which tracemalloc saw an object made; None if it is older, or if no frame is the user's."""
         frames = allocation_frames(item)
         line = self._responsible_line((file, number, None) for file, number in frames)
         self._frames_were_cut = self._frames_were_cut or (line is None and len(frames) == self._frames)
@@ -184,10 +187,11 @@ class Tracer:
         return AllocationSite(file, number, _enclosing_function(file, number), operation)
 
     def _responsible_line(self, lines: Iterable[Line]) -> Line | None:
-        """The user's line that is responsible for an allocation; `lines` go from the innermost outwards.
+        """The user's line that is responsible for an allocation; `lines` go from the innermost frame outwards.
 
-        If packages count too, they run the program, and code that is not theirs is a hook that they call: the hook is
-        responsible if one of their lines lies further out. Otherwise it only started them, and their nearest line is.
+        If packages count as the user's, they are a framework. A user's line that the framework calls, as its line lies
+        further out, is a hook, and responsible. A user's line that only started the framework is not: then the
+        framework's innermost line is.
         """
         user: Line | None = None
         package: Line | None = None
@@ -204,7 +208,7 @@ class Tracer:
         return package or user
 
     def _owner_of_file(self, file: str) -> CodeOwner:
-        """The owner of a file's code, remembered by file: a trace asks for every frame."""
+        """The owner of a file's code, remembered by file, as a trace asks for each frame."""
         return self._owner_by_file.get(file) or self._owner_by_file.setdefault(
             file, _code_owner(file, self._user_packages)
         )
@@ -228,13 +232,13 @@ class NativeLineSearch:
         )
         self.line: AllocationSite | None = None
         self._item_line: AllocationSite | None = None
-        """The line that made the objects in front of the bytes, if it is known. Only a line that runs before it is
-        better: bytes that an object takes later belong to the line that made it."""
-        self._tries_made = self._readings_in_try = 0
-        """Tries so far, and readings of the try under way."""
+        """The line that made the Python objects that own the bytes, if it is known. Only a line that runs before that
+        line is better: bytes that an object takes later belong to the line that made the object."""
+        self._tries_made = 0
+        self._readings_in_try = 0
 
-    def is_wanted(self, causes: Iterable[Evidence]) -> bool:
-        """Whether one of the causes wants a line, none is known, and tries are left; notes the line to improve on."""
+    def prepare_try(self, causes: Iterable[Evidence]) -> bool:
+        """Keep the line that made the objects of the causes; return whether a cause wants another and a try is left."""
         item_lines = [
             cause.made_at
             for cause in causes
@@ -251,7 +255,7 @@ class NativeLineSearch:
         return self.recorder.begin(None if self._item_line is None else (self._item_line.file, self._item_line.line))
 
     def is_finished(self) -> bool:
-        """Whether the try has recorded enough, or taken long enough; to be called once a reading."""
+        """Count a reading of this try; return whether it has recorded enough rises, or taken long enough."""
         self._readings_in_try += 1
         return (
             self.recorder.is_over_budget
@@ -268,37 +272,39 @@ class NativeLineSearch:
             self.line = AllocationSite(file, number, _short_name(function), "native")
 
     def line_for(self, cause: Evidence) -> AllocationSite | None:
-        """The line for a cause, if the cause wanted one and it is known."""
+        """The line that was found, if the cause wants a line and none other made its objects; else None."""
         is_sought = cause.wants_native_line and cause.made_at in {None, self._item_line}
         return self.line if is_sought else None
 
 
 def _code_owner(file: str, packages: tuple[str, ...]) -> CodeOwner:
-    """The owner of a file's code: the user, a package that counts too, another library, or this tool."""
+    """The owner of a file's code: the user, one of the given packages, another library, or this tool."""
     if file.startswith(f"{_TOOL}/"):
         return "tool"
-    if file == "<string>" and "__file__" in vars(sys.modules["__main__"]):  # not `python -c`: a dataclass's methods
+    # Methods of a dataclass have no file; but the program of `python -c` has none either.
+    is_generated = file == "<string>" and "__file__" in vars(sys.modules["__main__"])
+    if is_generated or is_installed_command(file):
         return "library"
-    if is_installed_command(file):
-        return "library"
-    return "user" if is_user_file(file) else "package" if is_user_file(file, packages) else "library"
+    if is_user_file(file):
+        return "user"
+    return "package" if is_user_file(file, packages) else "library"
 
 
 def _contents(obj: object) -> list[Any]:
-    """The objects that an object holds: of a function what it closes over, not the globals of its module."""
+    """The objects that an object holds: for a function its closure's variables, not the globals of its module."""
     if type(obj) is FunctionType:
         return [value for cell in obj.__closure__ or () for value in gc.get_referents(cell)]
     return gc.get_referents(obj)
 
 
 def _is_older(obj: object) -> bool:
-    """Whether an object is known to be older than the trace: False also if nothing can be said of it."""
+    """Whether an object is known to be older than the trace; False also if its age cannot be told."""
     is_traceable = tracemalloc.is_tracing() and not is_a(obj, *_REUSED_TYPES) and array_figures(obj) is None
     return is_traceable and not allocation_frames(obj)
 
 
 def _running_lines(frame: FrameType | None) -> Iterator[Line]:
-    """The running lines of a stack, from its innermost frame outwards."""
+    """Yield the running lines of a stack, from its innermost frame outwards."""
     while frame is not None:
         yield frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname
         frame = frame.f_back
@@ -320,7 +326,7 @@ def _enclosing_function(file: str, line: int) -> str:
 
 
 def _enclosing_names(node: ast.AST, line: int) -> list[str]:
-    """Names of the classes and functions below a node that a line lies in, outermost first."""
+    """Names of the classes and functions below a node that contain a line, outermost first."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.stmt | ast.ExceptHandler) and child.lineno <= line <= (child.end_lineno or line):
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):

@@ -40,10 +40,10 @@ CASE, DRIFT = SHIPPED.investigating, SHIPPED.drift
 
 
 class Monitor(Investigator):
-    """Watches one process: call `observe` once a step, in the thread that trains, and `close` at the end."""
+    """The monitor of one process: call `observe` once a step, in the thread that trains, and `close` at the end."""
 
     _stopped_owners: Collection[str] = ()
-    """Owners that have stopped growing, at the end."""
+    """Owners that have stopped growing by the end of the program."""
 
     def observe(
         self, reading: Reading, *, seconds: float = inf, at_once: float = inf, trace: bool = True
@@ -54,18 +54,18 @@ class Monitor(Investigator):
 
         Args:
             reading: latest reading.
-            seconds: maximum CPU seconds of a census at this reading; it goes on at the next one. Near the limit it is
-                taken whole, as a census under way keeps a few objects alive.
-            at_once: maximum CPU seconds of work at this reading that cannot go on at the next one.
+            seconds: maximum CPU seconds of a census at this reading; it goes on at the next reading. Near the memory
+                limit it is taken whole, as a census under way keeps a few objects alive.
+            at_once: maximum CPU seconds of work at this reading that cannot be interrupted until the next reading.
             trace: whether tracing may begin now.
         """
         start_seconds = process_seconds()
         if self._latest_reading is not None and reading.step <= self._latest_reading.step:
             return []
-        self._latest_reading, self._trace_allowed, self._seconds_at_once = reading, trace, at_once
+        self._latest_reading, self._trace_allowed, self._uninterrupted_seconds = reading, trace, at_once
         self.censuses.slice_seconds = seconds if reading.has_headroom else inf
         if not self.is_tracing:
-            # A trace takes memory and time itself, so that a reading under it says nothing of the program.
+            # A trace takes memory and time itself, so that a reading under a trace says nothing of the program.
             self._history.add(reading)
             self._new_evidence += collect_series_evidence_(self._history, reading, self._unit)
         was_watching = self.state is CaseState.WATCHING
@@ -74,7 +74,8 @@ class Monitor(Investigator):
         if was_watching and self.state is CaseState.WATCHING and self.censuses.is_under_way:
             self.censuses.advance(reading.step)
         new_findings = self._publish_new_findings()
-        self._native_search.recorder.skip_current_gain()  # last of all: memory of the work above is not the program's
+        # Last, as memory that the work above took is not the program's.
+        self._native_search.recorder.skip_current_gain()
         self.cost_seconds += process_seconds() - start_seconds
         return new_findings
 
@@ -82,7 +83,7 @@ class Monitor(Investigator):
         """Go on with a census for the callback, or begin one; nothing happens before the first reading.
 
         Args:
-            seconds: maximum CPU seconds at this step; None for the rest that the last reading has left.
+            seconds: maximum CPU seconds at this step; None for what the last reading has left of its own.
         """
         if seconds is not None:
             self.censuses.slice_seconds = seconds
@@ -90,10 +91,10 @@ class Monitor(Investigator):
             self.censuses.advance(self._latest_reading.step)
 
     def finish_pending(self, stopped_owners: Collection[str] = ()) -> None:
-        """Finish the investigation without further readings: accept proven causes, and wait for a search under way.
+        """Finish the investigation without further readings: wait for a search under way, and publish proven causes.
 
         Args:
-            stopped_owners: owners that have stopped growing.
+            stopped_owners: owners that have stopped growing, and explain nothing of the present growth.
         """
         if self._latest_reading is None:
             return
@@ -101,32 +102,32 @@ class Monitor(Investigator):
         self._new_evidence += slowdown_evidence_at_end(self._history)
         self._new_evidence += retention_evidence_at_end(self._history, self._latest_reading, self._unit)
         self._trace_allowed = False  # no reading will come at which a trace could end
+        # Until no state changes, as one action of the end may start a fork, and the next one waits for the fork.
         state_before: CaseState | None = None
-        while self.state is not state_before:  # an action of the end may begin what another one waits for: a fork
+        while self.state is not state_before:
             state_before = self.state
             self._follow_table(self._latest_reading, CaseEvent.END)
         if self.state is not CaseState.WATCHING:
-            # Evidence of a comparison, which waits for a line or for the rest.
+            # The case was still looking for a line, or for a cause of the remaining growth.
             self._new_evidence += self._case.last_evidence
         self._publish_new_findings()
         # Suspected garbage is searched for once more if no cause is known (`explain_open_bytes_at_end`).
-        self._garbage_suspected = (
-            self._case.suspected_garbage is not None or self._garbage_suspected
-        ) and GARBAGE_OWNER not in self._evidence_by_owner
-        asks_native = (
+        is_suspected = self._case.suspected_garbage is not None or self._garbage_suspected
+        self._garbage_suspected = is_suspected and GARBAGE_OWNER not in self._evidence_by_owner
+        has_open_growth = (
             self._is_unexplained
             or (self.is_investigating and not self._awaits_first_comparison)
             or self.negligible_resets
             or stopped_owners
         )
-        if not self._garbage_suspected and asks_native:
+        if has_open_growth and not self._garbage_suspected:
             self._new_evidence += self._unexplained_evidence(self._latest_reading, self._stopped_owners)
             self._publish_new_findings()
 
     # --- actions of the end ---
 
     def _action_table(self) -> dict[CaseAction, Callable[[Reading], CaseEvent | None]]:
-        """The actions of readings, and those of the end: what waits for a reading is done at once, or given up."""
+        """The actions of readings and of the end; an action of the end does at once what would wait for a reading."""
         return super()._action_table() | {
             CaseAction.COMPARE_FIRST_AT_END: self._compare_first_at_end,
             CaseAction.FINISH_GARBAGE_SEARCH: self._finish_garbage_search,
@@ -134,26 +135,26 @@ class Monitor(Investigator):
         }
 
     def _compare_first_at_end(self, _reading: Reading) -> CaseEvent | None:
-        """Compare as at a reading, and take the census for it whole, unless containers were compared already."""
+        """Have the action of a reading compare, with a census that is taken whole, unless a comparison was made."""
         if not self._awaits_first_comparison:
             return None
         self.censuses.slice_seconds = CASE.last_search_seconds
         return CaseEvent.READING
 
     def _finish_garbage_search(self, _reading: Reading) -> CaseEvent | None:
-        """Wait for the fork that searches, and ask it as at a reading."""
+        """Wait for the fork that searches; if it ends in time, have the action of a reading take its result."""
         search = self._case.garbage_search
         is_done = search is not None and search.is_done(CASE.last_search_seconds)
         return CaseEvent.READING if is_done else None
 
     def _search_traced_garbage(self, _reading: Reading) -> CaseEvent | None:
-        """End the wait for new garbage under the trace: the fork searches for the garbage so far."""
+        """End the wait for new garbage under the trace: let the fork search for the garbage so far."""
         return CaseEvent.TIME_TO_COMPARE if wants_garbage(self._case) else None
 
     # --- answers at the end ---
 
     def conclude(self) -> list[Finding]:
-        """Finish without further readings; return all findings or, if there are none, containers that grew, as leads.
+        """Finish without further readings; return all findings or, if there are none, leads.
 
         The leads are containers that grew since the first census, without proof. Called at the end of a program without
         a finding, or of a run at its budget.
@@ -162,7 +163,7 @@ class Monitor(Investigator):
         series = self._history.unaccounted
         if self._garbage_suspected and len(series.steps) > 1:
             steps = round(series.steps[-1] - series.steps[0])
-            # For its evidence, which it records: it is part of `evidence()` below.
+            # Called for the evidence that it records, which `evidence()` below includes.
             self.explain_open_bytes_at_end(series.values[-1] - series.values[0], steps)
         if not self.evidence():
             self._record_evidence(self.find_since_beginning())
@@ -187,15 +188,17 @@ class Monitor(Investigator):
     def explain_open_bytes_at_end(
         self, open_bytes: float, steps: int, sawtooth: GcSawtooth | None = None
     ) -> list[Evidence]:
-        """Record the evidence on cyclic garbage, if it is most of the bytes without a cause; else of native growth.
+        """Search for the cause of bytes at the end: cyclic garbage if it is most of them, else certain native growth.
 
-        The search for garbage forks the process, as garbage may come and go too fast to show a slope. Native growth is
-        published only if it is certain.
+        The search for garbage forks the process, as garbage may come and go too fast to show a slope.
 
         Args:
-            open_bytes: bytes without a cause. 0 or less: nothing is searched.
-            steps: steps in which they came.
-            sawtooth: sawtooth of full collections; None if none was seen.
+            open_bytes: bytes without a cause; if there are none, nothing is searched.
+            steps: steps in which these bytes came.
+            sawtooth: sawtooth of full collections; None if no full collection was seen.
+
+        Returns:
+            The evidence, which is recorded; empty also if the garbage is an ordinary backlog (`ordinary_garbage`).
         """
         if self._latest_reading is None or steps <= 0 or open_bytes <= 0:
             return []
@@ -206,16 +209,13 @@ class Monitor(Investigator):
             self.ordinary_garbage = garbage if garbage.bytes >= DRIFT.least_bytes else None
         elif garbage is not None and explains_most:
             causes = [garbage_evidence_at_end(garbage, self._history, open_bytes, steps)]
-        asks_native = not (causes or explains_most or self._awaits_first_comparison)
-        if asks_native:
+        if not (causes or explains_most or self._awaits_first_comparison):
             causes = self._unexplained_evidence(self._latest_reading, self._stopped_owners, at_end=True)
         return self._record_evidence(causes)
 
     def _is_ordinary_backlog(self, garbage: Garbage, sawtooth: GcSawtooth | None) -> bool:
-        """Whether the garbage is an ordinary backlog: small so far, or freed while it is small.
-
-        At the end of a program no forecast of further garbage counts.
-        """
+        """Whether the garbage is an ordinary backlog: small so far, or freed while it is small."""
+        # An infinite fall, as at the end of a program no forecast of further garbage counts.
         return garbage.is_ordinary_gc_backlog(self._history.swing_bytes, inf) or is_negligible(sawtooth, garbage.bytes)
 
     def _record_evidence(self, causes: list[Evidence]) -> list[Evidence]:
@@ -225,17 +225,17 @@ class Monitor(Investigator):
         return [self._gather_facts(cause) for cause in causes]
 
     def confirm_unproven(self, open_bytes: int) -> list[Evidence]:
-        """Record unproven causes if memory went on at their rate, and they are most of the bytes without a cause."""
-        growth, last = self._unproven, self._latest_reading
-        return (
-            [] if growth is None or last is None else self._record_evidence(growth.confirmed_evidence(last, open_bytes))
-        )
+        """Record and return unproven causes if memory kept growing at their rate and they explain most open bytes."""
+        unproven, reading = self._unproven, self._latest_reading
+        if unproven is None or reading is None:
+            return []
+        return self._record_evidence(unproven.confirmed_evidence(reading, open_bytes))
 
     def find_behind_handles(self, open_bytes: int, latest: CompletedCensus | None) -> list[Evidence]:
         """Record the container whose new items since the first census have handles that explain the open bytes.
 
         Args:
-            open_bytes: bytes without a cause, which are divided over these items.
+            open_bytes: bytes without a cause, which are divided over the new items.
             latest: census from `take_whole_census`.
         """
         baseline = self._first_case
@@ -253,7 +253,7 @@ class Monitor(Investigator):
         return self._record_evidence(collect_owners_evidence_(self._case, None, owners, growth=growth, drift=drift))
 
     def find_since_beginning(self) -> list[Evidence]:
-        """The evidence on containers that gained since the first census: no proof, as nothing was read in between."""
+        """The evidence on containers that gained since the first census: leads, as two censuses prove no trend."""
         if (
             self._latest_reading is None
             or self._first_case.first_census is None
@@ -264,12 +264,12 @@ class Monitor(Investigator):
         self.censuses.slice_seconds = inf
         slope = recent_slope(self._history.unaccounted)
         causes = self._compare_owners(self._first_case, self._process_growth(self._latest_reading), slope) or []
-        step = self._latest_reading.step  # a container that is full by now has ended
+        step = self._latest_reading.step
         growing = (cause for cause in causes if cause.plateau_step is None or cause.plateau_step > step)
         return [cause for cause in growing if cause.drift.per_step >= CASE.minimum_bytes_per_step]
 
     def stop_trace(self) -> None:
-        """End the trace of this comparison, which goes on without a line; in the thread that began the trace."""
+        """End the trace of this comparison, which goes on without a line. In the thread that began the trace."""
         self._stop_tracing()
 
     def close(self) -> None:

@@ -26,8 +26,8 @@ from flatwater_watch.thresholds import SHIPPED
 
 OWNING = SHIPPED.owning
 ITEM, KEY, CALL = "[*]", "[key]", "[call]"
-"""Hops of a way that stand for any item of a container, or any key; or for any of several calls of the root's function,
-which wait at the same time."""
+"""Hops of a way that stand for any item of a container, for any key, and for any of several waiting calls of the
+function whose variable is the root."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -65,7 +65,7 @@ class Owner:
     holding: Holding
     """Holding of the container that grew, which may lie below `path`."""
     hops: tuple[str, ...]
-    """The root, and the hop of each holder from there."""
+    """The root, and the hop from each holder to the next: ("train.AGENTS", "[*]", ".history")."""
     rule: Rule | None = None
     """The rule for containers of this kind in a library."""
     table: LibraryTable | None = None
@@ -73,64 +73,62 @@ class Owner:
     outside_python: bool = False
     """Whether the bytes lie outside of Python, behind handles in its items."""
     calls: int = 1
-    """Number of calls that wait at the same time, each with this container as a variable, if there are more of them
-    than before; else 1."""
+    """Number of waiting calls that each have this container as a variable, if there are more than before; else 1."""
 
 
 def find_owners(before: Census, after: Census) -> list[Owner]:
     """The containers that grew between two censuses, most bytes first.
 
-    Several that grew on their own are all found; a container that grew only because of an owner below it is not.
+    A container that grew only because of a container below it is left out.
 
     Args:
         before: earlier census, with or without its containers.
         after: later census, with its containers.
     """
-    growth = {path: h.bytes - _subtree_bytes(before, path) for path, h in after.holdings.items()}
-    below: dict[str, list[str]] = {}
+    growth = {path: holding.bytes - _subtree_bytes(before, path) for path, holding in after.holdings.items()}
+    children: dict[str, list[str]] = {}
     for path, holding in after.holdings.items():
         if holding.parent is not None:
-            below.setdefault(holding.parent, []).append(path)
-    gained = _unexplained_gains(before, after, growth, below)
-    minimum_bytes = OWNING.least_share * sum(gained.values())
-    paths = sorted((path for path in gained if gained[path] >= minimum_bytes), key=lambda path: -gained[path])
+            children.setdefault(holding.parent, []).append(path)
+    gains = _unexplained_gains(before, after, growth, children)
+    minimum_bytes = OWNING.least_share * sum(gains.values())
+    paths = sorted((path for path in gains if gains[path] >= minimum_bytes), key=lambda path: -gains[path])
     owners: dict[str, Owner] = {}
     for path in paths:
-        owner = describe_owner(before.holdings[path], after, path, gained[path])
-        known_owner = owners.get(owner.path)  # another column of the same table
-        owners[owner.path] = (
-            owner
-            if known_owner is None
-            else replace(known_owner, bytes_grown=known_owner.bytes_grown + owner.bytes_grown)
-        )
+        owner = describe_owner(before.holdings[path], after, path, gains[path])
+        same_table = owners.get(owner.path)  # another column of this table has a larger gain
+        if same_table is None:
+            owners[owner.path] = owner
+        else:
+            owners[owner.path] = replace(same_table, bytes_grown=same_table.bytes_grown + owner.bytes_grown)
     return list(owners.values())
 
 
 def _subtree_bytes(census: Census, path: str) -> int:
-    """Bytes below a path; 0 if the census has nothing there."""
+    """Bytes that the object on a path holds; 0 if the census has no such path."""
     holding = census.holdings.get(path)
     return 0 if holding is None else holding.bytes
 
 
 def _unexplained_gains(
-    before: Census, after: Census, growth: Mapping[str, int], below: Mapping[str, list[str]]
+    before: Census, after: Census, growth: Mapping[str, int], children: Mapping[str, list[str]]
 ) -> dict[str, float]:
-    """Bytes that each owner explains, by path.
+    """Bytes that each owner gained itself, by path.
 
-    A container is an owner if what it gained is more than noise after what the owners below it explain.
+    A container is an owner if its gain, without the bytes that owners below it explain, is more than noise.
 
     Args:
         before: earlier census.
         after: later census.
         growth: bytes that each path of the later census gained.
-        below: paths of the children by the path of their holder.
+        children: paths of the children by the path of their holder.
     """
-    # From the leaves up: in a census children come after their parents.
+    # Backwards, from the leaves up, as children come after their parents in a census.
     gained: dict[str, float] = {}
     explained: dict[str, float] = {}
     same_sample = before.draw == after.draw
     for path in reversed(list(after.holdings)):
-        explained_below = sum(explained.get(child, 0) for child in below.get(path, ()))
+        explained_below = sum(explained.get(child, 0) for child in children.get(path, ()))
         own_bytes = _container_growth(
             before.holdings.get(path), after.holdings[path], growth[path], same_sample=same_sample
         )
@@ -143,41 +141,40 @@ def _unexplained_gains(
 
 
 def _container_growth(before: Holding | None, after: Holding, growth: int, *, same_sample: bool) -> float:
-    """Bytes of the growth below a path that come from its containers becoming longer.
+    """Bytes of the growth on a path that come from its containers becoming longer.
 
-    A container that was not there before did not grow: its holder did. Several containers on one path may become longer
-    one after the other, as the pages of a document that is read. If there are more containers, and they are longer,
-    they are owners only if their length explains most of the growth; but variables of calls have no holder: of these
-    there are more because more calls wait.
+    Several containers may lie on one path, such as all `train.AGENTS[*].history`; its length is then their mean.
 
     Args:
-        before: holding in the earlier census; None if it had none.
-        after: holding in the later census.
-        growth: bytes gained below the path.
+        before: holding of the path in the earlier census; None if it had none.
+        after: holding of the path in the later census.
+        growth: bytes that the path gained.
         same_sample: whether both censuses sampled as many items, so that their estimates of all items can be compared.
     """
     if before is None or growth <= 0:
-        return 0
+        return 0  # a new container did not grow: its holder did
     if after.instances <= before.instances:
-        longer_items = same_sample and after.items > before.items
-        return growth if after.length > before.length or longer_items else 0
+        # One container of many that becomes longer hardly changes the mean, but the number of items shows it.
+        has_more_items = same_sample and after.items > before.items
+        return growth if after.length > before.length or has_more_items else 0
     if after.parent is None:
-        return growth
+        return growth  # a variable of calls, of which more wait: it has no holder that grew
     if after.length <= before.length:
         return 0
-    # Bytes of as many containers as there were before, and of them the share of items that they did not have.
+    # There are more containers, and longer ones. The length counts for as many as there were before, by the share of
+    # items that they did not have, and only if that is most of the growth.
     longer_bytes = after.bytes * (before.instances / after.instances) * (1 - before.length / after.length)
     return longer_bytes if longer_bytes >= OWNING.explained_share * growth else 0
 
 
 def describe_owner(before: Holding, after: Census, path: str, gained: float) -> Owner:
-    """Describe a container that grew.
+    """Describe a container that grew, by its newest items.
 
     Args:
         before: holding in the earlier census.
         after: later census, with references to its containers.
         path: path of the container.
-        gained: bytes that it explains.
+        gained: bytes that the container gained.
     """
     holding = after.holdings[path]
     if holding.capacity is None:
@@ -187,12 +184,11 @@ def describe_owner(before: Holding, after: Census, path: str, gained: float) -> 
     item_gain = max(holding.length - before.length, 1)
     newest = newest_items(container, holding.kind, min(item_gain, MAXIMUM_LEAVES))
     contents = describe_contents(holding, newest)
+    displayed = after.holdings[display_path] if holding.kind in _BLOCK_KINDS else holding
     return Owner(
         path=display_path,
         kind=holding.kind,
-        holders=_describe_holders(
-            after, after.holdings[display_path] if holding.kind in _BLOCK_KINDS else holding, contents
-        ),
+        holders=_describe_holders(after, displayed, contents),
         steps=holding.step - before.step,
         length_before=before.length,
         length=holding.length,
@@ -222,24 +218,26 @@ _BLOCK_KINDS = frozenset({"array", "text", "bytes"})
 def _display_path(census: Census, holding: Holding) -> str:
     """The path under which the growth of a holding is reported.
 
-    A graph goes by its tensor. A table keeps its columns in an array without a name, within an object of its library:
-    it goes by the variable, or the attribute, that holds the table.
+    An autograd graph is reported by its tensor. An array inside a table of a library, such as a column of a DataFrame,
+    is reported by the variable or the attribute that holds the table.
     """
     if holding.kind == "graph" and holding.parent is not None:
         return holding.parent
+    if holding.kind not in _BLOCK_KINDS:
+        return holding.path
     named = holding
-    while holding.kind in _BLOCK_KINDS and named.parent is not None:
-        above = census.holdings[named.parent]
-        name = named.path.removeprefix(above.path)
-        # A hop without a name, or a private attribute of a library's object, says nothing to the user.
-        nameless = name.startswith(".<") or name == ".base" or (name == ITEM and above.kind == "tuple")
-        if not nameless and not (name.startswith("._") and not _is_users(type(census.live[above.path]))):
+    while named.parent is not None:
+        parent = census.holdings[named.parent]
+        hop = named.path.removeprefix(parent.path)
+        is_nameless = hop.startswith(".<") or hop == ".base" or (hop == ITEM and parent.kind == "tuple")
+        is_private = hop.startswith("._") and not _is_user_class(type(census.live[parent.path]))
+        if not (is_nameless or is_private):
             break
-        named = above
+        named = parent
     return named.path
 
 
-def _is_users(kind: type) -> bool:
+def _is_user_class(kind: type) -> bool:
     """Whether a class belongs to one of the user's modules."""
     return full_name(kind)[0] in user_modules(Roots())
 
@@ -255,7 +253,7 @@ def _split_path(census: Census, path: str) -> tuple[str, ...]:
 
 
 def _find_rule(census: Census, path: str, newest: Sequence[Any]) -> Rule | None:
-    """The rule of a library for the container on a path, by its holders and newest items; None if there is none."""
+    """The library rule for the container on a path, by its holders and newest items; None if there is none."""
     hops: list[tuple[Any, str]] = [(census.live[path], "")]
     current = census.holdings[path]
     while current.parent is not None:
@@ -265,64 +263,69 @@ def _find_rule(census: Census, path: str, newest: Sequence[Any]) -> Rule | None:
 
 
 def resolve_way(roots: Roots, way: tuple[str, ...]) -> Any:
-    """The object at the end of a way now, by the newest of several items; None if the way leads nowhere.
+    """The object that lies at the end of a way now, by the newest of several items; None if the way leads nowhere.
 
-    The program may have replaced the container that a census saw: tables are copied when they grow, and so are dicts
-    that several threads read.
+    It need not be the container that a census saw: a program may copy tables when they grow, and dicts that several
+    threads read.
     """
     return next(iter(resolve_all_ways(roots, way, 1)), None)
 
 
 def resolve_all_ways(roots: Roots, way: tuple[str, ...], maximum: int) -> list[Any]:
-    """The containers at the end of a way now, at most `maximum`, by the newest items: any of them may grow.
+    """The containers at the end of a way now, at most `maximum`; of several at one hop the newest are followed.
 
     Args:
         roots: choice of roots.
         way: root and hops, as in `Owner.hops`.
-        maximum: maximum number of containers; of several at one hop the newest are followed.
+        maximum: maximum number of containers.
     """
     modules = user_modules(roots)
-    # Not all roots: tasks and coroutines are looked for in the whole heap.
     root_objects = (value for tier in root_tiers(roots, modules) for path, value in tier if path == way[0])
+    # The first root ends the search, if one is enough: a later tier looks for tasks in the whole heap.
     objects = list(islice(root_objects, None if CALL in way else 1))[-maximum:]
     walk = Walk(MAXIMUM_LEAVES, lambda cls: full_name(cls)[0] in modules, MAXIMUM_LEAVES)
-    for name in [hop for hop in way[1:] if hop != CALL]:
-        children: list[Any] = []
-        for obj in objects:
-            opened = open_object(obj, walk)
-            if name == ITEM:
-                children += newest_items(obj, opened.kind, maximum)
-            elif name == KEY:
-                children += _newest_keys(obj, opened.parts, maximum)
-            else:
-                children += [child for called, child in opened.parts if called == name][:maximum]
-        objects = children[-maximum:]
+    for hop in way[1:]:
+        if hop != CALL:
+            children = [child for obj in objects for child in _follow_hop(obj, hop, maximum, walk)]
+            objects = children[-maximum:]
     return objects
 
 
+def _follow_hop(obj: Any, hop: str, maximum: int, walk: Walk) -> list[Any]:
+    """The children of an object to which a hop leads: its newest items, its newest keys, or the attribute of a name."""
+    opened = open_object(obj, walk)
+    if hop == ITEM:
+        return newest_items(obj, opened.kind, maximum)
+    if hop == KEY:
+        return _newest_keys(obj, opened.parts, maximum)
+    return [child for name, child in opened.parts if name == hop][:maximum]
+
+
 def leads_to_several(way: tuple[str, ...]) -> bool:
-    """Whether a way goes on from any item or key of a container, or from any of several calls."""
+    """Whether a way may end at several containers: through any item or key, or through any of several calls."""
     return ITEM in way or KEY in way or CALL in way
 
 
-def _newest_dict_keys(place: dict[Any, Any], maximum: int) -> list[Any]:
+def _newest_dict_keys(container: dict[Any, Any], maximum: int) -> list[Any]:
     """The keys of a dict that were added last, oldest first; called by `read_stable`."""
-    return list(islice(reversed(dict.keys(place)), maximum))[::-1]
+    return list(islice(reversed(dict.keys(container)), maximum))[::-1]
 
 
-def _newest_keys(place: Any, parts: Sequence[Named], maximum: int) -> list[Any]:
-    """The keys of a container that were added last, at most `maximum`, oldest first; any keys of other containers."""
-    if issubclass(type(place), dict):
-        return read_stable(_newest_dict_keys, place, maximum)
-    return [child for called, child in parts if called == KEY][-maximum:]
+def _newest_keys(container: Any, parts: Sequence[Named], maximum: int) -> list[Any]:
+    """The keys of a dict that were added last, at most `maximum`, oldest first; any keys of another container."""
+    if issubclass(type(container), dict):
+        return read_stable(_newest_dict_keys, container, maximum)
+    return [child for name, child in parts if name == KEY][-maximum:]
 
 
 def current_contents(census: Census, path: str) -> tuple[tuple[str, ...], Contents] | None:
-    """The chain of holders of a container, and its contents; None if a census has no container on that path.
+    """The chain of holders of a container, and its contents.
+
+    None if a census has no container on that path, or if it is a tensor whose autograd graph grows.
 
     Args:
         census: census with references to its containers.
-        path: path of a container; None is returned for one with an autograd graph, which goes by its tensor.
+        path: path of the container.
     """
     holding = census.holdings.get(path)
     if holding is None or f"{path}.<graph>" in census.holdings:
@@ -334,40 +337,42 @@ def current_contents(census: Census, path: str) -> tuple[tuple[str, ...], Conten
 ITEM_KINDS = frozenset({"list", "deque", "dict", "set", "queue", "cache", "figures", "hooks"})
 """Kinds of containers that grow by single items."""
 MAXIMUM_WAY_CONTAINERS = 64
-"""Maximum containers at the end of a way that are checked for new items, the newest first: 30 us each."""
+"""Maximum containers at the end of a way that are checked for new items, the newest first; each takes 30 µs."""
 NEWEST_ITEMS = 6
-"""Maximum items that are opened while allocations are traced, as that takes several times as long."""
+"""Maximum items that are opened while allocations are traced, as opening takes several times as long then."""
 TRACEABLE_KINDS = ITEM_KINDS | _BLOCK_KINDS | {"object"}
 """Kinds of containers whose new items are seen without a census."""
 
 
 def container_lengths(containers: Iterable[Any]) -> list[int]:
-    """Lengths of containers, as a census counts them; a container that is not builtin is opened for it."""
+    """Lengths of containers, as a census counts them."""
     walk = Walk(1, lambda _: False, 1)
     counted = [(container, item_count(container)) for container in containers]
+    # A negative count: the container is not builtin, and must be opened.
     return [items if items >= 0 else open_object(container, walk).length for container, items in counted]
 
 
-def added_leaves(container: Any, length: int, holding: Holding, content: type | None = None) -> tuple[Any, ...]:
-    """Leaves of the newest items of a container since an earlier holding; empty if there are none.
+def added_leaves(container: Any, length: int, before: Holding, content_class: type | None = None) -> tuple[Any, ...]:
+    """Leaves, such as arrays, of the items that a container has gained; empty if it has gained none.
 
     Args:
-        container: container of the holding, or the container in its place now.
-        length: length now.
-        holding: earlier holding.
-        content: class of the main content, which children of an object of C must have, if there are such.
+        container: container of the earlier holding, or the container in its place now.
+        length: length of the container now.
+        before: earlier holding.
+        content_class: class of the main content; children of an object of C have several classes, and those of this
+            class are preferred.
     """
-    if holding.kind in _BLOCK_KINDS:  # it was replaced by a larger one, or has not grown
-        return describe_contents(holding, [container]).leaves
-    if length <= holding.length:
+    if before.kind in _BLOCK_KINDS:  # a block that grows is replaced by a larger one, so all of it is new
+        return describe_contents(before, [container]).leaves
+    if length <= before.length:
         return ()
-    newest = newest_items(container, holding.kind, min(length - holding.length, NEWEST_ITEMS))
-    same = [item for item in newest if type(item) is content] if holding.kind not in ITEM_KINDS else []
-    return describe_contents(holding._replace(length=length), same or newest).leaves
+    newest = newest_items(container, before.kind, min(length - before.length, NEWEST_ITEMS))
+    preferred = [item for item in newest if type(item) is content_class] if before.kind not in ITEM_KINDS else []
+    return describe_contents(before._replace(length=length), preferred or newest).leaves
 
 
 def _describe_holders(census: Census, holding: Holding, contents: Contents) -> tuple[str, ...]:
-    """The chain from the root to the content, a few words for each hop: `Owner.holders`."""
+    """The chain from the root to the content, with a few words for each hop, as in `Owner.holders`."""
     hops: list[str] = []
     current = holding
     while current.parent is not None:
@@ -383,18 +388,18 @@ def _describe_holders(census: Census, holding: Holding, contents: Contents) -> t
     )
 
 
-def _describe_hop(name: str, holder: Any, above: Holding) -> str:
+def _describe_hop(name: str, holder: Any, holding: Holding) -> str:
     """A hop in words: an attribute, an item, a variable of a closure; empty for a hop to an autograd graph.
 
     Args:
         name: part of the path: `.memory`, `[*]`, `['best']`, `.<closure of on_step>.optimizer`.
-        holder: object in which it is.
-        above: holding of this object.
+        holder: object from which the hop leads.
+        holding: holding of this object.
     """
     if name == ITEM:
-        return f"an item of {describe_container(holder, above)}"
+        return f"an item of {describe_container(holder, holding)}"
     if name.startswith("['"):
-        return f"entry {name[1:-1]} of {describe_container(holder, above)}"
+        return f"entry {name[1:-1]} of {describe_container(holder, holding)}"
     if name == ".<graph>":
         return ""
     if name.startswith(".<") and ">." in name:
@@ -402,7 +407,7 @@ def _describe_hop(name: str, holder: Any, above: Holding) -> str:
         return f"{variable}, in the {scope}"
     if name.startswith(".<"):
         return name[2:-1]
-    owner_class = holder if above.kind == "class" else type(holder)
+    owner_class = holder if holding.kind == "class" else type(holder)
     return f"attribute {name[1:]} of {class_name(owner_class)}"
 
 
@@ -410,7 +415,7 @@ def _describe_root(path: str, calls: int) -> str:
     """A root in words: "train.py, global HALL", "train.py, local agent of main()"; a registry has its own name.
 
     Args:
-        path: path of the root.
+        path: path of the root: `train.HALL`, or `main() in train.py: agent` for a local variable.
         calls: number of calls that wait at the same time, each with the root as a variable.
     """
     place, separator, name = path.partition(": ")
@@ -427,6 +432,6 @@ def _describe_root(path: str, calls: int) -> str:
 
 
 def _named_namespace(module: str) -> dict[str, Any] | None:
-    """The namespace with that name in paths, such as the main program's; None if there is none."""
+    """The namespace of the module that has a name in paths, such as the main program's; None if there is none."""
     spaces = user_modules(Roots()).items()
     return next((names for name, names in spaces if display_module_name(name, names) == module), None)

@@ -1,12 +1,12 @@
-"""Calls of a library whose names say that they let go of what it keeps: the table itself is the library's own.
+"""Public calls of a library that release objects in one of its private tables, for the advice on a table that grows.
 
-A person who is told to delete from a private table of a library breaks it. So where no rule of `rules.py` is known, the
-public functions beside the table, and the public methods of the objects that hold it, are asked for by their names, and
-those in Python for whether they use what the way to the table is called.
+A user who deletes from a private table may break the library. So where no rule of `rules.py` is known, calls are found
+by their names, such as `clear`: functions beside the table, and methods of the objects that hold it. A function in
+Python must also use one of the names that lead to the table.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from types import FunctionType
 from typing import Any, NamedTuple
 
@@ -18,16 +18,17 @@ RELEASING = (
     "clear", "reset", "purge", "remove", "release", "unregister", "unsubscribe", "disconnect", "unobserve", "evict",
     "expire", "forget", "discard", "flush", "dispose", "detach", "cleanup", "close", "shutdown",
 )  # fmt: skip
-"""First words of the names of functions that let go, the surest first."""
+"""First words of the names of functions that release objects, the surest first."""
 _FIRST_WORD, _NAME = re.compile("[a-z]*"), re.compile(r"\w+")
 MAXIMUM_CALLS = 2
+"""Maximum number of calls that the advice names."""
 _DEPTH = 2
-"""Functions that a call is followed through, to those that use the table."""
+"""Depth to which the functions that a call calls are searched for a use of the table."""
 _USED_AS_CONTAINERS = frozenset({
     "builtins", "collections", "functools", "itertools", "queue", "_queue", "threading", "types", "weakref",
     "_weakrefset", "contextlib", "asyncio.queues", "argparse", "numpy", "array",
 })  # fmt: skip
-"""Modules whose objects are containers of whoever makes them."""
+"""Modules whose objects are containers that belong to the code that makes them."""
 
 
 class LibraryTable(NamedTuple):
@@ -36,20 +37,21 @@ class LibraryTable(NamedTuple):
     library: str
     """Name of the package."""
     calls: tuple[str, ...]
-    """Its calls that let go, by their names: "regex.purge()", "Markdown.reset()"; empty without one."""
+    """Its calls that release objects, by their names: "regex.purge()", "Markdown.reset()"; empty if it has none."""
 
     @property
     def advice(self) -> str:
-        """A sentence on what keeps it, and what lets go."""
+        """A sentence or two for the user: the library that keeps the objects, and the calls that release them."""
         if self.calls:
             return f"{self.library} keeps it. By its name, {' or '.join(self.calls)} lets go of it."
         return f"{self.library} keeps it, in a table of its own: add to it less often, or make anew what holds it."
 
 
 def library_table(census: Census, path: str) -> LibraryTable | None:
-    """The library whose table a container is, with the calls that let go of it; None for the user's own.
+    """The library whose table a container is, with the calls that release its objects; None for a table of the user's.
 
-    Of several objects of libraries the outermost is asked first, as the program has a name for it.
+    A table belongs to the library whose object holds it, or whose global is its root, if no object of the user's lies
+    between.
 
     Args:
         census: census with references to its containers.
@@ -58,78 +60,85 @@ def library_table(census: Census, path: str) -> LibraryTable | None:
     # Runs no code of the watched program.
     modules = user_modules(Roots())
     holding = census.holdings[path]
-    kinds: list[tuple[type, frozenset[str]]] = []  # with the names on the way from an object to the container
-    while holding.parent is not None:
+    # Classes of library objects that hold the container, innermost first, with the names that lead from there to it.
+    holders: list[tuple[type, frozenset[str]]] = []
+    is_users = False
+    while holding.parent is not None and not is_users:
         holding = census.holdings[holding.parent]
-        kind = type(census.live[holding.path])
-        module = full_name(kind)[0]
-        if module in modules:
-            break  # what it holds is the user's own, but for the library's objects on the way down
-        if module not in _USED_AS_CONTAINERS:
-            kinds.append((kind, _names_on_way(path.removeprefix(holding.path))))
-    else:
-        module = _library_of_root(holding.path)
-        if module and module not in modules:
-            package, way = module.partition(".")[0], _names_on_way(path.removeprefix(module))
-            return LibraryTable(package, tuple(_calls_beside((package, module), way)))
-    if not kinds:
+        holder_class = type(census.live[holding.path])
+        module = full_name(holder_class)[0]
+        is_users = module in modules
+        if not is_users and module not in _USED_AS_CONTAINERS:
+            holders.append((holder_class, _names_in_path(path.removeprefix(holding.path))))
+    root_module = "" if is_users else _library_of_root(holding.path)
+    if root_module and root_module not in modules:
+        package, names = root_module.partition(".")[0], _names_in_path(path.removeprefix(root_module))
+        return LibraryTable(package, _module_calls((package, root_module), names))
+    if not holders:
         return None
-    calls = next((calls for kind, way in reversed(kinds) if (calls := _methods(kind, way))), ())
-    return LibraryTable(full_name(kinds[0][0])[0].partition(".")[0], calls)
+    # From the outermost object, as the program has a name for it.
+    calls_by_holder = (_method_calls(holder_class, names) for holder_class, names in reversed(holders))
+    innermost_class, _ = holders[0]
+    return LibraryTable(full_name(innermost_class)[0].partition(".")[0], next(filter(None, calls_by_holder), ()))
 
 
-def _names_on_way(way: str) -> frozenset[str]:
-    """The names in the part of a path that leads to a container."""
-    return frozenset(_NAME.findall(way))
+def _names_in_path(path: str) -> frozenset[str]:
+    """The names in a part of a path: `history` and `rows` in `.history[*].rows`."""
+    return frozenset(_NAME.findall(path))
 
 
 def _library_of_root(path: str) -> str:
     """The module of a library to which a global, or an attribute of a class, belongs; empty for any other root."""
+    if ": " in path:  # a local variable, or a registry
+        return ""
     module = path.rpartition(".")[0]
-    while module and ": " not in path and module_namespace(module) is None:
+    while module and module_namespace(module) is None:
         module = module.rpartition(".")[0]
-    file = (module_namespace(module) or {}).get("__file__") if module and ": " not in path else None
+    file = (module_namespace(module) or {}).get("__file__") if module else None
     return module if type(file) is str and not is_user_file(file) else ""
 
 
-def _calls_beside(modules: Iterable[str], way: frozenset[str]) -> Iterator[str]:
-    """Yield the calls of the first of some modules that has any."""
-    for module in dict.fromkeys(modules):
-        names = _releasing_names(module_namespace(module) or {}, way)
-        if names:
-            yield from (f"{module}.{name}()" for name in names)
-            return
+def _module_calls(modules: Iterable[str], names: frozenset[str]) -> tuple[str, ...]:
+    """The releasing functions, such as `regex.purge()`, of the first module that has any, for a table by its names."""
+    for module in modules:
+        functions = _releasing_functions(module_namespace(module) or {}, names)
+        if functions:
+            return tuple(f"{module}.{function}()" for function in functions)
+    return ()
 
 
-def _methods(kind: type, way: frozenset[str]) -> tuple[str, ...]:
-    """The public methods of a class that let go, with the name of the class."""
-    space = {name: value for owner in reversed(mro(kind)) for name, value in named_entries(names_of(owner))}
-    return tuple(f"{class_name(kind)}.{name}()" for name in _releasing_names(space, way))
+def _method_calls(kind: type, names: frozenset[str]) -> tuple[str, ...]:
+    """The releasing methods of a class, such as `Markdown.reset()`, for a table that these names lead to."""
+    namespace = {name: value for owner in reversed(mro(kind)) for name, value in named_entries(names_of(owner))}
+    return tuple(f"{class_name(kind)}.{method}()" for method in _releasing_functions(namespace, names))
 
 
-def _releasing_names(space: Mapping[str, Any], way: frozenset[str]) -> list[str]:
-    """Names of functions in a namespace that let go, the surest first, at most `MAXIMUM_CALLS`.
+def _releasing_functions(namespace: Mapping[str, Any], table_names: frozenset[str]) -> list[str]:
+    """Names of functions in a namespace that release objects, the surest first, at most `MAXIMUM_CALLS`.
 
     Args:
-        space: namespace of a module or a class.
-        way: names that lead from there to the container, one of which a function in Python uses.
+        namespace: names of a module or a class.
+        table_names: names that lead from there to the table; a function in Python must use one of them.
     """
-    found = [
+    ranked = [
         (RELEASING.index(word), name)
-        for name, value in list(space.items())
+        for name, value in list(namespace.items())
         if (word := _FIRST_WORD.findall(name)[0]) in RELEASING
-        and (_is_method_of_c(value) or not way.isdisjoint(_used_names(value, space)))
+        and (_is_method_of_c(value) or not table_names.isdisjoint(_used_names(value, namespace)))
     ]
-    return [name for _, name in sorted(found)[:MAXIMUM_CALLS]]
+    return [name for _, name in sorted(ranked)[:MAXIMUM_CALLS]]
 
 
-def _used_names(function: Any, space: Mapping[str, Any], depth: int = _DEPTH) -> set[str]:
-    """Names that a function's code uses, and that of functions beside it which it calls; empty for other objects."""
+def _used_names(function: Any, namespace: Mapping[str, Any], depth: int = _DEPTH) -> set[str]:
+    """Names that the code of a function uses, or of functions in the namespace that it calls, `depth` calls deep.
+
+    Empty if the object is no function in Python.
+    """
     if type(function) is not FunctionType:
         return set()
     names = set(function.__code__.co_names)
-    called = [space[name] for name in names if name in space] if depth else []
-    return names.union(*(_used_names(each, space, depth - 1) for each in called))
+    callees = [namespace[name] for name in names if name in namespace] if depth else []
+    return names.union(*(_used_names(callee, namespace, depth - 1) for callee in callees))
 
 
 def _is_method_of_c(value: Any) -> bool:

@@ -134,9 +134,9 @@ _VERSION = re.compile(r"(<|>=)(\d+(?:\.\d+)*)")
 
 
 def find_rule(root: str, hops: Sequence[tuple[Any, str]], items: Sequence[Any]) -> Rule | None:
-    """The rule for a container; None if none is known. Places come before items, the deepest place first.
+    """The rule for a container; None if none is known.
 
-    A rule holds for what the library keeps, not for what an object of the user's keeps that the library keeps.
+    Rules for the attributes on its path come first, the deepest first; then rules for its items; then for its root.
 
     Args:
         root: path of the root.
@@ -145,8 +145,9 @@ def find_rule(root: str, hops: Sequence[tuple[Any, str]], items: Sequence[Any]) 
     """
     keys: list[str] = []
     for holder, name in reversed(hops):
-        keys += _keys(type(holder), name)
-        if name and _is_of_the_user(type(holder)):  # an attribute of its own grows, whoever keeps the object
+        keys += _attribute_keys(type(holder), name)
+        # A rule holds for objects that the library keeps, not for an attribute of a user's object that it keeps.
+        if name and _is_user_class(type(holder)):
             root = ""
             break
     keys += [key for item in items[-1:] for key in _item_keys(item)]
@@ -157,15 +158,15 @@ def find_rule(root: str, hops: Sequence[tuple[Any, str]], items: Sequence[Any]) 
     return None
 
 
-def _keys(kind: type, name: str) -> Iterable[str]:
-    """Places of an attribute: `logging.Logger.handlers`, then `logging.Logger.*`, each for all base classes."""
+def _attribute_keys(kind: type, name: str) -> Iterable[str]:
+    """Yield the places of an attribute: `logging.Logger.handlers` for each base class, then `logging.Logger.*`."""
     attribute = name.lstrip(".")
-    names = [".".join(full_name(owner)) for owner in mro(kind)]
-    yield from (f"{owner}.{attribute}" for owner in names)
-    yield from (f"{owner}.*" for owner in names)
+    class_names = [".".join(full_name(owner)) for owner in mro(kind)]
+    yield from (f"{owner}.{attribute}" for owner in class_names)
+    yield from (f"{owner}.*" for owner in class_names)
 
 
-def _is_of_the_user(kind: type) -> bool:
+def _is_user_class(kind: type) -> bool:
     """Whether a class is made in a file of the user's."""
     module, _ = full_name(kind)
     file = (module_namespace(module) or {}).get("__file__")
@@ -173,10 +174,13 @@ def _is_of_the_user(kind: type) -> bool:
 
 
 def _item_keys(item: Any) -> Iterable[str]:
-    """Places of an item, `[PIL.Image.Image]`, for its class and all base classes; for a class its metaclass first."""
-    kinds = mro(item if issubclass(type(item), type) else type(item))
-    of_class = mro(type(item)) if issubclass(type(item), type) else []
-    for owner in (*of_class, *kinds):
+    """Yield the places of an item, `[PIL.Image.Image]`, for its class and each base class.
+
+    The places of an item that is itself a class are its metaclass, then the class itself, each with its base classes.
+    """
+    is_class = issubclass(type(item), type)
+    classes = (*mro(type(item)), *mro(item)) if is_class else mro(type(item))
+    for owner in classes:
         module, name = full_name(owner)
         yield f"[{module}.{name}]"
         if module == "builtins":
@@ -184,7 +188,7 @@ def _item_keys(item: Any) -> Iterable[str]:
 
 
 def _find_rule_by_key(key: str) -> Rule | None:
-    """The rule for a key, by equal place or by a pattern with `*`; None if none fits the library's version."""
+    """The rule whose place is the key or matches it with `*`; None if there is none for the library's version."""
     rule = _BY_PLACE.get(key)
     if rule is None:
         rule = next((pattern for pattern in _PATTERNS if _matches_pattern(pattern.place, key)), None)
@@ -197,7 +201,7 @@ def _matches_pattern(place: str, key: str) -> bool:
 
 
 def _fits_loaded_version(rule: Rule) -> bool:
-    """Whether the loaded library has one of the versions of a rule; true as well if its version is not known."""
+    """Whether the loaded library has one of the versions of a rule; True also if its version is not known."""
     if not rule.versions:
         return True
     bound_match = _VERSION.fullmatch(rule.versions)
@@ -211,7 +215,7 @@ def _fits_loaded_version(rule: Rule) -> bool:
 
 
 _PATH_PATTERNS = {"context variable *", "torch._dynamo.*"}
-"""Places that begin the path of a root. Any other place that ends in `*` is a class with any attribute, which `_keys`
-asks for by that text: a new pattern of a path is named here, or it matches nothing."""
+"""Places that begin the path of a root, and must be named here. Any other place that ends in `*` is a class with any
+attribute, which `_attribute_keys` yields as it is."""
 _BY_PLACE = {rule.place: rule for rule in RULES}
 _PATTERNS = tuple(rule for rule in RULES if rule.place.startswith("*") or rule.place in _PATH_PATTERNS)

@@ -1,4 +1,7 @@
-"""Evidence from readings alone, without a census: memory kept, files mapped, state that grows, slower steps."""
+"""Evidence from readings alone, without a census: memory kept, files mapped, state that grows, slower steps.
+
+Readings are judged again and again, and only what several judgements in a row find becomes evidence.
+"""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -14,13 +17,13 @@ DRIFT, ENDING, OWNING = SHIPPED.drift, SHIPPED.ending, SHIPPED.owning
 
 
 POINTS_JUDGED_ALWAYS = 60
-"""Number of readings at which the costs of steps are all judged: a program of seconds ends after a few dozen."""
+"""Number of first readings at which each series of costs is judged: a program of seconds has only a few dozen."""
 
 T = TypeVar("T")
 
 
 def collect_series_evidence_(history: ReadingHistory, reading: Reading, unit: str) -> list[Evidence]:
-    """Judge the readings without a census: memory kept, files mapped, state that grows, slower steps.
+    """Judge the series that are due at this reading; return the evidence on those that drift.
 
     Updates `history.drift_counts`, by which `unexplained_growth` decides on native growth.
 
@@ -38,7 +41,7 @@ def collect_series_evidence_(history: ReadingHistory, reading: Reading, unit: st
         ):
             causes.append(unowned_evidence(verdict, slope, history.growth(reading, unit)))
     if history.is_due(len(ownerless)):
-        # For its count alone: growth of these bytes is judged by `native_growth_evidence`, once objects are ruled out.
+        # Only to count: `native_growth_evidence` makes the evidence on this growth, once objects are ruled out.
         _repeated_drift_(history, "native", history.unaccounted, minimum=reading.material_bytes)
     if history.is_due(len(ownerless) + 1):
         causes += _leaves_evidence(history, reading, unit)
@@ -46,7 +49,7 @@ def collect_series_evidence_(history: ReadingHistory, reading: Reading, unit: st
 
 
 def _repeated_drift_(history: ReadingHistory, name: str, series: Series, *, minimum: float) -> Slope | None:
-    """The slope of a drift that the last few judgements of a series all found; else None.
+    """Judge a series once more; return the slope of its drift if the last few judgements all found one, else None.
 
     Args:
         history: readings; its `drift_counts` are updated.
@@ -58,14 +61,14 @@ def _repeated_drift_(history: ReadingHistory, name: str, series: Series, *, mini
 
 
 def _strict_drift(steps: Sequence[float], values: Sequence[float], minimum: float) -> Slope | None:
-    """The slope of a drift of at least `minimum` bytes, by the stricter numbers for growth that no object holds."""
+    """The slope of a drift of at least `minimum` bytes, by stricter numbers, as no object holds this growth."""
     return drift_slope(
         steps, values, minimum=minimum, fewest=DRIFT.minimum_points_without_object, confidence=DRIFT.confidence
     )
 
 
 def _count_repeats_(history: ReadingHistory, name: str, result: T | None) -> T | None:
-    """Count the judgements in a row that found something; return the last result once they are enough, else None.
+    """Count the judgements in a row that had a result; return the latest result once they are enough, else None.
 
     Args:
         history: readings; its `drift_counts` are updated.
@@ -77,19 +80,19 @@ def _count_repeats_(history: ReadingHistory, name: str, result: T | None) -> T |
 
 
 def _leaves_evidence(history: ReadingHistory, reading: Reading, unit: str) -> list[Evidence]:
-    """The evidence on declared state that is being filled, or that drifts.
+    """The evidence on leaves of the declared state, such as a buffer, that are being filled, or that drift.
 
-    A leaf is judged for drift only if all declared state together drifts; its minimum rise is its share of the bytes
-    that are material for the process.
+    A leaf is judged for drift only if all declared state together drifts; its minimum rise is an equal part of the
+    bytes that are material for the process.
     """
     all_state, material_bytes = history.declared, reading.material_bytes
-    drifts = drift_slope(all_state.steps, all_state.values, minimum=material_bytes) is not None
+    state_drifts = drift_slope(all_state.steps, all_state.values, minimum=material_bytes) is not None
     causes = []
     for path, size in reading.owned.items():
         series = history.owned[path]
         planned = reading.planned.get(path)
         slope = None
-        if drifts:
+        if state_drifts:
             slope = drift_slope(series.steps, series.values, minimum=material_bytes / len(reading.owned))
         if slope is None and planned is not None and size < planned:
             slope = filling_slope(series.steps, series.values, now=reading.step, minimum=material_bytes)
@@ -101,12 +104,12 @@ def _leaves_evidence(history: ReadingHistory, reading: Reading, unit: str) -> li
 def _slow_phases_evidence_(history: ReadingHistory, reading: Reading) -> list[Evidence]:
     """The evidence on phases that the last few judgements all found to become slower; updates `history.drift_counts`.
 
-    A series of more than `POINTS_JUDGED_ALWAYS` readings is judged at some readings only, as one more changes little.
+    A series of more than `POINTS_JUDGED_ALWAYS` readings is judged at every fourth only, as one more changes little.
     """
     causes = []
     for turn, phase in enumerate(reading.rates):
         series = history.phase_costs.get(phase)
-        # None: the phase has taken no step yet.
+        # A phase that has taken no step yet has no series.
         if series is not None and (len(series.steps) <= POINTS_JUDGED_ALWAYS or history.is_due(turn)):
             slower = _count_repeats_(history, f"phase {phase}", find_slowdown(series))
             if slower is not None:
@@ -115,9 +118,9 @@ def _slow_phases_evidence_(history: ReadingHistory, reading: Reading) -> list[Ev
 
 
 def retention_evidence_at_end(history: ReadingHistory, reading: Reading, unit: str) -> list[Evidence]:
-    """The evidence on freed memory that is kept, at the end: two judgements in a row are enough, if it is the growth.
+    """The evidence, at the end of a program, on freed memory that the allocator keeps; none if it is not most growth.
 
-    A heap whose holes are filled again grows in jumps, as each round needs a little more than the round before.
+    Two judgements in a row are enough: with the last reading and without it.
 
     Args:
         history: readings.
@@ -125,8 +128,8 @@ def retention_evidence_at_end(history: ReadingHistory, reading: Reading, unit: s
         unit: name of a step.
     """
     free, resident, minimum_rise = history.free, history.resident, reading.material_bytes
-    first = len(free.steps) // ENDING.warm_up_divisor
-    kept_growth, growth = (series.values[-1] - series.values[first] for series in (free, resident))
+    after_warm_up = len(free.steps) // ENDING.warm_up_divisor
+    kept_growth, growth = (series.values[-1] - series.values[after_warm_up] for series in (free, resident))
     if growth < minimum_rise or kept_growth < OWNING.explained_share * growth:
         return []
     slope = _line_or_jump_drift(free.steps, free.values, minimum_rise)
@@ -137,12 +140,13 @@ def retention_evidence_at_end(history: ReadingHistory, reading: Reading, unit: s
 
 
 def _line_or_jump_drift(steps: Sequence[float], values: Sequence[float], minimum: float) -> Slope | None:
-    """The slope of a drift of the points, or else of one point for each jump; None if neither drifts."""
+    """The slope of a drift of all points, or else of one point for each jump; None if neither drifts."""
+    # A heap whose holes are filled again grows in jumps, as each round needs a little more than the round before.
     return _strict_drift(steps, values, minimum) or _strict_drift(*jump_points(steps, values, minimum), minimum)
 
 
 def slowdown_evidence_at_end(history: ReadingHistory) -> list[Evidence]:
-    """The evidence on phases that become slower, at the end of a program: two judgements in a row are enough."""
+    """The evidence, at the end of a program, on phases that become slower with the last reading and without it."""
     causes = []
     for phase, series in history.phase_costs.items():
         slower = find_slowdown(series)

@@ -16,43 +16,46 @@ class UnprovenGrowth(NamedTuple):
 
     causes: Sequence[Evidence]
     reading: Reading
+    """Reading at which the investigation ended."""
 
-    def confirmed_evidence(self, last: Reading, open_bytes: float) -> list[Evidence]:
-        """The evidence, if it explains most bytes without a cause, and memory went on at its rate; else none.
+    def confirmed_evidence(self, latest: Reading, open_bytes: float) -> list[Evidence]:
+        """The evidence, if memory kept growing at its rate since then, and if it explains most open bytes; else none.
 
         Args:
-            last: latest reading.
-            open_bytes: bytes without a cause.
+            latest: latest reading.
+            open_bytes: bytes without a cause that came since the beginning.
         """
         rate = sum(cause.drift.per_step for cause in self.causes)
-        actual_bytes = last.unaccounted - self.reading.unaccounted
-        forecast_bytes = rate * (last.step - self.reading.step)
-        went_on = (
-            min(actual_bytes, forecast_bytes) >= CASE.minimum_garbage_share * max(actual_bytes, forecast_bytes) > 0
-        )
-        # The rate for all steps, as the open bytes came since the beginning.
-        return list(self.causes) if went_on and rate * last.step >= CASE.minimum_garbage_share * open_bytes else []
+        actual_bytes = latest.unaccounted - self.reading.unaccounted
+        forecast_bytes = rate * (latest.step - self.reading.step)
+        smaller, larger = sorted((actual_bytes, forecast_bytes))
+        kept_growing = smaller >= CASE.minimum_garbage_share * larger > 0
+        explains_most = rate * latest.step >= CASE.minimum_garbage_share * open_bytes
+        return list(self.causes) if kept_growing and explains_most else []
 
 
-Known = Mapping[str, Evidence]
-"""Evidence on the causes so far, by owner."""
+EvidenceByOwner = Mapping[str, Evidence]
+"""Evidence on the known causes, by owner."""
 
 
-def is_suspicious(history: ReadingHistory, known_causes: Known, reading: Reading) -> bool:
-    """Whether memory that no finding explains rises lately: no proof, but worth a census."""
+def is_suspicious(history: ReadingHistory, known_causes: EvidenceByOwner, reading: Reading) -> bool:
+    """Whether memory that no finding explains has risen lately: no proof, but worth a census."""
     return any(
         has_recent_rise(_unexplained_values(series, known_causes), reading.material_bytes)
         for series in _object_series(history)
     )
 
 
-def find_drift(history: ReadingHistory, known_causes: Known, reading: Reading) -> tuple[bool, Slope]:
-    """Whether memory that no finding explains drifts, and the slope of all growth in the series that shows it."""
-    floor = reading.material_bytes
+def find_drift(history: ReadingHistory, known_causes: EvidenceByOwner, reading: Reading) -> tuple[bool, Slope]:
+    """Whether memory that no finding explains drifts, and the recent slope of all growth, explained or not.
+
+    The slope is that of the series that drifts, or of the unaccounted bytes if none does.
+    """
+    minimum_rise = reading.material_bytes
     for series in _object_series(history):
         values = _unexplained_values(series, known_causes)
-        by_jumps = jump_points(series.steps, values, floor)
-        if any(drift_slope(*points, minimum=floor) is not None for points in ((series.steps, values), by_jumps)):
+        point_series = ((series.steps, values), jump_points(series.steps, values, minimum_rise))
+        if any(drift_slope(*points, minimum=minimum_rise) is not None for points in point_series):
             return True, recent_slope(series)
     return False, recent_slope(history.unaccounted)
 
@@ -67,14 +70,18 @@ def native_growth_evidence(
         reading: latest reading.
         growth: growth of the process.
         explained_rate: bytes per step that have an owner.
-        at_end: whether no further reading comes. A single judgement that found a drift is enough then, instead of
-            several in a row, if memory never fell by much: cyclic garbage rises as well, and falls when it is freed.
+        at_end: whether no further reading comes.
+
+    Returns:
+        One piece of evidence, with the rate that has no owner; none if the growth is not certain, or mostly explained.
     """
     series = history.unaccounted
     # Twice the material rise of an owner, as no object proves this growth.
     minimum_rise = 2 * reading.material_bytes
+    # At the end one judgement that found a drift suffices, instead of several in a row, unless memory fell by much:
+    # cyclic garbage rises as well, and falls when it is freed.
     one_judgement_suffices = at_end and not history.has_fallen(0, minimum_rise)
-    if not (_sure_of_native(history) or (one_judgement_suffices and history.drift_counts["native"] > 0)):
+    if not (_is_native_certain(history) or (one_judgement_suffices and history.drift_counts["native"] > 0)):
         return []
     slope = drift_slope(series.steps, series.values, minimum=minimum_rise, fewest=DRIFT.minimum_points_without_object)
     if slope is None or slope.per_step - explained_rate <= (1 - OWNING.explained_share) * slope.per_step:
@@ -86,12 +93,12 @@ def native_growth_evidence(
 
 
 def comparison_limit(history: ReadingHistory) -> int:
-    """Maximum number of censuses after the first one."""
-    return CASE.maximum_comparisons if _sure_of_native(history) else CASE.maximum_comparisons_unproven_native
+    """Maximum number of comparisons of a case, which is lower when native growth is certain otherwise."""
+    return CASE.maximum_comparisons if _is_native_certain(history) else CASE.maximum_comparisons_unproven_native
 
 
-def _sure_of_native(history: ReadingHistory) -> bool:
-    """Whether unaccounted memory was found to drift often enough in a row."""
+def _is_native_certain(history: ReadingHistory) -> bool:
+    """Whether enough judgements in a row found that unaccounted memory drifts."""
     return history.drift_counts["native"] >= DRIFT.judgements_in_row
 
 
@@ -100,8 +107,8 @@ def _object_series(history: ReadingHistory) -> tuple[Series, Series]:
     return history.unaccounted, history.allocated
 
 
-def _unexplained_values(series: Series, known_causes: Known) -> list[float]:
-    """Values of a series, in bytes, without the growth that findings explain, and a quarter more, as estimates err."""
+def _unexplained_values(series: Series, known_causes: EvidenceByOwner) -> list[float]:
+    """Values of a series, in bytes, less the growth that findings explain, which is raised as their rates may err."""
     rates = (cause.drift.per_step for cause in known_causes.values() if cause.holders or cause.verdict == "native")
     rate = sum(rates) / OWNING.explained_share
     return [value - rate * step for step, value in zip(series.steps, series.values, strict=True)]

@@ -1,4 +1,4 @@
-"""A sink whose work is done by a thread of its own, so that it may be slow, fail or hang."""
+"""A sink that works in a thread of its own, so that it may be slow, fail or hang without stopping the run."""
 
 import json
 from collections import deque
@@ -16,7 +16,7 @@ class Sink(Protocol):
         """Take the metrics of a round. A sink that stores has stored them when it returns."""
 
     def close(self) -> None:
-        """Give back files and threads; nothing is written afterwards."""
+        """Release files and threads; `write` is not called afterwards."""
 
 
 QUEUE_BYTES = 256 << 10
@@ -29,7 +29,7 @@ ShowLine = Callable[[str], None]
 
 
 class BackgroundSink:
-    """A sink that works in its own thread."""
+    """A queue in front of a sink, such as a tracker, which a thread of its own opens, feeds and closes."""
 
     def __init__(
         self,
@@ -41,23 +41,25 @@ class BackgroundSink:
         grace: float = GRACE_SECONDS,
         unit: str = "round",
     ) -> None:
-        """Start the thread, which opens the tracker; nothing here waits for it.
+        """Start the thread, which opens the sink; nothing here waits for it.
 
         Args:
-            name: name of the tracker, for messages.
-            open_sink: opens the tracker; it may fail or hang, as all its calls may. Its messages are shown with the
-                next round.
-            say: shows a line; called by the thread that uses this sink.
+            name: name of the sink, for messages.
+            open_sink: opens the sink in its thread, where it may fail or hang; it gets a function for messages, which
+                are shown with the next round.
+            say: shows a line; called by the thread that uses this object.
             queue_bytes: maximum bytes of lines that wait.
             grace: maximum seconds that `close` waits.
-            unit: name of a line's subject.
+            unit: name of the thing that a line reports, such as `round`.
         """
         self.name, self.dropped = name, 0
         self._show_line, self._queue_bytes, self._grace_seconds, self._unit = say, queue_bytes, grace, unit
-        self._lines: deque[bytes] = deque()
+        # Shared with the thread, under the condition.
         self._condition = Condition()
-        self._queued_bytes, self._is_closed = 0, False
-        self._fault, self._fault_reported, self._notes = "", False, deque[str]()
+        self._lines: deque[bytes] = deque()
+        self._queued_bytes, self._is_closed, self._fault = 0, False, ""
+        # Messages of the thread, which wait to be shown.
+        self._notes, self._fault_reported = deque[str](), False
         # A daemon: the end of the process does not wait for a tracker that hangs.
         self._thread = Thread(target=self._serve, args=(open_sink,), name=f"tracker {name}", daemon=True)
         self._thread.start()
@@ -68,7 +70,7 @@ class BackgroundSink:
         return self._queued_bytes
 
     def write(self, round: int, metrics: Mapping[str, object]) -> None:
-        """Put the round into the queue, or count it as dropped."""
+        """Put the metrics of a round into the queue; count it as dropped if the sink failed or the queue is full."""
         line = encode_json({"round": round, **metrics})
         with self._condition:
             accepted = (
@@ -84,7 +86,7 @@ class BackgroundSink:
             self._show_fault_once()
 
     def close(self) -> None:
-        """Wait for the tracker to take the waiting lines, for the grace at most; lines that come later are dropped."""
+        """Wait until the sink has taken the waiting lines, for the grace at most; drop and count the others."""
         with self._condition:
             self._is_closed = True
             self._condition.notify()
@@ -105,7 +107,7 @@ class BackgroundSink:
             self._show_line(f"{self.name}: {self._notes.popleft()}")
 
     def _show_fault_once(self) -> None:
-        """Report once why lines are dropped: the sink failed, or is too slow."""
+        """Report why lines are dropped, as the sink failed or is too slow, unless it was reported before."""
         if not self._fault_reported:
             self._fault_reported = True
             why = self._fault or f"is behind by {self._queued_bytes:,} bytes, which is all that may wait"
@@ -115,13 +117,13 @@ class BackgroundSink:
         return f"{self.dropped} {self._unit}{'s' if self.dropped != 1 else ''} not sent"
 
     def _serve(self, open_sink: Callable[[ShowLine], Sink]) -> None:
-        """Open the sink, send it the waiting lines until `close` ends them, and close it: the body of its own thread.
+        """Run the thread: open the sink, send it the waiting lines until `close` is called, and close it.
 
-        It shows no line itself, and keeps notes for the thread that does. Whatever the sink raises becomes `_fault`,
-        and ends this thread: from then on `write` drops lines, and reports why.
+        Messages of the sink are kept for the thread that shows lines. Any exception of the sink becomes `_fault` and
+        ends this thread: from then on `write` drops lines, and reports why.
 
         Args:
-            open_sink: opens the sink; gets the function that keeps a note.
+            open_sink: opens the sink; it gets the function that keeps a message.
         """
         try:
             sink = open_sink(self._notes.append)
@@ -135,13 +137,13 @@ class BackgroundSink:
                 self._fault = f"failed ({type(fault).__name__}: {first_line})"
 
     def _oldest_line(self) -> bytes | None:
-        """The oldest line, which stays in the queue until the tracker has it; None at the end."""
+        """Wait for a line; return the oldest, which stays in the queue until the sink has it, or None at the end."""
         with self._condition:
             self._condition.wait_for(lambda: self._lines or self._is_closed)
             return self._lines[0] if self._lines else None
 
     def _remove_line_(self, line: bytes) -> None:
-        """Take the line that the sink has written out of the queue; runs in the sink's thread."""
+        """Remove the line that the sink has written from the queue; runs in the sink's thread."""
         with self._condition:
             if self._lines:  # `close` may have given up in the meantime
                 self._lines.popleft()
@@ -150,6 +152,6 @@ class BackgroundSink:
 
 def _write(sink: Sink, line: bytes) -> None:
     """Write the round and the metrics of a line to the sink."""
-    # null stands for a number that is not finite, which no tracker draws.
+    # null stands for a number that is not finite, which no sink takes.
     record = json.loads(line)
     sink.write(record.pop("round"), {name: value for name, value in record.items() if value is not None})

@@ -1,7 +1,7 @@
 """The user's own command, which gets an event of a run or a watch as JSON: to send a mail, to start the next job.
 
-A thread of its own runs the command, one event after the other, and kills it when it takes too long: it never keeps the
-run waiting. A failure is reported once.
+A thread of its own runs the command for one event after the other, and kills it when it takes too long, so that the run
+never waits. A failure is reported once.
 """
 
 import json
@@ -23,9 +23,9 @@ from flatwater_watch.sanitize import short_repr
 COMMAND_KINDS = frozenset({"end", "failure", "alarm", "finding", "budget"})
 """Kinds of events for which the command runs."""
 LIMIT_SECONDS = 10.0
-"""Maximum seconds of the command for one event."""
+"""Maximum seconds of the command for one event; then it is killed."""
 GRACE_SECONDS = 2 * LIMIT_SECONDS
-"""Maximum seconds that the end of a run waits for the command."""
+"""Maximum seconds that the end of a run waits for the command, with all events that wait."""
 STDERR_BYTES = 300
 """Number of last bytes of the command's stderr that are read."""
 
@@ -65,86 +65,91 @@ class EventCommand:
     """A listener that runs the user's command for events."""
 
     def __init__(self, command: str, say: ShowLine, named: str = "--on-event") -> None:
-        """Start the thread.
+        """Start the thread that runs the command.
 
         Args:
             command: command line, quoted as for a shell, but run without one.
             say: shows a line; called by the thread that reports events.
             named: option with the command, for messages.
         """
-        self._call = _CommandSink(shlex.split(command))
-        self._queue = BackgroundSink(named, self._open_call, say, unit="event", grace=GRACE_SECONDS)
+        self._sink = _CommandSink(shlex.split(command))
+        self._queue = BackgroundSink(named, self._open_sink, say, unit="event", grace=GRACE_SECONDS)
         self._event_count = 0
 
     def on_event(self, event: Event) -> None:
-        """Put the event into the queue, if the command runs for its kind."""
+        """Put an event into the queue, if the command runs for events of its kind."""
         if event.kind in COMMAND_KINDS:
             self._event_count += 1
             self._queue.write(self._event_count, {"payload": json.dumps(event.to_json())})
 
     def close(self) -> None:
-        """Wait for the command, at most for the grace."""
+        """Wait for the command, for `GRACE_SECONDS` at most; then kill it, as it would outlive the run."""
         self._queue.close()
-        self._call.kill()  # a command that still runs would outlive the run
+        self._sink.kill()
 
-    def _open_call(self, note: ShowLine) -> "_CommandSink":
-        self._call.show_line = note
-        return self._call
+    def _open_sink(self, show_line: ShowLine) -> "_CommandSink":
+        self._sink.show_line = show_line
+        return self._sink
 
 
 class _CommandSink:
     """A sink that runs the command for one event after the other, in the queue's thread."""
 
-    def __init__(self, words: list[str]) -> None:
+    def __init__(self, arguments: list[str]) -> None:
+        """Prepare without a process; `arguments` are the program and its arguments."""
         self.show_line: ShowLine = lambda _: None
-        self._words = words
-        self._running: subprocess.Popen[bytes] | None = None
-        self._failed = 0
+        self._arguments = arguments
+        self._process: subprocess.Popen[bytes] | None = None
+        self._failure_count = 0
 
     def write(self, round: int, metrics: Any) -> None:  # noqa: ANN401, ARG002  (the event, as text)
-        """Run the command; the first failure is reported, the others are counted."""
+        """Run the command for the event in `metrics["payload"]`; report the first failure, and count them all."""
         fault = self._run_to_end(metrics["payload"].encode() + b"\n")
-        if fault and not self._failed:
+        if not fault:
+            return
+        if not self._failure_count:
             self.show_line(f"{fault}; further failures are counted")
-        self._failed += bool(fault)
+        self._failure_count += 1
 
     def close(self) -> None:
         """Report the number of failures, if there was more than one."""
-        if self._failed > 1:
-            self.show_line(f"failed {self._failed} times in all")
+        if self._failure_count > 1:
+            self.show_line(f"failed {self._failure_count} times in all")
 
     def kill(self) -> None:
-        """End the command and all processes that it has started."""
-        if self._running is not None and self._running.poll() is None:
+        """Kill the command and all processes that it has started."""
+        if self._process is not None and self._process.poll() is None:
+            # The command leads a process group of its own, see `start_new_session`.
             with suppress(ProcessLookupError):
-                os.killpg(self._running.pid, signal.SIGKILL)
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def _run_to_end(self, payload: bytes) -> str:
         """Run the command to its end, and return its failure in words; empty if there was none."""
         try:
             with tempfile.TemporaryFile() as error_output:
-                # A session of its own: Ctrl-C in the terminal is the run's, and a kill reaches its child processes.
-                self._running = subprocess.Popen(  # noqa: S603  (the user's own command)
-                    self._words,
+                # In a session of its own, so that Ctrl-C in the terminal does not end it, and a kill reaches its child
+                # processes.
+                self._process = subprocess.Popen(  # noqa: S603  (the user's own command)
+                    self._arguments,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.DEVNULL,
                     stderr=error_output,
                     start_new_session=True,
                 )
                 try:
-                    self._running.communicate(payload, timeout=LIMIT_SECONDS)
+                    self._process.communicate(payload, timeout=LIMIT_SECONDS)
                 except subprocess.TimeoutExpired:
                     self.kill()
-                    self._running.communicate()
+                    self._process.communicate()
                     return f"the command took more than {LIMIT_SECONDS:g} s and was ended"
-                code = self._running.returncode
+                code = self._process.returncode
                 return f"the command ended with {code}{_last_line(error_output)}" if code else ""
         except OSError as fault:
             return f"the command cannot be run ({fault.strerror})"
 
 
 def _last_line(error_output: Any) -> str:  # noqa: ANN401  (a temporary file)
-    """The last line that a command wrote to stderr, in brackets behind a blank; empty if it wrote none."""
+    """The last line that a command wrote to stderr, in brackets after a blank; empty if it wrote nothing."""
     size = error_output.seek(0, os.SEEK_END)
     error_output.seek(max(0, size - STDERR_BYTES))
     lines = error_output.read().decode(errors="replace").split("\n")

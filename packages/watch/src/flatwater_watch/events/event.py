@@ -26,7 +26,7 @@ class Event:
         return f"{self.time:%Y-%m-%dT%H:%M:%SZ}"
 
     def to_json(self) -> dict[str, Any]:
-        """The event for `--json` and for commands; numbers that are not finite are null."""
+        """The event as plain values for `--json` and for commands; numbers that are not finite are None."""
         record = plain_json_value({"time": self.stamp, "event": self.kind, "line": self.line} | self.values)
         assert isinstance(record, dict)  # noqa: S101  (a mapping stays one)
         return record
@@ -39,4 +39,4 @@ class Listener(Protocol):
         """Take an event, without raising, and without keeping the run waiting."""
 
     def close(self) -> None:
-        """End, as the run is over, however it ended."""
+        """Release what the listener holds, as the run has ended, in any way."""

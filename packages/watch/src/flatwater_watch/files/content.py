@@ -1,7 +1,7 @@
-"""JSON from a disk or a store, read so that nothing in it can harm: bounded in size and depth, then typed.
+"""JSON from a disk or a store, which is bounded in size and depth, and then converted to a type.
 
-A value that does not fit is a `ValueError` with its place; nothing of it reaches the code behind. The types are
-dataclasses, or msgspec's own for constraints beyond a type.
+A value that does not fit its type is a `ValueError` that names its place, so that the callers see typed values only.
+The types are dataclasses, or msgspec's own for constraints beyond a type.
 """
 
 import json
@@ -30,7 +30,8 @@ def parse_json(raw: bytes) -> Any:  # noqa: ANN401  (JSON)
         content = json.loads(raw, parse_constant=_refuse_constant)
     except RecursionError:
         raise ValueError("brackets are nested too deep") from None
-    if raw.count(b"[") + raw.count(b"{") > MAXIMUM_DEPTH:  # else nothing can be nested deeper
+    # With fewer brackets than that, nothing can be nested deeper.
+    if raw.count(b"[") + raw.count(b"{") > MAXIMUM_DEPTH:
         require_shallow(content)
     return content
 
@@ -46,17 +47,18 @@ def require_shallow(content: object) -> None:
         ValueError: the brackets are nested deeper.
     """
     # Level by level, not recursively: the content may be nested deeper than Python's stack.
-    level = [content]
+    containers = [content]
     for _ in range(MAXIMUM_DEPTH):
-        level = [below for container in level for below in _children(container)]
-        if not level:
+        containers = [child for container in containers for child in _child_containers(container)]
+        if not containers:
             return
     raise ValueError(f"brackets are nested more than {MAXIMUM_DEPTH} deep")
 
 
-def _children(content: object) -> list[Any]:
-    inside = content.values() if isinstance(content, dict) else content if isinstance(content, list) else ()
-    return [item for item in inside if isinstance(item, dict | list)]
+def _child_containers(content: object) -> list[Any]:
+    """The dicts and lists that are items of a dict or a list; empty for any other content."""
+    items = content.values() if isinstance(content, dict) else content if isinstance(content, list) else ()
+    return [item for item in items if isinstance(item, dict | list)]
 
 
 def convert_to(content: object, kind: type[T]) -> T:
@@ -65,7 +67,7 @@ def convert_to(content: object, kind: type[T]) -> T:
     Raises:
         ValueError: the content does not fit; the message names the place.
     """
-    import msgspec  # noqa: PLC0415  (in the extra `train`; what only writes does without it)
+    import msgspec  # noqa: PLC0415  (in the extra `train`; code that only writes does without it)
 
     return msgspec.convert(content, kind, strict=True)
 
@@ -77,7 +79,7 @@ def encode_json(value: object) -> bytes:
     try:
         return msgspec.json.encode(value)
     except (TypeError, ValueError, OverflowError):
-        # Slower, and knows what msgspec refuses: subclasses of float, text that is no Unicode, integers of any size.
+        # Slower, but takes what msgspec refuses: subclasses of float, text that is no Unicode, integers of any size.
         return json.dumps(plain_json_value(value)).encode()
 
 
@@ -87,7 +89,7 @@ def indent_json(value: object) -> bytes:
     Raises:
         ValueError: a number is not finite.
     """
-    import msgspec  # noqa: PLC0415  (the same)
+    import msgspec  # noqa: PLC0415  (takes as long to import as a command that only reads may take)
 
     try:
         return msgspec.json.format(json.dumps(value, allow_nan=False).encode(), indent=1)
@@ -107,5 +109,5 @@ def plain_json_value(value: object) -> object:
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is a number that a float can hold: JSON knows larger numbers."""
+    """Whether a value is a number that a float can hold; JSON has larger numbers."""
     return isinstance(value, int | float) and -MAXIMUM_NUMBER <= value <= MAXIMUM_NUMBER

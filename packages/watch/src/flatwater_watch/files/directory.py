@@ -1,10 +1,8 @@
 """Whole-object writes to a directory: after a crash a file is there complete, or it is not there.
 
-An object is written to a temporary file in the same folder, flushed to the disk, renamed over its place, and the folder
-is flushed. The writer holds a lock on its temporary file while it lives; the kernel drops the lock when the process
-dies, so `remove_strays` can tell a dead writer's leavings from a file in the making.
-
-Every function that writes or removes raises an error of the system as a `RunError` with the remedy.
+An object is written to a temporary file in the same folder, flushed to the disk, and renamed to its name; then the
+folder is flushed. The writer holds a lock on its temporary file while it lives. The kernel drops the lock when the
+process dies, so that `remove_strays` can tell the stray file of a dead writer from a file that is being written.
 """
 
 import errno
@@ -25,12 +23,13 @@ FilePiece = bytes | bytearray | memoryview
 """Bytes, or a view of bytes with another owner."""
 
 TEMPORARY_SUFFIX = ".tmp"
-"""The suffix of files in the making; their names begin with a dot."""
+"""Suffix of files that are being written; their names begin with a dot."""
 
 PIECE_BYTES = 4 << 20
 """Bytes written, read or hashed at a time."""
 
 _HELD_FOLDER = re.compile(r"/proc/\d+/fd/\d+")
+"""The path of a folder that a process holds open (proc(5)), which stays the same when the folder is renamed."""
 _DELETED_SUFFIX = " (deleted)"
 """Suffix that Linux adds to the name of a folder that is gone (proc(5), /proc/PID/fd)."""
 _NO_SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -38,15 +37,15 @@ _READ_ONLY_ERRORS = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 def write_object(path: Path, content: FilePiece | Iterable[FilePiece]) -> None:
-    """Put `content` at `path`, whole or not at all, and wait until the disk has it.
+    """Write `content` to the file `path`, whole or not at all, and wait until the disk has it.
 
     Args:
         path: path of the file. Its folder is created; an existing file is replaced in one step.
         content: bytes, or pieces of them, which are written without being joined.
 
     Raises:
-        RunError: the disk is full, or the folder cannot be written. The temporary file is removed, and a file that was
-            at `path` before is unchanged.
+        RunError: the disk is full, or the folder cannot be written. The temporary file is removed, and an existing
+            file at `path` is unchanged.
     """
     pieces = (content,) if isinstance(content, FilePiece) else content
     with explain_os_errors(path):
@@ -55,18 +54,19 @@ def write_object(path: Path, content: FilePiece | Iterable[FilePiece]) -> None:
 
 
 def replace_whole(path: Path, pieces: Iterable[FilePiece]) -> None:
-    """Put the pieces at `path` in one step, as `write_object` does, in an existing folder.
+    """Write the pieces to the file `path` of an existing folder in one step, and wait until the disk has them.
 
     Raises:
         OSError: the file cannot be written. The temporary file is removed.
     """
     temporary = path.parent / f".{path.name}.{os.urandom(4).hex()}{TEMPORARY_SUFFIX}"
     try:
-        _write_through(temporary, pieces)
-        temporary.replace(path)  # only when its content is on the disk: a rename may reach it before
+        # The content first, as the disk may else have the new name before it.
+        _write_synced(temporary, pieces)
+        temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-    sync_folder(path.parent)  # else a crash could take the new name back
+    sync_folder(path.parent)  # else a crash could undo the rename
 
 
 def open_at_once(path: Path) -> FileIO:
@@ -90,15 +90,15 @@ def read_whole(path: Path, maximum: int) -> bytes:
         return file.read(maximum + 1)[:maximum]
 
 
-def _write_through(temporary: Path, pieces: Iterable[FilePiece]) -> None:
-    """Write pieces to a new file and wait until the disk has them; its lock shows others that the writer lives."""
+def _write_synced(temporary: Path, pieces: Iterable[FilePiece]) -> None:
+    """Write pieces to a new file, under a lock that shows that the writer lives, and wait until the disk has them."""
     with temporary.open("xb") as file:
-        # Some network disks know no locks: strays then stay, which only costs space on the disk.
+        # Some network disks have no locks: stray files then stay, which only costs space on the disk.
         with suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for piece in pieces:
-            # Given back also if the write fails: the error holds this frame, and Python 3.12.1 crashes where its
-            # collector meets a view of a BytesIO in a cycle (gh-111049).
+            # The view is released also if the write fails: the error holds this frame, and Python 3.12.1 crashes where
+            # its collector meets a view of a BytesIO in a cycle (gh-111049).
             with memoryview(piece) as view:
                 for start in range(0, len(view), PIECE_BYTES):
                     file.write(view[start : start + PIECE_BYTES])
@@ -107,7 +107,7 @@ def _write_through(temporary: Path, pieces: Iterable[FilePiece]) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the disk has the names in `folder` as they are now, so that renames and removals last."""
+    """Wait until the disk has the names of the files in `folder`, so that a crash undoes no rename or removal."""
     _sync_path(folder)
 
 
@@ -121,7 +121,7 @@ def _sync_path(path: Path) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Wait until the disk has a file that another process wrote, and its name, or its removal.
+    """Wait until the disk has a file that another process wrote, with its name; or its removal, if it is missing.
 
     Raises:
         RunError: the folder does not exist, or the disk fails.
@@ -133,7 +133,7 @@ def sync_file(path: Path) -> None:
 
 
 def stray_files(folder: Path, file_name: str = "") -> list[Path]:
-    """Temporary files in `folder` whose writer is dead; with `file_name`, only temporary files of that file."""
+    """Temporary files in `folder` that a dead writer left; with `file_name`, only the temporary files of that file."""
     if not folder.is_dir():
         return []
     pattern = re.compile(rf"\.{re.escape(file_name)}\.[0-9a-f]{{8}}\.tmp" if file_name else r"\..*\.tmp", re.DOTALL)
@@ -141,7 +141,7 @@ def stray_files(folder: Path, file_name: str = "") -> list[Path]:
 
 
 def remove_strays(folder: Path, file_name: str = "") -> int:
-    """Remove the files of `stray_files` from `folder`; return their number."""
+    """Remove the stray files of a folder (see `stray_files`); return their number."""
     strays = stray_files(folder, file_name)
     with explain_os_errors(folder):
         for path in strays:
@@ -154,7 +154,7 @@ def _is_abandoned(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # a living writer holds it or has just renamed it, or the disk knows no locks
+    except OSError:  # a living writer holds the lock or has just renamed the file, or the disk has no locks
         return False
     return True
 
@@ -174,7 +174,7 @@ def explain_os_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def explain_deleted_folder(held_folder: Path) -> Iterator[None]:
-    """Turn a `FileNotFoundError` of the body into a `RunError` if the folder that is held was deleted.
+    """Turn a `FileNotFoundError` of the body into a `RunError`, if a folder that is held open was deleted.
 
     Raises:
         RunError: the folder was deleted, and the body has not found a file.
@@ -182,37 +182,38 @@ def explain_deleted_folder(held_folder: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        if held_is_gone(held_folder):
+        if is_folder_deleted(held_folder):
             raise RunError(_write_error_reason(held_folder, error)) from error
         raise
 
 
 def current_path(path: Path) -> Path:
-    """The path by the present name of its folder, if it leads through a folder that a process holds open."""
+    """The same path, but by the present name of its folder if it begins with a folder that a process holds open."""
     match = _HELD_FOLDER.match(str(path))
     return Path(match[0]).readlink() / path.relative_to(match[0]) if match else path
 
 
 def same_folder(path: Path, held_folder: Path) -> bool:
-    """Whether the folder that is held is still at `path`."""
+    """Whether `path` still leads to the folder that is held open."""
     try:
         return path.samefile(held_folder)
     except OSError:  # the path does not exist, or may not be read
         return False
 
 
-def held_is_gone(held_folder: Path) -> bool:
-    """Whether the folder that is held has no name any more."""
+def is_folder_deleted(held_folder: Path) -> bool:
+    """Whether a folder that is held open has no name any more."""
     name = str(held_folder.readlink())
+    # The name of an existing folder may end like this as well.
     return name.endswith(_DELETED_SUFFIX) and not same_folder(Path(name), held_folder)
 
 
 def _write_error_reason(path: Path, error: OSError) -> str:
-    """The reason why a path cannot be written, with the user's next step."""
-    match = _HELD_FOLDER.match(str(path))
+    """The reason why a path cannot be written, and what the user can do."""
+    held_match = _HELD_FOLDER.match(str(path))
     path = current_path(path)
-    if match and held_is_gone(Path(match[0])):
-        folder = str(Path(match[0]).readlink()).removesuffix(_DELETED_SUFFIX)
+    if held_match and is_folder_deleted(Path(held_match[0])):
+        folder = str(Path(held_match[0]).readlink()).removesuffix(_DELETED_SUFFIX)
         return (
             f"{folder}: this folder was deleted, or moved to another disk, while it was written to, so nothing more "
             "can be saved there. Go on from a copy of it, if there is one."

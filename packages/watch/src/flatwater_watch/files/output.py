@@ -1,11 +1,11 @@
-"""A file that the user names for output: checked before the work begins, written whole, and no other file is lost.
+"""Files that the user names for output: checked before the work begins, written whole, and no other file is lost.
 
-This is the one mechanism of all options and functions that write where a user says. A file replaces a file of its kind
-only: a page a page, positions positions. It never replaces anything else, never takes a name that Flatwater itself uses
-in the folder of a run, a study or a sweep, and follows no link.
+All options and functions that write to a path of the user's do it here. An output replaces only a file of its own kind,
+such as a page. It never takes a name that Flatwater itself uses in the folder of a run, a study or a sweep, and follows
+no link.
 
-A result may have taken days. If its place can no longer be written when it is ready, it goes to the `.flatwater` folder
-of the working folder, or to a new folder in the temporary one, and the command says so.
+A result may have taken days. If its path can no longer be written when it is ready, it goes to the `.flatwater` folder
+of the working folder, or to a new temporary folder, and the command says so.
 """
 
 import errno
@@ -24,23 +24,23 @@ from flatwater_watch.files.safe_read import append_regular, describe_irregular, 
 from flatwater_watch.sanitize import short_repr
 
 KEPT_FOLDER = Path(".flatwater")
-"""Folder for kept results, below the working folder."""
+"""Folder for results whose own path cannot be written, below the working folder."""
 HEAD_BYTES = 64 << 10
-"""Number of first bytes from which the kind of a file is known."""
+"""Number of first bytes of a file that show its kind."""
 
 
 @dataclass(frozen=True)
 class OutputKind:
-    """A kind of output, and of the files that it may replace."""
+    """A kind of output, which may replace files of the same kind only."""
 
     name: str
     suffixes: tuple[str, ...]
     matches: Callable[[bytes], bool]
-    """Whether a file is of this kind, by its first `HEAD_BYTES` bytes."""
+    """A test of whether a file is of this kind, by its first `HEAD_BYTES` bytes."""
 
 
 def _starts_like(pattern: bytes) -> Callable[[bytes], bool]:
-    """A test of whether first bytes match a pattern."""
+    """A test of whether the first bytes of a file match a pattern."""
     expression = re.compile(pattern, re.DOTALL | re.IGNORECASE)
     return lambda head: expression.match(head) is not None
 
@@ -69,11 +69,11 @@ def table_kind(name: str, columns: Iterable[str]) -> OutputKind:
     """The kind of a CSV table with at least these columns."""
     required = {*columns}
 
-    def holds(head: bytes) -> bool:
-        header = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].decode(errors="replace")
+    def has_columns(head: bytes) -> bool:
+        header = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].decode(errors="replace")  # without a UTF-8 BOM
         return required <= {cell.strip().strip('"') for cell in header.split(",")}
 
-    return OutputKind(name, (".csv",), holds)
+    return OutputKind(name, (".csv",), has_columns)
 
 
 _RUN_CONFIG = re.compile(rb"^trainer\s*=", re.MULTILINE)
@@ -86,7 +86,7 @@ _MAXIMUM_DEPTH = 3
 
 
 def flatwater_folder_kind(folder: Path) -> str:
-    """The kind of a folder of Flatwater: a run, a sweep or a study; empty for another folder."""
+    """The kind of a folder of Flatwater, `a run`, `a sweep` or `a study`; empty for any other folder."""
     if (folder / "base.toml").is_file():
         kinds = {"space.toml": "a sweep", "study.toml": "a study"}
         return next((kind for name, kind in kinds.items() if (folder / name).is_file()), "")
@@ -98,34 +98,41 @@ def flatwater_folder_kind(folder: Path) -> str:
 
 
 def reserved_name_reason(place: Path, run_default: Path | None = None) -> str:
-    """The reason why Flatwater itself uses a name; empty if it does not."""
+    """The reason why the user may not write to a path, as Flatwater itself uses its name; empty if it does not.
+
+    Args:
+        place: path of the file, with its folder resolved.
+        run_default: path in a run's folder that is allowed nevertheless; None without one.
+    """
     if run_default is not None and place == run_default.parent.resolve() / run_default.name:
         return ""
     for folder in [*place.parents][:_MAXIMUM_DEPTH]:
         kind = flatwater_folder_kind(folder)
-        inside = place.relative_to(folder).parts
-        alone = len(inside) == 1
-        name = inside[0]
-        if kind and (
-            (name in _OWN_FOLDERS and not alone)
-            or (alone and (name.startswith(".") or name == _OWN_PAGE or Path(name).suffix in _OWN_SUFFIXES))
-        ):
+        if kind and _is_own_name(place.relative_to(folder).parts):
             return f"{folder} is the folder of {kind}, which has files of such names itself"
     return ""
 
 
+def _is_own_name(parts: tuple[str, ...]) -> bool:
+    """Whether Flatwater writes files of such a name; `parts` lead from the folder of a run to the file."""
+    name, *below = parts
+    if below:
+        return name in _OWN_FOLDERS
+    return name.startswith(".") or name == _OWN_PAGE or Path(name).suffix in _OWN_SUFFIXES
+
+
 def check_output(option: str, path: Path, kind: OutputKind, *, run_default: Path | None = None) -> None:
-    """Check, before the work begins, that a file can be written and that no other file is lost for it.
+    """Check, before the work begins, that a file can be written and replaces no file of another kind.
 
     Args:
         option: option that names the file, for the error.
         path: path of the file.
         kind: kind of the output.
-        run_default: default place in a run's folder, which is allowed as well.
+        run_default: path in a run's folder that is allowed nevertheless; None without one.
 
     Raises:
-        ConfigError: the name has another ending, or is that of a link, another kind of file or a run's own; or the
-            folder does not exist or cannot be written.
+        ConfigError: the name has another suffix; it is a link, a file of another kind, or a file that Flatwater itself
+            writes; or the folder does not exist or cannot be written.
     """
     reason = _refusal(path, kind, run_default)
     if reason:
@@ -138,7 +145,7 @@ def _refusal(path: Path, kind: OutputKind, run_default: Path | None) -> str:
 
 
 def _objections(path: Path, kind: OutputKind, run_default: Path | None) -> Iterator[str]:
-    """The reasons why a file cannot be written; a generator, as each check needs the earlier checks to have passed."""
+    """Yield the reasons why a file cannot be written; each check holds only if the earlier ones have yielded none."""
     if path.suffix not in kind.suffixes or path.name == path.suffix:
         yield f"the name must end in {' or '.join(kind.suffixes)}. Name such a file."
     if not path.name.isprintable():
@@ -165,8 +172,12 @@ def _objections(path: Path, kind: OutputKind, run_default: Path | None) -> Itera
 
 
 def _file_mode(place: Path) -> int:
-    """The mode of an existing file; 0 if there is none."""
-    # The longer name of the temporary file is tried first: it may be too long where the file's own is not.
+    """The mode of an existing file, as of `lstat`; 0 if there is none.
+
+    Raises:
+        OSError: the name is too long, also for its temporary file, or the folder cannot be read.
+    """
+    # The name of the temporary file is tried first, as it is longer.
     with suppress(FileNotFoundError):
         place.with_name(f".{place.name}.{'0' * 8}{TEMPORARY_SUFFIX}").lstat()
     try:
@@ -182,11 +193,11 @@ def _read_head(place: Path) -> bytes:
 
 @dataclass(frozen=True)
 class WrittenResult:
-    """The place of a written result."""
+    """The path of a written result."""
 
     path: Path
     reason: str = ""
-    """The reason why it is not at the place that the user named."""
+    """The reason why it is not the path that the user named; empty if it is."""
 
     def __str__(self) -> str:
         return f"{self.path} ({self.reason})" if self.reason else str(self.path)
@@ -201,13 +212,13 @@ def replace_output(
         path: path of the file; a file of this kind is replaced.
         content: all bytes of the file, or pieces of them, which are written as they come.
         kind: kind of the output.
-        run_default: default place in a run's folder, which is allowed as well; None without one.
+        run_default: path in a run's folder that is allowed nevertheless; None without one.
 
     Raises:
-        RunError: the file cannot be written, or something else is there by now.
+        RunError: the file cannot be written, or a file of another kind is there by now.
     """
     try:
-        # The folder is held from the check to the write: it may be replaced by a link meanwhile.
+        # The folder is held open from the check to the write, as it may be replaced by a link meanwhile.
         with _open_folder(path.parent) as folder:
             if reason := _refusal(path, kind, run_default):
                 raise RunError(f"{path} cannot be written: {reason}")
@@ -217,27 +228,27 @@ def replace_output(
 
 
 def write_output(path: Path, content: bytes, kind: OutputKind, *, run_default: Path | None = None) -> WrittenResult:
-    """Write a result whole to the file that the user named, or else to the nearest place that takes it.
+    """Write a result whole to the file that the user named, or else under its name to another folder.
 
     Args:
-        path: path of the file; its name is kept elsewhere too.
+        path: path of the file.
         content: all bytes of the file.
         kind: kind of the output.
-        run_default: default place in a run's folder, which is allowed as well; None without one.
+        run_default: path in a run's folder that is allowed nevertheless; None without one.
 
     Returns:
-        The path that was written, and why it is another one.
+        The path that was written, and the reason if it is not `path`.
 
     Raises:
-        RunError: no place takes it.
+        RunError: the other folders cannot be written either.
     """
     try:
         replace_output(path, content, kind, run_default=run_default)
     except RunError as fault:
-        elsewhere = write_fallback(path.name, content)
-        if elsewhere is None:
+        other_path = write_fallback(path.name, content)
+        if other_path is None:
             raise RunError(f"{fault}. No other place takes it either.") from fault
-        return WrittenResult(elsewhere, str(fault))
+        return WrittenResult(other_path, str(fault))
     return WrittenResult(path)
 
 
@@ -271,7 +282,7 @@ def _create_file(folder: Path, name: str, content: bytes) -> Path:
 
 @contextmanager
 def _open_folder(folder: Path, flags: int = 0) -> Iterator[Path]:
-    """A path that leads to the same folder, whatever is put in its place meanwhile."""
+    """Hold a folder open; yield a path that leads to it even if another folder or a link takes its name meanwhile."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | flags)
     try:
         held_path = Path(f"/proc/self/fd/{descriptor}")
@@ -284,7 +295,7 @@ def append_output(path: Path, text: str, kind: OutputKind) -> None:
     """Append text to the file that the user named.
 
     Raises:
-        OSError: the file cannot be opened or written, or something else is there.
+        OSError: the file cannot be opened or written, or a file of another kind is there.
     """
     if reason := _refusal(path, kind, None):
         raise OSError(errno.EINVAL, reason, str(path))

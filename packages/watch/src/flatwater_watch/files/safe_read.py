@@ -1,6 +1,6 @@
-"""Reads of a file that the user names: regular files only, and no more of them than fits.
+"""Reads of a file that the user names: regular files only, up to a maximum size.
 
-A pipe waits for a writer that never comes, and a device such as /dev/zero never ends.
+To read a pipe may wait for a writer that never comes, and a device such as /dev/zero never ends.
 """
 
 import errno
@@ -12,9 +12,9 @@ from pathlib import Path
 from flatwater_watch.units import format_bytes
 
 TEXT_BYTES = 16 << 20
-"""Maximum bytes that are read of a file of settings."""
+"""Maximum bytes of a file of settings that is read."""
 RESULT_BYTES = 256 << 20
-"""Maximum bytes that are read of a watch's result."""
+"""Maximum bytes of a watch's result that is read."""
 
 _IRREGULAR_KINDS = (
     (stat.S_ISDIR, "a folder"),
@@ -27,11 +27,11 @@ _IRREGULAR_KINDS = (
 
 def describe_irregular(mode: int) -> str:
     """The kind of a file in words; empty for a regular one."""
-    return next((name for holds, name in _IRREGULAR_KINDS if holds(mode)), "")
+    return next((name for has_kind, name in _IRREGULAR_KINDS if has_kind(mode)), "")
 
 
 def file_exists(path: str) -> bool:
-    """Whether a user's word names an existing file or folder; `~` stands for a home."""
+    """Whether a word of the user names an existing file or folder; `~` stands for a home folder."""
     try:
         return Path(path).expanduser().exists()
     except (OSError, RuntimeError, ValueError):  # too long a name, an unknown user, a NUL character
@@ -43,8 +43,7 @@ def open_regular(path: Path, *, follow: bool = True) -> BufferedReader:
 
     Args:
         path: path of the file.
-        follow: whether a link is followed. Not in folders that others may have filled: a link there leads to a file of
-            their choice.
+        follow: whether a link is followed; False for folders to which others may write, who choose where it leads.
 
     Raises:
         OSError: the file is missing, unreadable, or not regular, which `strerror` says.
@@ -53,7 +52,7 @@ def open_regular(path: Path, *, follow: bool = True) -> BufferedReader:
 
 
 def open_unbuffered(path: Path, *, follow: bool = True) -> FileIO:
-    """Open a regular file for reading in large pieces, without a buffer; arguments and errors as for `open_regular`."""
+    """Open a regular file for reading in large pieces, without a buffer; else like `open_regular`."""
     return FileIO(_open_regular(path, os.O_RDONLY | (0 if follow else os.O_NOFOLLOW)), "rb")
 
 
@@ -71,21 +70,21 @@ def append_regular(path: Path, *, folder_descriptor: int | None = None) -> FileI
 
 
 def _open_regular(path: Path, flags: int, folder_descriptor: int | None = None) -> int:
-    """A descriptor of a regular file.
+    """Open a regular file with the flags of `os.open`; return its descriptor.
 
     Raises:
         OSError: the file cannot be opened, is a link that is not followed, or is not regular.
     """
-    # O_NONBLOCK: the other end of a pipe may never come. The kind is asked of the descriptor, not of the path, which
-    # may lead elsewhere by then.
     if "\0" in str(path):
         raise OSError(errno.EINVAL, "its name holds a NUL character", str(path))
     try:
+        # O_NONBLOCK, as opening a pipe would wait for its other end.
         descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644, dir_fd=folder_descriptor)
     except OSError as fault:
         if fault.errno == errno.ELOOP and flags & os.O_NOFOLLOW:
             raise OSError(errno.ELOOP, "it is a link, and links are not followed here", str(path)) from fault
         raise
+    # By the descriptor, as the path may lead to another file by now.
     kind = describe_irregular(os.fstat(descriptor).st_mode)
     if kind:
         os.close(descriptor)
@@ -94,13 +93,13 @@ def _open_regular(path: Path, flags: int, folder_descriptor: int | None = None) 
 
 
 def read_regular(path: Path, maximum: int = TEXT_BYTES, *, follow: bool = True) -> bytes:
-    """All bytes of a regular file; `follow` goes to `open_regular`.
+    """All bytes of a regular file; a link is followed if `follow` is set.
 
     Raises:
         OSError: the file cannot be opened, see `open_regular`, or has more than `maximum` bytes.
     """
     with open_regular(path, follow=follow) as file:
-        if os.fstat(file.fileno()).st_size > maximum:  # a hole may be larger than memory
+        if os.fstat(file.fileno()).st_size > maximum:  # before any byte is read, as a sparse file may exceed memory
             raise _size_error(path, maximum)
         content = file.read(maximum + 1)
     if len(content) > maximum:  # the file has grown since

@@ -1,4 +1,4 @@
-"""A reading of a process, and short series of all figures that a monitor watches."""
+"""A reading of a process, and the history of all figures that a monitor watches."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -16,24 +16,24 @@ CASE, DRIFT = SHIPPED.investigating, SHIPPED.drift
 POINTS_JUDGED_ALWAYS = 20
 """Number of readings at which all series are judged."""
 TURN_COUNT = 4
-"""Number of groups of series, one of which is judged at each later reading."""
+"""Number of groups of series that take turns at later readings: one group is judged at each."""
 
 
 class Reading(NamedTuple):
     """Figures of a process at one moment, read once a step."""
 
     step: int
-    """Steps so far; of a watched program, boundaries."""
+    """Steps so far; for a watched program, the boundaries that it has passed."""
     resident: int
     """Resident bytes."""
     file_mapped: int
-    """Bytes of it that are pages of mapped files."""
+    """Resident bytes that are pages of mapped files."""
     in_use: int | None
     """Bytes that the C allocator has handed out; None if it does not say."""
     free: int | None
     """Bytes that the C allocator has freed and kept; None if it does not say."""
     owned: Mapping[str, int]
-    """Resident bytes of state that the program declares, by owner."""
+    """Resident bytes of the state that the program declares, by owner."""
     planned: Mapping[str, int]
     """Bytes of each owner when it is full."""
     limit: int | None
@@ -53,7 +53,7 @@ class Reading(NamedTuple):
 
     @property
     def material_bytes(self) -> float:
-        """Minimum bytes of a rise that is material."""
+        """Minimum bytes of a rise that counts, by the size of the process."""
         return max(DRIFT.least_bytes, DRIFT.least_share * self.resident)
 
     @property
@@ -92,11 +92,11 @@ class Scale(NamedTuple):
     """Seconds since 1970."""
 
     def unit_at_step(self, step: int | None) -> int | None:
-        """The unit in which a step falls, the present one at the earliest; None for None."""
+        """The number of the unit in which a step falls, at least `units`; None for None."""
         return None if step is None else self.units + max(0, ceil((step - self.step) / self.per_unit))
 
     def time_at_step(self, step: int | None) -> float | None:
-        """Seconds since 1970 at a step, if steps keep their pace; None if that is not known."""
+        """Seconds since 1970 at a step, if steps keep their pace; None if step or pace is not known."""
         if step is None or self.steps_per_second <= 0:
             return None
         return self.now + max(0, step - self.step) / self.steps_per_second
@@ -142,7 +142,10 @@ class ReadingHistory:
                 self.phase_costs.setdefault(phase, Series()).add(step, 1 / rate)
 
     def is_due(self, turn: int) -> bool:
-        """Whether a series is judged at this reading; long series take turns, as one reading changes little."""
+        """Whether the series of a turn number are judged at this reading.
+
+        At first all series are; later they take turns, as one reading more changes little.
+        """
         return self.readings <= POINTS_JUDGED_ALWAYS or self.readings % TURN_COUNT == turn % TURN_COUNT
 
     @property
@@ -152,11 +155,11 @@ class ReadingHistory:
 
     @property
     def largest_fall(self) -> float:
-        """The most unaccounted bytes that were freed between two readings."""
+        """The largest fall of the unaccounted bytes from one reading to the next."""
         return max((earlier - later for earlier, later in pairwise(self.unaccounted.values)), default=0.0)
 
     def has_fallen(self, since: int, minimum: float) -> bool:
-        """Whether at least `minimum` unaccounted bytes were freed between two readings, from the step `since` on."""
+        """Whether the unaccounted bytes fell by `minimum` or more from one reading to the next, since a step."""
         series = self.unaccounted
         begin = bisect_left(series.steps, since)
         return any(earlier - later >= minimum for earlier, later in pairwise(series.values[begin:]))

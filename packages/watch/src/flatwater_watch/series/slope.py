@@ -18,7 +18,7 @@ from flatwater_watch.thresholds import SHIPPED
 DRIFT, FILLING = SHIPPED.drift, SHIPPED.filling
 
 MAXIMUM_POINTS = 200
-"""Maximum points of a series, which is thinned beyond: the number of pairs grows with the square."""
+"""Maximum points of a series, which is thinned beyond: a slope takes time with the square of the points."""
 
 
 class Slope(NamedTuple):
@@ -35,7 +35,7 @@ class Slope(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class Series:
-    """Readings of one number; the older half is thinned when there are more than 200."""
+    """Readings of one number over time; the older half is thinned when there are more than `MAXIMUM_POINTS`."""
 
     steps: list[float] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
@@ -51,10 +51,10 @@ class Series:
 
 
 def robust_slope(steps: Sequence[float], values: Sequence[float], confidence: float = 0.95) -> Slope:
-    """The median of the slopes of all pairs (Theil 1950), with the rank interval of Sen (1968).
+    """The median of the slopes of all pairs of points (Theil 1950), with the rank interval of Sen (1968).
 
-    Outliers in up to 29 % of the points do not move it far. The interval takes the slopes whose ranks lie
-    z·s/2 around the middle, where s is the deviation of Kendall's statistic, corrected for tied values.
+    Outliers in up to 29 % of the points do not move the median far. The bounds are the slopes whose ranks lie z·s/2
+    below and above the middle, where s is the deviation of Kendall's statistic, corrected for tied values.
 
     Args:
         steps: steps at which the values were read, not all equal.
@@ -69,11 +69,11 @@ def robust_slope(steps: Sequence[float], values: Sequence[float], confidence: fl
         for j in range(i + 1, n)
         if steps[i] != steps[j]
     )
-    ties = sum(_tie_variance(k) for series in (steps, values) for k in _tie_counts(series))
-    deviation = sqrt(max(0, _tie_variance(n) - ties) / 18)
-    reach = normal_deviations(confidence) * deviation
-    low_rank = max(0, round((len(slopes) - reach) / 2) - 1)
-    high_rank = min(len(slopes) - 1, round((len(slopes) + reach) / 2))
+    ties = sum(_kendall_variance(k) for series in (steps, values) for k in _tie_counts(series))
+    deviation = sqrt(max(0, _kendall_variance(n) - ties) / 18)
+    interval_ranks = normal_deviations(confidence) * deviation
+    low_rank = max(0, round((len(slopes) - interval_ranks) / 2) - 1)
+    high_rank = min(len(slopes) - 1, round((len(slopes) + interval_ranks) / 2))
     return Slope(median(slopes), slopes[low_rank], slopes[high_rank], steps[-1] - steps[0])
 
 
@@ -87,9 +87,9 @@ def drift_slope(
 ) -> Slope | None:
     """The slope of the recent part of a series if it rises for good, None if it does not.
 
-    The recent part are the points in the second half of the steps, and the last twelve points of a longer series. It
-    rises for good if the lower bound of its slope is positive, it rises by a material amount, in most of five equal
-    parts, and does not slow down.
+    The recent part is the second half of the steps; if that does not rise, the last points of a long series are tried.
+    A part rises for good if the lower bound of its slope is positive, and if it rises by a material amount, in most of
+    five equal blocks, and without slowing down.
 
     Args:
         steps: steps at which the values were read, ascending.
@@ -123,30 +123,32 @@ def _window_slope(steps: Sequence[float], values: Sequence[float], minimum: floa
     if not _rises_throughout(values, minimum):  # the cheap condition first
         return None
     slope = robust_slope(steps, values, confidence)
-    stands_out = slope.per_step * slope.span >= max(
-        minimum, DRIFT.minimum_rise_deviations * median(line_residuals(steps, values, slope))
-    )
+    noise = DRIFT.minimum_rise_deviations * median(line_residuals(steps, values, slope))
+    stands_out = slope.per_step * slope.span >= max(minimum, noise)
     return slope if slope.low > 0 and stands_out and _does_not_slow_down(steps, values) else None
 
 
 def filling_slope(steps: Sequence[float], values: Sequence[float], *, now: float, minimum: float) -> Slope | None:
-    """The rate at which a buffer of a known size is being filled; None if it is not, or has stopped.
+    """The rate at which a buffer of a known size is being filled; None if it is not, or not any more.
 
-    Its touched bytes are not noisy: they rise when the program writes where it never wrote, and stay. But they rise in
-    jumps, by a huge page of 2 MiB or by many, so that few readings make no line. Less proof is needed, then, than for
-    growth without a cause: since the buffer last fell, or first rose, three rises in each half, a material
-    amount altogether, no long level part at the end, and no fading. The true rate lies within one jump of the rise.
+    The touched bytes of a buffer have no noise: they rise when the program writes to a new page, and stay. But they
+    rise in jumps of a huge page (2 MiB) or several, so that few readings make no line. So less proof is needed than for
+    growth without a known cause: since the bytes last fell, there are enough rises in each half of the steps, the rises
+    are material together, do not fade, and no pause at the end is much longer than the earlier ones.
 
     Args:
         steps: steps at which the bytes were read, ascending; those without a rise may be left out.
         values: touched bytes, one for each step.
         now: latest step, at or after the last of these steps.
-        minimum: bytes of a material rise, of which two are needed.
+        minimum: bytes of a material rise, twice which are needed.
+
+    Returns:
+        Bytes per step, with bounds of one jump less and one jump more over the whole span.
     """
     if len(values) < FILLING.minimum_readings or values[-1] - min(values) < 2 * minimum:  # the cheap condition first
         return None
-    fell = max((i for i in range(1, len(values)) if values[i] < values[i - 1]), default=0)
-    rises = [i for i in range(fell + 1, len(values)) if values[i] > values[i - 1]]
+    last_fall = max((i for i in range(1, len(values)) if values[i] < values[i - 1]), default=0)
+    rises = [i for i in range(last_fall + 1, len(values)) if values[i] > values[i - 1]]
     if len(rises) < 2 * FILLING.minimum_rises or len(values) - rises[0] < FILLING.minimum_readings - 1:
         return None
     begin = rises[0] - 1
@@ -156,19 +158,18 @@ def filling_slope(steps: Sequence[float], values: Sequence[float], *, now: float
     span = now - steps[begin]
     rise = values[-1] - values[begin]
     early_rise = values[early_rises[-1]] - values[begin]
-    longest = max(steps[later] - steps[earlier] for earlier, later in pairwise([begin, *rises]))
-    if (
-        rise < 2 * minimum
-        or rise - early_rise < FILLING.minimum_late_rise_share * early_rise
-        or now - steps[rises[-1]] > FILLING.maximum_pause_ratio * longest
-    ):
+    longest_pause = max(steps[later] - steps[earlier] for earlier, later in pairwise([begin, *rises]))
+    is_small = rise < 2 * minimum
+    fades = rise - early_rise < FILLING.minimum_late_rise_share * early_rise
+    has_stopped = now - steps[rises[-1]] > FILLING.maximum_pause_ratio * longest_pause
+    if is_small or fades or has_stopped:
         return None
     jump = max(values[i] - values[i - 1] for i in rises)
     return Slope(rise / span, (rise - jump) / span, (rise + jump) / span, span)
 
 
 def jump_points(steps: Sequence[float], values: Sequence[float], minimum: float) -> tuple[list[float], list[float]]:
-    """The points at which a value has changed by a part of `minimum`, and the last if it ends the longest level part.
+    """The steps and values of a series at its jumps only: changes by `DRIFT.jump_share` of `minimum` or more.
 
     Memory that grows once an epoch, and is read at every update, rises in jumps: most neighbours are equal, and the
     slopes between them say nothing. One point for each jump makes a line again.
@@ -177,24 +178,25 @@ def jump_points(steps: Sequence[float], values: Sequence[float], minimum: float)
     for i in range(1, len(values)):
         if abs(values[i] - values[points[-1]]) >= DRIFT.jump_share * minimum:
             points.append(i)
-    longest = max((steps[later] - steps[earlier] for earlier, later in pairwise(points)), default=0)
-    if points and steps[-1] - steps[points[-1]] > longest:
+    longest_pause = max((steps[later] - steps[earlier] for earlier, later in pairwise(points)), default=0)
+    # The last point counts if it ends the longest level part: then the growth may have stopped.
+    if points and steps[-1] - steps[points[-1]] > longest_pause:
         points.append(len(values) - 1)
     return [steps[i] for i in points], [values[i] for i in points]
 
 
 def has_recent_rise(values: Sequence[float], minimum: float) -> bool:
-    """Whether the last five values, or five over the recent half, rise by half of `minimum`: cheap, and no proof.
+    """Whether the last few values, or as many over the recent half, rise by half of `minimum`: cheap, and no proof.
 
-    Half suffices, as five values may see only a part of the rise that `drift_slope` judges. The rise must also be three
-    times the usual difference of two neighbours, which noise rarely is.
+    Half suffices, as so few values may cover only a part of the rise that `drift_slope` judges. The rise must also be
+    several times the usual difference of neighbours, which noise rarely is.
     """
     n = len(values)
     if n < DRIFT.minimum_points:
         return False
-    parts = [values[-DRIFT.minimum_points :]] + (
-        [thin_evenly(values[n // 2 :], DRIFT.minimum_points)] if n > 2 * DRIFT.minimum_points else []
-    )
+    parts = [values[-DRIFT.minimum_points :]]
+    if n > 2 * DRIFT.minimum_points:
+        parts.append(thin_evenly(values[n // 2 :], DRIFT.minimum_points))
     rising_parts = [part for part in parts if part[-1] - part[0] >= minimum / 2 and _is_rising(part)]
     if not rising_parts:
         return False
@@ -209,20 +211,20 @@ def thin_evenly(series: Sequence[float], maximum: int = MAXIMUM_POINTS) -> Seque
 
 
 def _is_rising(values: Sequence[float]) -> bool:
-    """Whether all pairs but one rise."""
+    """Whether the later value is larger in all pairs of values, or in all but one."""
     pairs = [values[j] > values[i] for i in range(len(values)) for j in range(i + 1, len(values))]
     return sum(pairs) >= len(pairs) - 1
 
 
-def most_rise(levels: Sequence[float]) -> bool:
-    """Whether most of the differences of five successive levels take part in their rise."""
-    mean = (levels[-1] - levels[0]) / (len(levels) - 1)
-    rising_count = sum(later - earlier >= DRIFT.participating_share * mean for earlier, later in pairwise(levels))
-    return mean > 0 and rising_count >= DRIFT.blocks_rising
+def rises_in_most_blocks(levels: Sequence[float]) -> bool:
+    """Whether the levels of successive blocks rise, and at least `DRIFT.blocks_rising` of their differences do."""
+    mean_rise = (levels[-1] - levels[0]) / (len(levels) - 1)
+    rising_count = sum(later - earlier >= DRIFT.participating_share * mean_rise for earlier, later in pairwise(levels))
+    return mean_rise > 0 and rising_count >= DRIFT.blocks_rising
 
 
 def line_residuals(steps: Sequence[float], values: Sequence[float], slope: Slope) -> list[float]:
-    """Distances of the values from a line of the given slope, through their median."""
+    """Distances of the values from a line with the given slope that has as many values above as below it."""
     return median_residuals([value - slope.per_step * step for step, value in zip(steps, values, strict=True)])
 
 
@@ -233,22 +235,22 @@ def median_residuals(values: Sequence[float]) -> list[float]:
 
 
 def _rises_throughout(values: Sequence[float], minimum: float) -> bool:
-    """Whether the medians of the blocks rise, in most steps, and by about `minimum` together."""
+    """Whether the medians of equal blocks rise from most blocks to the next, and by half of `minimum` together."""
     n = len(values)
     blocks = [median_low(values[i * n // DRIFT.blocks : (i + 1) * n // DRIFT.blocks]) for i in range(DRIFT.blocks)]
-    return blocks[-1] - blocks[0] >= minimum / 2 and most_rise(blocks)
+    return blocks[-1] - blocks[0] >= minimum / 2 and rises_in_most_blocks(blocks)
 
 
 def _does_not_slow_down(steps: Sequence[float], values: Sequence[float]) -> bool:
-    """Whether the second half rises at a good part of the first half's rate."""
+    """Whether the second half rises at `DRIFT.minimum_late_slope_share` of the first half's rate, or faster."""
     middle = len(steps) // 2
     first_slope = robust_slope(steps[: middle + 1], values[: middle + 1])
     second_slope = robust_slope(steps[middle:], values[middle:])
     return second_slope.per_step >= DRIFT.minimum_late_slope_share * first_slope.per_step
 
 
-def _tie_variance(k: int) -> int:
-    """18 times the variance of Kendall's statistic for k values, which k tied values take away from it."""
+def _kendall_variance(k: int) -> int:
+    """18 times the variance of Kendall's statistic for k values; k values that are tied reduce it by as much."""
     return k * (k - 1) * (2 * k + 5)
 
 

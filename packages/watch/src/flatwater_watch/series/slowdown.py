@@ -1,8 +1,8 @@
 """Tests of whether the steps of a phase take ever more time.
 
-CPU time is far noisier than bytes: a machine's own speed changes by a fifth from second to second, and by half while
-others work on it. So nothing short is judged: the mean cost of a step over equal stretches, from the beginning or from
-the middle on, must rise throughout and nearly double. All functions here are pure.
+CPU time is far noisier than bytes: the speed of a machine changes by a fifth from second to second, and by half while
+other programs run. So no short stretch is judged: the mean cost of a step in equal stretches, from the beginning or
+from the middle on, must rise throughout and nearly double. All functions here are pure.
 """
 
 from bisect import bisect_left
@@ -15,7 +15,7 @@ from flatwater_watch.series.slope import (
     Series,
     line_residuals,
     median_residuals,
-    most_rise,
+    rises_in_most_blocks,
     robust_slope,
     thin_evenly,
 )
@@ -34,7 +34,7 @@ class Slowdown(NamedTuple):
 
 
 def find_slowdown(costs: Series) -> Slowdown | None:
-    """The rise of a step's cost, if it is large and goes on; else None.
+    """The mean cost of a step before and now, if it rises by much, and goes on rising; else None.
 
     Args:
         costs: at each reading, the mean CPU seconds per step since the reading before.
@@ -43,48 +43,46 @@ def find_slowdown(costs: Series) -> Slowdown | None:
     if len(steps) <= SLOWER.minimum_readings:
         return None
     middle = bisect_left(steps, (steps[0] + steps[-1]) / 2)
-    windows = [
-        begin
-        for begin in (max(1, len(steps) // SLOWER.warm_up_divisor), middle)
-        if len(steps) - begin >= SLOWER.minimum_readings
-    ]
-    rises = (_slowdown_in_window(steps[begin:], values[begin:]) for begin in windows)
-    return next((slower for slower in rises if slower is not None), None)
+    after_warm_up = max(1, len(steps) // SLOWER.warm_up_divisor)
+    begins = [begin for begin in (after_warm_up, middle) if len(steps) - begin >= SLOWER.minimum_readings]
+    slowdowns = (_slowdown_in_window(steps[begin:], values[begin:]) for begin in begins)
+    return next((slowdown for slowdown in slowdowns if slowdown is not None), None)
 
 
 def _slowdown_in_window(steps: Sequence[float], costs: Sequence[float]) -> Slowdown | None:
-    """The rise of a step's cost over these readings, if it is large, goes on, and is not a single jump; else None."""
+    """The mean cost of a step before and now, if it rises by much, goes on rising, and not by one jump; else None."""
     means = _mean_costs(steps, costs)
     early_rise = means[DRIFT.blocks // 2] - means[0]
     late_rise = means[-1] - means[DRIFT.blocks // 2]
-    if (
-        means[-1] < (1 + SLOWER.minimum_rise) * means[0]
-        or late_rise < SLOWER.minimum_late_rise_share * early_rise
-        or not most_rise(means)
-    ):
+    is_large = means[-1] >= (1 + SLOWER.minimum_rise) * means[0]
+    goes_on = late_rise >= SLOWER.minimum_late_rise_share * early_rise
+    if not (is_large and goes_on and rises_in_most_blocks(means)):
         return None
     steps, costs = thin_evenly(steps, DRIFT.judged_points), thin_evenly(costs, DRIFT.judged_points)
     slope = robust_slope(steps, costs, DRIFT.confidence)
     residuals = line_residuals(steps, costs, slope)
     if slope.low <= 0 or slope.per_step * slope.span < DRIFT.minimum_rise_deviations * median(residuals):
         return None
-    # A line must fit about as well as the best single jump: another program's start makes a jump.
-    jumps = (sum(median_residuals(costs[:i])) + sum(median_residuals(costs[i:])) for i in range(2, len(costs) - 1))
-    return Slowdown(means[0], means[-1]) if sum(residuals) <= SLOWER.maximum_line_misfit * min(jumps) else None
+    # A line must fit about as well as two levels with one jump between them: another program's start makes a jump.
+    misfits = (sum(median_residuals(costs[:i])) + sum(median_residuals(costs[i:])) for i in range(2, len(costs) - 1))
+    return Slowdown(means[0], means[-1]) if sum(residuals) <= SLOWER.maximum_line_misfit * min(misfits) else None
 
 
 def _mean_costs(steps: Sequence[float], costs: Sequence[float]) -> list[float]:
-    """Mean cost of a step over equal stretches, as readings are not equally far apart."""
-    spent = [
-        0.0,
-        *accumulate(cost * (to - since) for cost, (since, to) in zip(costs[1:], pairwise(steps), strict=True)),
-    ]
+    """Mean CPU seconds per step in each of `DRIFT.blocks` stretches of equally many steps.
 
-    def until(step: float) -> float:
-        """CPU seconds spent up to a step."""
-        index = max(1, bisect_left(steps, step))
-        return spent[index] - costs[index] * (steps[index] - step)  # a cost is the mean since the reading before
+    Args:
+        steps: steps at which readings were taken, ascending, not always equally far apart.
+        costs: mean CPU seconds per step, each since the reading before.
+    """
+    seconds = (cost * (end - begin) for cost, (begin, end) in zip(costs[1:], pairwise(steps), strict=True))
+    seconds_at_reading = [0.0, *accumulate(seconds)]
+
+    def seconds_until(step: float) -> float:
+        """CPU seconds from the first reading to a step, between two readings in proportion."""
+        next_reading = max(1, bisect_left(steps, step))
+        return seconds_at_reading[next_reading] - costs[next_reading] * (steps[next_reading] - step)
 
     length = (steps[-1] - steps[0]) / DRIFT.blocks
-    sums = [until(steps[0] + i * length) for i in range(DRIFT.blocks)] + [spent[-1]]
-    return [(to - since) / length for since, to in pairwise(sums)]
+    sums = [seconds_until(steps[0] + i * length) for i in range(DRIFT.blocks)] + [seconds_at_reading[-1]]
+    return [(later - earlier) / length for earlier, later in pairwise(sums)]
