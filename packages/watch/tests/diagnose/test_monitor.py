@@ -14,7 +14,7 @@ import pytest
 
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.garbage import GarbageSearch
-from flatwater_watch.diagnose.investigation import Investigation, record_lengths_, update_trace_wait_
+from flatwater_watch.diagnose.investigation import Investigation, record_lengths_, search_owner_line_
 from flatwater_watch.diagnose.lines import Tracer
 from flatwater_watch.diagnose.monitor import CaseState, Monitor
 from flatwater_watch.heap.census import CensusTaker, take_census
@@ -299,7 +299,7 @@ def test_a_traced_program_is_waited_for_while_it_makes_its_next_item(
     made = count(0, each)
     monkeypatch.setattr(Tracer, "live_bytes", property(lambda _: next(made)))
     waited = 0
-    while update_trace_wait_(case, Tracer(), Roots()):
+    while search_owner_line_(case, Tracer(), Roots()):
         waited += 1
     assert waited == readings
 
@@ -334,7 +334,7 @@ def test_a_line_whose_search_takes_much_is_waited_for_no_longer(
     case.sought_containers = {"train.HISTORY": (("train.HISTORY",), take_census(Roots()).holdings["train.HISTORY"])}
     clock = count(0.0, 0.4 * CASE.maximum_line_search_cpu_seconds)
     monkeypatch.setattr("flatwater_watch.diagnose.investigation.thread_seconds", lambda: next(clock))
-    assert [update_trace_wait_(case, Tracer(), Roots()) for _ in range(4)] == [True, True, True, False]
+    assert [search_owner_line_(case, Tracer(), Roots()) for _ in range(4)] == [True, True, True, False]
 
 
 @pytest.mark.slow
@@ -349,13 +349,13 @@ def test_an_item_is_whole_when_the_next_container_on_its_path_has_one(
     case = Investigation({}, last_evidence=[replace(found, owner=held.path)])
     case.sought_containers = {held.path: (("train.OTHERS", "[*]"), held)}
     record_lengths_(case, Roots())
-    assert update_trace_wait_(case, tracer, Roots())
+    assert search_owner_line_(case, tracer, Roots())
     user.page(0)
-    assert update_trace_wait_(case, tracer, Roots()), "it may be filled still"
+    assert search_owner_line_(case, tracer, Roots()), "it may be filled still"
     assert case.lines[held.path].function == "page"
     user.page(1)
-    assert not update_trace_wait_(case, tracer, Roots())
-    assert case.found_line
+    assert not search_owner_line_(case, tracer, Roots())
+    assert case.has_new_line
 
 
 def test_what_came_before_the_trace_began_is_not_asked_for_its_line(user: Any, monitor: Monitor) -> None:
@@ -367,13 +367,13 @@ def test_what_came_before_the_trace_began_is_not_asked_for_its_line(user: Any, m
     asked: list[Any] = []
     tracer = cast("Tracer", SimpleNamespace(live_bytes=0, find_line=asked.append))
     record_lengths_(case, Roots())
-    assert update_trace_wait_(case, tracer, Roots())
+    assert search_owner_line_(case, tracer, Roots())
     assert asked == []
     user.keep(1)
-    assert update_trace_wait_(case, tracer, Roots())
+    assert search_owner_line_(case, tracer, Roots())
     assert len(asked) == 1
     user.HISTORY.clear()
-    assert not update_trace_wait_(case, tracer, Roots()), "what is emptied leaks nothing"
+    assert not search_owner_line_(case, tracer, Roots()), "what is emptied leaks nothing"
     assert len(asked) == 1
 
 

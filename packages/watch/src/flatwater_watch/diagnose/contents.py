@@ -25,6 +25,8 @@ SAMPLED_SET_ITEMS, SAMPLED_SET_RANGE = 4096, 1_000_000
 """Maximum items of a set that are checked for an allocation trace, as a set has no order; they are spread over the
 first million items, which takes 10 to 30 ms."""
 
+SINGLE_ITEM_KINDS = frozenset({"array", "graph", "text", "bytes"})
+"""Kinds of holdings that are their own single item."""
 CHILDREN_PER_ITEM = 32
 """Children of an object of C that are taken for one item: they are of several classes, and lie in no order."""
 ARRAY_PREFERENCE = 1.25
@@ -71,11 +73,11 @@ def newest_items(container: Any, kind: str, count: int) -> list[Any]:
     """The `count` items that were added last, oldest first; any items of a container without an order.
 
     Args:
-        container: the container; an array, text or graph is its own single item.
+        container: the container.
         kind: kind of the container, as in `Holding.kind`.
         count: maximum number of items, or of parts of items for an object that C code made.
     """
-    if kind in {"array", "graph", "text", "bytes"}:
+    if kind in SINGLE_ITEM_KINDS:
         return [container]
     if kind == "cache":
         return [_heavier_part(key, result) for key, result in newest_results(container, count)]
@@ -87,7 +89,7 @@ def newest_items(container: Any, kind: str, count: int) -> list[Any]:
     opened = open_object(container, _fresh_walk(SAMPLED_SET_ITEMS // (2 * DRAWS_OF_CHILDREN)))
     sampled_children = [child for _, child in opened.sampled]
     items = [part for name, part in opened.parts if name == "[*]"] or [part for _, part in opened.parts]
-    return _traced_first(sampled_children, CHILDREN_PER_ITEM * count) or items[-count:]
+    return _newest_by_trace(sampled_children, CHILDREN_PER_ITEM * count) or items[-count:]
 
 
 _BUILTIN_CONTAINERS: tuple[Any, ...] = (list, tuple, deque, dict, set, frozenset)
@@ -97,11 +99,7 @@ def _newest_entries(builtin: Any, container: Any, count: int) -> list[Any]:
     """The newest items of a builtin container, or (key, value) pairs of a dict, oldest first; called by `read_stable`.
 
     A set has no order: while allocations are traced, its items with a trace are taken, which are newer than the trace.
-
-    Args:
-        builtin: builtin class that the container extends. Its methods are called, as the program may override them.
-        container: the container.
-        count: maximum number of items.
+    The methods of the `builtin` class are called, as the container's class may override them.
     """
     length = builtin.__len__(container)
     if builtin is deque:
@@ -113,11 +111,11 @@ def _newest_entries(builtin: Any, container: Any, count: int) -> list[Any]:
     if not tracemalloc.is_tracing():
         return list(islice(builtin.__iter__(container), count))
     stride = max(1, min(length, SAMPLED_SET_RANGE) // SAMPLED_SET_ITEMS)
-    return _traced_first(list(islice(builtin.__iter__(container), 0, SAMPLED_SET_RANGE, stride)), count)
+    return _newest_by_trace(list(islice(builtin.__iter__(container), 0, SAMPLED_SET_RANGE, stride)), count)
 
 
-def _traced_first(sample: list[Any], count: int) -> list[Any]:
-    """At most `count` items of a sample: items with an allocation trace, which are newer than the trace, if any."""
+def _newest_by_trace(sample: list[Any], count: int) -> list[Any]:
+    """At most `count` items of a sample without an order: traced items if there are any, as a trace knows new ones."""
     if not tracemalloc.is_tracing():
         return sample[evenly_spaced_slice(len(sample), count)]  # neighbours in a table of C are often of one class
     # From the end, where most of the new items are, as the lookup of a trace takes 20 µs.
@@ -154,34 +152,34 @@ def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
     walk = _fresh_walk(MAXIMUM_LEAVES)
     leaves_by_item = [_find_leaves(item, walk) for item in newest]
     leaves = [leaf for item_leaves in leaves_by_item for leaf in item_leaves]
-    is_single = holding.kind in {"array", "graph", "text", "bytes"}
-    items = 1 if is_single else holding.length
+    item_count = 1 if holding.kind in SINGLE_ITEM_KINDS else holding.length
     leaf_bytes = sum(leaf.bytes for leaf in leaves)
     kept_bytes = sum(leaf.base_bytes for leaf in leaves)
     graph = any(leaf.graph for leaf in leaves)
-    base = 0 < kept_bytes >= leaf_bytes / 2
-    words = _describe_item(newest[-1], graph=graph, base=base) if newest else "nothing yet"
-    sampled_bytes = holding.bytes / max(items * holding.instances, 1) * len(newest)
-    if leaves and (graph or base or leaf_bytes >= sampled_bytes / 2):
+    base = kept_bytes > 0 and kept_bytes >= leaf_bytes / 2
+    item_words = _describe_item(newest[-1], graph=graph, base=base) if newest else "nothing yet"
+    newest_bytes = holding.bytes / max(item_count * holding.instances, 1) * len(newest)
+    if leaves and (graph or base or leaf_bytes >= newest_bytes / 2):
         label, leaves_per_item = _main_label(leaves, len(newest))
-        count = round(leaves_per_item * items) * holding.instances
+        count = round(leaves_per_item * item_count) * holding.instances
         # One array for each item, in the order of the items, so that neighbours can be compared for redundancy.
         largest = [max(item_leaves, key=lambda leaf: leaf.bytes) for item_leaves in leaves_by_item if item_leaves]
         return Contents(
             count=count,
             what=f"{count} × {label}",
-            item=words,
+            item=item_words,
             graph=graph,
             base=base,
             leaves=_largest_objects(leaves_by_item),
             arrays=tuple(leaf.obj for leaf in largest),
         )
     newest, share = _heaviest_class(newest)
-    count = round(items * share) * holding.instances
-    words = _describe_item(newest[-1], graph=graph, base=base) if newest else words
-    words = "Figure" if holding.kind == "figures" else words  # pyplot keeps managers, which users do not know
-    what = f"{count} × {words}" + (f" of {holding.bytes // max(1, count)} bytes" if holding.kind == "bytes" else "")
-    return Contents(count, what, words, graph, base, leaves=tuple(newest[-MAXIMUM_LEAVES:]), arrays=())
+    count = round(item_count * share) * holding.instances
+    item_words = _describe_item(newest[-1], graph=graph, base=base) if newest else item_words
+    item_words = "Figure" if holding.kind == "figures" else item_words  # pyplot's managers are unknown to users
+    size_words = f" of {holding.bytes // max(1, count)} bytes" if holding.kind == "bytes" else ""
+    what = f"{count} × {item_words}{size_words}"
+    return Contents(count, what, item_words, graph, base, leaves=tuple(newest[-MAXIMUM_LEAVES:]), arrays=())
 
 
 def _heaviest_class(items: Sequence[Any]) -> tuple[Sequence[Any], float]:
@@ -258,9 +256,10 @@ def _make_leaf(obj: Any, size: int) -> _Leaf:
     figures = array_figures(obj)
     if figures is None:
         return _Leaf(obj, size, f"{class_name(type(obj))} of {size} bytes", graph=False, base_bytes=0)
-    own_bytes = figures.bytes if figures.graphed is None else figures.bytes or size
+    is_numpy = figures.graphed is None
+    own_bytes = figures.bytes if is_numpy else figures.bytes or size
     kept_bytes = figures.base_bytes if figures.base_bytes > OWNING.minimum_base_ratio * own_bytes else 0
-    leaf_bytes = own_bytes if figures.graphed is None else max(own_bytes, size)
+    leaf_bytes = own_bytes if is_numpy else max(own_bytes, size)
     return _Leaf(obj, leaf_bytes, figures.label, graph=bool(figures.graphed), base_bytes=kept_bytes)
 
 
@@ -288,8 +287,12 @@ def describe_container(obj: Any, holding: Holding) -> str:
         return f"cache of {cache_name(obj)}() with {length} results{bound_text or ', unbounded'}"
     if type(obj) is FunctionType:
         return f"closure of {callable_name(obj)}"
-    plain_words = {"hooks": f"table of {length} hooks", "figures": f"{length} open figures"}
-    return plain_words.get(holding.kind, f"autograd graph of {length} nodes" if holding.kind == "graph" else kind)
+    words_by_kind = {
+        "hooks": f"table of {length} hooks",
+        "figures": f"{length} open figures",
+        "graph": f"autograd graph of {length} nodes",
+    }
+    return words_by_kind.get(holding.kind, kind)
 
 
 MAXIMUM_SHIFT = 4

@@ -44,7 +44,7 @@ def declared_bound(census: Census, holding: Holding) -> int | None:
 
 
 def _is_bound_name(letters: str, stem: str, *, is_attribute: bool) -> bool:
-    """Whether a number with a name of these letters bounds the container whose name has this stem."""
+    """Whether a number whose name has these letters bounds the container whose name has this stem."""
     bounds_object = is_attribute and letters in _PLAIN_NAMES
     names_container = len(stem) >= _MINIMUM_STEM and stem in letters
     return _LIMIT.search(letters) is not None and (bounds_object or names_container)

@@ -131,7 +131,7 @@ def headline(finding: Finding) -> str:
 def _shorten_owner(owner: str, maximum: int) -> str:
     """A path in at most `maximum` letters: without the function before a variable, else only its last hops.
 
-    With 16 letters, `main() in train.py: agent.memory.rows` becomes `…memory.rows`.
+    With 16 letters, "main() in train.py: agent.memory.rows" becomes "…memory.rows".
     """
     if len(owner) <= maximum:
         return owner

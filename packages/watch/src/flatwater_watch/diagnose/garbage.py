@@ -149,10 +149,7 @@ def _search_with_line(search: Callable[[], dict[str, Any] | None], find_line: Fi
 
 
 def _search_garbage(roots: Roots, *, unfreezes: bool) -> dict[str, Any] | None:
-    """Search for garbage; return the fields of `Garbage` and `largest`, addresses of its largest objects, for JSON.
-
-    None if there is no garbage.
-    """
+    """Search for garbage; return for JSON the fields of `Garbage`, and `largest`: addresses of its largest objects."""
     # In a fork: nothing here reaches the program, neither the pause of the collector nor the dicts that are made.
     threshold, count = gc.get_threshold()[0], gc.get_count()[0]
     collecting = gc.isenabled() and threshold > 0

@@ -24,6 +24,7 @@ def gc_explains_growth(sawtooth: GcSawtooth | None) -> bool:
     Args:
         sawtooth: sawtooth of the process; None if no full collection was seen.
     """
+    # Much more has come since the last collection than between two: collections have stopped, or free too little.
     if sawtooth is None or sawtooth.bytes_since > COLLECTING.maximum_wait_ratio * sawtooth.rise:
         return False
     minimum_bytes = max(DRIFT.least_bytes, COLLECTING.least_share * sawtooth.bytes_before)

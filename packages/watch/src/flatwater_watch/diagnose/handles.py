@@ -65,20 +65,25 @@ def find_handles(before: Census, after: Census, missing: float) -> list[Owner]:
     if handle_bytes < HANDLES.least_bytes:
         return []
     holding, owner = after.holdings[best.path], describe_owner(before.holdings[best.path], after, best.path, missing)
-    kind = type(best.handles[-1])
-    count, handle_class = holding.length * holding.instances, class_name(kind)
-    item = owner.holders[-1]
-    item_is_handle = item == handle_class or full_name(kind)[0] == "ctypes"
-    items_text = f"{count} × {item}" if item_is_handle else f"{count} × {item}, each with its {handle_class}"
-    place = "" if kind is Callback else "outside of Python "
-    content_words = f"{items_text}, and about {format_bytes(handle_bytes)} {place}with each"
-    size = round(handle_bytes) + owner.item_bytes
-    newest = _without_callbacks(best.handles) or owner.newest_items
-    return [
-        replace(
-            owner, content_words=content_words, count=count, item_bytes=size, outside_python=True, newest_items=newest
-        )
-    ]
+    item_count = holding.length * holding.instances
+    owner_of_handles = replace(
+        owner,
+        content_words=_describe_items(item_count, owner.holders[-1], type(best.handles[-1]), handle_bytes),
+        count=item_count,
+        item_bytes=round(handle_bytes) + owner.item_bytes,
+        outside_python=True,
+        newest_items=_without_callbacks(best.handles) or owner.newest_items,
+    )
+    return [owner_of_handles]
+
+
+def _describe_items(count: int, item: str, handle_class: type, handle_bytes: float) -> str:
+    """Items in words: `30 × Client, each with its SSLContext, and about 1 MiB outside of Python with each`."""
+    handle_name = class_name(handle_class)
+    item_is_handle = item == handle_name or full_name(handle_class)[0] == "ctypes"
+    items_text = f"{count} × {item}" if item_is_handle else f"{count} × {item}, each with its {handle_name}"
+    place = "" if handle_class is Callback else "outside of Python "
+    return f"{items_text}, and about {format_bytes(handle_bytes)} {place}with each"
 
 
 def handles_below(items: Sequence[Any]) -> tuple[Any, ...]:

@@ -85,8 +85,8 @@ class Investigation:
     """Number of traced readings at which the live bytes had risen, so that an item may still be under construction."""
     line_search_cpu_seconds: float = 0.0
     """CPU seconds of the search for the line at the traced readings; 0 when the search has ended."""
-    found_line: bool = False
-    """Whether the search for the line has ended with one, so that the next comparison needs no census."""
+    has_new_line: bool = False
+    """Whether the search for the line has ended with a line, so that the next comparison needs no census."""
     least_garbage: tuple[int, int] | None = None
     """Step and bytes of the search that saw the least garbage; None before a search saw enough for the growth."""
     garbage_search: GarbageSearch | None = None
@@ -98,7 +98,7 @@ class Investigation:
     too_little_garbage: bool = False
     """Whether there was too little garbage for the growth."""
     suspected_garbage: Garbage | None = None
-    """Garbage that came lately and is enough for the growth, as the last search says: no proof that it grows."""
+    """Garbage that came lately and is enough for the growth, by the last search; this is no proof that it grows."""
     bytes_per_garbage_object: int = 0
     """Bytes of all garbage per object of its most frequent class, as the last search found it."""
     garbage_line_readings: int = 0
@@ -142,7 +142,7 @@ def find_grown_owners(before: Census, now: Census, rate: float, steps: int, *, h
     """
     growth_bytes = rate * steps
     strong_owners = _without_weak_tables(find_owners(before, now))
-    owners = [owner for owner in strong_owners if owner.bytes_grown >= _least_share(owner) * growth_bytes]
+    owners = [owner for owner in strong_owners if owner.bytes_grown >= _minimum_share(owner) * growth_bytes]
     missing_bytes = growth_bytes - sum(owner.bytes_grown for owner in owners)
     summed_rate = sum(owner.bytes_grown / owner.steps for owner in owners)
     if 0 < CASE.maximum_container_growth_ratio * rate < summed_rate:
@@ -161,7 +161,7 @@ def _without_weak_tables(owners: list[Owner]) -> list[Owner]:
     return [replace(strong[0], bytes_grown=strong[0].bytes_grown + weak_bytes), *strong[1:]]
 
 
-def _least_share(owner: Owner) -> float:
+def _minimum_share(owner: Owner) -> float:
     """Minimum share of the process's growth for an owner, 0 to 1; more for a local variable of a library's call."""
     return OWNING.minimum_library_call_share if is_of_library_call(owner.hops[0]) else OWNING.minimum_reported_share
 
@@ -169,12 +169,12 @@ def _least_share(owner: Owner) -> float:
 def root_gains(before: Census, now: Census) -> list[tuple[str, int]]:
     """Roots with the bytes that each has gained, most bytes first."""
     root_bytes = {path: holding.bytes for path, holding in now.holdings.items() if holding.parent is None}
-    earlier = before.holdings
-    gains = ((path, size - (earlier[path].bytes if path in earlier else 0)) for path, size in root_bytes.items())
-    return sorted(gains, key=lambda gain: -gain[1])
+    bytes_before = {path: holding.bytes for path, holding in before.holdings.items()}
+    gains = ((path, size - bytes_before.get(path, 0)) for path, size in root_bytes.items())
+    return sorted(gains, key=lambda path_and_bytes: -path_and_bytes[1])
 
 
-def note_first_owner_(case: Investigation, owners: Sequence[Owner]) -> None:
+def record_first_owner_(case: Investigation, owners: Sequence[Owner]) -> None:
     """Record the first of a comparison's ranked owners, and the containers whose lines a trace is to find."""
     first = owners[0]
     case.first_owner_grew = first.length != case.first_owner_length
@@ -212,11 +212,13 @@ def larger_contents(cause: Evidence, census: Census) -> CurrentContents | None:
     current = current_contents(census, cause.owner) if cause.holders else None
     if current is None:
         return None
-    holding, (holders, content) = census.holdings[cause.owner], current
+    holders, content = current
+    holding = census.holdings[cause.owner]
     is_single = cause.newest_contents.objects == 1 and holding.kind not in ITEM_KINDS
     if is_single or content.count <= cause.newest_contents.objects:
         return None
     if cause.outside:
+        # The count of the words is that of the items with handles, and the words after it stay.
         count = holding.length * holding.instances
         return CurrentContents(holders, count, f"{count} ×{cause.what.partition('×')[2]}")
     return CurrentContents(holders, content.count, content.what)
@@ -232,11 +234,11 @@ def record_lengths_(case: Investigation, roots: Roots) -> None:
     case.lengths_at_trace = dict(zip(map(id, containers), container_lengths(containers), strict=True))
 
 
-def update_trace_wait_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
+def search_owner_line_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
     """Search the traced allocations for the line that makes the items of the first-ranked container that grows.
 
-    When the search ends with a line, `case.found_line` is set, and no other census is needed. The CPU seconds of the
-    search add up in `case.line_search_cpu_seconds`, by which it is limited.
+    When the search ends with a line, `case.has_new_line` is set. The CPU seconds of the search add up in
+    `case.line_search_cpu_seconds`, by which it is limited.
 
     Returns:
         Whether the search goes on, so that allocations stay traced.
@@ -255,10 +257,10 @@ def _continue_line_search_(case: Investigation, tracer: Tracer | None, roots: Ro
         return False
     way, _ = case.sought_containers[first]
     containers = resolve_all_ways(roots, way, MAXIMUM_WAY_CONTAINERS)
-    line, is_final = _find_new_line_(case, tracer, evidence_by_owner[first], containers)
+    line, is_final = _find_line_of_added_items_(case, tracer, evidence_by_owner[first], containers)
     # At the maximum, more containers lie on the way than are checked, and the growing ones may not be among them.
     checks_all = not leads_to_several(way) or len(containers) < MAXIMUM_WAY_CONTAINERS
-    is_building = _update_building_(case, tracer) and checks_all and not is_final
+    is_building = _record_traced_bytes_(case, tracer) and checks_all and not is_final
     case.idle_readings = 0 if is_final else case.idle_readings + (not is_building)
     is_patient = (
         case.idle_readings <= CASE.maximum_idle_traced_readings
@@ -267,11 +269,11 @@ def _continue_line_search_(case: Investigation, tracer: Tracer | None, roots: Ro
     if not is_final and is_patient and not _was_emptied(case, first, containers):
         return True
     if line is not None:
-        case.found_line = True
+        case.has_new_line = True
         for path, (other_way, _) in case.sought_containers.items():
             if path in evidence_by_owner and path not in case.lines:
                 others = resolve_all_ways(roots, other_way, MAXIMUM_WAY_CONTAINERS)
-                _find_new_line_(case, tracer, evidence_by_owner[path], others)
+                _find_line_of_added_items_(case, tracer, evidence_by_owner[path], others)
     case.idle_readings, case.sought_containers = 0, {}
     return False
 
@@ -286,7 +288,7 @@ def _was_emptied(case: Investigation, owner: str, containers: Sequence[Any]) -> 
     return any(2 * now < before for now, before in zip(lengths_now, lengths_before, strict=True))
 
 
-def _update_building_(case: Investigation, tracer: Tracer | None) -> bool:
+def _record_traced_bytes_(case: Investigation, tracer: Tracer | None) -> bool:
     """Record the traced bytes in use; return whether they rose, as if a slow program were building its next item."""
     most_bytes = case.most_traced_bytes
     live_bytes = 0 if tracer is None else tracer.live_bytes
@@ -301,7 +303,7 @@ def _update_building_(case: Investigation, tracer: Tracer | None) -> bool:
     return is_building
 
 
-def _find_new_line_(
+def _find_line_of_added_items_(
     case: Investigation, tracer: Tracer | None, cause: Evidence, containers: Sequence[Any]
 ) -> tuple[AllocationSite | None, bool]:
     """Find the line that made the items added to an owner since tracing began; return whether it is final as well.

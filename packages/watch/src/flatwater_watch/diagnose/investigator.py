@@ -24,10 +24,10 @@ from flatwater_watch.diagnose.investigation import (
     collect_owners_evidence_,
     find_grown_owners,
     larger_contents,
-    note_first_owner_,
+    record_first_owner_,
     record_lengths_,
+    search_owner_line_,
     take_grown_holders_,
-    update_trace_wait_,
 )
 from flatwater_watch.diagnose.judge import judge_new, select_causes
 from flatwater_watch.diagnose.lines import NativeLineSearch, Tracer
@@ -77,7 +77,6 @@ class Investigator:
         # Arguments, and the meters made of them.
         self._roots, self._unit, self._census_callback = roots, unit, on_census
         self.censuses = CensusTaker(roots, self._on_census)
-        """Censuses, one at a time, which may go on between two steps."""
         self._tracer = Tracer(roots.packages) if trace else None
         self._native_search = NativeLineSearch(roots.packages, allowed=trace)
         self._lines = {} if lines is None else lines
@@ -85,21 +84,18 @@ class Investigator:
         self._history = ReadingHistory()
         self._latest_reading: Reading | None = None
         self._trace_allowed, self._uninterrupted_seconds = True, inf
-        self._growth_slope = recent_slope(self._history.unaccounted)
-        """Slope of all growth in the series that shows the drift."""
+        self._growth_slope = recent_slope(self._history.unaccounted)  # of all growth, in the series that drifts
         # The case under way, and the pause after it.
         self.state = CaseState.BEGINNING
         self._actions = self._action_table()
-        self._first_case = Investigation(self._lines)
-        self._case = self._first_case
+        self._first_case = self._case = Investigation(self._lines)
         self._pause_readings_left = 0  # negative once the pause is over, and rising memory may begin a case
         self._next_pause_readings = CASE.first_rest_readings  # doubled after each case
         # The results.
         self._new_evidence: list[Evidence] = []  # of this reading
         self._evidence_by_owner: dict[str, Evidence] = {}
         self._contents_by_owner: dict[str, CurrentContents] = {}  # only where they are more than in the evidence
-        self.reset_tracker = ResetTracker()
-        """Tracker of found containers: if they are emptied again and again, they are not reported."""
+        self.reset_tracker = ResetTracker()  # of containers to leave out, if they are emptied again and again
         self._garbage_suspected = False
         """Whether garbage was enough for the growth of the last case, and was not reported."""
         self._is_unexplained = False
@@ -232,7 +228,7 @@ class Investigator:
         if (
             self.is_tracing
             and reading.has_headroom
-            and (update_garbage_wait_(case, self._tracer) or update_trace_wait_(case, self._tracer, roots))
+            and (update_garbage_wait_(case, self._tracer) or search_owner_line_(case, self._tracer, roots))
         ):
             return None
         return CaseEvent.TIME_TO_COMPARE
@@ -257,14 +253,14 @@ class Investigator:
         Returns:
             None while the census is under way; `UNEXPLAINED` if the owners explain too little; else `COMPARED`.
         """
-        case, growth = self._case, self._process_growth(reading)
-        found_line, case.found_line = case.found_line, False
-        seeks_garbage_line = self.is_tracing and wants_garbage(case)
+        case = self._case
         causes: list[Evidence] | None = case.last_evidence
-        if seeks_garbage_line:
+        traces_garbage = self.is_tracing and wants_garbage(case)
+        if traces_garbage:
             causes = [cause for cause in case.last_evidence if cause.owner != GARBAGE_OWNER]
-        elif not found_line:
-            causes = self._compare_owners(case, growth, self._growth_slope)
+        elif not case.has_new_line:
+            causes = self._compare_owners(case, self._process_growth(reading), self._growth_slope)
+        case.has_new_line = False
         if causes is None:
             if (
                 self.censuses.last_cpu_seconds > CASE.maximum_traced_census_seconds
@@ -272,9 +268,10 @@ class Investigator:
             ):
                 self._stop_tracing()  # a long census must not keep the program slow
             return None
-        case.comparisons += not seeks_garbage_line
+        case.comparisons += not traces_garbage
         case.comparison_evidence = causes
-        if not case.proven or not reading.has_headroom or (not seeks_garbage_line and self._explains(causes)):
+        explains_growth = not traces_garbage and self._explains(causes)
+        if explains_growth or not case.proven or not reading.has_headroom:
             return self._finish_comparison()
         return CaseEvent.UNEXPLAINED
 
@@ -460,7 +457,7 @@ class Investigator:
         if len(sys.modules) > case.module_count + CASE.maximum_modules_loaded:
             owners = [owner for owner in owners if not lies_in_registry(owner.path)]
         if owners and case is not self._first_case:
-            note_first_owner_(case, owners)
+            record_first_owner_(case, owners)
             self.reset_tracker.track_owners(owners, growth.resident)
         return collect_owners_evidence_(case, self._tracer, owners, growth=growth, drift=slope)
 

@@ -155,16 +155,14 @@ class Tracer:
         figures = array_figures(item)
         if figures is None:
             yield own_size(item), self._allocation_site(item, "python")
-        elif figures.graphed is None:
+        elif figures.graphed is None:  # a numpy array
             yield figures.base_bytes, self._allocation_site(last_base(item), "numpy")
         else:
             for tensor in (item, *saved_tensors(item)):
                 site = None if self._storage_mode is None else self._storage_mode.record_of(tensor)
                 tensor_figures = array_figures(tensor)
-                yield (
-                    0 if tensor_figures is None else tensor_figures.base_bytes,
-                    site or self._allocation_site(tensor, "python"),
-                )
+                size = 0 if tensor_figures is None else tensor_figures.base_bytes
+                yield size, site or self._allocation_site(tensor, "python")
 
     def _current_line(self, operation: str, _size: int) -> AllocationSite | None:
         """The line that makes a storage now, in the thread of the program and within its torch operation."""

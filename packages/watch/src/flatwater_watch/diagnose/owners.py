@@ -180,7 +180,9 @@ def describe_owner(before: Holding, after: Census, path: str, gained: float) -> 
     if holding.capacity is None:
         holding = holding._replace(capacity=declared_bound(after, holding))
     display_path, hops = _display_path(after, holding), _split_path(after, path)
-    container = after.live[holding.parent if holding.kind == "graph" and holding.parent is not None else path]
+    # An autograd graph is described by its tensor.
+    container_path = holding.parent if holding.kind == "graph" and holding.parent is not None else path
+    container = after.live[container_path]
     item_gain = max(holding.length - before.length, 1)
     newest = newest_items(container, holding.kind, min(item_gain, MAXIMUM_LEAVES))
     contents = describe_contents(holding, newest)
@@ -415,7 +417,7 @@ def _describe_root(path: str, calls: int) -> str:
     """A root in words: "train.py, global HALL", "train.py, local agent of main()"; a registry has its own name.
 
     Args:
-        path: path of the root: `train.HALL`, or `main() in train.py: agent` for a local variable.
+        path: path of the root: "train.HALL", or "main() in train.py: agent" for a local variable.
         calls: number of calls that wait at the same time, each with the root as a variable.
     """
     place, separator, name = path.partition(": ")

@@ -99,7 +99,7 @@ def _library_of_root(path: str) -> str:
 
 
 def _module_calls(modules: Iterable[str], names: frozenset[str]) -> tuple[str, ...]:
-    """The releasing functions, such as `regex.purge()`, of the first module that has any, for a table by its names."""
+    """The releasing functions, such as "regex.purge()", of the first module that has any, for a table by its names."""
     for module in modules:
         functions = _releasing_functions(module_namespace(module) or {}, names)
         if functions:
@@ -108,7 +108,7 @@ def _module_calls(modules: Iterable[str], names: frozenset[str]) -> tuple[str, .
 
 
 def _method_calls(kind: type, names: frozenset[str]) -> tuple[str, ...]:
-    """The releasing methods of a class, such as `Markdown.reset()`, for a table that these names lead to."""
+    """The releasing methods of a class, such as "Markdown.reset()", for a table that these names lead to."""
     namespace = {name: value for owner in reversed(mro(kind)) for name, value in named_entries(names_of(owner))}
     return tuple(f"{class_name(kind)}.{method}()" for method in _releasing_functions(namespace, names))
 
@@ -130,10 +130,7 @@ def _releasing_functions(namespace: Mapping[str, Any], table_names: frozenset[st
 
 
 def _used_names(function: Any, namespace: Mapping[str, Any], depth: int = _DEPTH) -> set[str]:
-    """Names that the code of a function uses, or of functions in the namespace that it calls, `depth` calls deep.
-
-    Empty if the object is no function in Python.
-    """
+    """Names that the code of a Python function, and of functions beside it that it calls, uses; else empty."""
     if type(function) is not FunctionType:
         return set()
     names = set(function.__code__.co_names)

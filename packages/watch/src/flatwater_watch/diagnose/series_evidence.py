@@ -1,7 +1,4 @@
-"""Evidence from readings alone, without a census: memory kept, files mapped, state that grows, slower steps.
-
-Readings are judged again and again, and only what several judgements in a row find becomes evidence.
-"""
+"""Evidence from readings alone, without a census: memory kept, files mapped, state that grows, slower steps."""
 
 from collections.abc import Sequence
 from typing import TypeVar

@@ -136,6 +136,7 @@ def stray_files(folder: Path, file_name: str = "") -> list[Path]:
     """Temporary files in `folder` that a dead writer left; with `file_name`, only the temporary files of that file."""
     if not folder.is_dir():
         return []
+    # The names that `replace_whole` makes.
     pattern = re.compile(rf"\.{re.escape(file_name)}\.[0-9a-f]{{8}}\.tmp" if file_name else r"\..*\.tmp", re.DOTALL)
     return [path for path in sorted(folder.iterdir()) if pattern.fullmatch(path.name) and _is_abandoned(path)]
 

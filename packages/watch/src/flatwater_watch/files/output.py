@@ -86,8 +86,8 @@ _MAXIMUM_DEPTH = 3
 
 
 def flatwater_folder_kind(folder: Path) -> str:
-    """The kind of a folder of Flatwater, `a run`, `a sweep` or `a study`; empty for any other folder."""
-    if (folder / "base.toml").is_file():
+    """The kind of a folder of Flatwater, "a run", "a sweep" or "a study"; empty for any other folder."""
+    if (folder / "base.toml").is_file():  # the settings that all runs of a sweep or a study share
         kinds = {"space.toml": "a sweep", "study.toml": "a study"}
         return next((kind for name, kind in kinds.items() if (folder / name).is_file()), "")
     if not any((folder / mark).exists() for mark in _RUN_MARKS):
@@ -172,12 +172,8 @@ def _objections(path: Path, kind: OutputKind, run_default: Path | None) -> Itera
 
 
 def _file_mode(place: Path) -> int:
-    """The mode of an existing file, as of `lstat`; 0 if there is none.
-
-    Raises:
-        OSError: the name is too long, also for its temporary file, or the folder cannot be read.
-    """
-    # The name of the temporary file is tried first, as it is longer.
+    """The mode of an existing file, as of `lstat`; 0 if there is none."""
+    # The name of its temporary file is tried first, as it may be too long where the file's own is not.
     with suppress(FileNotFoundError):
         place.with_name(f".{place.name}.{'0' * 8}{TEMPORARY_SUFFIX}").lstat()
     try:
