@@ -38,18 +38,18 @@ class Clock:
         self.spent: dict[str, list[float]] = {phase: [] for phase in PHASES}
         self._at = time.process_time()
 
-    def stepped(self, phase: str, done: int, total: int) -> None:
+    def on_step(self, phase: str, done: int, total: int) -> None:
         """Add the phase that ends with this step."""
         if done == total:
             at = time.process_time()
             self.spent.get(phase, []).append(at - self._at)
             self._at = at
 
-    def settled(self, _round: int, _metrics: Mapping[str, float]) -> None:
+    def on_round(self, _round: int, _metrics: Mapping[str, float]) -> None:
         """Leave the numbers of a round out."""
         self._at = time.process_time()
 
-    def stopping(self) -> bool:
+    def should_stop(self) -> bool:
         """Go on."""
         return False
 

@@ -64,15 +64,15 @@ class Budget:
         """CPU seconds since it began."""
         return time.process_time() - self.began
 
-    def stepped(self, phase: str, done: int, total: int) -> None:
+    def on_step(self, phase: str, done: int, total: int) -> None:
         """Nothing to show."""
 
-    def settled(self, round_: int, metrics: Mapping[str, float]) -> None:
+    def on_round(self, round_: int, metrics: Mapping[str, float]) -> None:
         """Show a generation."""
         numbers = {name: round(metrics[name], 2) for name in ("fitness/mean", "champion/return", "transitions")}
         sys.stderr.write(f"{self.spent():7.1f} s  generation {round_}  {numbers}\n")
 
-    def stopping(self) -> bool:
+    def should_stop(self) -> bool:
         """Whether the seconds are spent."""
         return self.spent() >= self.seconds
 
@@ -120,7 +120,7 @@ def theirs(env: str, algorithm: str, seed: int, seconds: float, *, alike: bool) 
     build = {"td3": stable_baselines3.TD3, "sac": stable_baselines3.SAC}[algorithm]
     model = build("MlpPolicy", world, seed=seed, device="cpu", **more)
     budget = Budget(seconds, time.process_time())
-    model.learn(1 << 30, callback=lambda _locals, _globals: not budget.stopping())
+    model.learn(1 << 30, callback=lambda _locals, _globals: not budget.should_stop())
     return {
         "returns": returns(env, lambda seen: model.predict(seen, deterministic=True)[0]),
         "cpu": budget.spent(),
@@ -154,7 +154,7 @@ def agile(env: str, seed: int, seconds: float) -> dict[str, Any]:
     )
     memory = buffers.ReplayBuffer(max_size=1_000_000)
     budget, wanted = Budget(seconds, time.process_time()), 0
-    while not budget.stopping():
+    while not budget.should_stop():
         wanted += steps
         population, scores = train_off_policy(
             world, env, "TD3", population, memory, max_steps=wanted, evo_steps=steps, learning_delay=1000,

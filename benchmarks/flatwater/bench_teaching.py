@@ -71,10 +71,10 @@ class Deaf:
         self.pauses: list[float] = []
         self._between, self._since = between, time.process_time()
 
-    def stepped(self, phase: str, done: int, total: int) -> None:
+    def on_step(self, phase: str, done: int, total: int) -> None:
         """Nothing to show."""
 
-    def settled(self, round_: int, metrics: Mapping[str, float]) -> None:
+    def on_round(self, round_: int, metrics: Mapping[str, float]) -> None:
         """A round has ended."""
         assert round_ == len(self.rounds) + 1
         assert metrics
@@ -82,7 +82,7 @@ class Deaf:
         self.pauses.append(cpu_seconds(self._between))
         self._since = time.process_time()
 
-    def stopping(self) -> bool:
+    def should_stop(self) -> bool:
         """Never."""
         return False
 

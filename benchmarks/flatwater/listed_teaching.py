@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from flatwater.algorithms.config import TeachingConfig
-from flatwater.algorithms.ppo import LEARNED_FROM, LossWeights, ppo_loss
+from flatwater.algorithms.ppo import UPDATE_COLUMNS, LossWeights, ppo_loss
 from flatwater.algorithms.returns import gae
 from flatwater.envs.world import Array, Teacher, World
 from flatwater.nets.actor_critic import ActorCritic
@@ -19,7 +19,7 @@ from flatwater.nets.policy import PolicyOutput
 from flatwater.nets.stack import views
 
 EPSILON = 1e-8
-READ = [name for name in LEARNED_FROM if name != "legal"]
+READ = [name for name in UPDATE_COLUMNS if name != "legal"]
 
 
 class ListedTeaching:

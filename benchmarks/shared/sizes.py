@@ -38,14 +38,14 @@ class Silent:
 
     rounds: list[Mapping[str, float]] = field(default_factory=list)
 
-    def stepped(self, phase: str, done: int, total: int) -> None:
+    def on_step(self, phase: str, done: int, total: int) -> None:
         """Show nothing."""
 
-    def settled(self, round_: int, metrics: Mapping[str, float]) -> None:
+    def on_round(self, round_: int, metrics: Mapping[str, float]) -> None:
         """Keep the numbers."""
         self.rounds.append({"round": round_, **metrics})
 
-    def stopping(self) -> bool:
+    def should_stop(self) -> bool:
         """Never stop."""
         return False
 

@@ -45,15 +45,15 @@ class Clock(Silent):
     by_round: list[dict[str, float]] = field(default_factory=list)
     since: float = field(default_factory=time.process_time)
 
-    def stepped(self, phase: str, done: int, total: int) -> None:  # noqa: ARG002  (the loop's protocol)
+    def on_step(self, phase: str, done: int, total: int) -> None:  # noqa: ARG002  (the loop's protocol)
         """Count the step to its phase."""
         now = time.process_time()
         self.seconds[phase] = self.seconds.get(phase, 0.0) + now - self.since
         self.since = now
 
-    def settled(self, round_: int, metrics: Mapping[str, float]) -> None:
+    def on_round(self, round_: int, metrics: Mapping[str, float]) -> None:
         """Keep the round's seconds."""
-        super().settled(round_, metrics)
+        super().on_round(round_, metrics)
         self.by_round.append(self.seconds)
         self.seconds, self.since = {}, time.process_time()
 

@@ -53,7 +53,12 @@ class Task:
         self.act = make_act(config, POLICY, self.learner, masked=True)
         begun = torch.zeros(1, 2, ENVS, 16)
         self.update_ = make_update(
-            config, POLICY, self.learner, rollout=self.rollout, begun=begun, loss_weights=initial_loss_weights(CPU)
+            config,
+            POLICY,
+            self.learner,
+            rollout=self.rollout,
+            initial_memory=begun,
+            loss_weights=initial_loss_weights(CPU),
         )
 
     def play_(self, *, remembers: bool = True, paid: float = 1.0) -> float:

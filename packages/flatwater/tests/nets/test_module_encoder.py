@@ -70,7 +70,7 @@ def test_a_shipped_network_reads_pixels_as_shares_of_their_highest(name: str) ->
     layers = module.get_submodule("parts.0")
     first = layers.get_submodule("0")
     assert isinstance(first, PixelConvolution)
-    first.most = 1.0
+    first.max_pixel = 1.0
     torch.testing.assert_close(found, layers(shares), rtol=1e-3, atol=1e-4)
     assert found.shape == (2, encoder.features)
 

@@ -140,7 +140,7 @@ def test_a_run_that_is_stopped_within_a_round_goes_on_with_any_number(
 ) -> None:
     from flatwater.runs.recorder import Recorder
 
-    stepped = Recorder.stepped
+    stepped = Recorder.on_step
 
     def stepping(watcher: Recorder, name: str, done: int, total: int) -> None:
         stepped(watcher, name, done, total)
@@ -149,7 +149,7 @@ def test_a_run_that_is_stopped_within_a_round_goes_on_with_any_number(
 
     run = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(Recorder, "stepped", stepping)
+        patch.setattr(Recorder, "on_step", stepping)
         assert not fw.train("grow", run=run, quiet=True, **(SMALL | {"workers": 2})).finished
     assert main(["resume", str(run), "--workers", str(workers)]) == 0
     assert_same(alone, run)

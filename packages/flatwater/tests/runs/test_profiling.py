@@ -84,13 +84,13 @@ class Follower:
 
     profiler: Profiler
 
-    def stepped(self, phase: str, done: int, total: int) -> None:  # noqa: ARG002
+    def on_step(self, phase: str, done: int, total: int) -> None:  # noqa: ARG002
         self.profiler.after_step()
 
-    def settled(self, round_: int, metrics: Mapping[str, float]) -> None:  # noqa: ARG002
+    def on_round(self, round_: int, metrics: Mapping[str, float]) -> None:  # noqa: ARG002
         self.profiler.after_round_(round_)
 
-    def stopping(self) -> bool:
+    def should_stop(self) -> bool:
         return False
 
 

@@ -38,15 +38,15 @@ class StoppingAfter:
     steps: float
     rounds: list[int] = field(default_factory=list)
 
-    def stepped(self, phase: str, done: int, total: int) -> None:
+    def on_step(self, phase: str, done: int, total: int) -> None:
         assert 0 < done <= total, phase
         self.steps -= 1
 
-    def settled(self, round_: int, metrics: Mapping[str, float]) -> None:
+    def on_round(self, round_: int, metrics: Mapping[str, float]) -> None:
         assert metrics
         self.rounds.append(round_)
 
-    def stopping(self) -> bool:
+    def should_stop(self) -> bool:
         return self.steps <= 0
 
 

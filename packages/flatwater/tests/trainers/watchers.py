@@ -20,16 +20,16 @@ class Silent:
     """The round that was settled last; None takes any as the first."""
     rounds: list[dict[str, float]] = field(default_factory=list)
 
-    def stepped(self, phase: str, done: int, total: int) -> None:
+    def on_step(self, phase: str, done: int, total: int) -> None:
         assert 0 < done <= total, phase
         self.left -= 1
 
-    def settled(self, round_: int, metrics: Mapping[str, float]) -> None:
+    def on_round(self, round_: int, metrics: Mapping[str, float]) -> None:
         assert self.done is None or round_ == self.done + 1
         self.done = round_
         self.rounds.append({name: value for name, value in metrics.items() if not name.startswith(TIMED)})
 
-    def stopping(self) -> bool:
+    def should_stop(self) -> bool:
         return self.left <= 0
 
 

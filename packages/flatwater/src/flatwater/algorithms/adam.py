@@ -36,18 +36,16 @@ class Adam:
 
 
 def build_adam(members: int, size: int, dtype: torch.dtype, device: torch.device) -> Adam:
-    """Return moments of zero, their pages touched.
+    """Return an optimiser whose moments [P, n], gradient [P, n] and step counts [P] are 0.
 
     Args:
-        members: number of rows, P.
-        size: weights of each, n.
+        members: number of members, P.
+        size: weights of each member, n.
         dtype: precision of both moments and of the gradient; step counts are float32.
-        device: device of all of them.
-
-    Returns:
-        moments [P, n], and the step counts and skips [P].
+        device: device of all tensors.
     """
-    zeros, counts = (partial(filled_tensor, 0, device=device, dtype=kind) for kind in (dtype, torch.float32))
+    zeros = partial(filled_tensor, 0, device=device, dtype=dtype)
+    counts = partial(filled_tensor, 0, device=device, dtype=torch.float32)
     return Adam(
         exp_avg=zeros(members, size),
         exp_avg_sq=zeros(members, size),
@@ -58,10 +56,10 @@ def build_adam(members: int, size: int, dtype: torch.dtype, device: torch.device
 
 
 Step = Callable[[], tuple[Float[Tensor, "P"], Bool[Tensor, "P"]]]
-"""Takes a step of every member; returns the gradients' norms before clipping, and which of them were finite."""
+"""Takes one step of every member; returns each gradient's norm before clipping, and a mask of the finite norms."""
 
 
-Pace = float | Callable[[], float]
+LearningRate = float | Callable[[], float]
 """A learning rate, or a function that gives the rate before each step."""
 
 
@@ -70,26 +68,34 @@ Span = tuple[int, int]
 
 
 def bind_step(
-    block: Float[Tensor, "P n"], adam: Adam, *, lr: Pace, weight_decay: float, clip: float, groups: Sequence[Span] = ()
+    block: Float[Tensor, "P n"],
+    adam: Adam,
+    *,
+    lr: LearningRate,
+    weight_decay: float,
+    clip: float,
+    groups: Sequence[Span] = (),
 ) -> Step:
-    """Bind one fused step per member to rows that are bound once: the storages never move.
+    """Return a function that takes one AdamW step of every member in place, with the gradients in `adam.grad`.
 
     Args:
-        block: the rows that are trained.
+        block: weights that are trained, a row for each member.
         adam: moments and gradients of the same members.
         lr: learning rate.
-        weight_decay: decoupled.
-        clip: largest norm of a member's gradient; 0 for none.
-        groups: spans of members whose norms are computed together, as a sum's order depends on its size; none: all.
+        weight_decay: decoupled weight decay.
+        clip: largest norm of a member's gradient; 0 turns clipping off.
+        groups: spans of members whose norms are computed in one call, because the size of a call decides the order in
+            which a norm is summed; empty for one call of all members.
     """
-    columns = (block, adam.grad, adam.exp_avg, adam.exp_avg_sq, adam.steps, adam.skip)
-    rows = list(zip(*(column.unbind() for column in columns), strict=True))
+    tensors = (block, adam.grad, adam.exp_avg, adam.exp_avg_sq, adam.steps, adam.skip)
+    # Views of each member's rows, made once: the storages never move.
+    member_rows = list(zip(*(tensor.unbind() for tensor in tensors), strict=True))
     spans = groups or [(0, len(block))]
 
     def step_() -> tuple[Tensor, Tensor]:
-        """Step each row whose gradient is finite; return the norms [P] before clipping, and which were finite."""
+        """Step each member whose gradient is finite; return the norms [P] before clipping, and a mask of the finite."""
         norm = torch.cat([torch.linalg.vector_norm(adam.grad[low:high], dim=1) for low, high in spans])
-        finite = norm < torch.inf  # not where it is NaN; `isfinite` takes six operations
+        finite = norm < torch.inf  # False for NaN, too; `isfinite` takes six operations
         # Counted before the kernel, which reads the count for its bias correction.
         adam.steps.add_(finite)
         torch.logical_not(finite, out=adam.skip)
@@ -97,9 +103,9 @@ def bind_step(
             # An infinite norm makes NaN of its row here; `skip` keeps that row out of the weights.
             adam.grad.mul_(clip_factor(norm, clip).unsqueeze(1))
         rate = lr() if callable(lr) else lr
-        for row, grad, exp_avg, exp_avg_sq, steps, skip in rows:
-            # The kernel of torch.optim.AdamW(fused=True). Called for one member at a time because `found_inf` leaves
-            # out all tensors of a call; masking the gradients of all members instead takes twice the step's time.
+        for row, grad, exp_avg, exp_avg_sq, steps, skip in member_rows:
+            # The kernel of torch.optim.AdamW(fused=True). It is called for one member at a time, because `found_inf`
+            # skips all tensors of a call; masking the gradients of all members instead takes twice the time.
             torch._fused_adamw_(
                 [row],
                 [grad],

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from flatwater.algorithms.adam import Adam, Span, build_adam
-from flatwater.algorithms.config import AlgorithmConfig, Settings, own_algorithm
+from flatwater.algorithms.config import AlgorithmConfig, Settings, custom_algorithm_place
 from flatwater.algorithms.graph import compile_nested
 from flatwater.named_imports import find_object
 from flatwater.nets.stack import Layout, Params, bfloat16_autocast, init_
@@ -50,10 +50,10 @@ class Critic(Network, Protocol):
 
 
 class ValueNetwork(Network, Protocol):
-    """A number for each choice of a list: values, or logits. Called, it gives the choice with the largest."""
+    """A network that gives a number for each choice of a list, a value or a logit; called, it gives the best choice."""
 
     def __call__(self, params: Params, obs: Any) -> Int[Tensor, "P B"]:  # noqa: ANN401  (any agent's)
-        """Return positions in the list."""
+        """Return the position of the choice with the largest number."""
 
     def values(self, params: Params, obs: Any) -> Float[Tensor, "P B A"]:  # noqa: ANN401  (any agent's)
         """Return the numbers of all choices."""
@@ -88,7 +88,7 @@ class UpdateSums:
 
 @state
 class Members:
-    """A population in training. An algorithm that trains more than actors adds fields, and names them in `trained`."""
+    """A population in training. An algorithm that trains more networks adds fields, and lists them in `trained`."""
 
     actor: Float[Tensor, "P+x n"]
     actor_adam: Adam
@@ -96,7 +96,7 @@ class Members:
     seed: int
     """Seed of the streams that updates draw from."""
     first: int
-    """Number of the first member in the whole population: these may be a share of it."""
+    """Number of the first of these members in the whole population, of which a worker has a part."""
 
     @property
     def trained(self) -> dict[str, tuple[Float[Tensor, "P+x n"], Adam]]:
@@ -128,13 +128,13 @@ class Setting:
     dtype: torch.dtype = field(default=torch.float32)
 
     def rows(self, name: str, layout: Layout) -> Float[Tensor, "P+x n"]:
-        """Return initial weights of a network, their pages touched. On the meta device this is the plan."""
+        """Return initial weights [P + x, n] of a network. On the meta device they are a plan, without numbers."""
         rows = filled_tensor(0, self.members + self.extra, layout.size, dtype=self.dtype, device=self.device)
         init_(rows, layout, stream(self.seed, f"initial weights of {name}", self.first, device=self.device))
         return rows
 
     def adam(self, size: int) -> Adam:
-        """Return the optimiser of rows of this size."""
+        """Return an optimiser for networks of `size` weights each."""
         return build_adam(self.members, size, self.dtype, self.device)
 
     def tally(self, *metrics: str) -> UpdateSums:
@@ -163,9 +163,8 @@ def perturb(action: Tensor, scale: Tensor | float, rng: torch.Generator) -> Tens
     """Return `action` in [-1, 1] with Gaussian noise, clamped to [-1, 1].
 
     Args:
-        action: [..., A]; the last axis are the parts of an action, such as coefficient and sale target.
-        scale: deviation of all parts, or of each [A], or anything that broadcasts to the action, such as [P, 1, A] for
-            a noise of each member's own.
+        action: [..., A]; the last axis is the parts of an action, such as coefficient and sale target.
+        scale: standard deviation of the noise; a tensor must broadcast to the action, such as [A] or [P, 1, A].
         rng: a generator on the action's device.
     """
     noise = torch.randn(action.shape, generator=rng, device=action.device, dtype=action.dtype)
@@ -203,7 +202,7 @@ def find_algorithm(config: AlgorithmConfig) -> Algorithm:
     Raises:
         ConfigError: `named_algorithm` refuses it.
     """
-    return named_algorithm(config.places.get(config.algorithm) or own_algorithm(config.algorithm))
+    return named_algorithm(config.places.get(config.algorithm) or custom_algorithm_place(config.algorithm))
 
 
 def choose_algorithm(config: AlgorithmConfig, *, chooses: bool) -> Algorithm:
@@ -248,7 +247,7 @@ def named_algorithm(where: str) -> Algorithm:
 
 
 def build_members(algorithm: Algorithm, config: AlgorithmConfig, nets: Networks, setting: Setting) -> Members:
-    """Return a population, allocated whole, once its shapes are those that were asked for.
+    """Build a population with the algorithm's own function, and check the type and the shapes of the result.
 
     Args:
         algorithm: the algorithm whose `build` allocates it.
@@ -269,6 +268,7 @@ def build_members(algorithm: Algorithm, config: AlgorithmConfig, nets: Networks,
         ("tally.skipped", members.tally.skipped, (setting.members,)),
     ]
     for name, (block, adam) in members.trained.items():
+        # The rows after the members' are the champion's, which has no gradient.
         expected_shapes.append((f"trained[{name!r}]", block, (rows, *block.shape[1:])))
         expected_shapes.append((f"the gradient of trained[{name!r}]", adam.grad, (setting.members, *block.shape[1:])))
     expected_shapes += [(f"targets[{n}]", target, online.shape) for n, (target, online) in enumerate(members.targets)]
@@ -278,40 +278,39 @@ def build_members(algorithm: Algorithm, config: AlgorithmConfig, nets: Networks,
     return members
 
 
-def check_made(config: AlgorithmConfig, what: str, made: object, shape: Sequence[int]) -> None:
-    """Refuse a result of an algorithm's function that has another shape.
+def check_result_shape(config: AlgorithmConfig, function: str, result: object, shape: Sequence[int]) -> None:
+    """Refuse a result of an algorithm's function that is not a tensor of the expected shape.
 
     Args:
-        config: names the algorithm in messages.
-        what: the function, as messages name it.
-        made: result of the function.
+        config: configuration whose algorithm messages name.
+        function: name of the function, for messages.
+        result: result of the function.
         shape: the expected shape.
 
     Raises:
         ConfigError: the result is not a tensor of that shape; the message names the function.
     """
-    if not isinstance(made, Tensor) or tuple(made.shape) != tuple(shape):
-        actual = f"a tensor {[*made.shape]}" if isinstance(made, Tensor) else f"a {type(made).__name__}"
-        raise ConfigError(
-            f"learner.algorithm = {short_repr(config.algorithm)}: {what}: expected a tensor {[*shape]}, got {actual}"
-        )
+    if not isinstance(result, Tensor) or tuple(result.shape) != tuple(shape):
+        actual = f"a tensor {[*result.shape]}" if isinstance(result, Tensor) else f"a {type(result).__name__}"
+        subject = f"learner.algorithm = {short_repr(config.algorithm)}: {function}:"
+        raise ConfigError(f"{subject} expected a tensor {[*shape]}, got {actual}")
 
 
 def normal(members: Members, span: Span, like: Tensor, consumer: str, micro_batch: int) -> Tensor:
-    """Return standard normal numbers of the shape of `like`, for one group's draws in this update.
+    """Return standard normal numbers of the shape of `like`, for one group of members in the present update.
 
-    They follow from the seed, the number of updates so far, the group's first member, `consumer` and `micro_batch`.
+    The same seed, update, group, `consumer` and `micro_batch` give the same numbers.
 
     Args:
         members: the population, or a share of it.
-        span: the group.
-        like: shape, device and precision.
-        consumer: which network's update draws.
+        span: the group's members [low, high).
+        like: tensor whose shape, device and precision the numbers get.
+        consumer: name of the consumer, such as that of a network.
         micro_batch: number of the micro-batch.
     """
-    # Named by numbers that a checkpoint has anyway: a resumed run draws the same without a generator to save.
-    names = members.tally.updates, members.first + span[0], micro_batch
-    rng = stream(members.seed, f"update of {consumer}", *names, device=like.device)
+    # A checkpoint has these numbers anyway, so a resumed run draws the same without a saved generator.
+    place = members.tally.updates, members.first + span[0], micro_batch
+    rng = stream(members.seed, f"update of {consumer}", *place, device=like.device)
     return torch.randn(like.shape, generator=rng, device=like.device, dtype=like.dtype)
 
 
@@ -321,18 +320,21 @@ def autocast(config: AlgorithmConfig, device: torch.device) -> AbstractContextMa
 
 
 def as_leaves(params: Params) -> dict[str, Tensor]:
-    """Return weights as leaves of the autograd graph, which gradients are taken by; they share the storage."""
+    """Return the weights as leaves of the autograd graph that require a gradient; they share the storage."""
     return {name: weight.detach().requires_grad_() for name, weight in params.items()}
 
 
 def gradients(loss: Float[Tensor, "P"], params: Params) -> list[Tensor]:
-    """The derivative of each member's loss by its own weights: a member's loss does not depend on other members'."""
-    # A weight that the loss does not reach gets zeros, where None would shift the list.
+    """Return the gradient of each member's loss for each of its weights, in the order of `params`.
+
+    A member's loss does not depend on other members' weights, so the gradient of the sum has them all.
+    """
+    # A weight that the loss does not reach gets zeros and not None.
     return list(torch.autograd.grad(loss.sum(), list(params.values()), materialize_grads=True))
 
 
 def accumulate_(gradient_views: Params, grads: Sequence[Tensor], *, first: bool) -> None:
-    """Add a micro-batch's gradients to those of the update, or write them where it is the `first`."""
+    """Add a micro-batch's gradients to the update's; the `first` micro-batch overwrites the last update's."""
     for view, grad in zip(gradient_views.values(), grads, strict=True):
         if first:
             view.copy_(grad)
@@ -340,10 +342,10 @@ def accumulate_(gradient_views: Params, grads: Sequence[Tensor], *, first: bool)
             view.add_(grad)
 
 
-def gathered_once(draws: Sequence[Draw], groups: Sequence[Span]) -> Sequence[Draw]:
-    """Return draws that an update can call twice; where one batch is all, it is gathered once and kept.
+def keep_single_batch(draws: Sequence[Draw], groups: Sequence[Span]) -> Sequence[Draw]:
+    """Return draws that give the same batches; an update's only batch is gathered here once, and kept.
 
-    Several batches would stand in memory side by side: they are gathered again.
+    Several batches would fill memory together, so each is gathered again whenever a stage asks for it.
     """
     if len(draws) * len(groups) > 1:
         return draws
@@ -361,20 +363,20 @@ def bind_compiled(config: AlgorithmConfig, function: Callable[..., T], *bound: A
 
 
 def follow_(members: Members, tau: float) -> None:
-    """Move every target towards the rows that it follows by the share `tau` (polyak averaging)."""
+    """Move every target network towards its online network by the share `tau` (polyak averaging)."""
     count = len(members.tally.skipped)
     for target, online in members.targets:
-        # The rows after these are the champion's: nothing moves them here.
+        # The members' rows alone: the rows after them are the champion's.
         target[:count].lerp_(online[:count], tau)
 
 
 def add_(tally: UpdateSums, name: str, value: Float[Tensor, "p"], span: Span) -> None:
-    """Add a micro-batch's numbers of some members to a sum of the tally.
+    """Add one number for each member of `span` to a sum of the tally.
 
     Args:
         tally: sums by member, updated.
-        name: name of the sum.
-        value: a number for each member of `span`, [p].
+        name: name of the sum, such as `critic_loss`.
+        value: a micro-batch's number for each member of `span`, [p].
         span: the members [low, high).
     """
     tally.sums[name][slice(*span)].add_(value)
@@ -382,13 +384,13 @@ def add_(tally: UpdateSums, name: str, value: Float[Tensor, "p"], span: Span) ->
 
 
 def count_step_(tally: UpdateSums, name: str, norm: Float[Tensor, "P"], finite: Bool[Tensor, "P"]) -> None:
-    """Add a step's gradient norms to a sum of the tally, and count the members that left the step out.
+    """Add an optimiser step's gradient norms to a sum of the tally, and count the members that skipped the step.
 
     Args:
         tally: sums by member, updated.
         name: name of the sum of norms.
         norm: gradient norm of every member, before clipping.
-        finite: whether it was finite; a member where it was not took no step.
+        finite: mask of finite norms; a member with another norm took no step.
     """
     add_(tally, name, norm, (0, len(norm)))
     tally.skipped.add_(~finite)
@@ -397,11 +399,10 @@ def count_step_(tally: UpdateSums, name: str, norm: Float[Tensor, "P"], finite: 
 def read_tally_(tally: UpdateSums) -> dict[str, float]:
     """Return the mean of each metric over members and updates since the last reading, by name, and zero the sums.
 
-    `train/skipped` is a sum: the steps that members left out. The result is empty if there was no update. This is the
-    only place where a learner waits for its device, once a round.
+    `train/skipped` is a sum: the steps that members skipped. The result is empty if there was no update.
     """
     members = len(tally.skipped)
-    # Copied before it is zeroed: the round's alarms read the total afterwards.
+    # The round's alarms read the total after `skipped` is zeroed. Only here does a learner wait for its device.
     tally.skipped_total.copy_(tally.skipped)
     tally.skipped.zero_()
     losses = {"train/skipped": float(tally.skipped_total.sum())} if any(tally.added.values()) else {}

@@ -32,11 +32,11 @@ PLACES = {
 """Place of each `Algorithm`, by the name of the table that has its settings."""
 
 
-def own_algorithm(name: str) -> str:
-    """Return the place of an algorithm whose settings stand in the table `own`; empty for any other name.
+def custom_algorithm_place(name: str) -> str:
+    """Return the place `package.module:NAME` of an algorithm that Flatwater does not ship; empty for any other name.
 
     Args:
-        name: `package.module:NAME`, or a short name that an installed package has (`plugins.py`).
+        name: a place, which is returned as it is, or the short name of an installed package's algorithm (`plugins.py`).
     """
     return name if ":" in name else str(group_rows("algorithms").get(name, ""))
 
@@ -191,7 +191,7 @@ class AlgorithmConfig:
     @property
     def settings_field(self) -> str:
         """Name of the field that holds the chosen algorithm's settings."""
-        return "own" if own_algorithm(self.algorithm) else self.algorithm
+        return "own" if custom_algorithm_place(self.algorithm) else self.algorithm
 
     def with_algorithm_settings(self, **changes: Any) -> Self:  # noqa: ANN401  (fields of the algorithm's class)
         """Return the configuration with other settings of the chosen algorithm."""
@@ -201,7 +201,7 @@ class AlgorithmConfig:
     def __variant__(cls, given: Mapping[str, Any]) -> "type[AlgorithmConfig]":
         """Return the class with the table `own`, where `given` names an algorithm by its place."""
         name = given.get("algorithm", "")
-        return cls.class_for_algorithm(name) if isinstance(name, str) and own_algorithm(name) else cls
+        return cls.class_for_algorithm(name) if isinstance(name, str) and custom_algorithm_place(name) else cls
 
     @classmethod
     def class_for_algorithm(cls, name: str) -> "type[AlgorithmConfig]":
@@ -214,8 +214,8 @@ class AlgorithmConfig:
             ConfigError: `name` names no algorithm.
         """
         base: Any = cls  # for the type checker, to which a class of frozen values has no hash
-        # Named by where it is, as it imports torch.
-        algorithm: Any = import_object("flatwater.algorithms.api:named_algorithm")(own_algorithm(name))
+        # Imported by name, because that module imports torch.
+        algorithm: Any = import_object("flatwater.algorithms.api:named_algorithm")(custom_algorithm_place(name))
         return _make_algorithm_class(base, name, algorithm.settings)
 
     def with_algorithm(self, name: str) -> "AlgorithmConfig":
@@ -224,13 +224,13 @@ class AlgorithmConfig:
         Raises:
             ConfigError: `name` names no algorithm, or settings were given that the algorithm does not read.
         """
-        if name == self.algorithm or not (own_algorithm(name) or own_algorithm(self.algorithm)):
+        if name == self.algorithm or not (custom_algorithm_place(name) or custom_algorithm_place(self.algorithm)):
             return replace(self, algorithm=name)
         plain = type(self)
         values = to_mapping(self) | {"algorithm": name}
-        if own_algorithm(self.algorithm):
+        if custom_algorithm_place(self.algorithm):
             refuse_given(self.own, "learner.own", f"with learner.algorithm = '{name}', which does not read it")
-            # The class without `own`, as this table was made for the other algorithm.
+            # The first base class without `own`, because that table was made for the other algorithm.
             plain = next(cls for cls in plain.__mro__[1:] if is_dataclass(cls) and issubclass(cls, AlgorithmConfig))
             values.pop("own")
         return from_mapping(plain, values, "the command line")
@@ -264,12 +264,15 @@ class AlgorithmConfig:
 
 @cache
 def _make_algorithm_class(cls: type[AlgorithmConfig], name: str, settings: type[Settings]) -> type[AlgorithmConfig]:
-    """Return the class for one algorithm of the user's: its name is the default, and its settings are a table."""
+    """Return a subclass of `cls` for one algorithm of the user's, with its settings in the field `own`.
+
+    It is cached, because configurations of two such classes would never be equal.
+    """
 
     def reduce_to_mapping(self: AlgorithmConfig) -> tuple[Callable[..., object], tuple[object, ...]]:
-        return from_mapping, (cls, to_mapping(self), "a copy")  # pickle finds no class that was made here
+        # Pickle cannot import a class that was made here, so it rebuilds a configuration from its settings.
+        return from_mapping, (cls, to_mapping(self), "a copy")
 
-    # Cached by the decorator: configurations of two classes made alike would never be equal.
     body = {
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
@@ -400,7 +403,7 @@ class PPOConfig:
         return replace(self, schedule_rounds=rounds) if changes and not self.schedule_rounds else self
 
     def progress(self, round_: int) -> float:
-        """Return the done share of the schedules' rounds before a round, which is counted from 0."""
+        """Return the share of the schedules' rounds, 0 to 1, that is complete before round `round_`, counted from 0."""
         return min(1.0, round_ / self.schedule_rounds) if self.schedule_rounds else 0.0
 
     def learning_rate(self, updates: int) -> float:  # noqa: ARG002  (it stays)
@@ -439,15 +442,17 @@ class EpisodeConfig(PPOConfig):
     Needs a C++ compiler."""
 
     def __post_init__(self) -> None:
-        """Refuse two courses of the learning rate at once, and updates that would not count the rounds."""
+        """Refuse `cooling` next to a schedule, or where rounds may end early: it counts rounds by updates."""
         expected = f"0 with learner.lr_schedule = '{self.lr_schedule}' and learner.target_kl = {self.target_kl}"
-        alone = self.lr_schedule == "constant" and not self.target_kl
-        require(alone or not self.cooling, "learner.cooling", self.cooling, expected)
+        may_cool = self.lr_schedule == "constant" and not self.target_kl
+        require(may_cool or not self.cooling, "learner.cooling", self.cooling, expected)
 
     def learning_rate(self, updates: int) -> float:
-        """Return the learning rate after a number of updates: it falls from round to round, and then stays."""
+        """Return the learning rate after a number of updates: it falls to a tenth over `cooling` rounds, and stays."""
+        if not self.cooling:
+            return self.lr
         rounds = updates // (self.epochs * self.minibatches)
-        return self.lr * (1 - 0.9 * min(1, rounds / self.cooling)) if self.cooling else self.lr
+        return self.lr * (1 - 0.9 * min(1, rounds / self.cooling))
 
 
 @config(table="learner")
@@ -472,6 +477,6 @@ class TeachingConfig(BlockConfig):
     """Probability that the teacher's action of an agent is executed; drawn for each agent and block."""
 
     def __post_init__(self) -> None:
-        """Refuse a lead whose begin or end is not a probability."""
+        """Refuse a probability of the teacher's lead above 1, at its begin or end."""
         for end in ("first", "last"):
             require(getattr(self.lead, end) <= 1, f"learner.lead.{end}", getattr(self.lead, end), "0 to 1")

@@ -1,4 +1,4 @@
-"""Members with critics: their targets, and how a critic learns a value. DDPG, TD3 and SAC share them."""
+"""Members with critics, and the critics' loss and gradients, which DDPG, TD3 and SAC share."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class CriticMembers(Members):
 
 
 def build_critics(nets: Networks, setting: Setting, count: int) -> dict[str, Any]:
-    """Return the fields of `count` critics: initial weights, targets equal to them, and moments of zero."""
+    """Return the fields of `CriticMembers` for `count` critics: initial weights, equal targets, and moments of 0."""
     layout = nets.critic.layout
     critics = [setting.rows(f"critic {n}", layout) for n in range(count)]
     return {
@@ -54,7 +54,7 @@ def build_critics(nets: Networks, setting: Setting, count: int) -> dict[str, Any
 
 
 def critic_parts(nets: Networks, members: CriticMembers, lr: float) -> Mapping[str, Part]:
-    """Return the critics as parts of a stage."""
+    """Return the critics as parts of a `Stage`, by name."""
     part = Part(nets.critic.layout, lr, "critic_grad_norm")
     return {f"critic {n}": part for n in range(len(members.critics))}
 
@@ -75,26 +75,29 @@ def critic_loss(td_error: Float[Tensor, "p B"], weight: Float[Tensor, "p B"] | N
 
 
 def smallest_value(values: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
-    """Return the smallest of the critics' values, which leave autocast as bfloat16, in a loss's precision."""
+    """Return the elementwise minimum of the critics' values, which may be bfloat16, in the precision `dtype`."""
     smallest = values[0].to(dtype)
     for value in values[1:]:
         smallest = torch.minimum(smallest, value.to(dtype))
     return smallest
 
 
-def learn_values(
+def regression_gradients(
     config: AlgorithmConfig, nets: Networks, weights: CriticWeights, batch: Batch, target: Float[Tensor, "p B"]
 ) -> StageResult:
-    """Return each critic's gradients towards the value that it should have given.
+    """Return each critic's gradients of its squared error to the target values.
 
     Args:
         config: precision and number of micro-batches, by which gradients are divided.
         nets: networks of actor and critic.
         weights: weights of p members.
         batch: B transitions for each of them.
-        target: the value of each observation and action, the same for all critics.
+        target: the value that each critic should give for each observation and action.
+
+    Returns:
+        gradients by critic, losses, and the first critic's mean value and absolute TD errors.
     """
-    grads, sums, first = {}, [], None
+    grads, sums, first_value = {}, [], None
     for n, critic in enumerate(weights.critics):
         params = as_leaves(critic)
         with autocast(config, batch.reward.device):
@@ -103,6 +106,6 @@ def learn_values(
         loss = critic_loss(value - target, batch.weight)
         grads[f"critic {n}"] = gradients(loss / config.micro_batches, params)
         sums.append(("critic_loss", loss.detach()))
-        first = value.detach() if first is None else first
-    assert first is not None  # noqa: S101  (for the type checker: there is a critic)
-    return StageResult(grads, [*sums, ("q", first.mean(1))], (first - target).abs())
+        first_value = value.detach() if first_value is None else first_value
+    assert first_value is not None  # noqa: S101  (for the type checker: there is a critic)
+    return StageResult(grads, [*sums, ("q", first_value.mean(1))], (first_value - target).abs())

@@ -30,7 +30,7 @@ from flatwater.algorithms.critics import (
     CriticWeights,
     build_critics,
     critic_parts,
-    learn_values,
+    regression_gradients,
     smallest_value,
 )
 from flatwater.algorithms.update import Part, Stage, StageResult, bind_update
@@ -75,7 +75,7 @@ class DdpgWeights(CriticWeights):
 def critic_target(
     config: AlgorithmConfig, nets: Networks, weights: DdpgWeights, batch: Batch, noise: Tensor | None
 ) -> Float[Tensor, "p B"]:
-    """Return the value that Q(s, a) should have: y = r + gamma * discount * min over the critics of Q'(s', a').
+    """Return the target of Q(s, a): y = r + gamma * discount * min over the critics of Q'(s', a').
 
     `discount` is 0 if the episode terminated, and 1 otherwise: a truncated episode goes on in s'.
 
@@ -109,8 +109,8 @@ def actor_loss(value: Float[Tensor, "p B"]) -> Float[Tensor, "p"]:
 def critic_gradients(
     config: AlgorithmConfig, nets: Networks, weights: DdpgWeights, batch: Batch, noise: Tensor | None
 ) -> StageResult:
-    """Return each critic's gradients towards the target, which is the same for all."""
-    return learn_values(config, nets, weights, batch, critic_target(config, nets, weights, batch, noise))
+    """Return each critic's gradients of its squared error to `critic_target`."""
+    return regression_gradients(config, nets, weights, batch, critic_target(config, nets, weights, batch, noise))
 
 
 def actor_gradients(
@@ -128,12 +128,13 @@ def actor_gradients(
 
 def make_update(config: AlgorithmConfig, nets: Networks, members: DdpgMembers, groups: Sequence[Span]) -> Update:
     """Bind an update of DDPG or TD3 to the population's storage; each span [low, high) of `groups` learns at once."""
-    own, is_td3 = config.own, isinstance(config.own, TD3Config)
-    delay = own.policy_delay if is_td3 else 1
-    actor = Part(nets.actor.layout, own.actor_lr, "actor_grad_norm")
+    settings, is_td3 = config.own, isinstance(config.own, TD3Config)
+    delay = settings.policy_delay if is_td3 else 1
+    actor_part = Part(nets.actor.layout, settings.actor_lr, "actor_grad_norm")
+    critics = critic_parts(nets, members, settings.critic_lr)
     stages = [
-        Stage(critic_gradients, critic_parts(nets, members, own.critic_lr), "target actions" if is_td3 else ""),
-        Stage(actor_gradients, {"actor": actor}, every=delay),
+        Stage(critic_gradients, critics, noise="target actions" if is_td3 else ""),
+        Stage(actor_gradients, {"actor": actor_part}, every=delay),
     ]
 
     def member_weights(span: Span) -> DdpgWeights:
@@ -146,16 +147,18 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: DdpgMembers, g
             critic_targets=[views(block[rows], critic) for block in members.critic_targets],
         )
 
-    return bind_update(config, nets, members, groups, stages=stages, weights=member_weights, tau=own.tau, every=delay)
+    return bind_update(
+        config, nets, members, groups, stages=stages, weights=member_weights, tau=settings.tau, every=delay
+    )
 
 
-def noise_scale(own: DDPGConfig, updates: int) -> float:
+def noise_scale(settings: DDPGConfig, updates: int) -> float:
     """Return the deviation of exploration noise after `updates` optimiser steps: it decays by each, down to a floor."""
-    return max(own.noise * own.noise_decay**updates, own.noise_floor)
+    return max(settings.noise * settings.noise_decay**updates, settings.noise_floor)
 
 
 def make_explorer(config: AlgorithmConfig, members: DdpgMembers, spread: Spread) -> Explorer:
-    """Return the policy's action with noise."""
+    """Return a function that adds exploration noise to the policy's actions."""
     scale = noise_scale(config.own, members.tally.updates)
     return lambda actor, params, obs, rng: spread(actor(params, obs), scale, rng)
 

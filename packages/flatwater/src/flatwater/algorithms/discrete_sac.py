@@ -28,7 +28,7 @@ from flatwater.algorithms.api import (
     gradients,
 )
 from flatwater.algorithms.config import AlgorithmConfig
-from flatwater.algorithms.critics import learn_values, smallest_value
+from flatwater.algorithms.critics import regression_gradients, smallest_value
 from flatwater.algorithms.sac import (
     SacMembers,
     SacWeights,
@@ -44,7 +44,7 @@ from flatwater.replay.batch import Batch
 
 @dataclass(frozen=True)
 class ChosenValue:
-    """A critic of one choice, as algorithms ask it, over a network that values all of them."""
+    """A `Critic` of one choice, made of a network that gives the values of all choices."""
 
     net: ValueNetwork
 
@@ -54,14 +54,14 @@ class ChosenValue:
         return self.net.layout
 
     def __call__(self, params: Params, obs: Any, action: Tensor) -> Float[Tensor, "P B"]:  # noqa: ANN401  (any agent's)
-        """Return Q of each observation and the choice made there, [P, B]."""
+        """Return Q of each observation and its choice, [P, B]."""
         return self.net.values(params, obs).gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
 
 
 def choice_log_probs(
     config: AlgorithmConfig, nets: Networks, params: Params, obs: Tensor, dtype: torch.dtype
 ) -> Float[Tensor, "p B A"]:
-    """Return the log-probability of every choice on each observation, in a loss's precision."""
+    """Return the policy's log-probability of every choice on each observation, in the precision `dtype`."""
     with autocast(config, obs.device):
         logits = cast("ValueNetwork", nets.actor).values(params, obs)
     return logits.to(dtype).log_softmax(-1)
@@ -70,7 +70,7 @@ def choice_log_probs(
 def smallest_values(
     config: AlgorithmConfig, nets: Networks, critics: Sequence[Params], obs: Tensor, dtype: torch.dtype
 ) -> Float[Tensor, "p B A"]:
-    """Return the smallest of the critics' values of every choice."""
+    """Return the smallest of the critics' values for every choice on each observation."""
     with autocast(config, obs.device):
         values = [cast("ValueNetwork", nets.critic).values(critic, obs) for critic in critics]
     return smallest_value(values, dtype)
@@ -79,28 +79,28 @@ def smallest_values(
 def soft_value(
     values: Float[Tensor, "p B A"], log_probs: Float[Tensor, "p B A"], temperature: Float[Tensor, "p 1"]
 ) -> Float[Tensor, "p B"]:
-    """Return the expected value of a choice by the policy, and of its entropy: sum pi (Q - temperature * log pi)."""
+    """Return the soft value of each observation: the sum over all choices of pi (Q - temperature * log pi)."""
     return (log_probs.exp() * (values - temperature.unsqueeze(-1) * log_probs)).sum(-1)
 
 
 def critic_gradients(
     config: AlgorithmConfig, nets: Networks, weights: SacWeights, batch: Batch, _noise: Tensor | None
 ) -> StageResult:
-    """Return each critic's gradients towards the target, which is the same for both."""
+    """Return each critic's gradients of its squared error to r + gamma * discount * the soft value of s'."""
     dtype = batch.reward.dtype
     with torch.no_grad():
         log_probs = choice_log_probs(config, nets, weights.actor, batch.next_obs, dtype)
         values = smallest_values(config, nets, weights.critic_targets, batch.next_obs, dtype)
         soft = soft_value(values, log_probs, weights.log_temperature.exp())
     gamma: float = config.own.gamma
-    chosen = Networks(nets.actor, ChosenValue(nets.critic))
-    return learn_values(config, chosen, weights, batch, batch.reward + gamma * batch.discount * soft)
+    target = batch.reward + gamma * batch.discount * soft
+    return regression_gradients(config, Networks(nets.actor, ChosenValue(nets.critic)), weights, batch, target)
 
 
 def actor_gradients(
     config: AlgorithmConfig, nets: Networks, weights: SacWeights, batch: Batch, _noise: Tensor | None
 ) -> StageResult:
-    """Return the actor's gradients, and the temperature's; of the batch only observations are read."""
+    """Return the gradients of actor and temperature; only the batch's observations are read."""
     dtype = batch.reward.dtype
     params, log_temperature = as_leaves(weights.actor), as_leaves({"log": weights.log_temperature})
     log_probs = choice_log_probs(config, nets, params, batch.obs, dtype)
@@ -124,13 +124,13 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: SacMembers, gr
 
 def draw_choice(logits: Float[Tensor, "*any A"], rng: torch.Generator) -> Int[Tensor, "*any"]:
     """Return choices drawn from the softmax of logits; the generator is on their device."""
-    # Logits with Gumbel noise are largest at a choice with the probability that their softmax gives it.
+    # The Gumbel-max trick: with this noise a choice's logit is the largest with the choice's softmax probability.
     noise = torch.empty_like(logits).exponential_(generator=rng).log_()
     return (logits - noise).argmax(-1)
 
 
 def make_explorer(_config: AlgorithmConfig, _members: SacMembers, _spread: Spread) -> Explorer:
-    """Return choices drawn from the policy: how far they spread is learned."""
+    """Return a function that draws each choice from the policy; the policy learns its own amount of exploration."""
 
     def explore(actor: Any, params: Params, obs: Any, rng: torch.Generator) -> Tensor:  # noqa: ANN401  (any agent's)
         return draw_choice(actor.values(params, obs), rng)

@@ -39,7 +39,7 @@ from flatwater.state.tree import state
 
 @state
 class DqnMembers(Members):
-    """Networks of values, by which the agent acts, and their targets."""
+    """Networks of action values, by which the agents act, and their target networks."""
 
     actor_target: Float[Tensor, "P+x n"]
 
@@ -71,26 +71,30 @@ class DqnWeights:
 
 
 def target_value(config: AlgorithmConfig, nets: Networks, weights: DqnWeights, batch: Batch) -> Float[Tensor, "p B"]:
-    """Return the value that the chosen actions should have: y = r + gamma * discount * Q'(s', a').
+    """Return the target of the chosen actions' values: y = r + gamma * discount * Q'(s', a').
 
     Args:
-        config: precision, gamma, and whether a' is the online network's choice.
-        nets: the network of values, as the actor.
+        config: precision, gamma, and `double`: whether a' is the online network's choice or the target network's.
+        nets: networks, whose actor is the network of values.
         weights: weights of p members.
         batch: B transitions for each of them.
     """
-    values_of = cast("ValueNetwork", nets.actor).values
+    values = cast("ValueNetwork", nets.actor).values
     with torch.no_grad(), autocast(config, batch.reward.device):
-        ahead = values_of(weights.target, batch.next_obs)
-        choice = (values_of(weights.online, batch.next_obs) if config.own.double else ahead).argmax(-1, keepdim=True)
+        next_values = values(weights.target, batch.next_obs)
+        choosing_values = values(weights.online, batch.next_obs) if config.own.double else next_values
+        choice = choosing_values.argmax(-1, keepdim=True)
     gamma: float = config.own.gamma
-    return batch.reward + gamma * batch.discount * ahead.gather(-1, choice).squeeze(-1).to(batch.reward.dtype)
+    return batch.reward + gamma * batch.discount * next_values.gather(-1, choice).squeeze(-1).to(batch.reward.dtype)
 
 
 def value_gradients(
     config: AlgorithmConfig, nets: Networks, weights: DqnWeights, batch: Batch, _noise: Tensor | None
 ) -> StageResult:
-    """Return the gradients of Huber's loss of the chosen actions' values, with importance weights of the draw."""
+    """Return the gradients of the Huber loss between the chosen actions' values and `target_value`.
+
+    Importance weights of a prioritised draw multiply the loss.
+    """
     target = target_value(config, nets, weights, batch)
     params = as_leaves(weights.online)
     with autocast(config, batch.reward.device):
@@ -118,24 +122,25 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: DqnMembers, gr
 
 
 def random_share(config: Any, updates: int) -> float:  # noqa: ANN401  (of a trainer that steps environments)
-    """Return the share of random actions after a number of updates, by the steps of each environment between them."""
-    share: float = config.own.epsilon.scheduled_value(updates * config.train_every // config.own.updates)
+    """Return the share of random actions, epsilon, after a number of updates."""
+    # The schedule counts the steps of each environment; `own.updates` follow every `train_every` of them.
+    env_steps = updates * config.train_every // config.own.updates
+    share: float = config.own.epsilon.scheduled_value(env_steps)
     return share
 
 
 def make_explorer(config: AlgorithmConfig, members: DqnMembers, _spread: Spread) -> Explorer:
-    """Return the choice of the highest value, or any choice with probability epsilon."""
+    """Return a function that chooses the highest value, or at random with probability epsilon."""
     epsilon = random_share(config, members.tally.updates)
 
     def explore(actor: Any, params: Params, obs: Any, rng: torch.Generator) -> Tensor:  # noqa: ANN401  (any agent's)
         """Return the best choices, or random choices with the probability `epsilon`."""
         values: Tensor = actor.values(params, obs)
         best = values.argmax(-1)
-        # Both are drawn for all, whichever counts: the generator moves alike.
+        # Random choices are drawn for all agents, so the number of draws does not depend on `is_random`.
         is_random = torch.rand(best.shape, generator=rng, device=best.device) < epsilon
-        return torch.where(
-            is_random, torch.randint(values.shape[-1], best.shape, generator=rng, device=best.device), best
-        )
+        random = torch.randint(values.shape[-1], best.shape, generator=rng, device=best.device)
+        return torch.where(is_random, random, best)
 
     return explore
 

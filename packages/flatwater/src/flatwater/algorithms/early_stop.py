@@ -1,4 +1,4 @@
-"""The early end of a round's updates, once the policy has moved on far enough, as Stable-Baselines3 has it."""
+"""The early stop of a round's updates at a divergence from the policy that acted, as in Stable-Baselines3."""
 
 import torch
 from jaxtyping import Float
@@ -7,42 +7,44 @@ from torch import Tensor
 from flatwater.state.allocation import filled_tensor
 
 STOPPED, STOPS = "stopped", "stops"
-"""Entries of the state: whether this round's updates have ended, and how many rounds have ended so."""
+"""Entries of the state: 1 if this round's updates were stopped, and the number of rounds that were stopped so far."""
 SLACK = 1.5
-"""Factor on `target_kl` from which updates end."""
+"""Updates stop at a divergence above this many times `target_kl`."""
 
 
 def build_early_stop(target_kl: float, device: torch.device) -> dict[str, Float[Tensor, ""]]:
-    """Return the state of the early end; empty if there is none."""
-    # In the CPU's memory: it is read before each update, and nothing is waited for.
+    """Return the state of the early stop, two 0-d tensors; empty without a `target_kl`."""
+    if not target_kl:
+        return {}
+    # On the CPU: it is read before each update, which must not wait for a GPU.
     host = device if device.type == "meta" else torch.device("cpu")
-    return {name: filled_tensor(0, device=host) for name in (STOPPED, STOPS) if target_kl}
+    return {name: filled_tensor(0, device=host) for name in (STOPPED, STOPS)}
 
 
 def read_early_stop(tensors: dict[str, Float[Tensor, ""]], updates: int) -> dict[str, float]:
-    """Return the number of updates of a round and of rounds that ended early; empty if none can end early."""
+    """Return metrics: the round's number of updates, and the number of stopped rounds; empty without a `target_kl`."""
     return {"train/updates": float(updates), "train/early_stops": float(tensors[STOPS])} if tensors else {}
 
 
 class EarlyStop:
-    """The decision whether to go on, from update to update."""
+    """The decision before each update whether the round's updates go on."""
 
     def __init__(self, tensors: dict[str, Float[Tensor, ""]], target_kl: float) -> None:
-        """Bind the state; on the meta device, where nothing is known, all updates are made."""
-        self._held = {} if any(tensor.is_meta for tensor in tensors.values()) else tensors
-        self._most = SLACK * target_kl
+        """Bind the state; on the meta device, where no divergence is known, updates never stop."""
+        self._tensors = {} if any(tensor.is_meta for tensor in tensors.values()) else tensors
+        self._kl_limit = SLACK * target_kl
 
-    def has_ended_(self, *, begins: bool) -> bool:
-        """Return whether this round's updates have ended; `begins` says that it is its first."""
-        if begins and self._held:
-            self._held[STOPPED].zero_()
-        return bool(self._held) and bool(self._held[STOPPED])
+    def is_stopped_(self, *, first_update: bool) -> bool:
+        """Return whether this round's updates were stopped; the round's first update clears the stop of the last."""
+        if first_update and self._tensors:
+            self._tensors[STOPPED].zero_()
+        return bool(self._tensors) and bool(self._tensors[STOPPED])
 
-    def ends_(self, kl: Float[Tensor, ""]) -> bool:
-        """Return whether updates end before the minibatch of this divergence, and count it."""
+    def check_divergence_(self, kl: Float[Tensor, ""]) -> bool:
+        """Return whether `kl`, a minibatch's divergence, is above the limit, and if so, stop the round's updates."""
         # The only wait for the device in an update: whether its step is taken follows from this number.
-        if not self._held or not bool(kl > self._most):
+        if not self._tensors or not bool(kl > self._kl_limit):
             return False
-        self._held[STOPPED].fill_(1)
-        self._held[STOPS].add_(1)
+        self._tensors[STOPPED].fill_(1)
+        self._tensors[STOPS].add_(1)
         return True

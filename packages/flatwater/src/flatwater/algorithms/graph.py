@@ -1,7 +1,7 @@
-"""A pure function of tensors as one compiled call.
+"""Compilation of a pure function of tensors into one call.
 
-It is traced once, on its first arguments, and called without guards: what it reads never changes its shape, and what it
-writes are its results alone. Arguments that it does not read are left out. That takes a third of the time of
+The function is traced once, on its first arguments, and called without guards: shapes must stay, and a function may
+write nothing but its results. Arguments that it does not read are left out. A call takes a third of the time of
 `torch.compile`, whose guards and wrappers cost more than a small network.
 """
 
@@ -29,22 +29,22 @@ Function = Callable[..., tuple[Tensor, ...]]
 COMPILER_BYTES = 200 << 20
 """Bytes that torch's compiler loads: 173 MiB were measured."""
 _COMPILED_BYTES: list[int] = []
-"""Bytes by which the process has grown while it compiled, of each graph."""
-FEW = 16
-"""Rows up to which a layer is a loop in the compiled code: a call of the library for matrices would take longer."""
+"""Bytes by which the process grew while it compiled each graph."""
+MAX_SUMMED_ROWS = 16
+"""Rows up to which a matrix product is compiled as a sum: a call of the matrix library would take longer."""
 
 GROUP_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
 """Signals that terminals, `timeout` and schedulers send to all processes of a command."""
 
 
 def has_compiler() -> bool:
-    """Whether this machine has the needs of torch's compiler: a C++ compiler, and the headers of this Python."""
+    """Return whether this machine has a C++ compiler and the headers of this Python, as torch's compiler needs."""
     compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
     return shutil.which(compiler) is not None and Path(sysconfig.get_paths()["include"], "Python.h").is_file()
 
 
 def require_compiler() -> None:
-    """Refuse to compile where this machine cannot: a run may have been begun on another one.
+    """Refuse to compile on a machine without a compiler; a resumed run may come from a machine that has one.
 
     Raises:
         ConfigError: there is no compiler.
@@ -59,10 +59,10 @@ def require_compiler() -> None:
 
 @contextmanager
 def shield_compiler() -> Iterator[None]:
-    """Keep signals to the whole group of processes, as a terminal sends for Ctrl-C, from the compiler's processes.
+    """Block `GROUP_SIGNALS` in this thread, so that the compiler's processes inherit the mask and survive Ctrl-C.
 
-    They would end, and the run would say that its code cannot be compiled. A process begins with the mask of the thread
-    that starts it. This process hears the signal by another thread, or when compiling has ended.
+    If they ended, the run would report a failed compilation. This process gets the signal in another thread, or when
+    the block ends.
     """
     mask_before = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
     try:
@@ -75,23 +75,23 @@ def compile_graph(function: Function, *, enabled: bool) -> Function:
     """Return the function, compiled at its first call where that is `enabled`.
 
     Args:
-        function: a function of tensors, by position. Every tensor that changes is an argument: others are read
-            once, and kept.
-        enabled: False gives the function as it is.
+        function: a function of tensors, by position. Each tensor that changes must be an argument: all other tensors
+            become constants of the compiled code.
+        enabled: False returns the function as it is.
     """
     if not enabled:
         return function
     graph: Function | None = None
 
-    def call(*given: Tensor) -> tuple[Tensor, ...]:
-        """Run the graph on tensors of the shapes of the first call, which compiles it."""
+    def call(*tensors: Tensor) -> tuple[Tensor, ...]:
+        """Run the graph, which the first call compiles for the shapes of its tensors."""
         nonlocal graph
         if graph is None:
-            # At the first call and not before: a run that is only planned never waits for the compiler.
+            # Not before the first call: a run that is only planned must not wait for the compiler.
             bytes_before = footprint().anonymous
-            graph = _trace_and_compile(function, given)
+            graph = _trace_and_compile(function, tensors)
             _COMPILED_BYTES.append(max(0, footprint().anonymous - bytes_before))
-        return graph(*given)
+        return graph(*tensors)
 
     return call
 
@@ -102,17 +102,17 @@ def compiler_bytes() -> int:
 
 
 def compile_nested(function: Callable[..., T]) -> Callable[..., T]:
-    """Return the function, compiled at its first call and again at the first with tensors of other shapes.
+    """Return the function, compiled at its first call, and again at each call with tensors of new shapes.
 
     Args:
-        function: a pure function, by position. Arguments and result are tensors, also in dicts, lists, tuples and
-            dataclasses; what else stands there is read when it is compiled, and kept.
+        function: a pure function of positional arguments. Arguments and result may be dicts, lists, tuples and
+            dataclasses of tensors; any other value in them becomes a constant of the compiled code.
     """
     graphs: dict[tuple[Any, ...], Callable[[list[Tensor]], T]] = {}
 
     def call(*arguments: Any) -> T:  # noqa: ANN401  (whatever the function takes)
-        """Run the graph of these shapes."""
-        tensors = list(_tensors_in(arguments))
+        """Run the graph for the shapes and strides of these arguments."""
+        tensors = list(_iterate_tensors(arguments))
         layout = tuple((tensor.shape, tensor.stride()) for tensor in tensors)
         if layout not in graphs:
             graphs[layout] = _bind_nested(function, arguments)
@@ -122,63 +122,67 @@ def compile_nested(function: Callable[..., T]) -> Callable[..., T]:
 
 
 def _bind_nested(function: Callable[..., T], arguments: tuple[Any, ...]) -> Callable[[list[Tensor]], T]:
-    """Return a call of the function with other tensors in these arguments; the first compiles it."""
-    # Forms without tensors: those of the first call would stay in memory with the graph.
-    arguments_form, result_form = _put_in(arguments, repeat(_Place())), cast("T", None)
+    """Return the function of a flat list of tensors, which are put in the place of those in `arguments`.
 
-    def flat(*tensors: Tensor) -> tuple[Tensor, ...]:
-        """Return the tensors of the result, and keep its form."""
+    The first call compiles it.
+    """
+    # Slots in the place of tensors: tensors of the first call would stay in memory with the graph.
+    arguments_form, result_form = _replace_tensors(arguments, repeat(_TensorSlot())), cast("T", None)
+
+    def flat_function(*tensors: Tensor) -> tuple[Tensor, ...]:
+        """Return the tensors of the result as a flat tuple, and keep the result's form."""
         nonlocal result_form
-        result = function(*_put_in(arguments_form, iter(tensors)))
-        result_form = _put_in(result, repeat(_Place()))
-        return tuple(_tensors_in(result))
+        result = function(*_replace_tensors(arguments_form, iter(tensors)))
+        result_form = _replace_tensors(result, repeat(_TensorSlot()))
+        return tuple(_iterate_tensors(result))
 
-    graph = compile_graph(flat, enabled=True)
+    graph = compile_graph(flat_function, enabled=True)
 
     def call(tensors: list[Tensor]) -> T:
-        results = graph(*tensors)  # before the form is read, which the first call keeps
-        return _put_in(result_form, iter(results))
+        results = graph(*tensors)  # first: the first call of the graph sets `result_form`
+        return _replace_tensors(result_form, iter(results))
 
     return call
 
 
-class _Place:
-    """The place of a tensor."""
+class _TensorSlot:
+    """The place of a tensor in nested arguments or results."""
 
 
-def _tensors_in(value: object) -> Iterator[Tensor]:
-    """Yield the tensors in dicts, lists, tuples and dataclasses, in their order."""
+def _iterate_tensors(value: object) -> Iterator[Tensor]:
+    """Yield the tensors in nested dicts, lists, tuples and dataclasses, in order."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, dict):
         for item in value.values():
-            yield from _tensors_in(item)
+            yield from _iterate_tensors(item)
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from _tensors_in(item)
+            yield from _iterate_tensors(item)
     elif is_dataclass(value):
         for field in fields(value):
-            yield from _tensors_in(getattr(value, field.name))
+            yield from _iterate_tensors(getattr(value, field.name))
 
 
-def _put_in(value: T, tensors: Iterator[Any]) -> T:
-    """Return the value with the next of `tensors` for each of its tensors or their places, in their order."""
+def _replace_tensors(value: T, tensors: Iterator[Any]) -> T:
+    """Return a copy of nested values in which each tensor or `_TensorSlot` is replaced by the next of `tensors`."""
     new: Any = value
-    if isinstance(value, (Tensor, _Place)):
+    if isinstance(value, (Tensor, _TensorSlot)):
         new = next(tensors)
     elif isinstance(value, dict):
-        new = {key: _put_in(item, tensors) for key, item in value.items()}
+        new = {key: _replace_tensors(item, tensors) for key, item in value.items()}
     elif isinstance(value, (list, tuple)):
-        items = [_put_in(item, tensors) for item in value]
-        is_named = type(new) not in {list, tuple}
-        new = type(new)._make(items) if is_named else type(new)(items)
+        items = [_replace_tensors(item, tensors) for item in value]
+        is_named_tuple = type(new) not in {list, tuple}
+        new = type(new)._make(items) if is_named_tuple else type(new)(items)
     elif is_dataclass(value) and not isinstance(value, type):
-        new = replace(value, **{field.name: _put_in(getattr(value, field.name), tensors) for field in fields(value)})
+        changes = {field.name: _replace_tensors(getattr(value, field.name), tensors) for field in fields(value)}
+        new = replace(value, **changes)
     return cast("T", new)
 
 
 def _trace_and_compile(function: Function, arguments: tuple[Tensor, ...]) -> Function:
-    """Trace the function, with the gradients that it takes, and build the code.
+    """Return the function compiled for tensors of these shapes, together with any gradients that it takes.
 
     Raises:
         ConfigError: this machine cannot compile.
@@ -193,42 +197,42 @@ def _trace_and_compile(function: Function, arguments: tuple[Tensor, ...]) -> Fun
 
     graph = make_fx(function, {**select_decomp_table(), torch.ops.aten.addmm.default: _fused_linear})(*arguments)
     inputs = graph.graph.find_nodes(op="placeholder")
-    used_inputs = [at for at, node in enumerate(inputs) if node.users]
+    used_inputs = [index for index, node in enumerate(inputs) if node.users]
     for node in inputs:
         if not node.users:
             graph.graph.erase_node(node)
-    # torch's own tanh takes three times as long as an exponential, which is all that its formula needs. Shapes and
-    # strides are those of the first call: to check each of a hundred of them takes a tenth of an update's time.
+    # torch's own tanh takes three times as long as its formula by an exponential. Sizes are not checked, because a
+    # check of each of a hundred tensors takes a tenth of an update's time.
     settings = {"cpp.use_decompose_tanh": True, "size_asserts": False, "alignment_asserts": False}
     if config.cpp.vec_isa_ok is None and platform.machine() in {"x86_64", "AMD64"}:
-        # The processor's vectors are known from the processor. torch would compile its headers for each kind of them to
-        # learn whether the compiler can, which takes as long as all of the graphs, and load them in each process.
+        # torch would compile its headers for each vector instruction set, to learn whether the compiler knows it. That
+        # takes as long as all graphs together; this processor's instruction set is known without it.
         settings["cpp.vec_isa_ok"] = True
     with torch.no_grad(), config.patch(settings), shield_compiler():
-        compiled = compile_fx_inner(graph, [arguments[at].detach() for at in used_inputs])
-    # Its own call asks for a profiler and a cache each time, which takes as long as a layer. It empties
-    # `current_callable` at its end, so `call` below holds the whole of it.
+        compiled = compile_fx_inner(graph, [arguments[index].detach() for index in used_inputs])
+    # The inner callable alone: `compiled(...)` also looks for a profiler and a cache, which takes as long as a layer.
     code: Callable[[list[Tensor]], tuple[Tensor, ...]] = vars(compiled)["current_callable"]
 
-    def call(*tensors: Tensor, _kept: object = compiled) -> tuple[Tensor, ...]:
-        return code([tensors[at] for at in used_inputs])
+    # The default keeps `compiled` alive, which clears `current_callable` when it is deleted.
+    def call(*tensors: Tensor, _owner: object = compiled) -> tuple[Tensor, ...]:
+        return code([tensors[index] for index in used_inputs])
 
-    # Its products are written into tensors that it has: not where one of the factors asks for a gradient.
+    # The code writes products into given tensors, which torch refuses while a factor requires a gradient.
     return torch.no_grad()(call) if any(tensor.requires_grad for tensor in arguments) else call
 
 
 def _fused_linear(bias: Tensor, rows: Tensor, weight: Tensor, **factors: float) -> Tensor:
-    """Return an `addmm`, bias + rows @ weight, of few rows on the CPU as sums, which fuse with other operations.
+    """Return the replacement of `addmm`, bias + rows @ weight, by sums, which the compiler fuses with its neighbours.
 
     Args:
         bias: [m].
-        rows: [k, n]; more than FEW of them, or on another device, are left to `addmm`.
+        rows: [k, n]; only up to `MAX_SUMMED_ROWS` rows on the CPU are replaced.
         weight: [n, m].
-        factors: `alpha` and `beta` of `addmm`; where they are given, it is left to `addmm`.
+        factors: `alpha` and `beta` of `addmm`; a call that has them is not replaced.
 
     Returns:
-        [k, m]; NotImplemented where it stays an `addmm`.
+        [k, m]; NotImplemented where the `addmm` stays.
     """
-    if rows.shape[0] > FEW or rows.device.type != "cpu" or factors:
-        return cast("Tensor", NotImplemented)  # then it stays an `addmm`
+    if rows.shape[0] > MAX_SUMMED_ROWS or rows.device.type != "cpu" or factors:
+        return cast("Tensor", NotImplemented)
     return (rows.unsqueeze(-1) * weight).sum(1) + bias

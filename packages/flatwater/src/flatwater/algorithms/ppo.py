@@ -1,12 +1,12 @@
 """Proximal policy optimisation (Schulman et al. 2017), in place, with a teacher or without: `grow`, `ppo` and `teach`.
 
-It learns from a block of consecutive steps, dealt into sequences: some steps of one agent, from the memory that it had
+It learns from a block of consecutive steps, cut into sequences: some steps of one agent, from the memory that it had
 before the first of them, where the gradient is cut. A policy without a memory learns from sequences of one step; where
 a block is one episode of every agent, an episode is one sequence. A teacher adds the cross-entropy on its actions to
 the loss.
 
-The file reads from top to bottom: what is kept, how it is built, how it acts, what a block was worth, how it learns.
-The settings are in `config.py`, for the command line reads them without torch.
+The file has, in this order: the state, its construction, acting, advantages, and the update with its loss. The settings
+are in `config.py`, because the command line reads them without torch.
 
 Axes: T steps of a block, B agents of all environments, C sequences of U steps in a block, R outputs of the policy,
 M cells.
@@ -25,23 +25,22 @@ from flatwater.algorithms.config import PPOConfig
 from flatwater.algorithms.early_stop import EarlyStop, build_early_stop, read_early_stop
 from flatwater.algorithms.graph import compile_graph
 from flatwater.algorithms.returns import clipped_loss, clipped_value_loss, gae
-from flatwater.algorithms.schedules import Pace
+from flatwater.algorithms.schedules import ScheduledSettings
 from flatwater.nets.actor_critic import ActorCritic
 from flatwater.nets.policy import PolicyOutput, Weights, build_statistics
 from flatwater.nets.stack import init_, views
 from flatwater.rollouts.block import ColumnSpec, Rollout
-from flatwater.rollouts.sequences import bind_sequences
+from flatwater.rollouts.sequences import INITIAL_MEMORY, bind_sequences
 from flatwater.state.allocation import filled_tensor
 from flatwater.state.tree import state
 from flatwater_watch.errors import require
 
-TEACHING = ("imitation_loss", "agreement")
-"""Rows of the sums that a teacher adds: agreement is the share of steps on which the policy's likeliest action is the
-teacher's."""
+TEACHER_METRICS = ("imitation_loss", "agreement")
+"""Metrics with a teacher: agreement is the share of steps on which the policy's likeliest action is the teacher's."""
 METRICS = ("policy_loss", "value_loss", "entropy", "kl", "grad_norm", "skipped")
-"""The other rows: kl estimates the divergence from the policy that acted by E[ratio - 1 - log ratio]."""
+"""Metrics of all runs: kl estimates the divergence from the policy that acted by E[ratio - 1 - log ratio]."""
 DEVIATION_EPSILON = 1e-8
-"""Added to the deviation of advantages: where all are equal, there is nothing to learn, and nothing is learned."""
+"""Added to the deviation of advantages before it divides: equal advantages become 0."""
 
 
 @state
@@ -52,16 +51,16 @@ class Learner:
     """The policy's weights: a population of one."""
     adam: Adam
     order: Int[Tensor, "C*B"]
-    """The sequences, as they are dealt into this epoch's minibatches."""
+    """Numbers of the sequences in this epoch's random order, which minibatches are consecutive parts of."""
     rng: torch.Generator
     """Generator of the initial weights, and then of `order`."""
     sums: Float[Tensor, "S"]
-    """Summed over updates since they were last read; rows as in METRICS, after TEACHING where there is a teacher."""
+    """Sum of each metric over the updates since the last reading, in the order of `metric_names`."""
     early_stop: dict[str, Float[Tensor, ""]]
-    """With a `target_kl`: whether this round's updates have ended, and the number of rounds that ended early."""
+    """State of the early stop (`early_stop.py`); empty without a `target_kl`."""
     statistics: dict[str, Tensor]
-    """Running statistics of observations, where the policy reads them (`ActorCritic.measures`), and the buffers of a
-    module that reads them; otherwise empty."""
+    """Running statistics of observations, if the network uses them (`ActorCritic.measures`), and the buffers of its
+    module, if it has one."""
     updates: int = 0
     """Updates since the run began."""
     updates_read: int = 0
@@ -69,7 +68,7 @@ class Learner:
 
     @property
     def weights(self) -> tuple[Tensor, ...]:
-        """The network, and the statistics of its observations: leaves that another run may begin with."""
+        """Weights and statistics of observations: leaves that another run may begin with."""
         return (self.block, *self.statistics.values())
 
 
@@ -82,15 +81,15 @@ def build(
     has_teacher: bool = False,
     target_kl: float = 0.0,
 ) -> Learner:
-    """Return initial weights and moments of zero. On the meta device this is the plan.
+    """Return a learner with initial weights and moments of 0. On the meta device it is a plan.
 
     Args:
-        network: the network whose layout is allocated.
+        network: network whose layout is allocated.
         sequences: number of sequences in a block, C times B.
-        rng: a generator on the device.
+        rng: generator on the device, which the learner keeps.
         device: device of the network.
-        has_teacher: whether there is a teacher.
-        target_kl: divergence at which a round's updates end; 0 for no such bound.
+        has_teacher: whether the loss has a teacher's terms.
+        target_kl: divergence at which a round's updates stop; 0 for no early stop.
     """
     block = filled_tensor(0, 1, network.layout.size, device=device)
     init_(block, network.layout, rng)
@@ -110,33 +109,32 @@ def build(
 
 
 def metric_names(*, has_teacher: bool) -> tuple[str, ...]:
-    """Return the names of the sums' rows."""
-    return (*(TEACHING if has_teacher else ()), *METRICS)
+    """Return the names of `Learner.sums`, in order."""
+    return (*(TEACHER_METRICS if has_teacher else ()), *METRICS)
 
 
 def step_columns(action: ColumnSpec, *, legal: int = 0, has_teacher: bool = False) -> dict[str, ColumnSpec]:
-    """Return the columns of a rollout besides the world's `obs`, `reward`, `terminated` and `truncated`.
-
-    `compute_advantages_` writes the last two, `advantage` and `returns`.
+    """Return the rollout's columns that the learner adds to the world's `obs`, `reward`, `terminated`, `truncated`.
 
     Args:
-        action: the form of one action.
-        legal: numbers in a mask of legal actions; 0 if every action is legal.
-        has_teacher: whether there is a teacher.
+        action: form of one action.
+        legal: length of a mask of legal actions; 0 if every action is legal.
+        has_teacher: whether a teacher's actions are recorded.
     """
+    flag = ColumnSpec((), torch.bool)
     teacher = {
-        "taught": action,  # what the teacher would do
-        "led": ColumnSpec((), torch.bool),  # by the teacher
+        "taught": action,  # the teacher's action
+        "led": flag,  # whether the teacher's action was executed in place of the policy's
     }
     mask = {"legal": ColumnSpec((legal,), torch.bool)}
     return (teacher if has_teacher else {}) | (mask if legal else {}) | {
-        "action": action,  # what was executed
-        "alive": ColumnSpec((), torch.bool),  # the agent was not over before the step
-        "starts": ColumnSpec((), torch.bool),  # an episode began with the step
+        "action": action,  # the executed action
+        "alive": flag,  # whether the agent was in its episode before the step
+        "starts": flag,  # whether an episode began with the step
         "log_prob": ColumnSpec(),
         "value": ColumnSpec(),
         "next_value": ColumnSpec(),
-        "advantage": ColumnSpec(),
+        "advantage": ColumnSpec(),  # this and the next are written by `compute_advantages_`
         "returns": ColumnSpec(),
     }  # fmt: skip
 
@@ -149,12 +147,12 @@ class ActingPolicy(Protocol):
 
 
 def bound_weights(network: ActorCritic, learner: ActingPolicy) -> Weights:
-    """Return the policy's weights by name, and its statistics: they share the learner's storage, which never moves."""
+    """Return the policy's weights and statistics by name, as views that share the learner's storage."""
     return named_weights(network, learner.block) | learner.statistics
 
 
 def named_weights(network: ActorCritic, block: Float[Tensor, "1 n"]) -> dict[str, Tensor]:
-    """Return the policy's weights by name, sharing the storage of their block."""
+    """Return the policy's weights by name, as views that share the storage of `block`."""
     return {name: view[0] for name, view in views(block, network.layout).items()}
 
 
@@ -172,12 +170,12 @@ def forward_step(
     Args:
         network: the policy's network.
         weights: weights by name, from `bound_weights`.
-        obs: [B, *obs].
-        memory: before the step.
-        starts: whether an episode begins with it.
+        obs: observations [B, *obs].
+        memory: memory before the step.
+        starts: whether an episode begins with the step.
 
     Returns:
-        logits [1, B, R] and value [1, B], an axis of one step first; the memory after the step [2, B, M].
+        logits [1, B, R] and value [1, B] of the one step, and the memory [2, B, M] after it.
     """
     return network(weights, obs.unsqueeze(0), memory, starts.unsqueeze(0))
 
@@ -194,105 +192,106 @@ class ActingStep(NamedTuple):
     value: Float[Tensor, "B"] | None = None
 
 
-OF_A_STEP = ("obs", "memory", "starts", "noise")
-"""Arguments of a step: observations [B, *obs], memory before them [2, B, M], where an episode begins [B], and the
-numbers that the actions' `noise_` drew. After them come `legal` [B, R] where actions have masks, and with a teacher
-`led` [B], whether it leads an agent, and `taught` [B, *action], its actions."""
+STEP_INPUTS = ("obs", "memory", "starts", "noise")
+"""Inputs of an acting step: observations [B, *obs], memory before them [2, B, M], whether an episode begins [B], and
+random numbers from the actions' `noise_`. After them come `legal` [B, R], if actions have masks, and with a teacher
+`led` [B], whether its action is executed, and `taught` [B, *action], its actions."""
 
 
 def make_act(
     config: PPOConfig, network: ActorCritic, learner: ActingPolicy, *, masked: bool = False, has_teacher: bool = False
 ) -> Callable[..., ActingStep]:
-    """Bind a step of each agent to the learner's weights: `act(obs=..., memory=..., ...)`, named as in `OF_A_STEP`.
+    """Return the function `act(obs=..., memory=..., ...)`, which takes `STEP_INPUTS` and draws each agent's action.
 
     Args:
-        config: whether to compile it.
+        config: settings that say whether to compile it.
         network: the policy's network.
         learner: weights of the network, which later updates change in place.
-        masked: whether the actions have masks: `act` then wants `legal`.
-        has_teacher: whether there is a teacher: `act` then wants `led` and `taught`.
+        masked: whether actions have masks: `act` then takes `legal`.
+        has_teacher: whether there is a teacher: `act` then takes `led` and `taught`.
     """
     weights = bound_weights(network, learner)
-    names = (*OF_A_STEP, *(("legal",) if masked else ()), *(("led", "taught") if has_teacher else ()))
+    input_names = (*STEP_INPUTS, *(("legal",) if masked else ()), *(("led", "taught") if has_teacher else ()))
 
     @torch.no_grad()
-    def step(params: Weights, given: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-        """Return each agent's action and memory after the step; with a value, also the action's log-probability."""
-        choice = network.run_step(params, given["obs"], given["memory"], given["starts"])
-        policy = network.actions.distribution(choice.logits, given.get("legal"))
-        action = policy.sample(given["noise"])
+    def step(params: Weights, inputs: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+        """Return the fields of an `ActingStep`, without the last two if the network gives no value here."""
+        output = network.run_step(params, inputs["obs"], inputs["memory"], inputs["starts"])
+        policy = network.actions.distribution(output.logits, inputs.get("legal"))
+        action = policy.sample(inputs["noise"])
         if has_teacher:
-            action = torch.where(given["led"], given["taught"], action)
-        log_prob_and_value = () if choice.value is None else (policy.log_prob(action), choice.value)
-        return action, choice.memory, *log_prob_and_value
+            action = torch.where(inputs["led"], inputs["taught"], action)
+        log_prob_and_value = () if output.value is None else (policy.log_prob(action), output.value)
+        return action, output.memory, *log_prob_and_value
 
     if not config.compile:
-        return lambda **given: ActingStep(*step(weights, given))
+        return lambda **inputs: ActingStep(*step(weights, inputs))
 
     def traced_step(*tensors: Tensor) -> tuple[Tensor, ...]:
-        # Not strict: the weights come first among the tensors, the step's arguments after them.
-        return step(dict(zip(weights, tensors, strict=False)), dict(zip(names, tensors[len(weights) :], strict=True)))
+        # The first tensors are the weights, the others the step's inputs.
+        inputs = dict(zip(input_names, tensors[len(weights) :], strict=True))
+        return step(dict(zip(weights, tensors, strict=False)), inputs)
 
-    graph, bound = compile_graph(traced_step, enabled=True), tuple(weights.values())
-    return lambda **given: ActingStep(*graph(*bound, *(given[name] for name in names)))
+    graph, weight_tensors = compile_graph(traced_step, enabled=True), tuple(weights.values())
+    return lambda **inputs: ActingStep(*graph(*weight_tensors, *(inputs[name] for name in input_names)))
 
 
 def bind_evaluation(
-    config: PPOConfig, network: ActorCritic, learner: Learner, *, rollout: Rollout, parts: int
+    config: PPOConfig, network: ActorCritic, learner: Learner, *, rollout: Rollout, pieces: int
 ) -> Callable[[], None]:
-    """Bind the log-probabilities and values of a whole block, for a policy without memory.
+    """Return a function that writes a block's `log_prob` and `value` after the block, for a policy without memory.
 
     Args:
-        config: whether it is compiled.
-        network: the network.
+        config: settings that say whether to compile it.
+        network: the policy's network.
         learner: weights of the network, with which the block was acted.
-        rollout: the block: a call reads `obs`, `action` and, where there are masks, `legal`; it writes the results.
-        parts: number of equal pieces of the block, so that it needs no more space than an update.
+        rollout: the block: `obs`, `action` and, if there are masks, `legal` are read.
+        pieces: number of equal pieces in which the block is computed, so that it takes no more memory than an update.
     """
     weights, device = bound_weights(network, learner), learner.block.device
-    size = rollout["obs"].shape[:2].numel() // parts
-    # `split` of `flatten` gives views: what the call writes into a piece is written into the rollout.
-    pieces = {name: torch.split(column.flatten(0, 1), size) for name, column in rollout.columns.items()}
-    input_names, output_names = ("obs", "action", "legal"), ("log_prob", "value")
-    from_pieces, into_pieces = (
-        list(zip(*(pieces[name] for name in names if name in pieces), strict=True))
-        for names in (input_names, output_names)
-    )
+    piece_rows = rollout["obs"].shape[:2].numel() // pieces
 
-    def judge(*tensors: Tensor) -> tuple[Tensor, ...]:
-        """Return the log-probabilities [n] of the actions of one piece, and the values [n] of its observations."""
+    def split_columns(*names: str) -> list[tuple[Tensor, ...]]:
+        """Return these columns of each piece, as views: writing to a piece writes to the rollout."""
+        columns = [rollout[name].flatten(0, 1) for name in names if name in rollout.columns]
+        return list(zip(*(torch.split(column, piece_rows) for column in columns), strict=True))
+
+    input_pieces, output_pieces = split_columns("obs", "action", "legal"), split_columns("log_prob", "value")
+
+    def evaluate_piece(*tensors: Tensor) -> tuple[Tensor, ...]:
+        """Return the log-probabilities [n] of a piece's actions, and the values [n] of its observations."""
         params, (obs, action, *legal) = dict(zip(weights, tensors, strict=False)), tensors[len(weights) :]
         memory = torch.zeros(2, len(obs), 0, device=device)
         starts = torch.zeros(1, len(obs), dtype=torch.bool, device=device)
         output = network(params, obs.unsqueeze(0), memory, starts)
         return network.actions.distribution(output.logits[0], *legal).log_prob(action), output.value[0]
 
-    graph = compile_graph(torch.no_grad()(judge), enabled=bool(config.compile))
+    graph = compile_graph(torch.no_grad()(evaluate_piece), enabled=bool(config.compile))
 
-    def judge_() -> None:
+    def evaluate_() -> None:
         """Evaluate piece by piece, and write the results into the rollout."""
-        for part, row in zip(from_pieces, into_pieces, strict=True):
-            columns = graph(*weights.values(), *(column.to(device) for column in part))
-            for column, new in zip(row, columns, strict=True):
-                column.copy_(new)
+        for inputs, outputs in zip(input_pieces, output_pieces, strict=True):
+            results = graph(*weights.values(), *(column.to(device) for column in inputs))
+            for column, result in zip(outputs, results, strict=True):
+                column.copy_(result)
 
-    return judge_
+    return evaluate_
 
 
 def policy_steps(columns: Mapping[str, Tensor]) -> Bool[Tensor, "*N"]:
-    """Return a mask of the steps that the policy chose: agents in the episode whose action was not the teacher's."""
+    """Return a mask of the steps whose action the policy chose: of agents in their episode, not led by the teacher."""
     return columns["alive"] & ~columns["led"] if "led" in columns else columns["alive"]
 
 
 def compute_advantages_(rollout: Rollout, config: PPOConfig, *, reward: Float[Tensor, "T B"] | None = None) -> None:
-    """Write the returns, and the advantages, with mean 0 and deviation 1 over the steps that the policy chose.
+    """Write the block's returns, and its advantages, standardised to mean 0 and deviation 1.
 
-    They are standardised over the block and not over each minibatch: a few episodes are too few for a deviation.
+    Mean and deviation are those of the whole block's steps that the policy chose: a minibatch may have too few.
 
     Args:
-        rollout: the block, whose last two columns are written.
+        rollout: the block; its columns `advantage` and `returns` are written.
         config: discount and lambda.
-        reward: rewards on another scale than the block's, to be learned from instead.
+        reward: scaled rewards to learn from; None for the block's own.
     """
     value, advantage, terminated = rollout["value"], rollout["advantage"], rollout["terminated"]
     estimate = gae(
@@ -305,7 +304,7 @@ def compute_advantages_(rollout: Rollout, config: PPOConfig, *, reward: Float[Te
     )
     torch.add(estimate, value, out=rollout["returns"])
     policy_mask = policy_steps(rollout.columns)
-    # A block that the teacher led throughout has none: 0 / 1 then, and not NaN.
+    # At least 1: a block that the teacher led throughout has no such step, and must not give 0 / 0.
     count = policy_mask.sum().clamp(min=1)
     mean = (estimate * policy_mask).sum() / count
     deviation = (((estimate - mean) * policy_mask).square().sum() / count).sqrt()
@@ -316,7 +315,7 @@ def compute_advantages_(rollout: Rollout, config: PPOConfig, *, reward: Float[Te
 class LossWeights:
     """The weights of the loss's parts in this round: 0-d, on the network's device."""
 
-    # Tensors, as a compiled graph would keep a Python number for ever.
+    # Tensors, because a Python number would become a constant of compiled code.
     supervision: Float[Tensor, ""]
     reinforcement: Float[Tensor, ""]
     clip: Float[Tensor, ""] | None = None
@@ -326,14 +325,14 @@ class LossWeights:
 
 
 def initial_loss_weights(device: torch.device, *, supervision: float = 0.0, reinforcement: float = 1.0) -> LossWeights:
-    """Return weights on a device; by default those of a policy that learns without a teacher."""
+    """Return loss weights on a device; the defaults are those of a run without a teacher."""
     return LossWeights(*(torch.full((), weight, device=device) for weight in (supervision, reinforcement)))
 
 
-LEARNED_FROM = (
+UPDATE_COLUMNS = (
     "obs", "taught", "legal", "action", "led", "alive", "starts", "log_prob", "value", "advantage", "returns",
 )  # fmt: skip
-"""Columns of a rollout that an update reads, where it has them."""
+"""Columns of a rollout that an update reads, as far as the rollout has them."""
 
 
 def make_update(
@@ -342,43 +341,51 @@ def make_update(
     learner: Learner,
     *,
     rollout: Rollout,
-    begun: Float[Tensor, "C 2 B M"],
+    initial_memory: Float[Tensor, "C 2 B M"],
     loss_weights: LossWeights,
     progress: Callable[[], float] = lambda: 0.0,
 ) -> Callable[[int], None]:
-    """Bind an update to the learner's storage.
+    """Return the function `update_(number)`, which takes update `number` of a round on the learner in place.
 
     Args:
         config: settings of the learner.
-        network: the network.
-        learner: weights of the network, and what belongs to their training.
+        network: the policy's network.
+        learner: weights, moments and sums, which are updated.
         rollout: a block after `compute_advantages_`.
-        begun: memory before the first step of each sequence.
-        loss_weights: weights of the loss's parts, read at each update.
-        progress: done share of the schedules, asked at each update.
-
-    Returns:
-        `update_(number)` learns from minibatch `number % minibatches`; the first of an epoch deals the sequences again.
+        initial_memory: memory before the first step of each sequence.
+        loss_weights: weights of the loss's terms, read at each update.
+        progress: returns the progress of the schedules, 0 to 1, at each update.
     """
-    whole, parts = len(learner.order), config.minibatches
-    require(whole % parts == 0, "learner.minibatches", parts, f"a divisor of {whole} sequences")
-    size, clip = whole // parts, config.grad_clip
-    pace, limit = Pace(config, progress, learner.block.device), EarlyStop(learner.early_stop, config.target_kl)
-    reads = {"begun": begun, "supervision": loss_weights.supervision, "reinforcement": loss_weights.reinforcement}
-    learn = _bind_gradients(config, network, learner, rollout, reads | learner.statistics | pace.weights)
-    step_ = bind_step(learner.block, learner.adam, lr=lambda: pace.rate(learner.updates), weight_decay=0.0, clip=clip)
+    sequences, minibatches = len(learner.order), config.minibatches
+    require(sequences % minibatches == 0, "learner.minibatches", minibatches, f"a divisor of {sequences} sequences")
+    size = sequences // minibatches
+    scheduled = ScheduledSettings(config, progress, learner.block.device)
+    early_stop = EarlyStop(learner.early_stop, config.target_kl)
+    tensors = {INITIAL_MEMORY: initial_memory}
+    tensors |= {"supervision": loss_weights.supervision, "reinforcement": loss_weights.reinforcement}
+    loss_gradients = _bind_gradients(
+        config, network, learner, rollout, tensors | learner.statistics | scheduled.weights
+    )
+    step_ = bind_step(
+        learner.block,
+        learner.adam,
+        lr=lambda: scheduled.rate(learner.updates),
+        weight_decay=0.0,
+        clip=config.grad_clip,
+    )
 
     def update_(number: int) -> None:
-        """Learn from minibatch `number % minibatches`, and add its numbers to the learner's sums."""
-        part = number % parts
-        if limit.has_ended_(begins=number == 0):
+        """Learn from minibatch `number % minibatches`, and add its metrics to the learner's sums."""
+        if early_stop.is_stopped_(first_update=number == 0):
             return
-        pace.set_()
-        if part == 0:
-            # In place, from a generator that checkpoints keep: a resumed run deals the same sequences.
-            torch.randperm(whole, generator=learner.rng, out=learner.order)
-        loss_terms, grad = learn(learner.order[part * size : (part + 1) * size])
-        if limit.ends_(loss_terms[-1]):  # its divergence
+        scheduled.update_weights_()
+        minibatch = number % minibatches
+        if minibatch == 0:
+            # A new epoch's order, from a generator that checkpoints keep: a resumed run has the same minibatches.
+            torch.randperm(sequences, generator=learner.rng, out=learner.order)
+        loss_terms, grad = loss_gradients(learner.order[minibatch * size : (minibatch + 1) * size])
+        kl = loss_terms[-1]
+        if early_stop.check_divergence_(kl):
             return
         learner.adam.grad[0].copy_(grad)
         norm, finite = step_()
@@ -389,40 +396,41 @@ def make_update(
 
 
 def _bind_gradients(
-    config: PPOConfig, network: ActorCritic, learner: Learner, rollout: Rollout, reads: Mapping[str, Tensor]
+    config: PPOConfig, network: ActorCritic, learner: Learner, rollout: Rollout, tensors: Mapping[str, Tensor]
 ) -> Callable[[Int[Tensor, "b"]], tuple[Tensor, ...]]:
-    """Bind the function that returns the loss's parts and gradient for some sequences, by their numbers.
+    """Return a function from numbers of sequences to the loss's terms [k] and gradient [n], compiled if so configured.
 
     Args:
         config: settings of the learner.
         network: the policy's network.
-        learner: weights of the network, and what belongs to their training.
+        learner: weights of the network.
         rollout: the block.
-        reads: other tensors by name: memory before each sequence, the loss's weights, statistics.
+        tensors: other inputs by name: memory before each sequence, the loss's weights, statistics.
     """
-    # Leaves that share the block's storage: the optimiser moves them, gradients are taken by them.
+    # Autograd's leaves, which share the storage of the block that the optimiser writes.
     weights = {name: w[0].detach().requires_grad_() for name, w in views(learner.block, network.layout).items()}
-    columns = {name: rollout[name].flatten(0, 1) for name in LEARNED_FROM if name in rollout.columns}
-    deal = bind_sequences(rollout, reads["begun"], list(columns))
-    named = columns | dict(reads)
+    columns = {name: rollout[name].flatten(0, 1) for name in UPDATE_COLUMNS if name in rollout.columns}
+    gather_sequences = bind_sequences(rollout, tensors[INITIAL_MEMORY], list(columns))
+    named_inputs = columns | dict(tensors)
 
-    def gradients(sequences: Int[Tensor, "b"], *tensors: Tensor) -> tuple[Tensor, ...]:
+    def gradients(sequences: Int[Tensor, "b"], *values: Tensor) -> tuple[Tensor, ...]:
         """Return the minibatch's loss terms [k], and the loss's gradient [n] in the order of the weights."""
-        params = dict(zip(weights, tensors, strict=False))
-        inputs = dict(zip(named, tensors[len(weights) :], strict=True))
-        batch, memory = deal(inputs, sequences)
+        # The first values are the weights, the others the inputs.
+        params = dict(zip(weights, values, strict=False))
+        inputs = dict(zip(named_inputs, values[len(weights) :], strict=True))
+        batch, memory = gather_sequences(inputs, sequences)
         output = network(inputs | params, batch["obs"], memory, batch["starts"], learning=True)
         loss_weights = LossWeights(
             inputs["supervision"], inputs["reinforcement"], inputs.get("clip"), inputs.get("entropy_weight")
         )
         loss, loss_terms = ppo_loss(config, network, output, batch, loss_weights)
-        # A network of the user's may leave out some of its weights.
+        # A user's network may leave some of its weights unused.
         grads = torch.autograd.grad(loss, list(params.values()), allow_unused=True, materialize_grads=True)
         return torch.stack(list(loss_terms)), torch.cat([grad.flatten() for grad in grads])
 
-    compile_it = bool(config.compile) and not learner.block.is_meta  # a plan does without the compiler
-    graph = compile_graph(gradients, enabled=compile_it)
-    return lambda sequences: graph(sequences, *weights.values(), *named.values())
+    is_compiled = bool(config.compile) and not learner.block.is_meta  # a plan does not wait for the compiler
+    graph = compile_graph(gradients, enabled=is_compiled)
+    return lambda sequences: graph(sequences, *weights.values(), *named_inputs.values())
 
 
 def ppo_loss(
@@ -432,18 +440,17 @@ def ppo_loss(
     batch: Mapping[str, Tensor],
     loss_weights: LossWeights,
 ) -> tuple[Float[Tensor, ""], list[Tensor]]:
-    """Return the loss, and the numbers that `metric_names` names before the gradient's norm.
+    """Return a minibatch's loss, and its metrics in the order of `metric_names` up to `kl`.
 
-    It is PPO's clipped loss, less the weighed entropy, plus the critic's; with a teacher also the cross-entropy to its
-    actions. Actions that the teacher led say nothing of the policy, so PPO leaves them out; the cross-entropy and the
-    critic learn from all steps.
+    The loss is PPO's clipped loss, less the weighted entropy, plus the weighted value loss; a teacher adds the
+    cross-entropy to its actions. PPO leaves out steps that the teacher led; all other terms have all steps.
 
     Args:
         config: clip range and weights of entropy and value.
-        network: gives the distribution of actions.
+        network: network that gives the distribution of actions.
         outputs: logits and values of the minibatch, [U, b, ...] of U steps of b sequences.
         batch: columns [U, b, ...] by name.
-        loss_weights: weights of imitation and reinforcement, each 0-d, and what has a schedule.
+        loss_weights: weights of imitation and reinforcement, and the scheduled clip range and entropy weight.
     """
     alive = batch["alive"].float()
     policy_mask = policy_steps(batch).float()
@@ -469,24 +476,25 @@ def ppo_loss(
 
 
 def _value_loss(config: PPOConfig, value: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
-    """Return half the squared error of each step's value; with `value_clip` (0: none) the clipped error, if larger."""
+    """Return half of each step's squared value error; with `value_clip`, of the clipped error if that is larger."""
     if config.value_clip:
         return clipped_value_loss(value, batch["value"], batch["returns"], config.value_clip)
     return (value - batch["returns"]).square() / 2
 
 
-def _masked_mean(values: Tensor, counted: Tensor) -> Tensor:
-    """Return the mean of the values where `counted` is 1, not 0; 0 if it is so nowhere."""
-    return (values * counted).sum() / counted.sum().clamp(min=1)
+def _masked_mean(values: Tensor, mask: Tensor) -> Tensor:
+    """Return the mean of the values where `mask` is 1; 0 if it is 0 everywhere."""
+    return (values * mask).sum() / mask.sum().clamp(min=1)
 
 
 def read_learner_(learner: Learner, *, has_teacher: bool = False) -> dict[str, float]:
     """Return means over the updates since the last reading, by metric name, and zero the sums.
 
-    The learner waits for its device here alone: once a round. The result is empty if there was no update. `skipped`
-    is a count, and no mean.
+    `skipped` is a count and not a mean. The result is empty if there was no update.
     """
-    updates, learner.updates_read = learner.updates - learner.updates_read, learner.updates
+    updates = learner.updates - learner.updates_read
+    learner.updates_read = learner.updates
+    # `tolist` waits for the device, once a round.
     sums = dict(zip(metric_names(has_teacher=has_teacher), learner.sums.tolist(), strict=True))
     learner.sums.zero_()
     if not updates:

@@ -40,30 +40,28 @@ def gae(
         A_t. The critic's target is `A_t + value`.
     """
     td_error, advantage = reward + discount * next_value - value, lam * discount * continues
-    # On the CPU NumPy computes the same numbers in a quarter of the time, as it takes less for each small row.
+    # On the CPU NumPy computes the same numbers in a quarter of the time: its calls on small rows cost less.
     on_cpu = reward.device.type == "cpu"
     library: Any = np if on_cpu else torch
-    rows: Any = (
-        zip(advantage.numpy(), td_error.numpy(), strict=True) if on_cpu else zip(advantage, td_error, strict=True)
-    )
-    # The last row's carry meets only zeros, so that what `continues` says there does not matter.
-    carry: Any = 0.0
-    with np.errstate(all="ignore"):  # torch says nothing of infinities either, which `--allow-nan` lets through
-        for row, error in reversed(list(rows)):
-            # In place: a row of `advantage` holds its decay until then, and afterwards the carry of the row before.
-            carry = library.add(library.multiply(row, carry, out=row), error, out=row)
+    columns: Any = (advantage.numpy(), td_error.numpy()) if on_cpu else (advantage, td_error)
+    # 0 after the last row, so that the last row's `continues` does not matter.
+    next_advantage: Any = 0.0
+    with np.errstate(all="ignore"):  # torch does not warn of infinities either, which `--allow-nan` lets through
+        for row, error in reversed(list(zip(*columns, strict=True))):
+            # In place: a row of `advantage` holds its decay factor until here, and then its advantage.
+            next_advantage = library.add(library.multiply(row, next_advantage, out=row), error, out=row)
     return advantage
 
 
 def clipped_loss(
     log_ratio: Float[Tensor, "*N"], advantage: Float[Tensor, "*N"], clip: float | Float[Tensor, ""]
 ) -> Float[Tensor, "*N"]:
-    """Return -min(ratio A, clip(ratio, 1 - clip, 1 + clip) A): no action gains from moving further than `clip`.
+    """Return PPO's clipped policy loss of each action: -min(ratio A, clip(ratio, 1 - clip, 1 + clip) A).
 
     Args:
         log_ratio: log-probability of each action now, minus that with which it was drawn.
         advantage: A of each action.
-        clip: distance of the ratio from 1 beyond which an action gains nothing.
+        clip: distance of the ratio from 1 beyond which moving further gains nothing.
     """
     ratio = log_ratio.exp()
     low: Any = 1 - clip  # numbers or tensors
@@ -72,15 +70,17 @@ def clipped_loss(
 
 
 def clipped_value_loss(
-    value: Float[Tensor, "*N"], before: Float[Tensor, "*N"], target: Float[Tensor, "*N"], clip: float
+    value: Float[Tensor, "*N"], old_value: Float[Tensor, "*N"], target: Float[Tensor, "*N"], clip: float
 ) -> Float[Tensor, "*N"]:
-    """Return half the larger squared error of V and of V kept within `clip` of its former value (Schulman's baselines).
+    """Return half of the larger squared error: of V, or of V clipped to within `clip` of its old value.
+
+    This is the value loss of OpenAI Baselines' PPO.
 
     Args:
         value: V now.
-        before: V when the step was taken.
-        target: the return that V should be.
-        clip: distance that V may move before a step's gain no longer pulls it further.
+        old_value: V when the step was taken.
+        target: the return that V should predict.
+        clip: largest distance of the clipped V from its old value.
     """
-    clipped = before + (value - before).clamp(-clip, clip)
+    clipped = old_value + (value - old_value).clamp(-clip, clip)
     return torch.maximum((value - target).square(), (clipped - target).square()) / 2

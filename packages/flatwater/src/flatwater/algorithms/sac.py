@@ -35,7 +35,7 @@ from flatwater.algorithms.critics import (
     CriticWeights,
     build_critics,
     critic_parts,
-    learn_values,
+    regression_gradients,
     smallest_value,
 )
 from flatwater.algorithms.update import Part, Stage, StageResult, bind_update
@@ -46,7 +46,7 @@ from flatwater.state.tree import state
 LOG_DEVIATION = (-5.0, 2.0)
 """Bounds of the log-deviation before squashing: exp(-5) is all but certain, exp(2) all but saturates tanh."""
 CRITICS = 2
-"""Critics of each member: the smaller of their values is learned from."""
+"""Critics of each member; targets take the smaller of their values."""
 
 
 class GaussianActor(Actor, Protocol):
@@ -57,7 +57,7 @@ class GaussianActor(Actor, Protocol):
 
 
 TEMPERATURE = Layout({"log": Weight((1,), 0)})
-"""The one number that is learned besides networks."""
+"""Layout of a member's log-temperature, which is trained like a network."""
 
 
 @state
@@ -98,11 +98,12 @@ class SacWeights(CriticWeights):
 def sample_action(
     mean: Float[Tensor, "P B *action"], log_deviation: Float[Tensor, "P B *action"], noise: Tensor
 ) -> tuple[Float[Tensor, "P B *action"], Float[Tensor, "P B"], Float[Tensor, "P B"]]:
-    """Return an action in [-1, 1], its log-probability, and how many of its parts were drawn.
+    """Return an action in [-1, 1], its log-probability, and the number of its parts that are random.
 
     Args:
         mean: means before squashing.
-        log_deviation: log-deviations before squashing; a part of -inf is tanh(mean), and counts nothing.
+        log_deviation: log-deviations before squashing; a part of -inf is not random: it is tanh(mean), and adds
+            nothing to the log-probability.
         noise: standard normal, of the action's shape.
     """
     is_drawn = ~log_deviation.isneginf()
@@ -126,15 +127,15 @@ def actor_loss(
 def temperature_loss(
     log_temperature: Float[Tensor, "p 1"], log_prob: Float[Tensor, "p B"], target_entropy: Float[Tensor, "p B"]
 ) -> Float[Tensor, "p"]:
-    """Return a loss that falls as the temperature rises while the entropy is below its target, and vice versa."""
-    # Detached: the policy must not learn to change its entropy for the temperature's sake.
+    """Return the temperature's loss, whose gradient raises a temperature while the entropy is below its target."""
+    # Detached: this loss trains the temperature alone, and not the policy.
     return -(log_temperature * (log_prob + target_entropy).detach()).mean(1)
 
 
 def critic_target(
     config: AlgorithmConfig, nets: Networks, weights: SacWeights, batch: Batch, noise: Tensor
 ) -> Float[Tensor, "p B"]:
-    """Return the value that Q should have: r + gamma * discount * (min Q'(s', a') - temperature * log pi(a'|s')).
+    """Return the target of Q(s, a): r + gamma * discount * (min Q'(s', a') - temperature * log pi(a'|s')).
 
     `discount` is 0 if the episode terminated, and 1 otherwise.
 
@@ -161,8 +162,8 @@ def critic_target(
 def critic_gradients(
     config: AlgorithmConfig, nets: Networks, weights: SacWeights, batch: Batch, noise: Tensor
 ) -> StageResult:
-    """Return each critic's gradients towards the target, which is the same for both; `noise` draws the next actions."""
-    return learn_values(config, nets, weights, batch, critic_target(config, nets, weights, batch, noise))
+    """Return each critic's gradients of its squared error to `critic_target`, whose actions are drawn by `noise`."""
+    return regression_gradients(config, nets, weights, batch, critic_target(config, nets, weights, batch, noise))
 
 
 def actor_gradients(
@@ -186,10 +187,10 @@ def actor_gradients(
         values = [nets.critic(critic, batch.obs, action) for critic in weights.critics]
     loss = actor_loss(smallest_value(values, dtype), log_prob, weights.log_temperature.exp())
     grads = gradients(loss / config.micro_batches, params)
-    # By parts that were drawn: an action of which fewer are drawn has less entropy to give.
+    # The target is for each random part: an action with fewer random parts has less entropy.
     entropy_loss = temperature_loss(log_temperature["log"], log_prob, config.own.entropy * drawn_parts)
     return StageResult(
-        # The temperature learns from the log-probabilities before the actor's step, and steps after it.
+        # Both gradients are taken before the actor's step; the temperature steps after it.
         {"actor": grads, "temperature": gradients(entropy_loss / config.micro_batches, log_temperature)},
         [("actor_loss", loss.detach()), ("entropy", -log_prob.detach().mean(1))],
     )
@@ -197,7 +198,7 @@ def actor_gradients(
 
 def make_update(config: AlgorithmConfig, nets: Networks, members: SacMembers, groups: Sequence[Span]) -> Update:
     """Bind an update of SAC to the population's storage; each span [low, high) of `groups` learns at once."""
-    # Streams of their own for critics and actor: another number of draws of one does not move the other's.
+    # Critics and actor draw from separate streams, so that the draws of one do not shift those of the other.
     return bind_sac_update(config, nets, members, groups, critic_gradients, actor_gradients, noise=("critics", "actor"))
 
 
@@ -209,21 +210,25 @@ def bind_sac_update(
     *learn: Callable[..., StageResult],
     noise: tuple[str, str] = ("", ""),
 ) -> Update:
-    """Bind an update of critics, and then of actor and temperature.
+    """Return a function that updates the critics first, and then actor and temperature.
 
     Args:
         config: settings of the algorithm.
         nets: networks of actor and critic.
         members: the population.
         groups: spans of members.
-        learn: functions that return the gradients of critics, and those of actor and temperature.
-        noise: streams of random numbers of both; empty if none are drawn.
+        learn: two functions: the first returns the critics' gradients, the second those of actor and temperature.
+        noise: names of the streams from which these functions get random numbers; empty if they draw none.
     """
-    own, (of_critics, of_actor) = config.own, learn
-    actor = Part(nets.actor.layout, own.actor_lr, "actor_grad_norm")
+    settings, (learn_critics, learn_actor) = config.own, learn
+    critic_noise, actor_noise = noise
+    actor_and_temperature = {
+        "actor": Part(nets.actor.layout, settings.actor_lr, "actor_grad_norm"),
+        "temperature": Part(TEMPERATURE, settings.temperature_lr),
+    }
     stages = [
-        Stage(of_critics, critic_parts(nets, members, own.critic_lr), noise[0]),
-        Stage(of_actor, {"actor": actor, "temperature": Part(TEMPERATURE, own.temperature_lr)}, noise[1]),
+        Stage(learn_critics, critic_parts(nets, members, settings.critic_lr), critic_noise),
+        Stage(learn_actor, actor_and_temperature, actor_noise),
     ]
 
     def member_weights(span: Span) -> SacWeights:
@@ -236,11 +241,11 @@ def bind_sac_update(
             log_temperature=members.log_temperature[rows],
         )
 
-    return bind_update(config, nets, members, groups, stages=stages, weights=member_weights, tau=own.tau)
+    return bind_update(config, nets, members, groups, stages=stages, weights=member_weights, tau=settings.tau)
 
 
 def make_explorer(_config: AlgorithmConfig, _members: SacMembers, _spread: Spread) -> Explorer:
-    """Return actions drawn from the policy: how far they spread is learned."""
+    """Return a function that draws actions from the policy, which learns its own amount of exploration."""
 
     def explore(actor: GaussianActor, params: Params, obs: Any, rng: torch.Generator) -> Tensor:  # noqa: ANN401  (any agent's)
         """Return an action in [-1, 1] for each observation, drawn from the actor's distribution.

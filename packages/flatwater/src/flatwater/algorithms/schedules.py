@@ -1,9 +1,9 @@
-"""Schedules: the value of a setting over the course of a run, as a factor that follows from how much of it is done.
+"""Schedules: factors on settings, such as the learning rate, that follow from the progress of a run.
 
     --learner.lr-schedule cosine --learner.clip-schedule mine:shrink
 
-The factor follows from whole rounds, or from the updates so far where an algorithm replays transitions: a run that is
-killed goes on with the same value.
+Progress is counted in whole rounds, or in updates where an algorithm replays transitions, so a resumed run goes on with
+the same value.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ from math import cos, isfinite, pi
 
 import torch
 
-from flatwater.algorithms.adam import Pace as Rate
+from flatwater.algorithms.adam import LearningRate
 from flatwater.algorithms.config import AlgorithmConfig, PPOConfig
 from flatwater.config.convert import did_you_mean
 from flatwater.named_imports import find_function
@@ -32,7 +32,7 @@ SCHEDULED = {"lr": "lr_schedule", "clip": "clip_schedule", "entropy_weight": "en
 
 
 def scheduled_values(config: PPOConfig) -> dict[str, Value]:
-    """Return the value of each setting that does not stay, by its name.
+    """Return the value of each scheduled setting as a function of progress, by the setting's name.
 
     Raises:
         ConfigError: a schedule has no such name, or cannot be imported.
@@ -46,11 +46,12 @@ def scheduled_values(config: PPOConfig) -> dict[str, Value]:
 
 
 def _scale(base: float, factor: Value) -> Value:
+    """Return `base` times the factor, as a function of progress."""
     return lambda progress: base * factor(progress)
 
 
 def find_schedule(name: str, field: str) -> Value:
-    """Return the factor of a name.
+    """Return the schedule of a name: a function from progress to a factor.
 
     Args:
         name: one of `SHAPES`, or package.module:function of the user's.
@@ -68,7 +69,7 @@ def find_schedule(name: str, field: str) -> Value:
     function = find_function(name, field=field, takes=takes)
 
     def factor(progress: float) -> float:
-        """Return the factor at a progress, by the user's function.
+        """Return the factor that the user's function gives for a progress.
 
         Raises:
             ConfigError: the function returned anything but a finite factor of 0 or more.
@@ -83,16 +84,16 @@ def find_schedule(name: str, field: str) -> Value:
     return factor
 
 
-class Pace:
-    """The values of a run's settings now, as an update reads them."""
+class ScheduledSettings:
+    """The present values of a run's scheduled settings, as an update reads them."""
 
     def __init__(self, config: PPOConfig, progress: Callable[[], float], device: torch.device) -> None:
-        """Allocate a 0-d tensor for each scheduled weight, as a compiled graph would keep a number for ever.
+        """Allocate a 0-d tensor for each scheduled weight, because a number would become a constant of compiled code.
 
         Args:
             config: settings, with their schedules.
-            progress: done share of the schedules.
-            device: device on which the weights are.
+            progress: returns the progress of the schedules, from 0 to 1.
+            device: device of the weights.
         """
         self._config, self._progress, self._values = config, progress, scheduled_values(config)
         self.weights = {name: torch.full((), 0.0, device=device) for name in self._values if name != "lr"}
@@ -103,20 +104,20 @@ class Pace:
         value = self._values.get("lr")
         return self._config.learning_rate(updates) if value is None else value(self._progress())
 
-    def set_(self) -> None:
-        """Write the weights of now."""
+    def update_weights_(self) -> None:
+        """Write the present values into `weights`."""
         for name, weight in self.weights.items():
             weight.fill_(self._values[name](self._progress()))
 
 
 def scheduled_numbers(config: PPOConfig, round_: int) -> dict[str, float]:
-    """Return the values that scheduled settings had in a round, counted from 0, by the names of metrics."""
+    """Return the scheduled settings' values in a round, counted from 0, by the names of metrics."""
     progress = config.progress(round_)
     return {f"train/{name}": value(progress) for name, value in scheduled_values(config).items()}
 
 
 def lr_factor(config: AlgorithmConfig) -> Callable[[int], float] | None:
-    """Return the factor of all learning rates after a number of updates; None if they stay.
+    """Return a function from a number of updates to the factor on all learning rates; None if rates are constant.
 
     Raises:
         ConfigError: there is no such schedule.
@@ -128,13 +129,13 @@ def lr_factor(config: AlgorithmConfig) -> Callable[[int], float] | None:
     return lambda updates: value(min(1.0, updates / length) if length else 0.0)
 
 
-def scheduled_rate(config: AlgorithmConfig, lr: float, updates: Callable[[], int]) -> Rate:
-    """Return a learning rate, as a function where it has a schedule.
+def scheduled_rate(config: AlgorithmConfig, lr: float, updates: Callable[[], int]) -> LearningRate:
+    """Return a learning rate: a number, or a function that gives the present rate if it has a schedule.
 
     Args:
         config: settings of the algorithm.
-        lr: the rate at the beginning.
-        updates: gives the number of updates so far.
+        lr: initial learning rate.
+        updates: returns the number of updates so far.
     """
     factor = lr_factor(config)
     return lr if factor is None else lambda: lr * factor(updates())

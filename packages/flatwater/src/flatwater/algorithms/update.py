@@ -1,8 +1,8 @@
 """One update of any algorithm that learns from replayed transitions: stages, one after the other.
 
-A stage learns from every draw of the update, group by group; then the optimisers of its networks step, so that the next
-stage meets the new weights. Last, targets move. An algorithm gives its stages, each with a pure function from weights
-and a batch to gradients.
+A stage sums gradients over every draw of the update, group by group; then its networks' optimisers step, so that the
+next stage sees the new weights. Last, target networks move. An algorithm brings its stages, each with a pure function
+from weights and a batch to gradients.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ from flatwater.algorithms.api import (
     bind_compiled,
     count_step_,
     follow_,
-    gathered_once,
+    keep_single_batch,
     normal,
 )
 from flatwater.algorithms.config import AlgorithmConfig
@@ -53,8 +53,8 @@ class Part:
     layout: Layout
     lr: float
     norm: str = ""
-    """The tally's sum of its gradients' norms. A number without one, such as a temperature, is neither clipped nor
-    decayed."""
+    """Name of the tally's sum of its gradient norms. A part without a name, such as a temperature, is neither clipped
+    nor decayed."""
 
 
 @dataclass(frozen=True)
@@ -82,37 +82,37 @@ def bind_update(
     tau: float,
     every: int = 1,
 ) -> Update:
-    """Bind an update to the population's storage; each span [low, high) of `groups` learns at once.
+    """Return a function that takes one update of the population in place; each group's members learn together.
 
     Args:
         config: number of micro-batches, weight decay, clipping, and whether to compile.
         nets: networks of actor and critic.
         members: the population, or a share of it.
-        groups: spans of members.
-        stages: parts that learn, in this order. The TD errors are those of the first stage.
+        groups: spans of members [low, high).
+        stages: stages in their order. The TD errors come from the first stage.
         weights: returns the weights of a span, as views of their rows.
-        tau: share of the way that targets move.
+        tau: share by which targets move to their networks.
         every: targets move in each n-th update.
     """
-    tally, count = members.tally, config.micro_batches
-    bound_weights = {span: weights(span) for span in groups}
-    bound = [_bind_stage(config, nets, members, bound_weights, stage) for stage in stages]
+    tally, micro_batches = members.tally, config.micro_batches
+    group_weights = {span: weights(span) for span in groups}
+    bound_stages = [_bind_stage(config, nets, members, group_weights, stage) for stage in stages]
 
     def update_(draws: Sequence[Draw]) -> Tensor | None:
-        """Learn from one draw a micro-batch; return the absolute TD errors [P, micro_batches, B], if there are any."""
-        require(len(draws) == count, "draws", len(draws), f"{count} (micro_batches)")
-        draws = gathered_once(draws, groups)
+        """Learn from a draw for each micro-batch; return absolute TD errors [P, micro_batches, B], None without any."""
+        require(len(draws) == micro_batches, "draws", len(draws), f"{micro_batches} (micro_batches)")
+        draws = keep_single_batch(draws, groups)
         errors = []
-        for stage in bound:
+        for stage in bound_stages:
             if (tally.updates + 1) % stage.every == 0:
                 errors += [stage.learn_group_(span, draws) for span in groups]
                 stage.step_()
         if (tally.updates + 1) % every == 0:
             follow_(members, tau)
-        # Last: streams of noise are named by the count, and a resume must draw the same.
+        # Last, because streams of noise are named by this count: all stages of an update must read the same.
         tally.updates += 1
-        known = [error for error in errors if error is not None]
-        return torch.cat(known) if known else None
+        td_errors = [error for error in errors if error is not None]
+        return torch.cat(td_errors) if td_errors else None
 
     return update_
 
@@ -134,7 +134,7 @@ class _BoundStage:
         """Add one group's gradients to those of the update; return the absolute TD errors [p, G, B], if any."""
         errors = []
         for number, draw in enumerate(draws):
-            # Gathered again for each stage, where all do not fit at once: the transitions are the same.
+            # Each stage gathers the same transitions again: all batches together may not fit into memory.
             batch: Batch = draw(*span)
             noise = normal(self.members, span, batch.action, self.noise, number) if self.noise else None
             result = self.learn(self.weights[span], batch, noise)
@@ -146,17 +146,17 @@ class _BoundStage:
         return torch.stack(errors, dim=1) if errors else None
 
     def step_(self) -> None:
-        """Take an optimizer step of the stage's weights."""
-        for norm, step_part_ in self.steps:
-            norms, finite = step_part_()
-            if norm:
-                count_step_(self.members.tally, norm, norms, finite)
+        """Take an optimiser step of each of the stage's networks, and record the gradient norms."""
+        for norm_name, step_network_ in self.steps:
+            norms, finite = step_network_()
+            if norm_name:
+                count_step_(self.members.tally, norm_name, norms, finite)
 
 
 def _bind_stage(
     config: AlgorithmConfig, nets: Networks, members: Members, weights: Mapping[Span, Any], stage: Stage
 ) -> _BoundStage:
-    """Bind a stage to the rows, moments and gradients of its weights; `weights` are those of each group."""
+    """Bind a stage to its networks' rows, moments and gradients; `weights` are each group's views of the rows."""
     count = len(members.tally.skipped)
     gradient_views = {}
     steps = []

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from flatwater.algorithms.config import AlgorithmConfig, own_algorithm
+from flatwater.algorithms.config import AlgorithmConfig, custom_algorithm_place
 from flatwater.config.toml import read_toml
 from flatwater.recipe import Recipe
 from flatwater_watch.errors import ConfigError
@@ -53,7 +53,7 @@ class FileSettings:
         if (
             isinstance(learner, AlgorithmConfig)
             and algorithm is not None
-            and any(map(own_algorithm, (algorithm, learner.algorithm)))
+            and any(map(custom_algorithm_place, (algorithm, learner.algorithm)))
         ):
             settings["learner"] = learner.with_algorithm(algorithm)  # its settings are options as well
         return read_options(cls, program, options, cls(**settings, **own), epilog=cls.help_more, last_fields=settings)

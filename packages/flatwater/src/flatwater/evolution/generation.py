@@ -1,4 +1,4 @@
-"""The step to the next generation: the champion is chosen, and new members are written over the losers, in place."""
+"""The step to the next generation, in place: choose the champion, and write new members over the weakest."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -15,10 +15,10 @@ from flatwater.state.tree import state
 
 @state
 class Lineage:
-    """The member in each slot; the champion's slot is the last."""
+    """Numbers, parents and birth of the member in each slot; the champion's slot is the last."""
 
     ids: Int[Tensor, "P+1"]
-    """Number of the member, of which every member ever made has its own; -1 where there is no champion yet."""
+    """Unique number of the member; -1 in the champion's slot before the first champion."""
     parents: Int[Tensor, "P+1 2"]
     """Numbers of the two parents; -1 for the first generation."""
     born: Int[Tensor, "P+1"]
@@ -28,7 +28,7 @@ class Lineage:
 
 
 def first_generation(members: int, device: torch.device) -> Lineage:
-    """Return members without parents, and no champion."""
+    """Return the lineage of new members without parents, and of no champion."""
     ids = torch.arange(members + 1).to(device)  # on the meta device `arange` would import a part of the compiler
     ids[members] = -1
     return Lineage(
@@ -40,9 +40,9 @@ def first_generation(members: int, device: torch.device) -> Lineage:
 
 
 def record_lineage_(lineage: Lineage, reproduction: Reproduction, generation: int) -> None:
-    """Record the members that are made after `generation`."""
+    """Record the new members that follow `generation` in the lineage."""
     slots = reproduction.replaced.nonzero().squeeze(1)
-    # Before `ids` is written: a member that is replaced can be a parent of another.
+    # Read before `ids` is written: a replaced member can be another's parent.
     parents = torch.stack([lineage.ids[reproduction.first[slots]], lineage.ids[reproduction.second[slots]]], dim=1)
     lineage.parents[slots] = parents
     lineage.ids[slots] = lineage.made + torch.arange(len(slots), device=slots.device)
@@ -52,7 +52,7 @@ def record_lineage_(lineage: Lineage, reproduction: Reproduction, generation: in
 
 @state
 class MutationSchedule:
-    """The present size of mutations, and the values that decide it."""
+    """The present rate and deviation of mutations, and the validation values that decide them."""
 
     rate: float
     deviation: float
@@ -60,15 +60,18 @@ class MutationSchedule:
     """Best validation value of the last generations, newest last; -inf before there were any."""
 
 
-def has_improved(best: Float[Tensor, "R+1"], least: float) -> bool:
-    """Return whether the newest values beat the oldest one by `least` of its size; true until the history is full."""
-    oldest, newest = float(best[0]), float(best[1:].max())
-    return not math.isfinite(oldest) or newest - oldest >= least * abs(oldest)
+def has_improved(best: Float[Tensor, "R+1"], minimum_gain: float) -> bool:
+    """Return whether a later value exceeds the oldest by the share `minimum_gain`; True until the history is full."""
+    oldest, best_later = float(best[0]), float(best[1:].max())
+    return not math.isfinite(oldest) or best_later - oldest >= minimum_gain * abs(oldest)
 
 
 def adapt_mutation_(schedule: MutationSchedule, value: float, config: EvolutionConfig) -> bool:
-    """Record this generation's best validation value and set the mutation's size; return True on a plateau."""
-    # A copy, as source and target overlap.
+    """Record this generation's best value, set the rate and deviation of mutations, and return whether it is a plateau.
+
+    On a plateau both grow up to their ceilings; on an improvement they fall back to their initial values.
+    """
+    # A copy, because source and target overlap.
     schedule.best[:-1] = schedule.best[1:].clone()
     schedule.best[-1] = value
     if has_improved(schedule.best, config.plateau_improvement):
@@ -80,37 +83,38 @@ def adapt_mutation_(schedule: MutationSchedule, value: float, config: EvolutionC
 
 
 def build_schedule(config: EvolutionConfig) -> MutationSchedule:
-    """Return the mutation's size at the start, and no values yet."""
+    """Return the initial rate and deviation of mutations, with an empty history of values."""
     return MutationSchedule(
         rate=config.mutation_rate,
         deviation=config.mutation_deviation,
-        # -inf where there is no value yet: `has_improved` takes it for an improvement.
+        # -inf for a missing value, which `has_improved` takes for an improvement.
         best=torch.full((config.plateau_rounds + 1,), -torch.inf, dtype=torch.float64),
     )
 
 
-def crown_best_(members: Members, lineage: Lineage, values: Float[Tensor, "P+1"], others: Sequence[Tensor] = ()) -> int:
-    """Copy the best member to the champion's slot, where it beats the champion on the same episodes.
+def crown_best_(
+    members: Members, lineage: Lineage, values: Float[Tensor, "P+1"], records: Sequence[Tensor] = ()
+) -> int:
+    """Copy the best member to the champion's slot if it beats the champion on the same episodes.
 
     Args:
         members: the population.
-        lineage: lineage of the population; its champion has the number -1 where there is none yet.
-        values: value of each member and, last, of the champion; the champion's is overwritten by that of a new
-            champion.
-        others: further records [P+1, ...] of each member and the champion, treated alike.
+        lineage: lineage of the population.
+        values: value of each member and, last, of the champion; a new champion overwrites the last.
+        records: other records [P+1, ...] of each member and the champion, whose last row a new champion overwrites.
 
     Returns:
-        the new champion's slot, or -1 where the champion stays.
+        slot of the member that is the new champion; -1 if the champion stays.
     """
-    # `argmax` takes NaN for the largest number.
+    # Without NaN, which `argmax` takes for the largest number.
     best_member = int(values[:-1].nan_to_num(nan=-torch.inf).argmax())
-    # A tie leaves the champion: a new champion must be better on the same episodes.
-    keeps_champion = values[-1].isfinite() & (values[-1] >= values[best_member]) & (lineage.ids[-1] >= 0)
-    if bool(keeps_champion):
+    has_champion = values[-1].isfinite() & (lineage.ids[-1] >= 0)
+    # A tie leaves the champion.
+    if bool(has_champion & (values[-1] >= values[best_member])):
         return -1
     for rows in members.inherited:
         copy_to_champion_(rows, best_member)
-    for record in (values, *others, lineage.ids, lineage.parents, lineage.born):
+    for record in (values, *records, lineage.ids, lineage.parents, lineage.born):
         record[-1] = record[best_member]
     return best_member
 
@@ -126,46 +130,43 @@ def evolve_(
     generation: int,
     rng: torch.Generator,
 ) -> bool:
-    """Keep elites, write offspring and mutants over the other slots with fresh moments, and maybe inject the champion.
+    """Make the next generation: keep the elites, and write offspring and mutants with fresh moments over other members.
 
     Args:
-        config: shares and sizes.
+        config: shares of elites and offspring, and the size of mutations.
         members: the population.
         lineage: lineage of the population.
-        schedule: the mutation's size.
+        schedule: rate and deviation of mutations.
         fitness: values by which members are selected.
-        best: value by which a plateau is recognised.
+        best: this generation's value by which a plateau is recognised.
         generation: number of the generation that ends, counted from 0.
         rng: generator of tournaments, blends and mutations.
 
     Returns:
         whether `best` is on a plateau.
     """
-    plateau = adapt_mutation_(schedule, best, config)
-    injects = config.champion_injection > 0 and (generation + 1) % config.champion_injection == 0
-    # Selection draws first, then mutation, from one generator: a resume repeats this order.
-    reproduction = select_parents(fitness, config, rng, inject_champion=injects)
+    is_plateau = adapt_mutation_(schedule, best, config)
+    inject_champion = config.champion_injection > 0 and (generation + 1) % config.champion_injection == 0
+    # Selection draws before mutation, from the same generator: the order is a part of the run.
+    reproduction = select_parents(fitness, config, rng, inject_champion=inject_champion)
     for rows in members.inherited:
         cross_(rows, reproduction)
     mutate_(members.actor, reproduction, rate=schedule.rate, deviation=schedule.deviation, rng=rng)
     mutants = reproduction.mutated.nonzero().squeeze(1)
-    # A mutant's target starts at the mutant: crossing has given it the parent's target.
+    # A mutant's target network starts equal to the mutant; `cross_` has given it the parent's target.
     for target, online in members.targets:
         if online is members.actor:
             target[mutants] = online[mutants]
     for _, adam in members.trained.values():
         zero_moments_((adam.exp_avg, adam.exp_avg_sq, adam.steps), reproduction)
     record_lineage_(lineage, reproduction, generation)
-    return plateau
+    return is_plateau
 
 
 def cross_(block: Float[Tensor, "P+1 n"], reproduction: Reproduction) -> None:
-    """Write each replaced member's row as the blend of its parents' rows; the last row is the champion, kept.
-
-    All parents are read before any row is written, so a replaced member can still be a parent.
-    """
+    """Write each replaced member's row as the blend of its parents' rows; the last row, the champion's, stays."""
     slots = reproduction.replaced.nonzero().squeeze(1)
-    # Gathered, so copies: writing rows below does not change the parents of others.
+    # Indexing copies the parents' rows, so a replaced member can still be another's parent.
     first, second = block[reproduction.first[slots]], block[reproduction.second[slots]]
     block[slots] = torch.lerp(second, first, reproduction.blend[slots].to(block.dtype).unsqueeze(1))
 
@@ -177,7 +178,7 @@ def mutate_(
 
     Args:
         block: weights; the rows of mutants are overwritten.
-        reproduction: which of the members are mutants.
+        reproduction: the mutants' slots.
         rate: probability for each weight, 0 to 1.
         deviation: standard deviation of the noise.
         rng: a generator on the block's device.
@@ -191,7 +192,7 @@ def mutate_(
 
 
 def zero_moments_(moments: Iterable[Tensor], reproduction: Reproduction) -> None:
-    """Zero the replaced members' moments in an optimiser: tensors [P] or [P, n]."""
+    """Zero the replaced members' rows of an optimiser's moments, each [P] or [P, n]."""
     for moment in moments:
         moment[reproduction.replaced] = 0
 

@@ -29,18 +29,18 @@ class Reproduction:
 
 
 def group_counts(config: EvolutionConfig, members: int) -> tuple[int, int]:
-    """Return the numbers of elites (at least one) and offspring of a population; the rest are mutants."""
+    """Return the numbers of elites (at least one) and offspring of a population; all other members are mutants."""
     elites = max(1, round(config.elite_share * members))
     return elites, min(members - elites, round(config.offspring_share * members))
 
 
 def tournament(fitness: Float[Tensor, "P"], winners: int, size: int, rng: torch.Generator) -> Int[Tensor, "winners"]:
-    """Return the slots of the fittest of `size` members drawn with replacement, `winners` times: tournament selection.
+    """Return the winners' slots of tournaments: each winner is the fittest of `size` members drawn with replacement.
 
     Args:
         fitness: fitness of each of the P members.
         winners: number of tournaments.
-        size: members in each.
+        size: members in each tournament.
         rng: a generator on the fitness's device.
     """
     entrants = torch.randint(len(fitness), (winners, size), generator=rng, device=fitness.device)
@@ -50,7 +50,7 @@ def tournament(fitness: Float[Tensor, "P"], winners: int, size: int, rng: torch.
 def select_parents(
     fitness: Float[Tensor, "P"], config: EvolutionConfig, rng: torch.Generator, *, inject_champion: bool
 ) -> Reproduction:
-    """Return the next generation's origins: elites stay, the weakest slots go to mutants, those between to offspring.
+    """Return the next generation's origins: elites stay, mutants replace the weakest, offspring those in between.
 
     Args:
         fitness: fitness of each member; NaN ranks last.
@@ -61,7 +61,7 @@ def select_parents(
     members = len(fitness)
     device = fitness.device
     ranked_fitness = torch.nan_to_num(fitness, nan=-torch.inf)
-    # Stable: members of equal fitness rank by slot, so that a resume selects the same.
+    # Stable: members of equal fitness rank by slot, so that a resumed run selects the same.
     order = ranked_fitness.argsort(descending=True, stable=True)
     elites, offspring = group_counts(config, members)
     first = torch.arange(members, device=device)
@@ -71,7 +71,7 @@ def select_parents(
     is_mutant = is_replaced.clone()
 
     children, mutants = order[elites : elites + offspring], order[elites + offspring :]
-    # The order of these draws is a part of the run: first parents, second parents, blends, then mutants' parents.
+    # The order of the draws is a part of the run: first parents, second parents, blends, then mutants' parents.
     first[children] = tournament(ranked_fitness, offspring, config.tournament, rng)
     second[children] = tournament(ranked_fitness, offspring, config.tournament, rng)
     low, high = config.blend_low, config.blend_high

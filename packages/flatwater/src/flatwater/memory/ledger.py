@@ -1,8 +1,8 @@
 """The ledger: after each round, resident = files + base + owned + slack + unaccounted.
 
-`owned` is weighed leaf by leaf, `files` and `slack` are read from the system and the allocator, `base` is what the
-interpreter and the libraries had when the state was complete, less what they have given back since. The rest has no
-owner: a flat run keeps it flat.
+`owned` is the sum of the state's leaves, `files` and `slack` are read from the system and the allocator, and `base` is
+the memory of interpreter and libraries when the state was complete, less the pages that they have given back since.
+`unaccounted` has no owner; in a run without a leak it stays constant.
 """
 
 from collections.abc import Mapping
@@ -22,10 +22,10 @@ class Effort:
     """CPU seconds of all threads of this process."""
     steps: int
     peak: int | None
-    """Bytes above the resident memory of the phase's begin, at its highest; None if they are not counted."""
+    """Highest resident bytes during the phase, above those at its beginning; None if they are not measured."""
 
     def __add__(self, other: "Effort") -> "Effort":
-        """Return both efforts as one; its peak is the higher of both."""
+        """Return the sum of two efforts; its peak is the higher peak."""
         peak = self.peak if other.peak is None else max(self.peak or 0, other.peak)
         cpu_seconds = self.cpu_seconds + other.cpu_seconds
         return Effort(self.seconds + other.seconds, cpu_seconds, self.steps + other.steps, peak)
@@ -37,7 +37,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class Statement:
-    """The resident memory of one moment, by owner."""
+    """The resident memory at one moment, by owner, in bytes."""
 
     resident: int
     file_mapped: int
@@ -56,7 +56,7 @@ class Statement:
 
     @property
     def slack(self) -> int:
-        """Bytes that were freed, and are kept by the allocator in pages that are partly in use."""
+        """Freed bytes that the allocator keeps, in pages that are partly in use."""
         return 0 if self.heap is None else self.heap.kept
 
     @property
@@ -67,7 +67,7 @@ class Statement:
     @property
     def explained_share(self) -> float:
         """Share of the resident memory that has an owner."""
-        # By its size, as owners may also be counted for more than there is.
+        # The absolute value, because owners may also be counted for more than is resident.
         return 1 - abs(self.unaccounted) / self.resident
 
     def to_json(self) -> dict[str, Any]:
@@ -89,21 +89,19 @@ SCALAR_BYTES = 8
 
 
 def base_bytes(owned: Mapping[str, int]) -> int:
-    """Return the bytes that are resident now besides the files, the state and the allocator's slack."""
-    # With a base of 0, all that has no other owner is left over.
+    """Return the resident bytes that are not files, state or the allocator's slack: interpreter and libraries."""
+    # With a base of 0, these bytes are unaccounted.
     return take_statement(owned, base=0).unaccounted
 
 
 def take_statement(owned: Mapping[str, int], *, base: int) -> Statement:
-    """Return the statement of this moment.
-
-    Call it when freed memory has been released, or that memory counts as unaccounted.
+    """Return the statement of the present moment; release freed memory first, which would count as unaccounted.
 
     Args:
-        owned: bytes of RAM of each leaf.
+        owned: bytes of RAM of each leaf of the state.
         base: result of `base_bytes` when the state was complete.
     """
     memory: Footprint = footprint()
     statement = Statement(memory.resident, memory.file_mapped, owned, base, allocator_pages())
-    # If fewer bytes are resident than are counted, libraries have given pages back, so the base shrinks by these.
+    # A negative remainder is pages that libraries have given back since, so the base shrinks by it.
     return replace(statement, base=base + min(0, statement.unaccounted))

@@ -1,6 +1,6 @@
-"""Needs of a run on each machine of a cluster, and whether they fit there.
+"""Memory that a run needs on each machine of a cluster, and whether it fits.
 
-Private bytes of workers add up; the market's file and the object store are there once for all workers of a machine.
+Each worker of a machine has private bytes; all of them share one mapped market file and one object store.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class WorkerNeeds:
-    """The needs of workers on a machine."""
+    """Memory and cores that workers need on a machine."""
 
     worker: int
     """Private bytes of the largest worker."""
@@ -46,7 +46,7 @@ class WorkerNeeds:
 
 @dataclass(frozen=True)
 class NodePlan:
-    """The workers of a machine."""
+    """The workers of a machine, and whether they fit."""
 
     machine: Machine
     wants: WorkerNeeds
@@ -54,11 +54,11 @@ class NodePlan:
 
     @property
     def needed_bytes(self) -> int:
-        """Bytes of all workers, with the object store whole: it stays full of messages that were read."""
+        """Bytes of all workers and of the whole object store, which stays full of messages that were read."""
         return self.workers * self.wants.worker + self.wants.mapped + self.machine.store
 
     @property
-    def there(self) -> int:
+    def available_bytes(self) -> int:
         """Bytes that the workers may take."""
         # Mapped file and object store are shared memory, in addition to the memory that is set aside for workers.
         reserved = self.machine.memory + self.wants.mapped + self.machine.store
@@ -67,8 +67,10 @@ class NodePlan:
     @property
     def worker_slots(self) -> int:
         """Number of workers that fit."""
-        memory = max(0, self.there - self.wants.mapped - self.machine.store) // max(1, self.wants.worker)
-        return min(self.machine.cores // self.wants.threads, memory) if self.store_suffices else 0
+        if not self.store_suffices:
+            return 0
+        worker_bytes = max(0, self.available_bytes - self.wants.mapped - self.machine.store)
+        return min(self.machine.cores // self.wants.threads, worker_bytes // max(1, self.wants.worker))
 
     @property
     def store_suffices(self) -> bool:
@@ -82,10 +84,10 @@ class NodePlan:
 
     def to_json(self) -> dict[str, Any]:
         """Return the node's plan as in plan.json."""
-        return {**asdict(self), "needed": self.needed_bytes, "there": self.there, "fits": self.fits}
+        return {**asdict(self), "needed": self.needed_bytes, "there": self.available_bytes, "fits": self.fits}
 
     def shortage(self) -> str:
-        """Return the machine that lacks something, with its need and its free memory."""
+        """Return a sentence that says what the machine lacks: a larger object store, or room for workers."""
         name, needs, machine = self.machine.name, self.wants, self.machine
         if not self.store_suffices:
             return (
@@ -95,20 +97,23 @@ class NodePlan:
         return (
             f"{name}: room for {self.worker_slots} of {self.workers}: {format_bytes(self.needed_bytes)} and "
             f"{self.workers * needs.threads} cores are needed, and workers "
-            f"may take {format_bytes(self.there)} and {machine.cores} cores"
+            f"may take {format_bytes(self.available_bytes)} and {machine.cores} cores"
         )
 
 
 def assign_workers(machines: Sequence[Machine], count: int, wants: WorkerNeeds) -> list[NodePlan]:
-    """Assign workers one by one to the machine with the most free slots, and then with the most memory."""
+    """Assign `count` workers one by one to the machine with the most free slots, and among equals the most memory.
+
+    Workers without a free slot are assigned, too; `refuse_nodes` reports them.
+    """
     slots = [NodePlan(machine, wants, 0).worker_slots for machine in machines]
     counts = [0] * len(machines)
+
+    def free_slots_and_memory(n: int) -> tuple[int, int]:
+        return slots[n] - counts[n], machines[n].memory - counts[n] * wants.worker
+
     for _ in range(count if machines else 0):
-        # Slots may be negative: workers without a slot are assigned as well, and `refuse_nodes` tells which.
-        index = max(
-            range(len(machines)), key=lambda n: (slots[n] - counts[n], machines[n].memory - counts[n] * wants.worker)
-        )
-        counts[index] += 1
+        counts[max(range(len(machines)), key=free_slots_and_memory)] += 1
     return [NodePlan(machine, wants, workers) for machine, workers in zip(machines, counts, strict=True)]
 
 
@@ -118,7 +123,7 @@ def worker_capacity(nodes: Sequence[NodePlan]) -> int:
 
 
 def refuse_nodes(nodes: Sequence[NodePlan]) -> None:
-    """Stop a run whose workers do not fit.
+    """Refuse a run whose workers do not fit on the machines.
 
     Raises:
         MemoryLimitError: the message names each machine that lacks something, and what to change.
@@ -128,7 +133,7 @@ def refuse_nodes(nodes: Sequence[NodePlan]) -> None:
 
 
 def shortages(nodes: Sequence[NodePlan], lacking: Sequence[NodePlan]) -> str:
-    """Return the machines that lack something, and the remedy."""
+    """Return the message about workers that do not fit: a summary with the remedy, and a line for each machine."""
     needs = nodes[0].wants
     count = sum(node.workers for node in nodes)
     capacity = worker_capacity(nodes)

@@ -1,7 +1,7 @@
 """The plan: the memory of a run, by owner, and whether it fits; made before anything is allocated.
 
-The bytes come from the build itself, run on torch's meta device by whoever owns the build; here they are added up, held
-against the machine's limits and reported. The state's plan is exact. Transients are estimates.
+The caller builds the state on torch's meta device, and so knows its bytes exactly; here they are added up, compared
+with the machine's limits and reported. Transients are estimates.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ BUDGET_SHARE = 0.9
 
 @dataclass(frozen=True)
 class Plan:
-    """The memory that a run will hold."""
+    """The memory that a run will take, in bytes, and its limits."""
 
     owners: Mapping[str, int]
     """Bytes of each leaf of the state, by path."""
@@ -29,7 +29,7 @@ class Plan:
     limits: Mapping[str, int]
     """Each limit that the process would meet, in bytes."""
     budget: int | None = None
-    """Bytes that the user allows; None takes `BUDGET_SHARE` of the tightest limit."""
+    """Bytes that the user allows; None for `BUDGET_SHARE` of the tightest limit."""
     suggestions: Sequence[str] = field(default=())
     """Changes for a run that does not fit, with numbers."""
     workers: Sequence[int] = field(default=())
@@ -53,12 +53,12 @@ class Plan:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of the whole state, but for its mapped leaves."""
+        """Bytes of the state, without its mapped leaves."""
         return sum(self.owners.values())
 
     @property
     def mapped_bytes(self) -> int:
-        """Bytes of mapped leaves, once for all processes together."""
+        """Bytes of mapped leaves, which all processes share."""
         return sum(self.mapped.values())
 
     @property
@@ -85,7 +85,7 @@ class Plan:
 
     @property
     def worker_budgets(self) -> Sequence[int]:
-        """Private bytes that each worker may have: its plan, and the part of the budget that the run leaves here."""
+        """Private bytes that each worker may take: its planned bytes, and what the run leaves of the budget."""
         unused = 0 if self.apart else max(0, self.budget_bytes - self.needed_bytes)
         return [needed + unused for needed in self.workers]
 
@@ -128,7 +128,7 @@ REMEDY = "Give prices of fewer days, or more memory with --budget (budget=)."
 
 
 def refuse(plan: Plan) -> None:
-    """Stop a run or a command that does not fit.
+    """Refuse a run or a command that does not fit.
 
     Raises:
         MemoryLimitError: the message names the largest owners, or the machines without free memory, and what to change.
@@ -141,8 +141,8 @@ def refuse(plan: Plan) -> None:
 
 
 def plan_text(plan: Plan) -> str:
-    """Return the plan in a few lines: the bytes that the run takes and may take, its owners, and remedies."""
-    # Two names of a path, such as learner.actor: single leaves would be too many, and one name too coarse.
+    """Return the plan in a few lines: the bytes that the run takes and may take, its largest owners, and remedies."""
+    # Grouped by two names of a path, such as learner.actor: single leaves are too many, and one name is too coarse.
     largest = sorted(group_bytes(plan.owners, depth=2).items(), key=lambda item: -item[1])[:3]
     owners = ", ".join(f"{path} {format_bytes(size)}" for path, size in largest)
     text = f"The {plan.what} would take {format_bytes(plan.needed_bytes)}, and {budget_text(plan)}."
@@ -151,7 +151,7 @@ def plan_text(plan: Plan) -> str:
 
 
 def budget_text(plan: Plan) -> str:
-    """Return the bytes that the run may take, and why."""
+    """Return the clause about the bytes that the run may take: of the user's budget or of the tightest limit."""
     name = min(plan.limits, key=lambda limit: plan.limits[limit])
     limit = f"the limit of this process is {format_bytes(plan.limit_bytes)} ({name})"
     if plan.budget is None:
@@ -160,7 +160,7 @@ def budget_text(plan: Plan) -> str:
 
 
 def group_bytes(owners: Mapping[str, int], *, depth: int) -> dict[str, int]:
-    """Return bytes by the first `depth` names of the paths, in the order of the paths."""
+    """Return the sum of the bytes of all paths that share their first `depth` names, by these names."""
     sums: dict[str, int] = {}
     for path, size in owners.items():
         group = ".".join(path.split(".")[:depth])

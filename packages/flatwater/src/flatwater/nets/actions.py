@@ -1,10 +1,10 @@
-"""Meaning of a policy's outputs: one choice or several, an operation and its arguments, or continuous numbers.
+"""Kinds of actions: one choice or several, an operation and its arguments, or continuous numbers.
 
-All have the same face: how many numbers the policy gives (`outputs`), and their `distribution`, from which an action
-is drawn, which has a likeliest action, and which gives the log-probability of any.
+Each kind has the same interface: the number of the policy's `outputs`, and the `distribution` that they describe, from
+which an action is drawn, and which gives the likeliest action and the log-probability of any action.
 
-Where actions are chosen, a row of `legal` of the same form as the logits says what may be: what is illegal has
-probability 0, is never drawn, and gets a gradient of exactly 0.
+A mask `legal`, of the same form as the logits, marks the legal choices: an illegal choice has probability 0, is never
+drawn, and its logit gets a gradient of exactly 0.
 """
 
 from abc import ABC, abstractmethod
@@ -18,17 +18,17 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 IMPOSSIBLE_LOGIT = -1e9
-"""Logit of an illegal choice. Its exp is exactly 0 next to any legal choice; -inf would put NaN into gradients where
-nothing is legal, in lists that do not matter."""
+"""Logit of an illegal choice. Its exp is exactly 0 next to any legal choice; -inf would put NaN into the gradients of a
+list without a legal choice, which an operation may have that does not use the list."""
 MINIMUM_LOG_DEVIATION, MAXIMUM_LOG_DEVIATION = -5.0, 2.0
-"""Deviations are kept within exp of these, of half a number's range: beyond that a gradient says nothing."""
+"""Bounds of a log-deviation, in units of half a number's range: beyond them gradients are useless."""
 
 
 class Distribution(Protocol):
     """A distribution over the actions of each row."""
 
     def sample(self, noise: Tensor) -> Tensor:
-        """Return an action of each row, from numbers that the actions' `noise_` drew for it."""
+        """Return an action of each row, made of the row's random numbers from the actions' `noise_`."""
 
     def mode(self) -> Tensor:
         """Return the likeliest action of each row."""
@@ -41,10 +41,10 @@ class Distribution(Protocol):
 
 
 class LogitActions(ABC):
-    """Positions in lists, drawn by exponential numbers."""
+    """Actions that are positions in lists, drawn by exponential random numbers."""
 
     free = 0
-    """Outputs of the policy that are weights of their own, and no function of the observation."""
+    """Number of the policy's outputs that are free weights, which do not depend on the observation."""
 
     @property
     @abstractmethod
@@ -57,7 +57,7 @@ class LogitActions(ABC):
         return self.outputs
 
     def noise_(self, out: Float[Tensor, "*N R"], rng: torch.Generator) -> Float[Tensor, "*N R"]:
-        """Fill `out` with exponential numbers."""
+        """Fill `out` with exponential random numbers, and return it."""
         return out.exponential_(generator=rng)
 
 
@@ -90,10 +90,9 @@ class Categorical:
     log_p: Float[Tensor, "*N R"]
 
     def sample(self, noise: Float[Tensor, "*N R"]) -> Int[Tensor, "*N"]:
-        """Run a race of exponential clocks: p / e is largest with probability p, and probability 0 never wins.
-
-        torch.multinomial draws in the same way, but waits for the device to check its argument.
-        """
+        """Return a position of each row, drawn with its probability p, from exponential random numbers."""
+        # p / noise is the largest with probability p, and never where p is 0. torch.multinomial draws in the same way,
+        # but waits for the device to check its argument.
         return (self.log_p.exp() / noise).argmax(-1)
 
     def mode(self) -> Int[Tensor, "*N"]:
@@ -118,7 +117,7 @@ class MultiDiscreteActions(LogitActions):
 
     @property
     def outputs(self) -> int:
-        """Number of logits, those of one list after those of the other."""
+        """Number of logits, list after list."""
         return sum(self.sizes)
 
     def distribution(self, logits: Float[Tensor, "*N R"], legal: Bool[Tensor, "*N R"] | None = None) -> Distribution:
@@ -136,9 +135,8 @@ class MultiCategorical:
     def sample(self, noise: Float[Tensor, "*N R"]) -> Int[Tensor, "*N H"]:
         """Return a choice from each list."""
         noise_parts = noise.split_with_sizes([part.log_p.shape[-1] for part in self.parts], -1)
-        return torch.stack(
-            [part.sample(part_noise) for part, part_noise in zip(self.parts, noise_parts, strict=True)], -1
-        )
+        pairs = zip(self.parts, noise_parts, strict=True)
+        return torch.stack([part.sample(part_noise) for part, part_noise in pairs], -1)
 
     def mode(self) -> Int[Tensor, "*N H"]:
         """Return the likeliest choice of each list."""
@@ -156,10 +154,10 @@ class MultiCategorical:
 
 @dataclass(frozen=True)
 class OperationActions(LogitActions):
-    """An operation, and further choices of which only some matter for it: an action is int64 [*N, 1 + H].
+    """An operation, and H further choices of which each operation uses some: an action is int64 [*N, 1 + H].
 
     Each further choice has logits and a legal mask of its own *for every operation*, since the slot to prune is not the
-    slot to plant in. All of them lie side by side in one row, and a mask of what is legal has the same form:
+    slot to plant in. All logits lie side by side in one row, and a mask of legal choices has the same form:
 
         [ operation: O | first choice: O x C1 | second choice: O x C2 | ... ]
     """
@@ -167,10 +165,10 @@ class OperationActions(LogitActions):
     choices: tuple[int, ...]
     """Length of each further list."""
     relevant: Bool[Tensor, "O H"]
-    """Whether each further choice matters for each operation."""
+    """Whether each operation uses each further choice."""
     floor: float = 0.0
-    """The operation is drawn from a mixture with the uniform distribution over legal operations, of this weight, so
-    that none of them dies out: a legal operation among n has at least this probability over n."""
+    """Weight of a uniform distribution over the n legal operations, which is mixed into the policy's: each of them has
+    at least the probability floor / n, so that none dies out."""
 
     @property
     def operations(self) -> int:
@@ -192,8 +190,8 @@ class OperationActions(LogitActions):
 
         Args:
             logits: the logits of all parts, in the order above.
-            legal: at least one operation, and one choice from each list that matters for a legal operation; None for
-                all.
+            legal: mask of legal choices: at least one operation, and one choice of each list that a legal operation
+                uses; None if all are legal.
         """
         sizes = [self.operations, *(self.operations * size for size in self.choices)]
         operation_logits, *further = mask_logits(logits, legal).split_with_sizes(sizes, -1)
@@ -212,13 +210,13 @@ def _floor_probabilities(
     if legal is None:
         legal = torch.ones_like(log_p, dtype=torch.bool)
     # At least 1: log(0) would be infinite in a row without a legal operation.
-    uniform = log(floor) - legal.sum(-1, keepdim=True, dtype=log_p.dtype).clamp(min=1).log()
-    return torch.logaddexp(log_p + log(1 - floor), uniform.where(legal, IMPOSSIBLE_LOGIT))
+    log_uniform = log(floor) - legal.sum(-1, keepdim=True, dtype=log_p.dtype).clamp(min=1).log()
+    return torch.logaddexp(log_p + log(1 - floor), log_uniform.where(legal, IMPOSSIBLE_LOGIT))
 
 
 @dataclass(frozen=True)
 class ConditionalCategorical:
-    """A distribution over operations, and for each of them one over each further list."""
+    """A distribution over operations, and for each operation a distribution over each further list."""
 
     operation: Categorical
     """The first choice, [*N, O]."""
@@ -227,21 +225,20 @@ class ConditionalCategorical:
     relevant: Bool[Tensor, "O H"]
 
     def sample(self, noise: Float[Tensor, "*N R"]) -> Int[Tensor, "*N A"]:
-        """Draw the operation first, then its choices; those that do not matter for it are 0."""
+        """Draw the operation first, then its further choices; a choice that the operation does not use is 0."""
         sizes = [part.log_p.shape[-1] for part in (self.operation, *self.further)]
-        operation_noise, *choice_noise = noise.split_with_sizes(sizes, -1)
+        operation_noise, *noise_parts = noise.split_with_sizes(sizes, -1)
         operation = self.operation.sample(operation_noise)
-        return self._action(
-            operation, [each.sample(of) for each, of in zip(self._choices_after(operation), choice_noise, strict=True)]
-        )
+        pairs = zip(self._choices_after(operation), noise_parts, strict=True)
+        return self._join_action(operation, [choice.sample(choice_noise) for choice, choice_noise in pairs])
 
     def mode(self) -> Int[Tensor, "*N A"]:
-        """Return the likeliest operation, and the likeliest choice from each list that matters for it."""
+        """Return the likeliest operation, and the likeliest choice of each list that it uses."""
         operation = self.operation.mode()
-        return self._action(operation, [each.mode() for each in self._choices_after(operation)])
+        return self._join_action(operation, [choice.mode() for choice in self._choices_after(operation)])
 
     def log_prob(self, action: Int[Tensor, "*N A"]) -> Float[Tensor, "*N"]:
-        """Return the log-probability of the operation and of the choices that matter for it.
+        """Return the log-probability of the operation and of the choices that it uses.
 
         All other choices add exactly 0 and get a gradient of exactly 0.
         """
@@ -253,8 +250,8 @@ class ConditionalCategorical:
         return total
 
     def entropy(self) -> Float[Tensor, "*N"]:
-        """Return the entropy of the whole action; its gradient does not favour operations with many choices."""
-        # Detached: through p, the gradient would raise whatever operation has the longest lists.
+        """Return the entropy of the whole action."""
+        # Detached: a gradient through p would favour the operations with the longest lists.
         total = self.operation.entropy()
         p = self.operation.log_p.detach().exp()
         for h, table in enumerate(self.further):
@@ -262,21 +259,23 @@ class ConditionalCategorical:
         return total
 
     def _choices_after(self, operation: Int[Tensor, "*N"]) -> list[Categorical]:
-        """Return the further lists, given the operation."""
+        """Return the distribution over each further list [*N, C], given the operation."""
         index = operation[..., None, None]
         rows = (part.log_p.gather(-2, index.expand(*index.shape[:-1], part.log_p.shape[-1])) for part in self.further)
         return [Categorical(row.squeeze(-2)) for row in rows]
 
-    def _action(self, operation: Int[Tensor, "*N"], choices: list[Int[Tensor, "*N"]]) -> Int[Tensor, "*N A"]:
-        relevant = self.relevant[operation].unbind(-1)
-        return torch.stack([operation, *(c * matters for c, matters in zip(choices, relevant, strict=True))], dim=-1)
+    def _join_action(self, operation: Int[Tensor, "*N"], choices: list[Int[Tensor, "*N"]]) -> Int[Tensor, "*N A"]:
+        """Return the operation and its further choices as one action; a choice that it does not use becomes 0."""
+        pairs = zip(choices, self.relevant[operation].unbind(-1), strict=True)
+        return torch.stack([operation, *(choice * is_used for choice, is_used in pairs)], dim=-1)
 
 
 @dataclass(frozen=True)
 class ContinuousActions:
-    """D independent numbers: an action is float32 [*N, D]. The world cuts numbers outside of the bounds.
+    """D independent numbers: an action is float32 [*N, D]. The world clips numbers to the bounds.
 
-    The policy gives D means, as shares of half of each range around its middle, and D logarithms of the deviation.
+    The policy's outputs are D means and D log-deviations, both in units of half of each number's range; means are
+    measured from the middle of the range.
     """
 
     bounds: tuple[tuple[float, float], ...]
@@ -289,7 +288,7 @@ class ContinuousActions:
 
     @property
     def free(self) -> int:
-        """Deviations are weights of their own (Andrychowicz et al. 2021: state-independent deviations do as well)."""
+        """Number of log-deviations: they do not depend on the observation (as in Andrychowicz et al. 2021)."""
         return len(self.bounds)
 
     @property
@@ -298,26 +297,25 @@ class ContinuousActions:
         return len(self.bounds)
 
     def noise_(self, out: Float[Tensor, "*N D"], rng: torch.Generator) -> Float[Tensor, "*N D"]:
-        """Fill `out` with standard normal numbers."""
+        """Fill `out` with standard normal random numbers, and return it."""
         return out.normal_(generator=rng)
 
     def distribution(
         self,
         numbers: Float[Tensor, "*N R"],
-        legal: Bool[Tensor, "*N R"] | None = None,  # noqa: ARG002  (all within the bounds are)
+        legal: Bool[Tensor, "*N R"] | None = None,  # noqa: ARG002  (all numbers within the bounds are legal)
     ) -> Distribution:
         """Return the distribution that the policy's outputs describe."""
-        middle, half = self._range
+        middle, half_range = self._middle_and_half_range
         mean, log_deviation = numbers.chunk(2, dim=-1)
-        # The clamp is in shares of half a range, before that range is put on: bounds of 1e-3 or 1e3 explore alike.
-        return Normal(
-            middle + half * mean, log_deviation.clamp(MINIMUM_LOG_DEVIATION, MAXIMUM_LOG_DEVIATION) + half.log()
-        )
+        # Clamped in units of half the range, before it is scaled: bounds of 1e-3 or 1e3 explore alike.
+        log_deviation = log_deviation.clamp(MINIMUM_LOG_DEVIATION, MAXIMUM_LOG_DEVIATION)
+        return Normal(middle + half_range * mean, log_deviation + half_range.log())
 
     @cached_property
-    def _range(self) -> tuple[Tensor, Tensor]:
-        """Middle and half of the width of each number's range."""
-        # Cached by the property: a tensor made of Python numbers is a copy to the device each time.
+    def _middle_and_half_range(self) -> tuple[Tensor, Tensor]:
+        """Middle [D] and half of the width [D] of each number's range."""
+        # Cached, because a tensor made of Python numbers is a copy to the device each time.
         low, high = torch.tensor(self.bounds, device=self.device).T
         return (low + high) / 2, (high - low) / 2
 
@@ -330,7 +328,7 @@ class Normal:
     log_deviation: Float[Tensor, "*N D"]
 
     def sample(self, noise: Float[Tensor, "*N D"]) -> Float[Tensor, "*N D"]:
-        """Draw all numbers."""
+        """Return numbers drawn from their distributions, from standard normal random numbers."""
         return self.mean + self.log_deviation.exp() * noise
 
     def mode(self) -> Float[Tensor, "*N D"]:

@@ -31,7 +31,7 @@ FIBONACCI = 2654435769
 WORD = 32
 """Bits of a token's hash."""
 Scaling = Literal["logarithms", "deviations", "none"]
-"""Scale on which numbers are read: `symlog`, deviations from their means so far, or as they are."""
+"""Scale of an observation's numbers as the network reads them: `symlog`, deviations from running means, or raw."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class ActorCriticStep:
 
     logits: Float[Tensor, "B R"]
     value: Float[Tensor, "B"] | None
-    """Value of the state; None if it is computed after the block (`ActorCritic.values_later`)."""
+    """Value of the state; None if it is computed after the block (`ActorCritic.evaluates_after_block`)."""
     memory: Float[Tensor, "2 B M"]
     """Memory after the step."""
 
@@ -49,9 +49,9 @@ class ActorCriticStep:
 class ActorCritic:
     """A recurrent or feed-forward actor-critic, as pure functions of its weights.
 
-    Its methods share these arguments: `weights` are the weights by name, with the statistics of observations where
-    these are read; `memory` is the memory before the first step, whose dtype is that of the results; `starts` marks the
-    rows where an episode begins, with an empty memory.
+    Its methods share these arguments: `weights` has the weights by name, and the statistics of observations if the
+    network uses them; `memory` is the memory before the first step, and results have its dtype; `starts` marks the rows
+    where an episode begins, with an empty memory.
     """
 
     obs: tuple[int, ...]
@@ -62,10 +62,10 @@ class ActorCritic:
     config: ActorCriticConfig
     device: torch.device
     measures: tuple[int, ...] = ()
-    """Positions of a vector's numbers that are read by statistics of them so far, which are kept with the weights
+    """Positions of a vector's numbers that are scaled by running statistics, which are kept with the weights
     (`build_statistics`)."""
     scaling: Scaling = "logarithms"
-    """Scale on which the network reads numbers; logarithms of `measures` that hardly differ are stretched."""
+    """Scale of the numbers as the network reads them; among logarithms, narrow columns of `measures` are stretched."""
     autocast_bfloat16: bool = False
     """Whether the policy takes products in bfloat16, to act and to learn: ratios of probabilities would start away
     from 1 otherwise. Its outputs have the type of the memory that it is given."""
@@ -83,10 +83,10 @@ class ActorCritic:
         return self.obs[0] if self.encoder is None else count_numbers(self.encoder.parts)
 
     @property
-    def values_later(self) -> bool:
+    def evaluates_after_block(self) -> bool:
         """Whether values and log-probabilities are computed after a block, for all its steps in one pass.
 
-        They are if there is no memory; but a module would read the observations a second time for them.
+        They are if there is neither a memory nor a module, which would have to read all observations a second time.
         """
         return self.encoder is None and not self.config.memory
 
@@ -123,7 +123,7 @@ class ActorCritic:
         return Layout({"tokens": table} | dict(self.policy.layout.weights))
 
     def scale_for_statistics(self, numbers: Float[Tensor, "*N O"]) -> Float[Tensor, "*N O"]:
-        """Return numbers on the scale on which statistics of them are kept."""
+        """Return numbers on the scale of their running statistics: raw for deviations, otherwise `symlog`."""
         return numbers if self.scaling == "deviations" else symlog(numbers)
 
     def read_numbers(self, obs: Tensor) -> Float[Tensor, "*N O"]:
@@ -134,11 +134,7 @@ class ActorCritic:
         return numbers
 
     def embed_observation(self, weights: Weights, obs: Tensor, *, learning: bool = False) -> Float[Tensor, "T B O"]:
-        """Return the policy's input for observations [T, B, *obs].
-
-        The sum of the tokens' rows is normalised (Ba et al. 2016), as observations have different numbers of tokens.
-        With `learning` a module that reads them is in training mode.
-        """
+        """Return the policy's input for observations [T, B, *obs]; a module is in training mode while `learning`."""
         if self.encoder is not None:
             rows = obs.flatten(0, 1).flatten(1)
             numbers = self._scale_numbers(weights, self.read_numbers(rows))
@@ -146,15 +142,17 @@ class ActorCritic:
             with bfloat16_autocast(obs.device, enabled=self.autocast_bfloat16):
                 features = self.encoder(weights, numbers, pixels, learning=learning)
             return features.float().view(*obs.shape[:2], -1)
-        if not self.sees_tokens:
-            return self._scale_numbers(weights, obs)
+        return self._embed_tokens(weights, obs) if self.sees_tokens else self._scale_numbers(weights, obs)
+
+    def _embed_tokens(self, weights: Weights, obs: Int[Tensor, "T B K 3"]) -> Float[Tensor, "T B O"]:
+        """Return the sum of the tokens' table rows, normalised because the number of tokens varies (Ba et al. 2016)."""
         bags = token_rows(obs, self.config.rows, self.padding).flatten(0, 1)
         # Padding adds nothing and gets no gradient: the table has one row more for it.
         row_sums = functional.embedding_bag(bags, weights["tokens"], mode="sum", padding_idx=self.config.rows)
         return functional.layer_norm(row_sums, row_sums.shape[-1:]).relu().view(*obs.shape[:2], -1)
 
     def _scale_numbers(self, weights: Weights, numbers: Float[Tensor, "*N O"]) -> Float[Tensor, "*N O"]:
-        """Return numbers as the network reads them: deviations, logarithms, or as they are."""
+        """Return numbers on the network's scale: deviations from running means, logarithms, or raw."""
         if self.scaling == "none":
             return numbers
         if self.scaling == "deviations":
@@ -164,7 +162,7 @@ class ActorCritic:
     def run_step(
         self, weights: Weights, obs: Tensor, memory: Float[Tensor, "2 B M"], starts: Bool[Tensor, "B"]
     ) -> ActorCriticStep:
-        """Return outputs on one observation of each agent, [B, *obs]: without values if they are computed later."""
+        """Return outputs for an observation of each agent, [B, *obs], without values if they come after the block."""
         return self.run_embedded_step(weights, self.embed_observation(weights, obs.unsqueeze(0)), memory, starts)
 
     def run_embedded_step(
@@ -174,10 +172,11 @@ class ActorCritic:
         memory: Float[Tensor, "2 B M"],
         starts: Bool[Tensor, "B"],
     ) -> ActorCriticStep:
-        """Return the outputs of `run_step`, given the result of `embed_observation` for its observations."""
-        if self.values_later and isinstance(self.policy, FeedForwardPolicy):
+        """Return the outputs of `run_step` for observations that `embed_observation` has embedded already."""
+        if self.evaluates_after_block and isinstance(self.policy, FeedForwardPolicy):
             with bfloat16_autocast(memory.device, enabled=self.autocast_bfloat16):
-                return ActorCriticStep(self.policy.action_outputs(weights, embedding[0]).to(memory.dtype), None, memory)
+                logits = self.policy.action_outputs(weights, embedding[0])
+            return ActorCriticStep(logits.to(memory.dtype), None, memory)
         output = self._apply_policy(weights, embedding, memory, starts.unsqueeze(0))
         return ActorCriticStep(output.logits[0], output.value[0], output.memory)
 
@@ -190,9 +189,9 @@ class ActorCritic:
         *,
         learning: bool = False,
     ) -> PolicyOutput:
-        """Return the outputs of T steps in order on observations [T, B, *obs], as `RecurrentPolicy` does.
+        """Return the outputs of T consecutive steps on observations [T, B, *obs].
 
-        With `learning` a module that reads observations is in training mode.
+        While `learning`, a module that reads observations is in training mode.
         """
         return self._apply_policy(weights, self.embed_observation(weights, obs, learning=learning), memory, starts)
 
@@ -206,9 +205,9 @@ class ActorCritic:
 
 
 def token_rows(tokens: Int[Tensor, "*N K 3"], rows: int, padding: int) -> Int[Tensor, "*N K"]:
-    """Return the row of the table for each token, by its hash: position, feature and value together are one word.
+    """Return the table row of each token, by a hash of its position, feature and value; padding gets row `rows`.
 
-    Two words may fall into one row (Weinberger et al. 2009). Padding is row `rows`.
+    Several tokens may share a row (Weinberger et al. 2009).
 
     Args:
         tokens: tokens as uint8.
@@ -217,11 +216,12 @@ def token_rows(tokens: Int[Tensor, "*N K 3"], rows: int, padding: int) -> Int[Te
     """
     position, feature, value = tokens.long().unbind(-1)
     word = (position << 16 | feature << 8 | value) + 1
-    # A multiplicative hash is best in the top bits of its low word. 25 bits times 32 fit into int64.
-    row = (word * FIBONACCI & (1 << WORD) - 1) >> WORD - (rows.bit_length() - 1)
+    # A multiplicative hash is best in the top bits of its low 32 bits. 25 bits times 32 bits fit into int64.
+    row_bits = rows.bit_length() - 1
+    row = (word * FIBONACCI & (1 << WORD) - 1) >> WORD - row_bits
     return row.masked_fill_(position == padding, rows)
 
 
 def symlog(x: Tensor) -> Tensor:
-    """sign(x) log(1 + |x|) (Hafner et al. 2023, eq. 9): large numbers stay readable without statistics of them."""
+    """Return sign(x) log(1 + |x|) (Hafner et al. 2023, eq. 9), which scales large numbers without statistics."""
     return x.abs().log1p() * x.sign()  # not `copysign`, which ONNX does not know

@@ -69,5 +69,5 @@ class ActorCriticConfig:
     mean so far, at most 5. A network of your own reads them as they are, or normalised."""
 
     def __post_init__(self) -> None:
-        """Refuse a number of rows that is not a power of two: a hash is cut to a row by its bits."""
+        """Refuse a number of rows that is not a power of two: a row is a number of bits of a hash."""
         require(self.rows.bit_count() == 1, "policy.rows", self.rows, "a power of two, such as 16384")

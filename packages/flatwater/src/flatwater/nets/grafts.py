@@ -85,7 +85,7 @@ class DenseGraft:
 
     def cut_to_blueprint(self, seed: Params, blueprint: Int[Tensor, " E"]) -> Params:
         """Return the weights of every host's seed, cut to its blueprint."""
-        # One matrix product whatever the blueprint: vmap runs the same operations for every host.
+        # The same operations for every blueprint, because vmap runs one program for all hosts.
         return {**seed, "seed.weight": seed_matrix(seed, blueprint, self.rank)}
 
     def apply_seed(self, seed: Params, h: Float[Tensor, "N F"]) -> Float[Tensor, "N F"]:

@@ -47,7 +47,7 @@ class MLPHost:
 
     @cached_property
     def seeds(self) -> tuple[Layout, ...]:
-        """A full matrix, of which a low-rank seed uses the first columns as one factor, the other factor, a norm."""
+        """Weights of the seed in each slot: a matrix, the second factor of a low-rank seed, and a norm."""
         return tuple(dense_seed(width, self.rank) for width in self.hidden)
 
     def seed_sizes(self) -> tuple[tuple[int, ...], ...]:
@@ -59,38 +59,46 @@ class MLPHost:
     ) -> Float[Tensor, "B E K"]:
         """Return the logits of every host on images of its own; the arguments are those of `Host`."""
         # Batched matrix products want the host axis first; the contract of hosts has it second.
-        return self._run(host, seeds, gates, images.transpose(0, 1), fork=False).transpose(0, 1)
+        return self._run_hosts(host, seeds, gates, images.transpose(0, 1), with_ablations=False).transpose(0, 1)
 
     def ablations(
         self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "N P"]
     ) -> Float[Tensor, "V N E K"]:
         """Return the logits of each host as it is, and without each slot's seed; the arguments are those of `Host`."""
-        out = self._run(host, seeds, gates, images.expand(len(gates.alpha), -1, -1), fork=True)
+        out = self._run_hosts(host, seeds, gates, images.expand(len(gates.alpha), -1, -1), with_ablations=True)
         return out.view(len(out), 1 + len(seeds), -1, self.images.classes).permute(1, 2, 0, 3)
 
-    def _run(
-        self, host: Params, seeds: Sequence[Params], gates: SlotGates, x: Float[Tensor, "E B F"], *, fork: bool
+    def _run_hosts(
+        self,
+        host: Params,
+        seeds: Sequence[Params],
+        gates: SlotGates,
+        x: Float[Tensor, "E B F"],
+        *,
+        with_ablations: bool,
     ) -> Float[Tensor, "E B K"]:
         """Return the logits of one batch of each host; a slot's seed acts on the output of the slot's block.
 
-        With `fork`, passes without slot 0's seed, slot 1's, ... follow the whole pass along axis 1: [E, (1 + S) B, K].
+        With `with_ablations`, axis 1 has the batch with all seeds, then without slot 0's seed, ...: [E, (1 + S) B, K].
 
         Args:
             host: the hosts' own weights, each [E, *shape].
             seeds: the weights of each slot's seeds.
             gates: masks and gates of hosts and seeds.
-            x: images of each host; F is the numbers of an image at first, and then the width of a block.
-            fork: whether to compute the passes without a seed as well.
+            x: images of each host, of F numbers each.
+            with_ablations: whether to compute the passes without a seed as well.
         """
-        images = x.shape[1]
+        batch_size = x.shape[1]
         for block, seed in enumerate(seeds):
             x = _normalise_layer(host, str(block), apply_linear(host, str(block), x))
-            with_seed = self._slot(seed, gates, block, x)
-            # A pass without this slot's seed differs from here on only: up to here it is the first pass.
-            x = torch.cat((with_seed, x[:, :images]), 1) if fork else with_seed
+            with_seed = self._apply_slot(seed, gates, block, x)
+            # The pass without this slot's seed branches off here: up to this block it equals the first pass.
+            x = torch.cat((with_seed, x[:, :batch_size]), 1) if with_ablations else with_seed
         return apply_linear(host, "head", x)
 
-    def _slot(self, seed: Params, gates: SlotGates, slot: int, h: Float[Tensor, "E B F"]) -> Float[Tensor, "E B F"]:
+    def _apply_slot(
+        self, seed: Params, gates: SlotGates, slot: int, h: Float[Tensor, "E B F"]
+    ) -> Float[Tensor, "E B F"]:
         """Return the features after a slot: `blend_seed` of the block's output and of the seed's.
 
         Args:
@@ -112,7 +120,7 @@ def dense_seed(width: int, rank: int) -> Layout:
 
 
 def dense_seed_sizes(width: int, rank: int) -> tuple[int, int, int]:
-    """Return numbers of weights in use, each with its norm: linear w w, low-rank 2 w r, norm none."""
+    """Return the numbers of weights that linear, low-rank and norm seeds use, each with its norm's 2 w."""
     return width**2 + 2 * width, 2 * width * rank + 2 * width, 2 * width
 
 
@@ -128,16 +136,17 @@ def seed_matrix(seed: Params, blueprint: Int[Tensor, " E"], rank: int) -> Float[
     low_rank = torch.bmm(full[..., :rank], seed["seed.factor"])
     identity = torch.eye(full.shape[-1], dtype=full.dtype, device=full.device)
     kind = blueprint[:, None, None]
-    # All three are computed, and one is chosen for each host: one batched product then serves every blueprint.
+    # All three matrices are computed, and one is chosen for each host, so that all hosts share one batched product.
     return torch.where(kind == LINEAR, full, torch.where(kind == LOW_RANK, low_rank, identity))
 
 
 def _norm_weights(name: str, width: int) -> dict[str, Weight]:
+    """Return the scale and shift of a layer norm, by name."""
     return {f"{name}.scale": Weight((width,), 0, 1.0), f"{name}.shift": Weight((width,), 0)}
 
 
 def _normalise_layer(params: Params, name: str, x: Float[Tensor, "E B F"]) -> Float[Tensor, "E B F"]:
-    """Return layer norm, the host's scale and shift, and ReLU."""
+    """Return ReLU of the layer norm of x, with each host's scale and shift of the layer `name`."""
     shift = params[f"{name}.shift"].unsqueeze(1)
     scale = params[f"{name}.scale"].unsqueeze(1)
     return torch.addcmul(shift, layer_norm(x, x.shape[-1:]), scale).relu()

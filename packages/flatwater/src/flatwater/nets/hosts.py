@@ -137,44 +137,49 @@ class ConvHost:
         self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "B E P"]
     ) -> Float[Tensor, "B E K"]:
         """Return the logits of every host on images of its own; the arguments are those of `Host`."""
-        return self._run(host, seeds, gates, images.view(len(images), -1, *self._sides), fork=False)
+        return self._run_hosts(host, seeds, gates, images.view(len(images), -1, *self._sides), with_ablations=False)
 
     def ablations(
         self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "N P"]
     ) -> Float[Tensor, "V N E K"]:
         """Return the logits of each host as it is, and without each slot's seed; the arguments are those of `Host`."""
-        out = self._run(host, seeds, gates, images.view(len(images), -1, *self._sides), fork=True)
+        out = self._run_hosts(host, seeds, gates, images.view(len(images), -1, *self._sides), with_ablations=True)
         return out.view(1 + len(seeds), -1, *out.shape[1:])
 
     @property
     def _sides(self) -> tuple[int, int]:
+        """Height and width of an image."""
         return self.images.height, self.images.width
 
-    def _run(self, host: Params, seeds: Sequence[Params], gates: SlotGates, x: Tensor, *, fork: bool) -> Tensor:
+    def _run_hosts(
+        self, host: Params, seeds: Sequence[Params], gates: SlotGates, x: Tensor, *, with_ablations: bool
+    ) -> Tensor:
         """Return logits [B, E, K] of images [B, E * channels, height, width]: hosts are channel groups, side by side.
 
-        Images may be [B, channels, height, width], the same for all hosts. With `fork`, passes without slot 0's seed,
-        slot 1's, ... follow the whole pass along axis 0: [(1 + S) B, E, K].
+        Images may be [B, channels, height, width], the same for all hosts. With `with_ablations`, axis 0 has the batch
+        with all seeds, then without slot 0's seed, without slot 1's, ...: [(1 + S) B, E, K].
 
         Args:
             host: the hosts' own weights, each [E, *shape].
             seeds: the weights of each slot's seeds.
             gates: masks and gates of hosts and seeds.
             x: the images, as above.
-            fork: whether to compute the passes without a seed as well.
+            with_ablations: whether to compute the passes without a seed as well.
         """
-        images = len(x)
+        batch_size = len(x)
         for block, seed in enumerate(seeds):
             # A mask of taps and not a smaller kernel: whole and impaired hosts stay in one grouped convolution.
             kernel = host[f"{block}.weight"] * gates.kernel[:, None, None, :]
-            x = self._block(host, str(block), kernel, x, stride=1 + (block > 0))
-            with_seed = self._slot(seed, gates, block, x)
-            # A pass without this slot's seed differs from here on only: up to here it is the first pass.
-            x = torch.cat((with_seed, x[:images])) if fork else with_seed
+            x = self._apply_block(host, str(block), kernel, x, stride=1 + (block > 0))
+            with_seed = self._apply_slot(seed, gates, block, x)
+            # The pass without this slot's seed branches off here: up to this block it equals the first pass.
+            x = torch.cat((with_seed, x[:batch_size])) if with_ablations else with_seed
         pooled = x.mean((2, 3)).view(len(x), len(gates.kernel), -1).transpose(0, 1)
         return torch.baddbmm(host["head.bias"].unsqueeze(1), pooled, host["head.weight"]).transpose(0, 1)
 
-    def _block(self, params: Params, name: str, kernel: Float[Tensor, "E O I 9"], x: Tensor, *, stride: int) -> Tensor:
+    def _apply_block(
+        self, params: Params, name: str, kernel: Float[Tensor, "E O I 9"], x: Tensor, *, stride: int
+    ) -> Tensor:
         """Return convolution, group norm and ReLU of all hosts at once, each on its own group of channels.
 
         Args:
@@ -182,21 +187,21 @@ class ConvHost:
             name: the block's name, which begins its weights' names: a number, or `seed`.
             kernel: kernels [E, out, in, 9], masked.
             x: features [B, E * in, H, W], or [B, in, H, W], the same for all hosts.
-            stride: pixels from one place of the kernel to the next.
+            stride: stride of the convolution, in pixels.
 
         Returns:
             Features [B, E * out, H', W'], with H' = H / stride rounded up.
         """
         hosts, inputs = kernel.shape[0], kernel.shape[2]
-        flat = kernel.reshape(-1, inputs, 3, 3)
-        # The first block of a validation pass reads one image for all hosts: no groups there.
-        y = conv2d(x, flat, stride=stride, padding=1, groups=x.shape[1] // inputs)
+        kernels = kernel.reshape(-1, inputs, 3, 3)
+        # One group for each host; or a single group where all hosts read the same images.
+        y = conv2d(x, kernels, stride=stride, padding=1, groups=x.shape[1] // inputs)
         scale = params[f"{name}.scale"].flatten()
         shift = params[f"{name}.shift"].flatten()
-        # In place: the norm's gradient needs its input alone, and ReLU's the result.
+        # ReLU in place: the norm's gradient does not read the norm's output.
         return group_norm(y, hosts * self.groups, scale, shift).relu_()
 
-    def _slot(self, seed: Params, gates: SlotGates, slot: int, h: Tensor) -> Tensor:
+    def _apply_slot(self, seed: Params, gates: SlotGates, slot: int, h: Tensor) -> Tensor:
         """Return the features after a slot: `blend_seed` of the block's output and of the seed's.
 
         Args:
@@ -209,7 +214,7 @@ class ConvHost:
         hosts = len(alpha)
         features = h.view(len(h), hosts, -1)
         seed_features = seed_input(features, train).view(h.shape)
-        z = self._block(seed, "seed", mask_kernel(seed["seed.weight"], blueprint), seed_features, stride=1)
+        z = self._apply_block(seed, "seed", mask_kernel(seed["seed.weight"], blueprint), seed_features, stride=1)
         return blend_seed(features, z.view(features.shape), alpha=alpha, train=train).view(h.shape)
 
 
@@ -219,18 +224,21 @@ def conv_seed(width: int) -> Layout:
 
 
 def conv_seed_sizes(width: int) -> tuple[int, int, int]:
-    """Return numbers of weights in use, each with its norm: full C C 9, centre C C, diagonal C 9."""
+    """Return the numbers of weights that full, centre-only and diagonal seeds use, each with its norm's 2 C."""
     return KERNEL_TAPS * width**2 + 2 * width, width**2 + 2 * width, KERNEL_TAPS * width + 2 * width
 
 
 def mask_kernel(weight: Float[Tensor, "E C C 9"], blueprint: Tensor) -> Float[Tensor, "E C C 9"]:
-    """Return the part of a seed's weight that its blueprint uses, the rest 0: full, centre tap, or depthwise."""
+    """Return each seed's weight with 0 for all that its blueprint does not use.
+
+    `FULL` uses all weights, `CENTRE_ONLY` the middle tap, `DIAGONAL` the kernels from each channel to itself.
+    """
     width, device = weight.shape[1], weight.device
     is_centre = torch.arange(KERNEL_TAPS, device=device) == CENTRE_TAP
-    taps = (blueprint != CENTRE_ONLY)[:, None] | is_centre
-    is_own = torch.eye(width, dtype=torch.bool, device=device)
-    pairs = (blueprint != DIAGONAL)[:, None, None] | is_own
-    return weight * (taps[:, None, None, :] & pairs[..., None])
+    used_taps = (blueprint != CENTRE_ONLY)[:, None] | is_centre
+    is_same_channel = torch.eye(width, dtype=torch.bool, device=device)
+    used_channel_pairs = (blueprint != DIAGONAL)[:, None, None] | is_same_channel
+    return weight * (used_taps[:, None, None, :] & used_channel_pairs[..., None])
 
 
 def _conv_weights(name: str, inputs: int, outputs: int) -> dict[str, Weight]:

@@ -1,4 +1,4 @@
-"""Values of choices, or logits, for agents whose observations have images: convolutions, and layers behind them."""
+"""Networks of a value or a logit for each choice, for observations with images: convolutions, then ReLU layers."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,7 +15,7 @@ from flatwater.nets.stack import Layout, Params, Weight
 
 @dataclass(frozen=True)
 class ImageValues(MLPValues):
-    """A number for each choice; `obs` are the features that the layers read."""
+    """A number for each choice; `obs` is the number of features that the layers read."""
 
     parts: Parts = field(kw_only=True)
     """Parts of an observation."""
@@ -24,35 +24,40 @@ class ImageValues(MLPValues):
 
     @cached_property
     def encoder(self) -> ModuleEncoder:
-        """Network that reads the images, and the numbers next to them."""
+        """Module that reads the images, and the numbers next to them."""
         return shipped_encoder(self.parts, self.network)
 
     @cached_property
     def layout(self) -> Layout:
-        """The weights of one member: those that read, by the law of torch's own layers, and the layers'."""
-        module, reads = self.encoder.module, dict[str, Weight]()
+        """The weights of one member: those of the encoder, and those of the layers behind it."""
+        module, encoder_weights = self.encoder.module, dict[str, Weight]()
         for name, value in module.named_parameters():
             layer = name.rpartition(".")[0]
-            reads[PREFIX + name] = Weight(tuple(value.shape), module.get_parameter(f"{layer}.weight")[0].numel())
-        return Layout(reads | dict(super().layout.weights))
+            # torch's layers draw a bias with the fan-in of its weight, too.
+            fan_in = module.get_parameter(f"{layer}.weight")[0].numel()
+            encoder_weights[PREFIX + name] = Weight(tuple(value.shape), fan_in)
+        return Layout(encoder_weights | dict(super().layout.weights))
 
     def values(self, params: Params, obs: Tensor) -> Float[Tensor, "P B A"]:
         """Return the numbers of all choices; observations are bytes [P, B, ...]."""
         rows = obs.flatten(2)
         numbers = view_numbers(rows, self.encoder.parts, torch.float32)
-        # Member by member: convolutions of several at once take longer than those of each.
-        features = [self.encoder(_member(params, p), numbers[p], rows[p], learning=False) for p in range(len(rows))]
+        features = []
+        # One member at a time: grouped convolutions of all members take longer.
+        for member in range(len(rows)):
+            weights = _encoder_weights(params, member)
+            features.append(self.encoder(weights, numbers[member], rows[member], learning=False))
         return super().values(params, torch.stack(features))
 
 
 def image_values(
     parts: Parts, network: str, choices: int, hidden: tuple[int, ...], *, duelling: bool = False, drawn: bool = False
 ) -> ImageValues:
-    """Return the network for observations of these parts; other arguments are those of `MLPValues`."""
+    """Return a network for observations of these parts; the other arguments are those of `MLPValues`."""
     features = shipped_encoder(parts, network).features
     return ImageValues(features, choices, hidden, duelling, drawn, parts=parts, network=network)
 
 
-def _member(params: Params, number: int) -> dict[str, Tensor]:
-    """Return the weights of one member that read observations."""
-    return {name: weight[number] for name, weight in params.items() if name.startswith(PREFIX)}
+def _encoder_weights(params: Params, member: int) -> dict[str, Tensor]:
+    """Return one member's weights of the encoder, by name."""
+    return {name: weight[member] for name, weight in params.items() if name.startswith(PREFIX)}

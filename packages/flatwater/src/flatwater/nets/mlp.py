@@ -27,7 +27,7 @@ class MLPActor:
     hidden: tuple[int, ...] = (256, 256)
     """Width of each hidden layer."""
     drawn: bool = False
-    """Whether actions can be drawn from it: then it has a layer for their deviation."""
+    """Whether actions can be drawn from the policy: then it has a layer for their log-deviations."""
 
     @cached_property
     def layout(self) -> Layout:
@@ -36,20 +36,21 @@ class MLPActor:
         return Layout(_linear_weights((self.obs, *self.hidden, self.action)) | deviation)
 
     def __call__(self, params: Params, obs: Float[Tensor, "P B O"]) -> Float[Tensor, "P B A"]:
-        """Return the action on each observation."""
-        return _apply_output(params, str(len(self.hidden)), _apply_hidden(params, obs, len(self.hidden))).tanh()
+        """Return the action on each observation: the mean, if actions can be drawn."""
+        x = _apply_hidden(params, obs, len(self.hidden))
+        return _apply_output(params, str(len(self.hidden)), x).tanh()
 
     def gaussian(
         self, params: Params, obs: Float[Tensor, "P B O"]
     ) -> tuple[Float[Tensor, "P B A"], Float[Tensor, "P B A"]]:
-        """Return mean and log-deviation that actions are drawn from, before they are squashed."""
+        """Return means and log-deviations of the actions before they are squashed by tanh."""
         x = _apply_hidden(params, obs, len(self.hidden))
         return _apply_output(params, str(len(self.hidden)), x), _apply_output(params, "deviation", x)
 
 
 @dataclass(frozen=True)
 class MLPValues:
-    """A number for each choice of a list, of hidden ReLU layers: a value, or a logit."""
+    """Hidden ReLU layers, then a number for each choice of a list: a value, or a logit."""
 
     obs: int
     """Numbers in an observation."""
@@ -58,7 +59,7 @@ class MLPValues:
     hidden: tuple[int, ...] = (64, 64)
     """Width of each hidden layer."""
     duelling: bool = False
-    """Whether the value of the observation has an output of its own, and each choice an advantage over their mean."""
+    """Whether the network has a separate output for the observation's value, and an advantage for each choice."""
     drawn: bool = False
     """Whether the numbers are logits, by which a choice can be drawn."""
 
@@ -78,7 +79,7 @@ class MLPValues:
         values = _apply_output(params, str(len(self.hidden)), x)
         if not self.duelling:
             return values
-        # Their mean is taken off: value and advantages could not be told apart otherwise.
+        # Duelling: `values` are advantages. Less their mean, because a constant could move between them and the value.
         return _apply_output(params, "value", x) + values - values.mean(-1, keepdim=True)
 
 
@@ -96,10 +97,11 @@ class MLPCritic:
     @cached_property
     def layout(self) -> Layout:
         """The weights of one member. The first layer's matrix is kept in two parts, for observation and action."""
-        widths = (self.obs + self.action, *self.hidden, 1)
-        by_action = Weight((self.action, widths[1]), widths[0])
-        by_obs = Weight((self.obs, widths[1]), widths[0])
-        return Layout(_linear_weights(widths) | {"0.weight": by_obs, "0.action": by_action})
+        inputs = self.obs + self.action
+        widths = (inputs, *self.hidden, 1)
+        obs_part = Weight((self.obs, widths[1]), inputs)
+        action_part = Weight((self.action, widths[1]), inputs)
+        return Layout(_linear_weights(widths) | {"0.weight": obs_part, "0.action": action_part})
 
     def __call__(
         self, params: Params, obs: Float[Tensor, "P B O"], action: Float[Tensor, "P B A"]
@@ -111,7 +113,7 @@ class MLPCritic:
             obs: observations.
             action: the action in each of them.
         """
-        # In two parts, so that the actor's gradient passes through the action's few rows alone.
+        # In two parts, so that the actor's gradient passes through the action's part of the matrix alone.
         x = torch.baddbmm(apply_linear(params, "0", obs), action, params["0.action"]).relu_()
         for layer in range(1, len(self.hidden)):
             x = apply_linear(params, str(layer), x).relu_()
@@ -129,16 +131,16 @@ def _linear_weights(widths: tuple[int, ...]) -> dict[str, Weight]:
 
 
 def _apply_hidden(params: Params, obs: Float[Tensor, "P B O"], layers: int) -> Float[Tensor, "P B H"]:
-    """Return the output of the last hidden layer, of each member's observations."""
+    """Return the output of the last of `layers` hidden ReLU layers."""
     x = obs
     for layer in range(layers):
-        # In place: nothing else reads the layer's output, and ReLU's gradient needs the result alone.
+        # ReLU in place: nothing else reads its input, and its gradient reads the result alone.
         x = apply_linear(params, str(layer), x).relu_()
     return x
 
 
 def _apply_output(params: Params, name: str, x: Float[Tensor, "P B H"]) -> Float[Tensor, "P B A"]:
-    """Return the output layer, by `NarrowLinear` where that is faster: few columns, float32.
+    """Return the output layer's result, by `NarrowLinear` where that is faster: for few outputs in float32.
 
     Args:
         params: weights of P members, each [P, *shape].
@@ -146,7 +148,8 @@ def _apply_output(params: Params, name: str, x: Float[Tensor, "P B H"]) -> Float
         x: H features in each of B rows.
     """
     weight, bias = params[f"{name}.weight"], params[f"{name}.bias"]
-    in_autocast = not x.is_meta and torch.is_autocast_enabled(x.device.type)  # a plan: torch knows no autocast there
+    # On the meta device torch has no autocast to ask for.
+    in_autocast = not x.is_meta and torch.is_autocast_enabled(x.device.type)
     if in_autocast or weight.shape[-1] >= NARROW_OUTPUTS:
         return apply_linear(params, name, x)
     narrow: Tensor = NarrowLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]  # torch's own
@@ -154,7 +157,7 @@ def _apply_output(params: Params, name: str, x: Float[Tensor, "P B H"]) -> Float
 
 
 class NarrowLinear(torch.autograd.Function):
-    """A linear layer with few outputs, each of its three products in the order that is fast for it."""
+    """A linear layer with few outputs, whose three matrix products are computed transposed where that is faster."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

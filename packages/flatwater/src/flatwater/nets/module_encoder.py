@@ -1,7 +1,7 @@
 """An `nn.Module` that reads observations: networks for images, and a network of the user's.
 
-Its parameters are views into the policy's flat block, through `torch.func.functional_call`, and its buffers lie next to
-it: so the plan weighs it, the optimiser steps it, a checkpoint has it and an export holds it as any other network.
+Its parameters are views into the policy's flat block, and its buffers lie next to the block, so the plan, the
+optimiser, checkpoints and exports treat it like any other network.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,30 +21,30 @@ from flatwater.state.allocation import filled_tensor
 from flatwater_watch.errors import ConfigError
 
 PREFIX = "network."
-"""Prefix of the names of its weights and buffers, which tells them from those of the heads."""
-TRIED = 2
-"""Observations that a module is tried out with."""
+"""Prefix of the names of a module's weights and buffers among the policy's weights."""
+TRIAL_BATCH = 2
+"""Number of observations in a module's trial."""
 
 
 @contextmanager
-def lent_generator(seed: int) -> Iterator[torch.Generator]:
-    """Lend torch's default generator, from a seed: modules draw their first weights from it alone."""
+def lend_generator(seed: int) -> Iterator[torch.Generator]:
+    """Yield torch's default generator, seeded, and restore its state afterwards: modules draw their weights from it."""
     rng = torch.default_generator
-    before = rng.get_state()
+    state_before = rng.get_state()
     try:
         yield rng.manual_seed(seed)
     finally:
-        rng.set_state(before)
+        rng.set_state(state_before)
 
 
 @dataclass(frozen=True, eq=False)
 class ModuleEncoder:
-    """Pure functions of the weights."""
+    """A module's computation, as a function of weights and buffers by name."""
 
     build: Callable[[], nn.Module]
-    """Makes a new module, with weights of its own."""
+    """Makes a new module, with initial weights."""
     what: str
-    """Beginning of messages: `network eyes:Eyes`."""
+    """Subject of messages, such as `network eyes:Eyes`."""
     parts: Parts
     """Parts of a row of observations."""
     module: nn.Module
@@ -52,57 +52,58 @@ class ModuleEncoder:
     features: int
     """Numbers that it returns for an observation, F."""
     raw: bool = False
-    """Whether it is given pixels as they are in bytes, with their channels side by side, in which convolutions take
-    half of the time. A user's module is given shares, in a tensor of which it may take a `view`."""
+    """Whether the module is given raw pixels in channels-last order, in which convolutions take half of the time. A
+    user's module is given pixels from 0 to 1, in a contiguous tensor."""
 
     @cached_property
     def _places(self) -> list[tuple[str, dict[str, Tensor], str]]:
-        """The tensors of the module: name beside the heads' weights, and the dict and key that hold it.
+        """The places of the module's tensors: the tensor's name, and the dict and the key that hold it.
 
         A tied weight has one name and several places.
         """
         names: dict[int, str] = {}
         places = []
-        for prefix, module in self.module.named_modules(remove_duplicate=False):
-            for home in (vars(module)["_parameters"], vars(module)["_buffers"]):
-                for key, value in home.items():
-                    if value is not None:
-                        name = names.setdefault(id(value), f"{PREFIX}{prefix}{'.' if prefix else ''}{key}")
-                        places.append((name, home, key))
+        for path, module in self.module.named_modules(remove_duplicate=False):
+            prefix = f"{PREFIX}{path}." if path else PREFIX
+            for holder in (vars(module)["_parameters"], vars(module)["_buffers"]):
+                for key, tensor in holder.items():
+                    if tensor is not None:
+                        name = names.setdefault(id(tensor), prefix + key)
+                        places.append((name, holder, key))
         return places
 
     @contextmanager
     def _lend_module(self, tensors: Mapping[str, Tensor]) -> Iterator[nn.Module]:
-        """Lend the module with tensors by name in the place of its own.
+        """Yield the module with the given tensors in its places, and put its own tensors back afterwards.
 
         `torch.func.functional_call` does the same, but takes longer than a small network does.
         """
-        own = [home[key] for _, home, key in self._places]
+        own_tensors = [holder[key] for _, holder, key in self._places]
         try:
-            for name, home, key in self._places:
-                home[key] = tensors[name]
+            for name, holder, key in self._places:
+                holder[key] = tensors[name]
             yield self.module
         finally:
-            for value, (_, home, key) in zip(own, self._places, strict=True):
-                home[key] = value
+            for tensor, (_, holder, key) in zip(own_tensors, self._places, strict=True):
+                holder[key] = tensor
 
     @cached_property
     def layout(self) -> Layout:
-        """The parameters that learn. Their first values are not the layout's to say: see `draw_`."""
-        learns = {name: value for name, value in self.module.named_parameters() if value.requires_grad}
-        return Layout({PREFIX + name: Weight(tuple(value.shape), 0) for name, value in learns.items()})
+        """The parameters that learn. `draw_` writes their initial values, which the layout does not know."""
+        trainable = {name: value for name, value in self.module.named_parameters() if value.requires_grad}
+        return Layout({PREFIX + name: Weight(tuple(value.shape), 0) for name, value in trainable.items()})
 
     def build_buffers(self, device: torch.device) -> dict[str, Tensor]:
-        """Return a buffer for each tensor that does not learn: the module's buffers and its frozen parameters."""
+        """Return a zero tensor for each tensor that does not learn: the module's buffers and its frozen parameters."""
         tensors = (*self.module.named_buffers(), *self.module.named_parameters())
         return {
-            name: filled_tensor(0, *value.shape, dtype=value.dtype, device=device)
-            for name, value in ((PREFIX + name, value) for name, value in tensors)
-            if name not in self.layout.weights
+            PREFIX + name: filled_tensor(0, *value.shape, dtype=value.dtype, device=device)
+            for name, value in tensors
+            if PREFIX + name not in self.layout.weights
         }
 
     def fill_buffers(self, named: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the buffers, with numbers that were saved.
+        """Return the buffers on the CPU, with saved numbers from `named`.
 
         Raises:
             ValueError: a buffer is missing, or has another shape.
@@ -115,32 +116,32 @@ class ModuleEncoder:
         return buffers
 
     def draw_(self, tensors: Mapping[str, Tensor], rng: torch.Generator) -> None:
-        """Write the first numbers of a new module into its weights and buffers, by name; a plan's have none.
+        """Write a new module's initial numbers into the given weights and buffers, except on the meta device.
 
         Raises:
-            ConfigError: the module differs from that which was tried out.
+            ConfigError: the new module has other tensors than the module that was tried.
         """
-        if any(home.is_meta for home in tensors.values()):
+        if any(tensor.is_meta for tensor in tensors.values()):
             return
         seed = int(torch.randint(1 << 62, (), generator=rng, device=rng.device))
         module = make_module(self.build, self.what, self.parts, seed)
         for name, value in (*module.named_parameters(), *module.named_buffers()):
-            home = tensors.get(PREFIX + name)
-            if home is None or home.shape != value.shape:
+            target = tensors.get(PREFIX + name)
+            if target is None or target.shape != value.shape:
                 raise ConfigError(f"{self.what}: {name} is not the same in each module that is made. Make all alike")
-            home.copy_(value.detach())
+            target.copy_(value.detach())
 
     def __call__(self, tensors: Mapping[str, Tensor], numbers: Tensor, row: Tensor | None, *, learning: bool) -> Tensor:
         """Return the features [B, F] of B observations.
 
         Args:
             tensors: weights and buffers by name; a module that changes its buffers changes these, in place.
-            numbers: numbers of the observations that are in no image, [B, N].
-            row: rows of bytes [B, bytes]; None if there is no image.
+            numbers: numbers of the observations outside of images, [B, N].
+            row: rows of bytes [B, bytes] with the images; None if there is no image.
             learning: whether the module is in training mode.
         """
-        read = split_parts(self.parts, numbers, row, raw=self.raw)
-        observation = nest_parts(self.parts, read)
+        values = split_parts(self.parts, numbers, row, raw=self.raw)
+        observation = nest_parts(self.parts, values)
         if self.module.training != learning:
             self.module.train(learning)
         with self._lend_module(tensors) as module:
@@ -149,11 +150,11 @@ class ModuleEncoder:
 
 
 def shipped_encoder(parts: Parts, name: str) -> ModuleEncoder:
-    """Return the encoder of images by one of `NETWORKS`."""
+    """Return an encoder by the network for images of this name, one of `NETWORKS`."""
     with torch.device("meta"):
         module = ImageNetwork(parts, name)
     build = partial(ImageNetwork, parts, name)
-    # It is not called here: a call on the meta device imports the compiler, which takes a second of the CPU.
+    # It is not tried here: a call on the meta device imports the compiler, which takes a second of the CPU.
     return ModuleEncoder(build, f"network {name}", parts, module, module.features, raw=True)
 
 
@@ -163,25 +164,25 @@ def make_module(build: Callable[[], nn.Module], what: str, parts: Parts, seed: i
     Raises:
         ConfigError: `build` made something else than a module.
     """
-    with lent_generator(seed):
+    with lend_generator(seed):
         with Border(what, build, "__init__", call="its construction"):
             module = build()
         if not isinstance(module, nn.Module):
             raise ConfigError(f"{what}: expected a torch.nn.Module, got a {type(module).__name__}")
         if any(nn.parameter.is_lazy(value) for value in module.parameters()):
             with torch.no_grad(), Border(what, module, "forward"):
-                # Lazy layers get their sizes and numbers; in evaluation mode, so that no buffer learns from it.
+                # A call gives lazy layers their sizes and numbers; evaluation mode keeps buffers unchanged.
                 module.eval()(_example(parts, "cpu"))
     return module
 
 
 def _example(parts: Parts, device: str) -> Any:  # noqa: ANN401  (as the observation is)
-    """Return observations of zeros."""
-    return nest_parts(parts, [torch.zeros(TRIED, *part.read_shape, device=device) for part in parts])
+    """Return `TRIAL_BATCH` observations of zeros, in the form of these parts."""
+    return nest_parts(parts, [torch.zeros(TRIAL_BATCH, *part.read_shape, device=device) for part in parts])
 
 
 def try_module(build: Callable[[], nn.Module], what: str, parts: Parts) -> ModuleEncoder:
-    """Make a module and let it read two observations, so that no run fails because of it, and return its encoder.
+    """Try a new module on observations of zeros, and return its encoder.
 
     Args:
         build: makes the module.
@@ -195,26 +196,30 @@ def try_module(build: Callable[[], nn.Module], what: str, parts: Parts) -> Modul
     module = make_module(build, what, parts, 0)
     for name, value in module.named_parameters():
         if value.requires_grad and value.dtype != torch.float32:
-            raise ConfigError(f"{what}: parameter {name}: expected float32, got {str(value.dtype)[6:]}")
-    with lent_generator(0) as rng, torch.no_grad():
-        drawn_before = rng.get_state()
+            raise ConfigError(
+                f"{what}: parameter {name}: expected float32, got {str(value.dtype).removeprefix('torch.')}"
+            )
+    with lend_generator(0) as rng, torch.no_grad():
+        state_before = rng.get_state()
         with Border(what, module, "forward"):
             features = module(_example(parts, "cpu"))
-        if not torch.equal(rng.get_state(), drawn_before):
+        if not torch.equal(rng.get_state(), state_before):
             raise ConfigError(
                 f"{what}: forward draws random numbers, as dropout does: a resumed run would draw others. Leave "
                 "them out"
             )
-    if not isinstance(features, Tensor) or features.dtype != torch.float32 or features.shape[:-1] != (TRIED,):
+    if not isinstance(features, Tensor) or features.dtype != torch.float32 or features.shape[:-1] != (TRIAL_BATCH,):
         got = f"{features.dtype} {list(features.shape)}" if isinstance(features, Tensor) else type(features).__name__
-        raise ConfigError(f"{what}: forward: expected features float32 [{TRIED}, F] of {TRIED} observations, got {got}")
+        raise ConfigError(
+            f"{what}: forward: expected features float32 [{TRIAL_BATCH}, F] of {TRIAL_BATCH} observations, got {got}"
+        )
     encoder = ModuleEncoder(build, what, parts, module.to_empty(device="meta"), features.shape[1])
     _check_on_meta(encoder)
     return encoder
 
 
 def _check_on_meta(encoder: ModuleEncoder) -> None:
-    """Refuse a module that cannot be planned or saved: it holds tensors of its own, looks at numbers, swaps buffers.
+    """Refuse a module that cannot be planned or saved: it hides tensors, branches on numbers or replaces buffers.
 
     Raises:
         ConfigError: the message says what the module does, and what to do instead.
@@ -223,8 +228,9 @@ def _check_on_meta(encoder: ModuleEncoder) -> None:
     try:
         encoder.module(_example(encoder.parts, "meta"))
     except (RuntimeError, NotImplementedError) as error:
+        first_line = str(error).partition("\n")[0]
         raise ConfigError(
-            f"{encoder.what}: forward cannot be planned on the meta device: {str(error).partition(chr(10))[0]}. Keep "
+            f"{encoder.what}: forward cannot be planned on the meta device: {first_line}. Keep "
             "tensors with register_buffer, and leave branches on their values and .item() out"
         ) from error
     for name, value in encoder.module.named_buffers():

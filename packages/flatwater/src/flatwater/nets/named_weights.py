@@ -1,4 +1,4 @@
-"""Weights under their names as an ordinary module: `state_dict`, `to` and optimisers know each by its name."""
+"""Weights by name as an ordinary module, for `state_dict`, `to` and optimisers."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ class NamedWeights(nn.Module):
     """Parameters and buffers in nested modules: `action.0.weight` is the weight of the module `0` in `action`."""
 
     def __init__(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> None:
-        """Hold tensors as they are, without a copy.
+        """Register the tensors themselves, without a copy.
 
         Args:
             parameters: tensors that get gradients, by name.
@@ -17,17 +17,17 @@ class NamedWeights(nn.Module):
         """
         super().__init__()
         for name, tensor in (*parameters.items(), *buffers.items()):
-            home: nn.Module = self
-            *path, last = name.split(".")
-            for part in path:
-                if part not in dict(home.named_children()):
-                    home.add_module(part, nn.Module())
-                home = home.get_submodule(part)
+            module: nn.Module = self
+            *path, key = name.split(".")
+            for child in path:
+                if child not in dict(module.named_children()):
+                    module.add_module(child, nn.Module())
+                module = module.get_submodule(child)
             if name in parameters:
-                home.register_parameter(last, nn.Parameter(tensor))
+                module.register_parameter(key, nn.Parameter(tensor))
             else:
-                home.register_buffer(last, tensor)
+                module.register_buffer(key, tensor)
 
     def weights_by_name(self) -> dict[str, Tensor]:
-        """Return all by name, as the networks here take them."""
+        """Return all parameters and buffers by their full names."""
         return {**dict(self.named_parameters()), **dict(self.named_buffers())}

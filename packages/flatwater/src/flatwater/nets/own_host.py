@@ -16,7 +16,8 @@ from torch.func import functional_call, vmap
 
 from flatwater.nets.grafts import Graft
 from flatwater.nets.hosts import Images
-from flatwater.nets.slots import SlotGates, after_slot, seen_by_seed
+from flatwater.nets.module_encoder import lend_generator
+from flatwater.nets.slots import SlotGates, vmap_blend_seed, vmap_seed_input
 from flatwater.nets.stack import Layout, Params, Weight, views
 
 MakesHost = Callable[[int, int, int, int], nn.Module]
@@ -25,14 +26,8 @@ MakesHost = Callable[[int, int, int, int], nn.Module]
 
 def make_network(build: MakesHost, images: Images, seed: int) -> nn.Module:
     """Return a new network on the CPU, whose weights follow from the seed; torch's generator is left as it was."""
-    rng = torch.default_generator
-    before = rng.get_state()
-    try:
-        # Modules draw their first weights from torch's default generator alone: it is lent, and given back.
-        rng.manual_seed(seed)
+    with lend_generator(seed):
         return build(images.channels, images.height, images.width, images.classes)
-    finally:
-        rng.set_state(before)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +46,7 @@ class OwnHost:
 
     @cached_property
     def layout(self) -> Layout:
-        """The module's parameters. Their first values are not the layout's to say: see `draw_`."""
+        """The module's parameters. `draw_` writes their initial values, which the layout does not know."""
         return Layout({name: Weight(tuple(value.shape), 0) for name, value in self.module.named_parameters()})
 
     @cached_property
@@ -64,7 +59,7 @@ class OwnHost:
         return tuple(graft.sizes for graft in self.grafts.values())
 
     def draw_(self, block: Float[Tensor, "E n"], start: Int[Tensor, " E"]) -> None:
-        """Write the weights of a new network into each row: those of host e follow from `start[e]` alone."""
+        """Write a new network's weights into each row; those of host e follow from the seed `start[e]` alone."""
         weights = views(block, self.layout)
         for host, seed in enumerate(start.tolist()):
             for name, value in make_network(self.build, self.images, seed).named_parameters():
@@ -75,7 +70,7 @@ class OwnHost:
     ) -> Float[Tensor, "B E K"]:
         """Return the logits of every host on images of its own, in training mode; arguments are those of `Host`."""
         self.module.train()
-        return self._run(host, self._cut(seeds, gates), gates, images, own_images=True)
+        return self._run_hosts(host, self._cut_seeds(seeds, gates), gates, images, own_images=True)
 
     def ablations(
         self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "N P"]
@@ -85,20 +80,23 @@ class OwnHost:
         The arguments and the axes V N E K are those of `Host`. The module stays in evaluation mode.
         """
         self.module.eval()
-        seed_params = self._cut(seeds, gates)
-        passes = [self._run(host, seed_params, gates, images, own_images=False)]
+        seed_params = self._cut_seeds(seeds, gates)
+        passes = [self._run_hosts(host, seed_params, gates, images, own_images=False)]
         for slot in range(len(seeds)):
-            # A copy: the gates are the arena's own state.
-            without = gates.alpha.clone()
-            without[:, slot] = 0
-            passes.append(self._run(host, seed_params, gates._replace(alpha=without), images, own_images=False))
+            # A copy: the gates are the environments' own state.
+            alpha = gates.alpha.clone()
+            alpha[:, slot] = 0
+            passes.append(self._run_hosts(host, seed_params, gates._replace(alpha=alpha), images, own_images=False))
         return torch.stack(passes)
 
-    def _cut(self, seeds: Sequence[Params], gates: SlotGates) -> list[Params]:
+    def _cut_seeds(self, seeds: Sequence[Params], gates: SlotGates) -> list[Params]:
+        """Return the weights of each slot's seeds, cut to their blueprints."""
         pairs = enumerate(zip(self.grafts.values(), seeds, strict=True))
         return [graft.cut_to_blueprint(seed, gates.blueprint[:, slot]) for slot, (graft, seed) in pairs]
 
-    def _run(self, host: Params, seeds: list[Params], gates: SlotGates, images: Tensor, *, own_images: bool) -> Tensor:
+    def _run_hosts(
+        self, host: Params, seeds: list[Params], gates: SlotGates, images: Tensor, *, own_images: bool
+    ) -> Tensor:
         """Return the logits [B, E, K] of all hosts.
 
         Args:
@@ -111,21 +109,21 @@ class OwnHost:
         spec = self.images
         pictures = images.view(*images.shape[:-1], spec.channels, spec.height, spec.width)
 
-        def one(host: Params, seeds: list[Params], alpha: Tensor, train: Tensor, x: Tensor) -> Tensor:
-            """Run one host with its seeds: no argument has the host axis, which `vmap` takes away and puts back.
+        def run_host(host: Params, seeds: list[Params], alpha: Tensor, train: Tensor, x: Tensor) -> Tensor:
+            """Return the logits [B, K] of one host; `vmap` removes the host axis from the arguments.
 
             Args:
                 host: the host's own weights.
                 seeds: the weights of each slot's seed.
-                alpha: [S].
-                train: [S].
+                alpha: share of each seed's output, [S].
+                train: 1 where a seed learns behind the host, else 0, [S].
                 x: images [B, C, H, W].
             """
             with self._attach_seeds(seeds, alpha, train):
                 out: Tensor = functional_call(self.module, (dict(host), dict(self.constants)), (x,))
             return out
 
-        run_all = vmap(one, in_dims=(0, 0, 0, 0, 1 if own_images else None), out_dims=1)
+        run_all = vmap(run_host, in_dims=(0, 0, 0, 0, 1 if own_images else None), out_dims=1)
         out: Tensor = run_all(dict(host), seeds, gates.alpha, gates.train, pictures)
         return out
 
@@ -133,7 +131,7 @@ class OwnHost:
     def _attach_seeds(
         self, seeds: list[Params], alpha: Float[Tensor, " S"], train: Float[Tensor, " S"]
     ) -> Iterator[None]:
-        """Attach one host's seeds behind its slots, for as long as it computes.
+        """Attach one host's seeds behind its slots' layers while the context is open.
 
         Args:
             seeds: weights of each slot's seed, cut to its blueprint, without the host axis.
@@ -141,21 +139,21 @@ class OwnHost:
             train: 1 where the seed learns behind the host, else 0.
         """
 
-        def behind(slot: int, graft: Graft) -> Callable[[nn.Module, object, Tensor], Tensor]:
-            """Return a hook on a slot's layer that puts the slot's seed behind its output."""
+        def make_hook(slot: int, graft: Graft) -> Callable[[nn.Module, object, Tensor], Tensor]:
+            """Return a forward hook that blends the slot's seed into its layer's output."""
 
             def hook(_: nn.Module, __: object, h: Tensor) -> Tensor:
-                z = graft.apply_seed(seeds[slot], seen_by_seed(h, train[slot]))
-                return after_slot(h, z, alpha=alpha[slot], train=train[slot])
+                z = graft.apply_seed(seeds[slot], vmap_seed_input(h, train[slot]))
+                return vmap_blend_seed(h, z, alpha=alpha[slot], train=train[slot])
 
             return hook
 
         hooks = []
         try:
             for slot, (name, graft) in enumerate(self.grafts.items()):
-                hooks.append(self.module.get_submodule(name).register_forward_hook(behind(slot, graft)))
+                hooks.append(self.module.get_submodule(name).register_forward_hook(make_hook(slot, graft)))
             yield
         finally:
-            # A hook that stayed would hold this pass's tensors, and act in the next one.
+            # A hook that stayed would keep this pass's tensors alive, and act in the next pass.
             for hook in hooks:
                 hook.remove()

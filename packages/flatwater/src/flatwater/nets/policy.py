@@ -25,7 +25,7 @@ FORGET_BIAS = 1.0
 SMALL_HEAD_FACTOR = 10_000
 """Factor on the fan-in of the action head, so that its weights start at 1/100 of the usual range.
 
-The first policy is then uniform over what is legal.
+The first policy is then nearly uniform over the legal actions.
 """
 UNIT_GAIN_DIVISOR = 3.0
 """Divisor of the fan-in with which weights keep a signal's variance. With twice as large a divisor they double it,
@@ -33,7 +33,7 @@ which tanh layers need: the gain of the square root of 2 that is usual for PPO (
 CLIP_DEVIATIONS = 5.0
 """Deviations that a normalised observation is cut to: a column that had been constant so far stays harmless."""
 NARROW_DEVIATION = 0.5
-"""Deviation below which a number of an observation is stretched."""
+"""Columns of observations with a smaller deviation are stretched to this deviation."""
 VARIANCE_EPSILON = 1e-4
 """Added to the variance of an observation's column."""
 
@@ -60,7 +60,7 @@ class PolicyOutput:
 
 @dataclass(frozen=True)
 class RecurrentPolicy:
-    """Pure functions of the weights; the memory is an argument and a result."""
+    """An LSTM policy as a pure function of its weights; the memory is an argument and a result."""
 
     obs: int
     """Numbers in an observation, O."""
@@ -97,16 +97,16 @@ class RecurrentPolicy:
         memory: Float[Tensor, "2 B M"],
         starts: Bool[Tensor, "T B"] | None = None,
     ) -> PolicyOutput:
-        """Run T steps in order.
+        """Return the outputs of T consecutive steps.
 
         Args:
             weights: the weights by name.
             obs: normalised observations.
             memory: memory before the first step.
-            starts: mask of rows where an episode begins, with an empty memory; None if none begins.
+            starts: mask of rows where an episode begins, with an empty memory; None if no episode begins.
         """
         encoded = ACTIVATIONS[self.activation](_apply_layer(weights, "encoder", obs))
-        # The observations' part of all T steps is one product; only the memory's part must wait for its turn.
+        # The observations' part of the gates is one product for all T steps; the memory's part is added step by step.
         gates = encoded @ weights["gates.seen"] + weights["gates.bias"]
         output, cell = memory.unbind(0)
         outputs = []
@@ -119,7 +119,7 @@ class RecurrentPolicy:
             cell = torch.sigmoid(forget_gate + FORGET_BIAS) * cell + torch.sigmoid(input_gate) * torch.tanh(update)
             output = torch.sigmoid(output_gate) * torch.tanh(cell)
             outputs.append(output)
-        # The heads read the observation as well as the memory, so that what needs no memory is learned without it.
+        # The heads read the observation as well as the memory, so that reactions need no memory.
         features = torch.cat([encoded, torch.stack(outputs)], dim=-1)
         value = _apply_layer(weights, "value", features).squeeze(-1)
         return PolicyOutput(_apply_layer(weights, "action", features), value, torch.stack([output, cell]))
@@ -127,7 +127,7 @@ class RecurrentPolicy:
 
 @dataclass(frozen=True)
 class FeedForwardPolicy:
-    """Actor and critic, of layers of their own or of the same, without a memory: the same face as `RecurrentPolicy`."""
+    """Actor and critic without a memory, with separate or shared layers; called like `RecurrentPolicy`."""
 
     obs: int
     """Numbers in an observation, O."""
@@ -136,9 +136,9 @@ class FeedForwardPolicy:
     outputs: int
     """Outputs of the policy, R."""
     free: int
-    """Number of last outputs that are weights, and no function of the observation."""
+    """Number of the last outputs that are free weights, which do not depend on the observation."""
     cells: int = 0
-    """Cells, M: nothing is remembered."""
+    """Cells of memory, M: none."""
     activation: Activation = "tanh"
     """Function behind each layer."""
     shared: bool = False
@@ -149,18 +149,19 @@ class FeedForwardPolicy:
         """The weights, as they lie in the block's row."""
         weights: dict[str, Weight] = {}
         widths = (self.obs, *self.layers)
-        for net, outputs, scale in (
+        # The value head keeps the variance of its input, the action head starts near 0.
+        heads = (
             ("action", self.outputs - self.free, SMALL_HEAD_FACTOR),
             ("value", 1, 1 / UNIT_GAIN_DIVISOR),
-        ):
+        )
+        for head, outputs, fan_in_factor in heads:
             for layer, (inputs, width) in enumerate(pairwise(widths)):
-                # Hidden layers double the variance for tanh; the value head keeps it, the action head starts near 0.
-                # Shared layers have one name: the critic finds them in their place.
-                name = f"{self._trunk(net)}.{layer}"
+                # Shared layers have one name for both heads. Hidden layers double the variance, for tanh.
+                name = f"{self._trunk(head)}.{layer}"
                 weights[f"{name}.weight"] = Weight((inputs, width), inputs / (2 * UNIT_GAIN_DIVISOR))
                 weights[f"{name}.bias"] = Weight((width,), 0)
-            weights[f"{net}.weight"] = Weight((widths[-1], outputs), scale * widths[-1])
-            weights[f"{net}.bias"] = Weight((outputs,), 0)
+            weights[f"{head}.weight"] = Weight((widths[-1], outputs), fan_in_factor * widths[-1])
+            weights[f"{head}.bias"] = Weight((outputs,), 0)
         return Layout(weights | ({"free": Weight((self.free,), 0)} if self.free else {}))
 
     def __call__(
@@ -170,11 +171,11 @@ class FeedForwardPolicy:
         memory: Float[Tensor, "2 B 0"],
         starts: Bool[Tensor, "T B"] | None = None,  # noqa: ARG002  (there is nothing to forget)
     ) -> PolicyOutput:
-        """Run T steps, each by itself.
+        """Return the outputs of T steps, which do not depend on each other.
 
         Args:
             weights: the weights by name.
-            obs: observations as `ActorCritic.embed_observation` reads them.
+            obs: observations embedded by `ActorCritic.embed_observation`.
             memory: an empty memory, which is returned as it is.
             starts: not read: there is nothing to forget.
         """
@@ -186,24 +187,25 @@ class FeedForwardPolicy:
         return PolicyOutput(outputs.view(*obs.shape[:2], -1), value.view(obs.shape[:2]), memory)
 
     def action_outputs(self, weights: Weights, obs: Float[Tensor, "B O"]) -> Float[Tensor, "B R"]:
-        """Return the actor's outputs alone."""
+        """Return the actor's outputs, without the critic's value."""
         return self._outputs(weights, self._features(weights, "action", obs))
 
     def _outputs(self, weights: Weights, features: Float[Tensor, "B H"]) -> Float[Tensor, "B R"]:
+        """Return the action head's outputs, followed by the free weights, which are the same in each row."""
         outputs = _apply_head(weights, "action", features)
         return torch.cat([outputs, weights["free"].expand(outputs.shape[0], -1)], dim=-1) if self.free else outputs
 
-    def _features(self, weights: Weights, net: str, x: Float[Tensor, "B O"]) -> Float[Tensor, "B H"]:
-        """Return the last layer of the net of this name, `action` or `value`."""
-        trunk = self._trunk(net)
+    def _features(self, weights: Weights, head: str, x: Float[Tensor, "B O"]) -> Float[Tensor, "B H"]:
+        """Return the last hidden layer of a head, `action` or `value`."""
+        trunk = self._trunk(head)
         activate = ACTIVATIONS[self.activation]
         for layer in range(len(self.layers)):
             x = activate(torch.addmm(weights[f"{trunk}.{layer}.bias"], x, weights[f"{trunk}.{layer}.weight"]))
         return x
 
-    def _trunk(self, net: str) -> str:
-        """Return the name of the layers of a net."""
-        return "shared" if self.shared else net
+    def _trunk(self, head: str) -> str:
+        """Return the prefix of the names of a head's hidden layers."""
+        return "shared" if self.shared else head
 
 
 def _apply_head(weights: Weights, net: str, features: Float[Tensor, "B H"]) -> Float[Tensor, "B _"]:
@@ -215,18 +217,16 @@ def _apply_layer(weights: Weights, name: str, x: Tensor) -> Tensor:
 
 
 MEAN, VARIANCE, COUNT, MEASURED = ("obs.mean", "obs.variance", "obs.count", "obs.measured")
-"""Names of the observations' statistics among the weights; the last marks the numbers that they scale."""
+"""Names of the observations' statistics among the weights; `MEASURED` marks the columns that may be stretched."""
 
 
 def build_statistics(obs: int, measures: Sequence[int], device: torch.device) -> dict[str, Tensor]:
-    """Return mean 0 and variance 1 for every number of an observation, until observations are merged.
-
-    Where only some numbers may be stretched, a row says which.
+    """Return the statistics of no observations yet: mean 0, variance 1 and count 0.
 
     Args:
         obs: numbers in an observation, O.
-        measures: positions of the numbers that may be stretched; with all O of them there is no such row.
-        device: device on which they will lie.
+        measures: positions of the numbers that may be stretched; with all O of them, `MEASURED` is left out.
+        device: device of the statistics.
 
     Returns:
         `MEAN` and `VARIANCE` [O], `COUNT` (a single number), and `MEASURED`, bool [O], if only some may be stretched.
@@ -246,40 +246,40 @@ def build_statistics(obs: int, measures: Sequence[int], device: torch.device) ->
 def update_running_stats_(statistics: dict[str, Tensor], obs: Float[Tensor, "*N O"]) -> None:
     """Merge a batch into the statistics (Chan, Golub & LeVeque 1979), which then cover all batches together.
 
-    Call it between rounds: a policy whose observations are normalised otherwise while it learns than while it acted is
-    another policy, and its probability ratios start away from 1.
+    Call it between rounds: with other statistics than those that it acted with, a policy is another policy, and its
+    probability ratios start away from 1.
     """
     rows = obs.flatten(0, -2)
-    new, mean, variance, count = rows.shape[0], statistics[MEAN], statistics[VARIANCE], statistics[COUNT]
-    if not new:
+    mean, variance, count = statistics[MEAN], statistics[VARIANCE], statistics[COUNT]
+    batch_size = rows.shape[0]
+    if not batch_size:
         return
-    share = new / (count + new)
+    share = batch_size / (count + batch_size)
     # Uncorrected variances merge exactly; corrected variances do not.
-    new_variance, new_mean = torch.var_mean(rows, dim=0, correction=0)
-    shift = new_mean - mean
-    # The share is float64, as the count is; `lerp_` takes a weight of the row's own type.
-    variance.lerp_(new_variance, share.float()).add_(shift.square() * (share * (1 - share)))
+    batch_variance, batch_mean = torch.var_mean(rows, dim=0, correction=0)
+    shift = batch_mean - mean
+    # The share is float64, like the count; `lerp_` takes a weight of the variance's type.
+    variance.lerp_(batch_variance, share.float()).add_(shift.square() * (share * (1 - share)))
     mean.add_(shift * share)
-    count.add_(new)
+    count.add_(batch_size)
 
 
 def normalise_obs(statistics: Mapping[str, Tensor], obs: Float[Tensor, "*N O"]) -> Float[Tensor, "*N O"]:
-    """Return deviations from the mean, within `CLIP_DEVIATIONS`."""
+    """Return observations in deviations from their running means, clipped to `CLIP_DEVIATIONS`."""
     return ((obs - statistics[MEAN]) * (statistics[VARIANCE] + VARIANCE_EPSILON).rsqrt()).clamp(
         -CLIP_DEVIATIONS, CLIP_DEVIATIONS
     )
 
 
 def stretch_columns(statistics: Mapping[str, Tensor], obs: Float[Tensor, "*N O"]) -> Float[Tensor, "*N O"]:
-    """Return the observation, with narrow columns stretched about their mean to a deviation of `NARROW_DEVIATION`.
+    """Return observations with narrow columns stretched about their mean to a deviation of `NARROW_DEVIATION`.
 
-    Stretched numbers are cut to `CLIP_DEVIATIONS`.
-
-    Other columns stay as they are: where all were read as deviations from their means, policies that had learned were
-    lost again, at learning rates that logarithms allow.
+    Stretched numbers are at most `CLIP_DEVIATIONS` from the mean. Other columns stay as they are: when all columns were
+    normalised, trained policies were lost again at learning rates that logarithms allow.
     """
-    mean, size = statistics[MEAN], (statistics[VARIANCE] + VARIANCE_EPSILON).sqrt() / NARROW_DEVIATION
-    narrow = size < 1
+    mean, scale = statistics[MEAN], (statistics[VARIANCE] + VARIANCE_EPSILON).sqrt() / NARROW_DEVIATION
+    is_narrow = scale < 1
     if MEASURED in statistics:
-        narrow &= statistics[MEASURED]
-    return torch.where(narrow, mean + ((obs - mean) / size).clamp(-CLIP_DEVIATIONS, CLIP_DEVIATIONS), obs)
+        is_narrow &= statistics[MEASURED]
+    stretched = mean + ((obs - mean) / scale).clamp(-CLIP_DEVIATIONS, CLIP_DEVIATIONS)
+    return torch.where(is_narrow, stretched, obs)

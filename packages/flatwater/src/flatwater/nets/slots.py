@@ -1,4 +1,4 @@
-"""The slot where a seed module meets its host: the features go on, the seed's are mixed in by a gate per host.
+"""The slot where a seed module joins its host: a gate of each host blends the seed's features into the host's.
 
 With h the features, z the seed's output on them, alpha in [0, 1] and train 0 or 1:
 
@@ -30,7 +30,7 @@ class SlotGates(NamedTuple):
 
 
 def seed_input(h: Float[Tensor, "B E F"], train: Float[Tensor, " E"]) -> Float[Tensor, "B E F"]:
-    """Return the features as the seed sees them: the same numbers, whose gradient stops where `train` is 1."""
+    """Return the seed's input: the same numbers, whose gradient stops for hosts whose `train` is 1."""
     features: Tensor = _ScaledGradient.apply(h, train)  # type: ignore[no-untyped-call]  # torch's own
     return features
 
@@ -50,19 +50,19 @@ def blend_seed(
     return features
 
 
-def seen_by_seed(h: Tensor, train: Tensor) -> Tensor:
+def vmap_seed_input(h: Tensor, train: Tensor) -> Tensor:
     """Return `seed_input` of one host, in operations that `torch.func.vmap` can stack."""
     constant = h.detach()
-    # h - stopped is exactly 0: the value stays h, and the gradient alone is scaled.
+    # h - constant is exactly 0: the value stays h, and only the gradient is scaled.
     return constant + (1 - train) * (h - constant)
 
 
-def after_slot(h: Tensor, z: Tensor, *, alpha: Tensor, train: Tensor) -> Tensor:
+def vmap_blend_seed(h: Tensor, z: Tensor, *, alpha: Tensor, train: Tensor) -> Tensor:
     """Return `blend_seed` of one host, in operations that `torch.func.vmap` can stack.
 
     Args:
         h: features before the slot, of any shape.
-        z: the seed's output on `seen_by_seed` of them, of the same shape.
+        z: the seed's output on `vmap_seed_input` of them, of the same shape.
         alpha: share of the seed's output, a single number 0 to 1.
         train: a single number, 1 where the seed learns behind the host, else 0.
     """
@@ -71,7 +71,7 @@ def after_slot(h: Tensor, z: Tensor, *, alpha: Tensor, train: Tensor) -> Tensor:
 
 
 class _ScaledGradient(torch.autograd.Function):
-    """The identity, with a gradient that is scaled per host."""
+    """The identity, whose gradient is multiplied by 1 - train of each host."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, h: Tensor, train: Tensor) -> Tensor:
@@ -82,12 +82,13 @@ class _ScaledGradient(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401  (torch's, untyped)
+        """Return the gradient of the features; no gradient reaches `train`."""
         (train,) = ctx.saved_tensors
         return grads[0] * (1 - train)[:, None], None
 
 
 class _BlendedSeed(torch.autograd.Function):
-    """The formula with its gradient written out: six passes over the features become three, and nothing is kept."""
+    """The slot's formula with an explicit gradient, which takes three passes over the features, not six."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, h: Tensor, z: Tensor, alpha: Tensor, train: Tensor) -> Tensor:

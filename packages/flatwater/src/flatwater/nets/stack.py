@@ -17,14 +17,14 @@ Params = Mapping[str, Tensor]
 """Weights by name, each [P, *shape]."""
 
 
-_AS_IT_IS = nullcontext()
+_NULL_CONTEXT = nullcontext()
 
 
 def bfloat16_autocast(device: torch.device, *, enabled: bool) -> AbstractContextManager[object]:
-    """Return the context in which products are bfloat16 where that is `enabled`; it does nothing on the meta device."""
-    # Nor is a context entered to say what holds already: that takes as long as a layer of a small network.
+    """Return a context that turns autocast to bfloat16 on or off; on the meta device it does nothing."""
+    # Entering a context takes as long as a layer of a small network, so none is entered to turn off what is off.
     if device.type == "meta" or not (enabled or torch.is_autocast_enabled(device.type)):
-        return _AS_IT_IS
+        return _NULL_CONTEXT
     return torch.autocast(device.type, torch.bfloat16, enabled=enabled)
 
 
@@ -64,7 +64,7 @@ def views(block: Tensor, layout: Layout) -> dict[str, Tensor]:
 
 
 def join_weights(weights_by_name: Mapping[str, Tensor], layout: Layout) -> Tensor:
-    """Return one member's row [1, n] from its weights by name, without the member axis: the way back from `views`.
+    """Return one member's row [1, n], made of its weights by name without the member axis: the inverse of `views`.
 
     Raises:
         ValueError: a weight is missing, or has another shape or type.
@@ -84,7 +84,7 @@ def init_(block: Tensor, layout: Layout, rng: torch.Generator) -> None:
     if block.is_meta:
         return
     for name, view in views(block, layout).items():
-        # In the layout's order: another order of weights draws other numbers from the same generator.
+        # In the layout's order, which decides the numbers that each weight draws from the generator.
         weight = layout.weights[name]
         if weight.fan_in:
             bound = 1 / sqrt(weight.fan_in)
@@ -102,5 +102,5 @@ def linear(name: str, inputs: int, outputs: int) -> dict[str, Weight]:
 
 
 def apply_linear(params: Params, name: str, x: Tensor) -> Tensor:
-    """Return one linear layer of every member: x [P, B, in] -> [P, B, out]."""
+    """Return the output of every member's linear layer `name`: x [P, B, in] -> [P, B, out]."""
     return torch.baddbmm(params[f"{name}.bias"].unsqueeze(1), x, params[f"{name}.weight"])

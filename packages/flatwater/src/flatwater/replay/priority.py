@@ -1,9 +1,8 @@
-"""Drawing transitions in proportion to their TD error (Schaul et al. 2016), for any replay with numbered places.
+"""Prioritised draws of transitions, in proportion to a power of their TD error (Schaul et al. 2016).
 
-Each place has a mass; a place of mass 0 is never drawn. A draw inverts the cumulative sum of the masses: of blocks
-first, whose sums are kept as masses change, and then of the masses within a block. So a draw costs O(capacity / block),
-a change O(block), and nothing waits for the device. With alpha = 0 all masses are 1, and the draw is uniform over the
-places that hold something.
+Each numbered place of a replay has a mass; a place of mass 0 is never drawn. A draw inverts the cumulative sum of the
+masses: first of blocks, whose sums are kept, then within a block. So a draw costs O(capacity / block), a change of mass
+O(block), and nothing waits for the device. With alpha = 0 the draw is uniform over all places that hold a transition.
 """
 
 from dataclasses import field
@@ -20,9 +19,9 @@ MINIMUM_ERROR = 1e-6
 BLOCK_PLACES = 64
 """Places of a block."""
 BLOCKS_AT_ONCE = 1024
-"""Blocks that are summed at once where all are: a few hundred KiB in addition to the replay."""
+"""Blocks that are summed at once when all sums are renewed, in a few hundred KiB of memory."""
 MAXIMUM_ERROR = 1e12
-"""An error that is not finite counts as this (infinity) or as 0 (NaN), or it would end all drawing."""
+"""Error in place of an infinite error, which would make all draws invalid; NaN counts as 0."""
 
 
 @state
@@ -38,11 +37,11 @@ class Priorities:
     alpha: float
     beta: float
     changed: bool = field(default=True, metadata=derived_field().metadata)
-    """Whether any mass may have changed without its block's sum. A checkpoint has no sums: all are computed again."""
+    """Whether block sums may be stale, as after a resume: a checkpoint has no sums, and the next draw renews them."""
 
 
 def build_priorities(capacity: int, device: torch.device, *, alpha: float = 0.6, beta: float = 0.4) -> Priorities:
-    """Return priorities of places that hold nothing yet.
+    """Return priorities of empty places, whose mass is 0.
 
     Args:
         capacity: number of places, C.
@@ -62,53 +61,54 @@ def build_priorities(capacity: int, device: torch.device, *, alpha: float = 0.6,
 def add_priorities_(
     priorities: Priorities, places: Int[Tensor, "B"], drawable: Bool[Tensor, "B"] | None = None
 ) -> None:
-    """Give places `places` the largest mass so far, as they hold new transitions; none where `drawable` is False."""
+    """Give places with new transitions the largest mass so far, or 0 if they are not `drawable`."""
     mass = priorities.top.expand(len(places))
     priorities.mass.index_copy_(0, places, mass if drawable is None else mass * drawable)
     _sum_blocks_(priorities, places)
 
 
 def remove_priorities_(priorities: Priorities, places: Int[Tensor, "B"]) -> None:
-    """Take places `places` out of all draws."""
+    """Set the mass of these places to 0, so that they are not drawn."""
     priorities.mass.index_fill_(0, places, 0)
     _sum_blocks_(priorities, places)
 
 
 def _sum_blocks_(priorities: Priorities, places: Int[Tensor, "B"]) -> None:
-    """Set the sums of the blocks of places `places`, whose masses have changed."""
-    if not priorities.changed:  # else the next draw sums all
+    """Renew the sums of the blocks of these places, whose masses have changed."""
+    if not priorities.changed:  # if True, the next draw renews all sums
         blocks = places // BLOCK_PLACES
         priorities.sums[blocks] = _running_sums(priorities, blocks)[..., -1]
 
 
 def _running_sums(priorities: Priorities, blocks: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch K"]:
-    """Return the cumulative sums within blocks, float64; places after the last have no mass."""
+    """Return the cumulative sums of the masses within each of these blocks, float64; K is `BLOCK_PLACES`."""
     places = blocks.unsqueeze(-1) * BLOCK_PLACES + torch.arange(BLOCK_PLACES, device=blocks.device)
+    # The last block may go beyond the last place.
     mass, last = priorities.mass, len(priorities.mass) - 1
-    # float64: in a float32 sum small masses would vanish. A running sum, whose order is the same for any number of
-    # blocks: a resumed run, which sums all of them, must have the same bits.
+    # float64, because small masses would vanish in a float32 sum. `cumsum` adds in the same order for any number of
+    # blocks, so a resumed run, which sums all blocks at once, has the same bits.
     return (mass[places.clamp(max=last)] * (places <= last)).cumsum(-1, dtype=torch.float64)
 
 
 def set_priorities_(priorities: Priorities, index: Int[Tensor, "*batch"], td_error: Float[Tensor, "*batch"]) -> None:
-    """Give drawn transitions the mass of their new error. A place that was emptied meanwhile stays empty.
+    """Set the masses of drawn transitions by their new TD errors; do nothing if draws are uniform.
 
-    Where one place was drawn more than once, the largest error counts, whatever the order.
+    Of a place that was drawn more than once, the largest error counts. A place that was emptied meanwhile stays empty.
     """
     if priorities.alpha == 0:
         return
     places = index.flatten()
     mass = masses(td_error.flatten(), priorities.alpha).to(priorities.mass.dtype)
-    # 0 for places that were overwritten by an observation without a transition since the draw.
+    # 0 for places that hold no transition any more.
     mass = mass * (priorities.mass[places] > 0)
-    # Without the old mass, which may be larger than any new one.
+    # `include_self=False` leaves out the old mass, which may be larger than the new masses.
     priorities.mass.scatter_reduce_(0, places, mass, "amax", include_self=False)
     priorities.top.copy_(torch.maximum(priorities.top, mass.amax()))
     _sum_blocks_(priorities, places)
 
 
 def masses(td_error: Float[Tensor, "*batch"], alpha: float) -> Float[Tensor, "*batch"]:
-    """Return (|error| + epsilon) ** alpha: proportional prioritisation (Schaul et al. 2016, section 3.3)."""
+    """Return (|TD error| + epsilon) ** alpha: proportional prioritisation (Schaul et al. 2016, section 3.3)."""
     finite = td_error.abs().nan_to_num(nan=0.0, posinf=MAXIMUM_ERROR)
     return (finite + MINIMUM_ERROR).pow(alpha)
 
@@ -116,31 +116,37 @@ def masses(td_error: Float[Tensor, "*batch"], alpha: float) -> Float[Tensor, "*b
 def draw_prioritised(
     priorities: Priorities, shape: tuple[int, ...], rng: torch.Generator
 ) -> tuple[Int[Tensor, "*shape"], Float[Tensor, "*shape"]]:
-    """Draw places with replacement; return them with importance weights (N p) ** -beta, the largest of a row being 1.
+    """Draw places with replacement, and return them with their importance weights (N p) ** -beta.
 
-    A row is the last axis of `shape`: one member's batch does not depend on another's. At least one place must hold
-    something: callers wait for `replay.warmup`.
+    Weights are divided by the largest of their row, the last axis of `shape`, so that the members' batches do not
+    depend on each other. At least one place must hold a transition.
     """
     if priorities.changed:
-        sums = priorities.sums
-        for low in range(0, len(sums), BLOCKS_AT_ONCE):
-            blocks = torch.arange(low, min(low + BLOCKS_AT_ONCE, len(sums)), device=sums.device)
-            sums[blocks] = _running_sums(priorities, blocks)[..., -1]
-        priorities.changed = False
-    cumulative = priorities.sums.cumsum(0)
-    total = cumulative[-1]
+        _renew_sums_(priorities)
+    block_ends = priorities.sums.cumsum(0)
+    total = block_ends[-1]
     point = torch.rand(shape, generator=rng, device=total.device, dtype=torch.float64) * total
-    block = torch.searchsorted(cumulative, _clamp_inside(point, total), right=True)
-    running = _running_sums(priorities, block)
-    # From the block's beginning, which is the end of the block before it.
-    point = point - torch.where(block > 0, cumulative[block - 1], 0)
-    inside = torch.searchsorted(running, _clamp_inside(point, running[..., -1]).unsqueeze(-1), right=True).squeeze(-1)
-    index = block * BLOCK_PLACES + inside
-    # N and the total of the masses cancel in the ratio to the largest.
+    block = torch.searchsorted(block_ends, _clamp_below(point, total), right=True)
+    place_ends = _running_sums(priorities, block)
+    # Measured from the block's beginning, which is the end of the block before it.
+    point = point - torch.where(block > 0, block_ends[block - 1], 0)
+    point = _clamp_below(point, place_ends[..., -1])
+    place_in_block = torch.searchsorted(place_ends, point.unsqueeze(-1), right=True).squeeze(-1)
+    index = block * BLOCK_PLACES + place_in_block
+    # N and the total mass cancel when the weights are divided by the largest.
     weight = priorities.mass[index].pow(-priorities.beta)
     return index, weight / weight.amax(-1, keepdim=True)
 
 
-def _clamp_inside(point: Float[Tensor, "*batch"], end: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
-    """Return points that lie before the end: by rounding one can come to it, beyond the last place."""
+def _renew_sums_(priorities: Priorities) -> None:
+    """Compute the sums of all blocks, some blocks at a time."""
+    sums = priorities.sums
+    for low in range(0, len(sums), BLOCKS_AT_ONCE):
+        blocks = torch.arange(low, min(low + BLOCKS_AT_ONCE, len(sums)), device=sums.device)
+        sums[blocks] = _running_sums(priorities, blocks)[..., -1]
+    priorities.changed = False
+
+
+def _clamp_below(point: Float[Tensor, "*batch"], end: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+    """Return points below `end`, which a point may reach by rounding: it would lie beyond the last place."""
     return torch.minimum(point, torch.nextafter(end, torch.zeros_like(end)))

@@ -1,9 +1,9 @@
 """A replay for any agent of Gymnasium spaces that stores every observation once.
 
-Each env has a stream of slots, a ring of its own. A slot holds an observation and, once the env has acted on it, the
-action, the reward and the discount. The next observation of a transition is the observation in the next slot of its
+Each env has a ring of slots, its stream. A slot holds an observation and, once the env has acted on it, the action, the
+reward and whether the episode terminated. A transition's next observation is the observation in the next slot of its
 stream, so nothing is stored twice. The newest slot of a stream and the final observation of an episode hold no
-transition and are never drawn; each episode held therefore costs one slot more than it has transitions.
+transition and are never drawn, so an episode takes one slot more than it has transitions.
 """
 
 from collections.abc import Mapping
@@ -52,16 +52,16 @@ class Space(Protocol):
 
 @state
 class Ring:
-    """E streams of L slots, allocated whole by `build_ring`, their pages touched; slot s of env e is e * L + s."""
+    """E streams of L slots, allocated whole by `build_ring`; slot s of env e has the index e * L + s."""
 
     observation: Structure
     """Observations, [E * L, ...] for each part of the observation space."""
     action: Structure
     reward: Float[Tensor, "S"]
     terminated: Bool[Tensor, "S"]
-    """Whether the transition ended its episode for good: its discount is 0. A truncated one's is 1."""
+    """Whether the transition terminated its episode, so that its discount is 0; of a truncated episode it is 1."""
     priorities: Priorities
-    """Masses of the slots: 0 without a transition, and the larger the likelier a draw."""
+    """Masses of the slots, to which the probability of a draw is proportional: 0 without a transition."""
     head: Int[Tensor, "E"]
     """The slot of each env's newest observation; -1 before its first."""
     ended: Bool[Tensor, "E"]
@@ -70,7 +70,7 @@ class Ring:
 
 @dataclass(frozen=True)
 class Drawn:
-    """Places of the drawn transitions."""
+    """Slots of drawn transitions, and their importance weights."""
 
     index: Int[Tensor, "P B"]
     weight: Float[Tensor, "P B"] | None
@@ -93,7 +93,7 @@ def build_ring(
         ConfigError: a space has values that are not arrays of one shape, or mappings of such.
     """
     require(envs >= 1, "envs", envs, "1 or more")
-    # One slot more than transitions: the newest observation has none yet.
+    # One slot more than transitions for each env, whose newest observation has no transition yet.
     slots = envs * (-(-config.capacity // envs) + 1)
     return Ring(
         observation=_allocate_slots(observation_space, slots, device, "observation_space"),
@@ -107,7 +107,7 @@ def build_ring(
 
 
 def _allocate_slots(space: Space, slots: int, device: torch.device, name: str) -> Structure:
-    """Return zeros for `slots` values of a space, in its structure; `name` is the space's, for messages.
+    """Return zeros for `slots` values of a space, in its structure.
 
     Args:
         space: form of a value, or a mapping of such.
@@ -130,7 +130,7 @@ def _allocate_slots(space: Space, slots: int, device: torch.device, name: str) -
 
 
 def start_(ring: Ring, envs: Int[Tensor, "k"], obs: Structure) -> None:
-    """Begin an episode of these envs with `obs` [k, ...]; an episode that was under way in one of them is cut there."""
+    """Begin an episode of these envs with the observations `obs` [k, ...]; a running episode of theirs is truncated."""
     head = (ring.head[envs] + 1) % _slots_per_env(ring)
     ring.head[envs] = head
     ring.ended[envs] = False
@@ -148,9 +148,9 @@ def append_(
 ) -> None:
     """Append one step of all envs, in order.
 
-    `next_obs` of an env whose episode ended with this step is its final observation; `start_` follows for it. Where
-    it does not, the next call is taken as Gymnasium's NEXT_STEP autoreset: its action was ignored and its `next_obs`
-    begins the next episode, so no transition is kept.
+    Where an episode ended with this step, `next_obs` is its final observation, and the caller should call `start_`.
+    Without that call, the next step counts as Gymnasium's NEXT_STEP autoreset: its action is ignored, its `next_obs`
+    begins the next episode, and no transition is kept.
 
     Args:
         ring: the replay.
@@ -162,38 +162,38 @@ def append_(
     """
     device = ring.reward.device
     stream = torch.arange(len(ring.head), device=device) * _slots_per_env(ring)
-    # Before its first observation an env has no slot (-1): its ended flag keeps that write from being drawn.
+    # `head` is -1 before an env's first observation; its `ended` flag then makes the write below undrawable.
     slots = stream + ring.head.clamp(min=0)
     _write_rows_(ring.action, slots, action)
     ring.reward[slots] = torch.as_tensor(reward, dtype=ring.reward.dtype, device=device)
-    done = torch.as_tensor(terminated, dtype=torch.bool, device=device)
-    ring.terminated[slots] = done
-    # By the flag of before this step: after a final observation no transition begins.
-    add_priorities_(ring.priorities, slots, ~ring.ended)
-    ring.ended.copy_(done | torch.as_tensor(truncated, dtype=torch.bool, device=device))
+    terminated = torch.as_tensor(terminated, dtype=torch.bool, device=device)
+    ring.terminated[slots] = terminated
+    # `ended` is still that of the step before: no transition begins at a final observation.
+    add_priorities_(ring.priorities, slots, drawable=~ring.ended)
+    ring.ended.copy_(terminated | torch.as_tensor(truncated, dtype=torch.bool, device=device))
     ring.head.add_(1).remainder_(_slots_per_env(ring))
     _write_observations_(ring, stream + ring.head, next_obs)
 
 
 def _write_observations_(ring: Ring, slots: Int[Tensor, "k"], obs: Structure) -> None:
-    """Write newest observations over the oldest; the transitions that were there cannot be drawn any more."""
+    """Write the newest observations into these slots, whose old transitions cannot be drawn any more."""
     _write_rows_(ring.observation, slots, obs)
     remove_priorities_(ring.priorities, slots)
 
 
 def _write_rows_(stored: Structure, slots: Int[Tensor, "k"], new: Structure) -> None:
-    """Write rows into the slots `slots` of the storage, at any depth of its structure."""
+    """Write rows into these slots of the storage, at any depth of its structure."""
     if isinstance(stored, dict):
-        for key, below in stored.items():
-            _write_rows_(below, slots, new[key])
+        for key, child in stored.items():
+            _write_rows_(child, slots, new[key])
     else:
         stored[slots] = torch.as_tensor(new, dtype=stored.dtype, device=stored.device)
 
 
 def _read_rows(stored: Structure, slots: Int[Tensor, "*batch"]) -> Structure:
-    """Return copies of the rows at slots `slots`, at any depth of the storage's structure."""
+    """Return copies of the rows in these slots, at any depth of the storage's structure."""
     if isinstance(stored, dict):
-        return {key: _read_rows(below, slots) for key, below in stored.items()}
+        return {key: _read_rows(child, slots) for key, child in stored.items()}
     return stored[slots]
 
 
@@ -202,12 +202,12 @@ def _slots_per_env(ring: Ring) -> int:
 
 
 def drawable_count(ring: Ring) -> int:
-    """Return the number of transitions that can be drawn. Waits for the device: ask once a round."""
+    """Return the number of transitions that can be drawn; the call waits for the device."""
     return int((ring.priorities.mass > 0).sum())
 
 
 def draw(ring: Ring, shape: tuple[int, ...], rng: torch.Generator) -> Drawn:
-    """Draw transitions with replacement, uniformly or by priority; at least one must be held."""
+    """Draw transitions with replacement, uniformly or by priority; the ring must hold at least one."""
     index, weight = draw_prioritised(ring.priorities, shape, rng)
     return Drawn(index, weight if ring.priorities.alpha else None)
 
@@ -226,17 +226,18 @@ def gather(
         ring: the replay.
         index: slots of transitions.
         weight: importance weights of the draw.
-        steps: steps of a transition: their rewards are summed, discounted, and the last step's observation follows. It
-            is shorter where the episode ended, or where the newest observation is.
-        gamma: discount of a step; `discount` of the batch has it for all steps but the first, which is the learner's.
+        steps: steps of a transition (n-step returns), whose discounted rewards are summed. A transition has fewer steps
+            before the end of an episode or of its stream.
+        gamma: discount of each step but the first, whose discount the learner applies.
     """
     last, reward, factor = index, ring.reward[index], torch.ones_like(ring.reward[index])
     goes_on = torch.ones_like(index, dtype=torch.bool)
     for _ in range(steps - 1):
         following = _next_slot(ring, last)
-        # A slot without a transition has no mass: the last of an episode, and the newest of its stream.
+        # The final observation of an episode and the newest of a stream have no transition, and so no mass.
         goes_on = goes_on & ~ring.terminated[last] & (ring.priorities.mass[following] > 0)
-        last, factor = torch.where(goes_on, following, last), torch.where(goes_on, gamma * factor, factor)
+        last = torch.where(goes_on, following, last)
+        factor = torch.where(goes_on, gamma * factor, factor)
         reward = reward + factor * ring.reward[following] * goes_on
     return Batch(
         obs=_read_rows(ring.observation, index),
@@ -249,7 +250,7 @@ def gather(
 
 
 def _next_slot(ring: Ring, index: Int[Tensor, "*batch"]) -> Int[Tensor, "*batch"]:
-    """Return the slots that follow in the same streams, also over the end of their rings."""
+    """Return the slots that follow in the same streams; the first slot of a ring follows the last."""
     slot = index % _slots_per_env(ring)
     return index - slot + (slot + 1) % _slots_per_env(ring)
 

@@ -1,8 +1,7 @@
 """The rollout: T steps of B environments, side by side, as one tensor per column.
 
-It is allocated whole before the first step, and each round overwrites the round before. A row of a column,
-`rollout["obs"][t]`, is a view: an environment or a teacher that writes into the array that it is handed can be given it
-as it is.
+It is allocated whole before the first step, and each round overwrites the round before. A row of a column, such as
+`rollout["obs"][t]`, is a view, into which an environment can write its observations directly.
 """
 
 from collections.abc import Mapping
@@ -38,33 +37,30 @@ class Rollout:
 
 
 def build_rollout(columns: Mapping[str, ColumnSpec], *, steps: int, batch: int, device: torch.device) -> Rollout:
-    """Return columns of zeros, their pages touched. On the meta device this is the plan.
+    """Return columns [steps, batch, *shape] of zeros. On the meta device they are a plan.
 
     Args:
         columns: form of a value of each column.
         steps: steps of a block.
         batch: values in each step.
         device: device of the columns.
-
-    Returns:
-        columns [steps, batch, *shape] of zeros.
     """
     zeros = partial(filled_tensor, 0, steps, batch, device=device)
     return Rollout(columns={name: zeros(*column.shape, dtype=column.dtype) for name, column in columns.items()})
 
 
 def write_step_(rollout: Rollout, t: int, **columns: Tensor) -> None:
-    """Copy one step of the named columns, each [B, *shape], to row `t`. Allocates no tensor.
+    """Copy one step of the named columns, each [B, *shape], to row `t`.
 
     Raises:
         KeyError: there is no column of a name.
-        ValueError: a shape or a dtype is not the column's own; a copy would broadcast or cast it without a word.
+        ValueError: a step has another shape or dtype than its column.
     """
     for name, values in columns.items():
         if name not in rollout.columns:
             raise KeyError(f"{name}: expected one of {', '.join(rollout.columns)}")
         row = rollout.columns[name][t]
-        # `copy_` would broadcast a row of another shape, and cast one of another type, without a word.
+        # `copy_` would silently broadcast another shape, and cast another dtype.
         if values.shape != row.shape or values.dtype != row.dtype:
             raise ValueError(
                 f"{name}: {values.dtype} {list(values.shape)} does not fit a row of {row.dtype} {list(row.shape)}"

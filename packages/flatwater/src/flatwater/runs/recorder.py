@@ -137,14 +137,14 @@ class Recorder:
         self.recipe_parts = RecipeParts(self.recipe, self.folder, self.events.show_line)
         self.events.prepare = self.write_waiting_
 
-    def stepped(self, phase: str, done: int, total: int) -> None:
+    def on_step(self, phase: str, done: int, total: int) -> None:
         """Count a finished step, number `done` of `total`, to its phase, and move the progress bar."""
         self.phase_meter.count_(phase, ends=done == total)
         self.table.phase(phase, done, total)
         if self.profiler is not None:
             self.profiler.after_step()
 
-    def settled(self, round_: int, metrics: Mapping[str, float]) -> None:
+    def on_round(self, round_: int, metrics: Mapping[str, float]) -> None:
         """Take in a complete round: measure memory if that is due, call the user's `on_round`, record and save.
 
         Records are written before the checkpoint, so no round is ever missing: a killed run resumes from its last
@@ -318,7 +318,7 @@ class Recorder:
             )
             self.report_findings(self.composed.trainer.progress.round, self.contract.monitor.conclude())
 
-    def stopping(self) -> bool:
+    def should_stop(self) -> bool:
         """Return whether the run must stop, by a signal or its budget; before, serve a request to save.
 
         The loop calls it after each step. Signal handlers only set flags, which are read here, so no checkpoint is

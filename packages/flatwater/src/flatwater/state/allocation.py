@@ -5,9 +5,9 @@ from torch import Tensor
 
 
 def filled_tensor(value: float, *shape: int, dtype: torch.dtype = torch.float32, device: torch.device) -> Tensor:
-    """Return a tensor with `value` everywhere; on the meta device this is the plan.
+    """Return a tensor with `value` everywhere; on the meta device it is a plan.
 
-    Its pages are written here. Those of `torch.zeros` are only mapped when first written, long after the plan was
-    checked, and resident memory would creep.
+    Its pages are resident at once. Those of `torch.zeros` become resident when they are first written, so resident
+    memory would grow long after the plan was checked.
     """
     return torch.empty(shape, dtype=dtype, device=device).fill_(value)

@@ -1,8 +1,8 @@
 """Named random generators, all derived from one seed.
 
-A generator that is drawn from again and again is a leaf of the state tree. A stream has no state to keep: its name says
-the round, the update or the group of members that it belongs to, so its numbers are the same in whichever order, and on
-whichever worker, things are computed.
+A generator that is used over many rounds is a leaf of the state tree. A stream is a generator for one place, such as a
+round, an update or a group of members, whose name is a part of the seed: it needs no saved state, and gives the same
+numbers in any order of computation, on any worker.
 """
 
 import hashlib
@@ -11,17 +11,17 @@ import torch
 
 
 def generator(seed: int, name: str, device: torch.device) -> torch.Generator:
-    """Return a generator of its own for `name`, so that a new consumer never shifts the numbers of another.
+    """Return a generator whose numbers follow from the seed and its consumer's name alone.
 
     Args:
         seed: the run's seed.
         name: the consumer, such as `replay.draw`.
-        device: device of the draws; on `meta` (a plan) a CPU generator stands in.
+        device: device of the draws; for `meta` (a plan) it is a CPU generator.
     """
-    # Not `hash`, whose numbers differ from process to process. The number of its first 8 bytes is halved to fit int64.
+    # Not `hash`, which differs between processes. The first 8 bytes are shifted by one bit to fit int64.
     digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
-    home = torch.device("cpu") if device.type == "meta" else device
-    return torch.Generator(device=home).manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+    generator_device = torch.device("cpu") if device.type == "meta" else device
+    return torch.Generator(device=generator_device).manual_seed(int.from_bytes(digest[:8], "little") >> 1)
 
 
 def stream(seed: int, consumer: str, *place: int, device: torch.device) -> torch.Generator:
@@ -31,6 +31,6 @@ def stream(seed: int, consumer: str, *place: int, device: torch.device) -> torch
         seed: the run's seed.
         consumer: name of the consumer.
         place: numbers that no two draws of this consumer share.
-        device: device of the draws; `meta` as for `generator`.
+        device: device of the draws; for `meta` it is a CPU generator.
     """
     return generator(seed, f"{consumer} {'.'.join(map(str, place))}", device)

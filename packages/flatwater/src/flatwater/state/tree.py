@@ -19,7 +19,7 @@ Value = torch.Tensor | np.ndarray | torch.Generator | Scalar
 
 
 def derived_field() -> Any:  # noqa: ANN401  (a field specifier fits every field type)
-    """Return a field that is rebuilt from data and configuration: weighed like the others, but not saved."""
+    """Return a dataclass field that checkpoints leave out, because it is rebuilt from data and configuration."""
     return field(metadata={"derived": True})
 
 
@@ -56,26 +56,27 @@ def leaves(root: object) -> Iterator[Leaf]:
 def _walk_branch(branch: Any, path: str, *, derived: bool) -> Iterator[Leaf]:  # noqa: ANN401  (a state tree)
     """Yield the leaves below a branch with their paths; a leaf below a derived field is derived."""
     for key, value, is_derived in _children(branch, path):
-        below = f"{path}.{key}" if path else str(key)
-        hidden = derived or is_derived
+        child_path = f"{path}.{key}" if path else str(key)
+        child_derived = derived or is_derived
         if isinstance(value, torch.Tensor | np.ndarray | torch.Generator | Scalar):
-            yield Leaf(below, branch, key, value, hidden)
+            yield Leaf(child_path, branch, key, value, child_derived)
         else:
-            yield from _walk_branch(value, below, derived=hidden)
+            yield from _walk_branch(value, child_path, derived=child_derived)
 
 
 def _children(branch: Any, path: str) -> Iterator[tuple[str | int, Any, bool]]:  # noqa: ANN401  (a state tree)
-    """Yield each child's key, value and whether it is derived.
+    """Yield the key of each child of a branch, its value, and whether it is derived.
 
     Raises:
-        TypeError: the branch's own class cannot be in a state tree.
+        TypeError: the branch is of a class that a state tree cannot hold.
     """
     if is_dataclass(branch) and not isinstance(branch, type):
         for f in fields(branch):
             yield f.name, getattr(branch, f.name), bool(f.metadata.get("derived"))
     elif isinstance(branch, dict):
         for key, value in branch.items():
-            yield key, value, False  # the key as it is: as text, a number would be written back as a new entry
+            # The key itself and not its text, under which `set_scalar_` would add a new entry for a number.
+            yield key, value, False
     elif isinstance(branch, list | tuple):
         for index, value in enumerate(branch):
             yield index, value, False
@@ -101,13 +102,13 @@ def set_scalar_(leaf: Leaf, value: Scalar) -> None:
 
 
 def is_immutable(owner: Any) -> bool:  # noqa: ANN401  (a state, list, dict or tuple)
-    """Return whether the owner's numbers cannot be replaced: a tuple, or a configuration inside the state."""
+    """Return whether the owner's values cannot be replaced: it is a tuple or a frozen dataclass."""
     parameters = vars(type(owner)).get("__dataclass_params__")
     return isinstance(owner, tuple) or (parameters is not None and bool(parameters.frozen))
 
 
 def nbytes(root: object) -> dict[str, int]:
-    """Return bytes by path. A storage that several leaves view is counted once, at the first of them, and whole."""
+    """Return the bytes of each leaf by path; storage that several leaves share counts whole, for the first of them."""
     storages: set[int] = set()
     sizes: dict[str, int] = {}
     for leaf in leaves(root):
@@ -116,7 +117,7 @@ def nbytes(root: object) -> dict[str, int]:
 
 
 def _leaf_bytes(value: Value, storages: set[int]) -> int:
-    """Return a leaf's bytes, 0 if its storage was counted before; `storages` holds the storages that were."""
+    """Return a leaf's bytes, or 0 if its storage is in `storages`, to which a new storage is added."""
     if isinstance(value, torch.Tensor):
         storage = value.untyped_storage()
         # Not data_ptr: it is 0 for every tensor on the meta device, where plans are made.
@@ -127,11 +128,11 @@ def _leaf_bytes(value: Value, storages: set[int]) -> int:
         while isinstance(base.base, np.ndarray):
             base = base.base
         return _bytes_once(id(base), int(base.nbytes), storages)
-    return GENERATOR_BYTES if isinstance(value, torch.Generator) else 8
+    return GENERATOR_BYTES if isinstance(value, torch.Generator) else SCALAR_BYTES
 
 
 def _bytes_once(identity: int, size: int, identities: set[int]) -> int:
-    """Return `size` the first time that an identity is met, 0 afterwards; note the identity in `identities`."""
+    """Return `size` and add the identity to `identities`, or return 0 if it is among them already."""
     if identity in identities:
         return 0
     identities.add(identity)
@@ -139,4 +140,6 @@ def _bytes_once(identity: int, size: int, identities: set[int]) -> int:
 
 
 GENERATOR_BYTES = 5056
-"""The size of a Mersenne Twister generator's state in torch."""
+"""Bytes of a Mersenne Twister generator's state in torch."""
+SCALAR_BYTES = 8
+"""Bytes of a number, flag or text, which counts as one number."""

@@ -1,12 +1,12 @@
 """The running episodes of a world, recorded so that they can be played again.
 
-A simulator's content cannot be saved. But an environment's state follows from the seed of its episode and the actions
-since (`envs.world`), and so does a teacher's, so these are kept in the state tree. A run that goes on from a checkpoint
-plays them again, up to where they were, in a fraction of the time: nothing is learned on the way.
+A simulator's state cannot be saved. But it follows from the seed of the episode and the actions since (`envs.world`),
+and so does a teacher's state, so seeds and actions are kept in the state tree. A resumed run plays the running episodes
+again, in a fraction of the time, because nothing is learned on the way.
 
-A world that keeps something over episodes, such as running statistics, and can save it, has it in the state tree as
-well, as it was when the episodes began. Where a world does not come to where it was, the run goes on with new episodes,
-and says so.
+A world may keep state over episodes, such as running statistics. If it can save this state, the state tree has it as it
+was when the episodes began. If a world does not come back to where it was, the run goes on with new episodes, and says
+so.
 """
 
 from collections.abc import Callable
@@ -36,9 +36,9 @@ class Episodes:
     actions: Tensor
     """Actions executed in each of these steps, [L, E, A, *action], int16 or float32."""
     over: Bool[Tensor, "E A"]
-    """Agents that have finished before their episode has."""
+    """Agents that have finished their part of the episode, which may go on for others."""
     returns: Float[Tensor, "E A"]
-    """Rewards so far, summed."""
+    """Sum of the rewards so far."""
     kept: dict[str, UInt8[Tensor, "K"]]
     """State that the world keeps over episodes, as `envs.kept_state` writes it; no entry where there is none."""
 
@@ -46,13 +46,13 @@ class Episodes:
 KEPT = "world"
 """The only key of `Episodes.kept`."""
 POISON = -(1 << 40)
-"""Mark in every slot of the teacher's actions before it is asked: a slot that it does not write shows it."""
+"""Value of every action before a teacher writes its own, by which an action that it left unwritten is found."""
 ReportEnded = Callable[[Array, Episodes, Array], None]
 """Called before new episodes begin, with a mask of ended episodes, bool [E], all episodes, and their observations."""
 
 
 def build_episodes(spaces: Spaces, device: torch.device) -> Episodes:
-    """Return episodes of which none has begun. On the meta device this is the plan."""
+    """Return the records of episodes before the first. On the meta device they are a plan."""
     zeros = partial(filled_tensor, 0, device=device)
     envs, agents = spaces.envs, spaces.agents
     return Episodes(
@@ -72,24 +72,25 @@ def build_episodes(spaces: Spaces, device: torch.device) -> Episodes:
 
 
 def save_world_state_(world: World, episodes: Episodes) -> str:
-    """Write the state that the world keeps over episodes; return why that cannot be, empty if it is done."""
+    """Write the state that the world keeps over episodes into the state tree; return the reason of a failure, or ''."""
     if not episodes.kept:
         return ""
     state = world.beginnings.states() if isinstance(world, ReplayableWorld) else _keeper(world).state_dict()
     return write_state_(episodes.kept[KEPT].numpy(), state)
 
 
-def is_begun(episodes: Episodes) -> bool:
-    """Return whether a world that keeps something has begun: then it must come back, also between two evaluations."""
+def has_kept_state(episodes: Episodes) -> bool:
+    """Return whether the state tree holds a world's state, which a resumed run must restore even between episodes."""
     return bool(episodes.kept) and read_state(episodes.kept[KEPT].numpy()) != []
 
 
 def restore_kept_state_(world: World, episodes: Episodes) -> None:
-    """Give a world its kept state as far as possible, where it begins new episodes instead of coming back."""
+    """Give a world its kept state, as far as possible, before it begins new episodes."""
     state = read_state(episodes.kept[KEPT].numpy()) if episodes.kept else None
     if not state:
         return
-    with suppress(Exception):  # a class of the user's that is another by now: it was told, and the run goes on
+    # A user's class may have changed and refuse the state. That was reported before, and the run goes on.
+    with suppress(Exception):
         if isinstance(world, ReplayableWorld):
             world.beginnings.load_(np.ones(len(episodes.seeds), np.bool_), state)
         else:
@@ -100,7 +101,7 @@ def _keeper(world: World) -> StateKeeper:
     """Return the world as an object that keeps state.
 
     Raises:
-        ConfigError: a world of the user's announces `kept`, and lacks one of both methods.
+        ConfigError: a user's world announces `kept`, but lacks `state_dict` or `load_state_dict`.
     """
     if not isinstance(world, StateKeeper):
         raise ConfigError(
@@ -126,15 +127,15 @@ def begin_(
         legal: bool [E, A, R], rows of `which` overwritten with the mask of legal actions; None in a world without
             masks.
     """
-    _begin_(world, which, seeds, obs, legal)
+    _begin_world_(world, which, seeds, obs, legal)
     # `numpy()` is a view of the tensor: the state tree is written.
     episodes.seeds.numpy()[which] = seeds[which]
     for leaf in (episodes.steps, episodes.over, episodes.returns):
         leaf.numpy()[which] = 0
 
 
-def _begin_(world: World, which: Array, seeds: Array, obs: Array, legal: Array | None) -> None:
-    """Begin episodes in the world alone, and check the masks that it writes; the state tree is not touched.
+def _begin_world_(world: World, which: Array, seeds: Array, obs: Array, legal: Array | None) -> None:
+    """Begin episodes in the world, without a record in the state tree, and check the masks that it writes.
 
     Args:
         world: the world of the episodes.
@@ -151,8 +152,8 @@ def _begin_(world: World, which: Array, seeds: Array, obs: Array, legal: Array |
         check_legal(world.spaces, legal[which])
 
 
-def _step_(world: World, actions: Array, obs: Array, outcome: "Outcome", legal: Array | None) -> None:
-    """Step the world alone, and check the masks that it writes; the state tree is not touched.
+def _step_world_(world: World, actions: Array, obs: Array, outcome: "Outcome", legal: Array | None) -> None:
+    """Step the world, without a record in the state tree, and check the masks that it writes.
 
     Args:
         world: the world to step.
@@ -169,12 +170,12 @@ def _step_(world: World, actions: Array, obs: Array, outcome: "Outcome", legal: 
         check_legal(world.spaces, legal)
 
 
-def show_teacher_(teacher: Teacher, obs: Array, actions: Array, legal: Array | None) -> None:
-    """Have a teacher write its actions.
+def call_teacher_(teacher: Teacher, obs: Array, actions: Array, legal: Array | None) -> None:
+    """Let a teacher write its actions for these observations.
 
     Args:
         teacher: the teacher to ask.
-        obs: [E, A, *obs], what the agents observe.
+        obs: the agents' observations, [E, A, *obs].
         actions: [E, A, *action], overwritten.
         legal: bool [E, A, R], mask of legal actions; None in a world without masks.
     """
@@ -183,11 +184,11 @@ def show_teacher_(teacher: Teacher, obs: Array, actions: Array, legal: Array | N
 
 
 def ask_teacher_(teacher: Teacher, obs: Array, actions: Tensor, *, legal: Array | None = None) -> Tensor:
-    """Write a teacher's actions into `actions`, and refuse a teacher that leaves slots unwritten.
+    """Write a teacher's actions into `actions`, and refuse a teacher that leaves an action unwritten.
 
     Args:
         teacher: the teacher to ask.
-        obs: [E, A, *obs], what the agents observe.
+        obs: the agents' observations, [E, A, *obs].
         actions: [E, A, *action], overwritten: first with POISON, then by the teacher.
         legal: bool [E, A, R], mask of legal actions; None in a world without masks.
 
@@ -195,16 +196,16 @@ def ask_teacher_(teacher: Teacher, obs: Array, actions: Tensor, *, legal: Array 
         `actions`.
 
     Raises:
-        RunError: the teacher left slots unwritten; an array that is used again would show an older action there.
+        RunError: the teacher left actions unwritten.
     """
     actions.fill_(POISON)
-    show_teacher_(teacher, obs, actions.numpy(), legal)
+    call_teacher_(teacher, obs, actions.numpy(), legal)
     if int(actions.min()) == POISON:
-        holes = (actions == POISON).nonzero().tolist()
-        env, agent = holes[0]
+        unwritten = (actions == POISON).nonzero().tolist()
+        env, agent = unwritten[0]
         raise RunError(
-            f"the teacher left {len(holes)} of {actions.numel()} actions unwritten, the first of environment {env}, "
-            f"agent {agent}: step_batch must write every slot of actions_out"
+            f"the teacher left {len(unwritten)} of {actions.numel()} actions unwritten, the first of environment "
+            f"{env}, agent {agent}: step_batch must write every slot of actions_out"
         )
     return actions
 
@@ -214,13 +215,13 @@ Outcome = tuple[Array, Array, Array]
 
 
 def build_outcome(envs: int, agents: int) -> Outcome:
-    """Return arrays for an outcome that is not kept."""
+    """Return new arrays for the outcome of a step."""
     shape = (envs, agents)
     return np.zeros(shape, np.float32), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
 
 
 class EpisodeArrays(NamedTuple):
-    """Records that a step changes: views of the state tree, made once, as each takes as long as the change."""
+    """NumPy views of `Episodes`, made once, because making a view takes as long as a step's change of it."""
 
     steps: Array
     """[E]."""
@@ -230,8 +231,8 @@ class EpisodeArrays(NamedTuple):
     """[E, A]."""
     returns: Array
     """[E, A]."""
-    places: Array
-    """Numbers of the environments, [E]."""
+    env_indices: Array
+    """0 ... E - 1."""
 
 
 def view_episodes(episodes: Episodes) -> EpisodeArrays:
@@ -241,7 +242,7 @@ def view_episodes(episodes: Episodes) -> EpisodeArrays:
         actions=episodes.actions.numpy(),
         over=episodes.over.numpy(),
         returns=episodes.returns.numpy(),
-        places=np.arange(len(episodes.steps)),
+        env_indices=np.arange(len(episodes.steps)),
     )
 
 
@@ -259,21 +260,21 @@ def step_(
         legal: bool [E, A, R], overwritten with the mask of the next step; None in a world without masks.
 
     Returns:
-        bool [E]: where the episode ended with this step.
+        mask of the environments whose episode ended with this step, bool [E].
     """
-    _step_(world, actions, obs, outcome, legal)
+    _step_world_(world, actions, obs, outcome, legal)
     reward, terminated, truncated = outcome
-    steps, log, over, returns, places = episodes
-    # Each environment at its own step, as episodes begin at different times.
-    log[steps, places] = actions
-    steps += 1  # in place, in the state tree
+    # In place, so these local names write into the state tree. Each environment is at a step of its own.
+    steps, action_log, over, returns, env_indices = episodes
+    action_log[steps, env_indices] = actions
+    steps += 1
     returns += reward
     over |= terminated
     over |= truncated
     return np.asarray(np.logical_and.reduce(over, 1))
 
 
-def step_counted_(
+def step_first_episodes_(
     world: World,
     episodes: EpisodeArrays,
     actions: Array,
@@ -284,7 +285,7 @@ def step_counted_(
     paid: Tensor,
     legal: Array | None = None,
 ) -> Array:
-    """Step every environment, and add the rewards of its first episode alone to the sums.
+    """Step every environment, and add the rewards of its first episode to the sums; later episodes do not count.
 
     Args:
         world: the world to step.
@@ -297,117 +298,123 @@ def step_counted_(
         legal: mask of legal actions, bool [E, A, R], overwritten; None in a world without masks.
 
     Returns:
-        bool [E]: where an episode ended with this step, so that it must be begun again.
+        mask of the environments whose episode ended with this step, bool [E].
     """
     ended = step_(world, episodes, actions, obs, outcome, legal=legal)
-    # Before `done` is updated: the reward of an episode's last step counts.
-    paid.add_(torch.from_numpy(outcome[0]).flatten() * done.logical_not().repeat_interleave(len(paid) // len(done)))
+    reward = torch.from_numpy(outcome[0]).flatten()
+    # Read before `done` is updated: the reward of an episode's last step counts.
+    is_counted = done.logical_not().repeat_interleave(len(paid) // len(done))
+    paid.add_(reward * is_counted)
     done.logical_or_(torch.from_numpy(ended))
     return ended
 
 
 def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: Array) -> tuple[Array, Array]:
-    """Play a world and its teacher to where the episodes are.
+    """Play the running episodes again from their seeds and actions, until each is at its present step.
 
-    Environments that are further on begin earlier, so that all arrive with the last step. A waiting environment is
-    stepped as well, and begins again where its episode is over.
+    An environment with more steps begins earlier, so that all arrive together. Until then it waits: it is stepped with
+    the others, as a world steps all environments at once, and its waiting episodes do not count.
 
     Args:
-        world: a world that was just built, or left anywhere.
-        teacher: the teacher that was asked at each of the steps, if any.
+        world: a new world, or one in any state.
+        teacher: the teacher that was asked at each of the steps; None without one.
         episodes: the running episodes; not changed.
-        obs: [E, A, *obs], to be written: the present observations.
+        obs: [E, A, *obs], overwritten with the present observations.
 
     Returns:
-        [E, A] each: agents that are over now, and the rewards on the way.
+        agents that have finished, bool [E, A], and the rewards of the running episodes, [E, A].
     """
-    steps, seeds, log = (leaf.numpy() for leaf in (episodes.steps, episodes.seeds, episodes.actions))
-    (envs, agents), longest, spaces = log.shape[1:3], int(steps.max()), world.spaces
+    steps, seeds, action_log = (leaf.numpy() for leaf in (episodes.steps, episodes.seeds, episodes.actions))
+    (envs, agents), longest, spaces = action_log.shape[1:3], int(steps.max()), world.spaces
     scratch = _ScratchBuffers(envs, agents, spaces)
-    over, paid = np.zeros((envs, agents), np.bool_), np.zeros((envs, agents), np.float32)
+    over, returns = np.zeros((envs, agents), np.bool_), np.zeros((envs, agents), np.float32)
     kept_state = read_state(episodes.kept[KEPT].numpy()) if episodes.kept else None
 
     def begin(which: Array) -> None:
-        """Begin the logged episodes of these environments, with the kept state that they began with."""
+        """Begin the recorded episodes of these environments, in the world and for the teacher."""
         if isinstance(world, ReplayableWorld) and episodes.kept:
             world.beginnings.load_(which, kept_state or [])
-        _begin_(world, which, seeds, obs, scratch.legal)
-        over[which], paid[which] = False, 0
+        _begin_world_(world, which, seeds, obs, scratch.legal)
+        over[which], returns[which] = False, 0
         if teacher is not None:
             teacher.begin_(which)
 
     begin(np.ones(envs, np.bool_))
     for steps_left in range(longest, 0, -1):
-        if steps_left < longest and (starts := steps == steps_left).any():
-            begin(starts)
+        begins_now = steps == steps_left
+        if steps_left < longest and begins_now.any():
+            begin(begins_now)
         if teacher is not None:
-            show_teacher_(teacher, obs, scratch.teacher_choices, scratch.legal)
+            call_teacher_(teacher, obs, scratch.teacher_choices, scratch.legal)
         step, waits = np.clip(steps - steps_left, 0, None), steps < steps_left
-        actions = log[step, np.arange(envs)]
+        actions = action_log[step, np.arange(envs)]
         actions = actions.astype(np.int64) if actions.dtype == np.int16 else actions  # as worlds take them
-        if scratch.legal is not None and waits.any():  # the first action of its episode may be illegal where it is now
+        if scratch.legal is not None and waits.any():
+            # A waiting environment plays any legal action: its episode's first action may be illegal now.
             actions[waits] = any_legal(spaces, scratch.legal[waits])
-        _step_(world, actions, obs, scratch.outcome, scratch.legal)
-        paid += scratch.outcome[0]
+        _step_world_(world, actions, obs, scratch.outcome, scratch.legal)
+        returns += scratch.outcome[0]
         over |= scratch.ends()
-        waits &= scratch.ends().all(1)
-        if waits.any():
-            begin(waits)
-    if (unbegun := steps == 0).any():  # stepped with the others while they waited
-        begin(unbegun)
-    return over, paid
+        ended_waiting = waits & scratch.ends().all(1)
+        if ended_waiting.any():
+            begin(ended_waiting)
+    has_no_step = steps == 0
+    if has_no_step.any():
+        begin(has_no_step)
+    return over, returns
 
 
 def replay_episodes_(world: World, teacher: Teacher | None, episodes: Episodes, saved: Array) -> str:
-    """Play the running episodes again, to where `saved` is the observation.
+    """Play the running episodes again, and compare their observations, ends and rewards with the saved ones.
 
-    A world of the user's that keeps a state is given its latest one, once the episodes were played. Its observations
-    and rewards on the way followed from another state, so they are not compared.
+    A user's world that keeps state of its own gets its latest state after the episodes were played. It played them from
+    another state, so nothing is compared.
 
     Args:
-        world: a world that was just built, or left anywhere.
-        teacher: the teacher that was asked at each of the steps; None if there was none.
+        world: a new world, or one in any state.
+        teacher: the teacher that was asked at each of the steps; None without one.
         episodes: the running episodes; not changed.
-        saved: [E, A, *obs], the observations that must come out.
+        saved: [E, A, *obs], the observations that should come out.
 
     Returns:
-        Why the world is not where it was, as the end of a sentence; empty if it is, to the bit.
+        the difference between the world and its saved state, as the end of a sentence; empty if all bits are equal.
     """
     observations = np.empty_like(saved)
     try:
         over, returns = play_again_(world, teacher, episodes, observations)
         if episodes.kept and not isinstance(world, ReplayableWorld):
-            return _given_back(_keeper(world), read_state(episodes.kept[KEPT].numpy()))
-    except Exception as error:  # noqa: BLE001  (a class of the user's refuses what is another by now; the run goes on)
+            return _reload_kept_state_(_keeper(world), read_state(episodes.kept[KEPT].numpy()))
+    except Exception as error:  # noqa: BLE001  (a user's class may have changed and refuse it; the run goes on)
         return f"the episodes cannot be replayed ({type(error).__name__}: {error})"
     comparisons = [("observations", observations, saved), ("ends", over, episodes.over.numpy())]
     comparisons.append(("rewards", returns, episodes.returns.numpy()))
     for name, value, saved_value in comparisons:
-        if (differ := _difference_mask(value, saved_value)).any():
-            env, *position = (int(index) for index in np.argwhere(differ)[0])
+        differences = _difference_mask(value, saved_value)
+        if differences.any():
+            env, *position = (int(index) for index in np.argwhere(differences)[0])
             values = f"{value[(env, *position)]} and not {saved_value[(env, *position)]}"
             return f"{name} differ after the same seed and actions: in environment {env}, {values}"
     return ""
 
 
-def _given_back(world: StateKeeper, kept: object) -> str:
-    """Return why a world does not have its kept state back; empty if it has."""
+def _reload_kept_state_(world: StateKeeper, kept: object) -> str:
+    """Load the kept state into a world; return the reason if the world then has another state, else ''."""
     world.load_state_dict(kept)
-    # As bytes: states may hold arrays, which `==` does not compare as a whole.
+    # Compared as bytes: states may hold arrays, for which `==` gives no single answer.
     is_same = encode_state(world.state_dict()) == encode_state(kept)
     return "" if is_same else "its load_state_dict() does not restore the state that its state_dict() returned"
 
 
-def _difference_mask(now: Array, then: Array) -> Array:
-    """Return where two arrays differ; NaN equals NaN."""
-    differ: Array = now != then
-    if now.dtype.kind == "f":
-        differ &= ~(np.isnan(now) & np.isnan(then))
-    return differ
+def _difference_mask(first: Array, second: Array) -> Array:
+    """Return a mask of the elements in which two arrays differ; NaN equals NaN."""
+    differences: Array = first != second
+    if first.dtype.kind == "f":
+        differences &= ~(np.isnan(first) & np.isnan(second))
+    return differences
 
 
 class _ScratchBuffers:
-    """Arrays that are written on the way, and not read."""
+    """Arrays for the teacher's actions, masks and outcomes of replayed steps."""
 
     def __init__(self, envs: int, agents: int, spaces: Spaces) -> None:
         self.teacher_choices = torch.zeros(envs, agents, *spaces.action_shape, dtype=spaces.action_dtype).numpy()

@@ -10,7 +10,14 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from flatwater.envs.world import Array, Teacher, World, check_actions
-from flatwater.trainers.episodes import Episodes, ask_teacher_, begin_, build_outcome, step_counted_, view_episodes
+from flatwater.trainers.episodes import (
+    Episodes,
+    ask_teacher_,
+    begin_,
+    build_outcome,
+    step_first_episodes_,
+    view_episodes,
+)
 
 
 class PlayedState(Protocol):
@@ -31,14 +38,15 @@ class PlayedState(Protocol):
 
 @dataclass(frozen=True)
 class Player:
-    """Who plays, and where the rewards are summed."""
+    """A player, and the tensor in which its returns are summed."""
 
     returns: Tensor
     """Return of each agent, [B], in the state tree."""
     act: Callable[[bool], Array] | None = None
-    """Return the actions [E, A, *action] on the present observations, told whether they are the first; None for a
-    teacher."""
+    """Returns the actions [E, A, *action] on the present observations; its argument says whether they are the first of
+    the episodes. None for a teacher."""
     teacher: Teacher | None = None
+    """Teacher whose actions are played; None for a player with `act`."""
 
 
 class EpisodeEvaluator:
@@ -54,20 +62,20 @@ class EpisodeEvaluator:
         legal: Tensor | None = None,
         ends_early: bool = False,
     ) -> None:
-        """Bind views of the state tree, which the world writes into; nothing is begun.
+        """Bind views of the state tree, which the world writes into; no episode begins yet.
 
         Args:
             world: the world of these episodes.
             played: part of the state tree for these episodes.
             players: all players by name, the trained player first.
-            seeds: returns the episodes' seeds [E], asked whenever a player begins.
+            seeds: returns the episodes' seeds [E], whenever a player begins.
             legal: mask of legal actions in the state tree, bool [B, R]; None in a world without masks.
-            ends_early: whether nobody steps any more once all episodes have ended.
+            ends_early: whether steps do nothing once all episodes have ended.
         """
         self.world, self.played, self.players = world, played, players
         self._seeds, self._ends_early = seeds, ends_early
         spaces, grid = world.spaces, (world.spaces.envs, world.spaces.agents)
-        self.seen_now: Array = played.obs.view(*grid, *spaces.obs).numpy()
+        self.current_obs: Array = played.obs.view(*grid, *spaces.obs).numpy()
         self._legal = None if legal is None else legal.view(*grid, -1).numpy()
         self._teacher_choices = torch.zeros(*grid, *spaces.action_shape, dtype=spaces.action_dtype)
         self._outcome, self._arrays = build_outcome(*grid), view_episodes(played.episodes)
@@ -79,16 +87,16 @@ class EpisodeEvaluator:
 
     @property
     def scores(self) -> Mapping[str, Tensor]:
-        """Returns by player, of the last time that each has played."""
+        """Returns by player, of each player's last episodes."""
         return {name: player.returns for name, player in self.players.items()}
 
     def play_(self, name: str, number: int, seeds: Array | None = None) -> None:
-        """Take step `number` of a player's episodes. An environment whose episode has ended plays on uncounted.
+        """Take step `number` of a player's episodes; an environment whose episode has ended plays on, uncounted.
 
         Args:
             name: the player.
             number: number of the step; 0 begins the episodes.
-            seeds: seeds of the episodes, [E], in place of those that the evaluator has.
+            seeds: seeds of the episodes, [E]; None for the evaluator's own.
         """
         player, played = self.players[name], self.played
         if number == 0:
@@ -100,22 +108,22 @@ class EpisodeEvaluator:
         action = self._act_(player, first=number == 0)
         if self._legal is not None:
             check_actions(self.world.spaces, self._legal, action, source=f"the {name}")
-        step = self.world, self._arrays, action, self.seen_now, self._outcome
-        ended = step_counted_(*step, done=played.done, paid=player.returns, legal=self._legal)
+        step = self.world, self._arrays, action, self.current_obs, self._outcome
+        ended = step_first_episodes_(*step, done=played.done, paid=player.returns, legal=self._legal)
         if ended.any() and not (self._ends_early and bool(played.done.all())):
-            # A copy: `begin_` writes the seeds into the very array that they come from.
+            # A copy, because `begin_` writes into the array that the seeds come from.
             self._begin_(ended, played.episodes.seeds.numpy().copy())
 
     def _act_(self, player: Player, *, first: bool) -> Array:
-        """Return the actions of a player, or of the teacher, for the next step."""
+        """Return a player's actions [E, A, *action] on the present observations."""
         if player.teacher is not None:
-            return ask_teacher_(player.teacher, self.seen_now, self._teacher_choices, legal=self._legal).numpy()
-        assert player.act is not None  # noqa: S101  (a player that is not the teacher acts)
+            return ask_teacher_(player.teacher, self.current_obs, self._teacher_choices, legal=self._legal).numpy()
+        assert player.act is not None  # noqa: S101  (for the type checker: a player without a teacher acts)
         return player.act(first)
 
     def _begin_(self, which: Array, seeds: Array) -> None:
-        """Begin the episodes of these environments, in the world and for all teachers."""
-        begin_(self.world, self.played.episodes, which, seeds, self.seen_now, legal=self._legal)
+        """Begin episodes in the environments of the mask `which`, in the world and for all teachers."""
+        begin_(self.world, self.played.episodes, which, seeds, self.current_obs, legal=self._legal)
         for player in self.players.values():
             if player.teacher is not None:
                 player.teacher.begin_(which)

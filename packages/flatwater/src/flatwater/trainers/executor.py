@@ -15,11 +15,11 @@ class Executor(Protocol):
         """Processes that compute besides this process."""
 
     def exchange_(self) -> Mapping[str, Any]:
-        """Return bytes held by these processes, and bytes exchanged with them: `runs.run.Run.exchange`."""
+        """Return the bytes that these processes hold, and the bytes exchanged with them (`runs.run.Run.exchange`)."""
 
     @property
     def machines(self) -> Collection[str]:
-        """Arithmetics of those processes, where they may differ from this process's."""
+        """Floating-point fingerprints of those processes, if they may differ from this process's."""
 
     def gather_(self) -> None:
         """Copy newer state from elsewhere into the state tree."""
@@ -42,7 +42,7 @@ class LocalExecutor:
 
     @property
     def machines(self) -> Collection[str]:
-        """No arithmetic but this process's own."""
+        """No fingerprint but this process's own."""
         return ()
 
     def gather_(self) -> None:

@@ -1,7 +1,7 @@
-"""Numbers that a user asks for of finished episodes: keys of their last info, and numbers by a function of the user's.
+"""A user's own numbers of finished episodes: values in their last info, and numbers that `on_episode` logs.
 
-A round's numbers are means over its episodes. Their sums are in the state tree, so a run that is killed within a round
-has them again; names are not known before they are logged, so there is space for a fixed number of them.
+A round's numbers are means over its episodes. Their sums are in the state tree, so a resumed run has them; names are
+not known before they are logged, so there is space for a fixed number of names.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,23 +23,23 @@ from flatwater_watch.errors import ConfigError, RunError
 from flatwater_watch.sanitize import short_repr
 
 OWN = "own"
-"""The one key of a state's `logged`, which has no entry where nothing is logged."""
+"""The only key of a state's `logged`, which is empty if nothing is logged."""
 MAXIMUM_NAMES = 64
-"""Most names of a round."""
+"""Largest number of names in a round."""
 
 
 @state
 class LoggedNumbers:
-    """Sums over the episodes that have finished since the last reading, in the order in which names were first met."""
+    """Sums over the episodes that have finished since the last reading; a row for each name."""
 
     names: UInt8[Tensor, "N L"]
-    """UTF-8, with zeros behind it; rows that are not used yet are zeros."""
+    """Names in UTF-8, padded with zeros; a free row is zeros."""
     sums: Float[Tensor, "N"]
     counts: Float[Tensor, "N"]
 
 
 def build_logged(device: torch.device) -> LoggedNumbers:
-    """Return empty names and sums, allocated. On the meta device this is the plan."""
+    """Return free rows. On the meta device they are a plan."""
     return LoggedNumbers(
         names=filled_tensor(0, MAXIMUM_NAMES, MAXIMUM_NAME, dtype=torch.uint8, device=device),
         sums=filled_tensor(0, MAXIMUM_NAMES, dtype=torch.float64, device=device),
@@ -48,24 +48,26 @@ def build_logged(device: torch.device) -> LoggedNumbers:
 
 
 def add_number_(logged: LoggedNumbers, name: str, value: float) -> None:
-    """Add a number of one episode.
+    """Add one episode's number to the sum of its name.
 
     Raises:
         ConfigError: there is no space for another name.
     """
     names, sums, counts = (leaf.numpy() for leaf in (logged.names, logged.sums, logged.counts))
     text = np.frombuffer(name.encode(errors="replace").ljust(MAXIMUM_NAME, b"\0"), np.uint8)
-    (rows,) = np.nonzero((names == text).all(1) | ~names.any(1))
+    has_name, is_free = (names == text).all(1), ~names.any(1)
+    (rows,) = np.nonzero(has_name | is_free)
     if not len(rows):
         raise ConfigError(f"log({short_repr(name)}, ...): a round has room for {MAXIMUM_NAMES} names of your own")
-    # The row of the name stands before the first that is free.
-    names[rows[0]] = text
-    sums[rows[0]] += value
-    counts[rows[0]] += 1
+    # Used rows come before free rows, so the first is the name's row if it has one.
+    row = rows[0]
+    names[row] = text
+    sums[row] += value
+    counts[row] += 1
 
 
 def take_numbers_(logged: LoggedNumbers) -> dict[str, float]:
-    """Return means by name, and reset them."""
+    """Return the mean of each name's numbers, and free all rows."""
     names = [bytes(row).rstrip(b"\0").decode(errors="replace") for row in logged.names.numpy()]
     means = (logged.sums / logged.counts).tolist()
     numbers = {name: mean for name, mean in zip(names, means, strict=True) if name}
@@ -86,9 +88,9 @@ class FinishedEpisode:
     returns: tuple[float, ...]
     """Sum of rewards of each agent."""
     info: Mapping[str, Any]
-    """Info of the last step; of several agents by agent. Empty if the environment gives none."""
+    """Info of the last step; with several agents, a dict of infos by agent. Empty if the environment has no infos."""
     log: Callable[[str, Any], None]
-    """Log a number: the round's is the mean over the episodes that have logged it."""
+    """Logs a number by name; the round's number is the mean over the episodes that logged it."""
 
     @property
     def mean_return(self) -> float:
@@ -100,18 +102,18 @@ OnEpisode = Callable[[FinishedEpisode], object]
 
 
 class EpisodeReporter:
-    """Tells the user's function of finished episodes, and sums the keys of their infos that the user asks for."""
+    """Calls the user's function with finished episodes, and sums the values of the user's keys in their infos."""
 
     def __init__(
         self, world: World, logged: LoggedNumbers, keys: Sequence[str], on_episode: OnEpisode | None, *, name: str
     ) -> None:
-        """Keep the numbers to report, and the function that gets them.
+        """Bind the world and the sums.
 
         Args:
             world: the world of the episodes.
-            logged: their sums.
-            keys: keys of infos.
-            on_episode: the user's function.
+            logged: sums of the episodes' numbers, in the state tree.
+            keys: keys of infos whose values are summed.
+            on_episode: the user's function; None without one.
             name: name of the environment, for messages.
 
         Raises:
@@ -131,7 +133,7 @@ class EpisodeReporter:
         for env in np.flatnonzero(ended).tolist():
             info: Mapping[str, Any] = {} if infos is None else infos[env]
             for key in self._keys:
-                add_number_(self._logged, f"info/{key}", self._value(info, key, episodes.over.shape[1]))
+                add_number_(self._logged, f"info/{key}", self._info_value(info, key, agents=episodes.over.shape[1]))
             if self._on_episode is not None:
                 self._on_episode(
                     FinishedEpisode(
@@ -145,23 +147,23 @@ class EpisodeReporter:
                 )
 
     def _log(self, name: str, value: object) -> None:
-        """Take a number of the user's."""
+        """Add a number that the user's function logs."""
         add_number_(self._logged, check_name(name), logged_number(name, value))
 
-    def _value(self, info: Mapping[str, Any], key: str, agents: int) -> float:
-        """Return a key's number of one info; of several agents' infos, the mean of those that have the key.
+    def _info_value(self, info: Mapping[str, Any], key: str, *, agents: int) -> float:
+        """Return the number of a key in an info; with several agents, the mean over the agents that have the key.
 
         Raises:
             RunError: the key is missing, or has no number.
         """
-        parts = [part for part in info.values() if isinstance(part, Mapping)] if agents > 1 else [info]
-        values = [part[key] for part in parts if key in part]
+        infos = [part for part in info.values() if isinstance(part, Mapping)] if agents > 1 else [info]
+        values = [part[key] for part in infos if key in part]
         numbers = [number for value in values if (number := as_number(value)) is not None]
         if values and len(numbers) == len(values):
             return sum(numbers) / len(numbers)
         wrong = next((value for value in values if as_number(value) is None), None)
-        known = ", ".join(sorted({repr(str(name)) for part in parts for name in part})[:20]) or "no key at all"
-        got = f"{short_repr(wrong)}, a {type(wrong).__name__}" if values else known
+        known_keys = ", ".join(sorted({repr(str(name)) for part in infos for name in part})[:20]) or "no key at all"
+        got = f"{short_repr(wrong)}, a {type(wrong).__name__}" if values else known_keys
         raise RunError(
             f"info_keys: environment {self._name}: expected a number as {key!r} in the info of an episode's last step, "
             f"got {got}. Change it, or leave {key!r} out of info_keys"

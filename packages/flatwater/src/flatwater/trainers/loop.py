@@ -1,4 +1,4 @@
-"""The one loop: rounds of phases of steps, resumable at every step.
+"""The training loop: rounds of phases of steps, resumable at every step.
 
 A trainer is a list of phases over a state tree. After each step the whole run is in the tree, so a checkpoint taken
 there continues bit for bit: the loop finds its place in `Progress` and goes on.
@@ -22,13 +22,13 @@ class Progress:
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of a round with a name of its own in progress, metrics and time."""
+    """A named part of a round, made of steps."""
 
     name: str
     steps: Callable[[], int]
     """Steps of this round's phase; it must not change while the phase runs."""
     step_: Callable[[int], None]
-    """Do one step, by number, on the state tree."""
+    """Takes the step of this number on the state tree."""
 
 
 class RootState(Protocol):
@@ -54,7 +54,7 @@ class Trainer(Generic[T_co, R_co]):
     phases: Sequence[Phase]
     """Phases in the order of a round."""
     settle_: Callable[[], Mapping[str, float]]
-    """Read the round's numbers, once, from the device, and clear the sums of the round."""
+    """Returns the round's numbers, read from the device once, and clears the sums of the round."""
 
     @property
     def progress(self) -> Progress:
@@ -63,16 +63,16 @@ class Trainer(Generic[T_co, R_co]):
 
 
 class Watcher(Protocol):
-    """The loop's listener: it shows, records and saves, and can ask the run to stop."""
+    """The loop's listener, which shows, records and saves the run, and may stop it."""
 
-    def stepped(self, phase: str, done: int, total: int) -> None:
-        """Hear that a step is complete."""
+    def on_step(self, phase: str, done: int, total: int) -> None:
+        """Be called after a step: `done` of the phase's `total` steps are complete."""
 
-    def settled(self, round_: int, metrics: Mapping[str, float]) -> None:
-        """Hear that a round is complete; `Progress` says so already."""
+    def on_round(self, round_: int, metrics: Mapping[str, float]) -> None:
+        """Be called after a round, with its metrics; `Progress` counts it already."""
 
-    def stopping(self) -> bool:
-        """Return whether to stop before the next step."""
+    def should_stop(self) -> bool:
+        """Return whether the loop should stop before the next step."""
 
 
 def train_(trainer: Trainer[Any, Any], rounds: int, watcher: Watcher) -> bool:
@@ -80,24 +80,24 @@ def train_(trainer: Trainer[Any, Any], rounds: int, watcher: Watcher) -> bool:
     progress, phases = trainer.progress, trainer.phases
     while progress.round < rounds:
         while progress.phase < len(phases):
-            if not _phase_(phases[progress.phase], progress, watcher):
+            if not _run_phase_(phases[progress.phase], progress, watcher):
                 return False
-        # Before the watcher is told, which may save a checkpoint: it must go on with the next round.
+        # Counted before the watcher is called: a checkpoint that it saves must go on with the next round.
         progress.phase = 0
         progress.round += 1
-        watcher.settled(progress.round, trainer.settle_())
+        watcher.on_round(progress.round, trainer.settle_())
     return True
 
 
-def _phase_(phase: Phase, progress: Progress, watcher: Watcher) -> bool:
-    """Take the phase's remaining steps; return False if the watcher stops it, with `progress` at the next step."""
+def _run_phase_(phase: Phase, progress: Progress, watcher: Watcher) -> bool:
+    """Take the phase's remaining steps; return False if the watcher stopped it before all were taken."""
     total = phase.steps()
     while progress.step < total:
-        if watcher.stopping():
+        if watcher.should_stop():
             return False
         phase.step_(progress.step)
-        # Before the watcher is told, which may save a checkpoint: this step must not be taken twice.
+        # Counted before the watcher is called: a checkpoint that it saves must not take this step again.
         progress.step += 1
-        watcher.stepped(phase.name, progress.step, total)
+        watcher.on_step(phase.name, progress.step, total)
     progress.phase, progress.step = progress.phase + 1, 0
     return True

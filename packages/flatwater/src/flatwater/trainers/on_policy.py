@@ -1,7 +1,7 @@
-"""The on-policy shell: others play once, a block is collected and learned from, the policy is evaluated now and then.
+"""The phases of on-policy training: play baselines once, collect a block, update from it, evaluate now and then.
 
-`ppo` and `teach` collect in worlds, `grow` in a pool of networks; each has its own state, collector, evaluator and
-further numbers. `trainers/loop.py` drives the phases.
+`ppo` and `teach` collect in worlds, `grow` in a pool of networks; each brings its own state, collector, evaluator and
+further numbers. `trainers/loop.py` runs the phases.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -32,7 +32,7 @@ from flatwater.trainers.loop import Phase, Progress
 
 @state
 class OnPolicyState:
-    """The root of a state tree, as the shell reads it; the roots of recipes have more."""
+    """The root of a state tree, with the fields that all on-policy recipes share."""
 
     progress: Progress
     learner: Learner
@@ -61,7 +61,7 @@ class OnPolicySetup:
 
 
 class Evaluator(Protocol):
-    """Plays episodes that nothing is learned from."""
+    """A player of episodes that nothing is learned from."""
 
     @property
     def players(self) -> Iterable[str]:
@@ -73,10 +73,10 @@ class Evaluator(Protocol):
 
     @property
     def scores(self) -> Mapping[str, Tensor]:
-        """Returns by player, of the last time that each has played."""
+        """Returns by player, of each player's last episodes."""
 
     def play_(self, name: str, number: int) -> None:
-        """Take a step of a player's episodes."""
+        """Take step `number` of a player's episodes."""
 
 
 def on_policy_phases(
@@ -88,9 +88,7 @@ def on_policy_phases(
     collect_: Callable[[int], None],
     learn_: Callable[[int], None],
 ) -> tuple[Phase, ...]:
-    """Return the phases of a round: baselines (first round only), collect, update, evaluate.
-
-    The policy is evaluated every `evaluation.every` rounds.
+    """Return the phases of a round: baselines (first round only), collect, update, evaluate (every n-th round).
 
     Args:
         setup: constants of the run.
@@ -101,20 +99,22 @@ def on_policy_phases(
         learn_: takes an update; see `bind_learning`.
     """
     learner, evaluation_interval = setup.config.learner, setup.config.evaluation.every
-    trained, *baselines = evaluator.players  # baselines do not learn, so they are evaluated once
+    trained, *baselines = evaluator.players  # baselines do not learn, so they play once
 
     def play_baselines_(number: int) -> None:
+        """Take step `number` of the baselines' episodes, which are played one baseline after the other."""
         index, step = divmod(number, evaluator.steps)
         evaluator.play_(baselines[index], step)
 
-    def evaluation_due() -> int:
+    def evaluation_steps() -> int:
+        """Return the steps of this round's evaluation; 0 in rounds without one."""
         return evaluator.steps if (run.progress.round + 1) % evaluation_interval == 0 else 0
 
     return (
         Phase("baselines", lambda: len(baselines) * evaluator.steps if run.progress.round == 0 else 0, play_baselines_),
         Phase("collect", lambda: steps, collect_),
         Phase("update", lambda: learner.epochs * learner.minibatches, learn_),
-        Phase("evaluate", evaluation_due, lambda number: evaluator.play_(trained, number)),
+        Phase("evaluate", evaluation_steps, lambda number: evaluator.play_(trained, number)),
     )
 
 
@@ -128,61 +128,64 @@ def bind_learning(
 ) -> Callable[[int], None]:
     """Return the function that takes update number n of a round.
 
-    The first update computes the block's advantages; after the last update, observations are merged into the
-    statistics.
-
     Args:
         setup: constants of the run.
         run: state tree of the run: the rollout is read, the learner updated.
-        parts: number of parts in which the block's observations are merged.
-        set_loss_weights_: sets the weights of the loss's parts, in place, before each update.
-        read_rewards_: returns the rewards that are learned from; None for the block's own.
+        parts: number of parts in which the block's observations are merged into their statistics.
+        set_loss_weights_: sets the weights of the loss's terms, in place, before each update.
+        read_rewards_: returns the rewards to learn from; None for the block's own.
     """
-    config, rollout, network, statistics = setup.config.learner, run.rollout, setup.network, run.learner.statistics
+    config, rollout, network = setup.config.learner, run.rollout, setup.network
     loss_weights = initial_loss_weights(setup.device)
     update_ = make_update(
         config,
         network,
         run.learner,
         rollout=rollout,
-        begun=run.begun,
+        initial_memory=run.begun,
         loss_weights=loss_weights,
         progress=lambda: config.progress(run.progress.round),
     )
 
     def learn_(number: int) -> None:
-        """Take update `number`: the first of a round writes the advantages, the last merges the statistics."""
+        """Take update `number`: before a round's first, compute advantages; after its last, update the statistics."""
         if number == 0:
             compute_advantages_(rollout, config, reward=read_rewards_())
         set_loss_weights_(loss_weights)
         update_(number)
-        # After the last update: other statistics in between would change the policy that acted.
+        # Not between updates: other statistics would change the policy that acted.
         if number == config.epochs * config.minibatches - 1 and network.measures:
-            columns = (rollout[name].flatten(0, 1).chunk(parts) for name in ("obs", "alive"))
-            for rows, alive in zip(*columns, strict=True):  # no more space than an update takes
-                obs = network.read_numbers(rows)
-                is_usable = alive & obs.isfinite().all(1)
-                # On meta a plan cannot know how many rows are usable: all, at most.
-                usable = obs.clone() if obs.is_meta else obs[is_usable]
-                update_running_stats_(statistics, network.scale_for_statistics(usable.to(setup.device)))
+            _merge_observations_(network, run.learner, rollout, parts)
 
     return learn_
+
+
+def _merge_observations_(network: ActorCritic, learner: Learner, rollout: Rollout, parts: int) -> None:
+    """Merge a block's observations into their running statistics, in parts that take no more memory than an update."""
+    columns = (rollout[name].flatten(0, 1).chunk(parts) for name in ("obs", "alive"))
+    for rows, alive in zip(*columns, strict=True):
+        obs = network.read_numbers(rows)
+        is_usable = alive & obs.isfinite().all(1)
+        # A plan on the meta device does not know how many rows are usable, and takes all of them.
+        usable = obs.clone() if obs.is_meta else obs[is_usable]
+        update_running_stats_(learner.statistics, network.scale_for_statistics(usable.to(network.device)))
 
 
 def read_numbers_(
     setup: OnPolicySetup, run: OnPolicyState, evaluator: Evaluator, *, has_teacher: bool = False
 ) -> dict[str, float]:
-    """Return named numbers of the round that is complete, and clear the learner's sums."""
+    """Return the metrics of the round that was completed last, by name, and clear the learner's sums."""
     round_, config = run.progress.round, setup.config
     numbers = read_learner_(run.learner, has_teacher=has_teacher) | scheduled_numbers(config.learner, round_ - 1)
     numbers["critic/explained"] = _explained_variance(run.rollout)
-    if round_ % config.evaluation.every == 0:  # not in each round: it takes as long as a part of an update
+    is_evaluated = round_ % config.evaluation.every == 0
+    if is_evaluated:  # not in each round, because it takes as long as a part of an update
         clip = numbers.get("train/clip", config.learner.clip)
         share = clip_fraction(config.learner, setup.network, run.learner, run.rollout, run.begun, clip=clip)
         numbers["train/clip_fraction"] = float(share)
     trained, *_ = evaluator.players
     for name, returns in evaluator.scores.items():
-        if name != trained or round_ % config.evaluation.every == 0:
+        if name != trained or is_evaluated:
             numbers[f"evaluation/{name}"] = float(returns.double().mean())
     return numbers
 
@@ -190,5 +193,5 @@ def read_numbers_(
 def _explained_variance(rollout: Rollout) -> float:
     """Return 1 - Var(return - value) / Var(return): 1 for a perfect critic, 0 for a constant."""
     target, residual = rollout["returns"].double(), (rollout["returns"] - rollout["value"]).double()
-    # 1e-12 where all returns are equal, as before anything is ever paid.
+    # Clamped, because the variance is 0 while all returns are equal.
     return 1 - float(residual.var(correction=0) / target.var(correction=0).clamp(min=1e-12))

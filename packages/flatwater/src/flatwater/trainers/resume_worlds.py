@@ -1,62 +1,69 @@
-"""Both worlds of a trainer, saved before a checkpoint and resumed from it: their running episodes are played again."""
+"""Saving both worlds of a trainer before a checkpoint, and playing their running episodes again after it."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from flatwater.trainers.episodes import is_begun, replay_episodes_, restore_kept_state_, save_world_state_
+from flatwater.trainers.episodes import has_kept_state, replay_episodes_, restore_kept_state_, save_world_state_
+from flatwater.trainers.evaluator import EpisodeEvaluator, Player
 from flatwater.trainers.world_trainer import WorldState, WorldTrainer
 
 
 def save_worlds_(trainer: WorldTrainer[Any, WorldState]) -> str:
-    """Write both worlds' states over episodes, before a checkpoint; return why that cannot be, or nothing."""
+    """Write both worlds' kept states into the state tree before a checkpoint; return the reason of a failure, or ''."""
     evaluator = trainer.evaluator
-    return save_world_state_(trainer.collector.world, trainer.run.episodes) or save_world_state_(
-        evaluator.world, evaluator.played.episodes
-    )
+    fault = save_world_state_(trainer.collector.world, trainer.run.episodes)
+    return fault or save_world_state_(evaluator.world, evaluator.played.episodes)
 
 
 def resume_episodes_(trainer: WorldTrainer[Any, WorldState], *, exact: bool = True) -> str:
-    """Play the running episodes again, in worlds that were just built.
+    """Bring both worlds of a restored trainer back to their running episodes, or begin new episodes.
 
     Args:
-        trainer: a restored trainer.
-        exact: whether they can be; otherwise, and where it turns out that they cannot, new episodes begin.
+        trainer: a restored trainer with new worlds.
+        exact: whether to play the running episodes again; if not, or if they come out differently, new episodes begin.
 
     Returns:
-        Why the run does not go on bit for bit, as the end of a sentence; empty if it does.
+        the reason why the run does not go on bit for bit, as the end of a sentence; empty if it does.
     """
-    run, collector, evaluator, progress = trainer.run, trainer.collector, trainer.evaluator, trainer.progress
-    held_out, reason = evaluator.played.episodes, ""
-    # Teachers draw again what they drew: the saved generators have made these draws already.
+    run, collector, progress = trainer.run, trainer.collector, trainer.progress
+    reason = ""
+    # Replayed teachers draw again; the restored generators have made these draws already.
     states = {name: rng.get_state() for name, rng in run.generators.items()}
     if collector.has_begun:
         if exact:
-            reason = replay_episodes_(collector.world, collector.teacher, run.episodes, collector.seen_now)
-            _restore_(run, states)
-        # New episodes also where `exact` was wanted and a difference was found on the way.
+            reason = replay_episodes_(collector.world, collector.teacher, run.episodes, collector.current_obs)
+            _restore_generators_(run, states)
         if reason or not exact:
             restore_kept_state_(collector.world, run.episodes)
             collector.restart_episodes_()
-    phase_name = trainer.phases[progress.phase].name if progress.phase < len(trainer.phases) else ""
-    is_between = progress.step == 0 or phase_name not in {"baselines", "evaluate"}
-    if is_between and not is_begun(held_out):
+    evaluator = trainer.evaluator
+    held_out = evaluator.played.episodes
+    phase = trainer.phases[progress.phase].name if progress.phase < len(trainer.phases) else ""
+    is_evaluating = progress.step > 0 and phase in {"baselines", "evaluate"}
+    if not is_evaluating and not has_kept_state(held_out):
         return reason
-    # One failure is enough: the run is not the same any more, so new episodes do.
+    # If the training world already came out differently, new held-out episodes will do, too.
     if exact and not reason:
-        # The baselines play one after the other, after whoever is trained.
-        player_index = 1 + progress.step // evaluator.steps if phase_name == "baselines" else 0
-        players = [*evaluator.players.values()]
-        teacher = None if is_between else players[min(player_index, len(players) - 1)].teacher
-        reason = replay_episodes_(evaluator.world, teacher, held_out, evaluator.seen_now)
-        _restore_(run, states)
+        teacher = _present_player(evaluator, phase, progress.step).teacher if is_evaluating else None
+        reason = replay_episodes_(evaluator.world, teacher, held_out, evaluator.current_obs)
+        _restore_generators_(run, states)
     if reason or not exact:
         restore_kept_state_(evaluator.world, held_out)
-        progress.step -= 0 if is_between else progress.step % evaluator.steps  # whoever plays begins again
+        if is_evaluating:
+            progress.step -= progress.step % evaluator.steps  # the first step of the present player's episodes
     return reason
 
 
-def _restore_(run: WorldState, states: Mapping[str, torch.Tensor]) -> None:
+def _present_player(evaluator: EpisodeEvaluator, phase: str, step: int) -> Player:
+    """Return the player at a step of a phase: the trained player comes first, the baselines follow one by one."""
+    players = [*evaluator.players.values()]
+    index = 1 + step // evaluator.steps if phase == "baselines" else 0
+    return players[min(index, len(players) - 1)]
+
+
+def _restore_generators_(run: WorldState, states: Mapping[str, torch.Tensor]) -> None:
+    """Set the run's generators to these states, by name."""
     for name, state in states.items():
         run.generators[name].set_state(state)

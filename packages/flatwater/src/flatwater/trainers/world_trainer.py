@@ -1,4 +1,4 @@
-"""A trainer with two worlds: a training world and an evaluation world."""
+"""A trainer with two worlds: a training world and a held-out world."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,18 +35,18 @@ class Collector(Protocol):
         """Whether any step was ever taken."""
 
     @property
-    def seen_now(self) -> Array:
+    def current_obs(self) -> Array:
         """The next step's observations, [E, A, *obs]."""
 
     def step_(self, number: int) -> None:
         """Take a step of every environment, by its number in the phase."""
 
     def restart_episodes_(self) -> None:
-        """Begin new episodes where the run is, because its world cannot come back."""
+        """Begin new episodes at the run's present step, because its world cannot be brought back there."""
 
 
 class WorldState(RootState, Protocol):
-    """The root of the state tree of such a run."""
+    """The root of the state tree of a run in worlds."""
 
     @property
     def episodes(self) -> Episodes:
@@ -62,7 +62,7 @@ W_co = TypeVar("W_co", bound=WorldState, covariant=True)
 
 @dataclass(frozen=True)
 class WorldTrainer(Trainer[T_co, W_co], Generic[T_co, W_co]):
-    """A trainer over a state, with the players in its worlds."""
+    """A trainer whose episodes are played in worlds: by a collector in training, and by an evaluator."""
 
     collector: Collector
     evaluator: EpisodeEvaluator

@@ -29,7 +29,7 @@ from flatwater.envs.growing.task import load_task, make_task
 from flatwater.envs.pooled import remnants
 from flatwater.nets.hosts import Images
 from flatwater.nets.own_host import OwnHost, make_network
-from flatwater.nets.slots import after_slot, seen_by_seed
+from flatwater.nets.slots import vmap_blend_seed, vmap_seed_input
 from flatwater.nets.stack import views
 from flatwater.recipes.grow.config import GrowRunConfig
 from flatwater.recipes.grow.plan import plan_grow
@@ -103,7 +103,7 @@ def test_one_host_s_slot_is_the_formula_in_value_and_in_gradient() -> None:
     for alpha, train in ((0.0, 0.0), (0.0, 1.0), (0.3, 0.0), (0.8, 0.0), (1.0, 0.0)):
         h, w = (torch.randn(3, 5, generator=rng, dtype=torch.float64).requires_grad_() for _ in range(2))
         gates = [torch.tensor(gate, dtype=torch.float64) for gate in (alpha, train)]
-        out = after_slot(h, (seen_by_seed(h, gates[1]) * w).tanh(), alpha=gates[0], train=gates[1])
+        out = vmap_blend_seed(h, (vmap_seed_input(h, gates[1]) * w).tanh(), alpha=gates[0], train=gates[1])
         found = torch.autograd.grad(out.square().sum(), (h, w))
         z = ((h.detach() if train else h) * w).tanh()
         written = h + alpha * (z - h) + train * (z - z.detach())

@@ -45,7 +45,7 @@ FORMS = pytest.mark.parametrize("form", ["tokens", "vector"])
 class Profiled(Silent):
     """Keeps the times as well."""
 
-    def settled(self, round_: int, metrics: Mapping[str, float]) -> None:
+    def on_round(self, round_: int, metrics: Mapping[str, float]) -> None:
         self.done = round_
         self.rounds.append(dict(metrics))
 
@@ -94,7 +94,7 @@ def test_where_a_world_does_not_come_to_where_it_was_new_episodes_begin(steps: i
     restore_(other.run, leaf_copies(first.run))
     now = {"baselines": other.run.held_out.obs, "evaluate": other.run.held_out.obs}
     playing = first.phases[first.progress.phase].name if first.progress.phase < len(first.phases) else ""
-    seen = now[playing].numpy() if playing in now else other.collector.seen_now
+    seen = now[playing].numpy() if playing in now else other.collector.current_obs
     seen += 1  # as if the package showed other things by now
     t = first.progress.step - 1 if playing == "collect" else -1
     assert "observations " in resume_episodes_(other)

@@ -18,7 +18,7 @@ from gymnasium import spaces as gym
 
 from flatwater.envs.world import PADDING, Array
 from flatwater.envs.wrapped.checks import check_observation
-from flatwater.nets.observation import FLOAT, Part, Parts, count_numbers, nest_parts, row_bytes, view_numbers
+from flatwater.nets.observation import FLOAT_BYTES, Part, Parts, count_numbers, nest_parts, row_bytes, view_numbers
 from flatwater_watch.errors import ConfigError, RunError
 
 # A number that no float32 can hold becomes an infinity, and the world reports it in a sentence of its own.
@@ -206,7 +206,7 @@ def _images_reader(space: gym.Space[Any], name: str) -> ObservationReader:
     numbers, size = [leaf for leaf in leaves if not _is_image(leaf.space)], row_bytes(parts)
     write_parts, begins = [], 0
     for leaf, part in zip(leaves, parts, strict=True):
-        ends = begins + part.size * (1 if part.is_image else FLOAT)
+        ends = begins + part.size * (1 if part.is_image else FLOAT_BYTES)
         write_part = _image_copier(part.shape) if part.is_image else _value_writer(leaf.space)
         write_parts.append((leaf.of, write_part, slice(begins, ends), part.shape if part.is_image else None))
         begins = ends

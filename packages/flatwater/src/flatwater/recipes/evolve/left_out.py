@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeVar
 
-from flatwater.algorithms.config import own_algorithm
+from flatwater.algorithms.config import custom_algorithm_place
 from flatwater.algorithms.graph import has_compiler
 from flatwater.envs.world import Spaces
 from flatwater.recipes.evolve.config import MembersRunConfig
@@ -48,7 +48,7 @@ def _gains_by_compiling(config: MembersRunConfig, spaces: Spaces) -> bool:
         config.updates_in_all >= COMPILED_UPDATES
         and spaces.form != "image"
         and learner.autocast == "off"
-        and not own_algorithm(learner.algorithm)  # an algorithm of the user's may do what cannot be traced
+        and not custom_algorithm_place(learner.algorithm)  # an algorithm of the user's may do what cannot be traced
         and find_device(config.device).type == "cpu"
         and has_compiler()
     )

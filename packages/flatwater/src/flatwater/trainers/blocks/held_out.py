@@ -8,7 +8,7 @@ import torch
 from flatwater.algorithms.ppo import bound_weights
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World
-from flatwater.trainers.blocks.state import CPU, HELD, BlocksSetup, BlocksState
+from flatwater.trainers.blocks.state import CPU, HELD_OUT_WORLD, BlocksSetup, BlocksState
 from flatwater.trainers.evaluator import EpisodeEvaluator, Player
 
 
@@ -24,22 +24,27 @@ def build_evaluator(
         teachers: players by name, besides the policy.
     """
     held_out, network = run.held_out, setup.network
-    weights, masks = bound_weights(network, run.learner), run.legal.get(HELD)
+    weights, masks = bound_weights(network, run.learner), run.legal.get(HELD_OUT_WORLD)
     envs, agents = setup.held_out.envs, setup.held_out.agents
     noise = torch.zeros(envs * agents, network.actions.noise, device=setup.device)
-    # Memory is cleared at the first step alone: what comes after an episode's end is not counted.
+    # No step clears memory but the first of an evaluation: episodes after each environment's first are not counted.
     starts = torch.zeros(envs * agents, dtype=torch.bool, device=setup.device)
 
     def act(first: bool) -> Array:  # noqa: FBT001  (as `Player.act` is called)
-        """Return the policy's actions: drawn, as its teacher's is one of several; the likeliest without a teacher."""
+        """Return the policy's actions [E, A, *action]: drawn after a teacher, else the likeliest.
+
+        A teacher's action is one of several good ones, so its student must draw as well.
+        """
         if first:
             held_out.memory.zero_()
         with torch.no_grad():
-            choice = network.run_step(weights, held_out.obs.to(setup.device), held_out.memory, starts)
-        held_out.memory.copy_(choice.memory)
-        policy = network.actions.distribution(choice.logits, None if masks is None else masks.to(setup.device))
-        rng = run.generators["held out actions"]
-        action = (policy.sample(network.actions.noise_(noise, rng)) if setup.has_teacher else policy.mode()).to(CPU)
+            output = network.run_step(weights, held_out.obs.to(setup.device), held_out.memory, starts)
+        held_out.memory.copy_(output.memory)
+        policy = network.actions.distribution(output.logits, None if masks is None else masks.to(setup.device))
+        if setup.has_teacher:
+            action = policy.sample(network.actions.noise_(noise, run.generators["held out actions"])).to(CPU)
+        else:
+            action = policy.mode().to(CPU)
         return action.view(envs, agents, *action.shape[1:]).numpy()
 
     players = {
@@ -50,6 +55,6 @@ def build_evaluator(
     }
     # The same seeds each time: all players and all evaluations play the same episodes.
     seeds = HELD_OUT + np.arange(envs, dtype=np.int64)
-    # A game in turns has no limit that is known, and is over long before the steps that are allowed.
+    # A game in turns ends long before the largest number of steps.
     ends_early = setup.opponents is not None
     return EpisodeEvaluator(world, held_out, players, lambda: seeds, legal=masks, ends_early=ends_early)

@@ -1,8 +1,8 @@
 """Self-play: opponents in games in turns are earlier policies of the same run, kept in its state.
 
-The first policy that is kept stays for good, the others give way to newer ones, the oldest first. Whose opponents are
-whose stands in the seeds of the episodes (`envs.wrapped.turns_world`), so a resumed run plays them again. A policy is
-therefore replaced only once no running episode is played against it; until then, no episode begins against it.
+The first policy that is kept stays for good; newer policies replace the oldest of the others. The seed of an episode
+encodes its opponents (`envs.wrapped.turns_world`), so a resumed run plays against the same. A policy is therefore
+replaced only once no running episode is played against it, and until then no new episode begins against it.
 """
 
 import numpy as np
@@ -34,7 +34,7 @@ class EarlierPolicies:
     statistics: dict[str, Tensor]
     """Statistics of observations and buffers of modules, where the policy reads them, [K, ...]."""
     every: int = derived_field()
-    """Rounds after which one more is taken: that of the settings, in a fork with other settings too."""
+    """Rounds between two policies that are taken; derived, so that a forked run takes its own setting."""
     taken_count: int = 0
     """Number of policies taken so far."""
     latest_round: int = 0
@@ -47,9 +47,10 @@ class EarlierPolicies:
 
 
 def build_earlier(config: OpponentsConfig, learner: Learner) -> EarlierPolicies:
-    """Return a place for each policy. On the meta device this is the plan."""
+    """Return an empty place for each policy. On the meta device they are a plan."""
 
     def places(leaf: Tensor, *shape: int) -> Tensor:
+        """Return zeros [K, *shape] of the type and on the device of `leaf`."""
         return filled_tensor(0, config.policies, *shape, dtype=leaf.dtype, device=leaf.device)
 
     return EarlierPolicies(
@@ -60,12 +61,12 @@ def build_earlier(config: OpponentsConfig, learner: Learner) -> EarlierPolicies:
 
 
 def take_policy_(earlier: EarlierPolicies, learner: Learner, round_: int, seeds: Array) -> None:
-    """Take the present policy, if one is due and its place is free.
+    """Copy the present policy to the earlier policies, if a copy is due and no running episode uses its place.
 
     Args:
-        earlier: earlier policies; the present one is written in the place of the oldest.
+        earlier: earlier policies, updated.
         learner: the present policy.
-        round_: rounds that are complete.
+        round_: number of complete rounds.
         seeds: seeds of the running episodes.
     """
     place = _due_place(earlier, round_)
@@ -79,36 +80,42 @@ def take_policy_(earlier: EarlierPolicies, learner: Learner, round_: int, seeds:
 
 
 def _due_place(earlier: EarlierPolicies, round_: int) -> int | None:
-    """Return the place of the policy that is due; None if none is."""
+    """Return the place that the next policy goes to, if one is due after `round_` rounds, else None."""
     if round_ - earlier.latest_round < earlier.every:
         return None
     count = len(earlier.blocks)
-    # The first place is written once.
-    return earlier.taken_count if earlier.taken_count < count else 1 + (earlier.taken_count - count) % (count - 1)
+    if earlier.taken_count < count:
+        return earlier.taken_count
+    # Place 0 stays; the others take turns.
+    return 1 + (earlier.taken_count - count) % (count - 1)
 
 
 def deal_opponents(earlier: EarlierPolicies, seeds: Array, last_seeds: Array, *, sides: int, round_: int) -> Array:
-    """Return seeds that give each environment the learner's next side, and opponents: random play or any policy.
+    """Return seeds of new episodes that encode the learner's side and its opponents in each environment.
+
+    The learner's side follows that of the episode before; opponents are random play (0) or a policy (1 ... K).
 
     Args:
         earlier: earlier policies.
         seeds: random numbers below `HELD_OUT`, int64 [E].
         last_seeds: seeds of the episodes before, [E].
         sides: number of sides of a game.
-        round_: rounds that are complete.
+        round_: number of complete rounds.
     """
     numbers = np.arange(earlier.count + 1)
     if (place := _due_place(earlier, round_)) is not None:
-        numbers = numbers[numbers != place + 1]  # so that its last episodes come to an end
-    own_seeds = seeds % (HELD_OUT // sides) * sides + (sides_of(last_seeds, sides) + 1) % sides
+        # No new episodes against the policy that will be replaced, so that its last ones come to an end.
+        numbers = numbers[numbers != place + 1]
+    next_sides = (sides_of(last_seeds, sides) + 1) % sides
+    own_seeds = seeds % (HELD_OUT // sides) * sides + next_sides
     return seeds_against(own_seeds, numbers[seeds % len(numbers)])
 
 
 class PolicyOpponents:
-    """Earlier policies as the `Opponents` of a world: each draws its actions, and remembers what it has seen."""
+    """Earlier policies as the `Opponents` of a world; each draws its actions, and has a memory of each game."""
 
     def __init__(self, network: ActorCritic, earlier: EarlierPolicies, spaces: Spaces, sides: int) -> None:
-        """Bind views of the policies, which later ones are written into.
+        """Bind views of the policies, into which `take_policy_` writes newer policies.
 
         Args:
             network: the network of all policies.
@@ -124,20 +131,20 @@ class PolicyOpponents:
         ]
         device = network.device
         self._memory = torch.zeros(2, spaces.envs, sides, network.policy.cells, device=device)
-        # No step begins an episode: `begin_` clears the memory.
+        # All False: `begin_` clears the memory at an episode's begin.
         self._starts = torch.zeros(spaces.envs, dtype=torch.bool, device=device)
         self._noise, self._rows = torch.zeros(spaces.envs, network.actions.noise), torch.arange(spaces.envs)
 
     def begin_(self, which: Array) -> None:
-        """Forget the copies of `which`."""
+        """Clear the memory of the environments in the mask `which`."""
         self._memory[:, torch.from_numpy(which)] = 0
 
     @torch.no_grad()
     def choose_(self, which: Array, turns: OpponentTurns, actions: Array) -> None:
-        """Write the actions of the copies of `which`; the arguments are those of `Opponents`.
+        """Write the opponents' actions in the environments of the mask `which`; the arguments are those of `Opponents`.
 
-        Each policy that is asked reads the rows of all copies: a product of fewer rows may have other last bits, and
-        which copies wait for an opponent is another when a resumed run plays its episodes again.
+        Each policy computes the rows of all environments: a product of fewer rows may have other last bits, and a
+        resumed run that replays its episodes asks for other environments at once.
         """
         network, device = self._network, self._network.device
         for env in np.flatnonzero(which).tolist():
@@ -150,14 +157,14 @@ class PolicyOpponents:
         legal = torch.from_numpy(turns.legal).to(device) if self._is_masked else None
         memory = self._memory[:, self._rows, sides]
         for number in np.unique(turns.opponents[which]).tolist():
-            step = network.run_step(self._policies[number - 1], obs, memory, self._starts)
-            choices = network.actions.distribution(step.logits, legal).sample(noise).cpu().numpy()
+            output = network.run_step(self._policies[number - 1], obs, memory, self._starts)
+            choices = network.actions.distribution(output.logits, legal).sample(noise).cpu().numpy()
             rows = np.flatnonzero(which & (turns.opponents == number))
             actions[rows] = choices[rows]
-            self._memory[:, rows, sides[rows]] = step.memory[:, rows]
+            self._memory[:, rows, sides[rows]] = output.memory[:, rows]
 
 
 def bind_opponents_(world: World, network: ActorCritic, earlier: EarlierPolicies) -> None:
-    """Have earlier policies play the other sides of a world's games."""
+    """Let earlier policies play the other sides of a world's games."""
     assert isinstance(world, TurnsWorld)  # noqa: S101  (for the type checker)
     world.opponents = PolicyOpponents(network, earlier, world.spaces, world.sides)

@@ -1,7 +1,7 @@
-"""Rewards on the scale of returns: each is divided by the deviation of discounted returns so far.
+"""Normalised rewards: each is divided by the running standard deviation of discounted returns.
 
-Gymnasium's `NormalizeReward` does the same to an environment, where evaluations would see it as well. Here the numbers
-of the run stay those of the environment; the learner alone reads others.
+Gymnasium's `NormalizeReward` does the same within an environment, where evaluations would see it as well. Here the
+learner alone reads normalised rewards; metrics and evaluations have those of the environment.
 """
 
 import torch
@@ -13,34 +13,34 @@ from flatwater.rollouts.block import Rollout
 from flatwater.state.allocation import filled_tensor
 
 RETURN = "return"
-"""Name of the discounted return of each agent's running episode, next to the statistics of all of them."""
+"""Key of the discounted return so far of each agent's running episode, [B], next to the statistics."""
 MAXIMUM_SCALED = 10.0
 """Largest reward after the division, as usual."""
 EPSILON = 1e-8
-"""Added to the variance: where nothing is ever paid, nothing is divided by 0."""
+"""Added to the variance, which is 0 while all returns are equal."""
 
 
 def build_reward_scale(agents: int, device: torch.device) -> dict[str, Tensor]:
-    """Return the statistics of no returns yet."""
+    """Return the statistics of returns before the first step."""
     return build_statistics(1, (0,), device) | {RETURN: filled_tensor(0, agents, device=device)}
 
 
 def scale_rewards_(scale: dict[str, Tensor], rollout: Rollout, gamma: float) -> Float[Tensor, "T B"]:
-    """Merge a block's discounted returns into the statistics, and return its rewards on their scale.
+    """Merge a block's discounted returns into the statistics, and return the block's normalised rewards.
 
     Args:
-        scale: from `build_reward_scale`.
+        scale: statistics from `build_reward_scale`, updated.
         rollout: the block; it is not changed.
         gamma: discount of a step.
     """
     reward, has_ended = rollout["reward"], rollout["terminated"] | rollout["truncated"]
     returns, carry = torch.empty_like(reward), scale[RETURN]
-    for row, paid, ended in zip(returns, reward, has_ended, strict=True):
-        # A copy of what goes on: the row itself is of the episode that ended with it.
-        carry = torch.add(paid, carry, alpha=gamma, out=row).masked_fill(ended, 0)
+    for return_row, reward_row, ended in zip(returns, reward, has_ended, strict=True):
+        # The row keeps the return of an episode that ended; the copy that is carried on begins again at 0.
+        carry = torch.add(reward_row, carry, alpha=gamma, out=return_row).masked_fill(ended, 0)
     scale[RETURN].copy_(carry)
-    usable = rollout["alive"] & returns.isfinite()
-    # On meta a plan cannot know how many steps are usable: all, at most.
-    rows = returns.flatten() if returns.is_meta else returns[usable]
-    update_running_stats_(scale, rows.unsqueeze(1))
+    is_usable = rollout["alive"] & returns.isfinite()
+    # A plan on the meta device does not know how many returns are usable, and takes all of them.
+    usable = returns.flatten() if returns.is_meta else returns[is_usable]
+    update_running_stats_(scale, usable.unsqueeze(1))
     return (reward * (scale[VARIANCE] + EPSILON).rsqrt()).clamp(-MAXIMUM_SCALED, MAXIMUM_SCALED)

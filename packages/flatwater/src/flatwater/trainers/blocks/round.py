@@ -1,6 +1,8 @@
-"""The on-policy shell in worlds, with a teacher or without: its collector, evaluator and numbers, bound to a state."""
+"""On-policy training in worlds, with a teacher or without: the trainer, its updates and the numbers of a round."""
 
 from collections.abc import Callable, Mapping
+
+from torch import Tensor
 
 from flatwater.algorithms.config import TeachingConfig
 from flatwater.algorithms.ppo import LossWeights
@@ -23,12 +25,12 @@ PARTS = ("env", "teacher", "policy", "store", "update")
 def build_trainer(
     setup: BlocksSetup, run: BlocksState, worlds: Worlds, teacher: Teacher | None, others: Mapping[str, Teacher]
 ) -> BlocksTrainer:
-    """Bind the phases to the state.
+    """Return the trainer of a run, whose phases write into the state tree.
 
     Args:
         setup: constants of the run.
         run: state tree of the run.
-        worlds: the training world and that of held-out episodes.
+        worlds: the training world and the held-out world.
         teacher: the teacher of each training step; None without one.
         others: players of held-out episodes by name, besides the policy.
     """
@@ -53,39 +55,38 @@ def build_trainer(
 
 
 def bind_earlier_(world: World, setup: BlocksSetup, run: BlocksState) -> World:
-    """Have a run's earlier policies play the other sides, where a world's games have some; return the world."""
+    """Let a run's earlier policies play the other sides of a world's games, if it has games; return the world."""
     if EARLIER in run.opponents:
         bind_opponents_(world, setup.network, run.opponents[EARLIER])
     return world
 
 
 def bind_learning(setup: BlocksSetup, run: BlocksState) -> Callable[[int], None]:
-    """Return the function that takes update number n of a round.
-
-    It scales the rewards and sets the weights of the supervised and the reinforcement loss first.
-    """
+    """Return the function that takes update number n of a round, with normalised rewards and scheduled loss weights."""
     config = setup.config.learner
 
     def set_loss_weights_(loss_weights: LossWeights) -> None:
+        """Write the present weights of imitation and reinforcement; without a teacher they are constant."""
         if isinstance(config, TeachingConfig):
-            # In place: the bound update reads these very tensors.
+            # In place, because the update is bound to these tensors.
             loss_weights.supervision.fill_(config.supervision.scheduled_value(run.agent_steps))
             loss_weights.reinforcement.fill_(config.reinforcement.scheduled_value(run.agent_steps))
 
+    def read_rewards_() -> Tensor | None:
+        """Return the block's normalised rewards, or None to learn from its rewards as they are."""
+        return scale_rewards_(run.reward_scale, run.rollout, config.gamma) if run.reward_scale else None
+
     return on_policy.bind_learning(
-        setup,
-        run,
-        parts=config.minibatches,
-        set_loss_weights_=set_loss_weights_,
-        read_rewards_=lambda: scale_rewards_(run.reward_scale, run.rollout, config.gamma) if run.reward_scale else None,
+        setup, run, parts=config.minibatches, set_loss_weights_=set_loss_weights_, read_rewards_=read_rewards_
     )
 
 
 def read_numbers_(
     setup: BlocksSetup, run: BlocksState, evaluator: EpisodeEvaluator, profile: Profile
 ) -> dict[str, float]:
-    """Return named numbers of the round that is complete, and clear the sums of the round."""
+    """Return the metrics of the round that was completed last, by name, and clear its sums."""
     learner, steps = setup.config.learner, setup.config.block * setup.agents
+    # `counted_steps` are those that the teacher led, or without a teacher those of the ended episodes.
     episodes, total_return, counted_steps = run.ended.tolist()
     run.ended.zero_()
     numbers = on_policy.read_numbers_(setup, run, evaluator, has_teacher=setup.has_teacher)
@@ -100,6 +101,6 @@ def read_numbers_(
         numbers["return/mean"] = total_return / episodes
         if not setup.has_teacher:
             numbers["episode/length"] = counted_steps / episodes
-    if profile.steps >= steps:  # of a block taken whole here; an update covers steps that another process took
+    if profile.steps >= steps:  # not of a block whose first steps were taken before this process resumed the run
         numbers |= profile.microseconds(steps) | {"train/sps": steps / sum(profile.wall.values())}
     return numbers

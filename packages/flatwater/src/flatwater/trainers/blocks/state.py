@@ -36,8 +36,10 @@ from flatwater_watch.errors import ConfigError, require
 CPU = torch.device("cpu")
 POLICY, STUDENT, TEACHER, RANDOM = ("policy", "student", "teacher", "random")
 """Players of the held-out episodes: the trained player (a policy, or the student of a teacher), and others."""
-COMING, HELD = "coming", "held out"
-"""Masks of legal actions: of the row after a block's last, and of the held-out world."""
+AFTER_BLOCK, HELD_OUT_WORLD = "coming", "held out"
+"""Keys of `BlocksState.legal`: masks of the step after a block's last, and of the held-out world."""
+EPISODES, RETURNS, STEPS = range(3)
+"""Indices of `BlocksState.ended`."""
 CONSUMERS = ("world seeds", "lead", "teacher", "held out teacher", "random")
 """Consumers of random numbers on the CPU, where worlds and teachers are."""
 DRAWERS = ("actions", "held out actions")
@@ -46,7 +48,7 @@ DRAWERS = ("actions", "held out actions")
 
 @state
 class HeldOutEpisodes:
-    """Episodes that nobody learns from, in a world of their own: the same seeds for every player."""
+    """Episodes for evaluation, in a world of their own, on the same seeds for every player."""
 
     episodes: Episodes
     obs: Tensor
@@ -60,21 +62,21 @@ class HeldOutEpisodes:
 
 @state
 class BlocksState(OnPolicyState):
-    """The root of the state tree; the world writes `obs`, `reward`, `terminated` and `truncated` of the rollout."""
+    """The root of the state tree. Worlds write observations, masks and outcomes into its tensors directly."""
 
     coming: Tensor
-    """Observations after the block's last step, and in the next block's first, [B, *obs]."""
+    """Observations after the block's last step, which begin the next block, [B, *obs]."""
     legal: dict[str, Bool[Tensor, "B R"]]
-    """Masks of legal actions, where there are masks: after the block (`coming`), and in the held-out episodes."""
+    """Masks of legal actions, by `AFTER_BLOCK` and `HELD_OUT_WORLD`; empty in worlds without masks."""
     starts: Bool[Tensor, "B"]
     """Whether the next step is the first of an episode."""
     led: Bool[Tensor, "B"]
-    """Agents whose teacher's actions are executed in this block; all False without a teacher."""
+    """Agents that the teacher leads in this block: its actions are executed for them. All False without a teacher."""
     episodes: Episodes
     held_out: HeldOutEpisodes
     ended: Float[Tensor, "3"]
-    """Sums since the last reading, float64: agents' episodes that ended, their returns, and, with a teacher, steps that
-    were led, or without one the steps of those episodes."""
+    """Sums since the last reading, float64: `EPISODES` of agents that ended, their `RETURNS`, and `STEPS`: those that
+    the teacher led, or without a teacher those of the ended episodes."""
     logged: dict[str, LoggedNumbers]
     """Numbers of the user's own; no entry where none are wanted."""
     reward_scale: dict[str, Tensor]
@@ -118,25 +120,22 @@ class BlocksSetup(OnPolicySetup):
         """The network for the world's spaces.
 
         Raises:
-            ConfigError: the network is to be compiled, and would not be resumed bit for bit.
+            ConfigError: the network would be compiled, and would then not be resumed bit for bit.
         """
         learner = self.config.learner
-        # Set for acting as well: a policy must act in the precision that it learns in.
+        # Autocast is set in the network, because a policy must act in the precision that it learns in.
         network = build_actor_critic(self.spaces, self.config.policy, self.device)
         network = replace(network, autocast_bfloat16=learner.autocast == "bf16")
-        # Measured: compiled, a resumed run of a module ended with other last bits than an uninterrupted run.
-        refused = learner.compile and network.encoder is not None
+        # Measured: a compiled run of a module, resumed, had other last bits than an uninterrupted run.
+        may_compile = network.encoder is None
         expected = "off with a network of images or of your own, whose compiled run would not be resumed bit for bit"
-        require(not refused, "learner.compile", learner.compile, expected)
+        require(may_compile or not learner.compile, "learner.compile", learner.compile, expected)
         return network
 
 
 def build_actor_critic(spaces: Spaces, config: ActorCriticConfig, device: torch.device) -> ActorCritic:
     """Return the network for a world's observations and actions."""
-    measures = spaces.measures if config.observations == "stretched" else ()
-    if config.observations == "normalised" and spaces.form != "tokens":
-        measures = tuple(range(count_numbers(spaces.parts)))
-    scaling: Scaling = "deviations" if config.observations == "normalised" and measures else "logarithms"
+    measures, scaling = _observation_scaling(spaces, config)
     network = ActorCritic(spaces.obs, policy_actions(spaces, device), PADDING, config, device, measures, scaling)
     if ":" in config.network:
         network = replace(network, encoder=own_encoder(config.network, spaces))
@@ -148,8 +147,18 @@ def build_actor_critic(spaces: Spaces, config: ActorCriticConfig, device: torch.
     return replace(network, encoder=encoder)
 
 
+def _observation_scaling(spaces: Spaces, config: ActorCriticConfig) -> tuple[tuple[int, ...], Scaling]:
+    """Return the positions of the numbers that need running statistics, and the scale on which numbers are read."""
+    if config.observations == "stretched":
+        return spaces.measures, "logarithms"
+    if config.observations == "normalised" and spaces.form != "tokens":
+        measures = tuple(range(count_numbers(spaces.parts)))
+        return measures, "deviations" if measures else "logarithms"
+    return (), "logarithms"
+
+
 def own_encoder(name: str, spaces: Spaces) -> ModuleEncoder:
-    """Return the encoder by a module of the user's.
+    """Return an encoder whose module is made by the user's class.
 
     Args:
         name: `package.module:Class`.
@@ -174,25 +183,24 @@ def own_encoder(name: str, spaces: Spaces) -> ModuleEncoder:
 
 
 def policy_actions(spaces: Spaces, device: torch.device) -> Actions:
-    """Return the kind of actions that the policy's outputs describe."""
+    """Return the kind of actions of a world: continuous, a single choice, or several choices."""
     if spaces.bounds is not None:
         return ContinuousActions(spaces.bounds, device)
     return DiscreteActions(len(spaces.actions)) if spaces.choices is None else MultiDiscreteActions(spaces.choices)
 
 
 def build_blocks(setup: BlocksSetup) -> BlocksState:
-    """Allocate a run whole. On the meta device this is its plan.
+    """Return the state of a new run. On the meta device it is a plan.
 
-    Columns lie where the world is, on the CPU; the network, its moments and its memory on the network's device.
+    Tensors that worlds write lie on the CPU; the network, its moments and its memory on the network's device.
     """
     config, spaces, device = setup.config, setup.spaces, setup.device
-    host = device if device.type == "meta" else CPU  # worlds and teachers compute on the CPU
-    agents, columns = setup.agents, rollout_columns(setup)
-    kind = columns["obs"].dtype
+    host = device if device.type == "meta" else CPU
+    agents, held_out_agents = setup.agents, setup.held_out.envs * setup.held_out.agents
+    columns = rollout_columns(setup)
+    obs_type = columns["obs"].dtype
     zeros, network_zeros = (partial(filled_tensor, 0, device=place) for place in (host, device))
     cells = config.policy.memory
-
-    others = setup.held_out.envs * setup.held_out.agents
     learner = build(
         setup.network,
         sequences=agents * config.block // config.learner.unroll,
@@ -205,10 +213,10 @@ def build_blocks(setup: BlocksSetup) -> BlocksState:
         progress=Progress(),
         learner=learner,
         rollout=build_rollout(columns, steps=config.block, batch=agents, device=host),
-        coming=zeros(agents, *spaces.obs, dtype=kind),
+        coming=zeros(agents, *spaces.obs, dtype=obs_type),
         legal={
             name: zeros(count, spaces.legal, dtype=torch.bool)
-            for name, count in ((COMING, agents), (HELD, others))
+            for name, count in ((AFTER_BLOCK, agents), (HELD_OUT_WORLD, held_out_agents))
             if spaces.masked
         },
         starts=zeros(agents, dtype=torch.bool),
@@ -218,10 +226,10 @@ def build_blocks(setup: BlocksSetup) -> BlocksState:
         episodes=build_episodes(spaces, host),
         held_out=HeldOutEpisodes(
             episodes=build_episodes(setup.held_out, host),
-            obs=zeros(others, *spaces.obs, dtype=kind),
-            memory=network_zeros(2, others, cells),
+            obs=zeros(held_out_agents, *spaces.obs, dtype=obs_type),
+            memory=network_zeros(2, held_out_agents, cells),
             done=zeros(setup.held_out.envs, dtype=torch.bool),
-            scores={name: zeros(others).fill_(torch.nan) for name in setup.players},  # NaN: not measured
+            scores={name: zeros(held_out_agents).fill_(torch.nan) for name in setup.players},  # NaN: not measured
         ),
         ended=zeros(3, dtype=torch.float64),
         reward_scale=build_reward_scale(agents, host) if config.rewards == "normalised" else {},
@@ -233,7 +241,7 @@ def build_blocks(setup: BlocksSetup) -> BlocksState:
 
 
 def rollout_columns(setup: BlocksSetup) -> dict[str, ColumnSpec]:
-    """Return the columns of a step: those that the world writes, the policy's, and those made of both."""
+    """Return the rollout's columns: those that the world writes, and those that the learner adds."""
     spaces = setup.spaces
     world_columns = {
         "obs": ColumnSpec(spaces.obs, torch.float32 if spaces.obs_type is np.float32 else torch.uint8),

@@ -31,7 +31,7 @@ class PoliciesConfig:
 
     @property
     def players(self) -> int:
-        """Number of those that are evaluated: the members, and their champion."""
+        """Number of evaluated policies: the members, and the champion if there is one."""
         return self.size + self.evolves
 
 
@@ -129,8 +129,8 @@ class MemberLearnerConfig(AlgorithmConfig):
 
     def for_updates(self, updates: int) -> Self:
         """Return the settings for a run of `updates` updates, by which the schedule knows its end."""
-        scheduled = self.lr_schedule != "constant" and not self.schedule_updates
-        return replace(self, schedule_updates=updates) if scheduled else self
+        needs_length = self.lr_schedule != "constant" and not self.schedule_updates
+        return replace(self, schedule_updates=updates) if needs_length else self
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots, as in `AlgorithmConfig`

@@ -1,4 +1,4 @@
-"""Playing and learning: one step of every environment, then updates of every member from the steps of all."""
+"""The training phase: one step of every environment, then updates of every member from all members' transitions."""
 
 from collections.abc import Callable
 
@@ -7,14 +7,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from flatwater.algorithms.api import Draw, check_made, perturb
+from flatwater.algorithms.api import Draw, check_result_shape, perturb
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Spaces, Teacher, World
 from flatwater.nets.stack import views
 from flatwater.replay.batch import Batch
 from flatwater.replay.ring import Drawn, append_, draw, gather, set_priorities_, start_
 from flatwater.trainers.episodes import ReportEnded, begin_, build_outcome, step_, view_episodes
-from flatwater.trainers.evolve.state import EvolveSetup, Population
+from flatwater.trainers.evolve.state import EPISODES, RETURNS, EvolveSetup, Population
 from flatwater.trainers.profile import Profile
 
 PARTS = ("actor", "env", "store", "update")
@@ -22,7 +22,7 @@ PARTS = ("actor", "env", "store", "update")
 
 
 class ActionScale:
-    """The map from actions in [-1, 1] to those of a world; choices stay as they are."""
+    """The map from actions in [-1, 1] to a world's bounds; choices stay as they are."""
 
     def __init__(self, spaces: Spaces) -> None:
         self._chooses = spaces.bounds is None
@@ -31,21 +31,19 @@ class ActionScale:
         self._middle, self._half = (low + high) / 2, (high - low) / 2
 
     def __call__(self, action: Float[Tensor, "*any A"]) -> Array:
-        """Return actions within the bounds, also where rounding would leave them."""
+        """Return the world's actions, as an array."""
         if self._chooses:
             return np.asarray(action.cpu().numpy())
+        # Clipped, because rounding may leave the bounds.
         scaled: Array = np.clip(action.cpu().numpy() * self._half + self._middle, self._low, self._high)
         return scaled
 
 
 class PopulationCollector:
-    """The world that a population learns in, with the arrays that it writes into, bound once."""
+    """The training world of a population, bound to the tensors of the state tree that it writes into."""
 
     def __init__(self, setup: EvolveSetup, run: Population, world: World, profile: Profile) -> None:
-        """Bind views; begin no episode.
-
-        A run that has steps already is within episodes: the world must be brought to the same place before the next
-        step, by `resume_episodes_`.
+        """Bind views of the state tree; no episode begins yet. `resume_episodes_` brings the world to a restored run.
 
         Args:
             setup: constants of the run.
@@ -56,11 +54,11 @@ class PopulationCollector:
         self._setup, self._run, self._profile = setup, run, profile
         self.world = world
         self.teacher: Teacher | None = None
-        """Nobody teaches here."""
+        """No teacher, which other collectors may have."""
         self.reports: list[ReportEnded] = []
-        """Each is called with the episodes that have ended."""
+        """Functions that are called with the episodes that have ended."""
         # A view with an axis of one agent: the world writes its observations into the state tree.
-        self.seen_now: Array = run.coming.numpy()[:, None]
+        self.current_obs: Array = run.coming.numpy()[:, None]
         self._outcome, self._episodes = build_outcome(setup.spaces.envs, 1), view_episodes(run.episodes)
         self._actors = views(run.learner.actor[: setup.config.population.size], setup.nets.actor.layout)
         self._scale = ActionScale(setup.spaces)
@@ -72,93 +70,92 @@ class PopulationCollector:
         return self._run.transitions > 0
 
     def step_(self, number: int) -> None:
-        """Take step `number` of the generation."""
+        """Take step `number` of a generation: act, store the transitions, and update if updates are due."""
         run, config, profile = self._run, self._setup.config, self._profile
         if number == 0:
             profile.clear_()
         profile.begin_()
         if run.transitions == 0:
-            self._begin_(np.ones(len(run.coming), np.bool_))
+            self._begin_episodes_(np.ones(len(run.coming), np.bool_))
         action = self._act()
         profile.end_part_("actor")
-        ended = step_(self.world, self._episodes, self._scale(action)[:, None], self.seen_now, self._outcome)
+        ended = step_(self.world, self._episodes, self._scale(action)[:, None], self.current_obs, self._outcome)
         profile.end_part_("env")
         reward, terminated, truncated = (torch.from_numpy(column[:, 0]) for column in self._outcome)
-        # `coming` holds the next observation already: `seen_now`, which the world has just written, is the same memory.
+        # `coming` has the next observations already: the world wrote them into its view `current_obs`.
         append_(run.ring, action=action, reward=reward, terminated=terminated, truncated=truncated, next_obs=run.coming)
         run.transitions += len(action)
         if ended.any():
             for report_ in self.reports:
-                report_(ended, run.episodes, self.seen_now)
-            which = torch.from_numpy(ended)
-            run.ended[0].add_(int(ended.sum()))
-            run.ended[1].add_(run.episodes.returns[which].double().sum())
-            # After the append: a new episode's first observation overwrites the old episode's last.
-            self._begin_(ended)
+                report_(ended, run.episodes, self.current_obs)
+            run.ended[EPISODES].add_(int(ended.sum()))
+            run.ended[RETURNS].add_(run.episodes.returns[torch.from_numpy(ended)].double().sum())
+            # After `append_`, because a new episode's first observation overwrites the final one of the old episode.
+            self._begin_episodes_(ended)
         profile.steps += len(action)
         profile.end_part_("store")
-        is_due = run.transitions // len(action) % config.learner.train_every == 0
-        if is_due and run.transitions >= config.replay.warmup:
+        updates_due = run.transitions // len(action) % config.learner.train_every == 0
+        if updates_due and run.transitions >= config.replay.warmup:
             for _ in range(config.learner.own.updates):
                 self._learn_()
         profile.end_part_("update")
 
     def _act(self) -> Tensor:
-        """Return the members' exploring actions; random actions before the first update."""
+        """Return the members' exploring actions [N, *action], or random actions during the warm-up."""
         setup, run = self._setup, self._run
         config, device = setup.config, setup.device
         if run.transitions < config.replay.warmup:
-            # A generator of its own: a longer warm-up does not move the draws of exploration.
+            # A separate generator, so that the length of the warm-up does not shift the draws of exploration.
             rng, shape = run.generators["warmup"], (len(run.coming), *setup.spaces.action_shape)
             if setup.algorithm.chooses:
                 return torch.randint(len(setup.spaces.actions), shape, generator=rng, device=device)
             return torch.rand(shape, generator=rng, device=device).mul_(2).sub_(1)
         obs = run.coming.to(device).view(config.population.size, config.population.envs, -1)
-        # Anew for each step: the deviation of its noise follows from the count of updates.
+        # Bound again at each step, because the deviation of its noise follows from the number of updates.
         explore = setup.algorithm.explorer(config.learner, run.learner, perturb)
         with torch.no_grad():
             action = explore(setup.nets.actor, self._actors, obs, run.generators["exploration"])
-        check_made(config.learner, "explorer", action, (*obs.shape[:2], *setup.spaces.action_shape))
+        check_result_shape(config.learner, "explorer", action, (*obs.shape[:2], *setup.spaces.action_shape))
         return action.flatten(0, 1)
 
     def restart_episodes_(self) -> None:
-        """Begin new episodes everywhere, because the world cannot come back: running episodes are cut there."""
-        self._begin_(np.ones(len(self._run.coming), np.bool_))
+        """Truncate the running episodes and begin new ones, because the world cannot be brought back to them."""
+        self._begin_episodes_(np.ones(len(self._run.coming), np.bool_))
 
-    def _begin_(self, which: Array) -> None:
-        """Begin episodes of random training seeds in these environments, and streams of transitions in the replay."""
+    def _begin_episodes_(self, begins: Array) -> None:
+        """Begin episodes in the world and in the replay, in the environments of the mask `begins`, bool [E]."""
         run = self._run
-        # A seed for every environment, ended or not: the generator moves alike.
-        seeds = torch.randint(HELD_OUT, (len(which),), generator=run.generators["world seeds"]).numpy()
-        begin_(self.world, run.episodes, which, seeds, self.seen_now)
-        envs = torch.from_numpy(which).nonzero().squeeze(1)
+        # Seeds are drawn for all environments, so that each call draws the same number of random numbers.
+        seeds = torch.randint(HELD_OUT, (len(begins),), generator=run.generators["world seeds"]).numpy()
+        begin_(self.world, run.episodes, begins, seeds, self.current_obs)
+        envs = torch.from_numpy(begins).nonzero().squeeze(1)
         start_(run.ring, envs.to(self._setup.device), run.coming[envs])
 
 
 def bind_learning(setup: EvolveSetup, run: Population) -> Callable[[], None]:
-    """Return a function that updates every member once; each has rows of its own in one draw from all transitions."""
+    """Return a function that updates every member once from transitions of all members."""
     config = setup.config
-    update_ = setup.algorithm.make_update(config.learner, setup.nets, run.learner, [(0, config.population.size)])
-    own = config.learner.own
-    shape = (config.population.size, config.learner.micro_batches, own.batch_size)
-    steps, gamma = own.reward_steps
+    population, micro_batches = config.population.size, config.learner.micro_batches
+    update_ = setup.algorithm.make_update(config.learner, setup.nets, run.learner, [(0, population)])
+    shape = (population, micro_batches, config.learner.own.batch_size)
+    steps, gamma = config.learner.own.reward_steps
 
-    def bind_micro_batch(drawn: Drawn, g: int) -> Draw:
-        """Return a function that gathers micro-batch `g` of a draw for members `low` to `high`."""
+    def bind_micro_batch(drawn: Drawn, number: int) -> Draw:
+        """Return a function that gathers micro-batch `number` of a draw for members low ... high - 1."""
 
         def gather_rows(low: int, high: int) -> Batch:
-            weight = None if drawn.weight is None else drawn.weight[low:high, g]
-            return gather(run.ring, drawn.index[low:high, g], weight, steps=steps, gamma=gamma)
+            weight = None if drawn.weight is None else drawn.weight[low:high, number]
+            return gather(run.ring, drawn.index[low:high, number], weight, steps=steps, gamma=gamma)
 
         return gather_rows
 
     def learn_() -> None:
-        """Update all members once from one draw of the replay, and set the priorities by the new errors."""
-        # One draw for all members and micro-batches: each member's rows are its own.
-        drawn_rows = draw(run.ring, shape, run.generators["replay"])
-        td_error = update_([bind_micro_batch(drawn_rows, g) for g in range(shape[1])])
+        """Update all members once from one draw of the replay, and set the drawn transitions' priorities."""
+        # One draw for all; each member has rows of its own in it.
+        drawn = draw(run.ring, shape, run.generators["replay"])
+        td_error = update_([bind_micro_batch(drawn, number) for number in range(micro_batches)])
         if config.replay.prioritised and td_error is not None:
-            check_made(config.learner, "update", td_error, shape)
-            set_priorities_(run.ring, drawn_rows.index, td_error)
+            check_result_shape(config.learner, "update", td_error, shape)
+            set_priorities_(run.ring, drawn.index, td_error)
 
     return learn_

@@ -1,4 +1,4 @@
-"""One generation: play and learn, evaluate, evolve; then the loop settles it and saves a checkpoint."""
+"""One generation of a population: train, evaluate, evolve, and read its metrics."""
 
 from typing import Any
 
@@ -16,14 +16,12 @@ EvolveTrainer = WorldTrainer[EvolveSetup, Population]
 
 
 def build_trainer(setup: EvolveSetup, run: Population, worlds: Worlds) -> EvolveTrainer:
-    """Bind the phases to the state: train, evaluate, and evolve where there are several members.
-
-    Fitness is measured after members have learned, before others replace them.
+    """Return the trainer of a run, with the phases train, evaluate and, with several members, evolve.
 
     Args:
         setup: constants of the run.
         run: the population, its state tree.
-        worlds: the members' training world, and the world of fitness and of evaluation.
+        worlds: the members' training world, and the held-out world in which fitness is measured.
     """
     profile = Profile(PARTS)
     collector = PopulationCollector(setup, run, worlds.training, profile)
@@ -37,17 +35,17 @@ def build_trainer(setup: EvolveSetup, run: Population, worlds: Worlds) -> Evolve
     return WorldTrainer(setup, run, phases, lambda: read_numbers_(setup, run, profile), collector, evaluator, profile)
 
 
-def measure_(run: Population) -> None:
-    """Set the scores from the returns of the episodes without noise."""
+def set_scores_(run: Population) -> None:
+    """Set each score to the mean return of the player's evaluation episodes."""
     run.scores.values.copy_(run.trial.paid.view(len(run.scores.values), -1).mean(1))
 
 
 def select_(setup: EvolveSetup, run: Population) -> None:
-    """Crown the best member where it beats the champion on the same episodes, and make the next generation."""
+    """Crown the best member if it beats the champion on the same episodes, and make the next generation."""
     scores, values = run.scores, run.scores.values
-    measure_(run)
+    set_scores_(run)
     fitness = values[:-1].clone()
-    # Before the next generation is made, which may write over the best member.
+    # Before `evolve_`, which may overwrite the best member.
     scores.crowned = crown_best_(run.learner, run.lineage, values) >= 0
     scores.plateau = evolve_(
         setup.config.evolution,
@@ -62,9 +60,9 @@ def select_(setup: EvolveSetup, run: Population) -> None:
 
 
 def read_numbers_(setup: EvolveSetup, run: Population, profile: Profile) -> dict[str, float]:
-    """Return named numbers of the round, and clear the sums of the round."""
+    """Return the metrics of the generation that was completed last, by name, and clear its sums."""
     if not setup.config.population.evolves:
-        measure_(run)
+        set_scores_(run)
     episodes, total_return = run.ended.tolist()
     run.ended.zero_()
     numbers: dict[str, Any] = (read_population(run) if setup.config.population.evolves else {}) | {
@@ -81,13 +79,13 @@ def read_numbers_(setup: EvolveSetup, run: Population, profile: Profile) -> dict
         numbers["train/lr_factor"] = factor(run.learner.tally.updates)
     numbers |= read_tally_(run.learner.tally)
     steps = setup.config.steps * setup.spaces.envs
-    if profile.steps >= steps:  # of a phase that was taken here whole
+    if profile.steps >= steps:  # not of a phase whose first steps were taken before this process resumed the run
         numbers |= profile.microseconds(steps)
     return {name: float(value) for name, value in numbers.items()}
 
 
 def read_population(run: Population) -> dict[str, Any]:
-    """Return the numbers of several members, of the champion and of the mutations."""
+    """Return the metrics of a population of several members: fitness, champion and mutation."""
     fitness = run.scores.values[:-1].double()
     return {
         "fitness/mean": fitness.mean(),
@@ -103,7 +101,7 @@ def read_population(run: Population) -> dict[str, Any]:
 
 
 def lineage_record(run: Population) -> dict[str, Any]:
-    """Return the member in each slot after this generation; the champion's slot is the last."""
+    """Return each slot's member after this generation, for the run's records; the champion's slot is the last."""
     lineage = run.lineage
     return {
         "ids": lineage.ids.tolist(),

@@ -25,10 +25,12 @@ from flatwater.trainers.loop import Progress
 from flatwater_watch.errors import require
 
 CPU = torch.device("cpu")
+EPISODES, RETURNS = range(2)
+"""Indices of `Population.ended`."""
 
 
 class VectorSpace(NamedTuple):
-    """A space of numbers in a row, or of one choice, as the replay stores them."""
+    """Shape and type of an observation or an action, as the replay stores it."""
 
     shape: tuple[int, ...]
     dtype: Any = np.float32
@@ -36,7 +38,7 @@ class VectorSpace(NamedTuple):
 
 @state
 class EvaluationEpisodes:
-    """Episodes without noise in a world of their own: H of every member, then H of the champion if there is one."""
+    """Evaluation episodes without noise, in a world of their own: H of each member, then H of the champion, if any."""
 
     episodes: Episodes
     obs: Tensor
@@ -44,7 +46,7 @@ class EvaluationEpisodes:
     done: Bool[Tensor, "N"]
     """Environments whose one episode has ended; later steps do not count."""
     paid: Float[Tensor, "N"]
-    """Rewards in these episodes so far, summed."""
+    """Sum of the rewards of each of these episodes so far."""
 
 
 @state
@@ -52,7 +54,7 @@ class GenerationScores:
     """Returns of this generation's members."""
 
     values: Float[Tensor, "P+x"]
-    """Mean return without noise; the champion's, on the same episodes, is the last. One agent has no champion."""
+    """Mean return of each member without noise and, last, of the champion on the same episodes, if there is one."""
     crowned: bool
     """Whether this generation brought a new champion."""
     plateau: bool
@@ -75,7 +77,7 @@ class Population:
     lineage: Lineage
     scores: GenerationScores
     ended: Float[Tensor, "2"]
-    """Sums since the last reading, float64: episodes that ended, and their returns."""
+    """Sums since the last reading, float64: number of `EPISODES` that ended, and their `RETURNS`."""
     generators: dict[str, torch.Generator]
     logged: dict[str, LoggedNumbers]
     """Numbers of the user's own; no entry where none are wanted."""
@@ -103,7 +105,8 @@ class EvolveSetup:
         Raises:
             ConfigError: the algorithm does not learn from played episodes.
         """
-        learner, expected = self.config.learner, "an algorithm that learns from played episodes"
+        learner = self.config.learner
+        expected = "an algorithm that learns from played episodes"
         require(learner.own.replays, "learner.algorithm", learner.algorithm, expected)
         return choose_algorithm(learner, chooses=self.spaces.bounds is None)
 
@@ -115,18 +118,18 @@ class EvolveSetup:
         if self.algorithm.chooses:
             values = _build_values(self.config, spaces, hidden)
             return Networks(replace(values, drawn=drawn), values)
-        # One axis: the recipe has refused all observations but vectors.
+        # Observations are vectors here: the recipe has refused all others.
         (obs_size,) = spaces.obs
         return Networks(MLPActor(obs_size, action_size, hidden, drawn=drawn), MLPCritic(obs_size, action_size, hidden))
 
 
 def _build_values(config: EvolveConfig, spaces: Spaces, hidden: tuple[int, ...]) -> MLPValues:
-    """Return the network of a number for each choice, for vectors or images."""
+    """Return the network that gives a number for each choice, for observations that are vectors or have images."""
     duelling = config.learner.own.duels
     if spaces.form != "image":
         (obs_size,) = spaces.obs
         return MLPValues(obs_size, len(spaces.actions), hidden, duelling=duelling)
-    # As in PPO: a compiled run of modules, resumed, ended with other last bits.
+    # As in PPO: a compiled run of a module, resumed, had other last bits than an uninterrupted run.
     expected = "off with images, whose compiled run would not be resumed bit for bit"
     require(not config.learner.compile, "learner.compile", config.learner.compile, expected)
     return image_values(spaces.parts, config.net.network, len(spaces.actions), hidden, duelling=duelling)
@@ -139,17 +142,15 @@ DRAWERS = ("exploration", "warmup", "replay", "evolution")
 
 
 def build_population(setup: EvolveSetup) -> Population:
-    """Allocate a run whole. On the meta device this is its plan.
+    """Return the state of a new run. On the meta device it is a plan.
 
-    Arrays that worlds write lie on the CPU; networks, moments and replay on the device.
+    Tensors that worlds write lie on the CPU; networks, moments and replay on the device.
     """
     config, device, population = setup.config, setup.device, setup.config.population
-    # A single agent has no champion: it is evaluated itself.
-    extra = population.players - population.size
-    # Worlds compute on the CPU; on meta everything is a plan.
+    champions = population.players - population.size  # 0 for a single agent
     host = device if device.type == "meta" else CPU
     zeros = partial(filled_tensor, 0, device=host)
-    kind = torch.float32 if setup.spaces.form == "vector" else torch.uint8
+    obs_type = torch.float32 if setup.spaces.form == "vector" else torch.uint8
     unknown = filled_tensor(torch.nan, population.players, device=host)
     return Population(
         progress=Progress(),
@@ -157,7 +158,7 @@ def build_population(setup: EvolveSetup) -> Population:
             setup.algorithm,
             config.learner,
             setup.nets,
-            Setting(members=population.size, seed=config.seed, device=device, extra=extra),
+            Setting(members=population.size, seed=config.seed, device=device, extra=champions),
         ),
         ring=build_ring(
             config.replay,
@@ -166,11 +167,11 @@ def build_population(setup: EvolveSetup) -> Population:
             envs=setup.spaces.envs,
             device=device,
         ),
-        coming=zeros(setup.spaces.envs, *setup.spaces.obs, dtype=kind),
+        coming=zeros(setup.spaces.envs, *setup.spaces.obs, dtype=obs_type),
         episodes=build_episodes(setup.spaces, host),
         trial=EvaluationEpisodes(
             episodes=build_episodes(setup.trial, host),
-            obs=zeros(setup.trial.envs, *setup.trial.obs, dtype=kind),
+            obs=zeros(setup.trial.envs, *setup.trial.obs, dtype=obs_type),
             done=zeros(setup.trial.envs, dtype=torch.bool),
             paid=zeros(setup.trial.envs),
         ),

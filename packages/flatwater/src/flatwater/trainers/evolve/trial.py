@@ -1,4 +1,4 @@
-"""The players of episodes without noise: all members, whoever is judged, and random actions."""
+"""The evaluator of a population: episodes without noise of all members, of the champion, or of random actions."""
 
 import torch
 
@@ -11,25 +11,25 @@ from flatwater.trainers.evolve.play import ActionScale
 from flatwater.trainers.evolve.state import EvolveSetup, Population
 
 MEMBERS, CHAMPION, RANDOM = ("members", "champion", "random")
-"""Players: each member, and the champion if there is one, in its share of the environments; the champion or the single
-agent in all of them; any action."""
+"""Players: all members and the champion, each in its share of the environments; the champion, or the single agent, in
+all of them; random actions."""
 
 
 def build_evaluator(setup: EvolveSetup, run: Population, world: World) -> EpisodeEvaluator:
-    """Return the evaluator of a run, whose world writes into the state tree; nothing is begun."""
+    """Return the evaluator of a run, whose world writes into the state tree; no episode begins yet."""
     trial, actor, population = run.trial, setup.nets.actor, setup.config.population
     weights, scale = views(run.learner.actor, actor.layout), ActionScale(setup.spaces)
     champion = {name: weight[-1:] for name, weight in weights.items()}
 
     def act(params: Params) -> Array:
-        """Return executed actions [E, 1, *action] of one row of weights or more, each with an equal share of E."""
-        rows = len(next(iter(params.values())))
+        """Return the world's actions [E, 1, *action]; each row of weights acts in an equal share of E environments."""
+        policies = len(next(iter(params.values())))
         with torch.no_grad():
-            action = actor(params, trial.obs.to(setup.device).view(rows, -1, *setup.trial.obs))
+            action = actor(params, trial.obs.to(setup.device).view(policies, -1, *setup.trial.obs))
         return scale(action.flatten(0, 1))[:, None]
 
     def draw_seeds() -> Array:
-        """Return the seeds of a generation, the same for every player."""
+        """Return new seeds of a generation's episodes, [E]: the same seeds for every policy."""
         seeds = torch.randint(HELD_OUT, (setup.config.evaluation.episodes,), generator=run.generators["trial seeds"])
         return seeds.repeat(population.players).numpy()
 

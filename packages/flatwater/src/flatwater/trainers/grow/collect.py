@@ -1,9 +1,8 @@
 """The collecting phase: one episode of every environment, step by step, into the rollout.
 
-Episodes that nothing is learned from are played here too: those of hosts left alone, and held-out episodes. The latter
-have the same env seeds for the policy, whenever it is evaluated, and for each baseline, once. All are played in the
-pool of the training episodes, in turns of as many as it has environments, between two rounds: nothing of a round's
-episodes is left in it that the next one needs.
+Evaluation episodes are played here, too: those of hosts left alone, and held-out episodes, on the same seeds for the
+policy and each baseline. They use the pool of the training episodes between two rounds, when it holds nothing that is
+needed later, in turns of as many episodes as it has environments.
 """
 
 from collections.abc import Mapping
@@ -17,20 +16,20 @@ from flatwater.envs.growing.reward import note_alone_
 from flatwater.envs.growing.spaces import head_sizes
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.rollouts.block import write_step_
-from flatwater.trainers.grow.executor import EXPLORED, EXPLORER, POLICY, GroupExecutor
+from flatwater.trainers.grow.executor import EXPLORER, EXPLORER_COLUMNS, POLICY, GroupExecutor
 from flatwater.trainers.grow.state import GrowSetup, GrowState
 
 
 def collect_(setup: GrowSetup, run: GrowState, executor: GroupExecutor, t: int) -> None:
-    """Take step `t` of this round's episodes: the policy acts, with its floor, and the step goes to row `t`.
+    """Take step `t` of this round's episodes with the exploring policy, and write it into row `t` of the rollout.
 
-    An episode ends with step T - 1 because its time is over. The observation shows the time, so the critic knows that
-    nothing follows: the last step terminates, and is not truncated.
+    An episode terminates with step T - 1 and is not truncated: the observation shows the time, so the critic can know
+    that nothing follows.
 
     Args:
         setup: constants of the run.
         run: state tree; the rollout's row `t` and, at step 0, the seeds are overwritten.
-        executor: computes the pool of hosts; begins new episodes at step 0.
+        executor: executor of the pool of hosts.
         t: number of the step, 0 ... T - 1.
     """
     config, actions = setup.config, setup.network.actions
@@ -38,15 +37,15 @@ def collect_(setup: GrowSetup, run: GrowState, executor: GroupExecutor, t: int) 
         rng = run.generators["env seeds"]
         torch.randint(HELD_OUT, (config.envs,), generator=rng, out=run.seeds)
         executor.begin_(run.seeds)
-    # Drawn for all environments at once and dealt by rows: groups and workers do not change the numbers.
+    # Drawn for all environments at once, so that groups and workers do not change the numbers.
     noise = actions.noise_(run.memory.new_empty(config.envs, actions.noise), run.generators["actions"])
     columns = executor.step_(EXPLORER, noise)
     rollout, is_last = run.rollout, t == config.env.steps - 1
-    write_step_(rollout, t, **{name: columns[name] for name in EXPLORED})
+    write_step_(rollout, t, **{name: columns[name] for name in EXPLORER_COLUMNS})
     rollout["starts"][t].fill_(t == 0)
     rollout["alive"][t].fill_(1)
     rollout["terminated"][t].fill_(is_last)
-    # Observed one step later: the value of an observation is the next value of the step before.
+    # The value of this observation is the next value of the step before.
     if t > 0:
         rollout["next_value"][t - 1].copy_(rollout["value"][t])
     if is_last:
@@ -54,7 +53,7 @@ def collect_(setup: GrowSetup, run: GrowState, executor: GroupExecutor, t: int) 
 
 
 def player_noise(setup: GrowSetup, run: GrowState, player: str) -> Float[Tensor, "E N"] | None:
-    """Return a player's random numbers for a step of held-out episodes; None if it draws nothing."""
+    """Return a player's random numbers for one step of held-out episodes; None if the player draws none."""
     if player not in DRAWS:
         return None
     choices = head_sizes(setup.config.env.lifecycle, len(setup.net.seeds))
@@ -62,20 +61,20 @@ def player_noise(setup: GrowSetup, run: GrowState, player: str) -> Float[Tensor,
 
 
 ALONE = "alone"
-"""Name by which hosts are left alone: they play before the baselines, as the reward of every later episode compares a
-host with them."""
+"""Player that leaves the hosts alone. It plays before the baselines, because the reward of every later episode compares
+a host with hosts left alone."""
 
 
 class PoolEvaluator:
-    """Episodes that nothing is learned from, in turns of as many as the pool has environments."""
+    """The evaluator of a run: episodes in the pool, in turns of as many as it has environments."""
 
     def __init__(self, setup: GrowSetup, run: GrowState, executor: GroupExecutor) -> None:
         """Bind the state.
 
         Args:
             setup: constants of the run.
-            run: state tree; scores and the record of hosts left alone are written by later steps.
-            executor: computes the pool of hosts.
+            run: state tree; steps write scores and the record of hosts left alone.
+            executor: executor of the pool of hosts.
         """
         self._setup, self._run, self._executor = setup, run, executor
         self.players = (POLICY, ALONE, *BASELINES)
@@ -83,29 +82,29 @@ class PoolEvaluator:
 
     @property
     def steps(self) -> int:
-        """Steps of the pool for one player's episodes."""
+        """Number of the pool's steps for one player's episodes."""
         return self._setup.config.evaluation_passes * self._setup.config.env.steps
 
     def play_(self, name: str, number: int) -> None:
-        """Take a step of a player's episodes: `POLICY`, `ALONE` or the name of a baseline.
-
-        Hosts left alone have the first training seeds, all others the held-out seeds.
+        """Take step `number` of a player's episodes.
 
         Args:
-            name: the player.
-            number: step, counted through all turns: a turn's steps follow those of the turn before.
+            name: `POLICY`, `ALONE` or the name of a baseline.
+            number: number of the step, counted through all turns.
         """
         run, executor, envs = self._run, self._executor, self._setup.config.envs
         turn, t = divmod(number, self._setup.config.env.steps)
-        first, seed = turn * envs, 0 if name == ALONE else HELD_OUT
+        first = turn * envs
         if t == 0:
-            executor.begin_(torch.arange(seed + first, seed + first + envs, device=self._setup.device))
+            # Hosts left alone have the first training seeds, all other players the held-out seeds.
+            first_seed = first + (0 if name == ALONE else HELD_OUT)
+            executor.begin_(torch.arange(first_seed, first_seed + envs, device=self._setup.device))
         if name == ALONE:
             columns = executor.step_("wait", None)
             step = torch.full((envs,), t + 1, dtype=torch.int64, device=self._setup.device)
             note_alone_(run.envs.alone, columns["accuracy"], impaired=columns["impaired"], step=step)
             return
-        # A view: adding to it adds to the scores in the state tree.
+        # A view of the scores in the state tree, which the additions below write.
         returns = self.scores[name][first : first + envs]
         if t == 0:
             returns.zero_()

@@ -25,7 +25,7 @@ class HeldOutConfig:
 
 
 SHIPPED_ONLY = ("kind", "channels", "hidden", "impaired")
-"""Settings of `env.host` that a host of the user's ignores."""
+"""Settings of `env.host` that apply to shipped hosts alone."""
 
 
 @config
@@ -51,12 +51,11 @@ class GrowConfig:
     evaluation: HeldOutConfig = field(default_factory=HeldOutConfig)
 
     def __post_init__(self) -> None:
-        """Check minibatches, and refuse settings of shipped hosts where a host of the user's is grown."""
-        parts = self.learner.minibatches
-        require(self.envs % parts == 0, "envs", self.envs, f"a multiple of learner.minibatches ({parts})")
-        host = self.env.host
+        """Check the number of minibatches and the prior, and refuse settings of shipped hosts next to a user's host."""
+        minibatches = self.learner.minibatches
+        require(self.envs % minibatches == 0, "envs", self.envs, f"a multiple of learner.minibatches ({minibatches})")
         for name in SHIPPED_ONLY if self.host is not None else ():
-            value, default = getattr(host, name), getattr(HostConfig(), name)
+            value, default = getattr(self.env.host, name), getattr(HostConfig(), name)
             require(value == default, f"env.host.{name}", value, f"left out: it does not apply to host {self.host}")
         prior = self.policy.prior
         require(
@@ -70,5 +69,5 @@ class GrowConfig:
 
     @property
     def evaluation_passes(self) -> int:
-        """Number of times that the pool plays for one evaluation."""
+        """Number of turns of the pool in one evaluation."""
         return -(-self.evaluation.episodes // self.envs)

@@ -1,4 +1,4 @@
-"""The on-policy shell over networks that grow: their pool, evaluator and numbers, bound to a state."""
+"""On-policy training of a policy that grows networks: the trainer, and the numbers of a round."""
 
 from typing import Any
 
@@ -22,37 +22,37 @@ def local_executor(setup: GrowSetup, run: GrowState) -> LocalGroupExecutor:
 
 
 def build_trainer(setup: GrowSetup, run: GrowState, executor: GroupExecutor | None = None) -> GrowTrainer:
-    """Bind the phases to the state.
+    """Return the trainer of a run, whose phases write into the state tree.
 
     Args:
         setup: constants of the run.
-        run: state of the run.
-        executor: processes that play its episodes; this process by default.
+        run: state tree of the run.
+        executor: executor of its episodes; by default this process.
     """
-    players = executor or local_executor(setup, run)
-    evaluator = PoolEvaluator(setup, run, players)
+    pool_executor = executor or local_executor(setup, run)
+    evaluator = PoolEvaluator(setup, run, pool_executor)
     phases = on_policy.on_policy_phases(
         setup,
         run,
         evaluator,
         steps=setup.config.env.steps,
-        collect_=lambda t: collect_(setup, run, players, t),
+        collect_=lambda t: collect_(setup, run, pool_executor, t),
         learn_=on_policy.bind_learning(setup, run),
     )
-    return ExecutorTrainer(setup, run, phases, lambda: read_numbers_(setup, run, evaluator), players)
+    return ExecutorTrainer(setup, run, phases, lambda: read_numbers_(setup, run, evaluator), pool_executor)
 
 
 def read_numbers_(setup: GrowSetup, run: GrowState, evaluator: PoolEvaluator) -> dict[str, float]:
-    """Return named numbers of the round that is complete, and clear the learner's sums."""
-    numbers = _training(run.rollout) | on_policy.read_numbers_(setup, run, evaluator)
+    """Return the metrics of the round that was completed last, by name, and clear the learner's sums."""
+    numbers = _training_numbers(run.rollout) | on_policy.read_numbers_(setup, run, evaluator)
     numbers["updates"] = float(run.learner.updates)
     if run.progress.round % setup.config.evaluation.every == 0:
         numbers["evaluation/deviation"] = float(run.scores.policy.double().std(correction=0))
     return numbers
 
 
-def _training(rollout: Rollout) -> dict[str, float]:
-    """Return numbers of the round's training episodes."""
+def _training_numbers(rollout: Rollout) -> dict[str, float]:
+    """Return the metrics of the round's training episodes: returns, hosts, and shares of the operations."""
     returns = rollout["reward"].sum(0).double().cpu()
     operation = rollout["action"][..., 0].flatten().cpu()
     shares = torch.bincount(operation, minlength=len(Operation)) / len(operation)
@@ -69,7 +69,7 @@ def _training(rollout: Rollout) -> dict[str, float]:
 
 
 def episodes_record(run: GrowState) -> dict[str, Any]:
-    """Return the round's episodes, a number per environment: seed, return, accuracy at the end, operations."""
+    """Return lists with a number for each episode of the round: seed, return, final accuracy, counts of operations."""
     rollout = run.rollout
     operation = rollout["action"][..., 0]
     return {

@@ -24,7 +24,7 @@ from flatwater.nets.policy import build_statistics
 from flatwater.rollouts.block import ColumnSpec, build_rollout
 from flatwater.state.allocation import filled_tensor
 from flatwater.state.random import generator
-from flatwater.state.tree import Leaf, leaves, state
+from flatwater.state.tree import leaves, state
 from flatwater.trainers.grow.config import GrowConfig
 from flatwater.trainers.loop import Progress
 from flatwater.trainers.on_policy import OnPolicySetup, OnPolicyState
@@ -42,13 +42,13 @@ class HeldOutScores:
 
 @state
 class GrowState(OnPolicyState):
-    """The root of the state tree; its rollout is one episode of every environment, and the lives of the hosts' slots.
+    """The root of the state tree; its rollout is one episode of every environment.
 
-    An episode is one sequence, so the memory before it is zeros.
+    An episode is one sequence, so the memory before each sequence is zeros.
     """
 
     seeds: Int[Tensor, "E"]
-    """The env seeds of these episodes. Whether a host is impaired follows from its seed."""
+    """Seeds of the round's episodes, which also decide whether a host is impaired."""
     envs: GrowingEnvs
     """The pool: it plays the training episodes and, between rounds, the held-out episodes."""
     scores: HeldOutScores
@@ -56,7 +56,7 @@ class GrowState(OnPolicyState):
 
 @state
 class ActingWeights:
-    """A copy of a learner's weights to act with."""
+    """A worker's copy of the learner's weights, to act with."""
 
     block: Float[Tensor, "1 n"]
     statistics: dict[str, Tensor]
@@ -64,7 +64,7 @@ class ActingWeights:
 
 @state
 class WorkerShare:
-    """State of a worker: some of the environments, and the policy that acts in them."""
+    """The state of a worker: a part of the environments, and the policy that acts in them."""
 
     policy: ActingWeights
     envs: GrowingEnvs
@@ -81,7 +81,7 @@ class GrowSetup(OnPolicySetup):
 
     @cached_property
     def net(self) -> Host:
-        """Host that computes with the hosts' weights."""
+        """The hosts' computation, as a function of their weights."""
         return find_host(self.config.host, self.config.env.host, self.images, self.device)
 
     @cached_property
@@ -98,6 +98,7 @@ class GrowSetup(OnPolicySetup):
 
 
 CONSUMERS = ("env seeds", "actions", "held out")
+"""Consumers of random numbers, each with a generator of its own."""
 
 
 def host_columns(setup: GrowSetup) -> dict[str, ColumnSpec]:
@@ -115,16 +116,16 @@ def host_columns(setup: GrowSetup) -> dict[str, ColumnSpec]:
 
 
 def build_grow(setup: GrowSetup, data: Task) -> GrowState:
-    """Allocate a run whole. On the meta device this is its plan."""
+    """Return the state of a new run. On the meta device it is a plan."""
     config, network, device = setup.config, setup.network, setup.device
 
     def nan_returns() -> Tensor:
+        """Return NaN for each episode of an evaluation: not played yet."""
         return torch.full((config.evaluation_passes * config.envs,), torch.nan, device=device)
 
-    initial = generator(config.seed, "initial weights", device)
-    # An episode is one sequence, so there are as many as environments.
-    target_kl = config.learner.target_kl
-    learner = build(network, sequences=config.envs, rng=initial, device=device, target_kl=target_kl)
+    rng, target_kl = generator(config.seed, "initial weights", device), config.learner.target_kl
+    # An episode is one sequence, so there are as many sequences as environments.
+    learner = build(network, sequences=config.envs, rng=rng, device=device, target_kl=target_kl)
     action = ColumnSpec((len(HEADS),), torch.int64)
     init_action_bias_(setup, learner)
     return GrowState(
@@ -146,7 +147,7 @@ def build_grow(setup: GrowSetup, data: Task) -> GrowState:
 
 
 def build_share(setup: GrowSetup, data: Task, count: int) -> WorkerShare:
-    """Return a share of the environments, allocated whole. On the meta device this is its plan."""
+    """Return a new worker's state with `count` environments. On the meta device it is a plan."""
     config, network, device = setup.config, setup.network, setup.device
     return WorkerShare(
         policy=ActingWeights(
@@ -159,19 +160,22 @@ def build_share(setup: GrowSetup, data: Task, count: int) -> WorkerShare:
 
 
 def env_rows(envs: GrowingEnvs, memory: Float[Tensor, "2 E M"]) -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors with a row for each environment, by path: [E, ...]."""
+    """Yield the path and the tensor [E, ...] of all saved state that has a row for each environment."""
     for name in OF_EACH:
         branch = getattr(envs, name)
-        for leaf in [Leaf("", envs, name, branch, derived=False)] if isinstance(branch, Tensor) else leaves(branch):
+        if isinstance(branch, Tensor):
+            yield f"{name}.", branch
+            continue
+        for leaf in leaves(branch):
             if isinstance(leaf.value, Tensor) and not leaf.derived:
                 yield f"{name}.{leaf.path}", leaf.value
-    # [2, E, M] -> [E, 2, M], a view: all others have the environments first.
+    # As a view [E, 2, M], with the environments first like all other tensors.
     yield "memory", memory.transpose(0, 1)
 
 
 def init_action_bias_(setup: GrowSetup, learner: Learner) -> None:
-    """Give a new policy's logits biases of its prior; learning moves them on."""
+    """Set the initial biases of the operations' logits, so that the first policy chooses operations by its prior."""
     if not learner.block.is_meta:
-        # A view, so the block itself is written. softmax(log p) is p, scaled to a sum of 1.
+        # A view of the block. The softmax of log p is p, scaled to a sum of 1.
         bias = bound_weights(setup.network, learner)["action.bias"]
         bias[: len(Operation)].copy_(torch.tensor(setup.config.policy.prior).log())
