@@ -103,28 +103,34 @@ def bind_step(
             # An infinite norm makes NaN of its row here; `skip` keeps that row out of the weights.
             adam.grad.mul_(clip_factor(norm, clip).unsqueeze(1))
         rate = lr() if callable(lr) else lr
-        for row, grad, exp_avg, exp_avg_sq, steps, skip in member_rows:
-            # The kernel of torch.optim.AdamW(fused=True). It is called for one member at a time, because `found_inf`
-            # skips all tensors of a call; masking the gradients of all members instead takes twice the time.
-            torch._fused_adamw_(
-                [row],
-                [grad],
-                [exp_avg],
-                [exp_avg_sq],
-                [],
-                [steps],
-                lr=rate,
-                beta1=BETA1,
-                beta2=BETA2,
-                weight_decay=weight_decay,
-                eps=EPSILON,
-                amsgrad=False,
-                maximize=False,
-                found_inf=skip,
-            )
+        for rows in member_rows:
+            # One member at a time, because `found_inf` skips all tensors of a call; masking the gradients of all
+            # members instead takes twice the time.
+            _fused_step_(rows, lr=rate, weight_decay=weight_decay)
         return norm, finite
 
     return step_
+
+
+def _fused_step_(rows: Sequence[Tensor], *, lr: float, weight_decay: float) -> None:
+    """Step the first of one member's `rows` with the kernel of `torch.optim.AdamW(fused=True)`."""
+    row, grad, exp_avg, exp_avg_sq, steps, skip = rows
+    torch._fused_adamw_(
+        [row],
+        [grad],
+        [exp_avg],
+        [exp_avg_sq],
+        [],
+        [steps],
+        lr=lr,
+        beta1=BETA1,
+        beta2=BETA2,
+        weight_decay=weight_decay,
+        eps=EPSILON,
+        amsgrad=False,
+        maximize=False,
+        found_inf=skip,
+    )
 
 
 def clip_factor(norm: Float[Tensor, "P"], clip: float) -> Float[Tensor, "P"]:

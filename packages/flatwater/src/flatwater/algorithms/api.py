@@ -292,8 +292,10 @@ def check_result_shape(config: AlgorithmConfig, function: str, result: object, s
     """
     if not isinstance(result, Tensor) or tuple(result.shape) != tuple(shape):
         actual = f"a tensor {[*result.shape]}" if isinstance(result, Tensor) else f"a {type(result).__name__}"
-        subject = f"learner.algorithm = {short_repr(config.algorithm)}: {function}:"
-        raise ConfigError(f"{subject} expected a tensor {[*shape]}, got {actual}")
+        raise ConfigError(
+            f"learner.algorithm = {short_repr(config.algorithm)}: {function}: expected a tensor {[*shape]}, "
+            f"got {actual}"
+        )
 
 
 def normal(members: Members, span: Span, like: Tensor, consumer: str, micro_batch: int) -> Tensor:

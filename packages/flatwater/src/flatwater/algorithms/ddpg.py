@@ -152,9 +152,9 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: DdpgMembers, g
     )
 
 
-def noise_scale(settings: DDPGConfig, updates: int) -> float:
+def noise_scale(own: DDPGConfig, updates: int) -> float:
     """Return the deviation of exploration noise after `updates` optimiser steps: it decays by each, down to a floor."""
-    return max(settings.noise * settings.noise_decay**updates, settings.noise_floor)
+    return max(own.noise * own.noise_decay**updates, own.noise_floor)
 
 
 def make_explorer(config: AlgorithmConfig, members: DdpgMembers, spread: Spread) -> Explorer:

@@ -358,20 +358,13 @@ def make_update(
     """
     sequences, minibatches = len(learner.order), config.minibatches
     require(sequences % minibatches == 0, "learner.minibatches", minibatches, f"a divisor of {sequences} sequences")
-    size = sequences // minibatches
     scheduled = ScheduledSettings(config, progress, learner.block.device)
     early_stop = EarlyStop(learner.early_stop, config.target_kl)
-    tensors = {INITIAL_MEMORY: initial_memory}
-    tensors |= {"supervision": loss_weights.supervision, "reinforcement": loss_weights.reinforcement}
-    loss_gradients = _bind_gradients(
-        config, network, learner, rollout, tensors | learner.statistics | scheduled.weights
-    )
+    inputs = {INITIAL_MEMORY: initial_memory, "supervision": loss_weights.supervision}
+    inputs |= {"reinforcement": loss_weights.reinforcement} | learner.statistics | scheduled.weights
+    loss_gradients = _bind_gradients(config, network, learner, rollout, inputs)
     step_ = bind_step(
-        learner.block,
-        learner.adam,
-        lr=lambda: scheduled.rate(learner.updates),
-        weight_decay=0.0,
-        clip=config.grad_clip,
+        learner.block, learner.adam, lr=lambda: scheduled.rate(learner.updates), weight_decay=0.0, clip=config.grad_clip
     )
 
     def update_(number: int) -> None:
@@ -383,9 +376,8 @@ def make_update(
         if minibatch == 0:
             # A new epoch's order, from a generator that checkpoints keep: a resumed run has the same minibatches.
             torch.randperm(sequences, generator=learner.rng, out=learner.order)
-        loss_terms, grad = loss_gradients(learner.order[minibatch * size : (minibatch + 1) * size])
-        kl = loss_terms[-1]
-        if early_stop.check_divergence_(kl):
+        loss_terms, grad = loss_gradients(learner.order.view(minibatches, -1)[minibatch])
+        if early_stop.check_divergence_(kl=loss_terms[-1]):
             return
         learner.adam.grad[0].copy_(grad)
         norm, finite = step_()

@@ -10,7 +10,7 @@ from flatwater.rollouts.block import Rollout
 
 GatherSequences = Callable[[Mapping[str, Tensor], Int[Tensor, "b"]], tuple[dict[str, Tensor], Float[Tensor, "2 b M"]]]
 """Returns the columns [U, b, ...] of b sequences, given by their numbers, and the memory before them."""
-INITIAL_MEMORY = "initial memory"
+INITIAL_MEMORY = "initial_memory"
 """Key of the memory before each sequence, [C, 2, B, M], among the tensors that sequences are gathered from."""
 
 

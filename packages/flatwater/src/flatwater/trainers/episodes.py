@@ -312,8 +312,8 @@ def step_first_episodes_(
 def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: Array) -> tuple[Array, Array]:
     """Play the running episodes again from their seeds and actions, until each is at its present step.
 
-    An environment with more steps begins earlier, so that all arrive together. Until then it waits: it is stepped with
-    the others, as a world steps all environments at once, and its waiting episodes do not count.
+    An environment with more steps begins earlier, so that all arrive together. Before it begins it waits: a world steps
+    all environments at once, so it plays any legal actions, and these steps do not count.
 
     Args:
         world: a new world, or one in any state.
@@ -341,16 +341,14 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
 
     begin(np.ones(envs, np.bool_))
     for steps_left in range(longest, 0, -1):
-        begins_now = steps == steps_left
-        if steps_left < longest and begins_now.any():
-            begin(begins_now)
+        if steps_left < longest and (steps == steps_left).any():
+            begin(steps == steps_left)
         if teacher is not None:
             call_teacher_(teacher, obs, scratch.teacher_choices, scratch.legal)
         step, waits = np.clip(steps - steps_left, 0, None), steps < steps_left
         actions = action_log[step, np.arange(envs)]
         actions = actions.astype(np.int64) if actions.dtype == np.int16 else actions  # as worlds take them
         if scratch.legal is not None and waits.any():
-            # A waiting environment plays any legal action: its episode's first action may be illegal now.
             actions[waits] = any_legal(spaces, scratch.legal[waits])
         _step_world_(world, actions, obs, scratch.outcome, scratch.legal)
         returns += scratch.outcome[0]
@@ -358,9 +356,8 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
         ended_waiting = waits & scratch.ends().all(1)
         if ended_waiting.any():
             begin(ended_waiting)
-    has_no_step = steps == 0
-    if has_no_step.any():
-        begin(has_no_step)
+    if (steps == 0).any():
+        begin(steps == 0)
     return over, returns
 
 
