@@ -8,9 +8,9 @@ from flatwater_trading.recipe.comparison import (
     BLOCK,
     RESAMPLED,
     Comparison,
-    beside_oracle,
     bootstrap_difference,
     compare_to_yardsticks,
+    oracle_sentence,
     oracle_share,
     simple_rules,
 )
@@ -106,10 +106,10 @@ def test_the_oracle_is_no_simple_rule() -> None:
     assert simple_rules(["champion", "equal weight", "ridge", "oracle", "random"]) == ("equal weight", "ridge")
     returns = {"champion": 0.3, "ridge": 0.1, "oracle": 0.4}
     assert oracle_share(returns) == pytest.approx(0.75)
-    assert beside_oracle(returns) == "It earned 75% of what the law of this market allows (+40.0%, the oracle)."
+    assert oracle_sentence(returns) == "It earned 75% of what the law of this market allows (+40.0%, the oracle)."
     for nothing in ({"champion": 0.3}, {"champion": 0.3, "oracle": 0.0}, {"champion": 0.3, "oracle": None}):
         assert oracle_share(nothing) is None
-        assert beside_oracle(nothing) == ""
+        assert oracle_sentence(nothing) == ""
 
 
 def test_the_same_seed_gives_the_same_interval() -> None:

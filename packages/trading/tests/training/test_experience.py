@@ -10,7 +10,7 @@ from watchers import phase_
 
 from flatwater_trading.market.gym_env import TradingEnv
 from flatwater_trading.recipe.run import ErlRun
-from flatwater_trading.training.learn import ReplaySource, micro_batch, observe
+from flatwater_trading.training.learn import ReplaySource, bind_micro_batch, observe
 from flatwater_trading.training.play import to_orders
 
 Composed = Callable[..., ErlRun]
@@ -75,7 +75,7 @@ def test_a_batch_holds_each_transition_with_its_successor(compose_run: Composed)
     run = composition.trainer.run
     phase_(composition.trainer, "evaluate")
     index = torch.randint(160, (4, 2, 8), generator=torch.Generator().manual_seed(1))
-    batch = micro_batch(source_of(composition), index, None, 1)(1, 3)
+    batch = bind_micro_batch(source_of(composition), index, None, 1)(1, 3)
     for p in range(2):
         for b in range(8):
             at = int(index[1 + p, 1, b])

@@ -70,7 +70,7 @@ def lesson_of(members: int, rng: torch.Generator, days: int = 16) -> HindsightBa
 
 
 def lesson_slices(lesson: HindsightBatch) -> Callable[[int, int], HindsightBatch]:
-    return lambda low, high: HindsightBatch(lesson.seen[low:high], lesson.gain[low:high])
+    return lambda low, high: HindsightBatch(lesson.observations[low:high], lesson.gain[low:high])
 
 
 @given(target=st.floats(-1, 1), gains=st.lists(st.floats(-3, 3), min_size=1, max_size=6))
@@ -116,7 +116,7 @@ def test_two_half_batches_are_one_batch() -> None:
     halves, update_ = learner_of(micro_batches=2)
     lesson = lesson_of(3, torch.Generator().manual_seed(3))
     update_whole_([lesson_slices(lesson)])
-    parts = [HindsightBatch(lesson.seen[:, s : s + 1], lesson.gain[:, 8 * s : 8 * s + 8]) for s in range(2)]
+    parts = [HindsightBatch(lesson.observations[:, s : s + 1], lesson.gain[:, 8 * s : 8 * s + 8]) for s in range(2)]
     update_([lesson_slices(part) for part in parts])
     torch.testing.assert_close(halves.actor, whole.actor, rtol=0, atol=1e-9)
 

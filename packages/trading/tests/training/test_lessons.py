@@ -86,7 +86,7 @@ def test_a_lesson_shows_the_days_that_its_gains_belong_to(compose_run: Composed)
         draws = draw_lessons(setup, run.market, run.outcomes, rng)
         assert len(draws) == 3
         lesson = draws[0](1, 3)
-        assert lesson.seen.shape == (2, 2, 6, 19 + 3, len(DEFAULT_OBSERVATION_FEATURES))
+        assert lesson.observations.shape == (2, 2, 6, 19 + 3, len(DEFAULT_OBSERVATION_FEATURES))
         assert lesson.gain.shape == (2, 6, 6, 5)
         for p in range(2):
             for s in range(2):
@@ -98,7 +98,7 @@ def test_a_lesson_shows_the_days_that_its_gains_belong_to(compose_run: Composed)
                 assert len(at) == 1
                 row = days[at[0]]
                 seen.add(row)
-                assert torch.equal(lesson.seen[p, s], run.market.observations[:, row - 19 : row + 3])
+                assert torch.equal(lesson.observations[p, s], run.market.observations[:, row - 19 : row + 3])
     assert min(seen) == days.start
     assert max(seen) == days.stop - 3
 

@@ -12,7 +12,7 @@ from flatwater_trading.panel.splits import Days
 from flatwater_trading.policy.trader import ACCOUNT_PARTS, MarketObs
 from flatwater_trading.recipe.occlusion import (
     BLANK_VALUE,
-    ROOM_BYTES,
+    MAXIMUM_TOKEN_BYTES,
     OcclusionDay,
     OcclusionEffects,
     find_effects,
@@ -87,7 +87,7 @@ def test_what_is_held_does_not_grow_with_what_is_hidden(compose_run: Callable[..
         return peak_bytes(lambda: [None for _ in OcclusionDay(**vars_of(look)).without_columns(columns)])
 
     few, many = peak(1), peak(50)
-    assert many - few <= 4 * ROOM_BYTES, "tokens of one call, and what is made of them"
+    assert many - few <= 4 * MAXIMUM_TOKEN_BYTES, "tokens of one call, and what is made of them"
     assert peak(400) - many <= 400 * 60 * look.window[0, 0].nbytes * 8, "a token for each part, not a window"
 
 

@@ -75,13 +75,13 @@ class BacktestCommand(WithTrust, WithBudget):
         from flatwater.memory.planner import refuse
         from flatwater_trading.cli.orders import load_trader, trained_panel
         from flatwater_trading.panel.locate import load_panel
-        from flatwater_trading.recipe.backtest import check_free, known_truth, log_holdout_look
+        from flatwater_trading.recipe.backtest import known_truth, log_holdout_look, require_free_folder
         from flatwater_trading.recipe.benchmark import find_benchmark
         from flatwater_watch.terminal import terminal
 
         # Checked before the run is read, and again once the folder is chosen: a result must not be lost after playing.
         if self.out is not None:
-            check_free(self.out, force=self.force)
+            require_free_folder(self.out, force=self.force)
         trader = load_trader(self.run, "Backtests")
         prices = trained_panel(self.run) if self.prices is None else self.prices
         given = load_panel(prices)
@@ -93,7 +93,7 @@ class BacktestCommand(WithTrust, WithBudget):
             return plan
         refuse(plan)
         folder = self._choose_folder(panel, days)
-        check_free(folder, force=self.force)
+        require_free_folder(folder, force=self.force)
         # The look is logged before holdout days are played: an interrupted look counts too.
         if look := log_holdout_look(trader, panel, days):
             terminal(errors=True).print(look, highlight=False)

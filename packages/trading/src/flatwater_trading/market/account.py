@@ -9,8 +9,8 @@ from torch import Tensor
 
 
 def total_return(equity: Float[Tensor, "*B D1"]) -> Float[Tensor, "*B"]:
-    """Return over the whole curve, as a fraction: last value over first, minus 1."""
-    # NaN is only after the end, so counting finds the last value without waiting for the device.
+    """Return the gain over the whole curve as a fraction: last value over first, minus 1."""
+    # NaN stands only after the end, so counting finds the last value without waiting for the device.
     last = equity.isfinite().sum(-1, keepdim=True) - 1
     return equity.gather(-1, last.clamp(min=0)).squeeze(-1) / equity[..., 0] - 1
 
@@ -21,12 +21,12 @@ def period_returns(equity: Float[Tensor, "*B D1"]) -> Float[Tensor, "*B D"]:
 
 
 def sharpe(equity: Float[Tensor, "*B D1"], a_year: int) -> Float[Tensor, "*B"]:
-    """Annualised Sharpe ratio of the periods' returns, without a risk-free rate (Sharpe 1994).
+    """Return the annualised Sharpe ratio of the periods' returns, without a risk-free rate (Sharpe 1994).
 
-    Mean over sample deviation (divided by n - 1), times the square root of the periods of a year; 0 if the returns do
-    not vary.
+    It is the mean over the sample deviation (divided by n - 1), times the square root of the periods of a year; 0 if
+    the returns do not vary.
     """
-    # Sums in float64: returns of 1e-4 and their squares lose digits in a float32 sum over years.
+    # Sums in float64, as returns of 1e-4 and their squares lose digits in a float32 sum over years.
     returns = period_returns(equity).double()
     is_known = returns.isfinite()
     count = is_known.sum(-1)
@@ -40,25 +40,25 @@ def sharpe(equity: Float[Tensor, "*B D1"], a_year: int) -> Float[Tensor, "*B"]:
 
 
 def sortino(equity: Float[Tensor, "*B D1"], a_year: int) -> Float[Tensor, "*B"]:
-    """Annualised Sortino ratio of the periods' returns with a target of 0 (Sortino & Price 1994); 0 without a loss.
+    """Return the annualised Sortino ratio of the periods' returns with a target of 0 (Sortino & Price 1994).
 
-    Mean over the root of the mean square of the losses, gains counted as 0, times the square root of the periods of a
-    year.
+    It is the mean over the root of the mean square of the losses, gains counted as 0, times the square root of the
+    periods of a year; 0 without a loss.
     """
     returns = period_returns(equity).double()
     is_known = returns.isfinite()
-    losses = returns.clamp(max=0).where(is_known, 0).square().sum(-1) / is_known.sum(-1).clamp(min=1)
-    ratio: Tensor = returns.nanmean(-1) / losses.sqrt().where(losses > 0, 1) * a_year**0.5
-    return ratio.where(losses > 0, 0).to(equity.dtype)
+    square_loss = returns.clamp(max=0).where(is_known, 0).square().sum(-1) / is_known.sum(-1).clamp(min=1)
+    ratio: Tensor = returns.nanmean(-1) / square_loss.sqrt().where(square_loss > 0, 1) * a_year**0.5
+    return ratio.where(square_loss > 0, 0).to(equity.dtype)
 
 
 def calmar(equity: Float[Tensor, "*B D1"], a_year: int) -> Float[Tensor, "*B"]:
     """Return the compounded return of a year over the largest drawdown (Young 1991); 0 without a drawdown."""
     periods = equity.isfinite().sum(-1) - 1
-    # A root of a negative number is NaN, so a loss of more than everything counts as a loss of everything.
+    # A loss of more than everything counts as a loss of everything, as a root of a negative number is NaN.
     annual = (1 + total_return(equity)).clamp(min=0) ** (a_year / periods.clamp(min=1)) - 1
-    largest_fall = drawdown(equity)
-    return (annual / largest_fall.where(largest_fall > 0, 1)).where(largest_fall > 0, 0)
+    largest = drawdown(equity)
+    return (annual / largest.where(largest > 0, 1)).where(largest > 0, 0)
 
 
 def alpha_beta(
@@ -71,7 +71,7 @@ def alpha_beta(
     returns, market_returns = period_returns(equity).double(), period_returns(market).double()
     is_known = returns.isfinite() & market_returns.isfinite()
     count = is_known.sum(-1).clamp(min=1)
-    # The market's mean over the periods of this curve: a curve that ended early is not compared with later periods.
+    # The market's mean is over the periods of the curve, as a curve that ended early has no later periods.
     mean, market_mean = (
         each.where(is_known, 0).sum(-1) / count for each in (returns, market_returns.expand_as(returns))
     )
@@ -84,7 +84,7 @@ def alpha_beta(
 
 def drawdown(equity: Float[Tensor, "*B D1"]) -> Float[Tensor, "*B"]:
     """Return the largest fall from a peak as a fraction of the peak, 0 .. 1."""
-    # cummax spreads a NaN to all later values; 0 is never a peak.
+    # 0 instead of NaN, which cummax would spread to all later values; 0 is never a peak.
     without_nan = equity.nan_to_num(nan=0.0)
     falls = 1 - equity / without_nan.cummax(-1).values
     return falls.nan_to_num(nan=0.0).amax(-1)

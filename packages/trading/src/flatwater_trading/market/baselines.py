@@ -14,9 +14,12 @@ from flatwater_trading.market.market import Market
 from flatwater_trading.market.simulator import Simulator, step_
 from flatwater_watch.progress import count_steps
 
+EQUAL_WEIGHT_ITERATIONS = 4
+"""Iterations for equal weights after costs, if all costs are in proportion to the value."""
+
 
 def buy_and_hold(market: Market, start: int, end: int, account: AccountConfig) -> Float[Tensor, " D1"]:
-    """Return the equity of equal amounts of all instruments that have a close on row `start`, sold on row `end` - 1.
+    """Return the equity of buying equal amounts of all instruments with a close on row `start`, sold on row `end` - 1.
 
     Args:
         market: prices [T, K].
@@ -54,15 +57,15 @@ def buy_and_hold_equity(
     """
     entry, exit_ = entry or Costs(account), exit_ or Costs(account)
     share = account.cash / listed.sum().clamp(min=1)
-    # A column that is not listed has mark 0: its infinite number of shares is masked out.
+    # A column that is not listed has mark 0, so its infinite number of shares is masked out.
     shares = (entry.affordable_value(share, mark[0]) / mark[0]).where(listed, 0)
-    # If nothing is listed the cash stays cash.
-    idle = account.cash * (~listed.any()).double()
+    # If nothing is listed, all cash stays cash.
+    idle_cash = account.cash * (~listed.any()).double()
     value = mark @ shares
     # Sold at the last close, as the simulator sells open positions at an episode's end.
     value[-1] = value[-1] * account.sale_factor
     value[-1] -= exit_.extra_cost(-shares * mark[-1], mark[-1].where(listed, 1.0)).sum()
-    return torch.cat([value.new_full((1,), account.cash), value + idle]).float()
+    return torch.cat([value.new_full((1,), account.cash), value + idle_cash]).float()
 
 
 def equal_weight(market: Market, start: int, end: int, account: AccountConfig) -> Float[Tensor, " D1"]:
@@ -80,7 +83,7 @@ def equal_weight(market: Market, start: int, end: int, account: AccountConfig) -
     Returns:
         Equity [D + 1]: the opening cash, then the value at each of the D = end - start closes.
     """
-    # Float64: shares are traded on each of a thousand days, and float32 would drift.
+    # Float64, as shares are traded on each of a thousand days and float32 would drift.
     cash = torch.tensor(account.cash, dtype=torch.float64, device=market.mark.device)
     shares = torch.zeros(market.mark.shape[1], dtype=torch.float64, device=market.mark.device)
     curve = [cash]
@@ -90,21 +93,21 @@ def equal_weight(market: Market, start: int, end: int, account: AccountConfig) -
         priced = market.close[day] > 0
         listed = torch.zeros_like(priced) if is_last else priced
         # Shares whose data has ended can be sold from the day after the last usable close, as in `resolve_exits`.
-        free = torch.ones_like(priced) if is_last else priced | (market.last_day < day)
+        tradable = torch.ones_like(priced) if is_last else priced | (market.last_day < day)
         value = shares * mark
-        money = cash + value[free].sum()
-        target, cost = _rebalance_costs(
-            value, mark, listed=listed, free=free, money=money, costs=_row_costs(market, account, day)
+        money = cash + value[tradable].sum()
+        target, cost = _equal_targets(
+            value, mark, listed=listed, tradable=tradable, money=money, costs=_row_costs(market, account, day)
         )
-        # All money is spent on weights and costs: if anything is listed, the rest is rounding.
-        cash = money - target[free].sum() - cost
-        shares = torch.where(free, target / mark.where(mark > 0, 1), shares)
+        # All money is spent on weights and costs, so if anything is listed the cash is rounding.
+        cash = money - target[tradable].sum() - cost
+        shares = torch.where(tradable, target / mark.where(mark > 0, 1), shares)
         curve.append(cash + (shares * mark).sum())
     return torch.stack(curve).float()
 
 
-def _rebalance_costs(
-    value: Tensor, mark: Tensor, *, listed: Tensor, free: Tensor, money: Tensor, costs: Costs
+def _equal_targets(
+    value: Tensor, mark: Tensor, *, listed: Tensor, tradable: Tensor, money: Tensor, costs: Costs
 ) -> tuple[Tensor, Tensor]:
     """Return equal target values of the listed instruments, and the cost of trading to them, paid from the same money.
 
@@ -112,15 +115,15 @@ def _rebalance_costs(
         value: value of each instrument held, [K].
         mark: last closes [K].
         listed: mask [K] of the instruments that get an equal share.
-        free: mask [K] of the instruments that can be traded; the others keep their value.
+        tradable: mask [K] of the instruments that can be traded; the others keep their value.
         money: cash and the value of the instruments that can be traded; shares and costs are paid from it.
         costs: costs of buying and selling.
     """
     cost = torch.zeros_like(money)
     target = value
-    for _ in range(costs.turns(4)):
+    for _ in range(costs.iterations(EQUAL_WEIGHT_ITERATIONS)):
         equal_share = (money - cost) / listed.sum().clamp(min=1)
-        target = torch.where(listed, equal_share, torch.where(free, 0, value))
+        target = torch.where(listed, equal_share, torch.where(tradable, 0, value))
         cost = costs.cost_of_changes(target - value, mark)
     return target, cost
 
@@ -140,7 +143,7 @@ def play_random_(
         sim: simulator; written in place, and its logs then hold the random trader's trades and equity.
         market: prices.
         config: settings, with the ranges of the actions.
-        days: number of days of the longest episode; ended episodes wait.
+        days: number of days of the longest episode; an episode that has ended stays as it is.
         rng: generator on the simulator's device.
         buys: number of purchases on each day; None leaves them to chance too.
     """
@@ -149,7 +152,7 @@ def play_random_(
     action = torch.empty(len(sim.day), sim.instruments, 2, device=sim.day.device)
     counts = None if buys is None else buys.tolist()
     for day in count_steps("days of random traders", range(days)):
-        # All coefficients and targets of a day are drawn, used or not, so no day shifts the numbers of another.
+        # All coefficients and targets of a day are drawn, used or not, so that no day shifts the numbers of another.
         action.uniform_(0, 1, generator=rng).mul_(high - low).add_(low)
         if counts is not None:
             # At or above the threshold on days that buy, and 0, which buys nothing, on the others.

@@ -68,7 +68,7 @@ class TradeConfig:
 
     @property
     def most_positions(self) -> int:
-        """Most positions that can be open at once: those of each day on which one can still be held."""
+        """Most positions that can be open at once: the purchases of the last `hold_days` days."""
         return self.hold_days * self.purchases_a_day
 
 
@@ -132,7 +132,7 @@ class CostConfig:
 
     @property
     def mean_rate(self) -> float:
-        """Part of the traded value that a trade costs, in proportion to it: the mean of a purchase's and a sale's."""
+        """Proportional cost of a trade as a part of its value: the mean of that of a purchase and of a sale."""
         return (self.purchase_factor - self.sale_factor) / 2
 
     @property
@@ -153,11 +153,11 @@ class AccountConfig(CostConfig):
     so that holding them all is being fully invested."""
 
     def share(self, *, positions: int, instruments: int) -> float:
-        """Share of equity put into a trade, where this many positions can be open, one in each instrument."""
+        """Return the share of equity that is put into a trade, if `positions` positions can be open at once."""
         return 1 / min(positions, instruments) if self.position_share is None else self.position_share
 
     def stake(self, *, positions: int, instruments: int) -> float:
-        """Money put into a trade by an account that has its opening cash: rewards count costs of this size."""
+        """Return the money that an account with its opening cash puts into a trade, by which rewards count costs."""
         return self.cash * self.share(positions=positions, instruments=instruments)
 
 

@@ -14,8 +14,7 @@ VOLUME = "volume"
 DEVIATION_ROWS, VOLUME_ROWS = 60, 20
 """Rows that the deviation of an instrument, and the money traded in it on a day, are means of."""
 RATE_TABLES = 4
-"""Tables [T, K] in double precision that rates of costs take, those of the columns that are computed at a time left
-out."""
+"""Tables [T, K] in double precision that rates of costs take, apart from those of the columns in computation."""
 COLUMNS_AT_ONCE = 64
 """Columns whose rates are computed at a time, in a dozen tables of their days."""
 
@@ -40,12 +39,12 @@ def rate_tables(panel: Panel, config: CostConfig) -> CostRates | None:
     tables = torch.empty(2, len(panel.dates), len(columns), dtype=torch.float64)
     for first in range(0, len(columns), COLUMNS_AT_ONCE):
         block = slice(first, first + COLUMNS_AT_ONCE)
-        share, impact = _rates(panel, config, columns[block])
+        share, impact = _column_rates(panel, config, columns[block])
         tables[0, :, block], tables[1, :, block] = torch.from_numpy(share), torch.from_numpy(impact)
     return CostRates(tables[0], tables[1])
 
 
-def _rates(panel: Panel, config: CostConfig, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _column_rates(panel: Panel, config: CostConfig, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the commission for each share and the impact of a value of 1, of some columns on all days [T, k]."""
     valid = panel.valid[:, columns]
     close = np.where(valid, panel.feature("close")[:, columns], np.nan).astype(np.float64)
@@ -54,14 +53,14 @@ def _rates(panel: Panel, config: CostConfig, columns: np.ndarray) -> tuple[np.nd
     if config.impact:
         money = _money_traded(panel, columns, close * ratio, f"{config.table}.impact")
         deviation = deviation_so_far(find_moves(close), DEVIATION_ROWS, np.logical_or.accumulate(valid, axis=0))
-        # Money of 0 is before the first day of an instrument, when nothing can be traded.
+        # The money is 0 before the first day of an instrument, when nothing can be traded.
         np.divide(config.impact * deviation, money**config.impact_power, where=money > 0, out=impact)
     # A share of the panel is 1 / ratio shares as traded.
     return config.per_share / ratio, impact
 
 
 def _traded_ratios(panel: Panel, columns: np.ndarray) -> np.ndarray:
-    """Return prices as traded over the panel's prices [T, K], on the last day with both so far; 1 before the first."""
+    """Return the ratio [T, K] of traded to panel prices, on the last day so far that has both; 1 before the first."""
     if panel.raw_close is None:
         return np.ones((len(panel.dates), len(columns)))
     raw, close = panel.raw_close[:, columns].astype(np.float64), panel.feature("close")[:, columns].astype(np.float64)
@@ -72,7 +71,7 @@ def _traded_ratios(panel: Panel, columns: np.ndarray) -> np.ndarray:
 
 
 def _money_traded(panel: Panel, columns: np.ndarray, price: np.ndarray, setting: str) -> np.ndarray:
-    """Return the mean money traded on one of the last days [T, K]; 0 before the first volume of an instrument.
+    """Return the money [T, K] that was traded in a day, a mean of the last days; 0 before an instrument's first volume.
 
     Args:
         panel: panel with the feature `volume`.

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from flatwater_trading.market.config import CostConfig
 
-TURNS = 20
+ITERATIONS = 20
 """Iterations for money after costs that are not in proportion: each multiplies the error by the cost of the last unit
 of value, which is far below a half for any order that should be made."""
 NEWTON_STEPS = 16
@@ -29,7 +29,7 @@ near the solution each step doubles the digits."""
 
 @dataclass(frozen=True)
 class CostRates:
-    """What the costs of a trade depend on besides its value, of any instruments on any days; float64 or float32."""
+    """Rates of the costs that are not in proportion to a trade's value, by instrument and day; float64 or float32."""
 
     share: Float[Tensor, "*N"]
     """Commission for each share, counted in the panel's prices."""
@@ -37,7 +37,7 @@ class CostRates:
     """Impact of an order of value 1, as a part of this value."""
 
     def at(self, cell: Tensor) -> "CostRates":
-        """Return the rates at places of flat storage."""
+        """Return the rates of cells, which are offsets in flat storage."""
         return CostRates(torch.take(self.share, cell), torch.take(self.impact, cell))
 
     def row(self, day: int) -> "CostRates":
@@ -53,12 +53,12 @@ class Costs:
     rates: CostRates | None = None
     """Rates at the places of the trades; None if all costs are in proportion to the value."""
 
-    def turns(self, proportional: int) -> int:
-        """Return the iterations for money after costs: as many as given if all costs are in proportion to the value."""
-        return proportional if self.rates is None else TURNS
+    def iterations(self, proportional: int) -> int:
+        """Return the number of iterations for money after costs: `proportional` if all costs are, else `ITERATIONS`."""
+        return proportional if self.rates is None else ITERATIONS
 
     def extra_cost(self, change: Float[Tensor, "*N"], price: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
-        """Return what orders cost beyond the costs in proportion to their value.
+        """Return the costs of orders beyond those in proportion to their value.
 
         Args:
             change: value bought; below 0 for a sale.
@@ -68,11 +68,12 @@ class Costs:
             return torch.zeros_like(change)
         config, value = self.config, change.abs()
         bought, sold = change.clamp(min=0), -change.clamp(max=0)
-        # The commission in proportion to the value: charged on the price that is paid, not on the quoted price.
-        charged = bought * (config.purchase_factor - 1 - config.price_loss)
-        charged = charged + sold * (1 - config.price_loss - config.sale_factor)
+        # The commission in proportion to the value is charged on the price that is paid, not on the quoted price.
+        by_value = bought * (config.purchase_factor - 1 - config.price_loss)
+        by_value = by_value + sold * (1 - config.price_loss - config.sale_factor)
         by_shares = self.rates.share * value / price
-        commission = torch.maximum(by_shares, config.least_commission - charged)
+        # The larger of both: together with `by_value` it is at least the least commission.
+        commission = torch.maximum(by_shares, config.least_commission - by_value)
         impact = self.rates.impact * value ** (1 + config.impact_power)
         return torch.where(value > 0, commission + impact, 0.0)
 
@@ -82,24 +83,24 @@ class Costs:
         return received if self.rates is None else received - self.extra_cost(-value, price)
 
     def affordable_value(self, money: Float[Tensor, "*N"], price: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
-        """Return the largest value of purchases that cost at most this money each; 0 if the commission is above it."""
-        most = money / self.config.purchase_factor
+        """Return the largest value that each amount of money buys after costs; 0 if the commission exceeds it."""
+        proportional = money / self.config.purchase_factor
         if self.rates is None:
-            return most
-        # Newton's steps from above: what is paid is a convex, rising function of the value, so each step is nearer.
-        config, rates, value = self.config, self.rates, most.clamp(min=0)
+            return proportional
+        # Newton's method from above: the money paid is a convex, rising function of the value, so each step is nearer.
+        config, rates, value = self.config, self.rates, proportional.clamp(min=0)
         by_value = config.purchase_factor - 1 - config.price_loss
         for _ in range(NEWTON_STEPS):
-            by_shares, missing = rates.share * value / price, config.least_commission - by_value * value
+            by_shares, shortfall = rates.share * value / price, config.least_commission - by_value * value
             impact = rates.impact * value**config.impact_power
-            paid = (config.purchase_factor + impact) * value + torch.maximum(by_shares, missing)
-            slope = torch.where(by_shares > missing, rates.share / price, -by_value)
+            paid = (config.purchase_factor + impact) * value + torch.maximum(by_shares, shortfall)
+            slope = torch.where(by_shares > shortfall, rates.share / price, -by_value)
             slope = slope + config.purchase_factor + (1 + config.impact_power) * impact
             value = (value - (paid - money) / slope).clamp(min=0)
         return value
 
     def cost_of_changes(self, change: Float[Tensor, "*N K"], price: Float[Tensor, "K"]) -> Float[Tensor, "*N"]:
-        """Return the costs of all orders of a day.
+        """Return the total costs of a day's orders, for each of N accounts.
 
         Args:
             change: value bought of each instrument; below 0 for a sale.

@@ -65,11 +65,11 @@ def resolve_exits(
     # row is a day on which every episode has ended: `limit` cuts it off.
     highs = torch.take(high.T, (instrument * days + day + ahead).clamp_(max=high.numel() - 1))
     # max over booleans returns the first True; a NaN among the highs compares as False.
-    reached, before = (highs >= target_price).max(0)
-    # 0 for an entry without a trade: its cell below is then still within the panel.
+    reached, days_before = (highs >= target_price).max(0)
+    # 0 for an entry without a trade, so that its cell below is still within the panel.
     limit = (torch.minimum(torch.take(last_day, instrument) + 1, last) - day).clamp_(0, hold)
-    target_met = reached & (before < limit)
-    days_held = torch.where(target_met, before + 1, limit)
+    target_met = reached & (days_before < limit)
+    days_held = torch.where(target_met, days_before + 1, limit)
     return TradeExits(
         days_held, torch.where(target_met, target_price, torch.take(mark, (day + days_held) * columns + instrument))
     )
@@ -103,11 +103,11 @@ def trade_gains(
     gains = torch.empty(len(rows), columns, len(targets), device=market.close.device)
     step = max(1, _TRADES_AT_ONCE // (columns * len(targets)))
     for first in range(0, len(rows), step):
-        gains[first : first + step] = _gains(market, rows[first : first + step], targets, trade, account)
+        gains[first : first + step] = _resolve_gains(market, rows[first : first + step], targets, trade, account)
     return gains
 
 
-def _gains(market: Market, rows: range, targets: Tensor, trade: TradeConfig, account: AccountConfig) -> Tensor:
+def _resolve_gains(market: Market, rows: range, targets: Tensor, trade: TradeConfig, account: AccountConfig) -> Tensor:
     """Return gains [D, K, G] of purchases on these rows, as `trade_gains` does, all of them resolved in one call.
 
     The caller bounds the number of rows: the highs of all trades' `hold_days` are in memory together.
@@ -132,7 +132,7 @@ def _gains(market: Market, rows: range, targets: Tensor, trade: TradeConfig, acc
         day=day,
         instrument=instrument,
         target_price=target_prices(price, targets.expand(shape).flatten()),
-        # No episode cuts these trades short: a gain depends on the panel alone.
+        # No episode cuts these trades short, so a gain depends on the panel alone.
         last=day + trade.hold_days,
     )
     entry, exit_ = (market.costs(account, row, instrument) for row in (day, day + exits.days_held))
@@ -142,7 +142,7 @@ def _gains(market: Market, rows: range, targets: Tensor, trade: TradeConfig, acc
 
 def target_prices(price: Float[Tensor, " B"], target: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
     """Return the prices that are `target` percent above `price`."""
-    # The only place that computes a target: simulator, orders and log must agree on it to the last bit.
+    # Nothing else computes target prices, as simulator, orders and log must agree on them to the last bit.
     return torch.addcmul(price, price, target, value=0.01)
 
 
@@ -160,7 +160,7 @@ def net_gain(
     """
     if entry.rates is None:
         return exit_price * exit_.config.sale_factor / (entry_price * entry.config.purchase_factor) - 1
-    # Without a purchase the price is 1 or NaN, and the gain without meaning.
+    # Without a purchase the price is 1 or NaN, and the gain has no meaning.
     shares = entry.affordable_value(torch.full_like(entry_price, stake), entry_price) / entry_price
     return exit_.proceeds(shares * exit_price, exit_price) / stake - 1
 

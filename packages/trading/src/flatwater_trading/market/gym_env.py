@@ -75,7 +75,7 @@ class TradingEnv(gymnasium.Env[Observation, np.ndarray]):
         Raises:
             ConfigError: an option is unknown, or the window is not within the tradable days.
         """
-        # Called before the window is completed: it seeds `np_random`, from which the window may be drawn.
+        # Called before the window is completed, as it seeds `np_random`, from which the window may be drawn.
         super().reset(seed=seed)
         window_rows = {"start_idx": start_idx, "end_idx": end_idx, "trading_end_idx": trading_end_idx}
         for name, value in (options or {}).items():
@@ -100,13 +100,13 @@ class TradingEnv(gymnasium.Env[Observation, np.ndarray]):
         """
         if self.window is None:
             raise gymnasium.error.ResetNeeded("step() before reset(): there is no episode to trade in.")
-        real = torch.from_numpy(np.array(action, dtype=np.float32))
-        step = step_(self.simulator, self.market, self.config, real[None])
+        action_batch = torch.from_numpy(np.array(action, dtype=np.float32))[None]
+        step = step_(self.simulator, self.market, self.config, action_batch)
         terminated = bool(step.terminated)
         info = self._info()
         if terminated:
             info["fitness"] = float(fitness(self.simulator, self.config))
-        # After the last day there is no observation: the last day is shown again.
+        # After the last day there is no observation, so the last day is shown again.
         day = min(info["day"], self.window.end - 1)
         return self._observe(day), float(step.reward), terminated, False, info
 

@@ -80,7 +80,7 @@ def build_market(
             f"observations: expected [{columns}, {days}, features] for this panel, got {list(observations.shape)}. "
             "Normalise this panel, not another."
         )
-    # The columns are copied: the panel is read-only and often mapped from a file.
+    # The columns are copied, as the panel is read-only and often mapped from a file.
     close = _investable_columns(panel.feature("close"), panel)
     usable = panel.valid[:, panel.investable]
     close[~usable] = np.nan
@@ -102,14 +102,14 @@ def build_market(
 
 
 def _no_rates(instruments: int, device: torch.device) -> Float[Tensor, "0 K"]:
-    """Return the table of rates of costs that are all in proportion to the value."""
+    """Return an empty table of rates, for costs that are all in proportion to the value."""
     return torch.empty(0, instruments, device=device)
 
 
 def market_tensors(market: Market) -> dict[str, Tensor]:
     """Return the fields of a market by name, each contiguous, as a file stores them: `high` is [K, T].
 
-    Empty tables of rates are left out: nothing of size 0 can be mapped.
+    Empty tables of rates are left out, as nothing of size 0 can be mapped.
     """
     tensors = {f.name: getattr(market, f.name) for f in fields(market)} | {"high": market.high.T}
     return {name: each for name, each in tensors.items() if each.numel()}
@@ -172,6 +172,6 @@ def last_usable(close: np.ndarray) -> np.ndarray:
 
 def last_usable_rows(usable: np.ndarray) -> np.ndarray:
     """Return the last usable row of each column; -1 for a column without a usable row. [T, K] -> [K]."""
-    # argmax of booleans is the first True: from the end, the last usable row.
+    # argmax of reversed booleans gives the distance of the last True from the end.
     last = len(usable) - 1 - np.argmax(usable[::-1], axis=0)
     return np.where(usable.any(axis=0), last, -1).astype(np.int64)

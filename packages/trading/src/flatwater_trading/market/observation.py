@@ -25,13 +25,13 @@ def account_block(sim: Simulator, market: Market) -> Float[Tensor, "B K 3"]:
     """Return each instrument's open position on the day that the next step acts on, as `ACCOUNT_FEATURES`."""
     positions, hold = sim.positions, len(sim.ahead)
     row = observed_rows(sim)
-    # The rows of day h were written by the last step whose clock was h modulo `hold`, and each later step was a day.
-    rows = torch.arange(len(positions.exit_day), device=row.device) // sim.purchases
-    days_held = ((sim.clock - 1 - rows) % hold + 1)[:, None].expand_as(positions.exit_day)
-    # Strictly later: an exit of this row happens before the step that acts on it buys.
+    # Positions are a ring over `hold` days of `purchases` rows each: a purchase at clock c is in slot c modulo `hold`.
+    slots = torch.arange(len(positions.exit_day), device=row.device) // sim.purchases
+    days_held = ((sim.clock - 1 - slots) % hold + 1)[:, None].expand_as(positions.exit_day)
+    # Strictly later, as an exit of this row happens before the step that acts on the row buys.
     is_open = positions.exit_day > row
     price = torch.take(market.mark, row * sim.instruments + positions.instrument)
-    # A closed position divides by 1: its entry price is 0 if nothing was ever bought.
+    # A closed position divides by 1, as its entry price is 0 if nothing was ever bought.
     gain = price / positions.entry_price.where(is_open, 1) - 1
     position_numbers = torch.stack([torch.ones_like(gain), days_held / hold, gain], dim=-1).where(is_open[..., None], 0)
     block = torch.zeros(len(row), sim.instruments, len(ACCOUNT_FEATURES), device=row.device)

@@ -40,7 +40,7 @@ class MarketClose:
     """Conversion of the market's prices to prices as traded; None if they are the same or unknown."""
 
     def traded_ratio(self, row: int, instrument: int) -> float:
-        """Ratio of the price as traded to the market's price, on a row."""
+        """Return the ratio of the price as traded to the market's price, on a row."""
         return 1.0 if self.traded is None else self.traded.traded_ratio(row, instrument)
 
     def costs(self, row: int, instrument: int) -> Costs:
@@ -171,16 +171,15 @@ class Orders:
 def split_due_positions(
     close: MarketClose, positions: Sequence[Position]
 ) -> tuple[tuple[Sale, ...], tuple[Holding, ...]]:
-    """Split positions into positions due to be sold by the day, and positions that stay.
+    """Split positions into sales that are due by the newest day, and holdings that stay.
 
     Raises:
         DataError: the market has not the instrument or the day of a position; or an instrument is held twice.
     """
     rows = {str(date): row for row, date in enumerate(close.dates)}
     columns = {name: k for k, name in enumerate(close.names)}
-    instruments_held = [held_position.instrument for held_position in positions]
-    sales = []
-    holdings = []
+    instruments_held = [position.instrument for position in positions]
+    sales, holdings = [], []
     for position in positions:
         name, day = position.instrument, position.entry_date
         if instruments_held.count(name) > 1:
@@ -201,7 +200,7 @@ def split_due_positions(
 
 
 def _sale_or_holding(close: MarketClose, position: Position, entry: int, column: int) -> Sale | Holding:
-    """Apply the exit rules to a position; return its sale if a rule has closed it by today, else order and gain.
+    """Apply the exit rules to a position: return its sale if a rule has closed it by today, else a holding.
 
     Args:
         close: the market after the close; its last row is today.
@@ -220,7 +219,7 @@ def _sale_or_holding(close: MarketClose, position: Position, entry: int, column:
     def make_sale(row: int, price: float, reason: str) -> Sale:
         traded_price = price * close.traded_ratio(row, column)
         value = position.shares * traded_price
-        received = close.costs(row, column).proceeds(*_tensors(value, price))
+        received = close.costs(row, column).proceeds(*_double_tensors(value, price))
         return Sale(
             instrument=position.instrument,
             date=str(close.dates[row]),
@@ -230,12 +229,12 @@ def _sale_or_holding(close: MarketClose, position: Position, entry: int, column:
             cost=value - float(received),
         )
 
-    # From the day after the purchase: it was at a close, and the high of that day was earlier.
+    # From the day after the purchase, which was at a close: the high of its own day was earlier.
     rows_at_target = (market.high[entry + 1 : min(today, due) + 1, column] >= target).nonzero()
     if len(rows_at_target):
         return make_sale(entry + 1 + int(rows_at_target[0]), target, "target")
     if due <= today:
-        # At the mark: if the instrument is not traded on the day, the simulator sells at the last usable close.
+        # At the mark, the last usable close, as the simulator sells an instrument that is not traded on the day.
         return make_sale(due, float(market.mark[due, column]), "held")
     price, traded_per_adjusted = float(market.mark[today, column]), close.traded_ratio(today, column)
     return Holding(
@@ -275,7 +274,7 @@ def _entry_price(close: MarketClose, position: Position, entry: int, column: int
     return paid / traded_per_adjusted
 
 
-def _tensors(value: float, price: float) -> tuple[Tensor, Tensor]:
+def _double_tensors(value: float, price: float) -> tuple[Tensor, Tensor]:
     """Return a value and a price in double precision, as `Costs` takes them."""
     return torch.tensor(value, dtype=torch.float64), torch.tensor(price, dtype=torch.float64)
 
@@ -318,26 +317,26 @@ def decide_orders(
         cash: money before the sales.
     """
     trade = close.config.trade
-    # Sales come first, as in `step_`: they pay for today's purchase.
+    # Sales come first, as in `step_`, because they pay for today's purchases.
     cash += sum(sale.shares * sale.price - sale.cost for sale in sales)
     equity = cash + sum(holding.price * holding.position.shares for holding in holdings)
     held_names = {holding.position.instrument for holding in holdings}
-    free = (close.market.close[-1] > 0) & torch.tensor([name not in held_names for name in close.names])
-    trader_coefficients = action[:, 0].where(free, -torch.inf)
-    # Stable: of equal coefficients the first instrument is bought, as `max` takes it in the simulator.
-    order = [int(k) for k in trader_coefficients.argsort(descending=True, stable=True) if free[k]]
-    coefficients = [float(trader_coefficients[k].clamp(0, trade.coefficient_max)) for k in order]
-    ranking = tuple((close.names[k], value) for k, value in zip(order, coefficients, strict=True))
-    today, purchases, worth = str(close.dates[-1]), list[Purchase](), equity
-    # A second call on the same day must not buy again what the first has bought.
-    bought_already = sum(holding.position.entry_date == today for holding in holdings)
-    for k, value in zip(order[: max(0, trade.purchases_a_day - bought_already)], coefficients, strict=False):
-        # NaN >= threshold is False: no larger coefficient is known, as in the simulator.
+    can_be_bought = (close.market.close[-1] > 0) & torch.tensor([name not in held_names for name in close.names])
+    trader_coefficients = action[:, 0].where(can_be_bought, -torch.inf)
+    # A stable sort: of equal coefficients the first instrument is bought, as `max` takes it in the simulator.
+    ranked = [int(k) for k in trader_coefficients.argsort(descending=True, stable=True) if can_be_bought[k]]
+    coefficients = [float(trader_coefficients[k].clamp(0, trade.coefficient_max)) for k in ranked]
+    ranking = tuple((close.names[k], value) for k, value in zip(ranked, coefficients, strict=True))
+    today, purchases, equity_left = str(close.dates[-1]), list[Purchase](), equity
+    # Purchases of a first call on the same day count, so that a second call does not buy again.
+    bought_today = sum(holding.position.entry_date == today for holding in holdings)
+    for k, value in zip(ranked[: max(0, trade.purchases_a_day - bought_today)], coefficients, strict=False):
+        # Not `value < threshold`, which is False for NaN: a NaN ends the purchases, as in the simulator.
         if not value >= trade.buy_threshold:
             break
-        purchases.append(purchase := _size_purchase(close, k, action[k], worth, cash))
-        cash -= purchase.share * worth
-        worth -= purchase.cost
+        purchases.append(purchase := _size_purchase(close, k, action[k], equity_left, cash))
+        cash -= purchase.share * equity_left
+        equity_left -= purchase.cost
     return Orders(
         date=today,
         sales=sales,
@@ -369,7 +368,7 @@ def _size_purchase(close: MarketClose, column: int, action: Float[Tensor, "2"], 
     target = action[1].clamp(trade.target_low, trade.target_high)
     # The formula of the simulator's `_pay_and_mark_`; costs are paid from the money spent.
     spent = min(equity * account.share(positions=trade.most_positions, instruments=len(close.names)), cash)
-    value = float(close.costs(len(close.dates) - 1, column).affordable_value(*_tensors(spent, float(price))))
+    value = float(close.costs(len(close.dates) - 1, column).affordable_value(*_double_tensors(spent, float(price))))
     spent = spent if value else 0.0
     return Purchase(
         instrument=close.names[column],

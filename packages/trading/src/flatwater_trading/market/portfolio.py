@@ -1,8 +1,9 @@
-"""The account of target weights: the trades at a close that lead to the weights, their costs, and the shares then.
+"""The account of target weights: the trades at a close that lead to the weights, their costs, and the shares after it.
 
 Orders and backtests use the same function, `rebalance`, in float64, so that they agree to the cent. It knows only
 prices up to the day. An instrument without a close on the day cannot be traded and keeps its shares at its last price;
-after `STALE` such days it is sold at that price. Until then it takes its part of the equity, and the others get less.
+after `STALE_DAYS` such days it is sold at that price. Until then it takes its part of the equity, and the others get
+less.
 
 Costs are paid from the same money as the shares: the weights are parts of the equity after costs.
 """
@@ -16,12 +17,12 @@ from torch import Tensor
 
 from flatwater_trading.market.config import PortfolioConfig
 from flatwater_trading.market.costs import CostRates, Costs
-from flatwater_trading.market.stop import no_stop, watch_fall
+from flatwater_trading.market.stop import initial_stop, update_stop
 from flatwater_watch.progress import count_steps
 
-STALE = 10
+STALE_DAYS = 10
 """Days without a close after which a holding is sold at its last price."""
-TURNS = 6
+ITERATIONS = 6
 """Iterations for the equity after costs: each multiplies the error by the cost rate, and six leave 1e-16 of it."""
 MINIMUM_VALUE = 1e-9
 """Part of the equity below which a difference is rounding and is not traded."""
@@ -38,13 +39,13 @@ class DayPrices:
     priced: Bool[Tensor, "K"]
     """Mask of the instruments that have a close on this day."""
     stale: Bool[Tensor, "K"]
-    """Mask of the instruments that have not had a close for `STALE` days."""
+    """Mask of the instruments that have not had a close for `STALE_DAYS` days."""
     rates: CostRates | None = None
     """Rates of costs; None if all costs are in proportion to the value."""
 
 
 @dataclass(frozen=True)
-class Rebalanced:
+class RebalancedAccounts:
     """Accounts after the trades of a day."""
 
     shares: Float[Tensor, "B K"]
@@ -68,13 +69,12 @@ class PortfolioPrices:
     def day(self, row: int) -> DayPrices:
         """Return the prices and rates that are known at the close of a day."""
         mark, age = self.mark[row], self.age[row]
-        return DayPrices(
-            mark, (age == 0) & (mark > 0), age >= STALE, None if self.rates is None else self.rates.row(row)
-        )
+        rates = None if self.rates is None else self.rates.row(row)
+        return DayPrices(mark, priced=(age == 0) & (mark > 0), stale=age >= STALE_DAYS, rates=rates)
 
 
 def portfolio_prices(close: Float[Tensor, "T K"], rates: CostRates | None = None) -> PortfolioPrices:
-    """Return the prices of closes [T, K], which are NaN on days without a close, with the rates of costs."""
+    """Return the last close and its age on each day, from closes that are NaN on days without one."""
     rows = torch.arange(len(close), device=close.device)[:, None].expand(close.shape)
     usable = close > 0
     newest = torch.where(usable, rows, -1).cummax(0).values
@@ -90,7 +90,7 @@ def rebalance(
     config: PortfolioConfig,
     *,
     stopped: Bool[Tensor, "B"] | None = None,
-) -> Rebalanced:
+) -> RebalancedAccounts:
     """Trade to target weights at the close of a day; orders below the smallest are left out.
 
     Args:
@@ -109,22 +109,23 @@ def rebalance(
     # An account that has lost everything, by short sales, closes all positions that it can.
     targets = targets.where(((equity > 0) & ~stopped)[:, None], 0.0)
     change = _changes_after_costs(value, equity, targets, prices, costs, gross=config.gross)
-    moved = change.where(~prices.stale, 0.0).abs().sum(-1)
-    step = (config.turnover * equity / moved.clamp(min=MINIMUM_VALUE)).clamp(min=0, max=1)
+    trade_value = change.where(~prices.stale, 0.0).abs().sum(-1)
+    step = (config.turnover * equity / trade_value.clamp(min=MINIMUM_VALUE)).clamp(min=0, max=1)
     # Stale shares are sold whole despite the turnover limit, and so is everything on the last day and at a stop.
     change = change * step[:, None].where(~(prices.stale | stopped[:, None]), 1.0)
-    worth_it = (change.abs().sum(-1) >= config.band * equity) | (value.where(prices.stale, 0.0) != 0).any(-1) | stopped
-    change = _without_small_orders(change.where(worth_it[:, None], 0.0), value, equity, config)
-    change = _within_cash(change, value, cash, costs, prices.mark)
-    # Purchases that were lowered may be too small now.
-    change = _without_small_orders(change, value, equity, config)
+    holds_stale = (value.where(prices.stale, 0.0) != 0).any(-1)
+    trades_today = (change.abs().sum(-1) >= config.band * equity) | holds_stale | stopped
+    change = _drop_small_orders(change.where(trades_today[:, None], 0.0), value, equity, config)
+    change = _limit_to_cash(change, value, cash, costs, prices.mark)
+    # Again, as purchases that were lowered may be too small now.
+    change = _drop_small_orders(change, value, equity, config)
     cost = costs.cost_of_changes(change, prices.mark)
     left = cash - change.sum(-1) - cost
     # A position that is sold whole leaves no 1e-14 shares, above or below 0.
     is_closed = (change != 0) & ((value + change).abs() <= (MINIMUM_VALUE * equity.abs())[:, None])
-    return Rebalanced(
+    return RebalancedAccounts(
         shares=(shares + change / prices.mark.where(prices.mark > 0, 1.0)).where(~is_closed, 0.0),
-        # A few 1e-11 below 0 are rounding, not debt.
+        # Cash that is a few 1e-11 below 0 is rounding, not debt.
         cash=left.where((left > 0) | (left < -MINIMUM_VALUE * equity.abs()), 0.0),
         traded=change,
         cost=cost,
@@ -150,22 +151,22 @@ def _changes_after_costs(
         costs: costs of the trades.
         gross: largest sum of weights.
     """
-    free = prices.priced | prices.stale
-    locked, total = value.where(~free, 0.0).abs().sum(-1), targets.abs().sum(-1)
+    tradable = prices.priced | prices.stale
+    locked, total = value.where(~tradable, 0.0).abs().sum(-1), targets.abs().sum(-1)
     cost, change = torch.zeros_like(equity), torch.zeros_like(value)
-    for _ in range(costs.turns(TURNS)):
+    for _ in range(costs.iterations(ITERATIONS)):
         net = equity - cost
-        # Shares that cannot be sold take their part of the equity: the others share the rest.
+        # Shares that cannot be sold take their part of the equity, so targets are scaled to the other part.
         scale = ((gross * net - locked).clamp(min=0) / (total * net).clamp(min=MINIMUM_VALUE)).clamp(max=1)
-        change = ((targets * (net * scale)[:, None]) - value).where(free, 0.0)
+        change = ((targets * (net * scale)[:, None]) - value).where(tradable, 0.0)
         cost = costs.cost_of_changes(change, prices.mark)
     return change
 
 
-def _without_small_orders(
+def _drop_small_orders(
     change: Float[Tensor, "B K"], value: Float[Tensor, "B K"], equity: Float[Tensor, "B"], config: PortfolioConfig
 ) -> Float[Tensor, "B K"]:
-    """Return the changes without those below the smallest order; a position that is closed is closed whole."""
+    """Return the changes with 0 for orders below the smallest; an order that closes a position may be smaller."""
     closes = (value + change).abs() <= MINIMUM_VALUE * equity[:, None]
     least = torch.where(
         closes, equity[:, None] * MINIMUM_VALUE, equity[:, None] * max(MINIMUM_VALUE, config.least_order)
@@ -173,17 +174,17 @@ def _without_small_orders(
     return change.where(change.abs() > least, 0.0)
 
 
-def _within_cash(
+def _limit_to_cash(
     change: Float[Tensor, "B K"],
     value: Float[Tensor, "B K"],
     cash: Float[Tensor, "B"],
     costs: Costs,
     mark: Float[Tensor, "K"],
 ) -> Float[Tensor, "B K"]:
-    """Return the changes with purchases lowered in proportion, where they and all costs would take more than the cash.
+    """Return the changes with purchases lowered in proportion, if purchases and costs would take more than the cash.
 
-    Sales that are too small to be made are missing in the cash, and so are costs that are not in proportion to the
-    value: a minimum for each of many orders, or a large part of the volume. Purchases that close a short sale stay.
+    Cash may be short because small sales were dropped, or because of costs that are not in proportion to the value: a
+    minimum for each of many orders, or a large part of the volume. Purchases that close a short sale are not lowered.
 
     Args:
         change: value to buy of each instrument; below 0 for a sale.
@@ -194,7 +195,7 @@ def _within_cash(
     """
     bought = change.where((change > 0) & (value >= 0), 0.0)
     left = cash - change.sum(-1) - costs.cost_of_changes(change, mark)
-    # Lower purchases do not cost more than these: what is left then is 0 or more.
+    # Lowered purchases cost no more than these, so the cash left is 0 or more.
     part = (1 + left / bought.sum(-1).clamp(min=MINIMUM_VALUE)).clamp(0, 1)
     return change.where(bought == 0, bought * part[:, None])
 
@@ -232,7 +233,7 @@ def play_weights(
     batch: int = 1,
     logged: int = 0,
 ) -> PlayedWeights:
-    """Play accounts of target weights, from cash; on the last day all is sold, as by the other traders.
+    """Play accounts of target weights that begin with cash; on the last day everything is sold.
 
     Args:
         prices: prices of all days.
@@ -246,17 +247,17 @@ def play_weights(
     mark, count = prices.mark, prices.mark.shape[1]
     cash = mark.new_full((batch,), config.cash)
     shares = mark.new_zeros(batch, count)
-    played = _empty_play(mark, batch=batch, days=days, logged=logged)
-    stop = no_stop(cash)
+    played = _empty_records(mark, batch=batch, days=days, logged=logged)
+    stop = initial_stop(cash)
     played.equity[:, 0] = cash
     for number in count_steps("days of an account", range(days)):
         today = prices.day(start + number)
         is_last = number == days - 1
         if is_last:
-            # Everything is sold at its last close, however old that is.
+            # Stale shares are sold at their last close, so on the last day all shares count as stale.
             today = replace(today, stale=torch.ones_like(today.stale))
         target = mark.new_zeros(batch, count) if is_last else choose_weights(number, today)
-        stop, stopped = watch_fall(stop, cash + (shares * today.mark).sum(-1), start + number, config)
+        stop, stopped = update_stop(stop, cash + (shares * today.mark).sum(-1), start + number, config)
         after = rebalance(shares, cash, target, today, config, stopped=stopped)
         shares, cash = after.shares, after.cash
         value = shares * today.mark
@@ -270,8 +271,8 @@ def play_weights(
     return played
 
 
-def _empty_play(mark: Float[Tensor, "T K"], *, batch: int, days: int, logged: int) -> PlayedWeights:
-    """Allocate the play of accounts, to be written day by day; `mark` gives instruments, type and device."""
+def _empty_records(mark: Float[Tensor, "T K"], *, batch: int, days: int, logged: int) -> PlayedWeights:
+    """Allocate the records of accounts, which are written day by day; `mark` gives instruments, type and device."""
     return PlayedWeights(
         equity=mark.new_empty(batch, days + 1),
         invested=mark.new_zeros(batch, days + 1),
@@ -298,7 +299,7 @@ def log_growth(
         costs: costs of trades on these days, by value: the rate of a share is that of a value of 1.
         cash: money of the account on every day, on which costs depend that are not in proportion to the value.
     """
-    # Instruments sold short can lose more than all the money, and log1p would be NaN.
+    # Clamped, as instruments sold short can lose more than all the money, of which log1p is NaN.
     gain = (weights * following).sum(-1).clamp(min=MINIMUM_GAIN)
     moved = weights * (1 + following) / (1 + gain).unsqueeze(-1)
     before = torch.cat([torch.zeros_like(moved[..., :1, :]), moved[..., :-1, :]], dim=-2)

@@ -16,19 +16,19 @@ from flatwater_trading.market.simulator import Simulator
 
 def fitness(sim: Simulator, config: TradingConfig) -> Float[Tensor, " B"]:
     """Return the sum of the rewards, without discount, less `no_trade_penalty` if nothing was bought."""
-    # -1 in every column, also in the extra column, which an ended episode writes without a purchase.
-    idle = (sim.logs.exit_day < 0).all(1)
-    return torch.add(sim.total, idle, alpha=-config.reward.no_trade_penalty)
+    # Without a purchase every column is -1, also the extra column that ended episodes write.
+    bought_nothing = (sim.logs.exit_day < 0).all(1)
+    return torch.add(sim.total, bought_nothing, alpha=-config.reward.no_trade_penalty)
 
 
 def closed_mask(sim: Simulator) -> Bool[Tensor, "B M"]:
     """Return the mask of the logged purchases that have closed."""
-    # The log has future exits, resolved at the purchase: only exits before today have happened.
+    # The log has future exits, resolved at the purchase; only exits before today have happened.
     return (sim.logs.exit_day >= 0) & (sim.logs.exit_day < sim.day[:, None])
 
 
 def episode_summary(sim: Simulator, config: TradingConfig, a_year: int | None = None) -> dict[str, Float[Tensor, " B"]]:
-    """Summarise each episode so far.
+    """Return the numbers of each episode so far, by name.
 
     Args:
         sim: simulator, of which the logs are read.
@@ -74,8 +74,8 @@ def traded_by_day(sim: Simulator) -> Float[Tensor, "B D"]:
     bought = logs.exit_day >= 0
     # The last column is that of ended episodes, which buy nothing.
     traded = (logs.shares * logs.entry_price).where(bought, 0).view(len(bought), -1, sim.purchases).sum(-1)
-    place = (logs.exit_day - sim.start[:, None]).where(closed, 0)
-    return traded.scatter_add(1, place, (logs.shares * logs.exit_price).where(closed, 0))[:, :-1]
+    exit_column = (logs.exit_day - sim.start[:, None]).where(closed, 0)
+    return traded.scatter_add(1, exit_column, (logs.shares * logs.exit_price).where(closed, 0))[:, :-1]
 
 
 def trade_columns(
@@ -86,7 +86,7 @@ def trade_columns(
     instruments: Sequence[str],
     dates: np.ndarray,
 ) -> dict[str, np.ndarray]:
-    """Return the closed trades, ordered by episode and day of purchase. Waits for the device: not for inner loops.
+    """Return the closed trades as columns, ordered by episode and day of purchase. The call waits for the device.
 
     Args:
         sim: simulator, of which the logs of all episodes are read.
@@ -139,11 +139,11 @@ def _closed_trades(sim: Simulator, market: Market, config: TradingConfig) -> dic
         "target": logs.target[closed],
         "shares": logs.shares[closed],
     }
-    columns |= _gains(columns, market, config)
+    columns |= _rewards_and_profits(columns, market, config)
     return {name: column.cpu().numpy() for name, column in columns.items()}
 
 
-def _gains(columns: Mapping[str, Tensor], market: Market, config: TradingConfig) -> dict[str, Tensor]:
+def _rewards_and_profits(columns: Mapping[str, Tensor], market: Market, config: TradingConfig) -> dict[str, Tensor]:
     """Return reward and profit of closed trades, both after all costs.
 
     Args:

@@ -224,8 +224,9 @@ def reset_(
     """
     if chosen is None:
         chosen = torch.ones_like(sim.end, dtype=torch.bool)
-        sim.clock = 0  # sums over the positions run in the order of their rows: the same in every simulator
-    # Masks, and writes in place: a reset neither waits for the device nor replaces a tensor of the state.
+        # Sums over the positions run in the order of their rows, which a new clock makes the same in every simulator.
+        sim.clock = 0
+    # Masked writes in place, so that a reset neither waits for the device nor replaces a tensor of the state.
     for current, new in ((sim.day, start), (sim.start, start), (sim.trading_end, trading_end), (sim.end, end)):
         current.copy_(torch.where(chosen, new, current))
     sim.cash.masked_fill_(chosen, sim.opening_cash)
@@ -238,7 +239,7 @@ def reset_(
 
 
 class _DayView(NamedTuple):
-    """The position of each episode on the day of a step."""
+    """The day of each episode, and where it is in the market, the logs and the ring of positions."""
 
     active: Tensor
     """True while the episode runs."""
@@ -246,20 +247,20 @@ class _DayView(NamedTuple):
     """Row of the episode's last day."""
     row: Tensor
     """Row of the panel; the last day's for an episode that has ended."""
-    cell: Tensor
+    market_cell: Tensor
     """Offset of the row in flat storage of the market's [T, K]."""
-    at: Tensor
-    """Flat position of the day in [B, D + 1]."""
+    log_cell: Tensor
+    """Offset of the day in flat storage of [B, D + 1]."""
     trading: Tensor
     """True on days of the trading period."""
     open: Tensor
     """Mask [H, B] of the positions that are open after today's exits and the purchases before this one."""
     number: int = 0
-    """Place of the purchase among those of the day, from 0."""
+    """Number of the purchase among those of the day, from 0."""
 
 
 class _DayPurchases(NamedTuple):
-    """A purchase of each episode today. Without one: coefficient 0, price 1, and any target, even NaN."""
+    """A purchase of each episode today. An episode without a purchase has coefficient 0, price 1 and any target."""
 
     bought: Tensor
     """True if something is bought today."""
@@ -301,21 +302,21 @@ def step_(
         )
     today = _view_day(sim)
     # Exits first: today's sales pay for today's purchase. After an episode's end nothing is due.
-    sim.cash.add_(torch.take(sim.proceeds_due, today.at))
-    reward, holds = torch.take(sim.reward_due, today.at), today.open.any(0)
+    sim.cash.add_(torch.take(sim.proceeds_due, today.log_cell))
+    reward, holds = torch.take(sim.reward_due, today.log_cell), today.open.any(0)
     for number in range(sim.purchases if purchases is None else purchases):
         if number:
-            # What was bought before is held now: its instrument is not bought again, and its value counts.
+            # The purchases before this one are held now: their instruments are not bought again, their value counts.
             today = today._replace(open=sim.positions.exit_day > today.row, number=number)
         purchase = _choose_purchase(sim, market, config, today, action)
         trade_reward = _book_purchases_(sim, market, config, today, purchase)
-        # Possible because prices are exogenous, and for learning only: neither observations nor equity contain it.
+        # The reward of the whole trade is known as prices are exogenous; observations and equity do not contain it.
         if config.reward.credit == "entry":
             reward = reward + trade_reward
         holds = holds | purchase.bought
     reward = torch.add(reward, today.trading & ~holds, alpha=-config.reward.inaction_penalty)
     sim.total.add_(reward)
-    # A bool adds 0 or 1: an ended episode stays on its day.
+    # Adds 1, or 0 to an ended episode, which stays on its day.
     sim.day.add_(today.active)
     sim.clock += 1
     terminated = sim.day >= sim.end
@@ -323,16 +324,16 @@ def step_(
 
 
 def _view_day(sim: Simulator) -> _DayView:
-    """Return the position of each episode on the day of the next step."""
-    # Ended episodes are stepped too, on their last row and masked: shapes stay fixed and nothing waits for the device.
+    """Return the day of each episode on which the next step acts."""
+    # Ended episodes are stepped too, masked, on their last row: shapes stay fixed and nothing waits for the device.
     last = sim.end - 1
     row = torch.minimum(sim.day, last)
     return _DayView(
         active=sim.day < sim.end,
         last=last,
         row=row,
-        cell=row * sim.instruments,
-        at=sim.first_cell + (sim.day - sim.start),
+        market_cell=row * sim.instruments,
+        log_cell=sim.first_cell + (sim.day - sim.start),
         trading=sim.day < sim.trading_end,
         open=sim.positions.exit_day > row,
     )
@@ -358,8 +359,9 @@ def _choose_purchase(
     trade = config.trade
     close = market.close.index_select(0, today.row)
     # Closed positions are put into an extra last column, which is cut off.
-    ids = sim.positions.instrument.where(today.open, sim.instruments).T
-    held_mask = close.new_zeros(len(close), sim.instruments + 1, dtype=torch.bool).scatter_(1, ids, value=True)[:, :-1]
+    columns = sim.positions.instrument.where(today.open, sim.instruments).T
+    held_mask = close.new_zeros(len(close), sim.instruments + 1, dtype=torch.bool)
+    held_mask = held_mask.scatter_(1, columns, value=True)[:, :-1]
     # NaN > 0 is False: an instrument without a close cannot be bought.
     can_be_bought = (close > 0) & ~held_mask
     # max takes a NaN as the largest, and NaN >= threshold is False.
@@ -368,7 +370,7 @@ def _choose_purchase(
     target = action[..., 1].gather(1, column).squeeze(1)
     # NaN alone differs from itself: a NaN target buys nothing.
     bought = today.trading & (coefficient >= trade.buy_threshold) & (target == target)  # noqa: PLR0124  (see above)
-    if not today.number:  # refused is the whole day, by its first purchase
+    if not today.number:  # a day counts as refused by its first purchase
         wants_purchase = ((action[..., 0] >= trade.buy_threshold) & ~held_mask).any(1)
         sim.refused.add_(today.trading & wants_purchase & ~bought)
     return _DayPurchases(
@@ -385,7 +387,7 @@ def _choose_purchase(
 def _book_purchases_(
     sim: Simulator, market: Market, config: TradingConfig, today: _DayView, new: _DayPurchases
 ) -> Tensor:
-    """Book a purchase of each episode and its exit.
+    """Book a purchase of each episode, and its exit on the day on which it will happen.
 
     Args:
         sim: B episodes; dues, positions, logs and cash are updated.
@@ -407,7 +409,7 @@ def _book_purchases_(
         target_price=target_prices(new.price, new.target),
         last=today.last,
     )
-    due = today.at + exits.days_held
+    due = today.log_cell + exits.days_held
     exit_row = today.row + exits.days_held
     exit_costs = market.costs(config.account, exit_row, new.instrument)
     rewards = trade_rewards(
@@ -418,7 +420,7 @@ def _book_purchases_(
         config=config,
         instruments=sim.instruments,
     ).where(new.bought, 0)
-    # An episode buys once in a call, so no index repeats in a put_: sums have one order, on a GPU too.
+    # An episode buys once in a call, so no index repeats in a put_, and sums have one order on a GPU too.
     if config.reward.credit == "exit":
         sim.reward_due.put_(due, rewards, accumulate=True)
     shares = _pay_and_mark_(sim, market, config, today, new)
@@ -442,22 +444,22 @@ def _log_purchases_(
         exit_day: rows of the sales [B]; -1 without a purchase.
         exit_price: prices of the sales [B].
     """
-    # The clock is a number of the host: the ring's position does not wait for the device.
+    # The clock is a number of the host, so the slot in the ring does not wait for the device.
     positions, logs = sim.positions, sim.logs
     slot = sim.clock % len(sim.ahead) * sim.purchases + today.number
-    # With one purchase a day the two are the same: each operation is a launch on a GPU, which waits for the host.
-    place = today.at if sim.purchases == 1 else today.at * sim.purchases + today.number
+    # With one purchase a day the offset is that of the day, and a launch of two operations on a GPU is saved.
+    cell = today.log_cell if sim.purchases == 1 else today.log_cell * sim.purchases + today.number
     positions.instrument[slot] = new.instrument
     positions.exit_day[slot] = exit_day
     positions.entry_price[slot] = new.price
     positions.shares[slot] = shares
-    logs.instrument.put_(place, new.instrument)
-    logs.exit_day.put_(place, exit_day)
-    logs.coefficient.put_(place, new.coefficient)
-    logs.target.put_(place, new.target)
-    logs.entry_price.put_(place, new.price)
-    logs.exit_price.put_(place, exit_price)
-    logs.shares.put_(place, shares)
+    logs.instrument.put_(cell, new.instrument)
+    logs.exit_day.put_(cell, exit_day)
+    logs.coefficient.put_(cell, new.coefficient)
+    logs.target.put_(cell, new.target)
+    logs.entry_price.put_(cell, new.price)
+    logs.exit_price.put_(cell, exit_price)
+    logs.shares.put_(cell, shares)
 
 
 def _pay_and_mark_(
@@ -476,12 +478,12 @@ def _pay_and_mark_(
         Shares bought [B], which may be fractional; 0 without a purchase.
     """
     positions, account = sim.positions, config.account
-    marks = torch.take(market.mark, today.cell + positions.instrument)
+    marks = torch.take(market.mark, today.market_cell + positions.instrument)
     invested = (marks * positions.shares * today.open).sum(0)
     equity = sim.cash + invested
     full_share = account.share(positions=len(positions.exit_day), instruments=sim.instruments)
     equity_share = new.bought * full_share
-    # Never on credit: if much is invested, less cash than a position's share may be left.
+    # Nothing is bought on credit: if much is invested, less cash than a position's share may be left.
     spent = torch.minimum(equity * equity_share, sim.cash)
     # Costs are paid from the money spent, so the cash never falls below 0.
     value = new.costs.affordable_value(spent, new.price)
@@ -491,7 +493,7 @@ def _pay_and_mark_(
     sim.cash.sub_(spent)
     invested.add_(value)
     # An ended episode writes its last column again, with the same numbers, because nothing is open.
-    column = today.at + today.active
+    column = today.log_cell + today.active
     sim.logs.equity.put_(column, sim.cash + invested)
     sim.logs.invested.put_(column, invested)
     return value / new.price

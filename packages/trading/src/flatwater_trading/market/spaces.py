@@ -53,7 +53,7 @@ def shown_panel(market: Market) -> np.ndarray:
             f"{float(high):.3g}. Normalise them with flatwater_trading.panel.normalise.observation_panel."
         )
     panel = market.observations.numpy().transpose(1, 0, 2)
-    # Observations are views of it: a wrapper that scales in place would change later observations.
+    # Read-only, as observations are views of it and a wrapper that scales in place would change later observations.
     panel.setflags(write=False)
     return panel
 
@@ -63,7 +63,7 @@ def normalised_market(panel: Panel, config: TradingConfig, features: tuple[str, 
 
     The rates of costs are those of the account of `config`.
     """
-    # Days up to the end of training alone: later prices must not reach an agent through the scale.
+    # Days up to the end of training alone, as later prices must not reach an agent through the scale.
     stats = training_statistics(panel, features, range(training.stop))
     observations = torch.empty(len(panel.instruments), len(panel.dates), len(features))
     observation_panel(panel, features, stats, observations)

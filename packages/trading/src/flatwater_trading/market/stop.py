@@ -14,7 +14,7 @@ from flatwater_trading.market.config import PortfolioConfig
 
 @dataclass(frozen=True)
 class StopState:
-    """What stops remember of B accounts from one close to the next."""
+    """The memory of B accounts' stops from one close to the next."""
 
     peak: Float[Tensor, "B"]
     """Highest equity since the account began, or since it came back after its last stop."""
@@ -22,20 +22,20 @@ class StopState:
     """Row of the close at which the account was stopped; -1 for an account that may trade."""
 
 
-def no_stop(cash: Float[Tensor, "B"]) -> StopState:
+def initial_stop(cash: Float[Tensor, "B"]) -> StopState:
     """Return the state of accounts that begin with this cash."""
     return StopState(cash, torch.full_like(cash, -1, dtype=torch.int64))
 
 
-def watch_fall(
+def update_stop(
     before: StopState, equity: Float[Tensor, "B"], row: int, config: PortfolioConfig
 ) -> tuple[StopState, Bool[Tensor, "B"]]:
     """Return the state after a close, and the mask of the accounts that go to cash or stay in it.
 
-    The same close twice gives the same: it is known by its row.
+    A second call for the same close, with the state of the first, changes nothing.
 
     Args:
-        before: state after the close before, or after this one.
+        before: state after the close before, or after this close.
         equity: equity at this close, before its trades.
         row: row of this close.
         config: largest fall, and the rows that a stop lasts.
@@ -43,9 +43,9 @@ def watch_fall(
     if config.stop is None:
         return before, torch.zeros_like(equity, dtype=torch.bool)
     comes_back = (before.since >= 0) & (row >= before.since + config.stop_rows)
-    rests = (before.since >= 0) & ~comes_back
-    # An account that comes back has lost what it lost: the next fall counts from its equity on that day.
-    peak = torch.where(comes_back, equity, torch.where(rests, before.peak, torch.maximum(before.peak, equity)))
-    falls = ~rests & (equity <= peak * (1 - config.stop))
+    stays_out = (before.since >= 0) & ~comes_back
+    # For an account that comes back, the next fall counts from its equity on that day.
+    peak = torch.where(comes_back, equity, torch.where(stays_out, before.peak, torch.maximum(before.peak, equity)))
+    falls = ~stays_out & (equity <= peak * (1 - config.stop))
     since = torch.where(falls, row, before.since.masked_fill(comes_back, -1))
     return StopState(peak, since), since >= 0

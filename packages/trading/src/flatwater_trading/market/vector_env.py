@@ -77,8 +77,8 @@ class TradingVectorEnv(gymnasium.vector.VectorEnv[Observation, np.ndarray, np.nd
     def step(self, actions: np.ndarray) -> tuple[Observation, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Trade one day in each episode; episodes that had ended are reset instead."""
         # An ended episode stays as it is under step_, with reward 0.
-        real = torch.from_numpy(np.array(actions, dtype=np.float32))
-        step = step_(self.simulator, self.market, self.config, real)
+        action_batch = torch.from_numpy(np.array(actions, dtype=np.float32))
+        step = step_(self.simulator, self.market, self.config, action_batch)
         terminated = step.terminated.numpy().copy()
         if self._has_ended.any():
             # NEXT_STEP: for episodes that had ended before, this step is a reset, and its action was ignored.
@@ -100,15 +100,12 @@ class TradingVectorEnv(gymnasium.vector.VectorEnv[Observation, np.ndarray, np.nd
             if name not in rows_given:
                 raise ConfigError(f"no reset option {name!r}: expected {', '.join(WINDOW_OPTIONS)}.")
             rows_given[name] = np.broadcast_to(np.asarray(value), self.num_envs)
-        # In the order of the episodes: one generator draws all windows, so the order is part of the seed.
-        windows = [
-            complete_window(
-                self.config.episode, self.days, self.np_random, **{n: _info_row(v[b]) for n, v in rows_given.items()}
-            )
-            if chosen[b]
-            else Window(0, 0, 0)
-            for b in range(self.num_envs)
-        ]
+        # The window of an episode that goes on is not read.
+        windows = [Window(0, 0, 0)] * self.num_envs
+        # In the order of the episodes, which is part of the seed, as one generator draws all windows.
+        for b in np.flatnonzero(chosen).tolist():
+            rows = {name: _optional_row(values[b]) for name, values in rows_given.items()}
+            windows[b] = complete_window(self.config.episode, self.days, self.np_random, **rows)
         reset_(
             self.simulator,
             start=torch.from_numpy(np.array([w.start for w in windows])),
@@ -142,5 +139,5 @@ class TradingVectorEnv(gymnasium.vector.VectorEnv[Observation, np.ndarray, np.nd
         return values | {f"_{name}": np.ones(self.num_envs, dtype=bool) for name in values}
 
 
-def _info_row(value: int | np.integer | None) -> int | None:
+def _optional_row(value: int | np.integer | None) -> int | None:
     return None if value is None else int(value)

@@ -20,6 +20,7 @@ Months and years are counted by the dates: where a row is a week, a year of cova
 """
 
 from collections.abc import Callable, Mapping
+from functools import cache
 
 import torch
 from jaxtyping import Bool, Float
@@ -29,18 +30,18 @@ from flatwater_trading.panel.calendar import DAILY, Calendar
 from flatwater_trading.panel.signals import deviation_so_far, mean_so_far
 
 USUAL, SLOW, QUICK = 60, 250, 8
-"""Trading days that deviations remember: the same numbers as those of the signals."""
+"""Trading days over which deviations are averaged: the same numbers as those of the signals."""
 MOMENTUM = 20
 """Rows of the momentum, as in the rules of purchases."""
 TOP = 5
 """Instruments that the rules of the best hold."""
-ANEW = 20
+COVARIANCE_DAYS = 20
 """Trading days after which the covariance is computed again."""
 MINIMUM_ROWS = 2
 """Fewest rows that stand for some trading days: eight days are no row of monthly prices, and one has no deviation."""
-SHRUNK = 0.5
+SHRINKAGE = 0.5
 """Part of the way that a covariance is moved to its diagonal: a year has fewer days than the covariance has numbers."""
-TURNS = 300
+ITERATIONS = 300
 """Iterations of the search for weights by a covariance."""
 PENALTY = 1.0
 """Penalty of ridge, in days, on signals of deviation about 1."""
@@ -60,32 +61,28 @@ def weight_rules(
         learned_rows: rows that ridge is fitted to.
         days: rows that are played.
     """
-    scores: list[Tensor] = []
-
-    def ridge() -> Tensor:
-        if not scores:
-            scores.append(ridge_forecasts(closes, signals, learned_rows, days))
-        return scores[0]
+    # Cached, as two rules use the forecasts.
+    ridge = cache(lambda: ridge_forecasts(closes, signals, learned_rows, days))
 
     tradable = closes.tradable[days.start : days.stop]
     return {
-        "equal weight": lambda: _in_proportion(tradable.double()),
-        "inverse volatility": lambda: _in_proportion(
+        "equal weight": lambda: _proportional_weights(tradable.double()),
+        "inverse volatility": lambda: _proportional_weights(
             (1 / closes.deviation(closes.rows(USUAL))[days.start : days.stop]).where(tradable, 0)
         ),
-        "minimum variance": lambda: _by_covariance(closes, days, minimum_variance),
-        "risk parity": lambda: _by_covariance(closes, days, risk_parity),
+        "minimum variance": lambda: _covariance_weights(closes, days, minimum_variance),
+        "risk parity": lambda: _covariance_weights(closes, days, risk_parity),
         "volatility rule": lambda: _volatility_rule(closes, days),
-        f"{MOMENTUM}-{closes.calendar.unit} momentum": lambda: _top(
+        f"{MOMENTUM}-{closes.calendar.unit} momentum": lambda: _top_weights(
             closes.past_return(MOMENTUM)[days.start : days.stop], tradable
         ),
-        "ridge, top five": lambda: _top(ridge(), tradable),
-        "ridge, weights": lambda: _in_proportion(ridge().clamp(min=0).where(tradable, 0)),
+        "ridge, top five": lambda: _top_weights(ridge(), tradable),
+        "ridge, weights": lambda: _proportional_weights(ridge().clamp(min=0).where(tradable, 0)),
     }
 
 
 class Closes:
-    """Closes of K instruments on T days, and what rules ask of them; float64."""
+    """Closes of K instruments on T days, and numbers of rules that are computed from them; float64."""
 
     def __init__(self, mark: Float[Tensor, "T K"], tradable: Bool[Tensor, "T K"], calendar: Calendar) -> None:
         """Compute the moves of each day.
@@ -115,12 +112,12 @@ class Closes:
         return returns
 
 
-def _in_proportion(parts: Weights) -> Weights:
+def _proportional_weights(parts: Weights) -> Weights:
     """Return weights in proportion to numbers of 0 or more; cash where all are 0."""
     return parts / parts.sum(-1, keepdim=True).clamp(min=MINIMUM_DIVISOR)
 
 
-def _top(scores: Weights, tradable: Bool[Tensor, "D K"]) -> Weights:
+def _top_weights(scores: Weights, tradable: Bool[Tensor, "D K"]) -> Weights:
     """Return a fifth of the money for each of the five instruments with the largest scores, if they are above 0."""
     scores = scores.where(tradable, -torch.inf)
     best = scores.topk(min(TOP, scores.shape[-1]), dim=-1)
@@ -128,16 +125,16 @@ def _top(scores: Weights, tradable: Bool[Tensor, "D K"]) -> Weights:
 
 
 def _volatility_rule(closes: Closes, days: range) -> Weights:
-    """Return equal weights, lowered by the ratio of the market's slow to its quick variance if that is below 1."""
-    equal = _in_proportion(closes.tradable.double())
+    """Return equal weights times the ratio of the market's slow to its quick variance, at most 1."""
+    equal = _proportional_weights(closes.tradable.double())
     market = (equal * closes.moves).sum(-1, keepdim=True)
     squares = market.square().numpy()
     quick, slow = (torch.from_numpy(mean_so_far(squares, memory)) for memory in map(closes.rows, (QUICK, SLOW)))
     return (equal * (slow / quick.clamp(min=MINIMUM_DIVISOR)).clamp(max=1))[days.start : days.stop]
 
 
-def _by_covariance(closes: Closes, days: range, find: Callable[[Tensor], Tensor]) -> Weights:
-    """Return weights by the covariance of the last year, which is computed again every month (`ANEW`).
+def _covariance_weights(closes: Closes, days: range, find: Callable[[Tensor], Tensor]) -> Weights:
+    """Return weights by the covariance of the last year, computed again every `COVARIANCE_DAYS` trading days.
 
     Args:
         closes: prices of all days.
@@ -146,38 +143,39 @@ def _by_covariance(closes: Closes, days: range, find: Callable[[Tensor], Tensor]
     """
     weights = closes.mark.new_zeros(len(days), closes.mark.shape[1])
     last_weights = closes.mark.new_zeros(0)
-    year, month = closes.rows(SLOW), closes.rows(ANEW)
+    year, month = closes.rows(SLOW), closes.rows(COVARIANCE_DAYS)
     for number, day in enumerate(days):
         tradable = closes.tradable[day]
         if number % month == 0:
             moves = closes.moves[max(0, day + 1 - year) : day + 1]
             covariance = moves.T @ moves / len(moves)
             variance = covariance.diagonal().clamp(min=1e-8)
-            shrunk = (1 - SHRUNK) * covariance + SHRUNK * torch.diag(variance)
+            shrunk = (1 - SHRINKAGE) * covariance + SHRINKAGE * torch.diag(variance)
             last_weights = find(shrunk + torch.diag(1e-8 * torch.ones_like(variance)))
-        weights[number] = _in_proportion(last_weights.where(tradable, 0)[None])[0]
+        weights[number] = _proportional_weights(last_weights.where(tradable, 0)[None])[0]
     return weights
 
 
 def minimum_variance(covariance: Float[Tensor, "K K"]) -> Float[Tensor, "K"]:
-    """Return the weights of 0 or more, with sum 1, of the least variance, by exponentiated gradients."""
+    """Return the weights with the least variance, each 0 or more and 1 in all, by exponentiated gradients."""
     deviation = covariance.diagonal().sqrt()
-    weights = _in_proportion((1 / deviation**2)[None])[0]
-    for _ in range(TURNS):
+    weights = _proportional_weights((1 / deviation**2)[None])[0]
+    for _ in range(ITERATIONS):
         slope = covariance @ weights
         variance = weights @ slope
-        # The gradient against its mean, in parts of the variance: an instrument that adds less than the mean gets more.
-        weights = _in_proportion((weights * torch.exp((1 - slope / variance).clamp(-1, 1) / 2))[None])[0]
+        # slope / variance is an instrument's marginal variance over the mean of all: below 1 it gets more weight.
+        weights = _proportional_weights((weights * torch.exp((1 - slope / variance).clamp(-1, 1) / 2))[None])[0]
     return weights
 
 
 def risk_parity(covariance: Float[Tensor, "K K"]) -> Float[Tensor, "K"]:
-    """Return the weights at which all instruments have the same part of the variance."""
-    weights = _in_proportion((1 / covariance.diagonal().sqrt())[None])[0]
-    for _ in range(TURNS):
+    """Return the weights at which all instruments contribute the same part of the variance."""
+    weights = _proportional_weights((1 / covariance.diagonal().sqrt())[None])[0]
+    for _ in range(ITERATIONS):
         slope = covariance @ weights
         # Half a step, in logarithms, towards w = 1 / (C w), at which w (C w) is the same for all.
-        weights = _in_proportion((weights * (weights * slope).clamp(min=MINIMUM_DIVISOR).rsqrt().sqrt())[None])[0]
+        parts = weights * (weights * slope).clamp(min=MINIMUM_DIVISOR).rsqrt().sqrt()
+        weights = _proportional_weights(parts[None])[0]
     return weights
 
 
@@ -190,7 +188,7 @@ def ridge_forecasts(closes: Closes, signals: Float[Tensor, "T K F"], learned_row
         learned_rows: rows that ridge is fitted to.
         days: rows that are forecast.
     """
-    # A target is the return of the next day: the last target used ends on the last row of `learned_rows`.
+    # A target is the return of the next day, so the last target ends on the last row of `learned_rows`.
     rows = slice(learned_rows.start, max(learned_rows.start, learned_rows.stop - 1))
     is_known = closes.tradable[rows]
     samples = signals[rows][is_known].double()

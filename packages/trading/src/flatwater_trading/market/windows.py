@@ -1,4 +1,4 @@
-"""Windows: the rows of the panel that an episode covers, given, completed from given rows, or drawn."""
+"""Windows: the rows of the panel that an episode covers, which are given, completed from given rows, or drawn."""
 
 from dataclasses import dataclass
 
@@ -80,7 +80,7 @@ def complete_window(
         elif trading_end is not None:
             start = trading_end - episode.trading_days
         else:
-            # The only draw: a given window does not advance the generator.
+            # Drawn only here, so a given window does not advance the generator.
             start = draw_start(episode, days, rng)
     if end is None:
         end = start + episode.days if trading_end is None else trading_end + episode.settlement_days

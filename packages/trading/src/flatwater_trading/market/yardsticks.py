@@ -35,7 +35,7 @@ RETURN_ROWS = (1, 2, 5, 10, 20, 40, 60, 120)
 """Lengths in rows of the past returns that ridge sees."""
 RIDGE_PENALTY = 1.0
 """Penalty of ridge, on features of deviation 1."""
-MAXIMUM_WATCHED = 8
+MAXIMUM_CONTEXT_COLUMNS = 8
 """Most columns that cannot be bought that ridge sees: with more it would have more features than it can fit."""
 MAXIMUM_GAIN = 0.5
 """Limit of the gains that ridge is fitted to: they are clipped to +-50 %."""
@@ -86,16 +86,16 @@ def gain_features(
     return features, gain, usable
 
 
-def watched_columns(columns: int, instruments: int) -> int:
+def context_column_count(columns: int, instruments: int) -> int:
     """Return the number of columns that cannot be bought and that ridge sees: all, or 0 if they are too many."""
     others = columns - instruments
-    return others if others <= MAXIMUM_WATCHED else 0
+    return others if others <= MAXIMUM_CONTEXT_COLUMNS else 0
 
 
 def _context_features(market: Market) -> Float[np.ndarray, "T 1 CF"]:
     """Return the observed features of the columns that cannot be bought, the same for every instrument."""
     days, instruments = market.close.shape
-    if not watched_columns(len(market.observations), instruments):
+    if not context_column_count(len(market.observations), instruments):
         return np.empty((days, 1, 0))
     columns = np.setdiff1d(np.arange(len(market.observations)), market.investable.cpu().numpy())
     observed = market.observations[torch.from_numpy(columns).to(market.observations.device)].double().cpu().numpy()
@@ -105,8 +105,8 @@ def _context_features(market: Market) -> Float[np.ndarray, "T 1 CF"]:
 def ridge_bytes(market: Market) -> int:
     """Return the most bytes that `ridge_scores` holds at a time, for a market of this size."""
     (days, instruments), (columns, _, features) = market.close.shape, market.observations.shape
-    feature_count = 2 * len(RETURN_ROWS) + watched_columns(columns, instruments) * features
-    # All features, the samples of the fit, masks, and numbers of a few instruments and days.
+    feature_count = 2 * len(RETURN_ROWS) + context_column_count(columns, instruments) * features
+    # Float64 numbers: all features, the samples of the fit, masks, and the values of a few instruments and days.
     return 8 * days * instruments * (2 * feature_count + len(RETURN_ROWS))
 
 
@@ -130,7 +130,7 @@ def ridge_scores(market: Market, config: TradingConfig, learned_rows: range) -> 
     # Features and gains are centred: the mean gain is the intercept, and no penalty shrinks it.
     normal_matrix = samples.T @ samples + RIDGE_PENALTY * np.eye(samples.shape[1])
     weights = np.linalg.solve(normal_matrix, samples.T @ (gain[usable] - mean_gain))
-    # Day by day: the standardised features are never all in memory together with the raw features.
+    # Day by day, so that standardised and raw features are never all in memory together.
     for day, row in enumerate(features):
         is_known = np.isfinite(row).all(-1)
         scores[day, is_known] = (row[is_known] - centre) / spread @ weights + mean_gain
@@ -148,7 +148,7 @@ def yardstick_rules(
         learned_rows: rows that ridge is fitted to.
         calendar: calendar of the market's rows.
     """
-    # At least one row: if rows are longer than a month, the last row is left out instead.
+    # At least one row, as the last row is left out if rows are longer than a month.
     month = max(1, round(calendar.a_year / MONTHS_OF_A_YEAR))
     return {
         f"{MOMENTUM_ROWS}-{calendar.unit} momentum": lambda: past_return(market, MOMENTUM_ROWS),
@@ -183,12 +183,12 @@ def play_rule_(
         days: number of days of the longest episode.
     """
     trade = config.trade
-    order = torch.full((len(sim.day), sim.instruments, 2), trade.target_high, device=sim.day.device)
+    action = torch.full((len(sim.day), sim.instruments, 2), trade.target_high, device=sim.day.device)
     for day in count_steps("days of a rule", range(start, start + days)):
         # Scores of a day depend on prices up to its close, at which the simulator buys.
         score = scores[day].nan_to_num(nan=-1.0)
         # Coefficients keep the order of the scores and start at the threshold: a score above 0 is a purchase.
         rank = score.argsort().argsort() / max(1, len(score))
         coefficient = trade.buy_threshold + rank * (trade.coefficient_max - trade.buy_threshold)
-        order[..., 0] = coefficient.where(score > 0, 0.0)
-        step_(sim, market, config, order)
+        action[..., 0] = coefficient.where(score > 0, 0.0)
+        step_(sim, market, config, action)

@@ -17,7 +17,7 @@ MAXIMUM_KERNEL = 16
 
 
 class Encoder(Protocol):
-    """Summaries of columns, each independent of the other columns; that of day t uses rows t-C+1 ... t only."""
+    """Summaries of columns. A column's summary of day t depends on its own rows t-C+1 ... t alone."""
 
     @property
     def width(self) -> int:
@@ -58,8 +58,8 @@ def kernels(context: int) -> tuple[int, ...]:
 
 
 def _fewest_factors(context: int) -> tuple[int, ...] | None:
-    """Return `context` as the fewest factors up to `MAXIMUM_KERNEL`, largest first; None if a prime one is larger."""
-    # The fewest factors are tried first: each is a level that passes over the whole series.
+    """Return `context` as the fewest factors up to `MAXIMUM_KERNEL`, largest first; None if it has no such factors."""
+    # Few factors are better, as each is a level that passes over the whole series.
     for count in range(1, 12):
         best = _split_factors(context, count, MAXIMUM_KERNEL)
         if best is not None:
@@ -68,7 +68,7 @@ def _fewest_factors(context: int) -> tuple[int, ...] | None:
 
 
 def _split_factors(number: int, count: int, largest: int) -> tuple[int, ...] | None:
-    """Return `number` as `count` factors up to `largest`, as even as possible and in descending order; None if none."""
+    """Return `number` as `count` factors up to `largest`, as even as possible, largest first; None if impossible."""
     if count == 1:
         return (number,) if 1 <= number <= largest else None
     options = (

@@ -38,7 +38,7 @@ class LstmEncoder:
 
     @property
     def weights(self) -> dict[str, Weight]:
-        """Weights of the map of patches, then for each layer of a map from input and state to the four gates."""
+        """Weights of a linear layer of patches and, for each LSTM layer, of one from input and state to four gates."""
         weights_by_name = linear("encoder.patch", self.kernels[0] * self.features, self.channels)
         for layer in range(LAYERS):
             weights_by_name |= linear(f"encoder.{layer}", 2 * self.channels, 4 * self.channels)
@@ -76,7 +76,7 @@ class LstmEncoder:
         step = max(1, CHUNK_NUMBERS * self.chunk_factor // (members * s * n * context * f))
         parts = []
         for first in range(0, days, step):
-            # flatten copies the chunk: only here do overlapping windows take memory.
+            # flatten copies the chunk, so only here do overlapping windows take memory.
             chunk = windows[:, :, first : first + step].flatten(1, 2).expand(members, -1, -1, -1, -1)
             summaries = self.windows(params, chunk)
             parts.append(summaries.view(members, s, -1, n, self.width))

@@ -1,9 +1,9 @@
 """Gathers of the inputs of a level of causal dilated convolutions, so that the level is one matrix product.
 
 A day's input is its taps: the features of `kernel` days that end with it, `dilation` days apart, side by side.
-`patches` takes taps of the panel as a view; `neighbours` copies taps, unless memory has them in this order already,
-with its own gradient: torch's gradient of such a gather would pad each slice with zeros to the whole series, and here
-each slice is added in place.
+`patch_taps` takes taps of the panel as a view. `neighbour_taps` copies taps, unless memory has them in this order
+already. The copy has its own gradient: torch's gradient of such a gather would pad each slice with zeros to the whole
+series, and here each slice is added in place.
 
 Axes: Q members, M series, I and J stretches of L and D days, F and W numbers a day, T = kernel x F or kernel x W.
 """
@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
 
-def patches(x: Float[Tensor, "Q M L F"], kernel: int, wanted_days: int) -> Float[Tensor, "Q M J D T"]:
-    """Return the taps of the days that the level above reads: for each the `kernel` days up to it, as a view.
+def patch_taps(x: Float[Tensor, "Q M L F"], kernel: int, wanted_days: int) -> Float[Tensor, "Q M J D T"]:
+    """Return the taps of the days that the level above reads: of each day the `kernel` days up to it, as a view.
 
     If `wanted_days` is `kernel` or more these are all days (J = 1). Otherwise they are stretches of `wanted_days` days
     that start `kernel` days apart: the level above joins days at a distance of `kernel`, so it reads no day between.
@@ -34,7 +34,7 @@ def patches(x: Float[Tensor, "Q M L F"], kernel: int, wanted_days: int) -> Float
     return taps.unsqueeze(2) if wanted_days >= kernel else taps.unfold(2, wanted_days, kernel).transpose(3, 4)
 
 
-def neighbours(
+def neighbour_taps(
     h: Float[Tensor, "Q M I L W"], kernel: int, dilation: int, wanted_days: int
 ) -> tuple[Float[Tensor, "Q M J D T"], Float[Tensor, "Q M J D W"]]:
     """Return the taps of the days that the level above reads, `dilation` days apart, and the newest tap of each.
@@ -57,17 +57,17 @@ def neighbours(
         return below.flatten(3).unsqueeze(3), below[:, :, :, -1:]
     taps: Tensor
     last: Tensor
-    taps, last = _Neighbours.apply(h, kernel, dilation, wanted_days)  # type: ignore[no-untyped-call]  # torch's own
+    taps, last = _TapGather.apply(h, kernel, dilation, wanted_days)  # type: ignore[no-untyped-call]  # torch's own
     return taps, last
 
 
 class _GatherContext(FunctionCtx):
-    taken: tuple[torch.Size, int, int]
+    arguments: tuple[torch.Size, int, int]
     """Shape of the input of `forward`, kernel and dilation."""
 
 
-class _Neighbours(torch.autograd.Function):
-    """A gather whose gradient is added up slice by slice."""
+class _TapGather(torch.autograd.Function):
+    """A copy of taps whose gradient is added up slice by slice."""
 
     @staticmethod
     def forward(ctx: _GatherContext, h: Tensor, kernel: int, dilation: int, wanted_days: int) -> tuple[Tensor, Tensor]:
@@ -83,14 +83,14 @@ class _Neighbours(torch.autograd.Function):
         Returns:
             Taps [Q, M, J, D, T], and the newest tap of each day [Q, M, J, D, W].
         """
-        ctx.taken = h.shape, kernel, dilation
+        ctx.arguments = h.shape, kernel, dilation
         if wanted_days >= dilation * kernel:
             span = h.shape[3] - (kernel - 1) * dilation
             taps = torch.cat([h[:, :, :, j * dilation : j * dilation + span] for j in range(kernel)], dim=-1)
         else:
             stretches = h if h.shape[2] > 1 else h.squeeze(2).unfold(2, wanted_days, dilation).transpose(3, 4)
             taps = stretches.view(*stretches.shape[:2], -1, kernel, *stretches.shape[3:]).transpose(3, 4).flatten(4)
-        # A copy: two outputs of an autograd function should not share memory.
+        # The newest taps are copied, as two outputs of an autograd function should not share memory.
         return taps, taps[..., -h.shape[-1] :].clone()
 
     @staticmethod
@@ -105,13 +105,13 @@ class _Neighbours(torch.autograd.Function):
             The gradient of `h`; None for the three numbers.
         """
         taps, last = grads
-        shape, kernel, dilation = ctx.taken
+        shape, kernel, dilation = ctx.arguments
         parts = list(taps.chunk(kernel, dim=-1))
         # `last` is a copy of the newest tap, so both gradients belong to the same days.
         parts[-1] = parts[-1] + last
         if shape[2] > 1:
             return torch.stack(parts, dim=3).flatten(2, 3), None, None, None
-        # The slices overlap: they are added one after the other, in an order that never changes.
+        # The slices overlap, so they are added one after the other, in an order that never changes.
         grad = taps.new_zeros(shape)
         days = taps.shape[3]
         for i in range(taps.shape[2]):

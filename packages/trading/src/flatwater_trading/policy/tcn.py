@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import layer_norm
 
 from flatwater.nets.stack import Params, Weight, apply_linear, linear
-from flatwater_trading.policy.taps import neighbours, patches
+from flatwater_trading.policy.taps import neighbour_taps, patch_taps
 from flatwater_watch.progress import count_steps
 
 CHUNK_NUMBERS = 2 << 20
@@ -44,7 +44,7 @@ class TcnEncoder:
 
     @property
     def weights(self) -> dict[str, Weight]:
-        """Weights of a linear map for each level, from a patch of the level below to `channels`."""
+        """Weights of a linear layer for each level, from a patch of the level below to `channels`."""
         weights_by_name: dict[str, Weight] = {}
         for level, kernel in enumerate(self.kernels):
             inputs = self.features if level == 0 else self.channels
@@ -52,21 +52,21 @@ class TcnEncoder:
         return weights_by_name
 
     def windows(self, params: Params, x: Float[Tensor, "P B N C F"]) -> Float[Tensor, "P B N W"]:
-        """Summarise the last day of each window: a series of which one day is wanted."""
-        return self._days(params, x)[:, :, :, 0]
+        """Summarise the last day of each window, which is the only day with its whole context in the window."""
+        return self._summarise_days(params, x)[:, :, :, 0]
 
     def days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Float[Tensor, "P S D N W"]:
         """Summarise every day of each slice, each computed once; columns in chunks of bounded size."""
         members = len(params["encoder.0.bias"])
         _, s, n, length, _ = x.shape
-        step = max(1, CHUNK_NUMBERS * self.chunk_factor // (members * s * self._numbers(length)))
+        step = max(1, CHUNK_NUMBERS * self.chunk_factor // (members * s * self._largest_input(length)))
         # The encoder treats columns independently, so a chunk of columns gives the same numbers as all.
         chunks = count_steps("columns encoded, in chunks", range(0, n, step))
-        parts = [self._days(params, x[:, :, column : column + step]) for column in chunks]
+        parts = [self._summarise_days(params, x[:, :, column : column + step]) for column in chunks]
         return torch.cat(parts, dim=2).permute(0, 1, 3, 2, 4)
 
-    def _numbers(self, length: int) -> int:
-        """Count the numbers that the largest level reads for a column of a slice."""
+    def _largest_input(self, length: int) -> int:
+        """Count the numbers that the level with the largest input reads, for a column of a slice of `length` days."""
         context = prod(self.kernels)
         reach = 1
         largest = 0
@@ -77,7 +77,7 @@ class TcnEncoder:
             largest = max(largest, rows * kernel * (self.channels if level else self.features))
         return largest
 
-    def _days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Float[Tensor, "P S N D W"]:
+    def _summarise_days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Float[Tensor, "P S N D W"]:
         """Summarise every day that has its whole context in the series, level by level: D = L - C + 1.
 
         A level computes stretches of D days if its taps span more than D days, else the whole series.
@@ -89,11 +89,11 @@ class TcnEncoder:
         h = x.flatten(1, 2)
         for level, kernel in enumerate(self.kernels):
             if level:
-                taps, last = neighbours(h, kernel, dilation, days)
+                taps, last = neighbour_taps(h, kernel, dilation, days)
             else:
-                # The panel needs no gradient, so a view suffices.
-                taps = last = patches(h, kernel, days)
-            # Columns, stretches and days as rows: each member has one large product, not one for each column.
+                # The panel needs no gradient, so a view is enough.
+                taps = last = patch_taps(h, kernel, days)
+            # With columns, stretches and days as rows, each member has one large product, not one for each column.
             rows = taps.flatten(1, 3).expand(members, -1, -1)
             h = apply_linear(params, f"encoder.{level}", rows).relu_().view(members, *taps.shape[1:4], self.channels)
             if level:

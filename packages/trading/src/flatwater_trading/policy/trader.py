@@ -19,7 +19,7 @@ MISSING = -1e9
 
 
 def attention_weights(name: str, width: int, heads: int, columns: int = 0) -> dict[str, Weight]:
-    """Return the weights of attention scores: a linear map from [width] to the heads, and a score per column and head.
+    """Return the weights of attention scores: a linear layer from [width] to the heads, and scores per column and head.
 
     Without scores per column, attention depends on the numbers of a column alone, so other columns can be attended to.
 
@@ -29,7 +29,7 @@ def attention_weights(name: str, width: int, heads: int, columns: int = 0) -> di
         heads: number H of heads.
         columns: number N of columns with scores of their own; 0 for none.
     """
-    # All 0 at first: columns start equal, and learning separates them.
+    # All 0 at first, so columns start equal and learning separates them.
     column_weights = {f"{name}.column": Weight((columns, heads), 0)} if columns else {}
     return linear(name, width, heads) | column_weights
 
@@ -235,7 +235,7 @@ class TraderCritic:
             hidden = hidden + apply_rowwise(params, "account", obs.account)
         worth = apply_rowwise(params, "worth", relu(hidden)).squeeze(-1)
         coefficient = action[..., 0]
-        # The environment buys the best instrument, from the threshold on: both choices in a form with a gradient.
+        # The environment buys the best instrument if it reaches the threshold: both choices in a form with a gradient.
         purchase_weight = torch.softmax(SELECTION_SHARPNESS * coefficient, dim=-1)
         purchase_weight = purchase_weight * torch.sigmoid(SELECTION_SHARPNESS * (coefficient - self.threshold))
         day = apply_linear(params, "day", relu(apply_linear(params, "days", embedding.market))).squeeze(-1)
@@ -254,15 +254,14 @@ def apply_rowwise(params: Params, name: str, x: Tensor) -> Tensor:
 
 
 def instrument_hidden(params: Params, embedding: Embedding) -> Float[Tensor, "P M K H"]:
-    """Return each instrument's token, weighed by the market's summary, plus a map of the summary.
+    """Return a hidden layer for each instrument: its token times a gate, plus a linear layer, both of the market.
 
     The product lets the market determine the sign of a token: at times its trend pays, at other times its reversal. A
     sum alone learns this only after many more updates.
     """
-    weighed = 1 + apply_rowwise(params, "gate", embedding.market).unsqueeze(2)
-    return apply_rowwise(params, "token", embedding.tokens) * weighed + apply_rowwise(
-        params, "market", embedding.market
-    ).unsqueeze(2)
+    gate = 1 + apply_rowwise(params, "gate", embedding.market).unsqueeze(2)
+    market = apply_rowwise(params, "market", embedding.market).unsqueeze(2)
+    return apply_rowwise(params, "token", embedding.tokens) * gate + market
 
 
 def build_trader(
@@ -296,22 +295,22 @@ def build_trader(
     context_columns = is_investable.argsort(stable=True)[: columns - len(investable)]  # no sync, and works on meta
     trunk = Trunk(encoder, heads, investable, context_columns)
     width, hidden = encoder.width, config.hidden
-    summary = heads * width
+    summary_width = heads * width
     attention = attention_weights("attention", width, heads)
     if len(context_columns):
-        summary *= 2
+        summary_width *= 2
         attention |= attention_weights("context", width, heads, len(context_columns))
     common = (
         encoder.weights
         | attention
         | linear("token", width, hidden)
-        | linear("market", summary, hidden)
-        | linear("gate", summary, hidden)
+        | linear("market", summary_width, hidden)
+        | linear("gate", summary_width, hidden)
     )
     if account:
         common |= linear("account", ACCOUNT_PARTS, hidden)
     deviation = linear("deviation", hidden, ACTION_PARTS) if gaussian else {}
     actor = Layout(common | linear("action", hidden, ACTION_PARTS) | deviation)
-    value = linear("worth", hidden, 1) | linear("days", summary, hidden) | linear("day", hidden, 1)
+    value = linear("worth", hidden, 1) | linear("days", summary_width, hidden) | linear("day", hidden, 1)
     critic = Layout(common | linear("bought", ACTION_PARTS, hidden) | value)
     return TraderActor(trunk, actor), TraderCritic(trunk, critic, threshold)

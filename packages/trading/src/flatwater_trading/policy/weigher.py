@@ -24,7 +24,8 @@ MISSING = -1e9
 
 def build_weigher(own_signals: int, shared_signals: int, hidden: int) -> Layout:
     """Return the named weights of a member, for F own signals, G shared signals and H hidden units."""
-    unlearned = Weight((hidden, 1), 0)
+    # A `fan_in` of 0: all scores begin at 0.
+    score = Weight((hidden, 1), 0)
     return Layout(
         {
             "slope": Weight((1, own_signals), 0),
@@ -32,11 +33,11 @@ def build_weigher(own_signals: int, shared_signals: int, hidden: int) -> Layout:
             "own": Weight((own_signals, hidden), own_signals + shared_signals),
             **linear("shared", shared_signals, hidden),
             **linear("hidden", hidden, hidden),
-            "score": unlearned,
+            "score": score,
             "cash.slope": Weight((shared_signals, 1), 0),
             "cash.bias": Weight((1, 1), 0),
             **linear("timing", shared_signals, hidden),
-            "cash.score": unlearned,
+            "cash.score": score,
         }
     )
 

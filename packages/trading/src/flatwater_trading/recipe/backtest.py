@@ -58,7 +58,7 @@ class Backtest:
             ConfigError: the folder is a file or belongs to a run, or has a backtest and `force` is False.
         """
         folder_path = Path(folder)
-        check_free(folder_path, force=force)
+        require_free_folder(folder_path, force=force)
         write_frame(self.equity, folder_path / FILES[0])
         write_frame(self.trades, folder_path / FILES[1])
         write_frame(self.sheet, folder_path / FILES[2])
@@ -66,7 +66,7 @@ class Backtest:
         write_json(self.result, folder_path / FILES[3])
 
 
-def check_free(folder: Path, *, force: bool) -> None:
+def require_free_folder(folder: Path, *, force: bool) -> None:
     """Check before the days are played that a backtest can be written to the folder.
 
     Raises:
@@ -88,7 +88,7 @@ def find_days(trader: "Trader", panel: Panel, first: str | None, last: str | Non
     """Find the rows that are played.
 
     Args:
-        trader: trader that will play; its past determines the first day if none is given.
+        trader: trader that will play; its validation days determine the first day if none is given.
         panel: panel with the trader's columns.
         first: ISO date of the first day; None for the day after the champion's validation days.
         last: ISO date of the last day; None for the newest.
@@ -97,7 +97,7 @@ def find_days(trader: "Trader", panel: Panel, first: str | None, last: str | Non
         ConfigError: a date cannot be read, or the last date is before the first.
         DataError: there are too few such days, or too few before them.
     """
-    low, high = date_row(panel, first, last, after=trader.past.chosen_until)
+    low, high = date_row(panel, first, last, after=trader.provenance.chosen_until)
     episode = trader.config.episode
     earliest = max(episode.context - 1, 1)
     units, dates = panel.calendar.units, f"the prices have {panel.dates[0]} to {panel.dates[-1]}"
@@ -107,11 +107,8 @@ def find_days(trader: "Trader", panel: Panel, first: str | None, last: str | Non
             f"at least {earliest - low} {units} later, or give prices that reach further back."
         )
     if (count := high - low) <= episode.settlement_days:
-        since = (
-            ""
-            if first is not None
-            else f" after {trader.past.chosen_until}, the last one on which the champion was chosen,"
-        )
+        chosen_until = trader.provenance.chosen_until
+        since = f" after {chosen_until}, the last one on which the champion was chosen," if first is None else ""
         until = "" if last is None else f" up to {last}"
         raise DataError(
             f"there are {max(0, count)} {units} to play{since}{until}, but {episode.settlement_days + 1} or more are "
@@ -133,7 +130,7 @@ def date_row(panel: Panel, first: str | None, last: str | None, *, after: str) -
     Raises:
         ConfigError: a date cannot be read, or the last date is before the first.
     """
-    begin, end = _date("first", first), _date("last", last)
+    begin, end = _parse_day("first", first), _parse_day("last", last)
     if begin is not None and end is not None and end < begin:
         raise ConfigError(f"the first day is {begin} and the last day {end}: exchange them.")
     # "right" is the row after a date: by default no day that the champion was chosen on is played.
@@ -145,8 +142,8 @@ def date_row(panel: Panel, first: str | None, last: str | None, *, after: str) -
     return int(low), len(panel.dates) if end is None else int(np.searchsorted(panel.dates, end, "right"))
 
 
-def _date(which: str, text: str | None) -> np.datetime64 | None:
-    """Read a day such as 2024-01-31; None for None. `which` names the day in the message.
+def _parse_day(name: str, text: str | None) -> np.datetime64 | None:
+    """Parse a day such as 2024-01-31; None for None. The message calls it the `name` day.
 
     Raises:
         ConfigError: `text` is not a date.
@@ -154,14 +151,14 @@ def _date(which: str, text: str | None) -> np.datetime64 | None:
     try:
         return None if text is None else np.datetime64(date.fromisoformat(text))
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"the {which} day is {short_repr(text)}: expected a date, such as 2024-01-31.") from error
+        raise ConfigError(f"the {name} day is {short_repr(text)}: expected a date, such as 2024-01-31.") from error
 
 
 class TrainedPolicyLike(Protocol):
     """A policy of any kind, with the days that it was trained and chosen on."""
 
     @property
-    def past(self) -> "Provenance":
+    def provenance(self) -> "Provenance":
         """The training of the policy."""
 
     @property
@@ -170,28 +167,28 @@ class TrainedPolicyLike(Protocol):
 
 
 def count_days_by_use(trader: TrainedPolicyLike, panel: Panel, days: Days) -> dict[str, int]:
-    """Count the days by use in the trader's run: training, validation, holdout, and newer than all of its days."""
-    played, past = panel.dates[days.first : days.stop], trader.past
+    """Count the days by their use in the trader's run: training, validation, holdout, or newer than all of its days."""
+    dates, run = panel.dates[days.first : days.stop], trader.provenance
+    # Numbers of the played days up to the end of each split.
     bounds = [
-        np.searchsorted(played, np.datetime64(day), "right")
-        for day in (past.learned_until, past.chosen_until, past.ended)
+        np.searchsorted(dates, np.datetime64(day), "right") for day in (run.learned_until, run.chosen_until, run.ended)
     ]
-    counts = np.diff([0, *bounds, len(played)]).tolist()
+    counts = np.diff([0, *bounds, len(dates)]).tolist()
     return dict(zip(("training", "validation", "holdout", "newer"), counts, strict=True))
 
 
 def log_holdout_look(trader: TrainedPolicyLike, panel: Panel, days: Days) -> str:
-    """Log the look at holdout days in the run's folder; return a sentence with the looks so far, empty without one."""
+    """Log a look at holdout days in the run's folder and return a sentence with all looks; "" without holdout days."""
     if trader.folder is None or not count_days_by_use(trader, panel, days)["holdout"]:
         return ""
-    return log_look(trader.folder, trader.past.generations)
+    return log_look(trader.folder, trader.provenance.generations)
 
 
 def known_truth(prices: object, panel: Panel) -> np.ndarray[Any, Any] | None:
     """Return the expected log returns [T, K] of prices that are a synthetic market; None for other prices."""
     truth = load_truth(prices) if isinstance(prices, str) else None
-    # Only for the whole market: the truth has a row for each of its days and a column for each instrument.
-    return truth if truth is None or truth.shape == (len(panel.dates), len(panel.investable)) else None
+    # A panel that is a part of the market has no truth: the truth's rows and columns are those of the whole market.
+    return truth if truth is not None and truth.shape == (len(panel.dates), len(panel.investable)) else None
 
 
 def play_backtest(
@@ -231,7 +228,7 @@ def _play_backtest(
         benchmark: price that is bought and held besides; None for none.
     """
     _, market = trader.observe_market(panel)
-    splits = _splits(trader, panel)
+    splits = _find_splits(trader, panel)
     evaluation = ChampionEvaluation(
         setup=build_setup(trader.settings, market, splits, torch.device("cpu")),
         panel=panel,
@@ -245,7 +242,7 @@ def _play_backtest(
     score = score_champion(evaluation)
     days_by_use = count_days_by_use(trader, panel, days)
     result = score_as_json(panel, score, "backtest") | {
-        "generations": trader.past.generations,
+        "generations": trader.provenance.generations,
         "seed": trader.settings.seed,
         "settlement_days": trader.config.episode.settlement_days,
         "days_of": days_by_use,
@@ -255,25 +252,25 @@ def _play_backtest(
     return Backtest(result, equity_frame(panel, score), pl.DataFrame(score.trades), sheet_frame(panel, score))
 
 
-def _splits(trader: "Trader", panel: Panel) -> Splits:
+def _find_splits(trader: "Trader", panel: Panel) -> Splits:
     """Return the splits of the trader's training as rows of the panel; a split is empty if the panel lacks its days."""
-    first, past = trader.config.episode.context - 1, trader.past
-    days = (np.datetime64(day) for day in (past.learned_until, past.chosen_until))
-    learned_stop, chosen_stop = (max(first, int(np.searchsorted(panel.dates, day, "right"))) for day in days)
+    first, run = trader.config.episode.context - 1, trader.provenance
+    last_days = (np.datetime64(day) for day in (run.learned_until, run.chosen_until))
+    train_stop, validation_stop = (max(first, int(np.searchsorted(panel.dates, day, "right"))) for day in last_days)
     return Splits(
-        Days(first, learned_stop),
-        Days(learned_stop, chosen_stop),
-        Days(chosen_stop, max(chosen_stop, len(panel.dates))),
+        train=Days(first, train_stop),
+        validation=Days(train_stop, validation_stop),
+        holdout=Days(validation_stop, max(validation_stop, len(panel.dates))),
     )
 
 
-def note_of_days(shares: Mapping[str, int], unit: str) -> str:
-    """Return a note on the trust in the result, by the uses of its days."""
+def note_of_days(days_by_use: Mapping[str, int], unit: str) -> str:
+    """Return a note on the trust in a result, with the number of its days of each use."""
     words = {
         "training": "of the training, so that what was earned on them says nothing",
         "validation": "of the validation, on which the champion was chosen: expect less elsewhere",
         "holdout": "of the run's holdout",
         "newer": "newer than all of the run",
     }
-    parts = [f"{count} {unit}{'s' if count > 1 else ''} {words[name]}" for name, count in shares.items() if count]
+    parts = [f"{count} {unit}{'s' if count > 1 else ''} {words[name]}" for name, count in days_by_use.items() if count]
     return "; ".join(parts)

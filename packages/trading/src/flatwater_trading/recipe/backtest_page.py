@@ -93,21 +93,21 @@ def _require_result(result: Mapping[str, Any]) -> None:
     for name, value in {"periods_per_year": result["periods_per_year"], "days": result["days"], **numbers}.items():
         if not is_number(value):
             raise TypeError(f"{name} = {short_repr(value)}: expected a number")
-    # Built once to see that it can be: the page is then drawn without a check of each cell.
+    # Built here as a check: damaged scores raise before the page is drawn.
     list(score_blocks(None, result))
 
 
 def _figure_tiles(result: Mapping[str, Any]) -> Iterator[Tile]:
     """Yield the figures on top: return, Sharpe ratio, drawdown and beta, each beside the benchmark's."""
     champion, benchmark = result["traders"]["champion"], result["benchmark"]
-    other = result["traders"].get(benchmark, {})
+    benchmark_row = result["traders"].get(benchmark, {})
     for title, name, form in (
         ("return", "total_return", "{:+.1%}"),
         ("Sharpe ratio", "sharpe", "{:.2f}"),
         ("drawdown", "drawdown", "{:.1%}"),
     ):
-        below = f"{benchmark} {form.format(other[name])}" if is_number(other.get(name)) else ""
-        yield Tile(title, form.format(champion[name]), below)
+        comparison = f"{benchmark} {form.format(benchmark_row[name])}" if is_number(benchmark_row.get(name)) else ""
+        yield Tile(title, form.format(champion[name]), comparison)
     yield Tile("beta", f"{champion['beta']:.2f}", f"to {benchmark}")
 
 

@@ -9,6 +9,8 @@ from flatwater_trading.panel.calendar import Calendar, infer_calendar
 
 REFERENCE_TRADER = "equal weight"
 """The curve that is taken as the market: all instruments in equal parts."""
+FAVOURITES = 3
+"""Most instruments that are named as bought most often."""
 TREND_DAYS = 20
 """Rows over which the market's trend and volatility are measured."""
 EXIT_PHRASES = {
@@ -33,11 +35,11 @@ def describe_habits(trades: pl.DataFrame, equity: pl.DataFrame) -> str:
     purchase_days = trades["entry_date"].n_unique()
     days_held = [(last - first).days for first, last in trades.select("entry_date", "exit_date").rows()]
     counts = trades["instrument"].value_counts(sort=True).rows()
-    favourites = ", ".join(f"{name} {count}" for name, count in counts[:3])
+    favourites = ", ".join(f"{name} {count}" for name, count in counts[:FAVOURITES])
     sentences = f"It bought on {purchase_days} of {days} {calendar_of_equity(equity).units} and held each purchase for "
     sentences += f"{median(days_held):.0f} calendar days"
     sentences += f" (median). Bought most often: {favourites}"
-    sentences += f", of {len(counts)} instruments." if len(counts) > len(counts[:3]) else "."
+    sentences += f", of {len(counts)} instruments." if len(counts) > FAVOURITES else "."
     if "reason" in trades.columns:
         reason_counts = trades["reason"].value_counts(sort=True).rows()
         endings = ", ".join(f"{EXIT_PHRASES.get(name, name)}: {count}" for name, count in reason_counts)
@@ -50,17 +52,14 @@ PERIOD_COLUMNS = ("period", "champion", REFERENCE_TRADER, "difference", "trades 
 
 def period_rows(trades: pl.DataFrame, equity: pl.DataFrame) -> list[tuple[str, ...]]:
     """Return a row under `PERIOD_COLUMNS` for each month, quarter or year, depending on the number of days."""
-    calendar_days = (equity["date"][-1] - equity["date"][0]).days
-    step, form = (
-        ("1mo", "%Y-%m") if calendar_days <= MONTHS else ("3mo", "%Y-%m") if calendar_days <= QUARTERS else ("1y", "%Y")
-    )
-    equity_with_period = equity.with_columns(pl.col("date").dt.truncate(step).alias("period"))
-    # Without the first row, the opening cash: its day may be in an earlier period.
+    length, form = _period_length((equity["date"][-1] - equity["date"][0]).days)
+    equity_with_period = equity.with_columns(pl.col("date").dt.truncate(length).alias("period"))
+    # Without the first row, the opening cash, as its day may be in an earlier period.
     last = (
         equity_with_period[1:].group_by("period", maintain_order=True).agg(pl.col("champion", REFERENCE_TRADER).last())
     )
+    trades_with_period = trades.with_columns(pl.col("exit_date").dt.truncate(length).alias("period"))
     start = equity.row(0, named=True)
-    trades_with_period = trades.with_columns(pl.col("exit_date").dt.truncate(step).alias("period"))
     rows = []
     for period, champion, market in last.select("period", "champion", REFERENCE_TRADER).rows():
         champion_return, market_return = champion / start["champion"] - 1, market / start[REFERENCE_TRADER] - 1
@@ -78,6 +77,13 @@ def period_rows(trades: pl.DataFrame, equity: pl.DataFrame) -> list[tuple[str, .
     return rows
 
 
+def _period_length(calendar_days: int) -> tuple[str, str]:
+    """Return the length of a period for polars, and the format of the date that names it."""
+    if calendar_days <= MONTHS:
+        return "1mo", "%Y-%m"
+    return ("3mo", "%Y-%m") if calendar_days <= QUARTERS else ("1y", "%Y")
+
+
 def calendar_of_equity(equity: pl.DataFrame) -> Calendar:
     """Infer the calendar of an equity's rows."""
     return infer_calendar(equity["date"].to_numpy())
@@ -93,24 +99,24 @@ def regime_titles(equity: pl.DataFrame) -> tuple[str, ...]:
 def regime_rows(equity: pl.DataFrame) -> list[tuple[str, ...]]:
     """Return a row under `regime_titles` for each kind of market; empty if there are too few days.
 
-    A day's kind depends on the `TREND_DAYS` days before it, so it is known before the day.
+    The `TREND_DAYS` days before a day determine its kind, so the kind is known before the day begins.
     """
     units = calendar_of_equity(equity).units
     change = pl.col("champion", REFERENCE_TRADER).pct_change()
     days = equity.select(
         change,
-        # shift(1): the day's own return does not count for its kind.
+        # shift(1): a day's own return must not determine its kind.
         trend=(pl.col(REFERENCE_TRADER) / pl.col(REFERENCE_TRADER).shift(TREND_DAYS) - 1).shift(1),
-        unrest=pl.col(REFERENCE_TRADER).pct_change().rolling_std(TREND_DAYS).shift(1),
+        volatility=pl.col(REFERENCE_TRADER).pct_change().rolling_std(TREND_DAYS).shift(1),
     ).drop_nulls()
     if len(days) < TREND_DAYS:
         return []
-    usual_unrest = days["unrest"].median()
+    median_volatility = days["volatility"].median()
     kinds = (
         (f"rose in the {TREND_DAYS} {units} before", pl.col("trend") > 0),
         (f"fell in the {TREND_DAYS} {units} before", pl.col("trend") <= 0),
-        ("calmer than usual", pl.col("unrest") <= usual_unrest),
-        ("more restless than usual", pl.col("unrest") > usual_unrest),
+        ("calmer than usual", pl.col("volatility") <= median_volatility),
+        ("more restless than usual", pl.col("volatility") > median_volatility),
     )
     return list(_market_rows(days, kinds))
 

@@ -1,7 +1,7 @@
 """A benchmark: one price that is bought on the first day and held, against which a trader's risk is measured.
 
-It is a column of the prices, tradable or not, or the column of another file, which may be named when the days are long
-played: nothing is chosen by it.
+It is a column of the panel, tradable or not, or of another file. Nothing is chosen by it, so it may be named after the
+days were played.
 """
 
 from collections.abc import Mapping
@@ -37,10 +37,10 @@ class Benchmark:
         return f"{self.name} held"
 
     def equity(self, days: Days, account: AccountConfig) -> Mapping[str, Float[Tensor, "D1"]]:
-        """Return the equity of an account that buys it at the first close and sells it at the last, by its name.
+        """Return the equity of an account that buys it at the first close of `days` and sells it at the last.
 
         Raises:
-            DataError: it has no close up to the first day.
+            DataError: the instrument has no close up to the first day.
         """
         mark = torch.from_numpy(self.closes[days.first : days.stop]).double()
         if not float(mark[0, 0]) > 0:
@@ -69,7 +69,8 @@ def find_benchmark(value: str, prices: Panel) -> Benchmark:
     """
     if value in prices.instruments:
         return Benchmark(value, _column_closes(prices, value, "--benchmark"))
-    file, _, column = value.rpartition(":") if not Path(value).exists() else (value, "", "")
+    # `FILE:COLUMN`, unless the whole value is a file, as a file's name may have a colon.
+    file, _, column = (value, "", "") if Path(value).exists() else value.rpartition(":")
     if not file or not Path(file).exists():
         columns = list_phrase(prices.instruments)
         raise DataError(

@@ -46,7 +46,7 @@ class ReturnDifference:
     """Upper end of the mean's interval; `low` is the lower end."""
 
     def describe_against(self, other: str) -> str:
-        """Return the rest of a sentence about the first trader: its comparison with `other` by the interval."""
+        """Return the predicate of a sentence about the first trader: whether it earned more or less than `other`."""
         if self.low == self.high == 0:
             return f"earned the same as {other}"
         if self.low > 0:
@@ -95,7 +95,7 @@ def oracle_share(returns: Mapping[str, float | None]) -> float | None:
     )
 
 
-def beside_oracle(returns: Mapping[str, float | None]) -> str:
+def oracle_sentence(returns: Mapping[str, float | None]) -> str:
     """Return a sentence that compares the champion's return with the oracle's; empty without an oracle."""
     share = oracle_share(returns)
     oracle_return = returns.get(ORACLE)
@@ -131,7 +131,7 @@ def compare_to_yardsticks(
         seed: seed of the bootstrap.
     """
     returns = {name: float(curve[-1] / curve[0] - 1) for name, curve in equity.items()}
-    # The best is picked with hindsight on the same days: a harder opponent than a rule named in advance.
+    # Picked with hindsight on the same days, the best is a harder opponent than a rule that is named in advance.
     best = max(yardsticks, key=lambda name: returns[name])
     difference = bootstrap_difference(
         period_returns(equity[trained]), period_returns(equity[best]), a_year=a_year, seed=seed
@@ -146,8 +146,8 @@ def compare_to_yardsticks(
 
 
 def share_beaten(own: float, chance: Float[Tensor, " R"]) -> float:
-    """Return the share of random traders that earned less; who earned as much, to rounding, counts half."""
-    # Half: where nothing is left to chance, it neither wins nor loses.
+    """Return the share of random traders that earned less than `own`; those that earned the same count half."""
+    # Half, so that the share is 50 % where random traders make the same trades as the champion.
     lead = own - chance
     return float((lead > ROUNDING).float().mean() + (lead.abs() <= ROUNDING).float().mean() / 2)
 
@@ -167,34 +167,35 @@ def bootstrap_difference(own: np.ndarray, other: np.ndarray, *, a_year: int, see
         a_year: number of periods in a year.
         seed: seed of the bootstrap.
     """
-    # Differences period by period: the common part of both, the market, cancels.
+    # Differences period by period: the market, which both have in common, cancels.
     differences = own - other
-    # The same trades, summed in another order: rounding would have a sign, and an interval without 0.
+    # Equal trades that are summed in another order differ by rounding, which could give an interval without 0.
     if np.abs(differences).max(initial=0) <= ROUNDING:
         differences = np.zeros_like(differences)
-    # A separate generator: every call gives the same interval.
+    # A separate generator, so that every call gives the same interval.
     means = _resample_means(differences, np.random.default_rng(seed))
     tail = (1 - LEVEL) / 2
     low, high = np.percentile(means, [100 * tail, 100 * (1 - tail)])
-    # Times the periods of a year and not compounded: a mean of differences is not a return that could be reinvested.
+    # Not compounded: a mean of differences is not a return that could be reinvested.
     return ReturnDifference(float(differences.mean()) * a_year, float(low) * a_year, float(high) * a_year)
 
 
 def _resample_means(values: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Draw `RESAMPLED` resamples of the stationary bootstrap, as many values each, and return their means.
+    """Draw `RESAMPLED` resamples of the stationary bootstrap, each as long as `values`, and return their means.
 
-    A resample consists of blocks of consecutive values; after the last value comes the first. Each block begins
-    anywhere, and its length is drawn from the geometric distribution with the mean `BLOCK`.
+    A resample consists of blocks of consecutive values; after the last value comes the first. Each block begins at a
+    random value, and its length is drawn from the geometric distribution with the mean `BLOCK`.
     """
     count = len(values)
     places = np.arange(count)
     means = np.empty(RESAMPLED)
     for resample in range(RESAMPLED):
-        drawn = generator.integers(count, size=count)  # where a block begins that begins at this place
+        # For each place of the resample: the value that a block takes first if it begins at that place.
+        first_values = generator.integers(count, size=count)
         begins = generator.random(count) <= 1 / BLOCK
         begins[0] = True
         first_place = np.maximum.accumulate(np.where(begins, places, 0))
-        means[resample] = values[(drawn[first_place] + places - first_place) % count].mean()
+        means[resample] = values[(first_values[first_place] + places - first_place) % count].mean()
     return means
 
 
@@ -233,4 +234,4 @@ class PlayedDays:
     @property
     def verdict(self) -> str:
         """Sentences that state the result of the numbers."""
-        return f"{self.comparison.sentence} {beside_oracle(self.returns)}".rstrip()
+        return f"{self.comparison.sentence} {oracle_sentence(self.returns)}".rstrip()

@@ -13,13 +13,15 @@ from flatwater_trading.training.state import ErlState
 
 UPDATES_PER_GATHERING = 8
 """Updates after which members' rows are fetched from workers: if a worker dies, at most these are computed again."""
-PLACE = np.dtype(np.int64).itemsize
+POSITION_BYTES = np.dtype(np.int64).itemsize
+"""Bytes of a transition's position in the ring."""
 
 
 def largest_message(run: ErlState, members: int, shares: Sequence[Span]) -> int:
-    """Return the bytes of the largest message, which is for a worker that replaces a dead one.
+    """Return the bytes of the largest message between a run and its workers.
 
-    Only sizes are read, so the run may be on the meta device.
+    The candidates are a share's rows, a tile's transitions and, for a worker that replaces a dead one, the whole
+    replay with its priorities. Only sizes are read, so the run may be on the meta device.
 
     Args:
         run: state of the run.
@@ -33,9 +35,9 @@ def largest_message(run: ErlState, members: int, shares: Sequence[Span]) -> int:
     if replay is None or run.played is None:
         return largest
     played = sum(leaf.value.nbytes for leaf in leaves(run.played) if isinstance(leaf.value, Tensor))
-    transition = PLACE + sum(column.nbytes // len(column) for _, column in transition_columns(replay))
-    weights = sum(weight.nbytes for _, weight in draw_weights(replay))
-    return max(largest, played, len(replay.row) * transition + weights)
+    transition = POSITION_BYTES + sum(column.nbytes // len(column) for _, column in transition_columns(replay))
+    priorities = sum(tensor.nbytes for _, tensor in priority_tensors(replay))
+    return max(largest, played, len(replay.row) * transition + priorities)
 
 
 def member_rows(learner: Members) -> Iterator[tuple[str, Tensor]]:
@@ -53,7 +55,7 @@ def transition_columns(replay: RowReplay) -> Iterator[tuple[str, Tensor]]:
             yield name, column
 
 
-def draw_weights(replay: RowReplay) -> Iterator[tuple[str, Tensor]]:
+def priority_tensors(replay: RowReplay) -> Iterator[tuple[str, Tensor]]:
     """Yield the tensors of the transitions' priorities by name; nothing if all are equally likely."""
     if replay.priorities is not None:
         yield "mass", replay.priorities.mass
@@ -61,5 +63,6 @@ def draw_weights(replay: RowReplay) -> Iterator[tuple[str, Tensor]]:
 
 
 def _share_row_bytes(learner: Members, members: int, share: int) -> int:
-    """Count the bytes of a share's rows, including the champion's."""
+    """Count the bytes of the rows of `share` members, and of the champion's row where there is one."""
+    # `len(leaf) - members` is 1 for a tensor with the champion's row, else 0.
     return sum(leaf.nbytes // len(leaf) * (share + len(leaf) - members) for _, leaf in member_rows(learner))

@@ -1,4 +1,4 @@
-"""Two questions about a champion's purchases: other holding times of the same choices, and the choice of days.
+"""Two tests of a champion's purchases: other holding times of the same choices, and the choice of days.
 
 The purchase rules can limit returns, so the champion's actions are replayed with earlier and later sales. A champion
 that is invested and trades as much as traders that act at random on every day has not learned when to stay out.
@@ -24,8 +24,8 @@ HOLDING_TIMES = (5, 10, 20, 40)
 RANDOM_DAY_TRADERS = 10
 """Traders whose days of purchases are random too."""
 DEVIATIONS, MINIMUM_DIFFERENCE = 2.0, 0.02
-"""Deviations of the random traders' exposure and turnover within which a champion is like them; a difference of 2 % of
-their mean counts as none, where they hardly differ."""
+"""A champion trades like the random traders if its exposure and turnover are within this many of their deviations from
+their means, or within 2 % of the means where random traders hardly differ."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class HoldingTimes:
 def play_holding_times(
     setup: ErlSetup, market: Market, planned: PlannedActions, actor: Float[Tensor, "1 n"], *, first: Tensor, unit: str
 ) -> HoldingTimes:
-    """Play the champion's actions of some days once more for each other holding time.
+    """Play the champion's actions of some days again with each other holding time.
 
     Args:
         setup: settings and networks.

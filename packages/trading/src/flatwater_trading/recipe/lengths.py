@@ -20,7 +20,7 @@ from flatwater_trading.panel.notes import note_about_file
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.specification import is_synthetic
 from flatwater_trading.recipe.config import ErlRunConfig
-from flatwater_trading.recipe.on_panel import OnPanel
+from flatwater_trading.recipe.on_panel import PanelSettings
 from flatwater_watch.errors import ConfigError
 
 DEFAULT_CONFIG = ErlRunConfig()
@@ -33,7 +33,7 @@ MINIMUM_KNOWN_SHARE = 0.5
 """Least share of the training rows with a number of a feature: `return_120` of months has no number in 10 years."""
 
 
-C = TypeVar("C", bound=OnPanel)
+C = TypeVar("C", bound=PanelSettings)
 
 
 def with_fitting_lengths(config: C, shorten: Callable[[C, Panel, int], C]) -> C:
@@ -41,11 +41,11 @@ def with_fitting_lengths(config: C, shorten: Callable[[C, Panel, int], C]) -> C:
 
     Args:
         config: settings of a run.
-        shorten: gives them shorter lengths in the place of defaults, for a panel of that number of rows.
+        shorten: function of the settings, the panel and its number of rows that shortens lengths at their defaults.
 
     Raises:
         DataError: the file cannot be used.
-        ConfigError: the lengths do not fit the file and cannot be chosen; says which would fit.
+        ConfigError: the lengths do not fit the file and cannot be chosen; names those that would fit.
     """
     if config.panel is None or is_synthetic(config.panel):  # days, all of them
         return config
@@ -58,7 +58,7 @@ def with_fitting_lengths(config: C, shorten: Callable[[C, Panel, int], C]) -> C:
         try:
             fitting.split(rows)
         except ConfigError:
-            # The first error instead of the second: its lengths are those that the user knows.
+            # The first error instead of the second, as its lengths are those that the user knows.
             raise error from None
         lengths = ", ".join(f"{name} = {value}" for name, value in _changed_settings(config, fitting))
         if panel.calendar.unit == "day":
@@ -93,7 +93,7 @@ def shorten_traders(config: ErlRunConfig, panel: Panel, rows: int) -> ErlRunConf
     shorter = replace(config, splits=splits, env=replace(env, trade=trade, episode=episode))
     if config.observation_features != DEFAULT_CONFIG.observation_features:
         return shorter
-    # Training rows alone: later rows must not choose the features.
+    # Training rows alone, as later rows must not choose the features.
     learned_rows = slice(episode.context - 1, max(episode.context, rows - splits.holdout_days - splits.validation_days))
     return replace(shorter, observation_features=_known_features(panel, config.observation_features, learned_rows))
 
@@ -104,25 +104,23 @@ def _fitting_hold_days(calendar: Calendar) -> int:
 
 def _shorten_table(table: Any, default: Any, **lengths: int) -> Any:  # noqa: ANN401  (a table of settings)
     """Return the table with the given lengths in the place of longer lengths, if these are the defaults."""
-    # A chained comparison: the length is at its default, and the default is too long.
+    # The chained comparison says: the length is at its default, and the default is longer than `size`.
     shorter = {name: size for name, size in lengths.items() if getattr(table, name) == getattr(default, name) > size}
     return replace(table, **shorter)
 
 
 def _known_features(panel: Panel, features: tuple[str, ...], learned_rows: slice) -> tuple[str, ...]:
-    """Return the features that have numbers in enough of the rows that are learned from; all if no feature has."""
+    """Return the features with numbers in enough of the rows that are learned from; all features if none has enough."""
     found_features = find_features(features, panel.features)
     values = observed_features(panel, found_features, learned_rows.stop, slice(None))[learned_rows]
     shares = np.isfinite(values).sum((0, 1)) / max(1, panel.valid[learned_rows].sum())
-    return (
-        tuple(name for name, share in zip(features, shares.tolist(), strict=True) if share >= MINIMUM_KNOWN_SHARE)
-        or features
-    )
+    known = [name for name, share in zip(features, shares.tolist(), strict=True) if share >= MINIMUM_KNOWN_SHARE]
+    return tuple(known) or features
 
 
-def _changed_settings(was: object, now: object) -> Iterator[tuple[str, Any]]:
-    """Yield the settings that differ, with their whole names and their values in `now`."""
-    yield from _differing_settings(to_mapping(was), to_mapping(now), "")
+def _changed_settings(old: object, new: object) -> Iterator[tuple[str, Any]]:
+    """Yield the settings that differ, with their whole names and their values in `new`."""
+    yield from _differing_settings(to_mapping(old), to_mapping(new), "")
 
 
 def _differing_settings(old: dict[str, Any], new: dict[str, Any], path: str) -> Iterator[tuple[str, Any]]:

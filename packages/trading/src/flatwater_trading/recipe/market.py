@@ -1,4 +1,4 @@
-"""Panels of runs, and the market of their traders: the same in the run's process and in every worker."""
+"""Panels of runs, and the market that their traders play on: the same in the run's process and in every worker."""
 
 import os
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from flatwater_trading.panel.specification import is_synthetic
 from flatwater_trading.panel.splits import Splits
 from flatwater_trading.panel.traded_closes import traded_fingerprint
 from flatwater_trading.recipe.config import ErlRunConfig
-from flatwater_trading.recipe.on_panel import OnPanel
+from flatwater_trading.recipe.on_panel import PanelSettings
 from flatwater_watch.errors import DataError, require
 from flatwater_watch.forms import count_phrase
 
@@ -29,10 +29,10 @@ MARKETS = "markets"
 """The cache's folder of the files that normalised markets are mapped from."""
 
 
-C = TypeVar("C", bound=OnPanel)
+C = TypeVar("C", bound=PanelSettings)
 
 
-def read_run_panel(config: OnPanel) -> Panel:
+def read_run_panel(config: PanelSettings) -> Panel:
     """Load the panel of a run, cut to `splits.days`; check that the benchmark's closes are above 0.
 
     Raises:
@@ -53,7 +53,7 @@ def with_absolute_panel(config: C) -> C:
     """Return the settings with an absolute path of the panel, so that the run can be resumed from any folder."""
     if config.panel is None or is_synthetic(config.panel):
         return config
-    return replace(config, panel=str(expand_path(config.panel).absolute()))  # type: ignore[type-var]  # a dataclass it is
+    return replace(config, panel=str(expand_path(config.panel).absolute()))  # type: ignore[type-var]  # a dataclass
 
 
 def describe_days(panel: Panel) -> str:
@@ -69,11 +69,11 @@ def describe_splits(panel: Panel, splits: Splits) -> str:
 
 
 def describe_costs(panel: Panel, costs: CostConfig) -> list[str]:
-    """Return a line about the prices that shares are counted by, if a commission needs them and none are as traded."""
+    """Return a warning if a commission per share has to count shares at prices that may be adjusted; else no line."""
     if not costs.per_share or panel.raw_close is not None:
         return []
-    counted = "counts shares at the panel's prices, as it has no closes as traded: if they are adjusted for splits"
-    return [f"{costs.table}.per_share {counted}, it is charged for more shares than were traded, or for fewer"]
+    reason = "counts shares at the panel's prices, as it has no closes as traded: if they are adjusted for splits"
+    return [f"{costs.table}.per_share {reason}, it is charged for more shares than were traded, or for fewer"]
 
 
 def panel_facts(panel: Panel, costs: CostConfig) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def with_first_days(config: ErlRunConfig, original: ErlRunConfig, data: Mapping[
     return cut_to_days(config, original, data)
 
 
-def cut_to_days(config: C, original: OnPanel, data: Mapping[str, Any]) -> C:
+def cut_to_days(config: C, original: PanelSettings, data: Mapping[str, Any]) -> C:
     """Return the settings that cut the panel to the days that a run began with, if it has newer days now.
 
     If the run's panel is gone from this machine, the settings stay: the later check of the fingerprint refuses them.
@@ -117,8 +117,8 @@ def cut_to_days(config: C, original: OnPanel, data: Mapping[str, Any]) -> C:
         return config
     first_part = first_days(current_panel, min(days, len(current_panel.dates)))
     if first_part.fingerprint == fingerprint:
-        return config if config.splits.days else replace(config, splits=replace(config.splits, days=days))  # type: ignore[type-var]  # a dataclass it is
-    old_panel = _own_panel(original, str(fingerprint), days)
+        return config if config.splits.days else replace(config, splits=replace(config.splits, days=days))  # type: ignore[type-var]  # a dataclass
+    old_panel = _find_original_panel(original, str(fingerprint), days)
     if old_panel is not None and (difference := find_difference(old_panel, first_part)):
         raise DataError(
             f"{config.panel or 'the panel that comes with Flatwater'}: not the panel that the run began with, nor one "
@@ -128,8 +128,8 @@ def cut_to_days(config: C, original: OnPanel, data: Mapping[str, Any]) -> C:
     return config
 
 
-def _own_panel(original: OnPanel, fingerprint: str, days: int) -> Panel | None:
-    """Find the panel that a run began with, at its place or in the cache; None if it is gone."""
+def _find_original_panel(original: PanelSettings, fingerprint: str, days: int) -> Panel | None:
+    """Find the panel that a run began with, at its path or in the cache; None if it is gone."""
     with suppress(DataError):
         panel = load_panel(original.panel)
         if len(panel.dates) >= days and (first_part := first_days(panel, days)).fingerprint == fingerprint:
@@ -144,17 +144,17 @@ class RunMarket:
     market: Market
     splits: Splits
     """Training, validation and holdout days."""
-    private: str
+    private_reason: str
     """Reason why the market is in the memory of this process alone; empty if all processes map the same file."""
 
 
 def build_run_market(config: ErlRunConfig, panel: Panel, device: torch.device) -> RunMarket:
-    """Build prices and normalised observations, mapped if possible. Statistics are of training days alone."""
+    """Build prices and observations, mapped from a file if possible. Training days alone determine the scales."""
     splits = config.split(len(panel.dates))
     features = config.observation_features
 
     def make() -> Market:
-        # Called if there is no file to map: a machine computes this only once.
+        # Called if there is no file to map yet, so a machine computes this only once.
         stats = training_statistics(panel, features, range(splits.train.stop))
         observations = torch.empty((len(panel.instruments), len(panel.dates), len(features)))
         observation_panel(panel, features, stats, observations)
@@ -166,12 +166,12 @@ def build_run_market(config: ErlRunConfig, panel: Panel, device: torch.device) -
     machine = (np.__version__, torch.__version__, torch.backends.cpu.get_cpu_capability())
     origin = repr((panel.fingerprint, features, splits.train.stop, *machine, *_rates_origin(config, panel)))
     file = cache_folder(MARKETS) / name_in_cache(origin, "flatwater_trading.panel", "flatwater_trading.market")
-    tensors, private = map_tensors(file, lambda: market_tensors(make()))
-    return RunMarket(make_market(tensors), splits, private)
+    tensors, private_reason = map_tensors(file, lambda: market_tensors(make()))
+    return RunMarket(make_market(tensors), splits, private_reason)
 
 
 def _rates_origin(config: ErlRunConfig, panel: Panel) -> tuple[object, ...]:
-    """Return what the rates of costs depend on besides the panel's fingerprint; nothing for costs in proportion."""
+    """Return what the rates of costs depend on besides the panel's fingerprint; empty if all costs are proportional."""
     account = config.env.account
     if account.is_proportional:
         return ()

@@ -30,13 +30,13 @@ BLANK_VALUE = 1e-6
 """A normalised value without information, practically the mean 0. Exactly 0 would mean a missing day."""
 MAXIMUM_DAYS = 24
 """Most of the days, evenly spaced, on which every feature and every column is replaced once."""
-ROOM_BYTES = 8 << 20
-"""Bytes of the tokens that are computed with in one call."""
+MAXIMUM_TOKEN_BYTES = 8 << 20
+"""Most bytes of tokens that the actor is given in one call."""
 
 
 @dataclass(frozen=True)
 class OcclusionDay:
-    """A trader's observation of a day, to be decided on again without parts of it."""
+    """A trader's observation of a day, for decisions in which parts of it are hidden."""
 
     actor: TraderActor
     params: Params
@@ -67,11 +67,11 @@ class OcclusionDay:
         for feature in range(window.shape[-1]):
             window[..., feature] = self._blank_window[..., feature]
             yield self._compute_coefficients(self._encode_window(window)[None])[0]
-            # Restored in place: one copy of the window is enough for all features.
+            # Restored in place, so that one copy of the window is enough for all features.
             window[..., feature] = self.window[..., feature]
 
     def without_own_features(self, column: int) -> Float[Tensor, "F K"]:
-        """Return the coefficients without each feature of a column."""
+        """Return the coefficients without each feature of one column; other columns keep theirs."""
         column_slice = slice(column, column + 1)
         features = self.window.shape[-1]
         windows = self.window[column_slice].repeat(features, 1, 1)
@@ -86,9 +86,9 @@ class OcclusionDay:
     def _swapped_coefficients(
         self, columns: Sequence[int], tokens: Float[Tensor, "M W"]
     ) -> Iterator[Float[Tensor, "m K"]]:
-        """Yield the coefficients with the token of a column replaced, for each of M pairs of column and token."""
+        """Yield the coefficients with the token of a column replaced, for M pairs of column and token, m at a time."""
         own_tokens = self._tokens
-        at_once = min(len(columns), max(1, ROOM_BYTES // own_tokens.nbytes))
+        at_once = min(len(columns), max(1, MAXIMUM_TOKEN_BYTES // own_tokens.nbytes))
         swapped = own_tokens.repeat(at_once, 1, 1)
         for first in range(0, len(columns), at_once):
             swapped_columns = torch.tensor(columns[first : first + at_once], device=own_tokens.device)
@@ -96,7 +96,7 @@ class OcclusionDay:
             swapped[rows, swapped_columns] = tokens[first : first + at_once]
             # A column's encoding does not depend on other columns, so replacing its token hides the column.
             yield self._compute_coefficients(swapped[: len(swapped_columns)])
-            # Restored in place: `swapped` is allocated once.
+            # Restored in place, so that `swapped` is allocated once.
             swapped[rows, swapped_columns] = own_tokens[swapped_columns]
 
     def _encode_window(self, window: Float[Tensor, "n C F"]) -> Float[Tensor, "n W"]:
@@ -105,8 +105,8 @@ class OcclusionDay:
 
     def _compute_coefficients(self, tokens: Float[Tensor, "M N W"]) -> Float[Tensor, "M K"]:
         """Run the actor on M versions of the day's tokens; return its coefficients, in the environment's units."""
-        # The newest day unchanged, even if a part is hidden: the same columns are missing as in the whole observation.
         account = None if self.account is None else self.account.expand(1, len(tokens), -1, -1)
+        # Unchanged even if a part is hidden: the same columns must be missing as in the whole observation.
         today = self.window[None, None, :, -1].expand(1, len(tokens), -1, -1)
         with torch.no_grad():
             embedding = self.actor.trunk.embed(self.params, tokens[None], today)
@@ -127,7 +127,7 @@ class OcclusionEffects:
 
 
 def find_effects(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], days: Days) -> OcclusionEffects:
-    """Measure the effects of features and columns on the coefficients of some days. An account is taken as empty.
+    """Measure the effects of features and columns on the coefficients of some days, with an account without positions.
 
     Args:
         setup: configuration and networks.
@@ -141,14 +141,14 @@ def find_effects(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], d
     account = None
     if setup.config.env.account_observation:
         account = torch.zeros(1, 1, len(market.investable), ACCOUNT_PARTS, device=setup.device)
-    of_features, of_columns = (torch.zeros(count, device=setup.device) for count in (features, columns))
+    feature_effects, column_effects = (torch.zeros(count, device=setup.device) for count in (features, columns))
     for row in count_steps("what decisions follow from", rows):
-        rows_asked = torch.tensor([[row]], device=setup.device)
-        window = windows(market.observations, rows_asked, setup.config.env.episode.context)[0, 0]
+        last_row = torch.tensor([[row]], device=setup.device)
+        window = windows(market.observations, last_row, setup.config.env.episode.context)[0, 0]
         occlusion = OcclusionDay(setup.actor, views(actor, setup.actor.layout), setup.config.env.trade, window, account)
-        all_seen = occlusion.all_coefficients()
-        changed = [(found - all_seen).abs().mean() for found in occlusion.without_features()]
-        of_features += torch.stack(changed) / len(rows)
-        changed = [(found - all_seen).abs().mean(1) for found in occlusion.without_columns(range(columns))]
-        of_columns += torch.cat(changed) / len(rows)
-    return OcclusionEffects(of_features, of_columns)
+        whole = occlusion.all_coefficients()
+        changes = [(partial - whole).abs().mean() for partial in occlusion.without_features()]
+        feature_effects += torch.stack(changes) / len(rows)
+        changes = [(partial - whole).abs().mean(1) for partial in occlusion.without_columns(range(columns))]
+        column_effects += torch.cat(changes) / len(rows)
+    return OcclusionEffects(feature_effects, column_effects)

@@ -1,4 +1,4 @@
-"""Settings that every run on a panel has, whatever it trains."""
+"""The protocol of the settings that every run on a panel has, whatever it trains."""
 
 from typing import Protocol
 
@@ -6,7 +6,7 @@ from flatwater_trading.panel.config import SplitConfig
 from flatwater_trading.panel.splits import Splits
 
 
-class OnPanel(Protocol):
+class PanelSettings(Protocol):
     """Settings of a run on a panel, whatever it trains."""
 
     @property

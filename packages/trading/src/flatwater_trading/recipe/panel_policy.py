@@ -29,23 +29,23 @@ class Provenance:
     generations: int
     """Rounds of the run."""
     learned_until: str
-    """The last training day, ISO."""
+    """ISO date of the last training day."""
     chosen_until: str
-    """The last validation day, ISO: the policy was chosen on the validation days."""
+    """ISO date of the last validation day: the policy was chosen on the validation days."""
     ended: str
-    """The last day of the run's panel, ISO: the days after `chosen_until` are the holdout."""
+    """ISO date of the last day of the run's panel: the days after `chosen_until` are the holdout."""
 
     @classmethod
     def of_run(cls, panel: Panel, splits: Splits, rounds: int) -> Self:
-        """Return the training of a run with this number of rounds."""
-        learned_until, chosen_until = (str(panel.dates[days.stop - 1]) for days in (splits.train, splits.validation))
-        return cls(rounds, learned_until, chosen_until, str(panel.dates[-1]))
+        """Return the number of rounds of a run, and the last dates of its splits."""
+        train_end, validation_end = (str(panel.dates[days.stop - 1]) for days in (splits.train, splits.validation))
+        return cls(rounds, learned_until=train_end, chosen_until=validation_end, ended=str(panel.dates[-1]))
 
 
 class PanelPolicy(ABC):
     """A policy with the columns that it was trained on."""
 
-    past: Provenance
+    provenance: Provenance
     instruments: tuple[str, ...]
     """Names [N] of the columns of training, in their order."""
     investable: tuple[str, ...]
@@ -111,7 +111,7 @@ class PanelPolicy(ABC):
         return panel if raw_prices is None else with_raw_closes(panel, _read_prices(raw_prices))
 
     def sizing_cash(self, cash: float | None, holdings: Sized, name: str) -> float:
-        """Return the money of the account: the given money or, if nothing is held, that of a new account.
+        """Return the money that sizes orders: `cash` or, if nothing is held and it is left out, that of a new account.
 
         Args:
             cash: given money; None if it was left out.
@@ -152,14 +152,14 @@ class PanelPolicy(ABC):
         Raises:
             MemoryLimitError: the backtest would need more memory than `budget`; no look is logged.
         """
-        given = _read_prices(prices)
-        panel = self.align_panel(given)
+        all_columns = _read_prices(prices)
+        panel = self.align_panel(all_columns)
         days = self.find_days(panel, first, last)
-        held = None if benchmark is None else find_benchmark(benchmark, given)
+        benchmark_prices = None if benchmark is None else find_benchmark(benchmark, all_columns)
         refuse(self.plan_backtest(panel, days, budget))
         # After the plan and before the days are played: a refused look does not count, an interrupted look does.
         log_holdout_look(self, panel, days)
-        return self.play_backtest(panel, days, known_truth(prices, panel), held)
+        return self.play_backtest(panel, days, known_truth(prices, panel), benchmark_prices)
 
 
 def _read_prices(prices: Prices) -> Panel:

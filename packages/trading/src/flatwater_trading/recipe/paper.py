@@ -43,7 +43,7 @@ JOURNAL, HELD, LOCK = "journal.jsonl", "held.csv", ".lock"
 MAXIMUM_BYTES = 1 << 30
 """Most bytes of a journal that is read."""
 Book = Portfolio | ShareTable
-"""What an account holds: positions of whole purchases, or shares of target weights."""
+"""The holdings of an account: positions of whole purchases, or shares of target weights; both with cash."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,9 +72,9 @@ class Evening:
     """Costs of the orders; they are already taken from `cash` and `equity`."""
     orders: tuple[PaperOrder, ...]
     prices: Mapping[str, float]
-    """Last close of each instrument that is held: a file whose past was adjusted again has another one."""
+    """Last close of each instrument that is held: a file whose past was adjusted again has another close."""
     held_before: str
-    """Hash of `held.csv` as the orders found it: a call that was killed may have left that table."""
+    """Hash of the text of `held.csv` before the orders: a call that was killed may have left that table."""
     held: str
     """Text of `held.csv` after the orders."""
 
@@ -162,19 +162,19 @@ def play_account(
     for row in count_steps("evenings", _new_rows(panel, evenings, first)):
         if evenings:
             book = closes.rescale_book(book, evenings[-1], row, notes)
-        orders = _decide(trader, first_days(panel, row + 1), book, budget)
+        orders = _decide_orders(trader, first_days(panel, row + 1), book, budget)
         book = _book_after(orders)
         prices = {name: closes.price(row, name) for name in held_shares(book)}
         before, text = text_hash(text), _held_text(book)
-        evenings.append(_evening(orders, book, prices, recipe=recipe, run=run, held_before=before, held=text))
-        # In this order: a table that is older than the journal is known by its hash, a newer one would look edited.
+        evenings.append(_evening_record(orders, book, prices, recipe=recipe, run=run, held_before=before, held=text))
+        # The journal first: a table that is older than the journal is known by its hash, a newer one would look edited.
         _append_evening(folder / JOURNAL, evenings[-1])
         write_object(folder / HELD, text.encode())
         played += 1
     return PlayedEvenings(tuple(evenings), played, orders, tuple(notes))
 
 
-def _evening(
+def _evening_record(
     orders: Orders | WeightOrders,
     book: Book,
     prices: Mapping[str, float],
@@ -184,16 +184,16 @@ def _evening(
     held_before: str,
     held: str,
 ) -> Evening:
-    """Return the line of an evening's orders.
+    """Return the journal's record of an evening.
 
     Args:
         orders: orders of the evening.
-        book: positions or shares after them.
+        book: positions or shares after the orders.
         prices: last close of each instrument that is held.
         recipe: recipe of the trader.
-        run: name of its run.
-        held_before: hash of `held.csv` as the orders found it.
-        held: text of `held.csv` after them.
+        run: name of the trader's run.
+        held_before: hash of `held.csv` before the orders.
+        held: text of `held.csv` after the orders.
     """
     return Evening(
         date=orders.date,
@@ -232,21 +232,21 @@ def read_journal(folder: Path) -> tuple[Evening, ...]:
 
 
 def _drop_cut_line(file: Path, evenings: list[Evening], notes: list[str]) -> None:
-    """Remove a last line that a full disk or a power cut has left without its end: the next one would follow it."""
+    """Remove a last line that a full disk or a power cut has left without its end, as the next would be added to it."""
     if file.exists() and not read_regular(file, MAXIMUM_BYTES, follow=False).endswith(b"\n"):
         notes.append(f"{file}: the last line was cut off, and its evening is played again.")
         write_object(file, b"".join(_journal_line(each) for each in evenings))
 
 
 def _append_evening(file: Path, evening: Evening) -> None:
-    """Append an evening: a call that is killed leaves the account as before, or as after the evening.
+    """Append an evening. A call that is killed leaves the account as it was before the evening, or as it is after it.
 
     Raises:
         RunError: the disk is full, or the file cannot be written.
     """
     line = _journal_line(evening)
     with explain_os_errors(file), append_regular(file) as journal:
-        if journal.write(line) < len(line):  # without a buffer: the disk took only a part
+        if journal.write(line) < len(line):  # the file has no buffer, so the disk took only a part
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.fsync(journal.fileno())
 
@@ -259,23 +259,24 @@ def _journal_line(evening: Evening) -> bytes:
 def _opening_book(
     trader: Trader | WeightsTrader, folder: Path, evenings: list[Evening], cash: float | None, notes: list[str]
 ) -> tuple[str, Book]:
-    """Return the text of `held.csv`, and what the account holds before the next evening.
+    """Return the text of `held.csv`, and the book that it describes: that of the next evening's orders.
 
-    The table as a person has edited it counts.
+    A table that a person has edited counts. A missing table, or that of the evening before, is written again.
     """
-    weights = isinstance(trader, WeightsTrader)
+    holds_weights = isinstance(trader, WeightsTrader)
     money = trader.opening_cash if cash is None else cash
     if not evenings:
-        return "", ShareTable({}, money, None) if weights else Portfolio((), money)
+        return "", ShareTable({}, money, None) if holds_weights else Portfolio((), money)
     file, newest = folder / HELD, evenings[-1]
     text = read_regular(file, MAXIMUM_BYTES).decode(errors="replace") if file.is_file() else None
+    # The table of the evening before is left by a call that was killed between journal and table.
     if text is None or (text != newest.held and text_hash(text) == newest.held_before):
         notes.append(f"{file}: the table after {newest.date} was not there, and is written again.")
         text = newest.held
         write_object(file, text.encode())
     elif text != newest.held:
         notes.append(f"{file}: the table was edited, and is taken as it is.")
-    return text, read_shares(file) if weights else read_positions(file)
+    return text, read_shares(file) if holds_weights else read_positions(file)
 
 
 def text_hash(text: str) -> str:
@@ -284,7 +285,7 @@ def text_hash(text: str) -> str:
 
 
 def _new_rows(panel: Panel, evenings: list[Evening], first: str | None) -> range:
-    """Return the rows of the evenings that are played now.
+    """Return the panel rows of the evenings that are played now: those after the account's last evening.
 
     Raises:
         DataError: the prices do not have the account's last evening, or no day from `first` on.
@@ -308,7 +309,7 @@ class AccountCloses:
     """Closes in the prices of an account: as traded if these are known, else those of the file."""
 
     def __init__(self, panel: Panel) -> None:
-        """Keep the last closes and their ratios to prices as traded."""
+        """Keep the last closes of the instruments that can be bought, and their ratios to prices as traded."""
         names = [panel.instruments[n] for n in panel.investable]
         self._dates, self._columns = panel.dates.astype(str), {name: k for k, name in enumerate(names)}
         valid, close = panel.valid[:, panel.investable], panel.feature("close")[:, panel.investable]
@@ -323,26 +324,26 @@ class AccountCloses:
         return float(self._mark[row, self._columns[name]]) * self.ratio(row, name)
 
     def rescale_book(self, book: Book, last: Evening, row: int, notes: list[str]) -> Book:
-        """Return the book with the shares that it has on a row: a split multiplies them, as a broker does.
+        """Return the book with its shares of a row: a split after the evening `last` multiplies them, as a broker does.
 
-        Where closes as traded are unknown, a file whose past was adjusted again has other prices on the account's last
-        evening: the shares are then as many as have the value that they had.
+        If closes as traded are unknown, a file whose past was adjusted again has other prices on the evening `last`.
+        The shares are then multiplied so that their value on that evening stays the same.
         """
-        before = int(np.flatnonzero(self._dates == last.date)[0])
+        last_row = int(np.flatnonzero(self._dates == last.date)[0])
         factors = {}
         for name in held_shares(book):
             if self._traded is not None:
-                factors[name] = self.ratio(before, name) / self.ratio(row, name)
-            elif name in last.prices and abs(last.prices[name] / self.price(before, name) - 1) > ADJUSTED_AGAIN:
-                factors[name] = last.prices[name] / self.price(before, name)
-        changed = {name: factor for name, factor in factors.items() if abs(factor - 1) > ADJUSTED_AGAIN}
+                factors[name] = self.ratio(last_row, name) / self.ratio(row, name)
+            elif name in last.prices and abs(last.prices[name] / self.price(last_row, name) - 1) > ADJUSTMENT_TOLERANCE:
+                factors[name] = last.prices[name] / self.price(last_row, name)
+        changed = {name: factor for name, factor in factors.items() if abs(factor - 1) > ADJUSTMENT_TOLERANCE}
         if changed:
             listed = ", ".join(f"{name} x {factor:.4g}" for name, factor in changed.items())
             notes.append(f"{self._dates[row]}: shares after a split, a dividend or another adjustment: {listed}.")
         return _multiply_shares(book, changed, entry_prices=self._traded is None)
 
 
-ADJUSTED_AGAIN = 1e-5
+ADJUSTMENT_TOLERANCE = 1e-5
 """Relative change of a price above which a file's past counts as adjusted again; prices are kept to 1e-7."""
 
 
@@ -354,7 +355,10 @@ def held_shares(book: Book) -> Mapping[str, float]:
 
 
 def _multiply_shares(book: Book, factors: Mapping[str, float], *, entry_prices: bool) -> Book:
-    """Return the book with its shares times factors; `entry_prices` divides the prices of purchases by them."""
+    """Return the book with the shares of each instrument times its factor.
+
+    With `entry_prices`, the prices of purchases are divided by the factor, as prices were adjusted.
+    """
     if isinstance(book, ShareTable):
         return replace(book, shares={name: count * factors.get(name, 1.0) for name, count in book.shares.items()})
     positions = []
@@ -365,7 +369,9 @@ def _multiply_shares(book: Book, factors: Mapping[str, float], *, entry_prices: 
     return Portfolio(tuple(positions), book.cash)
 
 
-def _decide(trader: Trader | WeightsTrader, panel: Panel, book: Book, budget: str | None) -> Orders | WeightOrders:
+def _decide_orders(
+    trader: Trader | WeightsTrader, panel: Panel, book: Book, budget: str | None
+) -> Orders | WeightOrders:
     """Return the orders after the newest day of a panel."""
     if isinstance(trader, WeightsTrader):
         assert isinstance(book, ShareTable)  # noqa: S101  (for the type checker: a book of the trader's kind)
@@ -375,7 +381,7 @@ def _decide(trader: Trader | WeightsTrader, panel: Panel, book: Book, budget: st
 
 
 def _book_after(orders: Orders | WeightOrders) -> Book:
-    """Return what is held after the orders."""
+    """Return the book after the orders."""
     if isinstance(orders, WeightOrders):
         return ShareTable(orders.shares, orders.cash, orders.stop)
     return Portfolio(orders.positions, orders.cash)
@@ -394,7 +400,7 @@ def _filled_orders(orders: Orders | WeightOrders) -> Iterator[PaperOrder]:
 
 
 def _held_text(book: Book) -> str:
-    """Return what is held as the text of a table."""
+    """Return a book as the text of `held.csv`."""
     if isinstance(book, ShareTable):
         return shares_text(book.shares, book.cash or 0.0, book.stop)
     return positions_text(book.positions, book.cash or 0.0)

@@ -50,13 +50,13 @@ def paper_page(path: Path) -> str:
 def account_equity(evenings: Sequence[Evening]) -> pl.DataFrame:
     """Return date and equity of an account, with a first row for the money before the first orders.
 
-    That row has the day before the first evening; costs alone lie between the two.
+    The first row has the date of the day before the first evening. From it to that evening only costs change equity.
     """
     days = [date.fromisoformat(each.date) for each in evenings]
     opening = evenings[0].equity + evenings[0].cost
     frame = pl.DataFrame({"date": days, CHAMPION: [each.equity for each in evenings]})
-    before = frame[:1].with_columns(pl.col("date").dt.offset_by("-1d"), pl.lit(opening).alias(CHAMPION))
-    return pl.concat([before, frame])
+    opening_row = frame[:1].with_columns(pl.col("date").dt.offset_by("-1d"), pl.lit(opening).alias(CHAMPION))
+    return pl.concat([opening_row, frame])
 
 
 def _figure_tiles(evenings: Sequence[Evening]) -> Iterator[Tile]:
@@ -69,18 +69,18 @@ def _figure_tiles(evenings: Sequence[Evening]) -> Iterator[Tile]:
 
 
 def _account_blocks(evenings: Sequence[Evening]) -> Iterator[Block]:
-    """Yield equity, tear sheet and what is held."""
+    """Yield the chart of equity, the tear sheet, and the table of holdings after the newest evening."""
     equity = account_equity(evenings)
     yield equity_chart(equity, "paper")
     yield from tear_sheet(equity, None, {})
-    newest = evenings[-1]
-    titles, *rows = csv.reader(newest.held.splitlines())
+    # The text of `held.csv`: a header row, then a row for each holding, its name first.
+    titles, *rows = csv.reader(evenings[-1].held.splitlines())
     cells = [[row[0], *map(_short_number, row[1:])] for row in rows]
     yield Table([title.replace("_", " ") for title in titles], cells)
 
 
 def _short_number(cell: str) -> str:
-    """Return a number of a table with six digits; other text as it is."""
+    """Format a cell that is a number with six significant digits; return other text as it is."""
     try:
         return f"{float(cell):,.6g}"
     except ValueError:

@@ -36,13 +36,13 @@ SCORE_PHASE = "score"
 
 
 def _check_purchases(config: ErlRunConfig, instruments: int) -> None:
-    """Refuse more purchases a day than there are instruments: each takes memory and time, and is of another one.
+    """Check that no setting allows more purchases a day than there are instruments, as each is of another instrument.
 
     Raises:
         ConfigError: a setting allows more.
     """
-    chosen = {f"choice.purchases_a_day[{place}]": each for place, each in enumerate(config.choice.purchases_a_day)}
-    for name, purchases in {"env.trade.purchases_a_day": config.env.trade.purchases_a_day, **chosen}.items():
+    choice = {f"choice.purchases_a_day[{n}]": purchases for n, purchases in enumerate(config.choice.purchases_a_day)}
+    for name, purchases in {"env.trade.purchases_a_day": config.env.trade.purchases_a_day, **choice}.items():
         if purchases > instruments:
             raise ConfigError(
                 f"{name} = {purchases}: expected at most {instruments}, as many as the panel has instruments that can "
@@ -107,8 +107,8 @@ def split_members(setup: ErlSetup, config: ErlRunConfig) -> list[Span]:
 
 
 def build_on_meta(config: ErlRunConfig, panel: Panel, kind: str) -> tuple[ErlSetup, ErlState]:
-    """Build the run on the meta device, with its sizes on this kind of device."""
-    # Without compilation: an update would be compiled for the plan too.
+    """Build the run on the meta device, with the sizes that it has on devices of type `kind`."""
+    # Without compilation, as an update would be compiled for the plan too.
     config = replace(config, learner=replace(config.learner, compile=False))
     splits = config.split(len(panel.dates))
     market = outline_market(
@@ -126,10 +126,10 @@ def build_on_meta(config: ErlRunConfig, panel: Panel, kind: str) -> tuple[ErlSet
 def measure_phase_peaks_(setup: ErlSetup, run: ErlState) -> dict[str, int]:
     """Return the peak temporary bytes of each phase, counted on the meta device.
 
-    Overwrites `replay.appended`: pass a state that is thrown away.
+    `run.replay.appended` is overwritten, so `run` must be a state that is thrown away.
     """
     if run.replay is not None:
-        # As if it were full: an update can then draw, and takes as much memory as later.
+        # As if the replay were full: an update can then draw, and takes as much memory as later.
         run.replay.appended = len(run.replay.row)
     executor = LocalTileExecutor(setup, run)
     phases: dict[str, Callable[[], object]] = {
@@ -159,7 +159,8 @@ def _smaller_configs(config: ErlRunConfig) -> Iterator[Alternative[ErlRunConfig]
     # Half of the ring must still have room for the warm-up, or no update would ever be made.
     if half and replay_capacity(config) * half >= replay.warmup * replay.generations and not in_hindsight:
         yield f"replay.generations = {half}", "replay", replace(config, replay=replace(replay, generations=half))
-    settings, stretches = learner.own, (learner.own.stretches or 1) if in_hindsight else 1
+    settings = learner.own
+    stretches = (settings.stretches or 1) if in_hindsight else 1
     # Half of a batch must still divide into its stretches.
     if settings.batch_size > stretches and settings.batch_size % (2 * stretches) == 0:
         half, owner = settings.batch_size // 2, "outcomes" if in_hindsight else "windows"

@@ -57,7 +57,7 @@ def read_positions(file: Path) -> Portfolio:
         DataError: the file or a cell of it cannot be read; the message names row, column and the expected value.
     """
     rows, cash = _read_rows(file, COLUMNS)
-    return Portfolio(tuple(_position(file, number, row) for number, row in rows), cash)
+    return Portfolio(tuple(_parse_position(file, number, row) for number, row in rows), cash)
 
 
 @dataclass(frozen=True)
@@ -88,11 +88,11 @@ def read_shares(file: Path) -> ShareTable:
             raise DataError(f"{file}: row {number}: a second row of {name}. Leave one of them out.")
         names.add(name)
         if name == PEAK:
-            peak = _number(where, row["shares"], PRICES)
+            peak = _parse_number(where, row["shares"], PRICES)
         elif name == SINCE:
-            since = _day(where, row["shares"])
+            since = _parse_day(where, row["shares"])
         else:
-            shares[name] = _number(where, row["shares"], SHORT_OR_LONG)
+            shares[name] = _parse_number(where, row["shares"], SHORT_OR_LONG)
     return ShareTable(shares, cash, None if peak is None else StopRecord(peak=peak, since=since))
 
 
@@ -137,27 +137,28 @@ def _read_rows(file: Path, columns: Sequence[str]) -> tuple[list[tuple[int, dict
         raise DataError(f"{file}: the file cannot be read: {error.strerror}. Check the path.") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{file}: the file cannot be read as a CSV table: {error}.") from error
-    money = [(number, row) for number, row in rows if row["instrument"] == CASH]
-    if len(money) > 1:
-        raise DataError(f"{file}: row {money[1][0]}: a second row of {CASH}. One says how much there is.")
-    cash = _number(f"{file}: row {money[0][0]}, column shares", money[0][1]["shares"], MONEY) if money else None
+    cash, cash_rows = None, [(number, row) for number, row in rows if row["instrument"] == CASH]
+    for count, (number, row) in enumerate(cash_rows, start=1):
+        if count > 1:
+            raise DataError(f"{file}: row {number}: a second row of {CASH}. One says how much there is.")
+        cash = _parse_number(f"{file}: row {number}, column shares", row["shares"], MONEY)
     return [(number, row) for number, row in rows if row["instrument"] != CASH], cash
 
 
-def _position(file: Path, number: int, row: dict[str, str | None]) -> Position:
-    """Read a position from a row of the file; `number` counts rows from 1, for messages.
+def _parse_position(file: Path, number: int, row: dict[str, str | None]) -> Position:
+    """Parse a row of the file as a position; `number` counts rows from 1, for messages.
 
     Raises:
         DataError: the date or a number cannot be read, or a number is out of its bounds.
     """
     where = f"{file}: row {number}, column"
-    day = _day(f"{where} entry_date", row["entry_date"])
-    values = {name: _number(f"{where} {name}", row[name], bounds) for name, bounds in _BOUNDS.items()}
+    day = _parse_day(f"{where} entry_date", row["entry_date"])
+    values = {name: _parse_number(f"{where} {name}", row[name], bounds) for name, bounds in _BOUNDS.items()}
     return Position(instrument=from_cell((row["instrument"] or "").strip()), entry_date=day, **values)
 
 
-def _day(where: str, text: str | None) -> str:
-    """Read a day in ISO format; `where` is the start of the message: file, row and column.
+def _parse_day(where: str, text: str | None) -> str:
+    """Parse a day in ISO format; `where` names file, row and column at the start of a message.
 
     Raises:
         DataError: the text is missing or not a date.
@@ -170,8 +171,8 @@ def _day(where: str, text: str | None) -> str:
     return day
 
 
-def _number(where: str, text: str | None, bounds: Bounds) -> float:
-    """Read a number within bounds; `where` is the start of the message: file, row and column.
+def _parse_number(where: str, text: str | None, bounds: Bounds) -> float:
+    """Parse a number within bounds; `where` names file, row and column at the start of a message.
 
     Raises:
         DataError: the text is missing or not such a number.

@@ -40,15 +40,15 @@ DAYS_TITLE = "{split} days {first_day} to {last_day} ({days} {days:row})"
 """Title of a result on a panel."""
 
 
-def account_numbers(*own: Number) -> tuple[Number, ...]:
-    """Return the numbers of an account in a result, with a recipe's own numbers in the middle."""
+def account_numbers(*recipe_numbers: Number) -> tuple[Number, ...]:
+    """Return the numbers of an account in a result, with those that only a recipe has in the middle."""
     return (
         Number("return", "total_return", "{:+.1%}"),
         Number("Sharpe", "sharpe", "{:.2f}"),
         Number("drawdown", "drawdown", "{:.1%}"),
         Number("exposure", "exposure", "{:.0%}"),
         Number("trades", "trades", "{:.0f}"),
-        *own,
+        *recipe_numbers,
         Number("Sortino", "sortino", "{:.2f}"),
         Number("Calmar", "calmar", "{:.2f}"),
         Number("alpha, a year", "alpha", "{:+z.1%}"),

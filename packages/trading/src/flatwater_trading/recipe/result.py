@@ -68,13 +68,13 @@ def write_json(result: Mapping[str, Any], file: Path) -> None:
 def as_json(
     panel: Panel, trainer: ErlTrainer, score: ChampionScore, choice: RuleChoice, split: str, *, threads: int
 ) -> dict[str, Any]:
-    """Return the score as plain values, with the facts that are needed to judge it. None for a number not finite.
+    """Return the score as plain values, with the facts that are needed to judge it; None for a number not finite.
 
     Args:
         panel: panel that was played.
         trainer: trainer of the run, with champion and settings.
         score: score of the days that were played.
-        choice: rule by which they were played.
+        choice: rule by which the days were played.
         split: `validation` or `holdout`.
         threads: number of CPU threads, by the run's settings.
     """
@@ -96,7 +96,7 @@ def as_json(
 
 
 def score_as_json(panel: Panel, score: ChampionScore, split: str) -> dict[str, Any]:
-    """Return the results, with the panel and the days that were played, as plain values."""
+    """Return a champion's results on the days that were played as plain values, with those days and the panel."""
     effects = {"effects": score.effects, "column_effects": score.column_effects}
     other_rules = {
         "holding_times": {str(rows): finite_or_none(value) for rows, value in score.holding_times.returns.items()},
@@ -106,7 +106,7 @@ def score_as_json(panel: Panel, score: ChampionScore, split: str) -> dict[str, A
 
 
 def played_as_json(panel: Panel, played: PlayedDays, recipe: str, split: str) -> dict[str, Any]:
-    """Return the results of days that were played that all recipes have, as plain values.
+    """Return the results of played days as plain values: those that every recipe on a panel has.
 
     Args:
         panel: panel that was played.
@@ -150,7 +150,7 @@ def prices_frame(panel: Panel, score: ChampionScore) -> pl.DataFrame:
     """Return date and closes of the instruments that the champion traded most; NaN on days without a close."""
     rows = slice(score.days.first, score.days.stop)
     traded = list(score.trades["instrument"])
-    # By name among equals: the order of a set differs between runs.
+    # Equal counts are ordered by name, as the order of a set differs between runs.
     most_traded = sorted(set(traded), key=lambda name: (-traded.count(name), name))[:MAXIMUM_PRICES]
     closes = panel.feature("close")[rows]
     known_closes = np.where(panel.valid[rows], closes, np.nan)
@@ -173,7 +173,7 @@ def sheet_frame(panel: Panel, played: PlayedDays) -> pl.DataFrame:
 
 def equity_frame(panel: Panel, played: PlayedDays) -> pl.DataFrame:
     """Return date and each trader's equity at the close; the first row is the opening cash on the day before."""
-    # From the day before: `find_days` and the splits leave at least one earlier row.
+    # There is a day before: `find_days` and the splits leave at least one earlier row.
     rows = slice(played.days.first - 1, played.days.stop)
     curves = {name: curve.double().cpu().numpy() for name, curve in played.equity.items()}
     return pl.DataFrame({"date": panel.dates[rows]} | curves)

@@ -59,33 +59,35 @@ def rule_blocks(run: RunRecords, unit: str) -> Iterator[Block]:
 
 
 def holding_times(result: Mapping[str, Any]) -> dict[int, float | None]:
-    """Return the total return of a champion's choices by holding time, that by which they were played among them."""
-    times = {int(rows): _number(value) for rows, value in result["holding_times"].items()}
+    """Return the total return of a champion's choices by holding time, including the one that they were played with."""
+    times = {int(rows): _optional_number(value) for rows, value in result["holding_times"].items()}
     if "rule" in result:
-        own = int(result["rule"]["chosen"]["hold_days"])
-        times[own] = _number(result["traders"]["champion"]["total_return"])
+        played_rows = int(result["rule"]["chosen"]["hold_days"])
+        times[played_rows] = _optional_number(result["traders"]["champion"]["total_return"])
     return dict(sorted(times.items()))
 
 
 def _holding_rows(columns: Mapping[str, Mapping[int, float | None]], unit: str) -> list[list[str]]:
     """Return a row for each holding time, with a cell for each of the splits."""
-    every = sorted({rows for times in columns.values() for rows in times})
-    return [[count_phrase(rows, unit), *(return_cell(times.get(rows)) for times in columns.values())] for rows in every]
+    all_rows = sorted({rows for times in columns.values() for rows in times})
+    return [
+        [count_phrase(rows, unit), *(return_cell(times.get(rows)) for times in columns.values())] for rows in all_rows
+    ]
 
 
 def tried_rows(rule: Mapping[str, Any]) -> list[list[str]]:
     """Return a row for each rule that was tried, with its return and a mark at the chosen rule."""
     chosen = rule_cells(rule["chosen"])
-    return [
-        [*cells, return_cell(_number(tried["return"])), "chosen" if cells == chosen else ""]
-        for tried in rule["tried"]
-        for cells in [rule_cells(tried)]
-    ]
+    rows = []
+    for tried in rule["tried"]:
+        cells = rule_cells(tried)
+        rows.append([*cells, return_cell(_optional_number(tried["return"])), "chosen" if cells == chosen else ""])
+    return rows
 
 
 def rule_cells(numbers: Mapping[str, Any]) -> list[str]:
     """Return the cells of a rule under `RULE_TITLES`."""
-    target = _number(numbers["target"])
+    target = _optional_number(numbers["target"])
     return [str(int(numbers["hold_days"])), str(int(numbers["purchases_a_day"])), _target_cell(target)]
 
 
@@ -98,7 +100,7 @@ def return_cell(value: float | None) -> str:
     return "" if value is None else f"{value:+.1%}"
 
 
-def _number(value: object) -> float | None:
+def _optional_number(value: object) -> float | None:
     """Return a number, or None for None.
 
     Raises:

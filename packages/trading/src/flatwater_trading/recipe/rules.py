@@ -1,8 +1,8 @@
-"""Rules of purchases that are chosen: the champion's scores of the validation days, played again by other rules.
+"""The choice of a champion's rule of purchases: its scores of the validation days are played again by other rules.
 
-The rules can limit returns more than the choices do: how long a position is held, how many are bought at a close, and
-at which gain they are sold. None of them enters an observation, so nothing is trained for a rule. The choice
-reads validation days alone, as that of the champion does, and each rule besides that of the settings is a try.
+A rule says how long a position is held, how many are bought at a close, and at which gain they are sold. It can limit
+returns more than the scores do. No rule enters an observation, so nothing is trained for it. The choice reads
+validation days alone, as that of the champion does, and each rule besides that of the settings is a try.
 """
 
 from collections.abc import Mapping
@@ -63,21 +63,21 @@ def rule_numbers(rule: TradeConfig) -> dict[str, Any]:
 
 
 def describe_rule(numbers: Mapping[str, Any], unit: str) -> str:
-    """Return a rule of `rule_numbers` in words."""
-    held, count, target = numbers["hold_days"], numbers["purchases_a_day"], numbers["target"]
-    sold = "" if target is None else f", sold at +{target:g}%"
-    return f"held for {count_phrase(held, unit)}, {count_phrase(count, 'purchase')} a {unit}{sold}"
+    """Describe a rule in words, from the numbers of `rule_numbers`."""
+    hold, count, target = numbers["hold_days"], numbers["purchases_a_day"], numbers["target"]
+    sale = "" if target is None else f", sold at +{target:g}%"
+    return f"held for {count_phrase(hold, unit)}, {count_phrase(count, 'purchase')} a {unit}{sale}"
 
 
 def candidate_rules(config: ErlConfig) -> tuple[TradeConfig, ...]:
     """Return the rules among which the champion's is chosen, each once: that of the settings, then the others."""
-    own, choice = config.env.trade, config.choice
-    rules = [own]
+    rule, choice = config.env.trade, config.choice
+    rules = [rule]
     for hold, count, target in product(
-        (own.hold_days, *choice.hold_days), (own.purchases_a_day, *choice.purchases_a_day), (None, *choice.targets)
+        (rule.hold_days, *choice.hold_days), (rule.purchases_a_day, *choice.purchases_a_day), (None, *choice.targets)
     ):
-        fixed = {} if target is None else {"target_low": target, "target_high": target}
-        rules.append(replace(own, hold_days=hold, purchases_a_day=count, **fixed))
+        fixed_target = {} if target is None else {"target_low": target, "target_high": target}
+        rules.append(replace(rule, hold_days=hold, purchases_a_day=count, **fixed_target))
     return tuple(dict.fromkeys(rules))
 
 
@@ -95,14 +95,14 @@ def with_rule(setup: ErlSetup, rule: TradeConfig) -> ErlSetup:
 
 
 def make_simulator(setup: ErlSetup, market: Market, *, batch: int, days: int) -> Simulator:
-    """Build a simulator of `batch` episodes of these many days, by the rules of the setup."""
+    """Build a simulator of `batch` episodes of `days` days, by the rules of the setup."""
     return build_simulator(
         setup.config.env, batch=batch, max_days=days, instruments=len(market.investable), device=setup.device
     )
 
 
 def choose_rule(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], *, unit: str) -> RuleChoice:
-    """Choose the rule by which the champion earns most on the validation days; the first of equals.
+    """Choose the rule by which the champion earns most on the validation days; of equal rules the first.
 
     Args:
         setup: settings and networks.
@@ -114,7 +114,7 @@ def choose_rule(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], *,
     if len(rules) == 1:
         return RuleChoice(rules[0], {}, unit)
     first = torch.tensor([validation.first], device=setup.device)
-    # On one thread whatever the command has: another order of sums must not choose another rule.
+    # On one thread, whatever the command uses: another order of sums must not choose another rule.
     with one_thread():
         simulator = make_simulator(setup, market, batch=1, days=len(validation))
         planned = play_slices_(setup, market, simulator, actors=actor, starts=first, days=len(validation))
@@ -127,10 +127,10 @@ def choose_rule(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], *,
 def play_planned(
     setup: ErlSetup, market: Market, planned: PlannedActions, actor: Float[Tensor, "1 n"], *, first: Tensor
 ) -> float:
-    """Play the planned actions of an actor once more, by the rules of the setup; return the total return.
+    """Play the planned actions of an actor again, by the setup's rule of purchases, and return the total return.
 
     Args:
-        setup: settings, with the rules, and networks.
+        setup: settings, with the rule, and networks.
         market: prices of the days.
         planned: actions as `play_slices_` gave them.
         actor: weights of the actor.

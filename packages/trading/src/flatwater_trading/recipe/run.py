@@ -64,16 +64,18 @@ def find_alarms(trainer: ErlTrainer, round_: int, metrics: Mapping[str, float]) 
     skipped = {f"member {n}": int(count) for n, count in enumerate(learner.tally.skipped_total.tolist()) if count}
     judged = run.scores.judged
     # The champion's row is the last of each column.
-    *trades, by_champion = judged["trades"].sum(1).tolist()
-    *refused, of_champion = judged["refused"].mean(1).tolist()
-    *members, champion = run.scores.activity.tolist()
+    *trades, champion_trades = judged["trades"].sum(1).tolist()
+    *refused, champion_refused = judged["refused"].mean(1).tolist()
+    *activity, champion_activity = run.scores.activity.tolist()
     return [
         *array_alarms(round_, inputs | weights),
         *metric_alarms(round_, dict(metrics)),
         *skipped_steps(round_, skipped, config.learner.own.updates * len(learner.trained)),
-        *population_alarms(constant_policies(round_, name_by_member(members, champion)), config.population.size),
-        *population_alarms(never_trading(round_, name_by_member(trades, by_champion)), config.population.size),
-        *population_alarms(refused_orders(round_, name_by_member(refused, of_champion)), config.population.size),
+        *population_alarms(
+            constant_policies(round_, name_by_member(activity, champion_activity)), config.population.size
+        ),
+        *population_alarms(never_trading(round_, name_by_member(trades, champion_trades)), config.population.size),
+        *population_alarms(refused_orders(round_, name_by_member(refused, champion_refused)), config.population.size),
     ]
 
 
@@ -85,7 +87,7 @@ class ErlRun(WorkersRun):
     plan: Plan
     trainer: ErlTrainer
     panel: Panel
-    private: str
+    private_reason: str
     """Reason why the market is not a mapped file; empty if it is mapped."""
 
     @property
@@ -101,17 +103,19 @@ class ErlRun(WorkersRun):
     def describe(self) -> str:
         """Return a phrase that names traders, instruments and days."""
         workers = f", {count_phrase(len(self.plan.workers), 'worker')}" if self.plan.workers else ""
-        on = count_phrase(len(self.panel.investable), "instrument")
+        instruments = count_phrase(len(self.panel.investable), "instrument")
         traders = count_phrase(self.config.population.size, "trader")
-        return f"{traders} on {on}, {describe_days(self.panel)}{workers}"
+        return f"{traders} on {instruments}, {describe_days(self.panel)}{workers}"
 
     def about(self) -> Sequence[str]:
         """Return lines about features, the days of each split, costs of shares, and where the market is."""
         features = f"features: {', '.join(self.config.observation_features)}"
         costs = describe_costs(self.panel, self.config.env.account)
         lines = [features, describe_splits(self.panel, self.setup.splits), *costs]
-        if self.private and self.device.type == "cpu":
-            lines.append(f"market: in the memory of each process, as it cannot be kept in a file: {self.private}")
+        if self.private_reason and self.device.type == "cpu":
+            lines.append(
+                f"market: in the memory of each process, as it cannot be kept in a file: {self.private_reason}"
+            )
         return lines
 
     def data(self) -> dict[str, Any]:
@@ -138,8 +142,7 @@ class ErlRun(WorkersRun):
 
     def too_early(self) -> str:
         """Return the reason why there is no champion yet; empty once a generation has been validated."""
-        crowned = has_champion(self.trainer.run)
-        return "" if crowned else "no generation has been validated yet, so there is no champion"
+        return "" if has_champion(self.trainer.run) else "no generation has been validated yet, so there is no champion"
 
     def choose_rule(self) -> RuleChoice:
         """Choose the rule of purchases by which the champion trades, on the validation days."""
@@ -161,7 +164,7 @@ class ErlRun(WorkersRun):
         return result
 
     def _score_split(self, *, holdout: bool) -> tuple[ChampionScore, dict[str, Any]]:
-        """Play champion and baselines on holdout or validation days; return the score, and the same as plain values."""
+        """Play champion and baselines on holdout or validation days; return the score and the result as JSON values."""
         choice, run = self.choose_rule(), self.trainer.run
         setup = with_rule(self.setup, choice.chosen)
         evaluation = ChampionEvaluation(
@@ -196,8 +199,9 @@ def compose(config: ErlRunConfig) -> ErlRun:
     else:
         refuse(plan)
     run_market = build_run_market(config, panel, device)
-    if bool(plan.mapped) == bool(run_market.private):  # not as planned
-        plan = plan_erl(config, panel, device, private=bool(run_market.private))
+    is_private = bool(run_market.private_reason)
+    if is_private == bool(plan.mapped):  # not as planned
+        plan = plan_erl(config, panel, device, private=is_private)
         if not config.start_over_budget:
             refuse(plan)
     setup = build_setup(config, run_market.market, run_market.splits, device)
@@ -205,7 +209,7 @@ def compose(config: ErlRunConfig) -> ErlRun:
     executor: TileExecutor = (
         TraderWorkers(config, setup, run, panel.fingerprint, plan) if plan.workers else LocalTileExecutor(setup, run)
     )
-    return ErlRun(config, plan, build_trainer(setup, run, executor), panel, run_market.private)
+    return ErlRun(config, plan, build_trainer(setup, run, executor), panel, run_market.private_reason)
 
 
 def prepare(config: ErlRunConfig) -> ErlRunConfig:

@@ -27,8 +27,8 @@ from flatwater_trading.recipe.comparison import (
     ORACLE,
     RANDOM_TRADERS,
     PlayedDays,
-    beside_oracle,
     compare_to_yardsticks,
+    oracle_sentence,
     simple_rules,
 )
 from flatwater_trading.recipe.holding_times import (
@@ -76,7 +76,7 @@ class ChampionEvaluation:
         return torch.tensor([self.days.first], device=self.setup.device)
 
     def simulator(self, batch: int) -> Simulator:
-        """Build a simulator of `batch` episodes, as long as the days."""
+        """Build a simulator of `batch` episodes that are as long as the days."""
         return make_simulator(self.setup, self.market, batch=batch, days=len(self.days))
 
 
@@ -98,7 +98,7 @@ class ChampionScore(PlayedDays):
     @property
     def verdict(self) -> str:
         """Sentences that state the result of the numbers, what other rules would have given, and a warning."""
-        sentences = [self.comparison.sentence, self.holding_times.sentence, beside_oracle(self.returns)]
+        sentences = [self.comparison.sentence, self.holding_times.sentence, oracle_sentence(self.returns)]
         if self.trades_like_chance:
             sentences.append(
                 "Warning: it is invested and trades as much as traders that act at random on every day, so it has not "
@@ -111,12 +111,12 @@ def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
     """Play the champion, random traders, simple rules and, if the law is known, the oracle, on the same days."""
     setup, market, panel, days = evaluation.setup, evaluation.market, evaluation.panel, evaluation.days
     env_config = setup.config.env
-    champion, chance = evaluation.simulator(1), evaluation.simulator(RANDOM_TRADERS)
+    champion, random_traders = evaluation.simulator(1), evaluation.simulator(RANDOM_TRADERS)
     planned, scores = _play_champion_(evaluation, champion)
-    # As many on each day as the champion: random traders have its turnover and differ only in the instruments.
-    _play_chance_(evaluation, chance, bought=purchases_by_day(champion)[0])
+    # With the champion's number of purchases on each day, random traders differ from it only in the instruments.
+    _play_random_traders_(evaluation, random_traders, purchases=purchases_by_day(champion)[0])
     a_year = panel.calendar.a_year
-    random = episode_summary(chance, env_config, a_year)
+    random = episode_summary(random_traders, env_config, a_year)
     median = int(random["total_return"].argsort()[(RANDOM_TRADERS - 1) // 2])  # the trader that torch.median takes
     rule_envs = _play_rules(evaluation)
     curves = {
@@ -125,7 +125,7 @@ def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
         "equal weight": equal_weight(market, days.first, days.stop, env_config.account),
         **_benchmark_equity(evaluation),
         **{name: env.logs.equity[0] for name, env in rule_envs.items()},
-        "random": chance.logs.equity[median],
+        "random": random_traders.logs.equity[median],
     }
     rows = {
         "champion": _measure_env(champion, env_config, a_year),
@@ -176,7 +176,7 @@ def _play_champion_(evaluation: ChampionEvaluation, champion: Simulator) -> tupl
 
 
 def copy_scores_(scores: Float[Tensor, "D K"], day: DayTransitions) -> None:
-    """Copy the coefficients of a day into its row."""
+    """Copy the coefficients of one day into its row of `scores`."""
     scores[day.day] = day.action[0, :, 0]
 
 
@@ -202,12 +202,12 @@ def _daily_numbers(evaluation: ChampionEvaluation, champion: Simulator, scores: 
     }
 
 
-def _play_chance_(evaluation: ChampionEvaluation, chance: Simulator, *, bought: Tensor) -> None:
-    """Play the random traders, with as many purchases on each day as the champion's."""
+def _play_random_traders_(evaluation: ChampionEvaluation, env: Simulator, *, purchases: Tensor) -> None:
+    """Play the random traders in `env`, each with these numbers of purchases on the days."""
     setup, days = evaluation.setup, len(evaluation.days)
-    _begin_episodes_(evaluation, chance, RANDOM_TRADERS)
+    _begin_episodes_(evaluation, env, RANDOM_TRADERS)
     rng = generator(setup.config.seed, "random traders", setup.device)
-    play_random_(chance, evaluation.market, setup.config.env, days=days, rng=rng, buys=bought)
+    play_random_(env, evaluation.market, setup.config.env, days=days, rng=rng, buys=purchases)
 
 
 def _play_rules(evaluation: ChampionEvaluation) -> dict[str, Simulator]:
@@ -227,7 +227,7 @@ def _play_rules(evaluation: ChampionEvaluation) -> dict[str, Simulator]:
 
 
 def _begin_episodes_(evaluation: ChampionEvaluation, env: Simulator, batch: int) -> None:
-    """Begin `batch` episodes on the evaluation's days; in the last `settlement_days` of them nothing is bought."""
+    """Begin `batch` episodes on the evaluation's days; on the last `settlement_days` of them nothing is bought."""
     start = evaluation.first.repeat(batch)
     end = start + len(evaluation.days)
     reset_(env, start=start, trading_end=end - evaluation.setup.config.env.episode.settlement_days, end=end)
@@ -261,7 +261,7 @@ def score_extra_bytes(market: Market) -> int:
 
 
 def score_bytes(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], days: Days) -> int:
-    """Return the most bytes of tensors that `score_champion` makes at a time, measured on the meta device.
+    """Return the peak bytes of the tensors that `score_champion` makes, measured on the meta device.
 
     Args:
         setup: setup on the meta device.
@@ -272,21 +272,22 @@ def score_bytes(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], da
 
     def play() -> None:
         """Do everything that `score_champion` does with tensors, on the meta device."""
-        # By the largest of the rules that may be chosen.
+        # With the rule of purchases that takes most memory, as any may be chosen.
         rule, count = largest_rule(setup.config), len(market.investable)
         largest, longest = (
             with_rule(setup, replace(rule, hold_days=hold)) for hold in (rule.hold_days, max(HOLDING_TIMES))
         )
         config = largest.config.env
-        # In the end all are in memory: the champion's, that of the random traders, one for each rule and the oracle.
+        # At the end all are in memory: the champion's, that of the random traders, and one for each simple rule.
         batches = (1, RANDOM_TRADERS, *(1,) * SIMULATED_RULES)
         envs = [make_simulator(largest, market, batch=batch, days=len(days)) for batch in batches]
-        # One after the other: the longest holding time, and the traders of random days.
+        # These two are not kept: that of the longest holding time, and that of the traders of random days.
         make_simulator(longest, market, batch=RANDOM_DAY_TRADERS, days=len(days))
         first = torch.empty(1, dtype=torch.int64, device=setup.device)
         play_slices_(largest, market, envs[0], actors=actor, starts=first, days=len(days))
-        # The random traders and one rule: the other rules take the same steps.
-        for env in envs[1:3]:
+        _, random_traders, simple_rule, *_ = envs
+        # One simple rule is enough: the others take the same steps.
+        for env in (random_traders, simple_rule):
             starts = first.expand(len(env.day))
             reset_(env, start=starts, trading_end=starts, end=starts)
             step_(env, market, config, torch.empty(len(env.day), count, ACTION_PARTS, device=setup.device))

@@ -77,21 +77,23 @@ def analyse_scores(
         return ScoreAnalysis((), {})
     ranks = day_ranks(np.where(tradable & np.isfinite(scores), scores, np.nan))
     quantiles = min(QUANTILES, count // 2)
-    places = _quantile_places(ranks, quantiles)
+    quantile_numbers = _quantile_numbers(ranks, quantiles)
     found, daily = [], {}
+    # Horizons ascend, so after one with too few days all others have too few as well.
     for rows in HORIZONS:
         if days - rows < MINIMUM_DAYS:
             break
-        correlations, gains = _compare_with_returns(ranks, places, mark, rows, quantiles)
+        correlations, leads = _compare_with_returns(ranks, quantile_numbers, mark, rows, quantiles)
         daily[rows] = correlations
         known = correlations[np.isfinite(correlations)]
         if len(known) < MINIMUM_DAYS:
             break
         deviation = float(known.std(ddof=1))
+        # One day in each horizon counts, as neighbouring days share most of a long one.
         error = deviation / max(1.0, len(known) / rows) ** 0.5
-        top = places == quantiles - 1
-        held = top[:-rows].sum(1)
-        kept = (top[:-rows] & top[rows:]).sum(1)[held > 0] / held[held > 0]
+        in_top = quantile_numbers == quantiles - 1
+        top_count = in_top[:-rows].sum(1)
+        kept = (in_top[:-rows] & in_top[rows:]).sum(1)[top_count > 0] / top_count[top_count > 0]
         found.append(
             HorizonScore(
                 rows=rows,
@@ -100,7 +102,7 @@ def analyse_scores(
                 deviation=deviation,
                 t=float(known.mean()) / error if error > 0 else 0.0,
                 positive=float((known > 0).mean()),
-                quantiles=gains,
+                quantiles=leads,
                 kept=_known_mean(kept),
                 same_order=_known_mean(day_correlations(ranks[:-rows], ranks[rows:])),
             )
@@ -112,38 +114,45 @@ def day_ranks(values: Float[np.ndarray, "D K"]) -> Float[np.ndarray, "D K"]:
     """Return the rank of each number in its row, from 1; equal numbers share their mean rank, and NaN has none."""
     ranks = np.empty(values.shape)
     for part in _chunks(len(values)):
+        # Transposed: polars ranks a column, and here a day is a row.
         columns = pl.from_numpy(values[part].T).select(pl.all().fill_nan(None).rank("average"))
         ranks[part] = columns.select(pl.all().cast(pl.Float64).fill_null(np.nan)).to_numpy().T
     return ranks
 
 
 def day_correlations(one: Float[np.ndarray, "D K"], other: Float[np.ndarray, "D K"]) -> Float[np.ndarray, "D"]:
-    """Return the correlation of two rows on each day, over the places where both are known; NaN where one is level."""
+    """Return the correlation of two tables on each day, over the instruments that have a number in both.
+
+    It is NaN on a day on which the numbers of a table are all equal.
+    """
     correlations = np.full(len(one), np.nan)
     for part in _chunks(len(one)):
         known = np.isfinite(one[part]) & np.isfinite(other[part])
         count = known.sum(1, keepdims=True)
-        first, second = (
+        # Numbers less their mean of the day; 0 where one of the two is unknown.
+        centred_one, centred_other = (
             np.where(known, each - np.where(known, each, 0).sum(1, keepdims=True) / np.maximum(count, 1), 0)
             for each in (one[part], other[part])
         )
-        spread = np.sqrt(np.square(first).sum(1) * np.square(second).sum(1))
-        np.divide((first * second).sum(1), spread, out=correlations[part], where=spread > 0)
+        spread = np.sqrt(np.square(centred_one).sum(1) * np.square(centred_other).sum(1))
+        np.divide((centred_one * centred_other).sum(1), spread, out=correlations[part], where=spread > 0)
     return correlations
 
 
 def _compare_with_returns(
     ranks: Float[np.ndarray, "D K"],
-    places: np.ndarray,
+    quantile_numbers: np.ndarray,
     mark: Float[np.ndarray, "D K"],
     rows: int,
     quantiles: int,
 ) -> tuple[Float[np.ndarray, "D"], tuple[float, ...]]:
-    """Return the rank correlation of each day with the returns over `rows` rows, and the lead of each quantile.
+    """Return the rank correlation of each day's scores with the returns over `rows` rows, and each quantile's lead.
+
+    The lead is the mean return of the quantile's instruments less the mean return of all on the same day.
 
     Args:
         ranks: ranks of the scores; NaN for an instrument that is not ordered.
-        places: quantile of each instrument; -1 for none.
+        quantile_numbers: quantile of each instrument on each day; -1 for none.
         mark: last close up to each day.
         rows: rows of the returns.
         quantiles: number of quantiles.
@@ -157,18 +166,18 @@ def _compare_with_returns(
         correlations[part] = day_correlations(ranks[part], day_ranks(returns))
         mean = np.where(known, returns, 0).sum(1, keepdims=True) / np.maximum(known.sum(1, keepdims=True), 1)
         lead = np.where(known, returns - mean, 0)
-        for place in range(quantiles):
-            chosen = known & (places[part] == place)
-            total[place] += lead[chosen].sum()
-            count[place] += chosen.sum()
+        for quantile in range(quantiles):
+            chosen = known & (quantile_numbers[part] == quantile)
+            total[quantile] += lead[chosen].sum()
+            count[quantile] += chosen.sum()
     return correlations, tuple((total / np.maximum(count, 1)).tolist())
 
 
-def _quantile_places(ranks: Float[np.ndarray, "D K"], quantiles: int) -> np.ndarray:
-    """Return the quantile of each instrument, 0 for the lowest scores; equal scores share it, and -1 has none."""
+def _quantile_numbers(ranks: Float[np.ndarray, "D K"], quantiles: int) -> np.ndarray:
+    """Return the quantile of each instrument on each day: 0 for the lowest scores, -1 without a score."""
     count = np.isfinite(ranks).sum(1, keepdims=True)
-    place = np.floor((ranks - 0.5) / np.maximum(count, 1) * quantiles)
-    return np.where(np.isfinite(place), np.clip(place, 0, quantiles - 1), -1).astype(np.int8)
+    number = np.floor((ranks - 0.5) / np.maximum(count, 1) * quantiles)
+    return np.where(np.isfinite(number), np.clip(number, 0, quantiles - 1), -1).astype(np.int8)
 
 
 def _chunks(days: int) -> Iterator[slice]:
@@ -187,7 +196,7 @@ def read_horizons(result: Mapping[str, Any]) -> list[HorizonScore]:
     """Read the analysis of a result; empty for a result of another version.
 
     Raises:
-        ValueError: it is no such analysis.
+        ValueError: the values are not such an analysis.
     """
     found = convert_to(result.get("scores", []), list[HorizonScore])
     if any(each.rows < 1 or len(each.quantiles) != len(found[0].quantiles) for each in found):

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from datetime import date
 from itertools import cycle
 from math import isfinite, nan
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 
@@ -85,7 +85,10 @@ COURSE_CURVES = (
 """Metric, title, colour and line width of each curve."""
 OUTCOME_MARKS = (("gained", pl.col("gain") > 0, "--equal-weight"), ("lost", pl.col("gain") <= 0, "--champion"))
 """Outcomes of trades, with their colours."""
-DEED_MARKS = (("entry", "bought", "up", "--equal-weight"), ("exit", "sold", "down", "--champion"))
+ORDER_MARKS: tuple[tuple[str, str, Literal["up", "down"], str], ...] = (
+    ("entry", "bought", "up", "--equal-weight"),
+    ("exit", "sold", "down", "--champion"),
+)
 """Prefix of a trade's columns, title, symbol and colour of purchases and sales."""
 PLACED_COLUMNS = {"instrument", "entry_date", "entry_price", "exit_date", "exit_price"}
 """Columns of the trades that are drawn on prices."""
@@ -108,7 +111,7 @@ def trading_sections(run: RunRecords) -> Sections:
 
 
 def trading_picture(run: RunRecords) -> Picture:
-    """Draw equity against the baselines, fitness over the generations, the champion's trades, effects of columns."""
+    """Return the picture of a run: equity and fitness above, the champion's trades and the effects of columns below."""
     result = run.result or {}
     folder = TraderFolder(run.path)
     curves = read_equity(run.path)
@@ -121,7 +124,7 @@ def trading_picture(run: RunRecords) -> Picture:
 
 
 def sheet_section(run: RunRecords) -> Iterator[Block]:
-    """Yield tear sheet and scores of the holdout days once they were played, before that of the validation days.
+    """Yield the tear sheet and the scores of the holdout days or, while these are not played, of the validation days.
 
     Raises:
         RunError: the analysis of the scores is damaged.
@@ -192,15 +195,15 @@ def _trade_blocks(trades: pl.DataFrame, equity: pl.DataFrame | None, prices: pl.
         prices: closes of the instruments that were traded most; None if the run has no such file.
     """
     # Tables of other versions and edited tables may lack columns: blocks that need them are left out.
-    placed = {"instrument", "exit_date"} <= set(trades.columns)
-    if placed and equity is not None and len(equity) > 1 and REFERENCE_TRADER in equity.columns:
+    has_holding_times = {"instrument", "exit_date"} <= set(trades.columns)
+    if has_holding_times and equity is not None and len(equity) > 1 and REFERENCE_TRADER in equity.columns:
         yield Paragraph(describe_habits(trades, equity), "reading")
         yield positions_chart(trades)
         yield Table(PERIOD_COLUMNS, period_rows(trades, equity))
         if regimes := regime_rows(equity):
             yield Table(regime_titles(equity), regimes)
     if prices is not None and len(prices.columns) > 1 and set(trades.columns) >= PLACED_COLUMNS:
-        yield priced_charts(prices, trades)
+        yield price_charts(prices, trades)
     yield trades_chart(trades)
     yield Folded("Its best and its worst trades", _extreme_trades(trades))
 
@@ -251,10 +254,10 @@ def course_chart(run: RunRecords) -> Chart:
 
 
 def robust_range(metrics: Metrics) -> tuple[float, float] | None:
-    """Return limits of the axis of fitness and validation; None without finite values.
+    """Return the limits of the axis of fitness and validation; None without finite values.
 
-    Some members open no position at first and lose ten thousand points, which would flatten every curve. So a mean
-    fitness that is below all other values by more than their range is cut off.
+    Some members open no position at first and lose ten thousand points, which would flatten every curve. So means of
+    fitness that are below all other values by more than the range of these are cut off.
     """
     names = ("fitness/max", "validation/champion", "validation/best")
     values = [value for name in names for value in metrics.get(name, []) if isfinite(value)]
@@ -307,11 +310,11 @@ def equity_line(
 
 
 def trader_strokes(columns: Sequence[str]) -> dict[str, Stroke]:
-    """Return the line of each trader among columns, in the order of `KNOWN_TRADERS`, others such as benchmarks last.
+    """Return the stroke of each trader among the columns: known traders first, others such as benchmarks last.
 
-    No two traders have the same line while there are lines left. A momentum over 20 weeks or months has the line of
-    that over days.
+    No two traders have the same stroke while there are strokes left.
     """
+    # Momentum over weeks or months, such as `4-week momentum`, has the stroke of that over days.
     momentum = r"^\d+-(week|month|quarter|year|period) momentum$"
     names = {re.sub(momentum, "20-day momentum", name): name for name in columns}
     known = {name: stroke for name, stroke in zip(KNOWN_TRADERS, STROKES, strict=False) if name in names}
@@ -323,16 +326,16 @@ def trader_strokes(columns: Sequence[str]) -> dict[str, Stroke]:
 def equity_chart(equity: pl.DataFrame, split: str) -> Chart:
     """Draw the equity of the champion and the baselines, as change in percent since the first day."""
     shown_rows = equity[spread_indexes(len(equity), MAXIMUM_POINTS)]
-    dates = shown_rows["date"].to_list()
+    dates, marks = shown_rows["date"].to_list(), []
+    for name, stroke in trader_strokes(shown_rows.columns).items():
+        is_champion, values = name == "champion", shown_rows[name].to_list()
+        width = 2.4 if is_champion else 1.5
+        marks.append(equity_line(name, dates, values, stroke, width=width, in_front=is_champion))
     return Chart(
         title=f"Equity on the {split} {calendar_of_equity(equity).units}",
         reading="Change in percent since the first day, after costs, all with the same cash. The champion was chosen "
         "on the validation days: its lead there is worth something only if it holds on days that nobody has seen.",
-        marks=[
-            equity_line(name, dates, shown_rows[name].to_list(), stroke, width=2.4 if first else 1.5, in_front=first)
-            for name, stroke in trader_strokes(shown_rows.columns).items()
-            for first in [name == "champion"]
-        ],
+        marks=marks,
         x=Axis(kind="date"),
         y=Axis(unit="%", zero=True),
         height=360,
@@ -367,8 +370,8 @@ def positions_chart(trades: pl.DataFrame) -> Chart:
     days_held = trades.group_by("instrument").agg(days.alias("days")).sort("days", "instrument")
     rows = days_held["instrument"].to_list()[-MAXIMUM_ROWS:]
     # Instruments are chosen before trades are thinned out, so that each row has its share of bars.
-    of_instruments = trades.filter(pl.col("instrument").is_in(rows))
-    shown_rows = of_instruments[spread_indexes(len(of_instruments), MAXIMUM_POINTS)]
+    trades_in_rows = trades.filter(pl.col("instrument").is_in(rows))
+    shown_rows = trades_in_rows[spread_indexes(len(trades_in_rows), MAXIMUM_POINTS)]
     marks = []
     for title, kind, colour in OUTCOME_MARKS:
         trade_rows = shown_rows.filter(kind).select("entry_date", "exit_date", "instrument", "gain").rows()
@@ -378,11 +381,8 @@ def positions_chart(trades: pl.DataFrame) -> Chart:
         marks.append(Spans(name=f"{title} ({len(trade_rows)})", colour=colour, thickness=0.4, **bars))
     others = len(days_held) - len(rows)
     left_out = f" The {others} instruments that it held less are left out." if others else ""
-    left_out += (
-        f" {len(shown_rows)} of {len(of_instruments)} trades are drawn."
-        if len(shown_rows) < len(of_instruments)
-        else ""
-    )
+    if len(shown_rows) < len(trades_in_rows):
+        left_out += f" {len(shown_rows)} of {len(trades_in_rows)} trades are drawn."
     return Chart(
         title="What it held, and when",
         reading="One bar for each closed trade, from purchase to sale. Gaps are days on which nothing of the "
@@ -394,7 +394,7 @@ def positions_chart(trades: pl.DataFrame) -> Chart:
     )
 
 
-def priced_charts(prices: pl.DataFrame, trades: pl.DataFrame) -> Grid:
+def price_charts(prices: pl.DataFrame, trades: pl.DataFrame) -> Grid:
     """Draw purchases and sales on the closes of the instruments that were traded most."""
     names = [name for name in prices.columns if name != "date"][:MAXIMUM_PRICED]
     others = trades["instrument"].n_unique() - len(names)
@@ -413,18 +413,18 @@ def _price_chart(name: str, prices: pl.DataFrame, trades: pl.DataFrame) -> Chart
     """Draw an instrument's closes with the purchases and sales of its `trades`."""
     closes = prices[name].cast(pl.Float64).fill_null(nan).to_list()
     line = Line(name="close", x=prices["date"].to_list(), y=closes, colour="--quiet", width=1.2, form=".4g")
-    deeds = [
+    orders = [
         Dots(
             name=title,
             x=trades[f"{kind}_date"].to_list(),
             y=trades[f"{kind}_price"].to_list(),
             colour=colour,
-            symbol="up" if symbol == "up" else "down",
+            symbol=symbol,
             form=".4g",
         )
-        for kind, title, symbol, colour in DEED_MARKS
+        for kind, title, symbol, colour in ORDER_MARKS
     ]
-    return Chart(title=name, marks=[line, *deeds], x=Axis(kind="date"), height=170)
+    return Chart(title=name, marks=[line, *orders], x=Axis(kind="date"), height=170)
 
 
 def effects_chart(effects: dict[str, float]) -> Chart:

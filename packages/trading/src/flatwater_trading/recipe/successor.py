@@ -14,12 +14,12 @@ if TYPE_CHECKING:  # `run` imports this module
 
 
 def take_over_(learner: Members, run: "ErlRun", path: Path) -> None:
-    """Write the champion of the run at `path` into the first slot, and its other members into the slots after it.
+    """Write the members of the elder run at `path` into the same slots of `learner`, and its champion into the first.
 
-    Slots beyond its members keep their random weights. Optimizers and counters start from zero.
+    Slots beyond the elder's members keep their random weights. Optimizers and counters start from zero.
 
     Raises:
-        ConfigError: the other run has another recipe or no champion yet, or has seen days that must be new here.
+        ConfigError: the elder run has another recipe or no champion yet, or has seen days that must be new here.
         FlatwaterError: the run at `path` cannot be restored.
     """
     folder = open_folder(path)
@@ -40,7 +40,7 @@ def take_over_(learner: Members, run: "ErlRun", path: Path) -> None:
 
 
 def _require_alike(path: Path, elder: "ErlRun", run: "ErlRun") -> None:
-    """Check that networks, inputs and columns of both runs are equal: weights fit no others.
+    """Check that networks, inputs and columns of both runs are equal, as weights fit no others.
 
     Raises:
         ConfigError: networks, inputs or columns differ; the message names the difference.

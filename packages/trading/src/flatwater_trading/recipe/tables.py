@@ -86,5 +86,5 @@ def write_frame(frame: pl.DataFrame, path: Path) -> None:
     """Write a table as Parquet, atomically."""
     content = io.BytesIO()
     frame.write_parquet(content)
-    with content.getbuffer() as packed:  # given back also where it cannot be written
+    with content.getbuffer() as packed:  # released also if writing fails
         write_object(path, packed)

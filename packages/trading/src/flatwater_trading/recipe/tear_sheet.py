@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from math import nan
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -24,7 +24,7 @@ DEEPEST = 5
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 COLOURS = {CHAMPION: "--champion"}
 BENCHMARK_COLOUR = "--equal-weight"
-QUANTILE_COLOURS = ("--champion", "--buy-and-hold", "--equal-weight", "--momentum", "--ridge")
+HORIZON_COLOURS = ("--champion", "--buy-and-hold", "--equal-weight", "--momentum", "--ridge")
 """Colours of the horizons of the scores."""
 
 
@@ -39,8 +39,9 @@ def tear_sheet(equity: pl.DataFrame, sheet: pl.DataFrame | None, result: Mapping
     if len(equity) <= MINIMUM_WINDOW:
         yield Paragraph("There are too few days for a tear sheet.", "missing")
         return
-    calendar, named = calendar_of_equity(equity), result.get("benchmark", REFERENCE_TRADER)
-    benchmark = named if named in equity.columns else REFERENCE_TRADER
+    calendar, benchmark = calendar_of_equity(equity), result.get("benchmark", REFERENCE_TRADER)
+    if benchmark not in equity.columns:
+        benchmark = REFERENCE_TRADER
     # The table may be edited, or of another version: without a benchmark the champion is drawn alone.
     has_benchmark = benchmark in equity.columns and equity[benchmark].dtype.is_numeric()
     traders = [CHAMPION, *([benchmark] if has_benchmark else [])]
@@ -56,11 +57,11 @@ def tear_sheet(equity: pl.DataFrame, sheet: pl.DataFrame | None, result: Mapping
 
 def underwater_chart(equity: pl.DataFrame, traders: Sequence[str]) -> Chart:
     """Draw how far each trader is below its highest equity so far."""
-    falls = equity.select("date", *((pl.col(name) / pl.col(name).cum_max() - 1) * 100 for name in traders))
+    losses = equity.select("date", *((pl.col(name) / pl.col(name).cum_max() - 1) * 100 for name in traders))
     return Chart(
         title="Under water",
         reading="Percent below the highest equity so far. A long stretch below 0 is a long wait for a new high.",
-        marks=_lines(falls, traders, form=".1f"),
+        marks=_lines(losses, traders, form=".1f"),
         x=Axis(kind="date"),
         y=Axis(unit="%", zero=True),
         height=240,
@@ -68,20 +69,20 @@ def underwater_chart(equity: pl.DataFrame, traders: Sequence[str]) -> Chart:
 
 
 def rolling_window(rows: int, calendar: Calendar) -> int:
-    """Return the rows of a rolling number: half a year, or a third of the rows if they are fewer."""
+    """Return the number of rows of a rolling window: half a year, or a third of `rows` if that is fewer."""
     return max(MINIMUM_WINDOW, min(calendar.a_year // 2, rows // 3))
 
 
 def rolling_frame(equity: pl.DataFrame, traders: Sequence[str], calendar: Calendar) -> pl.DataFrame:
-    """Return date, each trader's Sharpe ratio and, as `beta`, the champion's slope on the other one.
+    """Return date, each trader's Sharpe ratio and, with two traders, the beta of the first to the second.
 
-    All are of the last `rolling_window` rows, and null before there are that many.
+    All are of the last `rolling_window` rows, and null on the rows before a first window is full.
     """
     window = rolling_window(len(equity) - 1, calendar)
     moves = equity.select("date", *(pl.col(name).pct_change() for name in traders))
     deviations = {name: pl.col(name).rolling_std(window) for name in traders}
     ratios = [
-        # Rounding of equity that does not move is no deviation.
+        # Equity that does not move deviates by rounding alone: it has no ratio.
         pl.when(deviation > MINIMUM_DEVIATION)
         .then(pl.col(name).rolling_mean(window) / deviation * calendar.a_year**0.5)
         .alias(name)
@@ -90,13 +91,14 @@ def rolling_frame(equity: pl.DataFrame, traders: Sequence[str], calendar: Calend
     if len(traders) == 1:
         return moves.select("date", *ratios)
     own, other = (pl.col(name) for name in traders)
-    together = (own * other).rolling_mean(window) - own.rolling_mean(window) * other.rolling_mean(window)
-    spread = other.pow(2).rolling_mean(window) - other.rolling_mean(window).pow(2)
-    return moves.select("date", *ratios, pl.when(spread > MINIMUM_DEVIATION**2).then(together / spread).alias("beta"))
+    covariance = (own * other).rolling_mean(window) - own.rolling_mean(window) * other.rolling_mean(window)
+    variance = other.pow(2).rolling_mean(window) - other.rolling_mean(window).pow(2)
+    beta = pl.when(variance > MINIMUM_DEVIATION**2).then(covariance / variance).alias("beta")
+    return moves.select("date", *ratios, beta)
 
 
 def rolling_charts(equity: pl.DataFrame, traders: Sequence[str], calendar: Calendar) -> Grid:
-    """Draw the Sharpe ratio and, with a benchmark, the beta over the last rows."""
+    """Draw the rolling Sharpe ratio of each trader and, with a benchmark, the champion's rolling beta."""
     frame = rolling_frame(equity, traders, calendar)
     window = f"{rolling_window(len(equity) - 1, calendar)} {calendar.units}"
     charts = [_small_chart("Sharpe ratio, a year", frame, traders)]
@@ -115,21 +117,21 @@ def rolling_charts(equity: pl.DataFrame, traders: Sequence[str], calendar: Calen
 
 
 def account_charts(sheet: pl.DataFrame, calendar: Calendar) -> Grid:
-    """Draw the part of the equity that is invested, and the part that changes hands, each day."""
+    """Draw the part of the equity that is invested on each day, and the part that is traded, averaged over a month."""
     month = max(1, round(calendar.a_year / len(MONTHS)))
     shown = sheet.select(
         "date",
         (100 * pl.col("exposure")).alias("exposure"),
         (100 * pl.col("turnover").rolling_mean(month, min_samples=1)).alias("turnover"),
     )
-    over = f", mean of {month} {calendar.units}" if month > 1 else ""
+    smoothing = f", mean of {month} {calendar.units}" if month > 1 else ""
     return Grid(
         title="Exposure and turnover",
         reading="In percent of the equity. A purchase and a later sale of all of it are a turnover of 200 % in all.",
         charts=[
             _small_chart("exposure", shown.select("date", pl.col("exposure").alias(CHAMPION)), [CHAMPION], unit="%"),
             _small_chart(
-                f"turnover of a {calendar.unit}{over}",
+                f"turnover of a {calendar.unit}{smoothing}",
                 shown.select("date", pl.col("turnover").alias(CHAMPION)),
                 [CHAMPION],
                 unit="%",
@@ -142,26 +144,40 @@ def account_charts(sheet: pl.DataFrame, calendar: Calendar) -> Grid:
 
 def month_rows(equity: pl.DataFrame) -> list[list[str]]:
     """Return a row for each year: the champion's return in each month, and in the year."""
-    last = equity[1:].group_by(pl.col("date").dt.truncate("1mo").alias("month"), maintain_order=True)
+    by_month = equity[1:].group_by(pl.col("date").dt.truncate("1mo").alias("month"), maintain_order=True)
     level = equity[CHAMPION][0]
+    # Year -> number of the month -> return.
     years: dict[int, dict[int, float]] = {}
-    for month, value in last.agg(pl.col(CHAMPION).last()).rows():
+    for month, value in by_month.agg(pl.col(CHAMPION).last()).rows():
         years.setdefault(month.year, {})[month.month] = value / level - 1 if level > 0 else 0.0
         level = value
     rows = []
     for year, months in years.items():
-        whole = 1.0
+        growth = 1.0
         for gain in months.values():
-            whole *= 1 + gain
+            growth *= 1 + gain
         cells = [f"{months[number]:+.1%}" if number in months else "" for number in range(1, len(MONTHS) + 1)]
-        rows.append([str(year), *cells, f"{whole - 1:+.1%}"])
+        rows.append([str(year), *cells, f"{growth - 1:+.1%}"])
     return rows
 
 
+class Drawdown(NamedTuple):
+    """A stretch of rows on which equity is below an earlier high."""
+
+    peak: int
+    """Row of the high."""
+    trough: int
+    """Row of the lowest value."""
+    end: int | None
+    """First row that is as high again; None if there is none yet."""
+    depth: float
+    """Change from the high to the lowest value, a fraction below 0."""
+
+
 def drawdown_table(equity: pl.DataFrame) -> Table:
-    """Return a table of the deepest drawdowns: from which day, to which depth, and until when."""
+    """Return a table of the deepest drawdowns: their dates, depth and length."""
     dates, values = equity["date"].to_list(), equity[CHAMPION].to_list()
-    deepest = sorted(find_drawdowns(values), key=lambda drawdown: drawdown[3])[:DEEPEST]
+    deepest = sorted(find_drawdowns(values), key=lambda drawdown: drawdown.depth)[:DEEPEST]
     rows = [
         (
             str(dates[peak]),
@@ -175,27 +191,24 @@ def drawdown_table(equity: pl.DataFrame) -> Table:
     return Table(("highest on", "lowest on", "as high again on", "depth", "calendar days"), rows, words=3)
 
 
-def find_drawdowns(values: Sequence[float]) -> list[tuple[int, int, int | None, float]]:
-    """Return each stretch below an earlier high, with its depth as a fraction below 0.
-
-    Rows are those of the high, of the lowest value, and of the first value that is as high again, or None.
-    """
-    found: list[tuple[int, int, int | None, float]] = []
+def find_drawdowns(values: Sequence[float]) -> list[Drawdown]:
+    """Return the drawdowns of an equity, in their order."""
+    found = list[Drawdown]()
     peak = trough = 0
     for row, value in enumerate(values):
         if value >= values[peak]:
             if trough > peak:
-                found.append((peak, trough, row, values[trough] / values[peak] - 1))
+                found.append(Drawdown(peak, trough, end=row, depth=values[trough] / values[peak] - 1))
             peak = trough = row
         elif trough == peak or value < values[trough]:
             trough = row
     if trough > peak:
-        found.append((peak, trough, None, values[trough] / values[peak] - 1))
+        found.append(Drawdown(peak, trough, end=None, depth=values[trough] / values[peak] - 1))
     return found
 
 
 def score_blocks(sheet: pl.DataFrame | None, result: Mapping[str, Any]) -> Iterator[Block]:
-    """Yield the blocks about the champion's scores: rank correlation with later returns, quantiles, decay, turnover.
+    """Yield the blocks about the champion's scores: their rank correlation with later returns, and their quantiles.
 
     Raises:
         ValueError: the result's analysis is damaged.
@@ -277,14 +290,14 @@ def quantile_chart(horizons: Sequence[HorizonScore]) -> Chart:
             colour=colour,
             form="+.1f",
         )
-        for each, colour in zip(horizons, QUANTILE_COLOURS, strict=False)
+        for each, colour in zip(horizons, HORIZON_COLOURS, strict=False)
     ]
     title = "Lead of each quantile, basis points a row"
     return Chart(title=title, marks=marks, x=Axis(rows=names), y=Axis(zero=True), height=240)
 
 
 def correlation_chart(sheet: pl.DataFrame, column: str) -> Chart:
-    """Draw the sum of the daily rank correlations so far: a straight line is a score that always holds as much."""
+    """Draw the sum so far of the daily rank correlations in `column`."""
     total = sheet.select("date", pl.col(column).fill_nan(None).fill_null(0).cum_sum().alias(CHAMPION))
     return Chart(
         title="Sum of the daily information coefficients",
@@ -303,7 +316,7 @@ def _small_chart(title: str, frame: pl.DataFrame, traders: Sequence[str], unit: 
 
 
 def _lines(frame: pl.DataFrame, traders: Sequence[str], *, form: str) -> list[Line]:
-    """Return a line for each trader, the champion's in front; unknown values are left out of it."""
+    """Return a line for each trader, the champion's in front, with gaps where values are unknown."""
     shown = frame[spread_indexes(len(frame), MAXIMUM_POINTS)]
     dates: list[date] = shown["date"].to_list()
     return [

@@ -1,4 +1,4 @@
-"""Traders: the champion of a run for use, prices in, orders out. A trader keeps weights, scales and rules, no run."""
+"""Traders: the champion of a run for use. It takes prices and gives orders; it keeps weights, scales and rules."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -44,7 +44,7 @@ MEAN, DEVIATION = "features.mean", "features.deviation"
 
 
 class TraderModule(nn.Module):
-    """The network of a trader: unscaled features in, float64; coefficients and targets out."""
+    """The network of a trader: from unscaled features, float64, to coefficients and sale targets."""
 
     weights: Tensor
     mean: Tensor
@@ -94,7 +94,7 @@ class Trader(PanelPolicy):
 
     settings: ErlConfig
     """Settings of the training, with the rule of purchases that was chosen."""
-    past: Provenance
+    provenance: Provenance
     instruments: tuple[str, ...]
     """Names [N] of the columns of training, in their order."""
     investable: tuple[str, ...]
@@ -146,9 +146,9 @@ class Trader(PanelPolicy):
         Raises:
             ConfigError: the shape of `features` or `account` differs from that of the training.
         """
-        values = _array(features, np.float64)
-        context = self.config.episode.context
-        shape = (len(self.instruments), context, len(self.features))
+        values = _copy_as_array(features, np.float64)
+        shape = (len(self.instruments), self.config.episode.context, len(self.features))
+        # A single day becomes a batch of one.
         rows = values[None] if values.shape == shape else values
         if rows.shape[1:] != shape:
             raise ConfigError(
@@ -175,9 +175,9 @@ class Trader(PanelPolicy):
                 raise ConfigError("account is given: this trader does not see it. Leave it out.")
             return None
         if account is None:
-            # Nothing is held: all three numbers are 0.
+            # All three numbers of an instrument that is not held are 0.
             return torch.zeros(shape)
-        values = _array(account, np.float32)
+        values = _copy_as_array(account, np.float32)
         if values.shape not in {shape, shape[1:]} or (values.ndim < len(shape) and days > 1):
             raise ConfigError(f"account = an array {list(values.shape)}: expected {list(shape)}")
         return torch.from_numpy(values).view(shape)
@@ -203,7 +203,7 @@ class Trader(PanelPolicy):
             },
             header={
                 "settings": to_mapping(self.settings),
-                "past": asdict(self.past),
+                "past": asdict(self.provenance),
                 "instruments": list(self.instruments),
                 "investable": list(self.investable),
             },
@@ -213,7 +213,7 @@ class Trader(PanelPolicy):
         )
 
     def _example(self, days: int) -> tuple[Tensor, ...]:
-        """Return inputs of this many days to trace an export with, drawn around each feature's mean by a fixed seed."""
+        """Return inputs of `days` days to trace an export with, drawn around each feature's mean by a fixed seed."""
         rng = torch.Generator().manual_seed(0)
         shape = (days, len(self.instruments), self.config.episode.context, len(self.features))
         scales = self.statistics
@@ -256,7 +256,8 @@ class Trader(PanelPolicy):
         observations, market = self.observe_market(panel)
         close = MarketClose(market, self.investable, panel.dates, self.config, traded_closes(panel))
         sales, holdings = split_due_positions(close, positions)
-        action = self._act(self._window(observations)[None], self._account(holdings))[0]
+        windows = self._newest_window(observations)[None]
+        action = self._compute_actions(windows, self._account_block(holdings))[0]
         return decide_orders(close, action, sales, holdings, money)
 
     def reasons(
@@ -280,12 +281,11 @@ class Trader(PanelPolicy):
         refuse(plan_orders(self.settings, panel, budget))
         observations, _ = self.observe_market(panel)
         column, place = self.instruments.index(instrument), self.investable.index(instrument)
-        occlusion = self._make_occlusion(self._window(observations), self._account(orders.holdings))
-        # The instrument's features one by one, other columns whole. `column` counts all columns, `place` those to buy.
-        coefficient, others = (
-            occlusion.all_coefficients()[place],
-            [n for n in range(len(self.instruments)) if n != column],
-        )
+        occlusion = self._make_occlusion(self._newest_window(observations), self._account_block(orders.holdings))
+        # `column` counts all columns, `place` those that can be bought.
+        coefficient = occlusion.all_coefficients()[place]
+        others = [n for n in range(len(self.instruments)) if n != column]
+        # The instrument's features are hidden one by one, other columns whole.
         coefficients = torch.cat([occlusion.without_own_features(column), *occlusion.without_columns(others)])
         effects = (coefficient - coefficients[:, place]).tolist()
         names = [*self.features, *(self.instruments[n] for n in others)]
@@ -302,7 +302,7 @@ class Trader(PanelPolicy):
         features = torch.from_numpy(
             observed_features(panel, find_features(self.features, panel.features), days, slice(None))
         )
-        # Cut after they are computed: a return over 120 rows needs rows before the window.
+        # Cut after the features are computed: a return over 120 rows needs rows before the window.
         return features[days - self.config.episode.context :].transpose(0, 1)
 
     def plan_orders(self, panel: Panel, budget: str | None = None) -> Plan:
@@ -333,11 +333,11 @@ class Trader(PanelPolicy):
         observation_panel(panel, self.features, self.statistics, observations)
         return observations, build_market(panel, observations, torch.device("cpu"), self.config.account)
 
-    def _window(self, observations: Float[Tensor, "N T F"]) -> Float[Tensor, "N C F"]:
+    def _newest_window(self, observations: Float[Tensor, "N T F"]) -> Float[Tensor, "N C F"]:
         return observations[:, -self.config.episode.context :]
 
-    def _account(self, holdings: Sequence[Holding]) -> Float[Tensor, "1 1 K 3"] | None:
-        """Build the account block: open, share of the holding time that has passed, unrealised gain."""
+    def _account_block(self, holdings: Sequence[Holding]) -> Float[Tensor, "1 1 K 3"] | None:
+        """Build the account block: held or not, share of the holding time that has passed, unrealised gain."""
         if not self.config.account_observation:
             return None
         block = torch.zeros(1, 1, len(self.investable), ACCOUNT_PARTS)
@@ -347,7 +347,7 @@ class Trader(PanelPolicy):
             block[0, 0, self.investable.index(holding.position.instrument)] = torch.tensor([1.0, passed, gain])
         return block
 
-    def _act(self, windows: Float[Tensor, "B N C F"], account: Tensor | None) -> Float[Tensor, "B K 2"]:
+    def _compute_actions(self, windows: Float[Tensor, "B N C F"], account: Tensor | None) -> Float[Tensor, "B K 2"]:
         """Return coefficients and sale targets in percent for normalised windows; `account` is [1, 1, K, 3]."""
         with torch.no_grad():
             block = None if account is None else account.expand(1, len(windows), -1, -1)
@@ -355,15 +355,16 @@ class Trader(PanelPolicy):
         return to_orders(self.config.trade, action[0])
 
 
-def _array(values: Array | Tensor, dtype: type[np.floating[Any]]) -> Array:
+def _copy_as_array(values: Array | Tensor, dtype: type[np.floating[Any]]) -> Array:
     """Copy an array or a tensor to an array of this type."""
     return np.array(values.cpu().numpy() if isinstance(values, Tensor) else values, dtype)
 
 
-def kept_settings(config: ErlConfig, rule: TradeConfig) -> ErlConfig:
-    """Return the settings that a trader keeps: all but those of the run, and the rule in the place of its choice."""
-    kept = {field.name: getattr(config, field.name) for field in fields(ErlConfig)}
-    return ErlConfig(**kept | {"env": replace(config.env, trade=rule), "choice": ChoiceConfig()})
+def trader_settings(config: ErlConfig, rule: TradeConfig) -> ErlConfig:
+    """Return the settings of a trader: those of its training, with the chosen rule of purchases and no choice."""
+    # The fields of `ErlConfig` alone: `config` may have those of a run as well.
+    settings = {field.name: getattr(config, field.name) for field in fields(ErlConfig)}
+    return ErlConfig(**settings | {"env": replace(config.env, trade=rule), "choice": ChoiceConfig()})
 
 
 def make_trader(run: ErlRun, folder: RunFolder) -> Trader:
@@ -378,11 +379,11 @@ def make_trader(run: ErlRun, folder: RunFolder) -> Trader:
     # A copy: the run may train on and write another champion into this row.
     weights = run.trainer.run.learner.actor[-1:].clone().cpu()
     cpu = torch.device("cpu")
-    # Networks are built for the CPU, wherever the run is: they have column numbers as tensors.
+    # Built for the CPU, wherever the run is, as networks have column numbers as tensors.
     actor = build_setup(config, run.trainer.run.market, setup.splits, cpu).actor
     return Trader(
-        settings=kept_settings(config, run.choose_rule().chosen),
-        past=Provenance.of_run(panel, setup.splits, run.trainer.progress.round),
+        settings=trader_settings(config, run.choose_rule().chosen),
+        provenance=Provenance.of_run(panel, setup.splits, run.trainer.progress.round),
         instruments=panel.instruments,
         investable=tuple(panel.instruments[n] for n in panel.investable),
         statistics=training_statistics(panel, config.observation_features, range(setup.splits.train.stop)),
@@ -433,7 +434,7 @@ def rebuild_trader(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
     )
     return Trader(
         settings=settings,
-        past=parsed.past,
+        provenance=parsed.past,
         instruments=tuple(names),
         investable=tuple(parsed.investable),
         statistics=Statistics(mean=mean, deviation=deviation),

@@ -92,7 +92,7 @@ def _phases_of_orders(settings: ErlConfig, sizes: PanelSizes) -> Mapping[str, in
         setup.actor(views(weights, setup.actor.layout), MarketObs(window[None, None], account))
         occlusion = OcclusionDay(setup.actor, views(weights, setup.actor.layout), settings.env.trade, window, account)
         occlusion.all_coefficients()
-        # Any column will do: only sizes count here.
+        # Column 0 stands for any column, as only sizes count here.
         occlusion.without_own_features(0)
         for _ in occlusion.without_columns(range(len(window))):
             pass
@@ -109,8 +109,8 @@ def _phases_of_backtest(settings: ErlConfig, sizes: PanelSizes, days: Days) -> M
 
 
 def _read_bytes(market: Market) -> dict[str, int]:
-    """Return the most bytes that reading and normalising prices takes in NumPy."""
-    # There are rates of costs only where some costs are not in proportion to the value.
+    """Return the peak bytes of NumPy arrays while prices are read and normalised."""
+    # The tables of rates are empty if all costs are in proportion to the value.
     rates = RATE_TABLES * 8 * market.share_rate.numel()
     return {READ: BLOCKS_IN_MEMORY * BLOCK_BYTES + PRICE_TABLES_PER_RULE * 8 * market.close.numel() + rates}
 
@@ -125,14 +125,15 @@ def _outline(settings: ErlConfig, sizes: PanelSizes) -> tuple[ErlSetup, Market, 
         device=META,
         costs=settings.env.account,
     )
-    # Splits do not matter here: using a trader neither trains nor validates.
+    # Splits do not matter here, as using a trader neither trains nor validates.
     all_days = Days(0, sizes.days)
-    setup = build_setup(settings, market, Splits(all_days, all_days, all_days), META, kind="cpu")
+    splits = Splits(train=all_days, validation=all_days, holdout=all_days)
+    setup = build_setup(settings, market, splits, META, kind="cpu")
     return setup, market, torch.empty(1, setup.actor.layout.size, device=META)
 
 
 def _plan_use(use: str, settings: ErlConfig, panel: Panel, budget: str | None, phases: Mapping[str, int]) -> Plan:
-    """Return the plan of using a trader: bytes of its market and of its phases, and the mapped panel.
+    """Return the plan of a command that uses a trader: bytes of its market, of its phases and of the mapped panel.
 
     Args:
         use: name of the command, for messages.

@@ -19,7 +19,7 @@ from flatwater.runs.fingerprint import version_facts
 from flatwater.runs.team import Arrays, Assignment, WorkerPool, WorkerService, to_arrays, to_tensors
 from flatwater.state.tree import leaves
 from flatwater_trading.recipe.config import ErlRunConfig
-from flatwater_trading.recipe.exchange import UPDATES_PER_GATHERING, draw_weights, member_rows, transition_columns
+from flatwater_trading.recipe.exchange import UPDATES_PER_GATHERING, member_rows, priority_tensors, transition_columns
 from flatwater_trading.recipe.market import build_run_market, read_run_panel
 from flatwater_trading.training.learn import make_learning
 from flatwater_trading.training.rows import RowReplay, Transitions
@@ -32,7 +32,10 @@ SERVICE_PATH = "flatwater_trading.recipe.workers:TraderService"
 
 
 class TraderService(WorkerService):
-    """The worker's side, in its own process: a run of its share, kept up to date by messages."""
+    """The worker's side, in its own process: the state of its share of the members, updated by the run's messages.
+
+    The run calls each public method by its name, through `Worker.ask` and `Worker.post`.
+    """
 
     def __init__(self, assignment: Assignment) -> None:
         """Read the panel and allocate the share.
@@ -51,30 +54,30 @@ class TraderService(WorkerService):
         )
         self._run = build_erl(self._setup, run_market.market)
         self._learning = make_learning(self._setup, self._run)
-        self.hold_(self._run, () if run_market.private else assignment.mapped)
+        self.hold_(self._run, () if run_market.private_reason else assignment.mapped)
 
     def load(self, rows: Arrays, added: Mapping[str, int], updates: int) -> None:
-        """Write the share's rows, and the counts of its updates."""
+        """Write the rows of the share's members, the numbers of additions to its sums, and its number of updates."""
         learner = self._run.learner
         for name, leaf in member_rows(learner):
             leaf.copy_(torch.from_numpy(rows[name]))
         learner.tally.added.update(added)
         learner.tally.updates = updates
 
-    def experience(self, at: np.ndarray, columns: Arrays, weights: Arrays, appended: int) -> None:
-        """Write transitions to places of the replay, and the priorities of all transitions.
+    def load_transitions(self, positions: np.ndarray, columns: Arrays, priorities: Arrays, appended: int) -> None:
+        """Write new transitions into the replay, and the priorities of all transitions.
 
         Args:
-            at: ring positions [E] of the new transitions.
+            positions: ring positions [E] of the new transitions.
             columns: values [E, ...] of the new transitions by the names of `transition_columns`.
-            weights: whole tensors of `draw_weights` by name; empty if all transitions are equally likely.
+            priorities: whole tensors of `priority_tensors` by name; empty if all transitions are equally likely.
             appended: number of transitions that the run has ever appended.
         """
         replay = self._run.replay
         assert replay is not None  # noqa: S101  (sent only to runs with a replay)
         for name, column in transition_columns(replay):
-            column[torch.from_numpy(at)] = torch.from_numpy(columns[name])
-        write_weights_(replay, weights)
+            column[torch.from_numpy(positions)] = torch.from_numpy(columns[name])
+        write_priorities_(replay, priorities)
         replay.appended = appended
 
     def learn(self) -> np.ndarray | None:
@@ -84,22 +87,22 @@ class TraderService(WorkerService):
         is_prioritised = replay is not None and replay.priorities is not None
         return td_error.numpy() if is_prioritised and td_error is not None else None
 
-    def weigh(self, td_error: np.ndarray) -> None:
+    def update_priorities(self, td_error: np.ndarray) -> None:
         """Set the priorities by |TD error| of the transitions that all members drew in the last update."""
         self._learning.update_priorities_(torch.from_numpy(td_error))
 
     def rows(self) -> tuple[Arrays, Mapping[str, int]]:
-        """Return the share's rows, and the counts of additions to its sums, by name."""
+        """Return the rows of the share's members, and the numbers of additions to its sums, both by name."""
         learner = self._run.learner
         return {name: leaf.numpy() for name, leaf in member_rows(learner)}, learner.tally.added
 
-    def weights(self) -> Arrays:
-        """Return the priorities of all transitions, by name."""
+    def priorities(self) -> Arrays:
+        """Return the priorities of all transitions, by the names of `priority_tensors`."""
         assert self._run.replay is not None  # noqa: S101  (called only for runs with a replay)
-        return replay_weights(self._run.replay)
+        return priority_arrays(self._run.replay)
 
     def train(self, span: Span, round_: int) -> Any:  # noqa: ANN401  (nested arrays, as messages carry them)
-        """Let a tile play the training slices."""
+        """Let a tile play the training slices; return fitness, numbers by slice, and transitions or None."""
         training = train_tile(self._setup, self._run, span, round_)
         played = (
             None if training.transitions is None else {leaf.path: leaf.value for leaf in leaves(training.transitions)}
@@ -107,7 +110,7 @@ class TraderService(WorkerService):
         return training.fitness.numpy(), to_arrays(training.slices), None if played is None else to_arrays(played)
 
     def judge(self, span: Span, round_: int) -> Any:  # noqa: ANN401  (nested arrays, as messages carry them)
-        """Let a tile, and the champion, play the validation slices."""
+        """Let a tile, and the champion, play the validation slices; return the fields of `TileValidation`."""
         validation = judge_tile(self._setup, self._run, span, round_)
         return (
             validation.value.numpy(),
@@ -132,9 +135,9 @@ class TraderWorkers(WorkerPool):
         """
         self._setup, self._run = setup, run
         self._tiles = setup.tiles
-        dealt = worker_shares(len(self._tiles), len(plan.workers))
-        self.spans = [(self._tiles[low][0], self._tiles[high - 1][1]) for low, high in dealt]
-        self._owner_of_tile = [n for n, (low, high) in enumerate(dealt) for _ in range(low, high)]
+        tile_ranges = worker_shares(len(self._tiles), len(plan.workers))
+        self.spans = [(self._tiles[low][0], self._tiles[high - 1][1]) for low, high in tile_ranges]
+        self._owner_of_tile = [number for number, (low, high) in enumerate(tile_ranges) for _ in range(low, high)]
         mapped = tuple(plan.mapped)
         super().__init__(
             config,
@@ -143,20 +146,21 @@ class TraderWorkers(WorkerPool):
             [Assignment(config, span, fingerprint, version_facts(), mapped) for span in self.spans],
         )
         self._are_stale = True
-        self._appended_count = [0] * len(dealt)
+        # For each worker, `replay.appended` when transitions were last sent to it.
+        self._appended_count = [0] * len(tile_ranges)
         self._updates_since_gathering: list[np.ndarray | None] = []
-        self._asked_tiles: deque[tuple[str, int, int]] = deque()
+        self._requested_tiles: deque[tuple[str, int, int]] = deque()
 
     def learn_(self) -> None:
         """Update all shares at the same time; if draws depend on errors, wait for the errors of all shares."""
-        self._ready_()
+        self._start_and_load_()
         errors = self.ask_all("learn")
         # In the order of the shares, which is the order of the members.
         error = None if errors[0] is None else np.concatenate(errors)
         self._updates_since_gathering.append(error)
         if error is not None:
             # Before the next update, whose draws depend on the errors of all members.
-            self.ask_all("weigh", error)
+            self.ask_all("update_priorities", error)
         if len(self._updates_since_gathering) >= UPDATES_PER_GATHERING:
             self.gather_()
 
@@ -178,13 +182,13 @@ class TraderWorkers(WorkerPool):
         self._are_stale = True
 
     def gather_(self) -> None:
-        """Fetch members' rows, the sums of their updates, and the priorities of the replay from the workers."""
+        """Write members' rows, the sums of their updates, and the replay's priorities from the workers into the run."""
         if not self._updates_since_gathering:
             return
         answers = self.ask_all("rows")
         replay, learner = self._run.replay, self._run.learner
         # All workers set priorities by the same errors, so those of one worker are enough.
-        weights = self.workers[0].ask("weights") if replay is not None and replay.priorities is not None else {}
+        priorities = self.workers[0].ask("priorities") if replay is not None and replay.priorities is not None else {}
         for span, (rows, _) in zip(self.spans, answers, strict=True):
             for name, leaf in member_rows(learner):
                 # Without the champion's row, which follows the share's rows: learning does not change it.
@@ -193,11 +197,11 @@ class TraderWorkers(WorkerPool):
             learner.tally.added[name] = sum(added[name] for _, added in answers)
         learner.tally.updates += len(self._updates_since_gathering)
         if replay is not None:
-            write_weights_(replay, weights)
+            write_priorities_(replay, priorities)
         self._updates_since_gathering.clear()
 
     def close(self) -> None:
-        """End the processes; processes that are started later have to be sent their rows."""
+        """End the processes, and note that processes that are started later must be sent their rows."""
         super().close()
         self._are_stale = True
 
@@ -207,37 +211,36 @@ class TraderWorkers(WorkerPool):
         The first call of a phase posts this tile and all later tiles, so that workers compute in parallel.
         """
         round_ = self._run.progress.round
-        if not self._asked_tiles:
+        if not self._requested_tiles:
             self.gather_()
-            self._ready_()
-            # All are posted before the first answer is taken, so that workers compute in parallel.
+            self._start_and_load_()
             for number in range(tile, len(self._tiles)):
                 self.workers[self._owner_of_tile[number]].post(name, self._tiles[number], round_)
-                self._asked_tiles.append((name, number, round_))
-        expected = self._asked_tiles.popleft()
+                self._requested_tiles.append((name, number, round_))
+        expected = self._requested_tiles.popleft()
         assert expected == (name, tile, round_)  # noqa: S101  (the loop requests a phase's tiles in order)
         return self.workers[self._owner_of_tile[tile]].take_answer()
 
-    def _ready_(self) -> None:
-        """Start workers that do not run, and send them their rows if these are stale."""
+    def _start_and_load_(self) -> None:
+        """Start workers that do not run, and send all workers their rows if these are stale."""
         self.ready_()
         if self._are_stale:
             for worker in self.workers:
-                self._load_(worker)
+                self._send_state_(worker)
             self._are_stale = False
 
     def restore_worker_(self, worker: Worker) -> None:
-        """Bring a worker that replaces a dead one up to date: it repeats the updates since the last gathering."""
+        """Send a worker that replaces a dead one its state, and let it repeat the updates since the last gathering."""
         self._appended_count[worker.number] = 0
-        self._load_(worker)
-        # The same updates with the same errors in the same order: the rows are equal to the last bit.
+        self._send_state_(worker)
+        # The same updates with the same errors in the same order give rows that are equal to the last bit.
         for error in self._updates_since_gathering:
             worker.ask("learn")
             if error is not None:
-                worker.ask("weigh", error)
+                worker.ask("update_priorities", error)
 
-    def _load_(self, worker: Worker) -> None:
-        """Send a worker its members' rows, its counts of updates, and the transitions since the last time."""
+    def _send_state_(self, worker: Worker) -> None:
+        """Send a worker its members' rows, its counts of updates, and the transitions that it lacks."""
         learner, replay, (low, high) = self._run.learner, self._run.replay, self.spans[worker.number]
         members = self._setup.config.population.size
         rows = {
@@ -251,20 +254,20 @@ class TraderWorkers(WorkerPool):
             return
         # Transitions that this worker lacks and that are still in the ring.
         first = max(self._appended_count[worker.number], replay.appended - len(replay.row))
-        appended_places = torch.arange(first, replay.appended) % len(replay.row)
-        columns = {name: column[appended_places].numpy() for name, column in transition_columns(replay)}
-        worker.ask("experience", appended_places.numpy(), columns, replay_weights(replay), replay.appended)
+        positions = torch.arange(first, replay.appended) % len(replay.row)
+        columns = {name: column[positions].numpy() for name, column in transition_columns(replay)}
+        worker.ask("load_transitions", positions.numpy(), columns, priority_arrays(replay), replay.appended)
         self._appended_count[worker.number] = replay.appended
 
 
-def replay_weights(replay: RowReplay) -> Arrays:
+def priority_arrays(replay: RowReplay) -> Arrays:
     """Return the tensors of the transitions' priorities as arrays, by name; empty if all are equally likely."""
-    return {name: weight.numpy() for name, weight in draw_weights(replay)}
+    return {name: tensor.numpy() for name, tensor in priority_tensors(replay)}
 
 
-def write_weights_(replay: RowReplay, weights: Arrays) -> None:
-    """Write received priorities into the replay."""
-    for name, weight in draw_weights(replay):
-        weight.copy_(torch.from_numpy(weights[name]))
+def write_priorities_(replay: RowReplay, priorities: Arrays) -> None:
+    """Write received arrays of `priority_arrays` into the replay."""
+    for name, tensor in priority_tensors(replay):
+        tensor.copy_(torch.from_numpy(priorities[name]))
     if replay.priorities is not None:
         replay.priorities.changed = True

@@ -9,10 +9,10 @@ from typing import TypeVar
 
 from flatwater_trading.panel.splits import Days
 from flatwater_trading.recipe.lengths import SPLIT_PARTS
-from flatwater_trading.recipe.on_panel import OnPanel
+from flatwater_trading.recipe.on_panel import PanelSettings
 from flatwater_watch.errors import ConfigError
 
-C = TypeVar("C", bound=OnPanel)
+C = TypeVar("C", bound=PanelSettings)
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def fold_config(base: C, fold: Fold, seed: int) -> C:
     return replace(base, splits=splits, seed=seed)  # type: ignore[type-var]  # a dataclass it is
 
 
-def find_folds(base: OnPanel, days: int, folds: int) -> list[Fold]:
+def find_folds(base: PanelSettings, days: int, folds: int) -> list[Fold]:
     """Cut the panel into folds, each long enough.
 
     Raises:
@@ -62,7 +62,7 @@ def find_folds(base: OnPanel, days: int, folds: int) -> list[Fold]:
     return parts
 
 
-def _find_more_folds(base: OnPanel, days: int, counts: range) -> str:
+def _find_more_folds(base: PanelSettings, days: int, counts: range) -> str:
     """Return the options for the first of these numbers of folds that shorter validation allows; empty for none.
 
     Validation is then a fifth of the days before the first test, as where rows are not days.
@@ -78,7 +78,7 @@ def _find_more_folds(base: OnPanel, days: int, counts: range) -> str:
     return ""
 
 
-def _check_first_fold(base: OnPanel, folds: list[Fold]) -> None:
+def _check_first_fold(base: PanelSettings, folds: list[Fold]) -> None:
     """Check that the first fold, which has the fewest days, can train, validate and test.
 
     Raises:
@@ -90,7 +90,7 @@ def _check_first_fold(base: OnPanel, folds: list[Fold]) -> None:
     fold_config(base, folds[0], seed=0).split(folds[0].test.stop)
 
 
-def _folds_fit(base: OnPanel, folds: list[Fold]) -> bool:
+def _folds_fit(base: PanelSettings, folds: list[Fold]) -> bool:
     """Return whether these folds are long enough to train, validate and test."""
     try:
         _check_first_fold(base, folds)

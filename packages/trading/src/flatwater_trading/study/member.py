@@ -19,7 +19,7 @@ from flatwater.runs.planning import check_settings
 from flatwater.runs.session import read_config, restore_run
 from flatwater.sweeps.trial import answer_, train
 from flatwater_trading.recipe.market import read_run_panel
-from flatwater_trading.recipe.on_panel import OnPanel
+from flatwater_trading.recipe.on_panel import PanelSettings
 from flatwater_trading.study.folds import Fold, find_folds, fold_config
 
 
@@ -69,13 +69,13 @@ def prepare(order: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def plan_member(base: OnPanel, folds: int) -> Plan:
+def plan_member(base: PanelSettings, folds: int) -> Plan:
     """Plan the memory of the largest run of a study."""
     config = check_settings(base).config
     return plan_of_fold(config, find_folds(config, len(read_run_panel(config).dates), folds)[-1])
 
 
-def plan_of_fold(config: OnPanel, fold: Fold) -> Plan:
+def plan_of_fold(config: PanelSettings, fold: Fold) -> Plan:
     """Plan the memory of a run of the fold."""
     return find_recipe(config.trainer, GIVEN).plan(fold_config(config, fold, config.seed))
 

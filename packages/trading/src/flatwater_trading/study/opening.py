@@ -33,7 +33,7 @@ class StudyOrder:
     """An order for a study."""
 
     config: Any
-    """Settings of a recipe on a panel (`recipe.on_panel.OnPanel`), which all runs share, apart from fold and seed."""
+    """Settings of a recipe on a panel (`recipe.on_panel.PanelSettings`); runs differ from them in fold and seed."""
     folds: Annotated[int, Bounds(1, MAXIMUM_FOLDS)] | None
     """Number of folds; None for as many as the existing study has, or `FOLDS`."""
     seeds: str | None

@@ -25,9 +25,9 @@ from flatwater_trading.recipe.comparison import (
     CHAMPION,
     Comparison,
     ReturnDifference,
-    beside_oracle,
     bootstrap_difference,
     compare_to_yardsticks,
+    oracle_sentence,
     period_returns,
     share_beaten,
     simple_rules,
@@ -100,7 +100,7 @@ class PooledResult:
         if self.comparison.best != EQUAL_WEIGHT:
             sentences.append(f"It {self.against_equal.describe_against(EQUAL_WEIGHT)}.")
         returns = {name: float(curve[-1] / curve[0] - 1) for name, curve in self.equity.items()}
-        if law := beside_oracle(returns):
+        if law := oracle_sentence(returns):
             sentences.append(law)
         champion_probability, excess_probability = self.deflated.probability, self.deflated_excess.probability
         sentences.append(

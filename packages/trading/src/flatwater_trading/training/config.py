@@ -104,6 +104,6 @@ class ErlConfig:
 
 
 def replay_capacity(config: ErlConfig) -> int:
-    """Number of transitions that the replay holds: those of `replay.generations` generations."""
+    """Return the number of transitions that the replay holds: those of `replay.generations` generations."""
     played = config.population.size * config.evaluation.train_slices * config.env.episode.days
     return config.replay.generations * played

@@ -1,4 +1,4 @@
-"""Learning from every purchase that could have been made, in hindsight: for markets, which do not answer.
+"""Learning from every purchase that could have been made, in hindsight: for markets, which do not react to a trader.
 
 Prices do not depend on a trader's actions, so the gain of every instrument on every training day, at every sale target,
 is known once the exits are resolved: no purchase has to be tried out to learn its gain. It remains to predict which
@@ -10,8 +10,8 @@ The loss of a member is minus the mean over days and instruments of
 
     sigmoid(SHARPNESS (coefficient - threshold)) * gain(sale target)
 
-which is the expected gain of the purchases that it asks for. No environment is stepped, no critic is learned, nothing
-is replayed.
+which is the expected gain of the purchases that the member asks for. No environment is stepped, no critic is learned,
+nothing is replayed.
 """
 
 from collections.abc import Sequence
@@ -66,8 +66,8 @@ class BuyThreshold(Protocol):
 class HindsightBatch:
     """Stretches of days, and the gain of every purchase on them."""
 
-    seen: Float[Tensor, "p S N L F"]
-    """Observations, the context of the first day included."""
+    observations: Float[Tensor, "p S N L F"]
+    """Observations of p members' S stretches, the context of the first day included."""
     gain: Float[Tensor, "p M K G"]
     """Gain of a purchase on each day M of the stretches, by sale target; 0 if nothing could be bought."""
 
@@ -86,7 +86,7 @@ def build(_config: AlgorithmConfig, nets: Networks, setting: Setting) -> Members
 def interpolate_gain(gain: Float[Tensor, "*N G"], target: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
     """Interpolate the gain at a sale target in [-1, 1], linearly between the G targets that were resolved."""
     position = (target + 1) / 2 * (gain.shape[-1] - 1)
-    # Detached: the gradient by the target is the slope between its two neighbours.
+    # Detached, so that the gradient by the target is the slope between its two neighbours.
     below = position.detach().floor().clamp(0, max(0, gain.shape[-1] - 2)).long().unsqueeze(-1)
     above = (below + 1).clamp(max=gain.shape[-1] - 1)
     return torch.lerp(gain.gather(-1, below), gain.gather(-1, above), position.unsqueeze(-1) - below).squeeze(-1)
@@ -134,15 +134,15 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: Members, group
         """Return the loss of a batch, and the gradients of its share of the update."""
         leaves = as_leaves(params)
         with autocast(config, batch.gain.device):
-            action = actor.over_days(leaves, batch.seen)
-        # In the gains' float32, outside of autocast: means of gains lose digits in bfloat16.
+            action = actor.over_days(leaves, batch.observations)
+        # In the gains' float32 and outside of autocast, as means of gains lose digits in bfloat16.
         loss = hindsight_loss(action.to(batch.gain.dtype), batch.gain, known_threshold.threshold)
         return loss.detach(), gradients(loss / config.micro_batches, leaves)
 
     compiled_loss = bind_compiled(config, loss_and_gradients)
 
     def update_(draws: Sequence[Draw]) -> None:
-        # Use each draw before the next one: they share one buffer, which the next draw overwrites.
+        # Each draw is used before the next: draws share a buffer, which the next draw overwrites.
         for span in groups:
             for number, draw in enumerate(draws):
                 loss, grads = compiled_loss(weights_by_group[span], draw(*span))
@@ -155,7 +155,7 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: Members, group
 
 
 def explorer(_config: AlgorithmConfig, _members: Any, _spread: Spread) -> Explorer:  # noqa: ANN401  (unused)
-    """Explore by the actor's own actions, without noise: its played transitions are not learned from."""
+    """Return the actor's own actions, without noise, as members do not learn from played transitions."""
     return lambda actor, params, obs, _rng: actor(params, obs)
 
 

@@ -23,17 +23,15 @@ from flatwater_trading.training.state import ErlState, WindowBuffers
 
 
 def member_groups(setup: ErlSetup, run: ErlState) -> list[Span]:
-    """Group consecutive members of a tile whose observations of a micro-batch fit in memory together."""
-    size = members_at_once(setup, run.market)
-    return [
-        (low + group_begin, low + until)
-        for low, high in split_spans(setup.members, setup.tile)
-        for group_begin, until in split_spans(high - low, size)
-    ]
+    """Split each tile into groups of members whose observations of a micro-batch fit in memory together."""
+    size, groups = members_at_once(setup, run.market), list[Span]()
+    for low, high in split_spans(setup.members, setup.tile):
+        groups += [(low + first, low + stop) for first, stop in split_spans(high - low, size)]
+    return groups
 
 
 class PopulationLearning(Protocol):
-    """Updates of all members that are computed here, each from a draw of its own, bound to the run's state."""
+    """Updates of all members that this process computes, each from its own draw, bound to the run's state."""
 
     def update_(self) -> Float[Tensor, "P G B"] | None:
         """Do the next update. Returns |TD error| of each member's transitions; None if no values are estimated."""
@@ -46,15 +44,15 @@ def make_learning(setup: ErlSetup, run: ErlState) -> PopulationLearning:
     """Make the learning of a run, from the outcomes of the training days or from transitions."""
     if run.outcomes is not None:
         return HindsightLearning(setup, run, run.outcomes)
-    assert run.replay is not None  # noqa: S101  (a run has one of both)
+    assert run.replay is not None  # noqa: S101  (a run has either outcomes or a replay)
     assert run.windows is not None  # noqa: S101  (a run with a replay has windows)
     return ReplayLearning(setup, run, run.replay, run.windows)
 
 
 def updates_due(setup: ErlSetup, run: ErlState) -> int:
     """Return the number of updates of this generation: 0 until the replay holds its minimum."""
-    ready = run.replay is None or drawable_count(run.replay) >= setup.config.replay.warmup
-    return setup.config.learner.own.updates if ready else 0
+    is_warm = run.replay is None or drawable_count(run.replay) >= setup.config.replay.warmup
+    return setup.config.learner.own.updates if is_warm else 0
 
 
 class HindsightLearning:
@@ -68,7 +66,7 @@ class HindsightLearning:
     def update_(self) -> None:
         """Do the next update. Returns None, as no value is estimated."""
         setup, run = self._setup, self._run
-        # A stream for each update, by its number: a resumed run draws what it would have drawn.
+        # The stream is named by the update's number, so a resumed run draws what it would have drawn.
         rng = stream(setup.config.seed, "lessons", run.learner.tally.updates, device=setup.device)
         self._update_(draw_lessons(setup, run.market, self._outcomes, rng))
 
@@ -98,13 +96,13 @@ class ReplayLearning:
         """Draw for all members of the population, and update the members of this process."""
         setup, replay, learner = self._setup, self._replay, self._setup.config.learner
         shape = (setup.config.population.size, learner.micro_batches, learner.own.batch_size)
-        # A stream for each update, by its number: a resumed run draws what it would have drawn.
+        # The stream is named by the update's number, so a resumed run draws what it would have drawn.
         rng = stream(setup.config.seed, "replay", self._run.learner.tally.updates, device=setup.device)
-        # Every process draws for the whole population: a member's draw does not depend on who computes it.
+        # Every process draws for the whole population, so a member's draw does not depend on who computes it.
         self._drawn, weight = draw(replay, shape, rng)
         own_members = slice(*setup.share)
         index, weight = self._drawn[own_members], None if weight is None else weight[own_members]
-        return self._update_([micro_batch(self._source, index, weight, g) for g in range(shape[1])])
+        return self._update_([bind_micro_batch(self._source, index, weight, g) for g in range(shape[1])])
 
     def update_priorities_(self, td_error: Float[Tensor, "P G B"] | None) -> None:
         """Set the priorities of the last draw, if the replay is prioritised."""
@@ -123,10 +121,10 @@ class ReplaySource:
     """Days of an observation."""
 
 
-def micro_batch(
+def bind_micro_batch(
     source: ReplaySource, index: Int[Tensor, "P G B"], weight: Tensor | None, g: int
 ) -> Callable[[int, int], Batch]:
-    """Return a function that gathers a micro-batch of members low ... high - 1, valid until the next is gathered.
+    """Return a function that gathers micro-batch `g` of members low ... high - 1; it is valid until the next call.
 
     Args:
         source: replay, panel, and the buffers that are written over.

@@ -1,4 +1,9 @@
-"""Lessons of hindsight: the resolved gain of every purchase on the training days, drawn in stretches of days."""
+"""Lessons of hindsight: the gain of every possible purchase on the training days, drawn in stretches of days.
+
+Gains are resolved once: for each day, instrument and sale target, the exit of a purchase is found in the later prices.
+A stretch is a number of consecutive days. A lesson is a batch of random stretches, with the observations of their days
+and the gains of the purchases on them.
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -27,7 +32,7 @@ class PurchaseOutcomes:
     """Gains of every purchase on the training days."""
 
     gain: Float[Tensor, "D K G"] = derived_field()
-    """Gain in deviations of all gains; 0 if nothing could be bought. Computed from the panel."""
+    """Gain by day, instrument and sale target, in deviations of all gains; 0 if nothing could be bought."""
     seen: Float[Tensor, "R N L F"] = derived_field()
     """Buffer in which the stretches of a group of members are gathered: each draw writes over the draw before."""
 
@@ -45,7 +50,7 @@ def lesson_days(setup: ErlSetup) -> range:
     """Return the rows on which purchases are learned, as `purchase_rows` does, and check that they are enough.
 
     Raises:
-        ConfigError: there are too few rows; in hindsight, fewer than a stretch needs.
+        ConfigError: there are fewer rows than a stretch needs or, without hindsight, none.
     """
     train, hold = setup.splits.train, setup.config.env.trade.hold_days
     stretch = stretch_days(setup) if learns_from_outcomes(setup.config) else 1
@@ -60,13 +65,13 @@ def lesson_days(setup: ErlSetup) -> range:
 
 
 def stretch_days(setup: ErlSetup) -> int:
-    """Return the number of days that are learned from in a stretch; the context of the first comes before them."""
+    """Return the number of days of a stretch, without the context before its first day."""
     size: int = setup.config.learner.own.batch_size
     return size // stretch_count(setup.config)
 
 
 def build_outcomes(setup: ErlSetup, market: Market) -> PurchaseOutcomes:
-    """Resolve every purchase. On the meta device this is the plan."""
+    """Resolve the gain of every purchase, and allocate the buffer of stretches; on the meta device only allocate."""
     config, days = setup.config, lesson_days(setup)
     columns, _, features = market.observations.shape
     rows = members_at_once(setup, market) * stretch_count(config)
@@ -84,11 +89,11 @@ def build_outcomes(setup: ErlSetup, market: Market) -> PurchaseOutcomes:
         trade=trade,
         account=config.env.account,
     )
-    # Clipped before the deviation is taken: a single takeover must not determine it either. clamp_ keeps NaN.
+    # Clipped before the deviation is taken, as a single takeover must not determine it either. clamp_ keeps NaN.
     gain.clamp_(-MAXIMUM_GAIN, MAXIMUM_GAIN)
     is_finite = gain.isfinite()
     deviation = gain[is_finite].double().std() if bool(is_finite.any()) else torch.ones(())
-    # At least 1e-6: prices that never move would be divided by 0.
+    # At least 1e-6, as prices that never move would be divided by 0.
     gain.div_(deviation.clamp(min=1e-6).to(gain)).nan_to_num_(nan=0.0)
     return PurchaseOutcomes(gain=gain, seen=buffer)
 
@@ -96,9 +101,9 @@ def build_outcomes(setup: ErlSetup, market: Market) -> PurchaseOutcomes:
 def draw_lessons(
     setup: ErlSetup, market: Market, outcomes: PurchaseOutcomes, rng: torch.Generator
 ) -> Sequence[Callable[[int, int], HindsightBatch]]:
-    """Make a draw for each micro-batch of an update; every member has stretches of its own.
+    """Draw the stretches of an update's micro-batches; return a function for each that gathers its lessons.
 
-    Every process draws the stretches of all members; a worker uses those of its share.
+    Every member has its own stretches. Every process draws those of all members, and a worker uses those of its share.
 
     Args:
         setup: configuration, days, and the share of members that are computed here.
@@ -116,13 +121,13 @@ def draw_lessons(
     shape = (config.learner.micro_batches, config.population.size, stretch_count(config))
     first = torch.randint(len(days) - length + 1, shape, generator=rng, device=setup.device)[:, slice(*setup.share)]
 
-    def drawer(chosen: Int[Tensor, "P S"]) -> Callable[[int, int], HindsightBatch]:
-        """Return a function that gathers the stretches beginning at the rows `chosen`."""
+    def bind_gather(starts: Int[Tensor, "P S"]) -> Callable[[int, int], HindsightBatch]:
+        """Return a function that gathers each member's S stretches, which begin at its rows of `starts`."""
 
-        def draw(low: int, high: int) -> HindsightBatch:
+        def gather(low: int, high: int) -> HindsightBatch:
             """Gather the stretches of members low ... high - 1 into the buffer."""
-            # Row r of the lessons is row days.start + r of the panel; a window is named by its last row.
-            first_rows = chosen[low:high]
+            # Row r of the gains is row days.start + r of the panel; a window is named by its last row.
+            first_rows = starts[low:high]
             window = windows(
                 market.observations,
                 days.start + first_rows + (length - 1),
@@ -132,6 +137,6 @@ def draw_lessons(
             rows = first_rows[..., None] + torch.arange(length, device=first_rows.device)
             return HindsightBatch(window, outcomes.gain[rows.flatten(1)])
 
-        return draw
+        return gather
 
-    return [drawer(chosen) for chosen in first]
+    return [bind_gather(starts) for starts in first]

@@ -71,9 +71,10 @@ class PlannedActions:
 
     def day_input(self, day: int, account: Float[Tensor, "B K 3"] | None) -> "DayInput":
         """Return the input of all members on one day of all slices."""
-        of_day = self.actions_or_hidden[:, :, day]
-        missing = self.missing[:, day].expand(len(of_day), -1, -1)
-        return DayInput(of_day, missing, None if account is None else account.view(*of_day.shape[:3], -1))
+        actions_or_hidden = self.actions_or_hidden[:, :, day]
+        missing = self.missing[:, day].expand(len(actions_or_hidden), -1, -1)
+        day_account = None if account is None else account.view(*actions_or_hidden.shape[:3], -1)
+        return DayInput(actions_or_hidden, missing, day_account)
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,9 @@ class DayActor:
 
 
 Explore = Callable[[DayActor, Params, DayInput], Float[Tensor, "P S K 2"]]
+"""Function that gives the actions to play on a day."""
 Remember = Callable[[DayTransitions], None]
+"""Function that is called with the transitions of each day."""
 
 
 def draw_slices(setup: ErlSetup, days: Days, count: int, rng: torch.Generator) -> Int[Tensor, "S"]:
@@ -174,7 +177,10 @@ def build_play_buffers(setup: ErlSetup, *plans: Shapes) -> PlayBuffers:
 
 @dataclass(frozen=True)
 class SlicePlay:
-    """The play of slices in `env`, whose batch is P x S, the member varying slowest: S encodings, then all days."""
+    """The play of S slices by P members in `env`, whose batch is P x S with the member varying slowest.
+
+    Call `begin_`, then `encode_` for each slice, then `play_`, which steps all days.
+    """
 
     setup: ErlSetup
     market: Market
@@ -206,7 +212,7 @@ class SlicePlay:
         setup, planned_actions = self.setup, self.planned_actions
         params = views(self.actors, setup.actor.layout)
         context, days = setup.config.env.episode.context, planned_actions.actions_or_hidden.shape[2]
-        # From the context of the first day to the slice's last day; no row of a day's window lies after it.
+        # From the context of the first day to the slice's last day: no day sees a row after it.
         rows = self.starts[number] + torch.arange(1 - context, days, device=self.starts.device)
         with torch.no_grad():
             # One slice for all members (Q = 1): the panel's rows are not copied for each of them.
@@ -221,14 +227,15 @@ class SlicePlay:
         """Play the days of all slices, which must be encoded.
 
         Args:
-            explore: function that gives the actions to play; None for the members' own.
+            explore: function that gives the actions to play; None for the members' actions without noise.
             remember: function that is called with the transitions of each day.
         """
         setup, env, params = self.setup, self.env, views(self.actors, self.setup.actor.layout)
         actor = DayActor(setup.actor, self.planned_actions.by_day)
         first = env.start.clone()
         days = self.planned_actions.actions_or_hidden.shape[2]
-        for day in count_steps("days", range(min(days, META_DAYS) if self.actors.is_meta else days)):
+        steps = min(days, META_DAYS) if self.actors.is_meta else days
+        for day in count_steps("days", range(steps)):
             # Read before the step: the action may depend on these positions.
             account = account_block(env, self.market) if setup.config.env.account_observation else None
             inputs = self.planned_actions.day_input(day, account)
@@ -281,7 +288,7 @@ def play_slices_(
     days: int,
     remember: Remember | None = None,
 ) -> PlannedActions:
-    """Play each slice with each member in `env` to its end, without noise, in buffers of its own.
+    """Play each slice with each member in `env` to its end, without noise, in newly allocated buffers.
 
     Args:
         setup: configuration and networks.

@@ -15,7 +15,7 @@ from flatwater_trading.training.learn import updates_due
 from flatwater_trading.training.rows import drawable_count
 from flatwater_trading.training.setup import ErlSetup
 from flatwater_trading.training.state import ErlState
-from flatwater_trading.training.tile import append_to_replay_, held_return
+from flatwater_trading.training.tile import append_to_replay_, holding_return
 
 ErlTrainer = ExecutorTrainer[ErlSetup, ErlState, TileExecutor]
 
@@ -33,7 +33,9 @@ def build_trainer(setup: ErlSetup, run: ErlState, executor: TileExecutor) -> Erl
 
 
 def evaluate_(setup: ErlSetup, run: ErlState, executor: TileExecutor, step: int) -> None:
-    """Let a tile play the training slices, which are the same for all; with noise if transitions are learned from.
+    """Let a tile play the training slices, and write its fitness, its numbers by slice, and its transitions.
+
+    All tiles play the same slices; with noise if members learn from transitions.
 
     Args:
         setup: configuration and tiles.
@@ -53,10 +55,10 @@ def evaluate_(setup: ErlSetup, run: ErlState, executor: TileExecutor, step: int)
 
 
 def validate_(setup: ErlSetup, run: ErlState, executor: TileExecutor, step: int) -> None:
-    """Let a tile play the validation slices, which are the same for all, without noise; the last tile crowns the best.
+    """Let a tile and the champion play the validation slices without noise, and write their scores.
 
-    The champion is chosen here and never on training fitness. It is scored again on this generation's slices, so that
-    it is beaten by a better trader and not by easier days.
+    All tiles play the same slices. After the last tile, the best member becomes the champion if it beats the old one.
+    The old champion is scored again on these slices, so that a better trader beats it, and not easier days.
 
     Args:
         setup: configuration and tiles.
@@ -73,15 +75,20 @@ def validate_(setup: ErlSetup, run: ErlState, executor: TileExecutor, step: int)
         (scores.attention, result.attention),
     )
     for column, new in (*columns, *((scores.judged[name], new) for name, new in result.slices.items())):
-        # The last number of every tile is the champion's; tiles have one shape, so it is the same in all.
+        # The champion plays with every tile and is last; tiles have one shape, so its number is the same in all.
         column[slice(*spans[step])], column[-1] = new[:-1], new[-1]
-    if step + 1 < len(spans):
-        return
+    if step + 1 == len(spans):
+        _crown_champion_(setup, run)
+
+
+def _crown_champion_(setup: ErlSetup, run: ErlState) -> None:
+    """Make the best member of the validation the champion if it beats the old one, and write the champion's scores."""
+    scores = run.scores
     best = crown_best_(run.learner, run.lineage, scores.validation, [scores.activity, *scores.judged.values()])
     scores.crowned.fill_(best >= 0)
-    scores.holding.copy_(held_return(setup, run.market, run.progress.round))
+    scores.holding.copy_(holding_return(setup, run.market, run.progress.round))
     scores.champion_value.copy_(scores.validation[-1])
-    # `best` is -1 if the champion stays: that is its own row, the last.
+    # `best` is -1 if the champion stays, and -1 is the champion's row, the last.
     scores.importance.copy_(scores.attention[best])
 
 
@@ -97,17 +104,17 @@ def next_generation_(setup: ErlSetup, run: ErlState, executor: TileExecutor) -> 
         # float() waits for the device, once a generation.
         best=float(scores.validation[:-1].max()),
         generation=generation,
-        # Named by the generation: a resumed run evolves as it would have.
+        # The stream is named by the generation, so a resumed run evolves as it would have.
         rng=stream(setup.config.seed, "evolution", generation, device=setup.device),
     )
-    # Called after the rows are written: an executor that has copies fetches them again before it computes.
+    # Called after the rows are written: an executor with copies of them sends the new rows before it computes.
     executor.mark_members_changed_()
 
 
 def read_numbers_(setup: ErlSetup, run: ErlState) -> dict[str, float]:
     """Return the round's numbers by name, and clear the sums of its updates."""
     scores = run.scores
-    # One copy to the host, in float64: a float32 mean of penalties of 10,000 and gains of 0.01 loses digits.
+    # One copy to the host, in float64, as a float32 mean of penalties of 10,000 and gains of 0.01 loses digits.
     fitness = scores.fitness.double().cpu()
     numbers: dict[str, Any] = {
         "fitness/mean": fitness.mean(),
@@ -131,13 +138,13 @@ def read_numbers_(setup: ErlSetup, run: ErlState) -> dict[str, float]:
         numbers["buffer/fill"] = drawable_count(run.replay) / len(run.replay.row)
         numbers["buffer/missing"] = max(0, setup.config.replay.warmup - drawable_count(run.replay))
     numbers |= setup.algorithm.numbers(setup.config.learner, run.learner)
-    played = _episodes(run)
+    episodes = _summarise_episodes(run)
     losses = read_tally_(run.learner.tally)
-    return {name: float(value) for name, value in (numbers | played | losses).items()}
+    return {name: float(value) for name, value in (numbers | episodes | losses).items()}
 
 
-def _episodes(run: ErlState) -> dict[str, float]:
-    """Summarise the training episodes of all members, in one reading of the device."""
+def _summarise_episodes(run: ErlState) -> dict[str, float]:
+    """Return the means of the training episodes' numbers over all members, by name."""
     summary = {name: column.double().cpu() for name, column in run.scores.training.items()}
     count = summary["trades"].sum()
     return {

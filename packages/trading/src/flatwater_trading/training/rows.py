@@ -113,7 +113,7 @@ def build_rows(
 
 
 def drawable_count(replay: RowReplay) -> int:
-    """Number of transitions that can be drawn."""
+    """Return the number of transitions that can be drawn."""
     return min(replay.appended, len(replay.row))
 
 
@@ -143,14 +143,15 @@ def append_(
     Raises:
         ConfigError: the ring holds less than two days of B transitions.
     """
-    capacity = len(replay.row)
-    b = len(row)
+    capacity, batch = len(replay.row), len(row)
     # In a smaller ring a day would be written over before its next day is appended.
-    require(2 * b <= capacity, "capacity", capacity, f"at least {2 * b}, two days of the {b} episodes played")
-    positions = torch.arange(replay.appended, replay.appended + b, device=row.device)
-    slots = positions % capacity
-    # The next call writes the same episodes in the same order, b places on.
-    following = torch.where(terminated, slots, (positions + b) % capacity)
+    require(
+        2 * batch <= capacity, "capacity", capacity, f"at least {2 * batch}, two days of the {batch} episodes played"
+    )
+    numbers = torch.arange(replay.appended, replay.appended + batch, device=row.device)
+    positions = numbers % capacity
+    # The next call writes the same episodes in the same order, so a transition's next is `batch` positions on.
+    following = torch.where(terminated, positions, (numbers + batch) % capacity)
     for stored, new in (
         (replay.row, row),
         (replay.following, following),
@@ -159,17 +160,17 @@ def append_(
         (replay.discount, ~terminated),
         (replay.member, member),
     ):
-        # b <= capacity, so no place is written twice and the result has one order.
-        stored.index_copy_(0, slots, new.to(stored.dtype))
+        # batch <= capacity, so no position is written twice and the result is always the same.
+        stored.index_copy_(0, positions, new.to(stored.dtype))
     if replay.account is not None and account is not None:
-        replay.account.index_copy_(0, slots, account)
+        replay.account.index_copy_(0, positions, account)
     if replay.priorities is not None:
-        add_priorities_(replay.priorities, slots)
-    replay.appended += b
+        add_priorities_(replay.priorities, positions)
+    replay.appended += batch
 
 
 def draw(replay: RowReplay, shape: tuple[int, ...], rng: torch.Generator) -> tuple[Tensor, Tensor | None]:
-    """Draw ring positions with replacement, and their importance weights; None for weights without priorities."""
+    """Draw ring positions with replacement; return them and their importance weights, None without priorities."""
     if replay.priorities is not None:
         return draw_prioritised(replay.priorities, shape, rng)
     # The count is a number of the host: a draw does not wait for the device.
@@ -183,7 +184,7 @@ def windows(
     *,
     out: Float[Tensor, "R N C F"] | None = None,
 ) -> Float[Tensor, "*batch N C F"]:
-    """Gather the `context` days that end at each row, for all columns, from the panel.
+    """Gather windows from the panel: for each row the `context` days that end at it, of all columns.
 
     Args:
         observations: observations of N columns on T days, contiguous.
@@ -193,9 +194,9 @@ def windows(
             beginning. None allocates the result.
     """
     n, t, f = observations.shape
-    # A window of one column is one run of memory, so the panel itself is the table of all windows, overlapping: entry
-    # [r, n] begins at row r of column n, so strides are F to the next row and T F to the next column.
+    # A window of one column is contiguous, so the panel itself is a table of all windows, which overlap: entry [r, n]
+    # begins at row r of column n, with strides of F to the next row and T F to the next column.
     table = observations.as_strided((t - context + 1, n, context * f), (f, t * f, 1))
-    into = None if out is None else out[: rows.numel()].view(-1, n, context * f)
-    gathered = torch.index_select(table, 0, rows.flatten() - (context - 1), out=into)
+    buffer = None if out is None else out[: rows.numel()].view(-1, n, context * f)
+    gathered = torch.index_select(table, 0, rows.flatten() - (context - 1), out=buffer)
     return gathered.view(*rows.shape, n, context, f)

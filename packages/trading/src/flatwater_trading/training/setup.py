@@ -103,7 +103,10 @@ READ_ROWS_PER_DAY = 20
 
 
 def stretch_count(config: ErlConfig) -> int:
-    """Return the number of stretches of consecutive days in a batch; each needs the whole context of its first day."""
+    """Return the number of stretches of consecutive days in a batch: the setting or, left out, by the context's length.
+
+    Each stretch reads the whole context of its first day, so a long context allows fewer stretches.
+    """
     configured: int | None = config.learner.own.stretches
     if configured is not None:
         return configured
@@ -124,8 +127,8 @@ def usual_tile(config: ErlConfig, market: Market, kind: str) -> int:
 
     Small tiles spread over many workers, which a GPU does not have; large tiles are faster if members are little work.
     """
-    little = kind != "cpu" or window_bytes(config, market) < LITTLE_WORK_BYTES
-    return LARGE_TILE if little else SMALL_TILE
+    uses_large_tile = kind != "cpu" or window_bytes(config, market) < LITTLE_WORK_BYTES
+    return LARGE_TILE if uses_large_tile else SMALL_TILE
 
 
 def members_at_once(setup: ErlSetup, market: Market) -> int:
@@ -134,7 +137,7 @@ def members_at_once(setup: ErlSetup, market: Market) -> int:
 
 
 def window_bytes(config: ErlConfig, market: Market) -> int:
-    """Return the bytes of the observations in a micro-batch of a member."""
+    """Return the bytes of the observations in one micro-batch of one member."""
     columns, _, features = market.observations.shape
     batch_size: int = config.learner.own.batch_size
     context = config.env.episode.context

@@ -90,14 +90,14 @@ VALIDATION_MEASURES = ("trades", "refused", "total_return")
 
 
 def build_erl(setup: ErlSetup, market: Market) -> ErlState:
-    """Allocate a run whole. On the meta device this is its plan."""
+    """Allocate everything that a run keeps between rounds; on the meta device, for its plan."""
     config, device = setup.config, setup.device
     in_hindsight = learns_from_outcomes(config)
     members, tile, instruments = setup.members, setup.tile, len(market.investable)
     days, slices = config.env.episode.days, config.evaluation
     batch = tile * slices.train_slices
 
-    def env(batch: int) -> Simulator:
+    def make_env(batch: int) -> Simulator:
         return build_simulator(config.env, batch=batch, max_days=days, instruments=instruments, device=device)
 
     return ErlState(
@@ -111,8 +111,8 @@ def build_erl(setup: ErlSetup, market: Market) -> ErlState:
         replay=None if in_hindsight else _empty_replay(setup, market),
         windows=None if in_hindsight else _window_buffers(setup, market),
         outcomes=build_outcomes(setup, market) if in_hindsight else None,
-        eval_env=env(batch),
-        val_env=env((tile + 1) * slices.validation_slices),
+        eval_env=make_env(batch),
+        val_env=make_env((tile + 1) * slices.validation_slices),
         room=build_play_buffers(
             setup,
             plan_shapes(setup, market, tile, slices.train_slices, explored=not in_hindsight),
@@ -147,7 +147,7 @@ def _window_buffers(setup: ErlSetup, market: Market) -> WindowBuffers:
     config, (columns, _, features) = setup.config, market.observations.shape
     rows = members_at_once(setup, market) * config.learner.own.batch_size
     shape = (rows, columns, config.env.episode.context, features)
-    # Kept between draws: the allocator returns blocks of this size to the system, which zeroes their pages each time.
+    # Kept between draws, as the allocator would return such blocks to the system, which zeroes their pages each time.
     seen, following = (filled_tensor(0, *shape, device=setup.device) for _ in range(2))
     return WindowBuffers(seen=seen, following=following)
 
@@ -168,7 +168,7 @@ def _empty_scores(setup: ErlSetup, columns: int) -> GenerationScores:
         attention=unknown(members + 1, columns),
         importance=unknown(columns),
         holding=unknown(),
-        # -inf until the first validation: `has_champion` tests this. Other scores are NaN: reading too early shows.
+        # -inf until the first validation, which `has_champion` tests. NaN shows that other scores are unknown.
         champion_value=torch.full((), -torch.inf, device=device),
         crowned=torch.zeros((), dtype=torch.bool, device=device),
         plateau=False,

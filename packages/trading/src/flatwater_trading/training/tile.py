@@ -1,7 +1,8 @@
 """Tiles of members: the unit that a generation is computed in, here or on any worker.
 
-Every tile has the same shape, the last one padded with copies of its last member, and draws from streams of its own
-name. So a member's numbers depend neither on the count of the others nor on the process that computes them.
+Every tile has the same shape, as the last tile is padded with copies of its last member, and its noise comes from a
+stream that is named by its first member. So a member's numbers depend neither on the number of other members nor on the
+process that computes them.
 """
 
 from collections.abc import Mapping
@@ -68,20 +69,20 @@ def train_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileT
         Results of the p members of the tile; if they learn from transitions, those of the tile, padding included.
     """
     config, explored = setup.config, run.played is not None
-    rows = _rows(setup, span)
+    rows = _padded_rows(setup, span)
     slices = make_slice_play(
         run.room, setup, run.market, run.eval_env, actors=run.learner.actor[rows], explored=explored
     )
-    _begin_(setup, slices, setup.splits.train, "training slices", round_)
+    _draw_and_encode_(setup, slices, setup.splits.train, "training slices", round_)
     if run.played is None:
         slices.play_()
     else:
-        # Named by the tile's first member: the noise depends neither on the process nor on the order of the tiles.
+        # Named by the tile's first member, so the noise depends neither on the process nor on the order of the tiles.
         noise = stream(config.seed, "exploration", round_, span[0], device=setup.device)
         slices.play_(trader_explorer(setup, run.learner, noise), partial(_write_day_, run.played))
     count = span[1] - span[0]
     # Cut to the members: padding is played to keep the shape, and does not count.
-    summary = {name: each[:count] for name, each in _by_member(setup, run.eval_env, len(rows)).items()}
+    summary = {name: each[:count] for name, each in _summary_by_member(setup, run.eval_env, len(rows)).items()}
     return TileTraining(
         lowest_mean(summary["fitness"], setup), {name: summary[name] for name in TRAINING_MEASURES}, run.played
     )
@@ -100,11 +101,11 @@ def judge_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileV
         Results of the p members of the tile, without its padding, and last of the champion.
     """
     champion = torch.full((1,), setup.members, device=setup.device)
-    rows = torch.cat([_rows(setup, span), champion])
+    rows = torch.cat([_padded_rows(setup, span), champion])
     slices = make_slice_play(run.room, setup, run.market, run.val_env, actors=run.learner.actor[rows])
-    _begin_(setup, slices, setup.splits.validation, VALIDATION_STREAM, round_)
+    _draw_and_encode_(setup, slices, setup.splits.validation, VALIDATION_STREAM, round_)
     slices.play_()
-    summary = _by_member(setup, run.val_env, len(rows))
+    summary = _summary_by_member(setup, run.val_env, len(rows))
     count = span[1] - span[0]
 
     def strip_padding(rows: Float[Tensor, "tile+1 ..."]) -> Float[Tensor, "p+1 ..."]:
@@ -118,7 +119,7 @@ def judge_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileV
     )
 
 
-def held_return(setup: ErlSetup, market: Market, round_: int) -> Float[Tensor, ""]:
+def holding_return(setup: ErlSetup, market: Market, round_: int) -> Float[Tensor, ""]:
     """Return the mean gain of equal parts of all instruments over a generation's validation slices, without costs."""
     rng = stream(setup.config.seed, VALIDATION_STREAM, round_, device=setup.device)
     first = draw_slices(setup, setup.splits.validation, setup.config.evaluation.validation_slices, rng)
@@ -128,20 +129,20 @@ def held_return(setup: ErlSetup, market: Market, round_: int) -> Float[Tensor, "
     return ((exit_price / entry_price.where(has_price, 1) - 1) * has_price).sum() / has_price.sum().clamp(min=1)
 
 
-def _rows(setup: ErlSetup, span: Span) -> Int[Tensor, "tile"]:
+def _padded_rows(setup: ErlSetup, span: Span) -> Int[Tensor, "tile"]:
     """Return the rows [tile] of a tile's weights in this process; padding repeats the last member's row."""
     numbers = torch.arange(span[0], span[0] + setup.tile, device=setup.device)
     return numbers.clamp(max=span[1] - 1) - setup.share[0]
 
 
-def _begin_(setup: ErlSetup, slices: SlicePlay, days: Days, consumer: str, round_: int) -> None:
+def _draw_and_encode_(setup: ErlSetup, slices: SlicePlay, days: Days, consumer: str, round_: int) -> None:
     """Draw a generation's slices of `days`, and encode them for the members.
 
     Args:
         setup: configuration.
         slices: play of the tile; its simulator and planned actions are written over.
         days: rows that slices are drawn from.
-        consumer: name of the stream.
+        consumer: name of the stream that draws the slices.
         round_: number of the generation.
     """
     rng = stream(setup.config.seed, consumer, round_, device=setup.device)
@@ -150,8 +151,8 @@ def _begin_(setup: ErlSetup, slices: SlicePlay, days: Days, consumer: str, round
         slices.encode_(number)
 
 
-def _by_member(setup: ErlSetup, env: Simulator, rows: int) -> dict[str, Float[Tensor, "p S"]]:
-    """Summarise all episodes played, by member."""
+def _summary_by_member(setup: ErlSetup, env: Simulator, rows: int) -> dict[str, Float[Tensor, "p S"]]:
+    """Return the numbers of `episode_summary` of the played episodes, with a row for each member."""
     return {name: column.view(rows, -1) for name, column in episode_summary(env, setup.config.env).items()}
 
 
@@ -167,7 +168,7 @@ def _write_day_(played: Transitions, today: DayTransitions) -> None:
 
 
 def append_to_replay_(setup: ErlSetup, run: ErlState, played: Transitions, span: Span) -> None:
-    """Append the transitions that a tile's members have played to the replay, day by day; tiles come in their order.
+    """Append the transitions that a tile's members have played to the replay, day by day; call it in the tiles' order.
 
     Args:
         setup: configuration.
@@ -180,7 +181,7 @@ def append_to_replay_(setup: ErlSetup, run: ErlState, played: Transitions, span:
     slices = setup.config.evaluation.train_slices
     member = torch.arange(*span, device=setup.device).repeat_interleave(slices)
     for day in range(len(played.row)):
-        # Without the padding: copies of the last member would be learned from twice.
+        # Without the padding, as copies of the last member would be learned from twice.
         row, terminated = played.row[day, : len(member)], played.terminated[day, : len(member)]
         append_(
             replay,
@@ -194,12 +195,12 @@ def append_to_replay_(setup: ErlSetup, run: ErlState, played: Transitions, span:
 
 
 def lowest_mean(values: Float[Tensor, "P S"], setup: ErlSetup) -> Float[Tensor, "P"]:
-    """Return the mean of the lowest slices of each member."""
+    """Return the mean of each member's `evaluation.lowest` lowest slices."""
     return values.topk(setup.config.evaluation.lowest, dim=1, largest=False).values.mean(1)
 
 
 def trader_explorer(setup: ErlSetup, members: Members, rng: torch.Generator) -> Explore:
-    """Return the algorithm's exploration; if it adds noise to actions, with the noise of traders."""
+    """Return the algorithm's exploration; noise that it adds to actions is spread by `spread_over_days`."""
     config, parts = setup.config, part_noise(setup.config.exploration, setup.device)
 
     def spread(action: Float[Tensor, "P S K 2"], scale: float, rng: torch.Generator) -> Float[Tensor, "P S K 2"]:
@@ -212,7 +213,7 @@ def trader_explorer(setup: ErlSetup, members: Members, rng: torch.Generator) -> 
 def part_noise(exploration: ExplorationConfig, device: torch.device) -> Float[Tensor, "2"]:
     """Return the deviations of the noise on a coefficient and on a sale target."""
     parts = (exploration.coefficient, exploration.target)
-    # Filled on the device: torch.tensor would copy from the host, and wait.
+    # Filled on the device, as torch.tensor would copy from the host, and wait.
     return torch.stack([torch.full((), part, device=device) for part in parts])
 
 
@@ -232,7 +233,7 @@ def spread_over_days(
         day: deviation of the common noise, in multiples of `scale`.
         rng: generator; draws the day's noise, then that of the parts.
     """
-    # The day's noise is drawn before that of the parts: the order belongs to the seed.
-    days = torch.randn(*action.shape[:2], 1, generator=rng, device=action.device) * (day * scale)
-    moved = torch.stack([action[..., 0] + days, action[..., 1]], dim=-1)
+    # Drawn before the noise of the parts: the order of the draws belongs to the seed.
+    day_noise = torch.randn(*action.shape[:2], 1, generator=rng, device=action.device) * (day * scale)
+    moved = torch.stack([action[..., 0] + day_noise, action[..., 1]], dim=-1)
     return perturb(moved, parts * scale, rng)

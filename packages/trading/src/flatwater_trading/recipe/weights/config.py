@@ -8,7 +8,9 @@ from flatwater_watch.errors import require
 from flatwater_watch.options.bounds import Bounds, Number
 from flatwater_watch.options.declare import config
 
-UNTOLD = "this recipe begins with random weights: members learn in seconds, and equal weights are where they begin"
+NO_ELDER_RUN = (
+    "this recipe begins with random weights: members learn in seconds, and equal weights are where they begin"
+)
 
 
 @config
@@ -31,4 +33,4 @@ class WeightsRunConfig(RunConfig, WeightsConfig):
     def __post_init__(self) -> None:
         """Check the fields together, beyond the bounds of each."""
         RunConfig.__post_init__(self)
-        require(self.from_run is None, "from_run", self.from_run, f"left out: {UNTOLD}")
+        require(self.from_run is None, "from_run", self.from_run, f"left out: {NO_ELDER_RUN}")

@@ -35,13 +35,19 @@ def build_market(config: WeightsConfig, panel: Panel, device: torch.device) -> W
     rates = rate_tables(panel, config.account)
     if rates is not None:
         mark = portfolio_prices(panel_closes(panel)).mark
-        # By value: an account that is learned with has weights and no shares.
+        # Rates for a value of 1 instead of a share: the account that members learn with has weights and no shares.
         rates = CostRates(rates.share / mark.where(mark > 0, 1.0), rates.impact)
     return WeightsMarket(signal_market(signals, device, rates), config.split(len(panel.dates)))
 
 
 def signal_market(signals: Signals, device: torch.device, rates: CostRates | None = None) -> SignalMarket:
-    """Bring signals to a device, and the rates of costs, as those of a value of 1; None for costs in proportion."""
+    """Copy signals and the rates of costs to a device.
+
+    Args:
+        signals: signals of a panel.
+        device: device of the tensors.
+        rates: rates of costs for a value of 1; None if all costs are in proportion to the value.
+    """
     no_rates = torch.empty(0, signals.own.shape[1], device=device)
     return SignalMarket(
         own=torch.from_numpy(signals.own).to(device),
@@ -54,7 +60,7 @@ def signal_market(signals: Signals, device: torch.device, rates: CostRates | Non
 
 
 def outline_market(panel: Panel, device: torch.device, costs: CostConfig | None = None) -> SignalMarket:
-    """Build a market of a panel's size without contents, with the rates that these costs need."""
+    """Build a market of a panel's size without contents; with tables of rates if `costs` need them."""
     columns, investable = len(panel.instruments), len(panel.investable)
     return outline_signals(
         days=len(panel.dates),

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from flatwater_trading.market.config import PortfolioConfig
 from flatwater_trading.market.portfolio import DayPrices, rebalance
-from flatwater_trading.market.stop import StopState, no_stop, watch_fall
+from flatwater_trading.market.stop import StopState, initial_stop, update_stop
 from flatwater_watch.errors import DataError
 from flatwater_watch.sanitize import short_repr
 
@@ -123,7 +123,7 @@ def decide_weight_orders(
         cash: money of the account besides the shares.
         config: costs and band.
         held: part of the learned weights that is in `targets`.
-        rest: name of what the rest is held in, `equal weight` or `cash`.
+        rest: name of what the other part is held in, `equal weight` or `cash`.
         stop: record of the stop after the day before; None for an account that begins.
 
     Raises:
@@ -132,13 +132,13 @@ def decide_weight_orders(
     """
     mark, names, before = close.prices.mark, close.names, _shares_before(close, shares)
     money, row = mark.new_tensor([cash]), len(close.dates) - 1
-    state, stopped = watch_fall(_stop_state(close, money, stop), money + (before * mark).sum(), row, config)
+    state, stopped = update_stop(_stop_state(close, money, stop), money + (before * mark).sum(), row, config)
     after = rebalance(before[None], money, targets[None], close.prices, config, stopped=stopped)
     prices, shares_after = mark * close.ratios, after.shares[0] / close.ratios
     equity = float(after.cash[0] + (after.shares[0] * mark).sum())
     return WeightOrders(
         date=str(close.dates[-1]),
-        orders=_orders(names, after.traded[0], prices),
+        orders=_trades_as_orders(names, after.traded[0], prices),
         holdings=_holdings(names, shares_after, prices, equity),
         cash=float(after.cash[0]),
         equity=equity,
@@ -151,8 +151,10 @@ def decide_weight_orders(
     )
 
 
-def _orders(names: Sequence[str], traded: Float[Tensor, "K"], prices: Float[Tensor, "K"]) -> tuple[WeightOrder, ...]:
-    """Return the orders of the values traded, sales first."""
+def _trades_as_orders(
+    names: Sequence[str], traded: Float[Tensor, "K"], prices: Float[Tensor, "K"]
+) -> tuple[WeightOrder, ...]:
+    """Return an order for each value traded, sales first; a value below 0 is a sale."""
     orders = [
         WeightOrder(
             order="buy" if value > 0 else "sell",
@@ -168,13 +170,13 @@ def _orders(names: Sequence[str], traded: Float[Tensor, "K"], prices: Float[Tens
 
 
 def _stop_state(close: WeightsClose, cash: Float[Tensor, "1"], stop: StopRecord | None) -> StopState:
-    """Return the state of a record; that of an account that begins with this cash for None.
+    """Return the stop's state: that of its record, or without a record that of an account that begins with `cash`.
 
     Raises:
         DataError: the day of the stop is not one of the prices'.
     """
     if stop is None:
-        return no_stop(cash)
+        return initial_stop(cash)
     rows = np.flatnonzero(close.dates.astype(str) == stop.since)
     if stop.since and not len(rows):
         raise DataError(
@@ -185,7 +187,7 @@ def _stop_state(close: WeightsClose, cash: Float[Tensor, "1"], stop: StopRecord 
 
 
 def _stop_record(close: WeightsClose, state: StopState) -> StopRecord:
-    """Return the state of an account as plain values."""
+    """Return the stop's state as a record, with the date in the place of the row."""
     since = int(state.since)
     return StopRecord(peak=float(state.peak), since="" if since < 0 else str(close.dates[since]))
 
@@ -202,7 +204,7 @@ def _holdings(
 
 
 def _shares_before(close: WeightsClose, shares: Mapping[str, float]) -> Float[Tensor, "K"]:
-    """Return the shares that are held, counted in the panel's prices.
+    """Return the shares that are held as shares at the panel's prices, which may be adjusted.
 
     Raises:
         DataError: an instrument of `shares` is not one of the prices', or has never had a price.
@@ -215,6 +217,6 @@ def _shares_before(close: WeightsClose, shares: Mapping[str, float]) -> Float[Te
         k = names.index(name)
         if mark[k] <= 0:
             raise DataError(f"{name} is held, and has no price up to {close.dates[-1]}. Give prices with its closes.")
-        # A share as traded is worth its traded price: at the panel's price the same value is more shares, or fewer.
+        # `ratios` is the traded over the panel's price, so the value of the shares stays the same.
         before[k] = count * close.ratios[k]
     return before

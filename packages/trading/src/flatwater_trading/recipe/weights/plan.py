@@ -66,12 +66,13 @@ def measure_phase_peaks_(setup: WeightsSetup, run: WeightsState) -> dict[str, in
 def signal_bytes(panel: Panel) -> int:
     """Return the most bytes that computing signals takes in NumPy."""
     days, instruments = len(panel.dates), len(panel.investable)
-    # Tables in double precision; for every memory two in single precision: the moves, and the moves less their mean.
+    # Tables in double precision (8 bytes) and, for every memory, two in single precision (4 bytes): the moves, and the
+    # moves less their mean.
     return 8 * TABLES * days * instruments + 2 * 4 * len(MEMORIES) * days * instruments
 
 
 def score_bytes(panel: Panel, account: PortfolioConfig) -> int:
-    """Return the most bytes that playing days of the panel takes: all of its days, though fewer may be played."""
+    """Return the most bytes that playing all days of the panel takes, though fewer may be played."""
     days, instruments = len(panel.dates), len(panel.investable)
     # Random traders are played one day at a time, in `TABLES` tables.
     played = 8 * TABLES * RANDOM_TRADERS * instruments
@@ -82,23 +83,23 @@ def score_bytes(panel: Panel, account: PortfolioConfig) -> int:
     return signals + played + samples + rates + 8 * TABLES * days * instruments + 8 * 4 * instruments**2
 
 
-def plan_use(what: str, account: PortfolioConfig, panel: Panel, budget: str | None, *, scored: bool) -> Plan:
+def plan_use(command: str, account: PortfolioConfig, panel: Panel, budget: str | None, *, plays: bool) -> Plan:
     """Plan the memory of using trained weights on a panel.
 
     Args:
-        what: name of the command, for messages.
+        command: name of the command, for messages.
         account: costs of trades.
         panel: panel with the columns of training; only its sizes are read.
         budget: memory that may be taken; None for 90 % of the tightest limit.
-        scored: whether days are played; else only the newest day is decided on.
+        plays: whether days are played; else only the newest day is decided on.
 
     Raises:
         ConfigError: the budget cannot be read as an amount of memory.
     """
-    extra_bytes = {READ: signal_bytes(panel)} | ({SCORE: score_bytes(panel, account)} if scored else {})
+    extra_bytes = {READ: signal_bytes(panel)} | ({SCORE: score_bytes(panel, account)} if plays else {})
     owners = {f"market.{path}": 2 * size for path, size in nbytes(outline_market(panel, META)).items()}
     phases = phase_bytes(lambda: dict.fromkeys(extra_bytes, 0), extra_bytes)
-    return plan_policy_use(what, owners, phases, budget=budget, mapped=panel.mapped_bytes)
+    return plan_policy_use(command, owners, phases, budget=budget, mapped=panel.mapped_bytes)
 
 
 def _alternatives(config: WeightsRunConfig) -> Iterator[Alternative[WeightsRunConfig]]:

@@ -60,8 +60,8 @@ class WeightsRun(Run):
     def describe(self) -> str:
         """Return a phrase that names members, instruments and days."""
         instruments, members = len(self.panel.investable), self.config.members.size
-        of = f"{count_phrase(instruments, 'instrument')} by {count_phrase(members, 'member')}"
-        return f"target weights of {of}, {describe_days(self.panel)}"
+        sizes = f"{count_phrase(instruments, 'instrument')} by {count_phrase(members, 'member')}"
+        return f"target weights of {sizes}, {describe_days(self.panel)}"
 
     def about(self) -> Sequence[str]:
         """Return lines about the days of each split, about stretches shorter than usual, and about costs of orders."""
@@ -88,7 +88,7 @@ class WeightsRun(Run):
         return learner_alarms(round_, "members", largest, dict(metrics), learner.updates * self.config.members.size)
 
     def record(self) -> Mapping[str, Any]:
-        """Return the part of the learned weights that is held, and what the rest is."""
+        """Return the part of the learned weights that is held, and the name of the rest: `equal weight` or `cash`."""
         best = self.trainer.run.best
         return {"held": float(best.held), "rest": "equal weight" if float(best.invested) else "cash"}
 
@@ -113,8 +113,8 @@ class WeightsRun(Run):
         return result
 
     def _score_split(self, *, holdout: bool) -> tuple[WeightsScore, dict[str, Any]]:
-        """Play holdout or validation days; return the score, and the same as plain values."""
-        splits, trader = self.setup.splits, make_trader(self)
+        """Play holdout or validation days; return the score, and the result as plain values."""
+        splits, trader, rounds = self.setup.splits, make_trader(self), self.trainer.progress.round
         days = splits.holdout if holdout else splits.validation
         learned_rows = range(splits.train.first, splits.train.stop)
         benchmark = panel_benchmark(self.config.benchmark, self.panel)
@@ -122,8 +122,8 @@ class WeightsRun(Run):
         score = score_weights(trader.evaluation(self.panel, days, learned_rows, truth, benchmark))
         split = "holdout" if holdout else "validation"
         facts = {
-            "rounds": (rounds := self.trainer.progress.round),
-            # Each round's weights were a candidate, and each part of them that may be held.
+            "rounds": rounds,
+            # Each part of each round's weights was a candidate.
             "tries": rounds * len(PARTS),
             "tried": "parts held x rounds",
             "seed": self.config.seed,
@@ -144,7 +144,7 @@ def make_trader(run: WeightsRun, folder: RunFolder | None = None) -> WeightsTrad
     panel, setup, best = run.panel, run.setup, run.trainer.run.best
     return WeightsTrader(
         settings=WeightsConfig(**{each.name: getattr(run.config, each.name) for each in fields(WeightsConfig)}),
-        past=Provenance.of_run(panel, setup.splits, run.trainer.progress.round),
+        provenance=Provenance.of_run(panel, setup.splits, run.trainer.progress.round),
         instruments=panel.instruments,
         investable=tuple(panel.instruments[n] for n in panel.investable),
         # A copy: the run may train on and write another champion into these rows.
@@ -157,7 +157,7 @@ def make_trader(run: WeightsRun, folder: RunFolder | None = None) -> WeightsTrad
 
 
 def prepare(config: WeightsRunConfig) -> WeightsRunConfig:
-    """Make the panel's path absolute, so that the run can be resumed from any folder, and its lengths fit its rows."""
+    """Make the panel's path absolute, so that the run can be resumed from any folder; fit the lengths to its rows."""
     return with_fitting_lengths(with_absolute_panel(config), shorten_weights)
 
 
@@ -180,9 +180,9 @@ def compose(config: WeightsRunConfig) -> WeightsRun:
     plan = plan_weights(config, panel, device)
     if not config.start_over_budget:
         refuse(plan)
-    built = build_market(config, panel, device)
-    setup = build_setup(config, built.market, built.splits, device)
-    run = allocate_planned(lambda: build_weights(setup, built.market), plan)
+    run_market = build_market(config, panel, device)
+    setup = build_setup(config, run_market.market, run_market.splits, device)
+    run = allocate_planned(lambda: build_weights(setup, run_market.market), plan)
     return WeightsRun(config, plan, build_trainer(setup, run), panel)
 
 

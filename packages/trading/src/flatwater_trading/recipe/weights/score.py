@@ -31,8 +31,8 @@ from flatwater_trading.recipe.comparison import (
     ORACLE,
     RANDOM_TRADERS,
     PlayedDays,
-    beside_oracle,
     compare_to_yardsticks,
+    oracle_sentence,
     simple_rules,
 )
 from flatwater_trading.recipe.result import played_as_json
@@ -41,9 +41,9 @@ from flatwater_trading.recipe.weights.market import account_prices
 from flatwater_trading.training.weights.config import WeightsConfig
 
 LEARNED = "learned"
-"""Row of the learned weights without the rest of equal weights or cash; they are played as well."""
+"""Name of the account that holds the learned weights whole, without a rest of equal weights or cash."""
 HELD = "buy and hold"
-"""Row of buying every instrument on the first day."""
+"""Name of the account that buys every instrument on the first day."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class WeightsScore(PlayedDays):
         learned = f"All of the learned weights would have returned {self.learned_return:+.1%}."
         closes = f"at {self.stopped} of {len(self.days)} closes"
         stopped = "" if self.stopped is None else f" The stop kept the champion in cash {closes}."
-        return f"{self.comparison.sentence} {learned}{stopped} {beside_oracle(self.returns)}".rstrip()
+        return f"{self.comparison.sentence} {learned}{stopped} {oracle_sentence(self.returns)}".rstrip()
 
 
 MAXIMUM_SHOWN = 12
@@ -104,18 +104,17 @@ def score_weights(evaluation: WeightsEvaluation) -> WeightsScore:
         **{name: weights() for name, weights in rules.items()},
         LEARNED: evaluation.learned,
     }
-    played = _play(evaluation, prices, torch.stack([*tables.values()]))
+    played = _play_tables(evaluation, prices, torch.stack([*tables.values()]))
     accounts = {name: number for number, name in enumerate(tables) if name != LEARNED}
-    chance = _play_chance(evaluation, prices)
+    chance = _play_random_traders(evaluation, prices)
     returns = account.total_return(chance.equity)
     median = returns.argsort()[(RANDOM_TRADERS - 1) // 2]
-    held = _held_curves(evaluation, prices)
     curves = {
         CHAMPION: played.equity[accounts[CHAMPION]],
-        **held,
+        **_buy_and_hold_curves(evaluation, prices),
         **{name: played.equity[number] for name, number in accounts.items() if name != CHAMPION},
         CHANCE: chance.equity[median],
-        **_oracle(evaluation),
+        **_oracle_curve(evaluation),
     }
     benchmark = MARKET if evaluation.benchmark is None else evaluation.benchmark.trader
     rows = {name: _curve_measures(curve, curves[benchmark], a_year) for name, curve in curves.items()}
@@ -144,8 +143,10 @@ def score_weights(evaluation: WeightsEvaluation) -> WeightsScore:
     )
 
 
-def _play(evaluation: WeightsEvaluation, prices: PortfolioPrices, weights: Float[Tensor, "B D K"]) -> PlayedWeights:
-    """Play tables of weights, each with a row for each day, as one batch."""
+def _play_tables(
+    evaluation: WeightsEvaluation, prices: PortfolioPrices, weights: Float[Tensor, "B D K"]
+) -> PlayedWeights:
+    """Play B tables of weights, each with a row for each day, as one batch of accounts; log the trades of the first."""
     return play_weights(
         prices,
         evaluation.config.account,
@@ -157,23 +158,23 @@ def _play(evaluation: WeightsEvaluation, prices: PortfolioPrices, weights: Float
     )
 
 
-def _play_chance(evaluation: WeightsEvaluation, prices: PortfolioPrices) -> PlayedWeights:
-    """Play random traders: each holds the champion's weights of other days, in other instruments.
+def _play_random_traders(evaluation: WeightsEvaluation, prices: PortfolioPrices) -> PlayedWeights:
+    """Play random traders: each holds the champion's weights, shifted in time and with the instruments permuted.
 
-    The days are the champion's in their order but from another start, so as much is invested and as much is traded.
+    The order of the days stays the same, so a random trader invests and trades as much as the champion.
     """
     days, count = evaluation.held.shape
     rng = generator(evaluation.config.seed, "random traders", torch.device("cpu"))
     shift = torch.randint(days, (RANDOM_TRADERS,), generator=rng)
-    places = torch.stack([torch.randperm(count, generator=rng) for _ in range(RANDOM_TRADERS)])
+    permutations = torch.stack([torch.randperm(count, generator=rng) for _ in range(RANDOM_TRADERS)])
 
     def choose_weights(number: int, today: DayPrices) -> Tensor:
         """Return the shifted and permuted weights of a day, scaled to the part that the champion invests."""
         weights = evaluation.held[(number + shift) % days]
-        moved = weights.gather(1, places).where(today.priced, 0.0)
-        # The weight of an instrument without a price goes to the others: as much is invested.
-        total, left = weights.abs().sum(1), moved.abs().sum(1)
-        return moved * (total / left.clamp(min=1e-12)).where(left > 0, 0.0)[:, None]
+        permuted = weights.gather(1, permutations).where(today.priced, 0.0)
+        # The weight of an instrument without a price goes to the others, so that as much is invested.
+        total, priced_total = weights.abs().sum(1), permuted.abs().sum(1)
+        return permuted * (total / priced_total.clamp(min=1e-12)).where(priced_total > 0, 0.0)[:, None]
 
     return play_weights(
         prices, evaluation.config.account, choose_weights, start=evaluation.days.first, days=days, batch=RANDOM_TRADERS
@@ -194,8 +195,8 @@ def _daily_numbers(
     }
 
 
-def _held_curves(evaluation: WeightsEvaluation, prices: PortfolioPrices) -> dict[str, Tensor]:
-    """Return the equity of instruments bought on the first day and sold on the last: of all, and of the benchmark."""
+def _buy_and_hold_curves(evaluation: WeightsEvaluation, prices: PortfolioPrices) -> dict[str, Tensor]:
+    """Return the equity of buying on the first day and selling on the last: all instruments, and the benchmark."""
     days = evaluation.days
     as_account = evaluation.config.account.as_account
     mark, (first, last) = prices.mark[days.first : days.stop], (prices.day(row) for row in (days.first, days.stop - 1))
@@ -206,8 +207,11 @@ def _held_curves(evaluation: WeightsEvaluation, prices: PortfolioPrices) -> dict
     return curves
 
 
-def _oracle(evaluation: WeightsEvaluation) -> dict[str, Tensor]:
-    """Return the equity of a trader that knows the law, by the rules of purchases: one a day, held for 20 days."""
+def _oracle_curve(evaluation: WeightsEvaluation) -> dict[str, Tensor]:
+    """Return the equity of the oracle, a trader that knows the law of the market; empty if the law is unknown.
+
+    The oracle trades by the rules of purchases: one a day, held for 20 days.
+    """
     if evaluation.truth is None:
         return {}
     panel, days, cpu = evaluation.panel, evaluation.days, torch.device("cpu")
@@ -239,7 +243,7 @@ def _curve_measures(curve: Tensor, market: Tensor, a_year: int) -> dict[str, flo
 
 
 def _account_measures(played: PlayedWeights, number: int) -> dict[str, float]:
-    """Measure the holdings and trades of an account of the batch."""
+    """Measure the holdings and trades of one account of the batch, by its number."""
     equity = played.equity[number]
     return {
         "exposure": float(account.exposure(equity, played.invested[number])),

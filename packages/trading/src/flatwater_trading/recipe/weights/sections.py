@@ -29,13 +29,14 @@ def weights_sections(run: RunRecords) -> Sections:
 
 
 def weights_picture(run: RunRecords) -> Picture:
-    """Draw equity against the baselines, growth over the rounds, and the weights of what was held."""
+    """Return the picture of a run: equity and growth over the rounds above, the weights that were held below."""
     curves, weights = read_equity(run.path), read_table(TraderFolder(run.path).weights, WEIGHTS)
-    equity = (
-        [] if curves is None or not len(curves) or run.result is None else [equity_chart(curves, run.result["split"])]
-    )
-    held = [] if weights is None or len(weights.columns) < 2 else [held_chart(weights)]  # noqa: PLR2004  (date, and one)
-    return [row for row in ([*equity, course_chart(run)], held) if row]
+    above = [course_chart(run)]
+    if curves is not None and len(curves) and run.result is not None:
+        above.insert(0, equity_chart(curves, run.result["split"]))
+    if weights is None or len(weights.columns) == 1:  # the date alone
+        return [above]
+    return [above, [held_chart(weights)]]
 
 
 def held_section(run: RunRecords) -> Iterator[Block]:

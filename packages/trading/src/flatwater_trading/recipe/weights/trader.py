@@ -1,4 +1,4 @@
-"""Trained target weights for use: prices in, weights and orders out. The policy keeps members and settings, no run."""
+"""Trained target weights for use: a policy that takes prices and gives weights and orders, without its run."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -30,7 +30,7 @@ from flatwater_trading.recipe.weights.orders import StopRecord, WeightOrders, We
 from flatwater_trading.recipe.weights.plan import plan_use
 from flatwater_trading.recipe.weights.score import WeightsEvaluation, as_json, score_weights
 from flatwater_trading.training.weights.config import WeightsConfig
-from flatwater_trading.training.weights.judge import hold, mean_weights, weigh_days
+from flatwater_trading.training.weights.judge import held_weights, mean_weights, weigh_days
 from flatwater_trading.training.weights.state import days_at_once, find_limits
 from flatwater_watch.errors import ConfigError, DataError
 from flatwater_watch.files.content import convert_to
@@ -44,7 +44,7 @@ class WeightsTrader(PanelPolicy):
 
     settings: WeightsConfig
     """Settings of the training."""
-    past: Provenance
+    provenance: Provenance
     instruments: tuple[str, ...]
     """Names [N] of the columns of training, in their order."""
     investable: tuple[str, ...]
@@ -87,7 +87,8 @@ class WeightsTrader(PanelPolicy):
 
     def act(self, prices: Prices) -> dict[str, float]:
         """Return the weights after the newest day of some prices, by instrument; the rest is cash."""
-        held, _, _ = self._weigh(panel := self.align_panel(prices), Days(len(panel.dates) - 1, len(panel.dates)))
+        panel = self.align_panel(prices)
+        held, _, _ = self._weigh(panel, Days(len(panel.dates) - 1, len(panel.dates)))
         return dict(zip(self.investable, held[0].tolist(), strict=True))
 
     def to_export(self) -> PolicyExport:
@@ -112,7 +113,7 @@ class WeightsTrader(PanelPolicy):
             },
             header={
                 "settings": to_mapping(self.settings),
-                "past": asdict(self.past),
+                "past": asdict(self.provenance),
                 "instruments": list(self.instruments),
                 "investable": list(self.investable),
                 "held": self.held,
@@ -124,7 +125,7 @@ class WeightsTrader(PanelPolicy):
         )
 
     def _example(self, days: int) -> tuple[Tensor, ...]:
-        """Return inputs of this many days to trace an export with, drawn by a fixed seed."""
+        """Return inputs of `days` days to trace an export with, drawn by a fixed seed."""
         rng, count = torch.Generator().manual_seed(0), len(self.investable)
         own = torch.randn(days, count, OWN_SIGNALS, generator=rng)
         shared = torch.randn(days, market_signals(len(self.instruments), count), generator=rng)
@@ -194,20 +195,20 @@ class WeightsTrader(PanelPolicy):
 
     def plan_orders(self, panel: Panel, budget: str | None = None) -> Plan:
         """Plan the memory of deciding on the newest day of a panel."""
-        return plan_use("orders", self.settings.account, panel, budget, scored=False)
+        return plan_use("orders", self.settings.account, panel, budget, plays=False)
 
     def plan_backtest(self, panel: Panel, days: Days, budget: str | None = None) -> Plan:  # noqa: ARG002  (any days)
-        """Plan the memory of playing days of a panel; it does not depend on which."""
-        return plan_use("backtest", self.settings.account, panel, budget, scored=True)
+        """Plan the memory of playing days of a panel, which is the same for all days."""
+        return plan_use("backtest", self.settings.account, panel, budget, plays=True)
 
     def find_days(self, panel: Panel, first: str | None, last: str | None) -> Days:
-        """Find the rows that are played: from the day after the last day of judging, to the newest.
+        """Find the rows that are played; by default those after the policy's validation days.
 
         Raises:
             ConfigError: a date cannot be read, or the last date is before the first.
             DataError: there are too few such days, or too few before them.
         """
-        low, high = date_row(panel, first, last, after=self.past.chosen_until)
+        low, high = date_row(panel, first, last, after=self.provenance.chosen_until)
         earliest = self.settings.history
         units, dates = panel.calendar.units, f"the prices have {panel.dates[0]} to {panel.dates[-1]}"
         if low < earliest:
@@ -231,8 +232,8 @@ class WeightsTrader(PanelPolicy):
     ) -> Backtest:
         """Play rows of a panel that `find_days` gave, against the baselines; on the last day all is sold."""
         benchmark = benchmark or panel_benchmark(self.settings.benchmark, panel)
-        learned_stop = int(np.searchsorted(panel.dates, np.datetime64(self.past.learned_until), "right"))
-        learned_rows = range(self.settings.history - 1, max(self.settings.history - 1, learned_stop))
+        train_stop = int(np.searchsorted(panel.dates, np.datetime64(self.provenance.learned_until), "right"))
+        learned_rows = range(self.settings.history - 1, max(self.settings.history - 1, train_stop))
         with one_thread():
             score = score_weights(self.evaluation(panel, days, learned_rows, truth, benchmark))
         days_by_use = count_days_by_use(self, panel, days)
@@ -241,7 +242,7 @@ class WeightsTrader(PanelPolicy):
             as_json(panel, score, "backtest")
             | self.as_json()
             | {
-                "rounds": self.past.generations,
+                "rounds": self.provenance.generations,
                 "seed": self.settings.seed,
                 "days_of": days_by_use,
                 "note": note,
@@ -277,23 +278,23 @@ class WeightsTrader(PanelPolicy):
         return {"held": self.held, "rest": self.rest, "weights": text}
 
     def _weigh(self, panel: Panel, days: Days) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the held weights of some days, their learned weights, and the signals of all days."""
+        """Return the held and the learned weights [D, K] of some days, and the signals [T, K, F] of all days."""
         market = signal_market(find_signals(panel), CPU)
         rows, limits = range(days.first, days.stop), find_limits(self.settings)
         with torch.no_grad():
             at_once = days_at_once(self.settings, len(self.investable))
             learned = weigh_days(self.layout, market, self.members, rows, limits=limits, at_once=at_once)
         tradable = market.tradable[days.first : days.stop]
-        return hold(learned, tradable, limits, held=self.held, invested=self.invested), learned, market.own
+        return held_weights(learned, tradable, limits, held=self.held, invested=self.invested), learned, market.own
 
 
 class WeigherModule(nn.Module):
-    """The members of a policy as one network: signals in, the weights that are held out."""
+    """The members of a policy as one network, from signals to the weights that are held."""
 
     members: Tensor
 
     def __init__(self, trader: WeightsTrader) -> None:
-        """Keep the members as a buffer, part of the module's state, and what is held of their mean."""
+        """Keep the members as a buffer, part of the module's state, and the part of their mean weights that is held."""
         super().__init__()
         self._layout, self._limits = trader.layout, find_limits(trader.settings)
         self._held, self._invested = trader.held, trader.invested
@@ -304,7 +305,7 @@ class WeigherModule(nn.Module):
     ) -> Float[Tensor, "D K"]:
         """Return the part of the equity that is held in each instrument on each day."""
         learned = mean_weights(views(self.members, self._layout), DaySignals(own, shared, tradable), self._limits)
-        return hold(learned, tradable, self._limits, held=self._held, invested=self._invested)
+        return held_weights(learned, tradable, self._limits, held=self._held, invested=self._invested)
 
 
 def trader_layout(settings: WeightsConfig, columns: int, investable: int) -> Layout:
@@ -345,7 +346,7 @@ def rebuild_trader(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
     ]
     return WeightsTrader(
         settings=settings,
-        past=parsed.past,
+        provenance=parsed.past,
         instruments=tuple(names),
         investable=tuple(investable),
         members=torch.cat(members).double(),

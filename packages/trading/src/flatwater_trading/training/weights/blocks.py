@@ -12,13 +12,13 @@ def cut_blocks(train: Days, members: int) -> tuple[Days, ...]:
 
 
 def longest_stretch(train: Days, block: Days) -> int:
-    """Return the most days of a stretch for a member that leaves out this block."""
+    """Return the most days that one stretch can have for a member that leaves out this block."""
     return max(block.first - train.first, train.stop - block.stop) - 1
 
 
 def stretch_starts(train: Days, block: Days, days: int) -> tuple[range, range]:
     """Return the rows on which a member's stretches may begin: before the block, and after it; one may be empty.
 
-    No stretch has a day of the block, or the return that leads into it.
+    No stretch has a day of the block, or the return that leads into the block.
     """
     return range(train.first, block.first - days), range(block.stop, train.stop - days)

@@ -13,7 +13,7 @@ from flatwater_watch.options.bounds import Bounds, Count, Rate, Seed, Weight
 from flatwater_watch.options.declare import config
 
 USUAL_STRETCH, MINIMUM_STRETCH = 128, 20
-"""Days of a stretch where nothing else is asked for, and the fewest that are learned from then."""
+"""Days of a stretch if `learner.days` is left out, and the fewest days that it may then have."""
 
 
 @config(table="members")
@@ -92,10 +92,10 @@ class WeightsConfig:
         longest = min(map(partial(longest_stretch, train), blocks))
         least = MINIMUM_STRETCH if configured is None else configured
         if longest < least:
-            value, lower = ("", "") if configured is None else (f" = {configured}", "learner.days, ")
+            value, setting = ("", "") if configured is None else (f" = {configured}", "learner.days, ")
             raise ConfigError(
                 f"learner.days{value}: the {len(train)} training days, less the {len(blocks[0])} that a member leaves "
-                f"out, hold no stretch of {least}. Lower {lower}history ({self.history}) or splits.validation_days, "
+                f"out, hold no stretch of {least}. Lower {setting}history ({self.history}) or splits.validation_days, "
                 "or give a longer panel."
             )
         return min(longest, USUAL_STRETCH) if configured is None else configured

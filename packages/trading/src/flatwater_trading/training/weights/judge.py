@@ -37,41 +37,41 @@ def weigh_days(
     limits: Limits,
     at_once: int,
 ) -> Float[Tensor, "D K"]:
-    """Return the mean weights of some members on consecutive days, computed in the precision of `weights`.
+    """Return the instruments' weights on consecutive days: the mean of some members, in the precision of `weights`.
 
     Args:
-        layout: names of the members' weights.
+        layout: names of the members' parameters.
         market: signals that members see.
-        weights: members' weights, a row for each.
+        weights: members' parameters, a row for each member.
         days: rows of the market.
         limits: limits of the weights of a day.
         at_once: days that are weighed at a time; the result does not depend on it.
     """
     params = views(weights, layout)
-    wanted = weights.new_empty(len(days), market.tradable.shape[1])
+    day_weights = weights.new_empty(len(days), market.tradable.shape[1])
     for first in range(0, len(days), at_once):
         rows = slice(days.start + first, min(days.stop, days.start + first + at_once))
-        seen = DaySignals(market.own[rows], market.shared[rows], market.tradable[rows])
-        wanted[first : first + at_once] = mean_weights(params, seen, limits)
-    return wanted
+        signals = DaySignals(market.own[rows], market.shared[rows], market.tradable[rows])
+        day_weights[first : first + at_once] = mean_weights(params, signals, limits)
+    return day_weights
 
 
-def mean_weights(params: Params, seen: DaySignals, limits: Limits) -> Float[Tensor, "D K"]:
-    """Return the mean weights of some members, computed in the precision of their parameters.
+def mean_weights(params: Params, signals: DaySignals, limits: Limits) -> Float[Tensor, "D K"]:
+    """Return the instruments' weights: the mean of some members, in the precision of their parameters.
 
     Args:
         params: parameters of the members by name.
-        seen: what all of them see, without an axis of members.
+        signals: signals that all members see, without an axis of members.
         limits: limits of the weights of a day.
     """
     members, dtype = len(params["slope"]), params["slope"].dtype
-    seen = DaySignals(seen.own[None].to(dtype), seen.shared[None].to(dtype), seen.tradable[None])
-    wanted = torch.zeros_like(seen.tradable[0], dtype=dtype)
-    # One member at a time: their hidden units never stand in memory together.
+    signals = DaySignals(signals.own[None].to(dtype), signals.shared[None].to(dtype), signals.tradable[None])
+    mean = torch.zeros_like(signals.tradable[0], dtype=dtype)
+    # One member at a time, so that the hidden units of several are never in memory together.
     for member in range(members):
-        one = {name: weight[member : member + 1] for name, weight in params.items()}
-        wanted = wanted + weigh(one, seen, limits)[0] / members
-    return wanted
+        member_params = {name: weight[member : member + 1] for name, weight in params.items()}
+        mean = mean + weigh(member_params, signals, limits)[0] / members
+    return mean
 
 
 def equal_weights(tradable: Bool[Tensor, "D K"]) -> Float[Tensor, "D K"]:
@@ -80,49 +80,55 @@ def equal_weights(tradable: Bool[Tensor, "D K"]) -> Float[Tensor, "D K"]:
 
 
 def resting_weights(tradable: Bool[Tensor, "D K"], limits: Limits) -> Float[Tensor, "D K"]:
-    """Return the weights that need no learning, for markets that rise: equal weights, within the limits."""
+    """Return the weights of the part that is not learned, if it is invested: equal weights, within the limits."""
     return (limits.gross * equal_weights(tradable)).clamp(max=limits.largest)
 
 
 def judge_(setup: WeightsSetup, run: WeightsState) -> None:
-    """Weigh the days that members have not learned from, and decide how much of the learned weights is held.
+    """Judge the members on days that they have not learned from, and crown them if their growth is the largest so far.
 
     Args:
         setup: blocks, splits and costs.
-        run: state; its newest judgement is written, and its champion too if the growth is the largest so far.
+        run: state; its unseen weights, its newest and best judgement, and its champion are written.
     """
+    judged, market = setup.judged_days, run.market
+    with torch.no_grad():
+        _weigh_unseen_days_(run, setup)
+        # The last judged day's return belongs to the holdout.
+        rows = slice(judged.first, judged.stop - 1)
+        costs = market.costs(setup.config.account, rows)
+        judgement = make_judgement(setup, run.unseen[:-1], market.following[rows], market.tradable[rows], costs)
+        for newest, new in _field_pairs(run.newest, judgement):
+            newest.copy_(new)
+        run.crowned.copy_(run.newest.growth > run.best.growth)
+        for best, new in _field_pairs(run.best, run.newest):
+            best.copy_(torch.where(run.crowned, new, best))
+        run.champion.copy_(torch.where(run.crowned, run.weights, run.champion))
+
+
+def _weigh_unseen_days_(run: WeightsState, setup: WeightsSetup) -> None:
+    """Write `run.unseen`: on each block the weights of the member that left it out, then the validation days' mean."""
     judged, market = setup.judged_days, run.market
 
     def weigh_rows(weights: Tensor, days: range) -> Tensor:
         return weigh_days(setup.layout, market, weights, days, limits=setup.limits, at_once=setup.at_once)
 
-    with torch.no_grad():
-        for member, block in enumerate(setup.blocks):
-            rows = slice(block.first - judged.first, block.stop - judged.first)
-            run.unseen[rows] = weigh_rows(run.weights[member : member + 1], range(block.first, block.stop))
-        validation = setup.splits.validation
-        rows = slice(validation.first - judged.first, None)
-        run.unseen[rows] = weigh_rows(run.weights, range(validation.first, validation.stop))
-        # The last judged day's return belongs to the holdout.
-        rows = slice(judged.first, judged.stop - 1)
-        learned, following = run.unseen[:-1], market.following[rows]
-        costs = market.costs(setup.config.account, rows)
-        for kept, new in _pairs(run.newest, judge(setup, learned, following, market.tradable[rows], costs)):
-            kept.copy_(new)
-        run.crowned.copy_(run.newest.growth > run.best.growth)
-        for best, new in _pairs(run.best, run.newest):
-            best.copy_(torch.where(run.crowned, new, best))
-        run.champion.copy_(torch.where(run.crowned, run.weights, run.champion))
+    for member, block in enumerate(setup.blocks):
+        rows = slice(block.first - judged.first, block.stop - judged.first)
+        run.unseen[rows] = weigh_rows(run.weights[member : member + 1], range(block.first, block.stop))
+    validation = setup.splits.validation
+    rows = slice(validation.first - judged.first, None)
+    run.unseen[rows] = weigh_rows(run.weights, range(validation.first, validation.stop))
 
 
-def judge(
+def make_judgement(
     setup: WeightsSetup,
     learned: Float[Tensor, "D K"],
     following: Float[Tensor, "D K"],
     tradable: Bool[Tensor, "D K"],
     costs: Costs,
 ) -> Judgement:
-    """Return the judgement of weights on days that they were not learned from.
+    """Return the judgement of learned weights by days that they were not learned from; see the module's docstring.
 
     Args:
         setup: caution, limits and the money of the account.
@@ -139,19 +145,19 @@ def judge(
     equal = resting_weights(tradable, setup.limits)
     invested = (growth(equal).sum() > 0).double()
     resting = equal * invested.float()
-    at_rest = growth(resting)
+    resting_growth = growth(resting)
     leads, deviations = [], []
     for part in PARTS:
-        lead = growth(part * learned + (1 - part) * resting) - at_rest
+        lead = growth(part * learned + (1 - part) * resting) - resting_growth
         blocks = lead[: len(lead) // BLOCK * BLOCK].view(-1, BLOCK).mean(1)
         leads.append(lead.mean())
         deviations.append(blocks.std() / len(blocks) ** 0.5)
     lead, deviation = torch.stack(leads), torch.stack(deviations)
-    # With fewer than two blocks every deviation is NaN: all parts become -inf then, and the first, 0, is held.
+    # With fewer than two blocks every deviation is NaN: then all parts become -inf, and the first part, 0, is held.
     best = (lead - caution * deviation).nan_to_num(nan=-torch.inf).argmax()
     return Judgement(
         growth=growth(learned).mean(),
-        resting=at_rest.mean(),
+        resting=resting_growth.mean(),
         lead=lead[-1],
         deviation=deviation[-1],
         held=best.double() / (len(PARTS) - 1),  # the parts are evenly spaced
@@ -159,7 +165,7 @@ def judge(
     )
 
 
-def hold(
+def held_weights(
     learned: Float[Tensor, "D K"], tradable: Bool[Tensor, "D K"], limits: Limits, *, held: float, invested: bool
 ) -> Float[Tensor, "D K"]:
     """Return the weights that are held: a part of the learned weights, and equal weights or cash for the rest."""
@@ -167,7 +173,7 @@ def hold(
     return held * learned + (1 - held) * resting
 
 
-def _pairs(kept: Judgement, new: Judgement) -> Iterator[tuple[Tensor, Tensor]]:
+def _field_pairs(one: Judgement, other: Judgement) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield each number of a judgement together with the same number of another."""
     for each in fields(Judgement):
-        yield getattr(kept, each.name), getattr(new, each.name)
+        yield getattr(one, each.name), getattr(other, each.name)

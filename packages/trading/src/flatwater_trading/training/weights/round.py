@@ -24,7 +24,7 @@ def build_trainer(setup: WeightsSetup, run: WeightsState) -> WeightsTrainer:
     step_ = bind_step(
         run.weights,
         run.adam,
-        # From the round's number alone, not from the number of rounds: a run that is continued learns the same.
+        # By the round's number alone, not by the number of rounds, so that a run that is continued learns the same.
         lr=lambda: learner.lr / (1 + run.progress.round) ** 0.5,
         weight_decay=learner.weight_decay,
         clip=learner.grad_clip,
@@ -45,20 +45,21 @@ def learn_(setup: WeightsSetup, run: WeightsState, step_: Step) -> None:
         run.adam.grad[slice(*span)] = grad
         add_(run.tally, "growth", growth, span)
     count_step_(run.tally, "grad_norm", *step_())
-    # Counted last: draws are named by the count, and a resume must draw the same.
+    # Counted last, as draws are named by the count and a resumed run must draw the same.
     run.tally.updates += 1
 
 
 def draw_days(setup: WeightsSetup, update: int) -> Int[Tensor, "P S L"]:
-    """Draw the rows of every member's stretches for the update with this number."""
+    """Draw the rows of each member's S stretches of L days, for the update with this number."""
     learner, members = setup.config.learner, setup.config.members.size
     rng = stream(setup.config.seed, "stretches", update, device=setup.device)
-    places = torch.rand(members, learner.stretches, generator=rng, device=setup.device)
+    draws = torch.rand(members, learner.stretches, generator=rng, device=setup.device)
     starts = []
-    for block, place in zip(setup.blocks, places, strict=True):
+    for block, draw in zip(setup.blocks, draws, strict=True):
         before, after = stretch_starts(setup.splits.train, block, setup.stretch_days)
-        start = (place * (len(before) + len(after))).long()
-        starts.append(torch.where(start < len(before), before.start + start, after.start + start - len(before)))
+        # Number of the start among all possible starts: those before the block, then those after it.
+        number = (draw * (len(before) + len(after))).long()
+        starts.append(torch.where(number < len(before), before.start + number, after.start + number - len(before)))
     return torch.stack(starts)[..., None] + torch.arange(setup.stretch_days, device=setup.device)
 
 

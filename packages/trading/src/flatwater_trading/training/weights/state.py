@@ -123,7 +123,7 @@ class WeightsSetup:
 
 
 def days_at_once(config: WeightsConfig, instruments: int) -> int:
-    """Return how many days one member weighs at a time."""
+    """Return the number of days that one member weighs at a time."""
     return max(1, BLOCK_BYTES // (4 * instruments * config.members.hidden))
 
 
@@ -148,7 +148,7 @@ def build_setup(config: WeightsConfig, market: SignalMarket, splits: Splits, dev
 
 
 def build_weights(setup: WeightsSetup, market: SignalMarket) -> WeightsState:
-    """Allocate a run whole. On the meta device this is its plan."""
+    """Allocate everything that a run keeps between rounds; on the meta device, for its plan."""
     config, device = setup.config, setup.device
     setting = Setting(members=config.members.size, seed=config.seed, device=device, extra=0)
     size = setup.layout.size
@@ -157,8 +157,8 @@ def build_weights(setup: WeightsSetup, market: SignalMarket) -> WeightsState:
         weights=setting.rows("target weights", setup.layout),
         adam=setting.adam(size),
         tally=setting.tally("growth", "grad_norm"),
-        newest=_no_judgement(device),
-        best=_no_judgement(device),
+        newest=_initial_judgement(device),
+        best=_initial_judgement(device),
         champion=filled_tensor(0, config.members.size, size, device=device),
         crowned=filled_tensor(0, dtype=torch.bool, device=device),
         unseen=filled_tensor(0, len(setup.judged_days), setup.instruments, device=device),
@@ -166,7 +166,7 @@ def build_weights(setup: WeightsSetup, market: SignalMarket) -> WeightsState:
     )
 
 
-def _no_judgement(device: torch.device) -> Judgement:
+def _initial_judgement(device: torch.device) -> Judgement:
     """Allocate the judgement before the first round: any growth exceeds it, and nothing learned is held."""
     return Judgement(
         growth=filled_tensor(-torch.inf, device=device),
