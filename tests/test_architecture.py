@@ -72,7 +72,7 @@ MAY_WAIT = {
         (
             "flatwater/algorithms/ppo.py::read_learner_",
             "flatwater/trainers/blocks/round.py::read_numbers_",
-            "flatwater_trading/training/round.py::_episodes",
+            "flatwater_trading/training/round.py::_summarise_episodes",
             "flatwater_trading/training/round.py::lineage_record",
             "flatwater_trading/training/round.py::read_numbers_",
             "flatwater/trainers/evolve/round.py::lineage_record",
