@@ -49,6 +49,7 @@ COLD = {
             "flatwater/envs/foraging/game.py",
             "flatwater/envs/foraging/world.py",
             "flatwater/envs/random_teacher.py",
+            "flatwater/envs/wrapped/actions.py",
             "flatwater/envs/wrapped/spaces.py",
             "flatwater/envs/wrapped/turns_world.py",
         ),

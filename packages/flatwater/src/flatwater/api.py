@@ -23,10 +23,10 @@ import torch
 from rich.console import Console
 
 from flatwater.comparisons.page import comparison_page
-from flatwater.comparisons.side_by_side import as_json, read_named
+from flatwater.comparisons.side_by_side import comparison_json, read_named_runs
 from flatwater.config.toml import flat_settings, from_mapping, read_toml, to_mapping
 from flatwater.description import Description
-from flatwater.envs.makers import ENV, given_env, hand_over_env, with_env_names
+from flatwater.envs.makers import ENV, find_env_object, hand_over_env, replace_env_object
 from flatwater.envs.open_envs import close_open_envs
 from flatwater.memory.planner import Plan
 from flatwater.metrics.jsonl import read_metrics
@@ -206,7 +206,7 @@ def train(
         {} if on_episode is None else {"on_episode": on_episode if isinstance(on_episode, str) else PYTHON_OBJECT}
     )
     settings |= {"on_round": on_round} if isinstance(on_round, str) else {}
-    env, full_config = given_env(settings), resolve_config(recipe, config, settings)
+    env, full_config = find_env_object(settings), resolve_config(recipe, config, settings)
     called = {"on_round": on_round, "on_episode": on_episode}
     functions: dict[str, Any] = {name: given for name, given in called.items() if not isinstance(given, str)}
     if seeds is not None:
@@ -282,8 +282,8 @@ def fork(
             run names code that may be somebody's.
         KeyboardInterrupt, SystemExit: a signal stopped it, as in `train`.
     """
-    env = parent.env if isinstance(parent, TrainedRun) and ENV not in settings else given_env(settings)
-    settings = with_env_names(settings)
+    env = parent.env if isinstance(parent, TrainedRun) and ENV not in settings else find_env_object(settings)
+    settings = replace_env_object(settings)
     with _restore_threads(), _end_on_early_signals(), trust_code(trust), hand_over_env(env):
         console = _make_console(quiet=quiet)
         folder = open_folder(parent.path if isinstance(parent, TrainedRun) else Path(parent))
@@ -303,7 +303,7 @@ def plan(recipe: str, *, config: Path | str | None = None, **settings: Any) -> P
     Raises:
         FlatwaterError: no run could start with these settings. Whether it fits into memory is `plan.fits`.
     """
-    with hand_over_env(given_env(settings)):
+    with hand_over_env(find_env_object(settings)):
         return checked_plan(resolve_config(recipe, config, settings), trains=False)[1]
 
 
@@ -359,12 +359,12 @@ def compare(*runs: TrainedRun | TrainedSeeds | Path | str, page: Path | str | No
     if page is not None:
         check_output("page =", Path(page), PAGE_OUTPUT)
     places = [run.path if isinstance(run, TrainedRun | TrainedSeeds) else run for run in runs]
-    compared = read_named([*map(str, places)], lambda _: None)
+    compared = read_named_runs([*map(str, places)], lambda _: None)
     if page is not None:
         replace_output(
             Path(page), comparison_page(compared, datetime.now().astimezone()).encode(errors="replace"), PAGE_OUTPUT
         )
-    return as_json(compared)
+    return comparison_json(compared)
 
 
 def load(run: TrainedRun | Path | str, *, env: Any = None, trust: bool = False) -> Any:  # noqa: ANN401  (what a recipe's policy is)
@@ -430,7 +430,7 @@ def resolve_config(recipe: str, config: Path | str | None, settings: Mapping[str
     Raises:
         ConfigError: there is no such recipe or setting, or a setting is out of its range.
     """
-    settings = with_env_names(settings)
+    settings = replace_env_object(settings)
     # `env` alone first: with an environment the recipe, and so the class of its settings, may be another.
     env = settings.get(ENV, None if config is None else read_toml(Path(config)).get(ENV))
     found_recipe = recipe_in_env(recipe, env)

@@ -27,7 +27,7 @@ def test_a_worker_that_dies_beside_a_fork_of_its_own_is_lost(tmp_path: Path) -> 
     waiting = tmp_path / "waiting"
     waiting.touch()
     code = FORKS.format(str(waiting))
-    worker = Worker(1, "builtins:exec", code, prepare=lambda _: None, open_desk=Process)
+    worker = Worker(1, "builtins:exec", code, prepare=lambda _: None, connect=Process)
     try:
         with pytest.raises(RunError, match=r"worker 1 died 3 times.*exit status 7"):
             worker.take_answer()

@@ -94,7 +94,7 @@ def killed_at(moments: random.Random, how: signal.Signals, killed: list[int]) ->
             os.kill(pid, how)
 
     def taking(worker: Worker) -> Any:
-        if not worker._preparing and moments.random() < 0.2 and len(killed) < 3:
+        if not worker._is_preparing and moments.random() < 0.2 and len(killed) < 3:
             assert worker.pid is not None
             killed.append(worker.pid)
             threading.Timer(moments.random() * 0.01, end, (worker.pid,)).start()

@@ -196,7 +196,7 @@ def killed_at(
     take = Worker.take_answer
 
     def taking(worker: Worker) -> Any:
-        if not worker._preparing and moments.random() < 0.15 and len(killed) < most:
+        if not worker._is_preparing and moments.random() < 0.15 and len(killed) < most:
             assert worker.pid is not None
             threading.Timer(moments.random() * 0.02, end, (worker.pid, how)).start()
             time.sleep(moments.random() * 0.04)
@@ -252,7 +252,7 @@ def test_a_worker_that_is_told_to_go_brings_home_what_it_has_learned(
 
 def test_a_notice_goes_out_with_the_next_answer_and_another_process_takes_the_place() -> None:
     prepared: list[int] = []
-    worker = Worker(0, "collections:deque", (), prepare=lambda each: prepared.append(each.number), open_desk=Process)
+    worker = Worker(0, "collections:deque", (), prepare=lambda each: prepared.append(each.number), connect=Process)
     worker.take_answer()
     first = worker.pid
     assert first is not None
@@ -279,7 +279,7 @@ def test_workers_map_one_market_and_are_gone_when_the_run_ends(train_with_worker
 
 
 def worker_of(number: int, target: str, given: object, budget: int | None = None) -> Worker:
-    return Worker(number, target, given, prepare=lambda _: None, open_desk=Process, budget=budget)
+    return Worker(number, target, given, prepare=lambda _: None, connect=Process, budget=budget)
 
 
 def test_a_worker_that_always_dies_ends_the_run_with_what_to_do() -> None:

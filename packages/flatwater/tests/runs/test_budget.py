@@ -20,7 +20,7 @@ sys.exit(main(["resume", sys.argv[1], "--rounds", sys.argv[2]]))
 def leaking(folder: Path, *, seed: int, address_space: int | None) -> subprocess.CompletedProcess[str]:
     """A run that loses 12 MiB a round, in a process of its own, under the shell's limit or under a budget."""
 
-    def bound_memory() -> None:
+    def limit_memory() -> None:
         if address_space is not None:
             resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
 
@@ -29,7 +29,7 @@ def leaking(folder: Path, *, seed: int, address_space: int | None) -> subprocess
         capture_output=True,
         text=True,
         check=False,
-        preexec_fn=bound_memory,
+        preexec_fn=limit_memory,
     )
 
 

@@ -37,19 +37,19 @@ class Compare:
         import json
         import sys
 
-        from flatwater.comparisons.side_by_side import as_json, check_named, read_named
+        from flatwater.comparisons.side_by_side import check_run_names, comparison_json, read_named_runs
         from flatwater_watch.terminal import terminal
 
         # Before runs are read, which may take minutes at a URL.
-        check_named(self.runs)
+        check_run_names(self.runs)
         if self.page is not None:
             check_output("--page", self.page, PAGE_OUTPUT)
         errors = terminal(errors=True)
-        runs = read_named(self.runs, errors.print)
+        runs = read_named_runs(self.runs, errors.print)
         # The page first: where it cannot be written, no table suggests that all went well.
         page_file = None if self.page is None else write_page(runs, self.page)
         if self.json:
-            sys.stdout.write(json.dumps(as_json(runs), indent=1) + "\n")
+            sys.stdout.write(json.dumps(comparison_json(runs), indent=1) + "\n")
         else:
             show(runs, terminal())
         if page_file is not None:
@@ -71,7 +71,7 @@ def show(runs: "Sequence[ComparedRun]", console: Any) -> None:  # noqa: ANN401  
     from flatwater.comparisons.side_by_side import differences_from_first, number_rows, setting_rows
 
     for run in runs:
-        console.print(f"{run.letter}  {run.named}", soft_wrap=True)
+        console.print(f"{run.letter}  {run.source}", soft_wrap=True)
     settings = setting_rows(runs)
     if settings:
         show_rows("settings that differ", runs, settings, console)

@@ -1,10 +1,10 @@
-"""Messages over a pair of sockets; a waiting end checks the other now and then, also within a message."""
+"""Messages over a pair of sockets; an end that waits calls a check now and then, also within a message."""
 
 import socket
 from collections.abc import Callable
 
 _LENGTH_BYTES = 8
-"""Bytes that say how many follow."""
+"""Size of the number before each message, which is the message's length in bytes."""
 
 
 class Pipe:
@@ -15,31 +15,31 @@ class Pipe:
 
         Args:
             end: one end of a socket pair; closed with the pipe.
-            on_wait: called as often as nothing came or went for `seconds`; left out, the pipe waits for the other end.
+            on_wait: called each time that nothing was received or sent for `seconds`; None to wait without limit.
             seconds: time between two calls of `on_wait`.
         """
         self._socket, self._on_wait = end, on_wait
         end.settimeout(None if on_wait is None else seconds)
 
     def send(self, message: bytes) -> None:
-        """Send the whole message after its length, a big-endian number of _LENGTH bytes.
+        """Send the length of a message, a big-endian number of _LENGTH_BYTES, and then the whole message.
 
         Raises:
-            OSError: nobody is at the other end, or this end is cut.
+            OSError: the other end is closed, or this end is shut down.
         """
         self._write(len(message).to_bytes(_LENGTH_BYTES))
         self._write(message)
 
     def receive(self) -> bytearray:
-        """Return the oldest message.
+        """Wait for the next message, and return it.
 
         Raises:
-            OSError, EOFError: nobody is at the other end, or this end is cut.
+            OSError, EOFError: the other end is closed, or this end is shut down.
         """
         return self._read(int.from_bytes(self._read(_LENGTH_BYTES)))
 
     def shut_down(self) -> None:
-        """End sending, and take no more than has come, whoever else has the other end open."""
+        """Stop sending and receiving, even if a forked process still has the other end open."""
         self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
@@ -47,32 +47,31 @@ class Pipe:
         self._socket.close()
 
     def _write(self, message: bytes) -> None:
-        """Write the whole message, piece by piece."""
+        """Write the whole message, buffer by buffer."""
         remaining = memoryview(message)
         while remaining:
-            remaining = remaining[self._transfer_piece(self._socket.send, remaining) :]
+            remaining = remaining[self._move_bytes(self._socket.send, remaining) :]
 
     def _read(self, count: int) -> bytearray:
         """Return exactly `count` bytes.
 
         Raises:
-            EOFError: the other end closes before they are there.
+            EOFError: the other end is closed before all of them have arrived.
         """
         buffer = bytearray(count)  # filled in place: a message of a gigabyte is not joined from pieces
         remaining = memoryview(buffer)
         while remaining:
-            received = self._transfer_piece(self._socket.recv_into, remaining)
+            received = self._move_bytes(self._socket.recv_into, remaining)
             if not received:
                 raise EOFError
             remaining = remaining[received:]
         return buffer
 
-    def _transfer_piece(self, move: Callable[[memoryview], int], piece: memoryview) -> int:
-        """Move as many bytes as go at once, waiting for the first."""
+    def _move_bytes(self, move: Callable[[memoryview], int], buffer: memoryview) -> int:
+        """Call a socket's `send` or `recv_into` until it moves bytes of `buffer`, and return how many it moved."""
         while True:
             try:
-                return move(piece)
-            # Nothing moved for `seconds`: a `look` that finds the other end dead shuts this end down.
-            except TimeoutError:
+                return move(buffer)
+            except TimeoutError:  # an `on_wait` that finds the other end dead shuts this end down, which ends the loop
                 if self._on_wait is not None:
                     self._on_wait()

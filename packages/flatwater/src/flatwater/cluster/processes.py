@@ -1,6 +1,6 @@
 """Workers as processes of this machine.
 
-The child is a fresh interpreter that imports the target alone: nothing of the program that started it runs there.
+The child is a fresh interpreter that imports the target alone: it runs nothing of the program that started it.
 Messages go over a pair of sockets.
 """
 
@@ -14,32 +14,32 @@ from flatwater.sources import current_folder
 from flatwater_watch.meters.proc import is_stopped
 
 STOPPED_SECONDS = 10.0
-"""Seconds that a worker may stand still at a signal (SIGSTOP) before it is ended and started again."""
+"""Seconds for which a worker may be stopped by a signal (SIGSTOP) before it is killed and started again."""
 _CHECK_SECONDS = 1.0
 """Seconds between two checks of a worker that has not answered."""
 
 
 def _user_folder() -> list[str]:
-    """Return the folder of the command, where the run imports the user's code from it."""
+    """Return the folder of the command in a list; an empty list where the run does not import code from there."""
     return [folder for folder in current_folder() if folder in sys.path or "" in sys.path]
 
 
 class Process:
-    """A worker's process on this machine, which answers until its socket is closed."""
+    """A `WorkerConnection` to a worker's process on this machine, which answers until its socket is closed."""
 
     restart_delay = 0.0
 
     def __init__(self) -> None:
         """Start the process, without waiting for it."""
         own_end, child_end = socket.socketpair()
-        # Not with the folder of the command first on the search path (-P), where a file may be called like a library.
+        # -P leaves the folder of the command off the search path, where a file may have a library's name.
         command = [sys.executable, "-P", "-m", "flatwater.cluster.worker", str(child_end.fileno()), *_user_folder()]
-        # The child alone keeps its end: only then does its death, or this process's, close the connection.
+        # This process closes the child's end at once, so that the death of either process closes the connection.
         with child_end:
-            # A worker that read stdin would take it from the run.
+            # No stdin: a worker that reads it would take input from the run.
             self._process = subprocess.Popen(command, pass_fds=[child_end.fileno()], stdin=subprocess.DEVNULL)  # noqa: S603  (our own command, without a shell)
         self._pipe = Pipe(own_end, self._check_alive, _CHECK_SECONDS)
-        self._stopped_since = 0.0
+        self._stopped_seconds = 0.0
 
     @property
     def machine(self) -> str:
@@ -57,7 +57,7 @@ class Process:
         return f"exit status {self._process.returncode}"
 
     def send(self, message: bytes) -> None:
-        """Post a question."""
+        """Send a question to the worker."""
         self._pipe.send(message)
 
     def receive(self) -> bytearray:
@@ -65,9 +65,9 @@ class Process:
         return self._pipe.receive()
 
     def close(self) -> None:
-        """End the process: it ends by itself once its socket is closed."""
+        """Close the socket, upon which the process ends by itself; kill it if it does not."""
         self._pipe.close()
-        # A second for its last answer; then it is killed, as whatever it computes is wanted no more.
+        # It has a second to finish its last answer, which nobody reads any more.
         try:
             self._process.wait(timeout=_CHECK_SECONDS)
         except subprocess.TimeoutExpired:
@@ -75,12 +75,10 @@ class Process:
             self._process.wait()
 
     def _check_alive(self) -> None:
-        """End a process that stands still too long; cut the connection to a process that has ended.
-
-        A fork of the worker, an environment's for example, may live on and have the other end open.
-        """
+        """Kill a process that is stopped for too long; shut down the connection to a process that has ended."""
         if self._process.poll() is not None:
-            self._pipe.shut_down()  # else `receive` would wait for what that fork never sends
-        self._stopped_since = self._stopped_since + _CHECK_SECONDS if is_stopped(self.pid) else 0.0
-        if self._stopped_since >= STOPPED_SECONDS:
-            self._process.kill()  # SIGKILL, which a stopped process gets too; its end is found at the next look
+            # A fork of the worker, an environment's for example, may keep the other end open: `receive` would hang.
+            self._pipe.shut_down()
+        self._stopped_seconds = self._stopped_seconds + _CHECK_SECONDS if is_stopped(self.pid) else 0.0
+        if self._stopped_seconds >= STOPPED_SECONDS:
+            self._process.kill()  # SIGKILL ends a stopped process too, which the next check finds

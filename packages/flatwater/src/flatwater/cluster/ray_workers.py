@@ -1,7 +1,7 @@
-"""Workers as actors of a Ray cluster: one for each, with cores and memory that Ray sets aside for it on some node.
+"""Workers as actors of a Ray cluster: each has cores and memory that Ray sets aside for it on some node.
 
 Ray places processes, carries messages and notices that a node is gone. It restarts nothing and repeats nothing: the
-run's own process knows what a worker that was lost has to be told. The only module that imports Ray.
+run's own process knows which questions a lost worker's successor must be asked. No other module imports Ray.
 """
 
 import os
@@ -38,7 +38,7 @@ AUTO_ADDRESS = "auto"
 ANSWER_SECONDS = 10.0
 """Seconds that an address may take to answer."""
 CHECK_SECONDS = 10.0
-"""Seconds between two checks of an actor that has not answered; an actor that stands still at two of them is ended."""
+"""Seconds between two checks of an actor that has not answered; an actor that is stopped at two checks is killed."""
 PLACEMENT_SECONDS = 300.0
 """Seconds that a worker may wait for a place in the cluster."""
 _LOST_ERRORS = (RayActorError, ObjectLostError, NodeDiedError, WorkerCrashedError, OutOfMemoryError)
@@ -46,7 +46,7 @@ _LOST_ERRORS = (RayActorError, ObjectLostError, NodeDiedError, WorkerCrashedErro
 
 
 def join_cluster(address: str) -> None:
-    """Join a cluster, once in each process; the handler of SIGTERM stays as it was.
+    """Join a Ray cluster, unless this process has joined one; the handler of SIGTERM stays as it was.
 
     Raises:
         RunError: no cluster answers at that address.
@@ -54,10 +54,9 @@ def join_cluster(address: str) -> None:
     if ray.is_initialized():
         return
     is_main = threading.current_thread() is threading.main_thread()
-    # Handlers can be set in the main thread alone.
     handler_before = signal.getsignal(signal.SIGTERM)
     try:
-        if address != AUTO_ADDRESS:  # Ray itself asks for minutes where nobody answers
+        if address != AUTO_ADDRESS:  # tried first, as Ray itself tries for minutes where nobody answers
             host, _, port = address.rpartition(":")
             socket.create_connection((host, int(port)), timeout=ANSWER_SECONDS).close()
         ray.init(address=address, log_to_driver=False, configure_logging=False)
@@ -67,7 +66,9 @@ def join_cluster(address: str) -> None:
             "Start one with `ray start --head`, or use --workers without --cluster."
         ) from error
     finally:
-        if is_main:  # Ray puts a handler of its own there, which would end the run without a checkpoint
+        # Ray has set a handler of its own, which would end the run without a checkpoint. Python lets the main thread
+        # alone set handlers.
+        if is_main:
             signal.signal(signal.SIGTERM, handler_before)
 
 
@@ -77,6 +78,7 @@ class RayNode:
 
     name: str
     identity: str
+    """Ray's ID of the node: several nodes may have one name."""
     cores: float
     memory: int
     """Bytes that Ray may set aside for workers."""
@@ -85,7 +87,7 @@ class RayNode:
 
 
 def list_nodes() -> list[RayNode]:
-    """Return the machines that are there now, in the order of their names."""
+    """Return the machines of the cluster that are alive now, sorted by name."""
     nodes = [
         RayNode(
             name=facts["NodeManagerHostname"],
@@ -101,22 +103,20 @@ def list_nodes() -> list[RayNode]:
 
 
 def object_store_bytes() -> int:
-    """Return the bytes that the object stores of all nodes hold, each node's once."""
-    total = ray.cluster_resources()
-    available = ray.available_resources()
+    """Return the bytes that are in use in the object stores of all nodes."""
     name = "object_store_memory"
-    return int(total.get(name, 0.0) - available.get(name, 0.0))
+    return int(ray.cluster_resources().get(name, 0.0) - ray.available_resources().get(name, 0.0))
 
 
 def ask_nodes(nodes: Sequence[RayNode], target: str, *arguments: object) -> list[Any]:
-    """Call a function on several nodes at once, and return its result on each.
+    """Call a function on several nodes at once, and return the results in the order of the nodes.
 
     Args:
         nodes: some of `list_nodes`.
         target: `package.module:function`.
         arguments: arguments of the function.
     """
-    # Not soft: another node's answer would be of other memory.
+    # Not soft: Ray must not answer from another node instead.
     strategies = (NodeAffinitySchedulingStrategy(node_id=node.identity, soft=False) for node in nodes)
     references = [
         _call_on_node.options(scheduling_strategy=strategy).remote(target, *arguments) for strategy in strategies
@@ -130,15 +130,11 @@ def _call_target(target: str, *arguments: object) -> Any:  # noqa: ANN401  (what
 
 
 class _RayHost:
-    """The actor of a worker, which answers as a worker's process does; it lives on some node of the cluster."""
+    """The actor of a worker on some node of the cluster, which answers as a worker's process does."""
 
-    def __init__(self, most: int) -> None:
-        """Nothing is made yet.
-
-        Args:
-            most: bytes that an answer may have.
-        """
-        self._session, self._maximum_bytes = WorkerSession(), most
+    def __init__(self, maximum_bytes: int) -> None:
+        """Begin a session; no answer may be larger than `maximum_bytes`."""
+        self._session, self._maximum_bytes = WorkerSession(), maximum_bytes
 
     def answer(self, message: bytes) -> bytes:
         """Return the answer to one question.
@@ -152,17 +148,17 @@ class _RayHost:
         return content
 
     def node_and_process(self) -> tuple[str, int]:
-        """Return the identity of the node, and the process id there."""
+        """Return Ray's ID of the node that the actor is on, and the actor's process id there."""
         return ray.get_runtime_context().get_node_id(), os.getpid()
 
 
-# Ray repeats nothing: the run itself knows what a lost worker has to be told again.
+# No retries: the run itself asks the questions of a lost worker again.
 _call_on_node = ray.remote(num_cpus=0, max_retries=0)(_call_target)
 _RemoteHost = ray.remote(max_restarts=0, max_task_retries=0)(_RayHost)
 
 
 def size_error_text(size: int, maximum: int) -> str:
-    """Return why a message is not sent."""
+    """Return the message of the error for `size` bytes, which are more than the `maximum` of a message."""
     return (
         f"a message of {format_bytes(size)} is larger than {format_bytes(maximum)}, 1/{STORE_SHARE} of the smallest "
         "object store. Start Ray with a larger --object-store-memory, or make replay and population smaller."
@@ -170,21 +166,21 @@ def size_error_text(size: int, maximum: int) -> str:
 
 
 class RayActor:
-    """A worker's actor in the cluster, from its start to its end."""
+    """A `WorkerConnection` to a worker's actor in the cluster."""
 
-    restart_delay = 2.0  # a node that is lost is still offered by Ray for a while
+    restart_delay = 2.0  # for a while, Ray still places actors on a node that is lost
 
     def __init__(self, threads: int, memory: int, node: str) -> None:
-        """Ask for a place, without waiting for it.
+        """Ask Ray for a place for the actor, without waiting for it.
 
         Args:
             threads: cores that Ray sets aside for the worker.
             memory: bytes that Ray sets aside.
             node: identity of the preferred node; empty for any node with free resources.
         """
-        # The smallest, as a worker may come to any node.
+        # Of the node with the smallest object store, as a worker may be placed on any node.
         self._maximum_bytes = min(node.store for node in list_nodes()) // STORE_SHARE
-        # Soft: a node that is gone is replaced.
+        # Soft: if the node is gone, Ray takes another.
         strategy = NodeAffinitySchedulingStrategy(node_id=node, soft=True) if node else None
         self._host = _RemoteHost.options(num_cpus=threads, memory=memory, scheduling_strategy=strategy).remote(
             self._maximum_bytes
@@ -196,7 +192,7 @@ class RayActor:
 
     @property
     def machine(self) -> str:
-        """Identity of the node, as several may have one name; empty until the actor has its place."""
+        """Ray's ID of the node, as several may have one name; empty until the actor has its place."""
         return "" if self._placement is None else self._placement[0]
 
     @property
@@ -207,7 +203,7 @@ class RayActor:
         return self._placement[1]
 
     def send(self, message: bytes) -> None:
-        """Post a question.
+        """Send a question to the worker.
 
         Raises:
             RunError: the message is larger than a node's object store can take.
@@ -217,7 +213,7 @@ class RayActor:
         self._answers_expected.append(self._host.answer.remote(message))
 
     def receive(self) -> bytes:
-        """Return the oldest answer; an actor that a signal has stopped for two looks is killed.
+        """Wait for the answer to the oldest question, and return it; kill an actor that is stopped at two checks.
 
         Raises:
             RunError: the cluster has no place for the worker.
@@ -225,13 +221,13 @@ class RayActor:
         """
         try:
             if self._placement is None:
-                # With the first answer: until then it may wait for free resources.
+                # Not before the first answer is wanted: until then the actor may wait for free resources.
                 self._placement = ray.get(self._node_and_process, timeout=PLACEMENT_SECONDS)
             reference = self._answers_expected.popleft()
             is_stopped = False
             while not ray.wait([reference], timeout=CHECK_SECONDS)[0]:
-                # At the second look in a row that finds it stopped: somebody may have it stopped for a moment.
-                is_stopped = self._kill_or_detect_stopped(kill_if_stopped=is_stopped)
+                # Killed only at the second check in a row: somebody may have stopped it for a moment.
+                is_stopped = self._check_stopped(kill_if_stopped=is_stopped)
             answer: bytes = ray.get(reference)
         except GetTimeoutError as error:
             raise RunError(
@@ -243,13 +239,13 @@ class RayActor:
             raise EOFError(self.exit_reason) from loss
         return answer
 
-    def _kill_or_detect_stopped(self, *, kill_if_stopped: bool) -> bool:
-        """Return whether a signal has stopped the process, as its node says; kill a stopped process on request."""
-        assert self._placement is not None  # noqa: S101  (it was asked)
+    def _check_stopped(self, *, kill_if_stopped: bool) -> bool:
+        """Return whether a signal has stopped the actor's process; kill a stopped process on request."""
+        assert self._placement is not None  # noqa: S101  (`receive` has read it)
         identity, pid = self._placement
-        with suppress(RayError):  # its node is gone: Ray says so of the actor as well
+        with suppress(RayError):  # the node is gone, and the actor's answer will be an error
             node = next((candidate for candidate in list_nodes() if candidate.identity == identity), None)
-            # Only its node can see that.
+            # Only the process's own node can see its state.
             if node and ask_nodes([node], "flatwater_watch.meters.proc:is_stopped", pid)[0]:
                 if kill_if_stopped:
                     ask_nodes([node], "os:kill", pid, int(signal.SIGKILL))

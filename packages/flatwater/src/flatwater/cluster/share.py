@@ -1,6 +1,6 @@
-"""A run is computed in parts of a fixed size, tiles of members or groups of environments, which workers share.
+"""The division of a run's work among workers, in parts of a fixed size: tiles of members, or groups of environments.
 
-Any division gives the same run, bit for bit: the parts do not depend on the number of workers.
+Any division gives the same run, bit for bit, as the parts do not depend on the number of workers.
 """
 
 Span = tuple[int, int]
@@ -8,22 +8,23 @@ Span = tuple[int, int]
 
 
 def split_spans(count: int, size: int) -> list[Span]:
-    """Return consecutive spans of `size`; the last is shorter where they do not come out even."""
+    """Return consecutive spans of `size` that cover 0 to `count`; the last may be shorter."""
     return [(low, min(low + size, count)) for low in range(0, count, size)]
 
 
 def worker_shares(tiles: int, workers: int) -> list[tuple[int, int]]:
-    """Return consecutive tiles [low, high) of each worker, as even as can be; no more workers than tiles.
+    """Return the tiles [low, high) of each worker, divided as evenly as possible; no more workers than tiles.
 
     Args:
         tiles: number of tiles.
-        workers: number of workers that is asked for.
+        workers: requested number of workers.
     """
     count = max(1, min(tiles, workers))
-    even, remainder = divmod(tiles, count)
+    tiles_per_worker, remainder = divmod(tiles, count)
     shares, low = [], 0
     for number in range(count):
-        high = low + even + (number < remainder)
+        # The first workers have one more each, until the remainder is used up.
+        high = low + tiles_per_worker + (number < remainder)
         shares.append((low, high))
         low = high
     return shares

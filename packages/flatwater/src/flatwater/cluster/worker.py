@@ -1,4 +1,4 @@
-"""A worker's process, the other end of `worker_client.Worker`: it answers questions until its socket is closed.
+"""A worker's process: it answers the questions of `worker_client.Worker` until its socket is closed.
 
 python -P -m flatwater.cluster.worker DESCRIPTOR [FOLDER WITH THE USER'S MODULES]
 """
@@ -23,62 +23,59 @@ SIGNALS_LEFT_TO_RUN = (
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
-"""Signals that a terminal or a scheduler sends to all processes: the run decides what comes of them, and a worker
-ends with its run."""
-
-
+"""Signals that a terminal or a scheduler sends to all processes; a worker ignores them, and ends when its run does."""
 FAILED, NO_MEMORY = "failed", "no memory"
+"""Kinds of answers that are not a result; the kind of a result is "done"."""
 SPARE_BYTES = 32 << 20
-"""Bytes that threads which start later reserve and do not use: their stacks."""
+"""Bytes for the stacks of threads that start later, which reserve them and do not use them."""
 
 
-def bound_memory(budget: int) -> None:
-    """Let requests fail from here on that would bring this process above a limit of private bytes.
-
-    The limit is on what is reserved (RLIMIT_DATA), of which less is in RAM: the difference of this moment is granted.
-    """
-    counters, (_, hard) = read_kib_counters("/proc/self/status"), resource.getrlimit(resource.RLIMIT_DATA)
+def limit_memory(budget: int) -> None:
+    """Make allocations fail from now on that would bring the private bytes of this process above `budget`."""
+    counters = read_kib_counters("/proc/self/status")
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_DATA)
+    # The system limits reserved bytes (VmData), and the budget is for bytes in RAM (RssAnon), which are fewer.
     limit = counters["VmData"] + max(0, budget - counters["RssAnon"]) + SPARE_BYTES
-    soft = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+    soft_limit = limit if hard_limit == resource.RLIM_INFINITY else min(limit, hard_limit)
+    resource.setrlimit(resource.RLIMIT_DATA, (soft_limit, hard_limit))
 
 
-def refused_memory(fault: Exception) -> bool:
-    """Whether the system refused memory: torch has no error of its own for that."""
-    return isinstance(fault, MemoryError) or "allocate memory" in str(fault)
+def is_out_of_memory(error: Exception) -> bool:
+    """Return whether the system refused memory, for which torch raises a RuntimeError with this text."""
+    return isinstance(error, MemoryError) or "allocate memory" in str(error)
 
 
 class WorkerSession:
-    """Answers of a worker: the first question makes an object, whose methods answer all others."""
+    """Answers of a worker: the first question makes an object, whose methods answer all later questions."""
 
     def __init__(self) -> None:
-        """Make no object yet. SIGTERM, the notice of a machine that is taken away, goes out with the next answer."""
+        """Handle SIGTERM, which announces the end of a machine: the next answer tells the run of it."""
         self._service: object = None
         self._is_leaving = False
         signal.signal(signal.SIGTERM, self._leave_)
 
     def _leave_(self, *_: object) -> None:
-        self._is_leaving = True  # in a signal handler: the answer in work is finished first
+        self._is_leaving = True  # In a signal handler: the current answer is finished first.
 
     def answer_message(self, message: bytes | bytearray) -> bytes:
-        """Answer one question: its result or fault, and whether this process leaves."""
+        """Return the pickled answer (kind, result or traceback, is leaving) to a pickled question (name, arguments)."""
         name, arguments = pickle.loads(message)  # noqa: S301  (from the run that this worker belongs to)
         try:
             if name == "__init__":
-                target, made_of, budget = arguments
+                target, service_arguments, budget = arguments
                 make = import_object(target)
-                # After the imports: what they reserve is granted, what the worker computes is bounded.
+                # After the import, as the memory that libraries reserve does not count.
                 if budget is not None:
-                    bound_memory(budget)
-                self._service, result = make(made_of), None
+                    limit_memory(budget)
+                self._service, result = make(service_arguments), None
                 gc.collect()
-                gc.freeze()  # what is alive now is out of the collector's sight: later collections are cheap
+                gc.freeze()  # makes later collections cheap: the collector skips the objects that exist now
             else:
                 result = getattr(self._service, name)(*arguments)
             return self._pickle_answer("done", result)
         # As text: the run may lack the class of the exception.
         except Exception as error:  # noqa: BLE001  (the edge of the worker: the run says what went wrong, and ends)
-            return self._pickle_answer(NO_MEMORY if refused_memory(error) else FAILED, traceback.format_exc())
+            return self._pickle_answer(NO_MEMORY if is_out_of_memory(error) else FAILED, traceback.format_exc())
 
     def _pickle_answer(self, kind: str, answer: object) -> bytes:
         return pickle.dumps((kind, answer, self._is_leaving), protocol=pickle.HIGHEST_PROTOCOL)
@@ -86,16 +83,16 @@ class WorkerSession:
 
 def serve_requests(pipe: Pipe) -> None:
     """Answer one question after the other, until the run closes its end."""
-    answers = WorkerSession()
-    with suppress(EOFError, OSError):  # nobody is left
+    session = WorkerSession()
+    with suppress(EOFError, OSError):  # the run has closed its end, or has died
         while True:
-            pipe.send(answers.answer_message(pipe.receive()))
+            pipe.send(session.answer_message(pipe.receive()))
 
 
 if __name__ == "__main__":
     for number in SIGNALS_LEFT_TO_RUN:
         signal.signal(number, signal.SIG_IGN)
-    sys.path += sys.argv[2:]  # behind the libraries, so that no file of the user's stands in for one of them
+    sys.path += sys.argv[2:]  # at the end, so that no file of the user's takes the place of a library
     end = socket.socket(fileno=int(sys.argv[1]))
-    end.set_inheritable(False)  # else a program that an environment starts has it open too, and lives longer
+    end.set_inheritable(False)  # a program that an environment starts would keep it open, perhaps longer than we live
     serve_requests(Pipe(end))

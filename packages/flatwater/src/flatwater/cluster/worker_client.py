@@ -1,6 +1,6 @@
-"""A worker that is asked in messages, wherever it computes; a lost worker is started again.
+"""The run's end of a worker: it posts questions and takes answers, and starts a worker that was lost again.
 
-Messages are pickles, and both ends are this program: nothing else can write to the sockets.
+Messages are pickles, which is safe because both ends are this program: nothing else can write to the sockets.
 """
 
 import pickle
@@ -25,29 +25,29 @@ class WorkerConnection(Protocol):
 
     @property
     def machine(self) -> str:
-        """Machine that it computes on; known once it has answered."""
+        """Machine that the process is on; known once it has answered."""
 
     @property
     def pid(self) -> int | None:
-        """Process id, where it is on this machine."""
+        """Process id; None if the process is on another machine."""
 
     @property
     def exit_reason(self) -> str:
-        """Words for how it ended, as far as that is known."""
+        """Reason why the process has ended, in words, as far as it is known."""
 
     @property
     def restart_delay(self) -> float:
-        """Seconds that pass before another takes its place."""
+        """Seconds to wait before another process is started in its place."""
 
     def send(self, message: bytes) -> None:
-        """Post a question.
+        """Send a question.
 
         Raises:
             OSError: the connection is lost.
         """
 
     def receive(self) -> bytes | bytearray:
-        """Return the answer to the oldest question.
+        """Wait for the answer to the oldest question, and return it.
 
         Raises:
             OSError, EOFError: the connection is lost.
@@ -58,7 +58,7 @@ class WorkerConnection(Protocol):
 
 
 class Worker:
-    """A worker of the run: questions are posted, answers taken in the same order."""
+    """A worker of the run: questions are posted, and their answers are taken in the same order."""
 
     def __init__(
         self,
@@ -67,69 +67,69 @@ class Worker:
         arguments: object,
         *,
         prepare: Callable[["Worker"], None],
-        open_desk: Callable[[], WorkerConnection],
+        connect: Callable[[], WorkerConnection],
         budget: int | None = None,
     ) -> None:
-        """Start it, without waiting for it; the first answer to take says that it has begun.
+        """Start the worker's process, without waiting for it; its first answer to take says that it has begun.
 
         Args:
-            number: number by which people know it.
-            target: `package.module:Class`, made of `arguments` at the desk; its methods answer.
-            arguments: argument of the class.
-            prepare: brings a worker that replaces a dead worker to the dead worker's state.
-            open_desk: starts a process of the worker.
-            budget: private bytes that its process may have; the system refuses it more.
+            number: number of the worker, for messages.
+            target: `package.module:Class` of the object that the process makes, whose methods answer questions.
+            arguments: the one argument of the class.
+            prepare: brings a process that replaces another to the state of the other.
+            connect: starts a process of the worker, and returns the connection to it.
+            budget: private bytes that the process may have; allocations beyond them fail.
         """
         self.number, self._budget = number, budget
-        # Kept for every process that takes the place of a dead process.
+        # Kept, as it is also the first question of a process that replaces another.
         self._first_message = _message("__init__", target, arguments, budget)
-        self._prepare, self._open_connection = prepare, open_desk
+        self._prepare, self._connect = prepare, connect
         self._unanswered: deque[bytes] = deque()
-        self._preparing, self._deaths_in_row = False, 0
+        self._is_preparing, self._deaths_in_row = False, 0
         self.wire = 0
-        """Bytes of questions and answers so far."""
+        """Bytes of all questions and answers so far."""
         self.arrays = 0
-        """Bytes of the arrays in them."""
+        """Bytes of the arrays in questions and answers so far."""
         self.times_started = 0
-        """Processes that were started for it so far."""
+        """Number of processes that were started so far."""
         self.is_leaving = False
-        """Whether its process was told to end (SIGTERM): another takes its place once the run has its state."""
+        """Whether the process has got SIGTERM: the run replaces it once it has the process's state."""
         self._start_()
 
     @property
     def pid(self) -> int | None:
-        """Process id now, where it is on this machine."""
+        """Process id of the present process; None if it is on another machine."""
         return self._connection.pid
 
     @property
     def machine(self) -> str:
-        """Machine that it computes on now; known once it has answered."""
+        """Machine of the present process; known once it has answered."""
         return self._connection.machine
 
     def post(self, name: str, *arguments: object) -> None:
-        """Ask a method. The answer must be taken, whatever it is."""
+        """Send a question: a call of the method `name`. Its answer must be taken later."""
         self.arrays += array_bytes(arguments)
         self._post(_message(name, *arguments))
 
     def take_answer(self) -> Any:  # noqa: ANN401  (what the method gives)
-        """Return the answer to the oldest question, by another process where the worker has died.
+        """Wait for the answer to the oldest question, and return it; start another process if the worker has died.
 
         Raises:
             RunError: the worker failed, or died again and again.
-            BudgetError: the worker came to its budget.
+            BudgetError: the worker reached its memory budget.
         """
         while True:
             try:
                 kind, result = self._take_message()
                 break
             except (EOFError, OSError):
-                if self._preparing:  # `_replace_` is at work further up, and counts this death
+                if self._is_preparing:  # `_replace_` has called this, and counts the death itself
                     raise
                 self._replace_()
         self._unanswered.popleft()
         self.arrays += array_bytes(result)
-        if not self._preparing:
-            self._deaths_in_row = 0  # deaths count against one question alone
+        if not self._is_preparing:
+            self._deaths_in_row = 0  # only deaths at one question add up
         if kind == NO_MEMORY:
             budget = "" if self._budget is None else f" of {format_bytes(self._budget)}"
             raise BudgetError(
@@ -142,35 +142,36 @@ class Worker:
         return result
 
     def ask(self, name: str, *arguments: object) -> Any:  # noqa: ANN401  (whatever the method returns)
-        """Ask a method and wait for its answer; no other answer may be outstanding."""
+        """Call the method `name` and wait for its answer; no other answer may be outstanding."""
         self.post(name, *arguments)
         return self.take_answer()
 
     def restart_process_(self) -> None:
-        """Put another process in its place. No answer may be outstanding."""
+        """End the process and start another in the same state; no answer may be outstanding."""
         self.close()
         self._start_()
         self.take_answer()  # of `__init__`
         self._prepare(self)
 
     def close(self) -> None:
-        """End the worker."""
+        """End the worker's process."""
         self._connection.close()
 
     def _start_(self) -> None:
-        """Start the process, and post the question that makes its desk."""
-        self._connection, self.is_leaving, self.times_started = self._open_connection(), False, self.times_started + 1
+        """Start a process, and post the question that makes its object."""
+        self._connection, self.is_leaving = self._connect(), False
+        self.times_started += 1
         self._post(self._first_message)
 
     def _post(self, message: bytes) -> None:
-        """Send a question, and note it until it is answered, so that a new process can be asked it again."""
+        """Send a question, and keep it until it is answered, so that a new process can be asked again."""
         self._unanswered.append(message)
         self.wire += len(message)
-        with suppress(OSError):  # of a dead process: `take_answer` starts another and asks it
+        with suppress(OSError):  # the process has died: `take_answer` will start another and ask again
             self._connection.send(message)
 
     def _take_message(self) -> Any:  # noqa: ANN401  (whatever the method returns)
-        """Return kind and result of the next answer, whichever question it belongs to; counts its bytes."""
+        """Receive the next answer, and return its kind and result; note its bytes, and whether the process leaves."""
         message = self._connection.receive()
         self.wire += len(message)
         kind, result, self.is_leaving = pickle.loads(message)  # noqa: S301  (from our own worker)
@@ -180,12 +181,11 @@ class Worker:
         """Start another process, bring it to the dead process's state, and ask it the unanswered questions.
 
         Raises:
-            RunError: the worker has died DEATHS times in one task.
+            RunError: the worker has died MAXIMUM_DEATHS times in one task.
         """
-        # A copy: `_start_` posts its own question,
-        # and the others must wait until the new process is told what it missed.
+        # A copy: the queue is emptied, as these questions must wait until the new process has the state.
         unanswered = list(self._unanswered)
-        # False if it died before it was made: then there is nothing to tell it.
+        # A process that died before it had made its object has no state that another would need.
         had_begun = unanswered[0] is not self._first_message
         while True:
             self.close()
@@ -201,21 +201,22 @@ class Worker:
             self._start_()
             if not had_begun:
                 break
-            self._preparing = True
+            self._is_preparing = True
             try:
-                self.take_answer()
+                self.take_answer()  # of `__init__`
                 self._prepare(self)
                 break
-            except (EOFError, OSError):
+            except (EOFError, OSError):  # the new process has died as well
                 continue
             finally:
-                self._preparing = False
-        for message in unanswered[not had_begun :]:  # `_start_` has asked the first itself
+                self._is_preparing = False
+        # If the first message is among them, `_start_` has posted it.
+        for message in unanswered if had_begun else unanswered[1:]:
             self._post(message)
 
 
 def array_bytes(value: object) -> int:
-    """Return the bytes of the arrays in a message."""
+    """Return the bytes of all arrays in a value, also of those within its tuples, lists and dicts."""
     if isinstance(value, np.ndarray):
         return value.nbytes
     if isinstance(value, dict):

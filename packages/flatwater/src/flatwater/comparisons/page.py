@@ -28,9 +28,14 @@ from flatwater_watch.pages.chart import Axis, Band, Chart, Line, round_axis
 from flatwater_watch.pages.document import document
 
 MIB = 1 << 20
-ENOUGH, FENCE, MARGIN, SHADE = 8, 5.0, 0.06, 0.18
-"""Fewest values of which outliers are left out, quartile distances beyond which a value is one, the margin, and the
-opacity of an interval."""
+MINIMUM_VALUES = 8
+"""Fewest values among which there can be outliers."""
+FENCE = 5.0
+"""Distance from the quartiles beyond which a value is an outlier, in interquartile ranges."""
+MARGIN = 0.06
+"""Space above and below the curves, as a share of their range."""
+SHADE = 0.18
+"""Opacity of an interval."""
 
 
 def comparison_page(runs: Sequence[ComparedRun], written: datetime) -> str:
@@ -43,22 +48,23 @@ def comparison_page(runs: Sequence[ComparedRun], written: datetime) -> str:
         sections.append(Section(title="Settings that differ", blocks=[*_settings_table(runs)]))
     return document(
         f"{len(runs)} runs" if len(runs) > 1 else f"{len(runs[0].members)} seeds",
-        subtitle=" · ".join(f"{run.letter}: {run.named}" for run in runs),
+        subtitle=" · ".join(f"{run.letter}: {run.source}" for run in runs),
         tiles=_headline_tiles(runs),
         sections=sections,
         footer=f"Written by Flatwater from the runs' folders, {written:%Y-%m-%d %H:%M %Z}.",
     )
 
 
-def run_colour(place: int) -> str:
-    """Return the colour of the run with this place, in every chart."""
-    return f"--owner-{place + 1}"
+def run_colour(index: int) -> str:
+    """Return the style sheet's name of the colour that run `index`, from 0, has in every chart."""
+    return f"--owner-{index + 1}"
 
 
 def _headline_tiles(runs: Sequence[ComparedRun]) -> Iterator[Tile]:
-    """Yield each run's headline number, and how far it is."""
+    """Yield a tile for each run: its headline number, and its rounds, or for a group the statistics over seeds."""
     for run in runs:
-        headline, value = run.run.recipe.headline, run.result_numbers.get(run.run.recipe.headline.key)
+        headline = run.run.recipe.headline
+        value = run.result_numbers.get(headline.key)
         value_text = "-" if value is None else headline.write(value)
         statistics, note = run.statistics, f"{run.run.done} of {run.run.rounds} rounds"
         if statistics is not None:
@@ -74,10 +80,9 @@ def _result_blocks(runs: Sequence[ComparedRun]) -> Iterator[Block]:
         yield Paragraph(difference.sentence)
     yield from _recipe_charts(runs)
     yield _rows_table(runs, number_rows(runs))
-    # Each kind of period once: runs of traders share days, and the warning is the same for all of them.
-    for units in dict.fromkeys(
-        difference.difference.units for difference in differences if difference.difference is not None
-    ):
+    # A warning for each unit, such as seeds or days, and not for each run.
+    intervals = [difference.difference for difference in differences if difference.difference is not None]
+    for units in dict.fromkeys(interval.units for interval in intervals):
         if units == SEEDS_UNIT:
             yield Paragraph(
                 "If an interval contains 0, the two cannot be told apart with these seeds; more seeds make it "
@@ -113,70 +118,57 @@ def _curve_chart(runs: Sequence[ComparedRun], metric: str, title: str, unit: flo
         title: title of the chart.
         unit: values are divided by it.
     """
-    bands = list[Band]()
-    marks = list[Line]()
-    rounds = list[float]()
+    bands, lines, rounds = list[Band](), list[Line](), set[float]()
     for index, run in enumerate(runs):
         points = _points_by_round(run, metric, unit)
         x, colour = [*points], run_colour(index)
         if x:
             y = [float(interquartile_mean(np.asarray(values))) for values in points.values()]
-            marks.append(Line(name=run.letter, x=x, y=y, colour=colour, width=2))
-            rounds += x
+            lines.append(Line(name=run.letter, x=x, y=y, colour=colour, width=2))
+            rounds |= {*x}
         if run.group:
-            bands.append(
-                _interval_band(
-                    run.letter,
-                    {
-                        round_: seed_values
-                        for round_, seed_values in points.items()
-                        if len(seed_values) >= MINIMUM_SEEDS
-                    },
-                    colour,
-                )
-            )
-    if not marks:
+            several = {number: values for number, values in points.items() if len(values) >= MINIMUM_SEEDS}
+            bands.append(_interval_band(run.letter, several, colour))
+    if not lines:
         return None
-    span = without_outliers([value for line in marks for value in line.y if value is not None])
+    span = without_outliers([value for line in lines for value in line.y if value is not None])
     outside = " Some values are above or below the picture." if span else ""
     shaded = f" Of a group: the interquartile mean over seeds, and its {INTERVAL_LEVEL:.0%} interval." if bands else ""
     reading = f"{metric} of each run, over its own rounds.{shaded}{outside}"
-    return Chart(
-        title=title, reading=reading, marks=[*bands, *marks], x=round_axis(sorted({*rounds})), y=Axis(span=span)
-    )
+    return Chart(title=title, reading=reading, marks=[*bands, *lines], x=round_axis(sorted(rounds)), y=Axis(span=span))
 
 
 def _points_by_round(run: ComparedRun, metric: str, unit: float) -> dict[float, list[float]]:
-    """Return the values of all seeds by round, in the order of rounds."""
+    """Return round -> values of a metric in all seeds, divided by `unit`; the rounds are in order."""
     values: dict[float, list[float]] = {}
     for member in run.members:
         columns = (member.metrics.get("round", []), member.metrics.get(metric, []))
-        for round_, value in zip(*finite_points(*columns), strict=True):
-            values.setdefault(round_, []).append(value / unit)
+        for number, value in zip(*finite_points(*columns), strict=True):
+            values.setdefault(number, []).append(value / unit)
     return dict(sorted(values.items()))
 
 
 def _interval_band(letter: str, points: dict[float, list[float]], colour: str) -> Band:
-    """Return the interval over seeds of each round, as a shade of the run's colour."""
-    statistics = [seed_statistics(values, resampled=CURVE_RESAMPLES) for values in points.values()]
+    """Return the interval over seeds, from the values by round, as a shaded band of the run's colour."""
+    statistics = [seed_statistics(values, resamples=CURVE_RESAMPLES) for values in points.values()]
     ends = {"low": [interval.low for interval in statistics], "high": [interval.high for interval in statistics]}
     return Band(name=f"{letter}, {INTERVAL_LEVEL:.0%} interval", x=[*points], colour=colour, opacity=SHADE, **ends)
 
 
 def without_outliers(values: Sequence[float]) -> tuple[float, float] | None:
-    """Return the range of all values but outliers that would flatten every curve; None if there are none."""
-    if len(values) < ENOUGH:
+    """Return the range of an axis that leaves out outliers, which would flatten every curve; None without outliers."""
+    if len(values) < MINIMUM_VALUES:
         return None
-    low, _, high = quantiles(values, n=4)
-    # Tukey's fences are 1.5 quartile distances: five leave a learning curve whole, and a single fine out.
-    fence = FENCE * (high - low)
-    inside = [value for value in values if low - fence <= value <= high + fence]
+    low_quartile, _, high_quartile = quantiles(values, n=4)
+    # Tukey's fences are at 1.5 interquartile ranges, which would cut the beginning of many learning curves.
+    fence = FENCE * (high_quartile - low_quartile)
+    inside = [value for value in values if low_quartile - fence <= value <= high_quartile + fence]
     margin = MARGIN * (max(inside) - min(inside))
     return None if len(inside) == len(values) or not margin else (min(inside) - margin, max(inside) + margin)
 
 
 def _recipe_charts(runs: Sequence[ComparedRun]) -> Sequence[Chart]:
-    """Return the charts that the recipe of the first run has for a comparison."""
+    """Return the charts that the first run's recipe draws of compared runs; none for groups of seeds."""
     recipe = find_installed(runs[0].run.recipe.name)
     if recipe is None or recipe.comparison is None or any(run.group for run in runs):
         return []

@@ -18,16 +18,16 @@ INTERVAL_LEVEL = 0.95
 RESAMPLES = 10_000
 """Number of resamples of the runs: the ends then move by about a hundredth of the interval's width."""
 CURVE_RESAMPLES = 1_000
-"""Number of resamples for each point of a curve: a page has thousands, and nobody sees the rest."""
+"""Number of resamples for each point of a curve: a page has thousands of points, and more would not be seen."""
 TRIMMED_SHARE = 0.25
 """Share of the runs that is left out at each end."""
 MINIMUM_SEEDS = 2
-"""Fewest seeds of which an interval is told."""
+"""Fewest seeds for which there is an interval."""
 
 
 @dataclass(frozen=True)
 class SeedStatistics:
-    """A number over seeds; the interval is that of the interquartile mean."""
+    """Statistics of a number over seeds; `low` and `high` are the interval of the interquartile mean."""
 
     mean: float
     interquartile_mean: float
@@ -36,36 +36,43 @@ class SeedStatistics:
 
 
 def interquartile_mean(values: Float[ndarray, "*R n"]) -> Float[ndarray, "*R"]:
-    """Return the mean of the middle half of the last axis; of fewer than four values it is the mean."""
+    """Return the mean of the middle half of the last axis; with fewer than four values, the mean of all."""
     count = values.shape[-1]
     cut = int(TRIMMED_SHARE * count)
     middle: Float[ndarray, "*R"] = np.sort(values, axis=-1)[..., cut : count - cut].mean(-1)
     return middle
 
 
-def seed_statistics(values: Sequence[float], *, resampled: int = RESAMPLES) -> SeedStatistics:
-    """Return mean, interquartile mean and its interval of a number over seeds, from this number of resamples."""
+def seed_statistics(values: Sequence[float], *, resamples: int = RESAMPLES) -> SeedStatistics:
+    """Return the statistics of a number over seeds; its interval is from `resamples` resamples."""
     array = np.asarray(values, np.float64)
-    drawn = interquartile_mean(_resample(array, 0, resampled))
-    return SeedStatistics(float(array.mean()), float(interquartile_mean(array)), *_percentile_interval(drawn))
+    resampled_means = interquartile_mean(_resample(array, 0, resamples))
+    low, high = _percentile_interval(resampled_means)
+    return SeedStatistics(
+        mean=float(array.mean()), interquartile_mean=float(interquartile_mean(array)), low=low, high=high
+    )
 
 
 def seed_difference(values: Sequence[float], other_values: Sequence[float]) -> SeedStatistics:
-    """Return the difference of a number between two groups of seeds, the first minus the other."""
+    """Return the statistics of a difference between two groups of seeds, the first minus the other."""
     first, other = np.asarray(values, np.float64), np.asarray(other_values, np.float64)
-    drawn = interquartile_mean(_resample(first, 0, RESAMPLES)) - interquartile_mean(_resample(other, 1, RESAMPLES))
+    resampled_first = interquartile_mean(_resample(first, 0, RESAMPLES))
+    resampled_other = interquartile_mean(_resample(other, 1, RESAMPLES))
+    low, high = _percentile_interval(resampled_first - resampled_other)
     return SeedStatistics(
-        float(first.mean() - other.mean()),
-        float(interquartile_mean(first) - interquartile_mean(other)),
-        *_percentile_interval(drawn),
+        mean=float(first.mean() - other.mean()),
+        interquartile_mean=float(interquartile_mean(first) - interquartile_mean(other)),
+        low=low,
+        high=high,
     )
 
 
 def _resample(values: Float[ndarray, "n"], stratum: int, times: int) -> Float[ndarray, "R n"]:
-    """Return draws of as many runs, with replacement; a stratum has a generator of its own."""
-    rng = np.random.default_rng(stratum)  # fixed: the same runs have the same interval each time
-    drawn: Float[ndarray, "R n"] = values[rng.integers(len(values), size=(times, len(values)))]
-    return drawn
+    """Return `times` samples of as many values as there are, drawn with replacement."""
+    # The stratum's number is the seed: the same runs have the same interval each time, and two groups other draws.
+    rng = np.random.default_rng(stratum)
+    samples: Float[ndarray, "R n"] = values[rng.integers(len(values), size=(times, len(values)))]
+    return samples
 
 
 def _percentile_interval(means: Float[ndarray, "R"]) -> tuple[float, float]:

@@ -1,7 +1,7 @@
-"""Two to eight runs, or groups of runs with several seeds, side by side, read from their folders alone; or one group.
+"""A comparison of two to eight sides, each a run or a group of runs with several seeds, or a report on one group.
 
-Whether one is better than another is not seen from two numbers. Groups are compared over their seeds. Of single runs a
-recipe may say how sure a difference is: that of traders resamples the days that both have traded.
+It reads run folders alone. Two numbers do not show whether one side is better: groups are compared over seeds, and for
+single runs a recipe may give an interval of the difference; that of traders resamples the days that both traded.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,8 +33,9 @@ from flatwater_watch.units import format_bytes, format_duration
 MAXIMUM_RUNS = 8
 """Most runs of a comparison: a page has that many colours for curves."""
 PACE_ROUNDS = 8
+"""Number of last rounds whose median duration is shown."""
 SEEDS_UNIT = "seeds"
-"""Units of a difference between groups."""
+"""Units over which groups are compared, as days are for runs of traders."""
 EMPTY_CELL = "-"
 """Cell of a number that a run does not have."""
 
@@ -44,14 +45,14 @@ Rows = list[tuple[str, list[str]]]
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """One run of a comparison."""
+    """One side of a comparison: a run, or a group of runs that differ in their seeds."""
 
     letter: str
     """Letter by which tables and charts name it."""
-    named: str
-    """Name by which the user named it."""
+    source: str
+    """Folder or URL by which the user named it."""
     run: RunRecords
-    """The run; of a group the first run."""
+    """The run; of a group, its first run."""
     group: tuple[RunRecords, ...] = ()
     """All runs of a group, one for each seed; empty for a single run."""
 
@@ -62,30 +63,31 @@ class ComparedRun:
 
     @property
     def result_numbers(self) -> Mapping[str, float | None]:
-        """Numbers of the trained policy, of a group their means over seeds; empty if there is no result."""
+        """Numbers of the trained policy by name; of a group, means over seeds; empty if there is no result."""
         return self.player_numbers(self.run.recipe.trained)
 
     def player_numbers(self, player: str) -> Mapping[str, float | None]:
-        """Return the numbers of a player, of a group their means over seeds; empty if there is no result."""
+        """Return a player's numbers by name; of a group, means over seeds; empty if there is no result."""
         rows = [run.result[run.recipe.players].get(player, {}) for run in self.members if run.result is not None]
         columns = {key: [row[key] for row in rows if is_number(row.get(key))] for key in (rows[0] if rows else ())}
         return {key: fmean(values) if values else None for key, values in columns.items()}
 
     @property
     def scores(self) -> list[float]:
-        """The number that results are judged by, of each run that has a result."""
-        key, recipe = self.run.recipe.headline.key, self.run.recipe
+        """Headline number of each run of the group that has a result; empty for a single run."""
+        recipe = self.run.recipe
+        key = recipe.headline.key
         rows = [run.result[recipe.players].get(recipe.trained, {}) for run in self.group if run.result is not None]
         return [float(row[key]) for row in rows if is_number(row.get(key))]
 
     @property
     def statistics(self) -> SeedStatistics | None:
-        """Statistics of that number over seeds; None for a single run, and for fewer than two results."""
+        """Statistics of `scores` over seeds; None for a single run, and for fewer than two results."""
         return seed_statistics(self.scores) if len(self.scores) >= MINIMUM_SEEDS else None
 
     @property
     def sentence(self) -> str:
-        """Sentence about a group."""
+        """Sentence about a group: number of seeds, means of the headline number, and the interval."""
         statistics, write = self.statistics, self.run.recipe.headline.write
         seeds = count_phrase(len(self.group), "seed")
         if statistics is None:
@@ -99,12 +101,14 @@ class ComparedRun:
 
 @dataclass(frozen=True)
 class RunDifference:
-    """Difference of one run from the first."""
+    """Difference of one run from the first run of the comparison."""
 
     letter: str
+    """Letter of the run."""
     first: str
+    """Letter of the first run."""
     difference: Difference | None
-    """Difference and its interval; None if they cannot be compared."""
+    """Difference and its interval; None if the runs cannot be compared."""
     reason: str = ""
     """Reason why there is no difference; empty if there is one."""
 
@@ -118,30 +122,28 @@ class RunDifference:
         return f"{self.letter} {self.difference.told(self.first)}, over {periods}."
 
 
-def read_named(runs: Sequence[str], say: Callable[[str], None]) -> list[ComparedRun]:
-    """Return runs that a user names, with their letters, in that order.
+def read_named_runs(runs: Sequence[str], say: Callable[[str], None]) -> list[ComparedRun]:
+    """Return the runs that a user names, with letters, in the same order.
 
     Args:
-        runs: their folders, or the URLs at which they are mirrored.
-        say: gets lines about what is downloaded.
+        runs: the runs' folders, or the URLs at which they are mirrored.
+        say: is called with lines about what is downloaded.
 
     Raises:
         ConfigError: too few runs are named, too many, or one twice.
         RunError: the name is not that of a run, or the run is damaged.
     """
-    check_named(runs)  # before runs at a URL are downloaded
-    with ExitStack() as copies:  # copies of runs at a URL go away when all is read
-        return read_compared(
-            {
-                run: Path(run)
-                if "://" not in run and begun_runs(Path(run))
-                else copies.enter_context(open_run_folder(run, say, shards=False)).path
-                for run in runs
-            }
-        )
+    check_run_names(runs)  # before runs at a URL are downloaded
+    folders: dict[str, Path] = {}
+    with ExitStack() as downloads:  # which are deleted once the runs have been read
+        for run in runs:
+            is_group = "://" not in run and begun_runs(Path(run))
+            opened = None if is_group else downloads.enter_context(open_run_folder(run, say, shards=False))
+            folders[run] = Path(run) if opened is None else opened.path
+        return read_compared(folders)
 
 
-def check_named(runs: Sequence[str]) -> None:
+def check_run_names(runs: Sequence[str]) -> None:
     """Refuse runs that cannot be put side by side.
 
     Raises:
@@ -153,49 +155,50 @@ def check_named(runs: Sequence[str]) -> None:
             f"compare: expected 2 to {MAXIMUM_RUNS} run folders, or the folder of a group of seeds, got {len(runs)}. "
             "Name the runs to compare."
         )
-    resolved = [run if "://" in run else str(Path(run).resolve()) for run in runs]  # one folder by two paths is one run
-    twice = next((run for index, run in enumerate(runs) if resolved[index] in resolved[:index]), None)
-    if twice is not None:
-        raise ConfigError(f"compare: {twice} is given twice. Name each run once.")
+    # Resolved, as two paths may lead to one folder.
+    resolved = [run if "://" in run else str(Path(run).resolve()) for run in runs]
+    repeated = next((run for index, run in enumerate(runs) if resolved[index] in resolved[:index]), None)
+    if repeated is not None:
+        raise ConfigError(f"compare: {repeated} is given twice. Name each run once.")
 
 
 def read_compared(folders: Mapping[str, Path]) -> list[ComparedRun]:
-    """Return the runs with their letters, in the order in which they are named."""
-    letters = zip(ascii_uppercase, folders.items(), strict=False)
-    return [
-        replace(read_group(path), letter=letter, named=name)
-        if begun_runs(path)
-        else ComparedRun(letter, name, read_run(path))
-        for letter, (name, path) in letters
-    ]
+    """Return the runs or groups in these folders, by the user's name, with letters in the same order."""
+    compared = list[ComparedRun]()
+    for letter, (name, path) in zip(ascii_uppercase, folders.items(), strict=False):
+        is_group = bool(begun_runs(path))
+        side = read_group(path) if is_group else ComparedRun(letter, name, read_run(path))
+        compared.append(replace(side, letter=letter, source=name))
+    return compared
 
 
 def read_group(path: Path) -> ComparedRun:
-    """Return the runs of a group that have begun, as one side of a comparison."""
+    """Return the group of the runs in a folder that have begun, as one side of a comparison without a letter."""
     runs = tuple(map(read_run, begun_runs(path)))
-    return ComparedRun("", str(path), runs[0], runs)
+    return ComparedRun(letter="", source=str(path), run=runs[0], group=runs)
 
 
 def setting_rows(runs: Sequence[ComparedRun]) -> Rows:
-    """Return rows of the settings that are not the same in all runs, in the order of the file."""
-    flat = [_settings_by_name(run) for run in runs]
+    """Return a row for each setting that is not the same in all runs, in the order of the configuration file."""
+    settings_of_runs = [_settings_by_name(run) for run in runs]
     names = dict.fromkeys(name for run in runs for name in flat_settings(run.run.config))
-    rows = [
-        (name, [_setting_cell(settings[name]) if name in settings else EMPTY_CELL for settings in flat])
-        for name in names
-    ]
-    return [(name, cells) for name, cells in rows if len({*cells}) > 1]
+    rows: Rows = []
+    for name in names:
+        cells = [_setting_cell(settings[name]) if name in settings else EMPTY_CELL for settings in settings_of_runs]
+        if len({*cells}) > 1:
+            rows.append((name, cells))
+    return rows
 
 
 def _settings_by_name(compared: ComparedRun) -> dict[str, Any]:
-    """Return the settings by name; a setting that the run's version did not have has its default, as in a resume.
+    """Return the settings of a run by dotted name; a group has a list of the seeds of all its runs.
 
-    A group has the seeds of all its runs.
-
-    A recipe that does not ship is not imported for its defaults: its folders have every setting.
+    A setting that the run's version did not have yet has its default, as in a resume. A recipe that is not installed
+    has no defaults here: its code is not imported, and its folders have every setting.
     """
-    run, shipped = compared.run, find_installed(compared.run.recipe.name)
-    settings = flat_settings({} if shipped is None else to_mapping(shipped.config())) | flat_settings(run.config)
+    installed = find_installed(compared.run.recipe.name)
+    defaults = {} if installed is None else to_mapping(installed.config())
+    settings = flat_settings(defaults) | flat_settings(compared.run.config)
     return settings | ({"seed": [member.config.get("seed") for member in compared.group]} if compared.group else {})
 
 
@@ -207,7 +210,10 @@ def _setting_cell(value: object) -> str:
 
 
 def number_rows(runs: Sequence[ComparedRun]) -> Rows:
-    """Return rows of how far each run is, the last value of its curves, and the numbers of its result."""
+    """Return rows of numbers: progress, the last value of each curve, the result, and its reference's numbers.
+
+    Rows that no run has a value for are left out.
+    """
     rows: Rows = [
         ("seeds", [str(len(run.group)) if run.group else EMPTY_CELL for run in runs]),
         ("state", [_state_cell(run) for run in runs]),
@@ -219,57 +225,49 @@ def number_rows(runs: Sequence[ComparedRun]) -> Rows:
     curves = {metric: title for run in runs for title, metric in run.run.recipe.curves.items()}
     rows += [(title, [_format_last(run, metric) for run in runs]) for metric, title in curves.items()]
     numbers = {number.key: number for run in runs for number in run.run.recipe.numbers}
-    mean = ", mean" if any(run.group for run in runs) else ""
+    suffix = ", mean" if any(run.group for run in runs) else ""
     for key, number in numbers.items():
-        rows.append((number.title + mean, [_format_value(run.result_numbers.get(key), number.form) for run in runs]))
+        rows.append((number.title + suffix, [_format_value(run.result_numbers.get(key), number.form) for run in runs]))
     rows += _statistics_rows(runs)
-    against = {run.run.recipe.headline.against: run.run.recipe.headline for run in runs}
-    for reference, headline in against.items():
-        reference_numbers = [run.player_numbers(reference) for run in runs]
+    headline_by_reference = {run.run.recipe.headline.against: run.run.recipe.headline for run in runs}
+    for reference, headline in headline_by_reference.items():
         title = numbers[headline.key].title if headline.key in numbers else headline.title
-        rows.append(
-            (
-                f"{reference}: {title}{mean}",
-                [_format_value(row.get(headline.key), headline.form) for row in reference_numbers],
-            )
-        )
+        values = [run.player_numbers(reference).get(headline.key) for run in runs]
+        rows.append((f"{reference}: {title}{suffix}", [_format_value(value, headline.form) for value in values]))
     return [(name, cells) for name, cells in rows if {*cells} != {EMPTY_CELL}]
 
 
 def _statistics_rows(runs: Sequence[ComparedRun]) -> Rows:
-    """Return the interquartile mean over seeds of the number that results are judged by, and its interval."""
-    statistics, writes = [run.statistics for run in runs], [run.run.recipe.headline.write for run in runs]
-    cells = [
-        (EMPTY_CELL, EMPTY_CELL)
-        if run_statistics is None
-        else (write(run_statistics.interquartile_mean), f"{write(run_statistics.low)} to {write(run_statistics.high)}")
-        for run_statistics, write in zip(statistics, writes, strict=True)
-    ]
+    """Return two rows about the headline number over seeds: its interquartile mean, and the interval of that."""
+    means, intervals = list[str](), list[str]()
+    for run in runs:
+        statistics, write = run.statistics, run.run.recipe.headline.write
+        means.append(EMPTY_CELL if statistics is None else write(statistics.interquartile_mean))
+        intervals.append(EMPTY_CELL if statistics is None else f"{write(statistics.low)} to {write(statistics.high)}")
     title = _score_title(runs[0])
-    names = (f"{title}, interquartile mean", f"{title}, {INTERVAL_LEVEL:.0%} interval")
-    return [(name, [cell[index] for cell in cells]) for index, name in enumerate(names)]
+    return [(f"{title}, interquartile mean", means), (f"{title}, {INTERVAL_LEVEL:.0%} interval", intervals)]
 
 
 def _score_title(compared: ComparedRun) -> str:
-    """Return the title of the number that results are judged by."""
+    """Return the title of the headline number: the result table's if it is in that, else the headline's own."""
     recipe = compared.run.recipe
     return next((number.title for number in recipe.numbers if number.key == recipe.headline.key), recipe.headline.title)
 
 
 def _state_cell(compared: ComparedRun) -> str:
-    """Return the state that all runs are in, or how many have finished."""
+    """Return the state of a run, or of all runs of a group; if they differ, how many have finished."""
     states = [run.state for run in compared.members]
     return states[0] if len({*states}) == 1 else f"{states.count('finished')} finished"
 
 
 def _resident_cell(compared: ComparedRun) -> str:
-    """Return the memory that the last round of a run left, of a group the largest over its runs."""
+    """Return the resident memory after a run's last round; of a group, the largest over its runs."""
     last_lines = [run.ledger[-1] for run in compared.members if run.ledger]
     return format_bytes(max(line.resident for line in last_lines)) if last_lines else EMPTY_CELL
 
 
 def _format_last(compared: ComparedRun, metric: str) -> str:
-    """Return the last value of a curve, of a group the mean of the last values."""
+    """Return the last finite value of a metric; of a group, the mean over its runs."""
     columns = [[value for value in run.metrics.get(metric, []) if isfinite(value)] for run in compared.members]
     last_values = [column[-1] for column in columns if column]
     return f"{fmean(last_values):.4g}" if last_values else EMPTY_CELL
@@ -280,12 +278,13 @@ def _format_value(value: float | None, form: str) -> str:
 
 
 def _pace_cell(compared: ComparedRun) -> str:
-    """Return the median duration of the last rounds that have ended, of all runs of a group; a dash where none has."""
-    sums = list[float]()
+    """Return the median duration of the last rounds, of all runs of a group; a dash if no round has ended."""
+    durations = list[float]()
     for run in compared.members:
-        times = [run.metrics[name][-PACE_ROUNDS:] for name in run.metrics if name.startswith("time/")]
-        sums += [sum(value for value in row if isfinite(value)) for row in zip(*times, strict=True)]
-    return format_duration(median(sums)) if sums else EMPTY_CELL
+        # A round's duration is the sum over its phases, each of which has a metric `time/...`.
+        phases = [run.metrics[name][-PACE_ROUNDS:] for name in run.metrics if name.startswith("time/")]
+        durations += [sum(value for value in row if isfinite(value)) for row in zip(*phases, strict=True)]
+    return format_duration(median(durations)) if durations else EMPTY_CELL
 
 
 def differences_from_first(runs: Sequence[ComparedRun]) -> list[RunDifference]:
@@ -294,23 +293,23 @@ def differences_from_first(runs: Sequence[ComparedRun]) -> list[RunDifference]:
     return [_compare_to_first(run, first) for run in later_runs]
 
 
-def _compare_to_first(own: ComparedRun, first: ComparedRun) -> RunDifference:
-    """Return the difference of a run from the first by its recipe's rule, or the reason why there is none."""
-    if own.group or first.group:
-        return _compare_seeds(own, first)
+def _compare_to_first(run: ComparedRun, first: ComparedRun) -> RunDifference:
+    """Return a run's difference from the first: over seeds for groups, else as the first run's recipe computes it."""
+    if run.group or first.group:
+        return _compare_seeds(run, first)
     recipe = find_installed(first.run.recipe.name)
     if recipe is None or recipe.difference is None:
         reason = "one seed each does not tell a difference from chance. Train groups with `train --seeds 5`"
-        return RunDifference(own.letter, first.letter, None, reason)
+        return RunDifference(run.letter, first.letter, None, reason)
     try:
-        difference: Difference = recipe.difference({run.letter: run.run for run in (own, first)})
+        difference: Difference = recipe.difference({run.letter: run.run, first.letter: first.run})
     except NoDifferenceError as error:
-        return RunDifference(own.letter, first.letter, None, str(error))
-    return RunDifference(own.letter, first.letter, difference)
+        return RunDifference(run.letter, first.letter, None, str(error))
+    return RunDifference(run.letter, first.letter, difference)
 
 
 def _compare_seeds(group: ComparedRun, first: ComparedRun) -> RunDifference:
-    """Return the difference of a group of seeds from the first, or the reason why there is none."""
+    """Return a group's difference from the first in the headline number over seeds, or the reason if there is none."""
     if group.run.recipe.headline.key != first.run.recipe.headline.key:
         return RunDifference(group.letter, first.letter, None, "their results are judged by different numbers")
     for compared in (group, first):
@@ -331,27 +330,28 @@ def _compare_seeds(group: ComparedRun, first: ComparedRun) -> RunDifference:
     return RunDifference(group.letter, first.letter, difference)
 
 
-def as_json(runs: Sequence[ComparedRun]) -> dict[str, Any]:
+def comparison_json(runs: Sequence[ComparedRun]) -> dict[str, Any]:
     """Return the whole comparison as plain values; `count` of a difference is 0 if there is none."""
-    flat, differing = [_settings_by_name(run) for run in runs], [name for name, _ in setting_rows(runs)]
+    settings_of_runs = [_settings_by_name(run) for run in runs]
+    different_settings = [name for name, _ in setting_rows(runs)]
     comparison = {
         "runs": [
             {
                 "letter": run.letter,
-                "run": run.named,
+                "run": run.source,
                 "state": _state_cell(run),
                 "done": min(member.done for member in run.members),
                 "rounds": run.run.rounds,
-                "settings": {name: settings.get(name) for name in differing},
+                "settings": {name: settings.get(name) for name in different_settings},
                 "metrics": {
                     name: fmean(member.metrics[name][-1] for member in run.members if member.metrics.get(name))
                     for name, column in run.run.metrics.items()
                     if column
                 },
                 "result": dict(run.result_numbers) or None,
-                "seeds": None if (found := run.statistics) is None else {"scores": run.scores, **asdict(found)},
+                "seeds": None if (seeds := run.statistics) is None else {"scores": run.scores, **asdict(seeds)},
             }
-            for run, settings in zip(runs, flat, strict=True)
+            for run, settings in zip(runs, settings_of_runs, strict=True)
         ],
         "differences": [
             {

@@ -1,4 +1,4 @@
-"""Arguments of a user's class or function as text, `gravity=0.5`, as options and files hold them."""
+"""Arguments of a user's class or function as text, such as `gravity=0.5`, in which form options and files have them."""
 
 import ast
 from collections.abc import Mapping, Sequence
@@ -11,11 +11,11 @@ _WORD_VALUES = {"true": True, "false": False, "none": None, "null": None}
 
 
 def read_arguments(texts: Sequence[str], setting: str) -> dict[str, Any]:
-    """Return the arguments by name: values as Python writes them, and any other text as it is.
+    """Return the arguments by name: a value that is a Python literal is read as one, any other stays text.
 
     Args:
         texts: arguments, each as `NAME=VALUE`.
-        setting: name of the setting that has them, for messages.
+        setting: name of the setting that has these texts, for messages.
 
     Raises:
         ConfigError: a text has another form, or a name comes twice.
@@ -44,37 +44,36 @@ def write_arguments(arguments: Mapping[str, Any], setting: str) -> list[str]:
     """
     texts = []
     for name, value in arguments.items():
-        text = f"{name}={value!r}"
         if not name.isidentifier() or not _is_same(_read_value(repr(value)), value):
             raise ConfigError(
                 f"{setting}: {name} = {short_repr(value)}: expected a number, a text, True, False, None, or lists and "
                 f"dicts of these, which a run's configuration can hold, got a {type(value).__name__}. Give env as a "
                 "function instead: env=lambda: YourEnv(...)"
             )
-        texts.append(text)
+        texts.append(f"{name}={value!r}")
     return texts
 
 
 def _is_same(read: object, value: object) -> bool:
-    # By the text as well: 1 equals True, and an array equals nothing as a whole.
+    # By type and text and not by `==`, which takes 1 for True, and gives no single answer for arrays.
     return type(read) is type(value) and repr(read) == repr(value)
 
 
 def call_arguments(inside: str, text: str, setting: str) -> dict[str, Any]:
-    """Return the named arguments of a call, such as those of `stack_size=4)`.
+    """Return the named arguments of a call by name: `{"stack_size": 4}` of `FrameStackObservation(stack_size=4)`.
 
     Args:
-        inside: the text behind the opening bracket.
-        text: the whole text, for messages.
-        setting: name of the setting that has it, for messages.
+        inside: text of the call behind the opening bracket: `stack_size=4)`.
+        text: text of the whole call, for messages.
+        setting: name of the setting that has the text, for messages.
 
     Raises:
         ConfigError: the text is not a call with named arguments of plain values.
     """
     try:
         call = ast.parse(f"call({inside}", mode="eval").body
-        is_plain = isinstance(call, ast.Call) and not call.args and all(keyword.arg for keyword in call.keywords)
-        if isinstance(call, ast.Call) and is_plain:
+        # `arg` is None for `**mapping`.
+        if isinstance(call, ast.Call) and not call.args and all(keyword.arg for keyword in call.keywords):
             return {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         pass

@@ -1,10 +1,9 @@
-"""Settings that name code: a field declares that it does, and a file's are found without importing any of them.
+"""Settings that name code: a field declares that it does, and a file's names of code are found without any import.
 
     teacher: Annotated[str, Code(kinds=("run",))] = "search"
 
-Code that a user types is his to run. The same text in a folder that somebody has sent is not, and a reader has to know
-of every such setting before the first module is imported: also of those of a recipe that cannot be asked, as it is
-itself one of the names.
+A name of code that a user types may be imported. The same name in a folder that somebody has sent must not be, so every
+such setting is found before the first import, also in settings of a recipe that is itself named code and so not loaded.
 """
 
 import re
@@ -20,23 +19,23 @@ from flatwater_watch.options.bounds import declared_extras
 from flatwater_watch.sanitize import short_repr
 
 _DOTTED_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*(:[^\W\d]\w*(\.[^\W\d]\w*)*)+\Z")
-"""Pattern of `package.module:Name`, searched where no class says which settings name code."""
+"""Pattern of `package.module:Name`, by which code is found in settings whose class is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Mark of a setting that names code, as `package.module:Name`; a value without a colon is a name that ships."""
+    """Mark of a setting that may name code, as `package.module:Name`; a value without a colon is a name that ships."""
 
     kinds: tuple[str, ...] = ()
-    """Kinds whose `kind:NAME` names no user's code where NAME has no colon: `gymnasium:CartPole-v1`."""
+    """Kinds K for which `K:NAME` names no user's code, unless NAME has a colon itself: `gymnasium:CartPole-v1`."""
     whole: bool = False
-    """Whether any value is code: a command, or machines that exchange code with this machine."""
+    """Whether every value counts as code: a command, or machines that exchange code with this machine."""
     trains: bool = False
-    """Whether only a command that trains uses it."""
+    """Whether only commands that train use the setting."""
 
     def is_foreign(self, value: str) -> bool:
-        """Return whether the value names code that may be somebody else's."""
-        if self.whole or "(" in value:  # arguments reach code, and may name more of it
+        """Return whether the value names code that does not ship with Flatwater or Gymnasium."""
+        if self.whole or "(" in value:  # arguments are given to code, and may name more code
             return bool(value.strip())
         kind, colon, name = value.partition(":")
         return bool(colon) and not (kind in self.kinds and ":" not in name)
@@ -53,40 +52,41 @@ class NamedCode:
 
     @property
     def module(self) -> str:
-        """Module that would be imported; empty if none is."""
-        if self.declared.whole or ":" not in self.value.partition("(")[0]:
+        """Module that would be imported for the value; empty if none is."""
+        name = self.value.partition("(")[0]  # without arguments
+        if self.declared.whole or ":" not in name:
             return ""
-        parts = self.value.partition("(")[0].split(":")
-        # `pettingzoo:classic/connect_four_v3` is an ID of PettingZoo's own, and no module.
-        return parts[1] if parts[0] in {"gymnasium", "pettingzoo"} and "/" not in parts[1] else parts[0]
+        kind, behind_kind, *_ = name.split(":")
+        # Behind these kinds stands a module, or an ID of PettingZoo's, such as `classic/connect_four_v3`.
+        return behind_kind if kind in {"gymnasium", "pettingzoo"} and "/" not in behind_kind else kind
 
 
 TRAINER = Code()
 """Mark of the setting `trainer`, by which a recipe is found."""
 OBJECT = "object"
-"""Kind of an environment that Python hands over as an object: its name is not code, and nothing is imported for it."""
+"""Kind of an environment that the user's program gives as an object: nothing is imported for its name."""
 ENVIRONMENT = Code(kinds=("gymnasium", OBJECT))
 EnvName = Annotated[str, ENVIRONMENT]
 """The name of an environment, as `envs.names` reads it."""
 EnvArguments = tuple[Annotated[str, Code(whole=True)], ...]
-"""Arguments of an environment, as `config.arguments` reads them: they reach code, and may name more of it."""
+"""Arguments of an environment, as `config.arguments` reads them: they are given to code, and may name more code."""
 
 
 def find_named_code(cls: type[Any] | None, settings: Mapping[str, Any], above: str = "") -> Iterator[NamedCode]:
-    """Yield all code that settings name, whether they fit their class or not; imports nothing.
+    """Yield all code that settings name, whether they fit their class or not, without importing anything.
 
     Args:
-        cls: the class that the settings are read into. Where it is None, and in tables that it does not have, every
-            text counts that looks like a name of code.
+        cls: class of the settings, which says which of them name code. Without one, and in settings that it does not
+            have, every text that looks like `package.module:Name` counts.
         settings: settings as a file has them, unchecked.
-        above: dotted path of their table.
+        above: dotted path of the table that has these settings; empty for the whole file.
     """
     declared = {} if cls is None else code_fields(cls)
     tables: dict[str, Any] = {} if cls is None else _tables(cls)
     field_names = set() if cls is None else {field.name for field in fields(cls)}
     for name, value in settings.items():
         path = f"{above}.{name}" if above else name
-        # By its name and not by its class: which class it is follows from this very setting.
+        # By its name alone: the class of the settings follows from this very setting.
         if name == "trainer" and not above:
             code: Code | None = TRAINER
         elif name in declared:
@@ -96,30 +96,34 @@ def find_named_code(cls: type[Any] | None, settings: Mapping[str, Any], above: s
             continue
         else:
             code = None
-        # A text in a place that no class knows counts where it looks like code: better one question too many.
         for text in _all_texts(value):
-            if code.is_foreign(text) if code else name not in field_names and _DOTTED_NAME.match(text):
+            if code is not None:
+                names_code = code.is_foreign(text)
+            else:
+                # A setting that no class knows counts if its text looks like code: better to ask once too often.
+                names_code = name not in field_names and _DOTTED_NAME.match(text) is not None
+            if names_code:
                 yield NamedCode(path, text, code or TRAINER)
 
 
 def code_fields(cls: type[Any]) -> Mapping[str, Code]:
-    """Return the fields of a configuration's class that name code."""
+    """Return the fields of a configuration's class that may name code, each with its mark."""
     declared = ((f.name, declared_extras(f.type, Code)) for f in fields(cls))
     return {name: extras[0] for name, extras in declared if extras}
 
 
 def name_of_code(code: Any, setting: str) -> str:  # noqa: ANN401  (a class or a function)
-    """Return the `package.module:Name` by which a class or a function of Python is found again.
+    """Return the `package.module:Name` by which a class or a function can be imported again.
 
     Args:
         code: the class or the function.
-        setting: dotted path of the setting that it was given for.
+        setting: dotted path of the setting whose value the code is, for messages.
 
     Raises:
         ConfigError: the object cannot be found again by a name.
     """
     name, value = code.__qualname__, None
-    with suppress(KeyError, AttributeError):  # of a class that a function made
+    with suppress(KeyError, AttributeError):  # a class made within a function is no attribute of its module
         value = attrgetter(name)(sys.modules[code.__module__])
     if value is not code:
         raise ConfigError(
@@ -134,7 +138,7 @@ def _tables(cls: type[Any]) -> dict[str, Any]:
 
 
 def _all_texts(value: object) -> Iterator[str]:
-    """Yield every text in a value of a configuration file, however deep, keys of tables left out."""
+    """Yield every text in a value of a configuration file, however deep, but not the keys of tables."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

@@ -1,9 +1,8 @@
 """Conversion of plain values, as TOML or the command line gives them, to the types of configuration fields.
 
-msgspec decides what fits, and this module says in words why a value does not. The types of a field:
-`bool`, `int`, `float`,
-`str`, `Path`, a `Literal` of these, `tuple[X, ...]`, `tuple[X, Y]`, another `@config` class, and `X | None`. Nothing is
-guessed: only an `int` given for a `float` is widened.
+msgspec decides whether a value fits, and this module says in words why not. The types of a field: `bool`, `int`,
+`float`, `str`, `Path`, a `Literal` of these, `tuple[X, ...]`, `tuple[X, Y]`, another `@config` class, and `X | None`.
+Nothing is guessed: only an `int` given for a `float` is widened.
 """
 
 import re
@@ -51,10 +50,10 @@ def from_plain(declared: Any, value: Any, path: str, nested: Nested) -> object: 
         declared: type of a field: of plain values, a path, a table, or one of these or None.
         value: value of a TOML or JSON file, or of Python.
         path: dotted name of the setting, for messages.
-        nested: makes a table's configuration of its class, its mapping and its path.
+        nested: builds a table's configuration from its class, its mapping and its path.
 
     Raises:
-        ConfigError: the value does not fit; the message names `path`, what was given and what is wanted.
+        ConfigError: the value does not fit; the message names `path`, the value and the expected type.
     """
     options = [option for option in get_args(declared) if option is not types.NoneType]
     if _is_union(declared) and len(options) == 1 and value is not None:
@@ -64,12 +63,14 @@ def from_plain(declared: Any, value: Any, path: str, nested: Nested) -> object: 
     try:
         return msgspec.convert(value, declared, strict=True, dec_hook=_convert_path)  # strict: "1" is not a number
     except msgspec.ValidationError as error:
-        # msgspec names the place in a list alone, so that the message can quote the entry and not the whole list.
+        # msgspec's message ends in the place of a wrong list entry: "... - at `$[2]`".
         entry = re.search(r"at `\$\[(\d+)\]", str(error))
         if entry is None:
             raise _conversion_error(declared, value, path) from None
-        index = int(entry[1])  # asked for alone, it is refused by its own path
-        return from_plain(options[0 if options[-1] is Ellipsis else index], value[index], f"{path}[{index}]", nested)
+        # The entry is converted alone, to raise an error that quotes the entry and not the whole list.
+        index = int(entry[1])
+        entry_type = options[0 if options[-1] is Ellipsis else index]
+        return from_plain(entry_type, value[index], f"{path}[{index}]", nested)
 
 
 def _is_union(declared: object) -> bool:
@@ -77,14 +78,14 @@ def _is_union(declared: object) -> bool:
 
 
 def _convert_path(declared: type, value: object) -> Path:
-    """Return a path for text, where a path is declared: msgspec calls it for types that it does not know.
+    """Return the path that a text stands for; msgspec calls this for declared types that it does not know.
 
     Raises:
-        TypeError: another type was declared; msgspec shows it with the place in a list.
+        TypeError: another type than `Path` is declared, or the value is no text; msgspec makes a ValidationError of it.
     """
     if declared is Path and isinstance(value, str | Path):
         return Path(value)
-    raise TypeError  # which the library shows with the place in a list
+    raise TypeError
 
 
 def _conversion_error(declared: object, value: object, path: str) -> ConfigError:
@@ -94,7 +95,7 @@ def _conversion_error(declared: object, value: object, path: str) -> ConfigError
         hint = did_you_mean(value, literals) if isinstance(value, str) else ""
         return ConfigError(f"{path} = {short_setting(value)}: expected {type_in_words(declared)}.{hint}")
     if isinstance(value, list | tuple) and get_origin(declared) is tuple:
-        # A wrong entry has an error of its own (`from_plain`), so that only their number can be wrong here.
+        # `from_plain` has an error of its own for a wrong entry, so only the number of entries can be wrong here.
         items = get_args(declared)
         return ConfigError(f"{path} = {short_setting(list(value))}: expected {len(items)} entries, got {len(value)}")
     if declared is float and type(value) is int:

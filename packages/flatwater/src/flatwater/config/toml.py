@@ -1,7 +1,7 @@
 """Configurations from TOML and to TOML.
 
-A text that `dumps_config` made teaches: each key stands under the sentence that documents its field, and a field
-without a value is there as a comment. `load_config(cls, file) == config` for every configuration that was dumped.
+`dumps_config` writes each key below the sentence that documents its field, and a field without a value as a comment.
+`load_config(cls, file) == config` for every configuration that was dumped.
 """
 
 import re
@@ -21,9 +21,8 @@ from flatwater_watch.options.declare import absent_settings, field_docs, removed
 from flatwater_watch.sanitize import short_repr
 
 C = TypeVar("C")
-# Settings are at most three tables deep, so a hundred is generous.
 MAXIMUM_DOTS = 100
-"""Most dots between two commas, brackets or ends of a line."""
+"""Most dots in a key. Settings are at most three tables deep, so a hundred is generous."""
 
 
 def load_config(cls: type[C], path: Path) -> C:
@@ -36,12 +35,11 @@ def read_toml(path: Path, maximum: int = TEXT_BYTES, *, follow: bool = True) -> 
 
     Args:
         path: path of the file.
-        maximum: largest number of bytes that it may have.
-        follow: whether it may be a link.
+        maximum: largest size of the file, in bytes.
+        follow: whether the path may be a symbolic link.
 
     Raises:
-        ConfigError: the file is missing, no regular file, unreadable, not UTF-8 or not TOML; the last with line and
-            column.
+        ConfigError: the file is missing, no regular file, unreadable, not UTF-8, or not TOML, with line and column.
     """
     text = ""
     try:
@@ -49,13 +47,13 @@ def read_toml(path: Path, maximum: int = TEXT_BYTES, *, follow: bool = True) -> 
         if kind := next((kind for begin, kind in _FOREIGN_MARKS.items() if content.startswith(begin)), ""):
             raise ConfigError(f"{path}: expected a text file in UTF-8, got {kind}.")
         text = content.decode("utf-8-sig")  # editors on Windows put a mark at the beginning
-        _require_short_keys(text)  # before tomllib sees it
+        _require_short_keys(text)  # before tomllib would spend hours on a long key
         return tomllib.loads(text)
     except RecursionError as error:
         raise ConfigError(f"{path}: nested too deeply. Settings are at most three tables deep.") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not a text file in UTF-8 (byte {error.start}). Save it as UTF-8.") from error
-    except ValueError as error:  # also a number of more digits than Python converts, of which tomllib does not speak
+    except ValueError as error:  # of tomllib, of a long key, or of a number with more digits than Python converts
         raise ConfigError(
             f"{path}: not valid TOML: {error}.{_faulty_line(text, str(error))} {_SYNTAX_ADVICE}"
         ) from error
@@ -81,13 +79,14 @@ def _require_short_keys(text: str) -> None:
     Raises:
         ValueError: a key has more parts.
     """
-    for text_part in re.finditer(r"[^,=\[\]{}\n#]+", text):
-        if text_part[0].count(".") > MAXIMUM_DOTS:
-            raise ValueError(f"{short_repr(text_part[0])}: more than {MAXIMUM_DOTS} dots")
+    # Stretches without a comma, an equals sign, a bracket, a comment or a line's end: keys, and values as well.
+    for stretch in re.finditer(r"[^,=\[\]{}\n#]+", text):
+        if stretch[0].count(".") > MAXIMUM_DOTS:
+            raise ValueError(f"{short_repr(stretch[0])}: more than {MAXIMUM_DOTS} dots")
 
 
 def _faulty_line(text: str, fault: str) -> str:
-    """Return a sentence that quotes the line which an error of tomllib names; empty if it names none."""
+    """Return a sentence that quotes the line of `text` that tomllib's message `fault` names; empty if it names none."""
     match = re.search(r"at line (\d+)", fault)
     lines = text.split("\n")
     return f" The line is {short_repr(lines[int(match[1]) - 1])}." if match else ""
@@ -97,12 +96,12 @@ _SYNTAX_ADVICE = "Write NAME = VALUE, each name once, text in quotes, and tables
 
 
 def from_mapping(cls: type[C], mapping: Mapping[str, Any], where: str) -> C:
-    """Return `mapping`, with nested mappings for nested configurations, as a `cls`.
+    """Return a configuration of the class `cls` with the values of `mapping`.
 
     Args:
         cls: a `@config` class.
-        mapping: values by field name; fields that it lacks keep their defaults.
-        where: source of the values, such as a file's name; every error begins with it.
+        mapping: values by field name, a nested mapping for a nested configuration; other fields keep their defaults.
+        where: source of the values, such as a file's name, with which every message begins.
 
     Raises:
         ConfigError: an unknown field (with the nearest known one, or what to do without it), a wrong type, a missing
@@ -117,14 +116,20 @@ def from_mapping(cls: type[C], mapping: Mapping[str, Any], where: str) -> C:
 
 
 def _build(cls: type[Any], mapping: Mapping[str, Any], path: str) -> object:
-    """Return the `cls` of a table of settings; `path` is the table's dotted name, empty for the whole file.
+    """Return a configuration of the class `cls`, or of its variant that `mapping` chooses.
+
+    Args:
+        cls: a `@config` class.
+        mapping: values by field name.
+        path: dotted name of the table that has these settings; empty for the whole file.
 
     Raises:
         ConfigError: a setting is unknown, was removed, or is missing and has no default.
     """
-    cls = variant_class(cls, mapping)  # which class it is may follow from one of its settings
+    cls = variant_class(cls, mapping)  # some classes have variants, which one of their settings chooses
     fields_by_name = {f.name: f for f in fields(cls)}
-    hints = get_type_hints(cls)
+    all_hints = get_type_hints(cls)
+    hints = {name: all_hints[name] for name in fields_by_name}  # without class variables
     values: dict[str, object] = {}
     for name, value in mapping.items():
         dotted = f"{path}.{name}" if path else name
@@ -134,15 +139,9 @@ def _build(cls: type[Any], mapping: Mapping[str, Any], path: str) -> object:
         if name not in fields_by_name:
             if reason := absent_settings(cls).get(name):
                 raise ConfigError(f"{dotted}: {reason}")
-            # A setting in the wrong table is a likelier slip than a misspelt setting.
-            elsewhere = ", ".join(
-                f"{path}.{table}.{name}".lstrip(".") for table in fields_by_name if name in _setting_names(hints[table])
-            )
-            hint = f" Expected {elsewhere}." if elsewhere else did_you_mean(name, list(fields_by_name))
-            hint = hint or f" Expected one of {', '.join(fields_by_name)}."
-            raise ConfigError(f"{dotted}: no setting has this name.{hint}")
+            raise ConfigError(f"{dotted}: no setting has this name.{_unknown_name_hint(name, path, hints)}")
         if name in code_fields(cls) and (isinstance(value, type) or isfunction(value)):
-            value = name_of_code(value, dotted)  # noqa: PLW2901  (what stands in a file for it)
+            value = name_of_code(value, dotted)  # noqa: PLW2901  (a file has the name in place of the class or function)
         values[name] = from_plain(hints[name], value, dotted, _build)
     for name, declared in fields_by_name.items():
         if name not in values and _has_no_default(declared):
@@ -154,8 +153,23 @@ def _build(cls: type[Any], mapping: Mapping[str, Any], path: str) -> object:
     return cls(**values)
 
 
+def _unknown_name_hint(name: str, path: str, hints: Mapping[str, Any]) -> str:
+    """Return what to write in place of an unknown setting, as a sentence after a blank.
+
+    Args:
+        name: the unknown name.
+        path: dotted name of the table that it stands in; empty for the whole file.
+        hints: types of the table's settings, by name.
+    """
+    # First a table below that has the name: a setting in the wrong table is a likelier slip than a misspelt one.
+    elsewhere = [f"{path}.{table}.{name}".lstrip(".") for table in hints if name in _setting_names(hints[table])]
+    if elsewhere:
+        return f" Expected {', '.join(elsewhere)}."
+    return did_you_mean(name, list(hints)) or f" Expected one of {', '.join(hints)}."
+
+
 def _setting_names(declared: object) -> list[str]:
-    """Return the settings of a table; none for other types."""
+    """Return the names of the settings of a table's class; none for other types."""
     return [f.name for f in fields(declared)] if isinstance(declared, type) and is_dataclass(declared) else []
 
 
@@ -164,7 +178,7 @@ def _has_no_default(declared: Field[Any]) -> bool:
 
 
 def to_mapping(config: object) -> dict[str, Any]:
-    """Return the configuration as nested plain values; a field that is None is in it as None."""
+    """Return the configuration as nested plain values by field name, fields that are None included."""
     mapping: dict[str, Any] = {}
     for name, value in _field_values(config):
         mapping[name] = to_mapping(value) if is_dataclass(value) else to_plain(value)
@@ -180,7 +194,7 @@ def _field_values(config: object) -> Iterator[tuple[str, object]]:
 
 
 def flat_settings(mapping: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Return the settings below a table by dotted path, without the tables themselves."""
+    """Return all settings of nested tables in one dict by dotted path; `above` is the path of `mapping` itself."""
     flat: dict[str, Any] = {}
     for name, value in mapping.items():
         path = f"{above}.{name}" if above else name
@@ -189,7 +203,7 @@ def flat_settings(mapping: Mapping[str, Any], above: str = "") -> dict[str, Any]
 
 
 def with_settings(base: C, settings: Mapping[str, object], where: str) -> C:
-    """Return the configuration with settings by dotted path; `where` names their source in messages."""
+    """Return a copy of `base` with other values, given by dotted path; `where` names their source in messages."""
     mapping = to_mapping(base)
     for name, value in settings.items():
         *tables, field_name = name.split(".")
@@ -231,12 +245,12 @@ def _toml_comment(text: str) -> Iterator[str]:
 
 
 def _toml_literal(value: object) -> str:
-    """Return a plain value as TOML.
+    """Return a bool, number, list or text as TOML.
 
     Raises:
         TypeError: no setting may have a value of this type.
     """
-    if isinstance(value, bool):  # before int: True is one
+    if isinstance(value, bool):  # before int, whose subclass bool is
         return "true" if value else "false"
     if isinstance(value, int | float):
         return repr(value)  # the shortest text that reads back as the same number

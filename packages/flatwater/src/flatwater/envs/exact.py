@@ -1,9 +1,9 @@
 """A test whether an episode depends on its seed and its actions alone, so that it can be played again.
 
 Two short episodes are played in both orders, in two new players: A, B, A in one, B, A in the other. Everything that
-must not matter differs each time: episodes before, simultaneous episodes, the global generators, the clock. If
-something is kept over episodes and can be saved, the second player begins B with the state that the first one had then,
-as a resume does.
+must not matter differs each time: earlier episodes, simultaneous episodes, the global generators, the clock. If an
+environment keeps a state over episodes and can save it, the second player begins B with the state that the first player
+had at that moment, as a resume does.
 
 Sixteen steps do not show everything, so a run plays whole episodes of its training again as well, now and then.
 """
@@ -23,15 +23,15 @@ from flatwater.envs.world import Array, Spaces, Teacher, UnseededError, World, s
 from flatwater_watch.meters.proc import queued_seconds
 
 STEPS = 16
-"""Steps of each of the episodes, at most."""
+"""Most steps of each episode of the test."""
 SECONDS = 0.5
 """CPU time that the test may take. Building the first player is not counted: its time is known only afterwards."""
 PLAYS = 5
 """Episodes of the test."""
-A, B = 11, 23
+SEED_A, SEED_B = 11, 23
 """Seeds of the two episodes."""
-Shown = Mapping[str, Array]
-"""Result of one call, by name: observations, rewards, ends, and masks where there are any."""
+CallResult = Mapping[str, Array]
+"""Arrays that a reset or a step gave, by name: observations, rewards, ends, and masks where there are any."""
 
 
 class EpisodePlayer(Protocol):
@@ -41,17 +41,17 @@ class EpisodePlayer(Protocol):
     def can_save(self) -> bool:
         """Whether the environment can save its state over episodes."""
 
-    def begin(self, seed: int) -> Shown:
+    def begin(self, seed: int) -> CallResult:
         """Begin the episode."""
 
     def sample_action(self, rng: np.random.Generator) -> Any:  # noqa: ANN401  (an action, of whatever kind)
-        """Return any action that is legal now."""
+        """Return a random action that is legal now."""
 
-    def step(self, action: Any) -> tuple[Shown, bool]:  # noqa: ANN401  (whatever the space of actions holds)
-        """Act; return the result, and whether the episode is over."""
+    def step(self, action: Any) -> tuple[CallResult, bool]:  # noqa: ANN401  (whatever the space of actions holds)
+        """Act; return the arrays of the result, and whether the episode is over."""
 
     def save(self) -> Any:  # noqa: ANN401  (a state of any form)
-        """Return its state over episodes."""
+        """Return the state that the environment keeps over episodes."""
 
     def load(self, state: Any) -> None:  # noqa: ANN401  (a state of any form)
         """Take a saved state back."""
@@ -60,7 +60,8 @@ class EpisodePlayer(Protocol):
         """Close the environment."""
 
 
-Make = Callable[[int], EpisodePlayer]
+MakePlayer = Callable[[int], EpisodePlayer]
+"""Returns a new player, whose simultaneous episodes follow from the given number."""
 
 
 @dataclass(frozen=True)
@@ -68,20 +69,21 @@ class ExactnessVerdict:
     """Result of the test."""
 
     tested: bool
-    """False if the test would have taken too long, or an error came between: the run itself reports the error."""
+    """False if the test would have taken too long, or an error interrupted it: the run itself reports the error."""
     why: str = ""
     """The difference, as a sentence without its subject; empty if there is none."""
 
 
 @dataclass
 class _RecordedEpisode:
-    """An episode: its actions, and the results of its calls."""
+    """An episode: its actions, and the results of its reset and of its steps."""
 
     seed: int
-    frames: list[Shown]
+    results: list[CallResult]
+    """Result of the reset, and then of each step."""
     actions: list[Any] = field(default_factory=list)
     kept: bytes = b""
-    """State kept over episodes when this episode began."""
+    """State over episodes when this episode began, encoded; empty if it was not saved."""
 
 
 GENERATORS: dict[str, Callable[[int], object]] = {
@@ -94,77 +96,76 @@ GENERATORS: dict[str, Callable[[int], object]] = {
 
 @contextmanager
 def generators_set(seeds: Mapping[str, int]) -> Iterator[None]:
-    """Seed the global generators, and restore them at the end."""
-    python, numpy = random.getstate(), np.random.get_state(legacy=False)  # noqa: NPY002  (the state of NumPy's global generator)
-    tensors = torch.default_generator.get_state()
+    """Seed the global generators, each with the seed under its name, and restore their states at the end."""
+    python_state, numpy_state = random.getstate(), np.random.get_state(legacy=False)  # noqa: NPY002  (the state of NumPy's global generator)
+    torch_state = torch.default_generator.get_state()
     try:
         for name, seed in seeds.items():
             GENERATORS[name](seed)
         yield
     finally:
-        random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002  (the state of NumPy's global generator)
-        torch.default_generator.set_state(tensors)
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)  # noqa: NPY002  (the state of NumPy's global generator)
+        torch.default_generator.set_state(torch_state)
 
 
-def _all(seed: int) -> dict[str, int]:
+def _same_seed(seed: int) -> dict[str, int]:
     return dict.fromkeys(GENERATORS, seed)
 
 
-def try_exactness(make: Make, *, seconds: float = SECONDS, steps: int = STEPS) -> ExactnessVerdict:
-    """Play two short episodes in both orders.
+def try_exactness(make: MakePlayer, *, seconds: float = SECONDS, steps: int = STEPS) -> ExactnessVerdict:
+    """Play two short episodes in both orders, and return whether each of them is the same every time.
 
     Args:
-        make: returns a new player, whose other episodes follow from the given number. It is called twice, and more
-            often where a difference is to be explained.
+        make: returns a new player. It is called twice, and more often to find the cause of a difference.
         seconds: CPU time that may be used, apart from making the first player.
         steps: steps of an episode, at most.
     """
     try:
-        return _try(make, seconds, steps)
+        return _compare_orders(make, seconds, steps)
     except UnseededError as error:
         return ExactnessVerdict(tested=True, why=str(error))
-    except (Exception, SystemExit):  # noqa: BLE001  (of a class of the user's: the run comes to it, and says whose it is)
+    except (Exception, SystemExit):  # noqa: BLE001  (of the user's class: the run meets the same error, and reports it)
         return ExactnessVerdict(tested=False)
 
 
-def _try(make: Make, seconds: float, steps: int) -> ExactnessVerdict:
-    """Play the test as far as `seconds` of CPU time allow; errors of the user's class pass through.
+def _compare_orders(make: MakePlayer, seconds: float, steps: int) -> ExactnessVerdict:
+    """Play A, B, A in one player and B, A in another, and return the first difference between equal episodes.
 
-    It plays A, B, A in one player and B, A in another, with as many steps as fit; not tested where not even one does.
+    Episodes have as many steps as `seconds` of CPU time allow, at most `steps`; not tested where not even one fits.
+    Errors of the user's class pass through.
     """
-    watch = CountedTime()
+    timer = CountedTime()
     player = make(0)
-    building = watch.elapsed_seconds()
+    build_seconds = timer.elapsed_seconds()
     try:
-        watch = CountedTime()
+        timer = CountedTime()
         # One step, which is not compared: its time says how many fit.
-        _record(player, A, 1, circumstance=1)
-        step_seconds = watch.elapsed_seconds()
+        _record_episode(player, SEED_A, 1, generator_seed=1)
+        step_seconds = timer.elapsed_seconds()
         # A clock of coarse ticks may show 0 seconds.
-        fitting_steps = int((seconds - building) / PLAYS / max(step_seconds, 1e-9))
+        fitting_steps = int((seconds - build_seconds) / PLAYS / max(step_seconds, 1e-9))
         if fitting_steps < 1:
-            return ExactnessVerdict(
-                tested=False, why=f"a step takes {step_seconds:.2g} s, and building an environment {building:.2g} s"
-            )
-        saves, steps = player.can_save, min(steps, fitting_steps)
-        first_record = _record(player, A, steps, circumstance=2)
-        second_record = _record(player, B, steps, circumstance=3, save=saves)
-        third_record = _record(player, A, steps, circumstance=4)
+            why = f"a step takes {step_seconds:.2g} s, and building an environment {build_seconds:.2g} s"
+            return ExactnessVerdict(tested=False, why=why)
+        can_save, steps = player.can_save, min(steps, fitting_steps)
+        first_a = _record_episode(player, SEED_A, steps, generator_seed=2)
+        episode_b = _record_episode(player, SEED_B, steps, generator_seed=3, save=can_save)
+        second_a = _record_episode(player, SEED_A, steps, generator_seed=4)
     finally:
         player.close()
-    # With a state kept over episodes, the third may rightly differ from the first.
-    differs = "" if saves else _difference(first_record, third_record)
-    differs = differs or _check_replays(make(1), [second_record, third_record], _all(5))
-    if not differs:
+    # With a state kept over episodes, the second A may rightly differ from the first.
+    difference = "" if can_save else _difference(first_a, second_a)
+    difference = difference or _check_replays(make(1), [episode_b, second_a], _same_seed(5))
+    if not difference:
         return ExactnessVerdict(tested=True)
-    cause = "after its state was saved and given back" if saves else _find_cause(make, first_record, seconds)
-    quantity, _, values = differs.partition(": ")
+    cause = "after its state was saved and given back" if can_save else _find_cause(make, first_a, seconds)
+    quantity, _, values = difference.partition(": ")
     return ExactnessVerdict(tested=True, why=f"{quantity} of the same episode differ {cause}: {values}")
 
 
 def try_whole_episode(
-    make: Make, seed: int, actions: Array, end: Shown, *, state: object = None, seconds: float = SECONDS
+    make: MakePlayer, seed: int, actions: Array, end: CallResult, *, state: object = None, seconds: float = SECONDS
 ) -> ExactnessVerdict:
     """Play an episode of a run again in a new player, and compare its end.
 
@@ -176,80 +177,86 @@ def try_whole_episode(
         state: state over episodes with which the episode began; None if nothing is kept.
         seconds: CPU time that may be used; not tested where it takes more.
     """
-    watch = CountedTime()
+    timer = CountedTime()
     try:
-        with generators_set(_all(5)):
+        with generators_set(_same_seed(5)):
             player = make(4)
             try:
                 if state is not None:
                     player.load(state)
-                observations = player.begin(seed)
+                result = player.begin(seed)
                 is_over = False
                 returns = np.zeros_like(end["returns"])
                 step = 0
                 for action in actions:
-                    observations, is_over = player.step(action)
-                    returns += observations["rewards"]
+                    result, is_over = player.step(action)
+                    returns += result["rewards"]
                     step += 1
-                    if is_over or watch.elapsed_seconds() > seconds:
+                    if is_over or timer.elapsed_seconds() > seconds:
                         break
             finally:
                 player.close()
     except (Exception, SystemExit):  # noqa: BLE001  (as in `try_exactness`)
         return ExactnessVerdict(tested=False)
-    whole = step == len(actions)
-    if not (whole or is_over):
+    all_played = step == len(actions)
+    if not (all_played or is_over):  # the time was over first
         return ExactnessVerdict(tested=False)
-    differs = _first_difference(end, {**observations, "returns": returns}, step)
-    if whole != is_over:
-        differs = f"ends: at step {step}, {whole} and {is_over}"
-    quantity, _, values = differs.partition(": ")
+    difference = _first_difference(end, {**result, "returns": returns}, step)
+    if all_played != is_over:
+        difference = f"ends: at step {step}, {all_played} and {is_over}"
+    quantity, _, values = difference.partition(": ")
     why = f"{quantity} of an episode differ when it is played again in a new environment: {values}"
-    return ExactnessVerdict(tested=True, why=why if differs else "")
+    return ExactnessVerdict(tested=True, why=why if difference else "")
 
 
 class CountedTime:
-    """Time that counts: the processor's, or a quarter of the clock's, for a simulator that waits on another process.
+    """A timer of an environment's cost: CPU time, or a quarter of wall time where an environment waits for a process.
 
-    Time in which this thread waits for a core is not the simulator's, and does not count.
+    Time in which this thread waits for a core is not the environment's, and does not count.
     """
 
     def __init__(self) -> None:
-        self._cpu, self._all, self._queued = time.process_time(), time.monotonic(), queued_seconds()
+        self._cpu_start, self._clock_start, self._queued_start = (
+            time.process_time(),
+            time.monotonic(),
+            queued_seconds(),
+        )
 
     def elapsed_seconds(self) -> float:
-        """Return the seconds since it was made."""
-        cpu, clock = time.process_time() - self._cpu, time.monotonic() - self._all
+        """Return the counted seconds since the timer was made."""
+        cpu, clock = time.process_time() - self._cpu_start, time.monotonic() - self._clock_start
         if clock / 4 > cpu:
-            clock -= queued_seconds() - self._queued
+            clock -= queued_seconds() - self._queued_start
         return max(cpu, clock / 4)
 
 
-def _record(player: EpisodePlayer, seed: int, steps: int, *, circumstance: int, save: bool = False) -> _RecordedEpisode:
-    """Play an episode with actions that follow from its seed.
+def _record_episode(
+    player: EpisodePlayer, seed: int, steps: int, *, generator_seed: int, save: bool = False
+) -> _RecordedEpisode:
+    """Play an episode with actions that follow from its seed, and return the record of it.
 
     Args:
         player: the environment.
         seed: seed of the episode, and of the actions.
         steps: steps to be played, unless the episode ends before.
-        circumstance: seed of the global generators meanwhile, on which nothing may depend.
-        save: whether to save first, in the result's `kept`, the state that `player` keeps over episodes.
+        generator_seed: seed of the global generators meanwhile, on which nothing may depend.
+        save: whether to save first, in the record's `kept`, the state that `player` keeps over episodes.
     """
     rng = np.random.default_rng(seed)
-    with generators_set(_all(circumstance)):
+    with generators_set(_same_seed(generator_seed)):
         saved_state = encode_state(player.save()) if save else b""
         episode = _RecordedEpisode(seed, [player.begin(seed)], kept=saved_state)
         for _ in range(steps):
             episode.actions.append(player.sample_action(rng))
             result, is_over = player.step(episode.actions[-1])
-            episode.frames.append(result)
+            episode.results.append(result)
             if is_over:
                 break
     return episode
 
 
 def _check_replays(player: EpisodePlayer, episodes: Sequence[_RecordedEpisode], seeds: Mapping[str, int]) -> str:
-    """Return the first difference where a new player plays these episodes; empty if there is none.
+    """Play recorded episodes again in a new player, and return the first difference; empty if there is none.
 
     Args:
         player: a new player; it is closed.
@@ -259,67 +266,70 @@ def _check_replays(player: EpisodePlayer, episodes: Sequence[_RecordedEpisode], 
     try:
         for episode in episodes:
             with generators_set(seeds):
-                if differs := _replay(player, episode):
-                    return differs
+                if difference := _replay(player, episode):
+                    return difference
     finally:
         player.close()
     return ""
 
 
 def _replay(player: EpisodePlayer, episode: _RecordedEpisode) -> str:
-    """Return the first difference where this player plays an episode again, or its error; empty if there is none."""
+    """Play an episode again, and return the first difference from its record, or an error; empty if there is none."""
     if episode.kept:
         player.load(decode_state(episode.kept))
-    for step, recorded in enumerate(episode.frames):
+    # Result 0 is that of the reset, result n that of action n - 1.
+    for step, recorded in enumerate(episode.results):
         try:
             result = player.begin(episode.seed) if step == 0 else player.step(episode.actions[step - 1])[0]
-        except Exception as error:  # noqa: BLE001  (it took that before: a difference like any other)
+        except Exception as error:  # noqa: BLE001  (the recorded call succeeded: an error is a difference like any other)
             return f"ends: at step {step}, {type(error).__name__}: {error}"
-        if differs := _first_difference(recorded, result, step):
-            return differs
+        if difference := _first_difference(recorded, result, step):
+            return difference
     return ""
 
 
-def _difference(one: _RecordedEpisode, other: _RecordedEpisode) -> str:
+def _difference(first: _RecordedEpisode, second: _RecordedEpisode) -> str:
     """Return the first difference between two records of one episode; empty if there is none."""
-    pairs = enumerate(zip(one.frames, other.frames, strict=False))
-    return next((found for step, (a, b) in pairs if (found := _first_difference(a, b, step))), "")
+    for step, (recorded, result) in enumerate(zip(first.results, second.results, strict=False)):
+        if difference := _first_difference(recorded, result, step):
+            return difference
+    return ""
 
 
-def _first_difference(then: Shown, now: Shown, step: int) -> str:
-    """Return the first difference, such as `rewards: at step 3, 0.12 and 0.15`, bit for bit; empty if none is.
+def _first_difference(recorded: CallResult, repeated: CallResult, step: int) -> str:
+    """Compare two results bit for bit; return the first difference, `rewards: at step 3, 0.12 and 0.15`, or no text.
 
     Args:
-        then: recorded arrays by name.
-        now: arrays by name when the episode was played again; names that are in `now` alone are not compared.
+        recorded: arrays by name.
+        repeated: arrays by name when the episode was played again; names that only `repeated` has are not compared.
         step: number of the step for the sentence; 0 is the reset.
     """
-    for name, recorded in then.items():
-        value = now.get(name)
-        if value is None or value.dtype != recorded.dtype or value.shape != recorded.shape:
+    for name, before in recorded.items():
+        after = repeated.get(name)
+        if after is None or after.dtype != before.dtype or after.shape != before.shape:
             return f"{name}: at step {step}, of another shape or type"
-        if value.tobytes() != recorded.tobytes():
-            # Bytes may differ where no number does: -0.0 equals 0.0. The first number stands for them.
-            different = recorded.ravel() != value.ravel()
-            position = int(np.flatnonzero(different)[0]) if different.any() else 0
-            return f"{name}: at step {step}, {recorded.ravel()[position]} and {value.ravel()[position]}"
+        if after.tobytes() != before.tobytes():
+            # Bytes may differ where no number does, as in -0.0 and 0.0: then the first number is quoted.
+            is_different = before.ravel() != after.ravel()
+            position = int(np.flatnonzero(is_different)[0]) if is_different.any() else 0
+            return f"{name}: at step {step}, {before.ravel()[position]} and {after.ravel()[position]}"
     return ""
 
 
-def _find_cause(make: Make, episode: _RecordedEpisode, seconds: float) -> str:
-    """Return the cause of a difference, found by changing one thing at a time between two new players.
+def _find_cause(make: MakePlayer, episode: _RecordedEpisode, seconds: float) -> str:
+    """Return the cause of a difference in words, found by changing one thing at a time between two new players.
 
     Args:
-        make: returns a new player, whose other episodes follow from the given number.
+        make: returns a new player.
         episode: record of the episode that differed; its seed is played again for as many steps.
         seconds: time after which no further cause is tried, counted from here on.
     """
-    watch = CountedTime()
-    with suppress(Exception):  # of the user's class: then it is not found
+    timer = CountedTime()
+    with suppress(Exception):  # of the user's class: then the cause is not found
         player = make(2)
-        seeds = _all(7)
+        seeds = _same_seed(7)
         try:
-            episode_again = _record(player, episode.seed, len(episode.actions), circumstance=7)
+            episode_again = _record_episode(player, episode.seed, len(episode.actions), generator_seed=7)
         finally:
             player.close()
         if _check_replays(make(2), [episode_again], seeds):
@@ -328,19 +338,19 @@ def _find_cause(make: Make, episode: _RecordedEpisode, seconds: float) -> str:
                 "that all of them share)"
             )
         causes = [
-            n
-            for n in GENERATORS
-            if watch.elapsed_seconds() < seconds and _check_replays(make(2), [episode_again], seeds | {n: 8})
+            name
+            for name in GENERATORS
+            if timer.elapsed_seconds() < seconds and _check_replays(make(2), [episode_again], seeds | {name: 8})
         ]
         if causes:
             return f"when the global generator of {' and '.join(causes)} is in another state (draw from self.np_random)"
-        if watch.elapsed_seconds() < seconds and _check_replays(make(3), [episode_again], seeds):
+        if timer.elapsed_seconds() < seconds and _check_replays(make(3), [episode_again], seeds):
             return "when others are played beside it"
     return "after another episode was played"
 
 
 class WorldPlayer:
-    """The first environment of a world of two; other episodes are played in the second."""
+    """An `EpisodePlayer` in a world of two environments: the first is tested, the second plays other episodes."""
 
     def __init__(self, world: World, other_seed: int, teacher: Teacher | None = None) -> None:
         """Allocate the arrays that the world writes into.
@@ -348,82 +358,82 @@ class WorldPlayer:
         Args:
             world: just built, with two environments.
             other_seed: seed of the episodes in the second environment.
-            teacher: a teacher whose actions are compared as well; None without one.
+            teacher: a teacher whose actions are compared as well, if there is one.
         """
         self._teacher: Any = teacher
         self._world: Any = world
         self._spaces: Spaces = world.spaces
-        shape = (world.spaces.envs, world.spaces.agents)
         spaces = world.spaces
+        shape = (spaces.envs, spaces.agents)
         self._obs = np.zeros((*shape, *spaces.obs), spaces.obs_type)
         self._legal = [np.ones((*shape, spaces.legal), np.bool_)] if spaces.masked else []
         self._outcome = (np.zeros(shape, np.float32), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_))
-        self._waits, self._beside = np.ones(shape[0], np.bool_), np.random.default_rng(other_seed)
+        self._awaits_reset, self._other_rng = np.ones(spaces.envs, np.bool_), np.random.default_rng(other_seed)
 
     @property
     def can_save(self) -> bool:
-        """Whether the world's spaces say that it keeps something."""
+        """Whether the world keeps a state over episodes, as its spaces say."""
         return bool(self._spaces.kept)
 
-    def begin(self, seed: int) -> Shown:
-        """Begin the episode, and another in the second environment where the last is over."""
-        self._waits[0] = True
+    def begin(self, seed: int) -> CallResult:
+        """Begin the episode, and another in the second environment if its last episode is over."""
+        self._awaits_reset[0] = True
         self._begin_(seed)
         return self._observe_and_ask_teacher()
 
     def _begin_(self, seed: int) -> None:
-        """Begin an episode in each environment that waits: of `seed` in the first, of a random seed in the second."""
-        seeds = self._beside.integers(1 << 30, size=len(self._waits))
+        """Begin an episode where one awaits: of `seed` in the first environment, of a random seed in the second."""
+        seeds = self._other_rng.integers(1 << 30, size=len(self._awaits_reset))
         seeds[0] = seed
-        self._world.begin_(self._waits, seeds, self._obs, *self._legal)
+        self._world.begin_(self._awaits_reset, seeds, self._obs, *self._legal)
         if self._teacher is not None:
-            self._teacher.begin_(self._waits.copy())
-        self._waits[:] = False
+            self._teacher.begin_(self._awaits_reset.copy())
+        self._awaits_reset[:] = False
 
     def sample_action(self, rng: np.random.Generator) -> Array:
-        """An action for each agent of the first environment."""
-        return self._any(rng, 0)
+        """Return a random action for each agent of the first environment."""
+        return self._random_actions(rng, 0)
 
-    def _any(self, rng: np.random.Generator, env: int) -> Array:
+    def _random_actions(self, rng: np.random.Generator, env: int) -> Array:
         """Return a random legal action of each agent of one environment, [agents, *action_shape]."""
         spaces, agents = self._spaces, self._spaces.agents
         if spaces.bounds is not None:
             low, high = np.array(spaces.bounds, np.float32).T
             return rng.uniform(low, high, (agents, len(low))).astype(np.float32)
-        sizes = spaces.lists
         if self._legal:
-            parts = split_legal(spaces, self._legal[0][env])
-            choices = [(rng.random(part.shape) * part).argmax(-1) for part in parts]
+            masks = split_legal(spaces, self._legal[0][env])
+            # The largest of random numbers, of which those of illegal actions are 0.
+            choices = [(rng.random(mask.shape) * mask).argmax(-1) for mask in masks]
         else:
-            choices = [rng.integers(size, size=agents) for size in sizes]
+            choices = [rng.integers(size, size=agents) for size in spaces.lists]
         return np.stack(choices, -1).reshape(agents, *spaces.action_shape)
 
-    def step(self, action: Array) -> tuple[Shown, bool]:
-        """Step the first environment with `action`, the second with a random action; it restarts when it is done.
+    def step(self, action: Array) -> tuple[CallResult, bool]:
+        """Step the first environment with `action`, the second with a random action; begin the second again if it ends.
 
         Args:
             action: [agents, *action_shape], as of `sample_action`.
 
         Returns:
-            What the first environment gave, by name: observations, rewards [agents], ends [2, agents] (terminated,
+            The first environment's arrays by name: observations, rewards [agents], ends [2, agents] (terminated,
             truncated), masks and the teacher's actions if any; and whether all of its agents are done.
         """
-        random_actions = [self._any(self._beside, env) for env in range(1, len(self._waits))]
+        random_actions = [self._random_actions(self._other_rng, env) for env in range(1, len(self._awaits_reset))]
         self._world.step_(np.stack([action, *random_actions]), self._obs, *self._outcome, *self._legal)
         reward, terminated, truncated = self._outcome
         done = np.asarray((terminated | truncated).all(1))
         # Copies: the world writes into the same arrays at the next step.
         ends = {"rewards": reward[0].copy(), "ends": np.stack([terminated[0], truncated[0]])}
-        self._waits[1:] = done[1:]
-        if self._waits.any():
-            # Seed 0 is not used: the first environment does not wait here.
+        self._awaits_reset[1:] = done[1:]
+        if self._awaits_reset.any():
+            # Seed 0 is not used: the first environment is never begun again here.
             self._begin_(0)
         return self._observe_and_ask_teacher(is_over=bool(done[0])) | ends, bool(done[0])
 
     def _observe_and_ask_teacher(self, *, is_over: bool = False) -> dict[str, Array]:
-        """Return copies of the first environment's observations and masks; ask the teacher for its actions.
+        """Return copies of the first environment's observations and masks, and the teacher's actions if there is one.
 
-        Once a step: the teacher has a state, which moves. After the end of the episode it has none to ask for.
+        It is called once in each step, as every call moves the teacher's state on; it does not ask after the end.
         """
         arrays = {"observations": self._obs[0].copy()} | ({"masks": self._legal[0][0].copy()} if self._legal else {})
         if self._teacher is None or is_over:

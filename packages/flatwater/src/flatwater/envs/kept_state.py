@@ -1,7 +1,7 @@
 """State that environments keep over episodes, as bytes of a size that is known before a run begins.
 
-A user's environment gives it by `state_dict` and `load_state_dict`; for Gymnasium's wrappers it is known here.
-Nothing is pickled: a head in JSON describes how dicts, lists and numbers are put together, arrays follow as bytes.
+A user's environment gives it by `state_dict` and `load_state_dict`; of Gymnasium's wrappers the attributes are known.
+Nothing is pickled: a header in JSON describes the dicts, lists and numbers, and the bytes of all arrays follow it.
 """
 
 import json
@@ -35,7 +35,7 @@ KNOWN_WRAPPERS: dict[type, tuple[str, ...]] = {
 SPARE_BYTES = 4096
 """Bytes left for numbers and text that become longer, besides twice their first size."""
 _SIZE_BYTES = 8
-"""Size of each of the two lengths at the beginning, in bytes."""
+"""Bytes of each of the two lengths before the header: that of the header, and that of the body."""
 
 
 @runtime_checkable
@@ -58,7 +58,7 @@ def wrapper_layers(env: object) -> Iterator[object]:
 
 
 def _instance_attributes(layer: object) -> Mapping[str, Any]:
-    """Return a layer's attributes; none of an object that has slots alone."""
+    """Return an object's attributes by name; none for an object that has slots alone."""
     try:
         return vars(layer)
     except TypeError:
@@ -66,10 +66,10 @@ def _instance_attributes(layer: object) -> Mapping[str, Any]:
 
 
 def _kept_attributes(layer: object) -> tuple[str, ...]:
-    """Return the names of a layer's kept attributes: those of its class, and statistics wherever they are."""
-    fixed = next((names for kind, names in KNOWN_WRAPPERS.items() if isinstance(layer, kind)), ())
+    """Return the names of the attributes that a layer keeps: those listed for its class, and any `RunningMeanStd`."""
+    listed = next((names for kind, names in KNOWN_WRAPPERS.items() if isinstance(layer, kind)), ())
     items = _instance_attributes(layer).items()
-    return fixed + tuple(name for name, value in items if isinstance(value, RunningMeanStd) and name not in fixed)
+    return listed + tuple(name for name, value in items if isinstance(value, RunningMeanStd) and name not in listed)
 
 
 def keeps_state(env: object) -> bool:
@@ -78,7 +78,7 @@ def keeps_state(env: object) -> bool:
 
 
 def read_env_state(env: object) -> list[Any]:
-    """Return the state of the layers of an environment, an entry each, the outermost first."""
+    """Return the states of an environment's layers: a list with the outermost wrapper first, the environment last."""
     return [_layer_state(layer) for layer in wrapper_layers(env)]
 
 
@@ -90,10 +90,11 @@ def _layer_state(layer: object) -> Any:  # noqa: ANN401  (whatever an environmen
 
 
 def _saved_value(value: Any) -> Any:  # noqa: ANN401  (whatever an environment keeps)
-    """Return a plain value for one attribute: statistics as a dict, a bounded deque as an array of its full length."""
+    """Return an attribute's value in a form that can be encoded: statistics as a dict, a deque as an array."""
     if isinstance(value, RunningMeanStd):
         return {name: getattr(value, name) for name in STATISTIC_NAMES}
-    if isinstance(value, deque):  # as long as it will be, so that its full length is allocated from the beginning
+    if isinstance(value, deque):
+        # As long as the deque can become, so that the checkpoint has space for it from the beginning.
         values = np.zeros(value.maxlen or len(value))
         values[: len(value)] = value
         return {"filled": len(value), "values": values}
@@ -136,14 +137,14 @@ def _write_attribute_(layer: object, name: str, value: Any) -> None:  # noqa: AN
 
 
 class EpisodeStarts:
-    """States of copies of one environment when their running episodes began, from which these are played again.
+    """The state of each copy of an environment at the beginning of its running episode, to replay the episode from.
 
-    Not their present states: an outer wrapper may hold an observation that earlier statistics made, and an episode that
-    is played again brings both to where they were.
+    Present states would not do: an outer wrapper may hold an observation that was normalised by earlier statistics.
+    Replaying the episode restores both.
     """
 
     def __init__(self, copies: Sequence[Any], make: Callable[[], Any]) -> None:
-        """Measure the state of one more environment after a reset.
+        """Measure how many bytes the states of all copies take; nothing is recorded yet.
 
         Args:
             copies: copies of the environment, just made.
@@ -160,10 +161,10 @@ class EpisodeStarts:
             self._measure_(make())
 
     def _measure_(self, env: Any) -> None:  # noqa: ANN401  (whatever an environment keeps)
-        """Set `state_bytes`, of all copies together, or `unsaved`, why there are none; closes the spare copy `env`."""
+        """Set `state_bytes` from the state of `env` after a reset, or `unsaved` if it cannot be saved; close `env`."""
         try:
             read_env_state(env)
-        except AttributeError:  # a class that has nothing before its first reset
+        except AttributeError:  # its state does not exist before the first reset, so the copies are reset once
             for copy in self.copies:
                 copy.reset(seed=0)
         try:
@@ -177,14 +178,14 @@ class EpisodeStarts:
     def record_starts_(self, which: Array) -> None:
         """Record the states of the copies of `which`, bool [E]; called before they are reset."""
         if self.state_bytes:
-            # Only once there is something to record: an empty list says that nothing has begun.
+            # Allocated at the first episode: an empty list says that no episode has begun.
             self._states = self._states or [None] * len(self.copies)
             for env in np.flatnonzero(which).tolist():
                 # A deep copy: the environment goes on writing into the arrays that it gave.
                 self._states[env] = deepcopy(read_env_state(self.copies[env]))
 
     def states(self) -> list[Any]:
-        """Return the state of each copy; none where nothing has begun."""
+        """Return the recorded state of each copy; an empty list before the first episode."""
         return self._states
 
     def load_(self, which: Array, states: Sequence[Any]) -> None:
@@ -201,7 +202,7 @@ class EpisodeStarts:
 
 @runtime_checkable
 class ReplayableWorld(Protocol):
-    """A world of copies whose episodes are played again from their states when these began."""
+    """A world of copies of one environment, whose episodes can be replayed from their recorded beginnings."""
 
     beginnings: EpisodeStarts
 
@@ -209,23 +210,24 @@ class ReplayableWorld(Protocol):
 def encode_state(state: object) -> bytes:
     """Return a state as bytes, from which `decode_state` makes an equal state.
 
-    Sizes of head and body as two little-endian integers of 8 bytes, the head (JSON, see `_to_plain`), the body: the
-    bytes of all arrays one after another, at offsets that the head names.
+    The bytes are: the sizes of header and body, two little-endian integers of 8 bytes; the header, JSON as `_describe`
+    makes it; the body, the bytes of all arrays one after another, at offsets that the header names.
 
     Raises:
         TypeError: a value inside is not a number, text, array or tensor; the message names its place.
     """
     blobs: list[bytes] = []
-    head = json.dumps(_to_plain(state, "state", blobs)).encode()
+    header = json.dumps(_describe(state, "state", blobs)).encode()
     body = b"".join(blobs)
-    return len(head).to_bytes(_SIZE_BYTES, "little") + len(body).to_bytes(_SIZE_BYTES, "little") + head + body
+    return len(header).to_bytes(_SIZE_BYTES, "little") + len(body).to_bytes(_SIZE_BYTES, "little") + header + body
 
 
-def _to_plain(value: Any, place: str, blobs: list[bytes]) -> Any:  # noqa: ANN401  (whatever an environment keeps)
-    """Return the value for JSON: anything but numbers, text and None is a list of its kind and its content.
+def _describe(value: Any, place: str, blobs: list[bytes]) -> Any:  # noqa: ANN401  (whatever an environment keeps)
+    """Return a value's description for the JSON header; the bytes of its arrays are appended to `blobs`.
 
-    `["dict", [[key, value], ...]]`, `["list" or "tuple", [value, ...]]`, `["bytes", [offset, size]]`, and
-    `["array" or "tensor" or "number", [dtype, shape, [offset, size]]]`. Places are in the body, from its beginning.
+    Numbers, text and None stand for themselves. All else is a list: `["dict", [[key, value], ...]]`,
+    `["list" or "tuple", [value, ...]]`, `["bytes", [offset, size]]`, or
+    `["array" or "tensor" or "number", [dtype, shape, [offset, size]]]`, with offsets from the body's beginning.
 
     Args:
         value: part of a state.
@@ -241,26 +243,26 @@ def _to_plain(value: Any, place: str, blobs: list[bytes]) -> Any:  # noqa: ANN40
     if isinstance(value, Mapping):
         return [
             "dict",
-            [[_key(key, place), _to_plain(below, f"{place}[{key!r}]", blobs)] for key, below in value.items()],
+            [[_checked_key(key, place), _describe(item, f"{place}[{key!r}]", blobs)] for key, item in value.items()],
         ]
     if type(value) in {list, tuple}:
         return [
             type(value).__name__,
-            [_to_plain(below, f"{place}[{index}]", blobs) for index, below in enumerate(value)],
+            [_describe(item, f"{place}[{index}]", blobs) for index, item in enumerate(value)],
         ]
     if isinstance(value, bytes):
-        return ["bytes", _put(value, blobs)]
+        return ["bytes", _append_blob_(blobs, value)]
     kind = "tensor" if isinstance(value, torch.Tensor) else "array" if isinstance(value, np.ndarray) else "number"
     if not isinstance(value, torch.Tensor | np.ndarray | np.generic):
         raise TypeError(f"{place} is a {type(value).__name__}")
     array = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
     if array.dtype.hasobject or array.dtype.fields is not None:
         raise TypeError(f"{place} is an array of {array.dtype}")
-    return [kind, [array.dtype.str, list(array.shape), _put(array.tobytes(), blobs)]]
+    return [kind, [array.dtype.str, list(array.shape), _append_blob_(blobs, array.tobytes())]]
 
 
-def _key(key: object, place: str) -> str | int:
-    """Return a dict's key as it is; refuse any but text and whole numbers, which alone come back as they were.
+def _checked_key(key: object, place: str) -> str | int:
+    """Return a dict's key unchanged; refuse keys other than text and whole numbers, which would not come back equal.
 
     Raises:
         TypeError: the key is of another type.
@@ -270,50 +272,50 @@ def _key(key: object, place: str) -> str | int:
     raise TypeError(f"{place} has the key {key!r}")
 
 
-def _put(content: bytes, blobs: list[bytes]) -> list[int]:
-    """Append bytes to the blobs; return where they lie behind one another: [offset, size]."""
+def _append_blob_(blobs: list[bytes], content: bytes) -> list[int]:
+    """Append bytes to the blobs; return their [offset, size] in the body, which is all blobs joined."""
     offset = sum(map(len, blobs))
     blobs.append(content)
     return [offset, len(content)]
 
 
 def decode_state(content: bytes) -> Any:  # noqa: ANN401  (a state of any form)
-    """Return the state that was encoded.
+    """Return the state that `encode_state` has encoded.
 
     Raises:
         CheckpointError: the bytes are not encoded state.
     """
     try:
-        size = int.from_bytes(content[:_SIZE_BYTES], "little")
-        head, body = content[2 * _SIZE_BYTES : 2 * _SIZE_BYTES + size], memoryview(content)[2 * _SIZE_BYTES + size :]
-        return _decode_value(json.loads(head), body)
+        header_start = 2 * _SIZE_BYTES
+        header_end = header_start + int.from_bytes(content[:_SIZE_BYTES], "little")
+        return _decode_value(json.loads(content[header_start:header_end]), memoryview(content)[header_end:])
     except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
         raise CheckpointError(f"the environments' state in the checkpoint cannot be read ({error})") from error
 
 
-def _decode_value(form: Any, body: memoryview) -> Any:  # noqa: ANN401  (whatever an environment keeps)
-    """Return the value that `_to_plain` described; `body` holds the bytes of arrays.
+def _decode_value(description: Any, body: memoryview) -> Any:  # noqa: ANN401  (whatever an environment keeps)
+    """Return the value that `_describe` has described; `body` holds the bytes of its arrays.
 
     Raises:
         ValueError: the bytes do not fit the shape of an array.
     """
-    if not isinstance(form, list):
-        return form
-    kind, content = form
+    if not isinstance(description, list):
+        return description
+    kind, content = description
     if kind == "dict":
-        return {key: _decode_value(below, body) for key, below in content}
+        return {key: _decode_value(item, body) for key, item in content}
     if kind in {"list", "tuple"}:
-        items = [_decode_value(below, body) for below in content]
+        items = [_decode_value(item, body) for item in content]
         return items if kind == "list" else tuple(items)
     if kind == "bytes":
         return bytes(_slice_blob(content, body))
-    name, shape, span = content
-    dtype = np.dtype(name)
+    dtype_name, shape, (offset, size) = content
+    dtype = np.dtype(dtype_name)
     # Before `frombuffer`: bytes of a checkpoint never become Python objects.
-    if dtype.hasobject or prod(shape) * dtype.itemsize != span[1]:
-        raise ValueError(f"{shape} of {name}")
+    if dtype.hasobject or prod(shape) * dtype.itemsize != size:
+        raise ValueError(f"{shape} of {dtype_name}")
     # A copy, as an array on bytes is read-only.
-    array: Array = np.frombuffer(_slice_blob(span, body), dtype).reshape(shape).copy()
+    array: Array = np.frombuffer(_slice_blob((offset, size), body), dtype).reshape(shape).copy()
     makers: dict[str, Callable[[], Any]] = {
         "array": lambda: array,
         "number": lambda: array[()],
@@ -323,7 +325,7 @@ def _decode_value(form: Any, body: memoryview) -> Any:  # noqa: ANN401  (whateve
 
 
 def _slice_blob(place: Sequence[int], body: memoryview) -> memoryview:
-    """Return the bytes at `place`, (offset, size); refuse a place outside of the body.
+    """Return the bytes of the body at `place`, an (offset, size).
 
     Raises:
         ValueError: the place is outside of the body.
@@ -335,22 +337,22 @@ def _slice_blob(place: Sequence[int], body: memoryview) -> memoryview:
 
 
 def buffer_size(state: object) -> int:
-    """Return the bytes to allocate for a state of this form: its arrays keep their sizes, the rest may grow.
+    """Return the number of bytes to allocate for states like this one: arrays keep their sizes, the header may grow.
 
     Raises:
         TypeError: the state cannot be encoded.
     """
     content = encode_state(state)
-    head = int.from_bytes(content[:_SIZE_BYTES], "little")
-    return len(content) + head + SPARE_BYTES
+    header_bytes = int.from_bytes(content[:_SIZE_BYTES], "little")
+    return len(content) + header_bytes + SPARE_BYTES
 
 
 def write_state_(buffer: Array, state: object) -> str:
-    """Write a state into its allocated bytes; return why it cannot be written, empty if it was."""
+    """Write a state into `buffer`, uint8 [bytes]; return the reason if it cannot be written, else an empty text."""
     try:
         content = encode_state(state)
     except TypeError as error:
-        # Zeros are read as no state: never half of one.
+        # Zeros are read as no state; half of a state must never stay behind.
         buffer[:] = 0
         return f"{error}, which cannot be saved: expected numbers, text, arrays, and dicts, lists and tuples of them"
     if len(content) > len(buffer):
@@ -362,6 +364,8 @@ def write_state_(buffer: Array, state: object) -> str:
 
 
 def read_state(buffer: Array) -> Any:  # noqa: ANN401  (a state of any form)
-    """Return the state in these bytes, or None if nothing was written: a head of size 0."""
-    head, body = (int.from_bytes(buffer[start : start + _SIZE_BYTES].tobytes(), "little") for start in (0, _SIZE_BYTES))
-    return decode_state(buffer[: 2 * _SIZE_BYTES + head + body].tobytes()) if head else None
+    """Return the state that `write_state_` wrote into `buffer`, uint8 [bytes]; None if the buffer has no state."""
+    header_bytes, body_bytes = (
+        int.from_bytes(buffer[start : start + _SIZE_BYTES].tobytes(), "little") for start in (0, _SIZE_BYTES)
+    )
+    return decode_state(buffer[: 2 * _SIZE_BYTES + header_bytes + body_bytes].tobytes()) if header_bytes else None

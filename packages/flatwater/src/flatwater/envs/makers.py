@@ -21,8 +21,8 @@ from flatwater.sources import module_place
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.sanitize import short_repr
 
-_given: ContextVar[Any] = ContextVar("given_environment", default=None)
-"""The environment that the user hands over as an object, while a call with it lasts."""
+_env_object: ContextVar[Any] = ContextVar("given_environment", default=None)
+"""Environment that the user has handed over as an object, during the call that it was given to; else None."""
 FORMS = (
     "a class or a function of a gymnasium.Env, of an environment of PettingZoo, or, called with a number of "
     "environments, of a gymnasium.vector.VectorEnv or of your world"
@@ -69,7 +69,7 @@ class TurnsLike(Protocol):
 
 @dataclass(frozen=True)
 class EnvMaker:
-    """A way to new environments, or to a number of them at once."""
+    """A function that makes an environment, or a number of environments at once."""
 
     title: str
     """Name for messages: `boat:Boat`."""
@@ -80,12 +80,12 @@ class EnvMaker:
 
 @contextmanager
 def hand_over_env(env: object) -> Iterator[None]:
-    """Let names that begin with `object:` stand for this object within the block; None changes nothing."""
-    token = _given.set(_given.get() if env is None else env)
+    """Let names that begin with `object:` stand for `env` within the block; None leaves the present object there."""
+    token = _env_object.set(_env_object.get() if env is None else env)
     try:
         yield
     finally:
-        _given.reset(token)
+        _env_object.reset(token)
 
 
 def name_object(env: object) -> str:
@@ -95,36 +95,38 @@ def name_object(env: object) -> str:
         `module:Name` where a new process finds the same class or function there; else `object:NAME`, which stands for
         an object that is handed over each time.
     """
-    kind: Any = env if isinstance(env, type) or inspect.isroutine(env) else type(env)
-    module, name = str(kind.__module__), str(kind.__name__)
-    if kind is env and module != "__main__" and module_place(module):
-        home = inspect.getmodule(env)
-        if home is not None and vars(home).get(name) is env:
-            return f"{module}:{name}"
+    is_code = isinstance(env, type) or inspect.isroutine(env)
+    code: Any = env if is_code else type(env)
+    module_name, name = str(code.__module__), str(code.__name__)
+    # A module named `__main__`, or without a file on the search path, is another one in a new process.
+    if is_code and module_name != "__main__" and module_place(module_name):
+        module = inspect.getmodule(env)
+        if module is not None and vars(module).get(name) is env:
+            return f"{module_name}:{name}"
     return f"{OBJECT}:{name}"
 
 
-def given_env(settings: Mapping[str, Any]) -> Any:  # noqa: ANN401  (what the user has)
-    """Return the environment that settings have as an object; None if they have its name, or leave it out.
-
-    Of a recipe on a market, `env` is a table of settings.
-    """
+def find_env_object(settings: Mapping[str, Any]) -> Any:  # noqa: ANN401  (what the user has)
+    """Return the setting `env` if it is an object; None if it is left out, a name, or a table of settings."""
     env = settings.get(ENV)
+    # Recipes on a market have a table of settings there.
     return None if isinstance(env, (str, Mapping)) else env
 
 
-def with_env_names(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with an environment's name in place of the object, and its arguments as texts.
+def replace_env_object(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings with names and texts in place of the environment's object and of its arguments.
+
+    An object that is a vector environment also fixes `envs` and `evaluation.envs`, its number of environments.
 
     Raises:
         ConfigError: an argument is nothing that a run's configuration can hold.
     """
     named_settings = dict(settings)
-    env = given_env(settings)
+    env = find_env_object(settings)
     if env is not None:
         named_settings[ENV] = name_object(env)
     if (copies := fixed_copies(env)) is not None:
-        # The held-out episodes are played in a copy of the same vector environment.
+        # Evaluation episodes are played in a copy of the same vector environment.
         evaluation = {"envs": copies, **(named_settings.get("evaluation") or {})}
         named_settings = {"envs": copies, **named_settings, "evaluation": evaluation}
     if (arguments := named_settings.pop(ENV_KWARGS, None)) is not None:
@@ -137,9 +139,9 @@ def fixed_copies(env: object) -> int | None:
     return int(env.num_envs) if isinstance(env, gymnasium.vector.VectorEnv) else None
 
 
-def fewest_copies(name: str, count: int) -> int:
-    """Return the number of environments of a small world: `count`, unless a handed over object fixes it."""
-    return (fixed_copies(_given.get()) if is_object(name) else None) or count
+def small_world_copies(name: str, count: int) -> int:
+    """Return `count`, or the number of environments of a vector environment that the user handed over under `name`."""
+    return (fixed_copies(_env_object.get()) if is_object(name) else None) or count
 
 
 def is_object(name: str) -> bool:
@@ -148,7 +150,7 @@ def is_object(name: str) -> bool:
 
 
 def find_maker(name: str, arguments: Mapping[str, Any]) -> EnvMaker:
-    """Return the maker of environments of a user's class, function or object.
+    """Return a maker that calls the user's class or function, or copies the user's environment object.
 
     Args:
         name: `package.module:Name`, or `object:NAME` of an object that is handed over.
@@ -169,12 +171,12 @@ def find_maker(name: str, arguments: Mapping[str, Any]) -> EnvMaker:
 
 
 def _handed_env(name: str) -> Any:  # noqa: ANN401  (whatever the user has)
-    """Return the object that a name stands for.
+    """Return the object that the user handed over, which must have this name.
 
     Raises:
         ConfigError: no object is handed over, or an object with another name.
     """
-    target = _given.get()
+    target = _env_object.get()
     if target is None:
         raise ConfigError(
             "the run was begun in Python with an environment that has no name of the form package.module:Name, and "
@@ -186,7 +188,7 @@ def _handed_env(name: str) -> Any:  # noqa: ANN401  (whatever the user has)
 
 
 def _copy_env(env: Any) -> Any:  # noqa: ANN401  (an Env or a VectorEnv)
-    """Return a copy of an environment: its own object is never stepped.
+    """Return a copy of the user's environment, which itself is never stepped.
 
     Raises:
         ConfigError: the environment cannot be copied.
@@ -208,21 +210,23 @@ def _called_maker(name: str, target: Callable[..., Any], arguments: Mapping[str,
     """
     try:
         signature = inspect.signature(target)
-    except (TypeError, ValueError):  # of a class in C, whose call will tell
-        signature = inspect.Signature([inspect.Parameter("rest", inspect.Parameter.VAR_KEYWORD)])
-    by_name = NUMBER in signature.parameters
+    except (TypeError, ValueError):  # a class in C has no signature: its call shows whether the arguments fit
+        signature = inspect.Signature([inspect.Parameter("keywords", inspect.Parameter.VAR_KEYWORD)])
+    title = name.rpartition(":")[2]
+    is_number_named = NUMBER in signature.parameters
     is_batch = isinstance(target, type) and issubclass(target, gymnasium.vector.VectorEnv | WorldLike)
     is_single = isinstance(target, type) and issubclass(target, gymnasium.Env)
-    takes_number = by_name or is_batch or not (is_single or _can_bind(signature, (), arguments))
+    takes_number = is_number_named or is_batch or not (is_single or _can_bind(signature, (), arguments))
 
     def place_number(number: int) -> tuple[tuple[int, ...], dict[str, Any]]:
+        """Return the positional and the keyword arguments of a call for `number` environments."""
         if not takes_number:
             return (), dict(arguments)
-        return ((), {NUMBER: number, **arguments}) if by_name else ((number,), dict(arguments))
+        return ((), {NUMBER: number, **arguments}) if is_number_named else ((number,), dict(arguments))
 
-    given, named = place_number(1)
+    positional, keywords = place_number(1)
     try:
-        signature.bind(*given, **named)
+        signature.bind(*positional, **keywords)
     except TypeError as error:
         visible_signature = signature.replace(return_annotation=inspect.Signature.empty)
         raise ConfigError(
@@ -231,11 +235,10 @@ def _called_maker(name: str, target: Callable[..., Any], arguments: Mapping[str,
         ) from error
 
     def make(number: int = 1) -> Any:  # noqa: ANN401  (whatever it gives)
-        given, named = place_number(number)
+        positional, keywords = place_number(number)
         with Border(f"environment {name}", target, "__init__" if isinstance(target, type) else "", call=f"{title}()"):
-            return target(*given, **named)
+            return target(*positional, **keywords)
 
-    title = name.rpartition(":")[2]
     return EnvMaker(name, make, takes_number=takes_number)
 
 
@@ -249,7 +252,9 @@ def _can_bind(signature: inspect.Signature, positional: tuple[Any, ...], keyword
 
 
 def wrapped_maker(maker: EnvMaker, wrappers: Sequence[str]) -> EnvMaker:
-    """Return a maker of the same environments, each in these wrappers, the first innermost.
+    """Return a maker of the same environments, each within the wrappers, of which the first is the innermost.
+
+    A wrapper is text: `FrameStackObservation(stack_size=4)`.
 
     Raises:
         ConfigError: a text names no wrapper, or has other than named arguments.
@@ -269,7 +274,7 @@ def wrapped_maker(maker: EnvMaker, wrappers: Sequence[str]) -> EnvMaker:
 
 
 def _find_wrapper(text: str) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """Return a wrapper and its arguments.
+    """Return the wrapper that a text such as `FrameStackObservation(stack_size=4)` names, and its arguments.
 
     Raises:
         ConfigError: there is no wrapper of this name, or the text is not a call.

@@ -1,6 +1,6 @@
 """Names of environments: their meanings, and the nearest known name for an unknown one.
 
-Light, so that a wrong name is told before torch is imported.
+It imports little, so that a wrong name is reported before torch is imported.
 """
 
 import importlib
@@ -19,7 +19,7 @@ from flatwater_watch.errors import ConfigError
 from flatwater_watch.sanitize import short_repr
 
 FORAGE, GYMNASIUM, PETTINGZOO = "forage", "gymnasium", "pettingzoo"
-"""The world that ships, and kinds of names that stand before a colon."""
+"""Name of the world that ships; and kinds of names, which stand before a colon."""
 ENVIRONMENT_NAMES = (
     "an ID of Gymnasium (CartPole-v1, ALE/Pong-v5), pettingzoo:ID or pettingzoo:MODULE "
     "(pettingzoo:classic/connect_four_v3, pettingzoo:mpe2.simple_spread_v3), or package.module:Name of a class or a "
@@ -30,11 +30,11 @@ PACKAGE_BY_PREFIX = {
     "BabyAI-": ("minigrid", "'flatwater[teach]'"),
     "ALE/": ("ale_py", "ale-py"),
 }
-"""Packages to import for IDs that start so, and their names for pip. For others, Gymnasium takes `package:Name-v0`."""
+"""Beginning of an ID -> package that registers it, and the package's name for pip."""
 
 
 def check_env_names(config: Any) -> None:  # noqa: ANN401  (settings of any recipe)
-    """Refuse names of environments that are known to be none, in settings that the user gives now.
+    """Refuse settings that name an environment which does not exist, as far as that is known without importing code.
 
     Raises:
         ConfigError: the message names the setting.
@@ -75,7 +75,7 @@ def _check_name(name: str) -> None:
 
 
 def resolve_alias(name: str) -> str:
-    """Return the full name for a short name of an installed package (`plugins.py`); other names as they are."""
+    """Return the full name for a short name that an installed package declares (`plugins.py`), else the name itself."""
     return str(group_rows("environments").get(name, name))
 
 
@@ -84,18 +84,20 @@ def gymnasium_id(name: str) -> str | None:
     kind, colon, rest = name.partition(":")
     if not colon:
         return None if name in {"", FORAGE} else name
-    # Gymnasium's own form `module:ID-v0`; what follows the colon of a class has no hyphen.
-    is_own_form = "-v" in rest and kind not in {PETTINGZOO, OBJECT}
-    return (rest or None) if kind == GYMNASIUM else name if is_own_form else None
+    if kind == GYMNASIUM:
+        return rest or None
+    # Gymnasium's own form is `module:ID-v0`; the name of a class has no hyphen.
+    has_version = "-v" in rest and kind not in {PETTINGZOO, OBJECT}
+    return name if has_version else None
 
 
 def registered_id(env_id: str) -> str:
-    """Return an ID with the package that registers it, as `gymnasium.make` takes it.
+    """Return an ID as `gymnasium.make` takes it: with the package that registers it, `ale_py:ALE/Pong-v5`.
 
     Raises:
         ConfigError: Gymnasium knows no such environment, or its package is not installed.
     """
-    if ":" in env_id:  # known once its module is imported
+    if ":" in env_id:  # Gymnasium knows it only once its module is imported
         return env_id
     for start, (package, installed_by) in PACKAGE_BY_PREFIX.items():
         if env_id.startswith(start):
@@ -119,13 +121,13 @@ def unknown_name(name: str) -> ConfigError:
 
 
 def _nearest(name: str) -> str:
-    """Return a question with the known name that was perhaps meant; empty if none is near."""
-    # By the name alone, as versions are alike; the newest version comes last and stays.
+    """Return ` Did you mean "CartPole-v1"?` with the known name nearest to `name`; empty if none is near."""
+    # Names are compared without versions; of several versions the newest comes last, and replaces the others.
     known_ids = {
         _without_version(env_id).lower(): env_id
         for env_id in (FORAGE, *group_rows("environments"), *sorted(gymnasium.registry))
     }
-    # The part behind a namespace as well: Pong stands for ALE/Pong-v5.
+    # A name without its namespace is known as well: Pong stands for ALE/Pong-v5.
     known_ids = {name.rpartition("/")[2]: env_id for name, env_id in known_ids.items()} | known_ids
     near = get_close_matches(_without_version(name).lower(), known_ids, n=1)
     return f' Did you mean "{known_ids[near[0]]}"?' if near else ""

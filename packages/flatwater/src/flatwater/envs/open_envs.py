@@ -1,7 +1,7 @@
-"""Environments are closed once: by whoever has built them, or where the call ends in which they were built.
+"""Environments are closed once: by their owner, or at the end of the call in which they were built.
 
-A call such as `flatwater.train` builds worlds to plan, to test and to train in. Left to Python's garbage collector they
-would stay after it, with their processes, and those without a finalizer would never be closed.
+A call such as `flatwater.train` builds worlds to plan, to test and to train in. Left to Python's garbage collector the
+environments would outlive the call, with their processes, and those without a finalizer would never be closed.
 """
 
 import logging
@@ -16,30 +16,30 @@ _open: ContextVar[set["Closing"] | None] = ContextVar("open_environments", defau
 
 
 class Closing:
-    """Closes a world's environments once, however often it is called."""
+    """A function that closes a world's environments, and does nothing when it is called again."""
 
     def __init__(self, close: Callable[[], object]) -> None:
-        """Have it closed at the end of the present call, at the latest; outside of one, only its owner closes it."""
-        self._close, self._open = close, _open.get()
+        """Register for the end of the present call, which calls it at the latest; outside of a call the owner must."""
+        self._close, self._registry = close, _open.get()
         self._is_closed = False
-        if self._open is not None:
-            self._open.add(self)
+        if self._registry is not None:
+            self._registry.add(self)
 
     def __call__(self) -> None:
-        """Close it, unless it is closed already."""
+        """Close the environments, unless they are closed already."""
         if self._is_closed:
             return
         self._is_closed = True
-        if self._open is not None:
-            self._open.discard(self)
+        if self._registry is not None:
+            self._registry.discard(self)
         self._close()
 
 
 def bind_closing(envs: Sequence[Any], border: AbstractContextManager[None]) -> Closing:
-    """Return a function that closes all environments of a world, and then raises an error that came up.
+    """Return a function that closes all environments, the last first, and then raises an error of any of them.
 
     Args:
-        envs: the environments, as they are when they are closed.
+        envs: the environments; the sequence is read when they are closed.
         border: context that guards each call of the environments.
     """
 
@@ -57,9 +57,9 @@ def bind_closing(envs: Sequence[Any], border: AbstractContextManager[None]) -> C
 
 @contextmanager
 def close_open_envs() -> Iterator[None]:
-    """Close at the end of a call, however it ends, the environments that were built in it and are still open.
+    """Close the environments that were built within the block and are still open, however the block ends.
 
-    An environment that fails to close is logged and nothing more: what it was built for is done.
+    An environment that fails to close is only logged: the work that it was built for is done.
     """
     built = set[Closing]()
     token = _open.set(built)

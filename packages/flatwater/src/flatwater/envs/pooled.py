@@ -1,8 +1,8 @@
 """A test whether a pooled state that was used and reset equals a new state, bit for bit.
 
-States that are kept and reset in place save what building them costs, on one condition: nothing of an episode may reach
-the next. Two states are compared, a new state and a state that `dirty_` has used, both just reset; then both are played
-by `trace`, which must give the same numbers, and compared again.
+Resetting a state in place is cheaper than building another, on one condition: nothing of an episode may reach the next.
+Two states are compared, a new state and a state that `dirty_` has used, both just reset; then `trace` plays both, which
+must yield the same numbers, and they are compared again.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +18,7 @@ S = TypeVar("S")
 
 
 class Remnant(NamedTuple):
-    """A trace of the past that a reset has left."""
+    """A difference of a state that was used and reset from a new state."""
 
     path: str
     """Path of the leaf in the state tree, or name of a value of the trace."""
@@ -34,30 +34,31 @@ def remnants(
     trace: Callable[[S], Iterable[tuple[str, Tensor]]],
     overwritten: Mapping[str, str] | None = None,
 ) -> list[Remnant]:
-    """Return the differences of a state that was used and reset from a new state; none, if it may be pooled.
+    """Return the differences of a state that was used and reset from a new state; none if it may be pooled.
 
     Args:
-        build: a new state, always the same.
+        build: returns a new state, always the same.
         reset_: begins an episode, always the same, in a new or a used state.
-        dirty_: lives in the state, from a reset on, for as many episodes as it takes to write to every leaf.
+        dirty_: plays episodes in a state that was reset, as many as it takes to write to every leaf.
         trace: plays the episode that `reset_` has begun, and yields named values in order.
-        overwritten: leaves that a reset may leave as they are, with the reason: they are written before they are read.
-            For these the trace alone shows that they do not matter.
+        overwritten: paths of leaves that are always written before they are read, with the reason: a reset may leave
+            them as they are, and the trace alone shows that they do not matter.
 
     Returns:
-        Leaves in the order of the tree, then values of the trace, once each, then leaves that differ after it.
+        Leaves that differ after the reset, values of the trace, each name once, leaves that differ after the trace, and
+        leaves whose storage has moved.
     """
     new_state, used_state = build(), build()
     reset_(used_state)
-    # Before the state is used: a reset must write in place, and not allocate again.
-    homes = _storage_homes(used_state)
+    # Read before the state is used: a reset must write in place, and not allocate again.
+    addresses = _storage_addresses(used_state)
     dirty_(used_state)
     for state in (new_state, used_state):
         reset_(state)
     skipped_paths = set(overwritten or ())
     differences = _compare(new_state, used_state, "differs after the reset", skipped_paths)
     paths = {remnant.path for remnant in differences}
-    # Both traces step by step, side by side: neither is kept whole.
+    # Both traces advance together, so that neither is kept whole.
     for number, ((name, value), (_, new_value)) in enumerate(zip(trace(used_state), trace(new_state), strict=True)):
         if name not in paths and not same_bits(value, new_value):
             paths.add(name)
@@ -65,14 +66,13 @@ def remnants(
     differences += [
         r for r in _compare(new_state, used_state, "differs after the trace", skipped_paths) if r.path not in paths
     ]
-    after = _storage_homes(used_state)
-    return differences + [
-        Remnant(path, "lies in another storage than before") for path in homes if homes[path] != after[path]
-    ]
+    addresses_after = _storage_addresses(used_state)
+    moved = [path for path, address in addresses.items() if addresses_after[path] != address]
+    return differences + [Remnant(path, "lies in another storage than before") for path in moved]
 
 
 def same_bits(a: Value, b: Value) -> bool:
-    """Return whether two leaves hold the same bits; of numbers, NaN is NaN."""
+    """Return whether two leaves have the same bits, so that NaN equals NaN; others than arrays, the same text."""
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return a.shape == b.shape and a.dtype == b.dtype and torch.equal(_raw_bytes(a), _raw_bytes(b))
     if isinstance(a, torch.Generator) and isinstance(b, torch.Generator):
@@ -97,19 +97,19 @@ def _compare(new: object, used: object, what: str, skipped: set[str]) -> list[Re
     """
     pairs: Iterable[tuple[Leaf, Leaf]] = zip(leaves(new), leaves(used), strict=True)
     return [
-        Remnant(a.path, f"{what}{_difference_extent(a.value, b.value)}")
-        for a, b in pairs
-        if a.path not in skipped and not same_bits(a.value, b.value)
+        Remnant(new_leaf.path, f"{what}{_difference_extent(new_leaf.value, used_leaf.value)}")
+        for new_leaf, used_leaf in pairs
+        if new_leaf.path not in skipped and not same_bits(new_leaf.value, used_leaf.value)
     ]
 
 
 def _difference_extent(a: Value, b: Value) -> str:
-    """Return in how many elements two tensors differ, NaN equal to NaN, as a sentence's end; else nothing."""
+    """Return ` in 3 of 8 elements` for tensors of one shape, where NaN equals NaN; else an empty text."""
     if not (isinstance(a, Tensor) and isinstance(b, Tensor) and a.shape == b.shape):
         return ""
     equal = (a == b) | ((a != a) & (b != b))  # noqa: PLR0124  (NaN)
     return f" in {int((~equal).sum())} of {a.numel()} elements"
 
 
-def _storage_homes(state: object) -> dict[str, Any]:
+def _storage_addresses(state: object) -> dict[str, Any]:
     return {leaf.path: leaf.value.data_ptr() for leaf in leaves(state) if isinstance(leaf.value, Tensor)}

@@ -1,4 +1,4 @@
-"""A teacher that acts at random: the player whom each policy is compared with."""
+"""A teacher that acts at random: every policy is compared with it."""
 
 import torch
 
@@ -6,7 +6,7 @@ from flatwater.envs.world import Array, World
 
 
 class RandomTeacher:
-    """A `Teacher` of any legal action, each as likely as the others; numbers are uniform within their bounds."""
+    """A `Teacher` whose actions are random: each legal action is equally likely, numbers are uniform within bounds."""
 
     def __init__(self, world: World, rng: torch.Generator) -> None:
         self._lists, self._rng = world.spaces.lists, rng
@@ -16,16 +16,17 @@ class RandomTeacher:
     def begin_(self, which: Array) -> None:
         """Do nothing: there is nothing to forget."""
 
-    def step_batch(self, obs: Array, actions_out: Array, legal: Array | None = None) -> None:  # noqa: ARG002  (it does not look)
-        """Draw from the teacher's generator, on the CPU."""
-        # Shares the array's memory: whatever is drawn is written for the caller.
+    def step_batch(self, obs: Array, actions_out: Array, legal: Array | None = None) -> None:  # noqa: ARG002  (a random action does not depend on observations)
+        """Write a random action for every agent, drawn from the teacher's generator."""
+        # The tensor shares the array's memory, so that draws are written into `actions_out`.
         actions = torch.from_numpy(actions_out)
         columns = actions.view(-1, len(self._lists)).unbind(1) if self._bounds is None else ()
         if legal is not None:
-            clocks = torch.empty(legal.shape).exponential_(generator=self._rng)  # a race, as in `nets.actions`
-            race = (torch.from_numpy(legal) / clocks).flatten(0, 1).split_with_sizes(self._lists, 1)
-            for column, part in zip(columns, race, strict=True):
-                column.copy_(part.argmax(1))
+            # The legal action whose exponential clock rings first, as in `nets.actions`: each is equally likely.
+            clocks = torch.empty(legal.shape).exponential_(generator=self._rng)
+            rates = (torch.from_numpy(legal) / clocks).flatten(0, 1).split_with_sizes(self._lists, 1)
+            for column, list_rates in zip(columns, rates, strict=True):
+                column.copy_(list_rates.argmax(1))
         elif self._bounds is None:
             for column, size in zip(columns, self._lists, strict=True):
                 column.random_(size, generator=self._rng)

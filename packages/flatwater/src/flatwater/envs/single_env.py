@@ -1,6 +1,6 @@
 """Environments of all kinds, each played as one `gymnasium.Env`, for the conformance suite.
 
-Rewards of all environments, or agents, are summed; an episode is over when each of them has come to its end.
+Rewards of all environments, or agents, are summed; the episode is over when that of each of them is.
 """
 
 from numbers import Real
@@ -33,7 +33,7 @@ def as_single_env(env: object) -> Env:
         return _SingleVectorEnv(env)
     if isinstance(env, WorldLike):
         return SingleWorld(env)
-    if isinstance(env, TurnsLike):  # before the next, whose members it has as well
+    if isinstance(env, TurnsLike):  # before ParallelLike, whose members it has as well
         return SingleWorld(TurnsWorld(lambda: env, type(env).__name__, WrappedConfig(), 1))
     if isinstance(env, ParallelLike):
         return _SingleParallelEnv(env)
@@ -44,7 +44,7 @@ def as_single_env(env: object) -> Env:
 
 
 class _SingleVectorEnv:
-    """All environments of a vector env as one; each begins a new episode by itself where one has ended."""
+    """All environments of a vector env as one; an environment that is over begins a new episode by itself."""
 
     def __init__(self, env: Any) -> None:  # noqa: ANN401  (a VectorEnv)
         """Wrap a `VectorEnv`; its spaces are those of all environments together."""
@@ -52,7 +52,7 @@ class _SingleVectorEnv:
 
     def reset(self, **seed: int) -> Any:  # noqa: ANN401  (whatever it gives)
         """Begin an episode in each environment."""
-        self._over = np.zeros(self._env.num_envs, np.bool_)
+        self._was_over = np.zeros(self._env.num_envs, np.bool_)
         return self._env.reset(**seed)
 
     def step(self, action: Any) -> Any:  # noqa: ANN401  (whatever the space of actions holds)
@@ -60,16 +60,19 @@ class _SingleVectorEnv:
         step: Any = self._env.step(action)
         if not isinstance(step, tuple) or len(step) != STEP_PARTS:
             return step
-        reward = np.asarray(step[1])
-        done = np.asarray(step[2]) | np.asarray(step[3])
-        if reward.shape != self._over.shape or done.shape != self._over.shape:
+        observation, reward, terminated, truncated, info = step
+        rewards, done = np.asarray(reward), np.asarray(terminated) | np.asarray(truncated)
+        if rewards.shape != self._was_over.shape or done.shape != self._was_over.shape:
             return step
-        self._over |= done.astype(np.bool_)
-        return step[0], float(reward.sum()), bool(self._over.all()), False, step[4]
+        self._was_over |= done.astype(np.bool_)
+        return observation, float(rewards.sum()), bool(self._was_over.all()), False, info
 
 
 class _SingleParallelEnv:
-    """All agents of a parallel environment as one; it is its own space of actions and of observations."""
+    """All agents of a parallel environment as one.
+
+    It is also its own action and observation space: `seed`, `sample` and `contains` are those of a space.
+    """
 
     def __init__(self, env: Any) -> None:  # noqa: ANN401  (a ParallelEnv)
         """Wrap a `ParallelEnv`."""
@@ -86,7 +89,7 @@ class _SingleParallelEnv:
         return {agent: self._env.action_space(agent).sample() for agent in self._env.agents}
 
     def contains(self, observation: Any) -> bool:  # noqa: ANN401  (whatever the space holds)
-        """Whether each agent's observation lies in the agent's space."""
+        """Return whether each agent's observation lies in the agent's space."""
         return isinstance(observation, dict) and all(
             self._env.observation_space(agent).contains(part) for agent, part in observation.items()
         )
@@ -101,26 +104,30 @@ class _SingleParallelEnv:
         if not isinstance(step, tuple) or len(step) != STEP_PARTS or not all(isinstance(part, dict) for part in step):
             return step
         observations, rewards, terminated, truncated, infos = step
-        # A wrong reward is handed on as it is: a sum would hide its value and its type from the message.
         faulty = [
             reward for reward in rewards.values() if not isinstance(reward, Real) or not np.isfinite(float(reward))
         ]
+        # A wrong reward is returned itself: a sum would hide its value and its type from the message.
+        reward = faulty[0] if faulty else float(sum(rewards.values()))
         is_over = all(terminated[agent] or truncated[agent] for agent in terminated) or not self._env.agents
-        return observations, faulty[0] if faulty else float(sum(rewards.values())), is_over, False, infos
+        return observations, reward, is_over, False, infos
 
 
 class SingleWorld:
-    """All environments of a world as one, begun again where they are over; it is its own space, too."""
+    """All environments of a world as one; an environment that is over begins a new episode.
+
+    It is also its own action and observation space: `seed`, `sample` and `contains` are those of a space.
+    """
 
     def __init__(self, world: Any) -> None:  # noqa: ANN401  (a World)
         """Allocate the arrays that the world writes into, for all environments and agents."""
-        self._world, self._next = world, 0
+        self._world, self._next_seed = world, 0
         self._spaces: Spaces = world.spaces
         self.action_space = self.observation_space = self
         shape = (self._spaces.envs, self._spaces.agents)
         self._obs = np.zeros((*shape, *self._spaces.obs), self._spaces.obs_type)
         self._legal = [np.ones((*shape, self._spaces.legal), np.bool_)] if self._spaces.masked else []
-        """Mask of legal actions, where the world has one."""
+        """Mask of legal actions, bool [E, A, R]; no entry where the world has no masks."""
         self._outcome = (np.zeros(shape, np.float32), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_))
 
     def seed(self, seed: int) -> None:
@@ -128,7 +135,7 @@ class SingleWorld:
         self._rng = np.random.default_rng(seed)
 
     def sample(self) -> Array:
-        """Draw an action for each agent of each environment: any legal one, or numbers within the bounds."""
+        """Draw an action for each agent of each environment: a random legal action, or numbers within the bounds."""
         spaces = self._spaces
         shape = (spaces.envs, spaces.agents, *spaces.action_shape)
         if spaces.bounds is not None:
@@ -136,40 +143,42 @@ class SingleWorld:
             return self._rng.uniform(low, high, shape).astype(np.float32)
         if not self._legal:
             return self._rng.integers(spaces.choices or len(spaces.actions), size=shape)
-        lists = split_legal(spaces, self._legal[0])
-        return np.stack([(self._rng.random(mask.shape) * mask).argmax(-1) for mask in lists], -1).reshape(shape)
+        masks = split_legal(spaces, self._legal[0])
+        # The largest of random numbers, of which those of illegal actions are 0.
+        return np.stack([(self._rng.random(mask.shape) * mask).argmax(-1) for mask in masks], -1).reshape(shape)
 
     def contains(self, _observation: Any) -> bool:  # noqa: ANN401  (whatever the space holds)
-        """Whether each list has something legal; shape and type are those of our array."""
-        return all(part.any(-1).all() for mask in self._legal for part in split_legal(self._spaces, mask))
+        """Return whether each action list has a legal action; shape and type are those of our own array."""
+        return all(mask.any(-1).all() for legal in self._legal for mask in split_legal(self._spaces, legal))
 
     def _copy_observation(self) -> Any:  # noqa: ANN401  (whatever the space holds)
         return (self._obs.copy(), self._legal[0].copy()) if self._legal else self._obs.copy()
 
     def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode in each environment, from `seed` on; without it from the next unused seed."""
-        self._next = self._next if seed is None else seed
-        self._over = np.zeros(self._spaces.envs, np.bool_)
+        self._next_seed = self._next_seed if seed is None else seed
+        self._was_over = np.zeros(self._spaces.envs, np.bool_)
         self._begin_(np.ones(self._spaces.envs, np.bool_))
         return self._copy_observation(), {}
 
     def step(self, action: Array) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Step all environments, and begin a new episode where the last is done; numbers left unwritten stay NaN."""
+        """Step all environments, and begin a new episode where one is over."""
         reward, terminated, truncated = self._outcome
+        # NaN before the step shows which numbers the world leaves unwritten.
         if self._obs.dtype.kind == "f":
-            self._obs.fill(np.nan)  # numbers that the world leaves unwritten are found
+            self._obs.fill(np.nan)
         reward.fill(np.nan)
         self._world.step_(action, self._obs, *self._outcome, *self._legal)
         observations = self._copy_observation()
         done = np.asarray((terminated | truncated).all(axis=1))
-        self._over |= done
+        self._was_over |= done
         if done.any():
             self._begin_(done)
-        return observations, float(reward.sum()), bool(self._over.all()), False, {}
+        return observations, float(reward.sum()), bool(self._was_over.all()), False, {}
 
     def _begin_(self, which: Array) -> None:
-        """Begin episodes in some environments, with new seeds."""
+        """Begin episodes in the environments of `which`, bool [E], with new seeds."""
         if self._obs.dtype.kind == "f":
-            self._obs[which] = np.nan  # what is not written is found
-        self._world.begin_(which, np.arange(len(which)) + self._next, self._obs, *self._legal)
-        self._next += len(which)
+            self._obs[which] = np.nan  # so that numbers which the world leaves unwritten are found
+        self._world.begin_(which, np.arange(len(which)) + self._next_seed, self._obs, *self._legal)
+        self._next_seed += len(which)

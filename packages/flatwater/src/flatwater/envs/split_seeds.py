@@ -1,9 +1,9 @@
-"""Seeds of environments that are trained on, and seeds that are kept apart to judge the result."""
+"""Seeds of the episodes of training, and seeds that are kept apart to evaluate the result."""
 
 HELD_OUT = 1 << 30
-"""Seeds below are drawn for training; those of held-out episodes begin here."""
+"""First seed of held-out episodes; training draws its seeds below it."""
 HOLDOUT = HELD_OUT + (1 << 24)
-"""First seed of the episodes that not even a person has looked at while the run went on."""
+"""First seed of the holdout: episodes whose returns nobody has seen during the run."""
 FIRST_SEEDS = {"held-out": HELD_OUT, "holdout": HOLDOUT}
 NOTES = {
     "held-out": "no training on these episodes, but settings may have been tuned on their returns "

@@ -1,8 +1,8 @@
 """A world whose environments are stepped by processes of Gymnasium's `AsyncVectorEnv`, with the same bits as in one.
 
-Each process has a world of its own, of some of the environments, and answers calls by name. In a step only arrays of
-the world's own form go between them: whatever an environment gives is read, and checked, where it is stepped. The info
-of an episode's last step is sent where it is asked for.
+Each process has a world of its own, a span of the environments, and answers calls by name. In a step only arrays of
+the world's own form go between processes: an environment's results are read, and checked, where it is stepped. The info
+of an episode's last step is sent on request.
 """
 
 import gc
@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -33,8 +33,21 @@ UNSENDABLE_ERRORS = (pickle.PicklingError, TypeError, AttributeError)
 """Errors of pickle for values that it cannot send to another process, such as a lambda or an open file."""
 
 
-class _Part(gymnasium.Env[Any, Any]):
-    """Some of the environments. It is an environment for Gymnasium's sake alone; its calls are those below."""
+class _PartFacts(NamedTuple):
+    """Answer of a process once its world is built."""
+
+    spaces: Spaces
+    is_replayable: bool
+    has_infos: bool
+    native: tuple[Any, ...] | None
+    """Observation space, action space and form of observations, where they are Gymnasium's."""
+
+
+class _WorldPart(gymnasium.Env[Any, Any]):
+    """The world of one process: a span of all environments.
+
+    It is a `gymnasium.Env` because `AsyncVectorEnv` expects one; only the methods below are called.
+    """
 
     observation_space = action_space = gymnasium.spaces.Discrete(1)
 
@@ -42,12 +55,8 @@ class _Part(gymnasium.Env[Any, Any]):
         self._build, self._span = build, span
         self._world: Any = None  # until it is built, which may fail
 
-    def open(self) -> tuple[Spaces, bool, bool, Any]:
-        """Build the world.
-
-        Returns:
-            its spaces, whether it is a `ReplayableWorld`, whether it has infos, and its environment's own spaces.
-        """
+    def open(self) -> _PartFacts:
+        """Build the world, and allocate the arrays that it writes into."""
         span = self._span
         self._world = self._build(span.stop - span.start)
         spaces = self._world.spaces
@@ -58,36 +67,44 @@ class _Part(gymnasium.Env[Any, Any]):
         native = find_native(self._world)
         # Without the reader, whose functions cannot be sent.
         native_values = None if native is None else (native.observation, native.action, native.form)
-        self._source: Any = find_informing(self._world)
-        return spaces, isinstance(self._world, ReplayableWorld), self._source is not None, native_values
+        self._informing: Any = find_informing(self._world)
+        return _PartFacts(
+            spaces=spaces,
+            is_replayable=isinstance(self._world, ReplayableWorld),
+            has_infos=self._informing is not None,
+            native=native_values,
+        )
 
     def begin(self, which: Array, seeds: Array) -> Sequence[Array]:
-        """Begin episodes; the arguments are those of all environments."""
+        """Begin episodes where `which`, bool [E], says so; return this span's observations, and masks if there are any.
+
+        The arguments are those of all environments. `begin_` of the world writes its last two arguments in place.
+        """
         if which[self._span].any():
             self._world.begin_(which[self._span], seeds[self._span], self._obs, *self._legal)
         return self._obs, *self._legal
 
     def advance(self, actions: Array) -> Sequence[Array]:
-        """Step; the actions are those of all environments."""
+        """Step this span with its part of all actions; return the arrays that `step_` of the world writes in place."""
         self._world.step_(actions[self._span], self._obs, *self._outcome, *self._legal)
         return self._obs, *self._outcome, *self._legal
 
     def info(self, env: int) -> Any:  # noqa: ANN401  (of the environment)
-        """Return the info of an environment's last step; None if another process steps the environment."""
+        """Return the info of environment `env`'s last step; None if another process steps it."""
         span = self._span
-        return self._source.infos[env - span.start] if span.start <= env < span.stop else None
+        return self._informing.infos[env - span.start] if span.start <= env < span.stop else None
 
     def states(self) -> Any:  # noqa: ANN401  (of the environments)
-        """Return the states that the environments kept when their episodes began, or that of the world."""
+        """Return the states of the environments at their episodes' beginnings, or the state of the whole world."""
         is_replayable = isinstance(self._world, ReplayableWorld)
         return self._world.beginnings.states() if is_replayable else self._world.state_dict()
 
     def load_starts(self, which: Array, states: Sequence[Any]) -> None:
-        """Give environments back the state that they kept when their episodes began."""
+        """Give the environments of `which` the states with which their episodes began; both arguments are of all."""
         self._world.beginnings.load_(which[self._span], states[self._span])
 
     def load_part(self, states: Sequence[Any], number: int) -> None:
-        """Give the world back the state that it keeps."""
+        """Give the world its state, of the states of all processes that of this one's `number`."""
         self._world.load_state_dict(states[number])
 
     def end(self) -> None:
@@ -97,12 +114,12 @@ class _Part(gymnasium.Env[Any, Any]):
 
 
 def _serve(index: int, make: Any, pipe: Any, parent_pipe: Any, *_: Any) -> None:  # noqa: ANN401  (as Gymnasium calls it)
-    """Answer calls until the run ends. It runs in a fork: signals are the run's to handle, and so are errors."""
-    # A fork has the handlers of the run, and none of torch's threads: a kernel that waits for these waits forever.
+    """Answer the run's calls through `pipe` until it sends `close`, or its end of the pipe is gone."""
+    # In a fork, which inherits the run's signal handlers. It has none of torch's threads: a parallel kernel would hang.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(1)
-    gc.freeze()  # objects of the run are the run's to finalize, such as another world's processes
+    gc.freeze()  # the run alone may finalize objects of the run, such as another world's processes
     parent_pipe.close()
     part = make()
     command = ""
@@ -110,9 +127,10 @@ def _serve(index: int, make: Any, pipe: Any, parent_pipe: Any, *_: Any) -> None:
         while command != "close":
             command, data = pipe.recv()
             answer = _answer(part, index, *data) if command == "_call" else (True, True)
+            # Gymnasium expects pairs, a result and whether the call succeeded; here an error is sent as a result.
             try:
                 pipe.send((answer, True))
-            except UNSENDABLE_ERRORS as error:  # it is pickled whole before any byte is sent
+            except UNSENDABLE_ERRORS as error:  # nothing was sent yet: an answer is pickled whole before
                 pipe.send((_unsent_error(data[0], error), True))
 
 
@@ -123,23 +141,25 @@ def _unsent_error(name: str, error: Exception) -> RunError:
     )
 
 
-def _answer(part: _Part, index: int, name: str, arguments: tuple[Any, ...], _named: object) -> Any:  # noqa: ANN401  (whatever the method returns)
-    """Return the answer to a call, or the error that it ends with: an exception here would end the process."""
+def _answer(part: _WorldPart, index: int, name: str, arguments: tuple[Any, ...], _keywords: object) -> Any:  # noqa: ANN401  (whatever the method returns)
+    """Return the result of the method `name`, or its exception, which would else end this process."""
+    # Every process gets the states of all: its own is found by its number.
+    number = [index] if name == "load_part" else []
     try:
-        return getattr(part, name)(*arguments, *([index] if name == "load_part" else []))
+        return getattr(part, name)(*arguments, *number)
     except (Exception, SystemExit) as error:  # noqa: BLE001  (the run raises it again)
         return error
 
 
-class _PartedStarts:
-    """States of the copies in all processes when their episodes began; see `EpisodeStarts`."""
+class _RemoteEpisodeStarts:
+    """The `EpisodeStarts` of the copies in all processes."""
 
     def __init__(self, ask: Callable[..., Sequence[Any]]) -> None:
         self._ask, self.unsaved = ask, ""
 
     def states(self) -> list[Any]:
-        """Return the state of each copy; none where nothing has begun."""
-        return [state for part in self._ask("states") for state in part]
+        """Return the state of each copy of all processes; an empty list before the first episode."""
+        return [state for part_states in self._ask("states") for state in part_states]
 
     def load_(self, which: Array, states: Sequence[Any]) -> None:
         """Give the copies of `which` their states back."""
@@ -154,10 +174,10 @@ class WorkerWorld:
     beginnings: Any
     """States of the environments where they can be saved, as in a `ReplayableWorld`; absent where they are not."""
     native: NativeSpaces
-    """Spaces of the environment, as in a `NativeWorld`; absent where the world has none of Gymnasium's."""
+    """Spaces of the environment, as in a `NativeWorld`; absent where they are not Gymnasium's."""
 
     def __init__(self, build: BuildWorld, title: str, envs: int, workers: int) -> None:
-        """Start the processes, each with about as many environments.
+        """Start the processes, among which the environments are divided evenly.
 
         Args:
             build: returns a world with this number of environments; called in each process.
@@ -166,30 +186,30 @@ class WorkerWorld:
             workers: number of processes; no more than environments are started.
         """
         count = min(workers, envs)
-        ends = [envs * part // count for part in range(count + 1)]
-        self._spans = [slice(first, end) for first, end in pairwise(ends)]
+        bounds = [envs * number // count for number in range(count + 1)]
+        self._spans = [slice(start, end) for start, end in pairwise(bounds)]
         with warnings.catch_warnings():
             # Python 3.12 warns of every fork of a process with threads: `_serve` needs none of them.
             warnings.simplefilter("ignore", DeprecationWarning)
             self._pool: Any = AsyncVectorEnv(
-                [partial(_Part, build, span) for span in self._spans],
+                [partial(_WorldPart, build, span) for span in self._spans],
                 shared_memory=False,
                 context="fork",  # the user's classes and objects are there, whether they can be pickled or not
                 worker=_serve,
             )
-        # Before they are asked: an environment that cannot be used leaves no process.
+        # Before the processes build their worlds: an environment that fails to be built leaves no process.
         self._closing = Closing(self._end_processes)
-        parts = self._ask("open")
-        (spaces, is_replayable, informs, native_values) = parts[0]
-        kept_bytes = sum(part_spaces.kept for part_spaces, *_ in parts)
-        self._spaces: Spaces = replace(spaces, envs=envs, kept=kept_bytes)
-        if native_values is not None:
-            observation, action, form = native_values
+        parts: Sequence[_PartFacts] = self._ask("open")
+        first = parts[0]
+        kept_bytes = sum(part.spaces.kept for part in parts)
+        self._spaces: Spaces = replace(first.spaces, envs=envs, kept=kept_bytes)
+        if first.native is not None:
+            observation, action, form = first.native
             self.native = native_spaces(observation, action, form, title)
-        if informs:
+        if first.has_infos:
             self.infos = InfosByNumber(envs, self._read_info)
-        if kept_bytes and is_replayable:
-            self.beginnings = _PartedStarts(self._ask)
+        if kept_bytes and first.is_replayable:
+            self.beginnings = _RemoteEpisodeStarts(self._ask)
 
     @property
     def spaces(self) -> Spaces:
@@ -198,19 +218,19 @@ class WorkerWorld:
 
     def begin_(self, which: Array, seeds: Array, obs: Array, *legal: Array) -> None:
         """Begin episodes; the arguments are those of `World` and `MaskedWorld`."""
-        for span, shown in zip(self._spans, self._ask("begin", which, seeds), strict=True):
+        for span, arrays in zip(self._spans, self._ask("begin", which, seeds), strict=True):
             span_begins = which[span]
-            for target, part in zip((obs, *legal), shown, strict=True):
-                target[span][span_begins] = part[span_begins]
+            for target, array in zip((obs, *legal), arrays, strict=True):
+                target[span][span_begins] = array[span_begins]
 
     def step_(
         self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array, *legal: Array
     ) -> None:
         """Step every environment; the arguments are those of `World` and `MaskedWorld`."""
         targets = (obs, reward, terminated, truncated, *legal)
-        for span, shown in zip(self._spans, self._ask("advance", actions), strict=True):
-            for target, part in zip(targets, shown, strict=True):
-                target[span] = part
+        for span, arrays in zip(self._spans, self._ask("advance", actions), strict=True):
+            for target, array in zip(targets, arrays, strict=True):
+                target[span] = array
 
     def state_dict(self) -> list[Any]:
         """Return the state that the world of each process keeps over episodes."""
@@ -226,21 +246,21 @@ class WorkerWorld:
 
     def _end_processes(self) -> None:
         """End the processes once their environments are closed; kill them if they do not answer."""
-        if self._pool.closed:  # they have ended already
+        if self._pool.closed:  # the processes have ended already
             return
-        have_answered = False
+        all_answered = False
         try:
             self._ask("end")
-            have_answered = True
+            all_answered = True
         finally:
-            self._pool.close(terminate=not have_answered)  # the answer to an earlier call may never come
+            self._pool.close(terminate=not all_answered)  # the answer to an earlier call may never come
 
     def _read_info(self, env: int) -> Any:  # noqa: ANN401  (of the environment)
-        """Return the info of an environment from its process."""
+        """Return the info of an environment, from the one process that steps it."""
         return next(info for info in self._ask("info", env) if info is not None)
 
     def _ask(self, name: str, *arguments: Any) -> Sequence[Any]:  # noqa: ANN401  (of the call)
-        """Return each process's answer to a call.
+        """Call the method `name` of `_WorldPart` in every process, and return the answers in the processes' order.
 
         Raises:
             RunError: a process has ended.

@@ -63,13 +63,13 @@ class Spaces:
     """Parts of an observation; left out, a single part of the shape `obs`, the channels of an image last."""
 
     def __post_init__(self) -> None:
-        """Refuse masks of numbers, and measures that are not positions of a vector."""
+        """Fill in `parts` where it was left out; refuse masks of numeric actions, and wrong measures."""
         require(not self.masked or self.bounds is None, "masked", self.masked, "false where actions are numbers")
-        # Tokens are labels, without a scale that could be measured.
         if not self.parts:
             # Channels are the last of three axes; an image of two has none.
             pixels = Part((), self.obs, tuple(range(2, len(self.obs))), (0.0,), (255.0,))
             object.__setattr__(self, "parts", (pixels if self.form == "image" else Part((), self.obs),))
+        # Tokens are labels, without a scale that could be measured.
         indices = range(0 if self.form == "tokens" else count_numbers(self.parts))
         valid = all(number in indices for number in self.measures) and len(set(self.measures)) == len(self.measures)
         require(valid, "measures", self.measures, f"positions among the {len(indices)} of a vector, each once")
@@ -86,7 +86,7 @@ class Spaces:
 
     @property
     def legal(self) -> int:
-        """Length of an agent's row of `legal`, R: one list after the other. 0 without masks."""
+        """Length R of an agent's mask, which has an entry for each action of each list; 0 without masks."""
         return sum(self.lists) if self.masked else 0
 
     @property
@@ -108,7 +108,7 @@ class World(Protocol):
         """Observations and actions of the agents."""
 
     def begin_(self, which: Array, seeds: Array, obs: Array) -> None:
-        """Start an episode in some environments; the rows of the others are left alone.
+        """Start an episode in some environments; leave the rows of the others as they are.
 
         Args:
             which: bool [E].
@@ -132,14 +132,14 @@ class World(Protocol):
 
 
 class MaskedWorld(Protocol):
-    """A world with masks: it writes `legal`, bool [E, A, R], whose length is that of the lists together.
+    """A `World` that also writes masks of legal actions, `legal`: bool [E, A, R], R the lengths of all lists together.
 
-    At least one action of each list is legal, and all are for an agent that is over. `step_` is never given an illegal
-    action. All else is as in a `World`.
+    At least one action of each list is legal, and every action is legal for an agent whose episode is over. `step_` is
+    never given an illegal action.
     """
 
     def begin_(self, which: Array, seeds: Array, obs: Array, legal: Array) -> None:
-        """Start an episode in some environments; the rows of the others are left alone, also those of `legal`.
+        """Start an episode in some environments; leave the rows of the others in `obs` and `legal` as they are.
 
         Args:
             which: bool [E].
@@ -183,25 +183,25 @@ class Teacher(Protocol):
 
 
 def split_legal(spaces: Spaces, legal: Array) -> list[Array]:
-    """Return the masks of each list, [..., size]."""
+    """Return the mask of each action list, bool [..., size], from masks of all lists in a row, bool [..., R]."""
     return np.split(legal, np.cumsum(spaces.lists)[:-1], axis=-1)
 
 
-def any_legal(spaces: Spaces, legal: Array) -> Array:
-    """Return the first legal action of each agent, int64 [E, A] or [E, A, H]."""
-    # `argmax` of flags is the first that is True.
-    choices = [part.argmax(-1) for part in split_legal(spaces, legal)]
+def first_legal_actions(spaces: Spaces, legal: Array) -> Array:
+    """Return the first legal action of each agent, int64 [E, A] or [E, A, H]; `legal` is bool [E, A, R]."""
+    # `argmax` of flags is the position of the first that is True.
+    choices = [mask.argmax(-1) for mask in split_legal(spaces, legal)]
     return choices[0] if spaces.choices is None else np.stack(choices, -1)
 
 
 def check_legal(spaces: Spaces, legal: Array) -> None:
-    """Refuse masks that leave an agent no action.
+    """Refuse masks, bool [E, A, R], that leave an agent no action in one of the lists.
 
     Raises:
         RunError: the message names the environment, the agent and the list.
     """
-    for number, part in enumerate(split_legal(spaces, legal)):
-        if not (has_choice := part.any(-1)).all():
+    for number, mask in enumerate(split_legal(spaces, legal)):
+        if not (has_choice := mask.any(-1)).all():
             env, agent = np.argwhere(~has_choice)[0]
             raise RunError(
                 f"the world's masks leave agent {agent} of environment {env} nothing to choose from list {number}: "
@@ -222,8 +222,8 @@ def check_actions(spaces: Spaces, legal: Array, actions: Array, *, source: str) 
         RunError: the message names the environment, the agent and the action.
     """
     choices = actions.reshape(*legal.shape[:2], -1)
-    for number, part in enumerate(split_legal(spaces, legal)):
-        is_legal = np.take_along_axis(part, choices[..., number, None], -1)[..., 0]
+    for number, mask in enumerate(split_legal(spaces, legal)):
+        is_legal = np.take_along_axis(mask, choices[..., number, None], -1)[..., 0]
         if not is_legal.all():
             env, agent = np.argwhere(~is_legal)[0]
             raise RunError(
@@ -233,7 +233,7 @@ def check_actions(spaces: Spaces, legal: Array, actions: Array, *, source: str) 
 
 
 def describe_spaces(spaces: Spaces) -> str:
-    """Return one line: environments, agents, their observations and actions."""
+    """Return one line about a world: `4 environments of 1 agent, vectors of 4, 2 actions (0, 1)`."""
     observations = f"{spaces.obs[0]} tokens" if spaces.form == "tokens" else f"vectors of {spaces.obs[0]}"
     if spaces.form == "image":
         observations = _list_parts(spaces.parts)
@@ -241,7 +241,7 @@ def describe_spaces(spaces: Spaces) -> str:
     if spaces.bounds is not None:
         actions = f"actions of {count_phrase(len(spaces.actions), 'number')}"
     elif spaces.choices is not None:
-        actions = f"actions of {count_phrase(len(spaces.choices), 'choice')} ({_few(map(str, spaces.choices))})"
+        actions = f"actions of {count_phrase(len(spaces.choices), 'choice')} ({_first_five(map(str, spaces.choices))})"
     actions += " with masks" if spaces.masked else ""
     envs, agents = count_phrase(spaces.envs, "environment"), count_phrase(spaces.agents, "agent")
     return f"{envs} of {agents}, {observations}, {actions}"
@@ -255,10 +255,10 @@ def _list_parts(parts: Parts) -> str:
 
 
 def _action_list(actions: Sequence[str]) -> str:
-    return f"{len(actions)} actions ({_few(actions)})"
+    return f"{len(actions)} actions ({_first_five(actions)})"
 
 
-def _few(names: Iterable[str]) -> str:
-    """Return the first five names."""
+def _first_five(names: Iterable[str]) -> str:
+    """Return the names, of more than five the first five and `...`."""
     every = list(names)
     return ", ".join(every[:5]) + (", ..." if len(every) > 5 else "")  # noqa: PLR2004  (more would make the message too long)

@@ -61,20 +61,20 @@ def build_world(
     """
     if workers:
         build = partial(build_world, name, foraging=foraging, wrapped=wrapped, allow_nan=allow_nan, arguments=arguments)
-        return WorkerWorld(lambda part: _refuse_turns(build(envs=part)), name, envs, workers)
+        return WorkerWorld(lambda count: _refuse_turns(build(envs=count)), name, envs, workers)
     name = resolve_alias(name)
-    named = read_arguments(arguments, "env_args")
+    keywords = read_arguments(arguments, "env_args")
     if name == FORAGE:
-        require(not named, "env_args", " ".join(arguments), "none, as `forage` has settings: --foraging.players 2")
+        require(not keywords, "env_args", " ".join(arguments), "none, as `forage` has settings: --foraging.players 2")
         return ForagingWorld(foraging, envs)
     # CartPoleWorld shows vectors alone; tokens of CartPole are refused by GymnasiumWorld.
     if (
         (env_id := gymnasium_id(name)) in CARTPOLE_IDS
         and wrapped.form in {"auto", "vector"}
-        and not (named or wrapped.wrappers)
+        and not (keywords or wrapped.wrappers)
     ):
         return CartPoleWorld(env_id, wrapped, envs)
-    maker = wrapped_maker(_find_maker(name, env_id, named), wrapped.wrappers)
+    maker = wrapped_maker(_find_maker(name, env_id, keywords), wrapped.wrappers)
     return _wrapped_world(maker, wrapped, envs, allow_nan=allow_nan)
 
 
@@ -83,7 +83,7 @@ def _find_maker(name: str, env_id: str | None, arguments: Mapping[str, Any]) -> 
 
     Args:
         name: name of the environment.
-        env_id: Gymnasium's ID in it, if it has one.
+        env_id: Gymnasium's ID, if the name is one.
         arguments: arguments of the environment by name.
 
     Raises:
@@ -98,7 +98,7 @@ def _find_maker(name: str, env_id: str | None, arguments: Mapping[str, Any]) -> 
 
 
 def _wrapped_world(maker: EnvMaker, wrapped: WrappedConfig, envs: int, *, allow_nan: bool) -> World:
-    """Return a world of a maker's environments, by its kind.
+    """Make environments, and return the kind of world that plays environments of their class.
 
     Args:
         maker: makes one environment, or a number of them.
@@ -110,11 +110,11 @@ def _wrapped_world(maker: EnvMaker, wrapped: WrappedConfig, envs: int, *, allow_
         ConfigError: the maker makes something else than environments.
     """
     first = maker.make(envs) if maker.takes_number else maker.make()
-    # The first one tells the kind, and is one of the copies.
-    waiting = [first]
+    # The environment that was made to see its kind becomes the first copy.
+    unused = [first]
 
     def make() -> Any:  # noqa: ANN401  (an environment)
-        return waiting.pop() if waiting else maker.make()
+        return unused.pop() if unused else maker.make()
 
     if isinstance(first, gymnasium.vector.VectorEnv):
         if first.num_envs != envs:
@@ -127,16 +127,18 @@ def _wrapped_world(maker: EnvMaker, wrapped: WrappedConfig, envs: int, *, allow_
         return OwnWorld(cast("World", first), maker.title, envs, allow_nan=allow_nan)
     if not maker.takes_number and isinstance(first, gymnasium.Env):
         return GymnasiumWorld(make, maker.title, wrapped, envs, allow_nan=allow_nan)
-    if not maker.takes_number and isinstance(first, TurnsLike):  # before the next, whose members it has as well
+    if not maker.takes_number and isinstance(first, TurnsLike):  # before ParallelLike, whose members it has as well
         return TurnsWorld(make, maker.title, wrapped, envs, allow_nan=allow_nan)
     if not maker.takes_number and isinstance(first, ParallelLike):
         return PettingZooWorld(make, maker.title, wrapped, envs, allow_nan=allow_nan)
-    called = f" for {envs}, a number of environments; give other arguments as env_args" if maker.takes_number else ""
-    raise ConfigError(f"expected {FORMS}, got a {type(first).__name__}{called}")
+    called_with = (
+        f" for {envs}, a number of environments; give other arguments as env_args" if maker.takes_number else ""
+    )
+    raise ConfigError(f"expected {FORMS}, got a {type(first).__name__}{called_with}")
 
 
 def _refuse_turns(world: World) -> World:
-    """Return a world that a process of its own may step.
+    """Return the world unchanged, unless it is a game in turns, which other processes cannot step.
 
     Raises:
         ConfigError: its opponents are policies of the run, which other processes do not have.
@@ -168,13 +170,13 @@ def build_teacher(name: str, world: World, rng: torch.Generator) -> Teacher:
             raise ConfigError("the teacher `search` teaches in the world `forage` only")
         return SearchTeacher(world)
     if name == "babyai":
-        return _babyai(world)
+        return _build_babyai_teacher(world)
     if ":" in name:
         return _load_teacher(name, world)
     raise ConfigError(f"teacher = {name!r}: no teacher has this name: expected {TEACHER_NAMES}.")
 
 
-def _babyai(world: World) -> Teacher:
+def _build_babyai_teacher(world: World) -> Teacher:
     """Return MiniGrid's bot as a teacher.
 
     Raises:
@@ -190,7 +192,7 @@ def _babyai(world: World) -> Teacher:
 
 
 def _load_teacher(name: str, world: World) -> Teacher:
-    """Return a teacher of a class of the user's, found by its place.
+    """Return a teacher made by the user's class that `package.module:Class` names.
 
     Raises:
         ConfigError: the object is not a class with a teacher's methods, or cannot be made with a world alone.

@@ -212,7 +212,7 @@ class WorkerPool(ABC):
             self._service,
             self._assignments[number],
             prepare=self._prepare_,
-            open_desk=(lambda: self._open_actor_(number)) if self._config.cluster else Process,
+            connect=(lambda: self._open_actor_(number)) if self._config.cluster else Process,
             budget=self._budgets[number],
         )
 

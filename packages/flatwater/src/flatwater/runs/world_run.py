@@ -19,7 +19,7 @@ from flatwater.envs.exact import (
 )
 from flatwater.envs.foraging.config import ForagingConfig
 from flatwater.envs.kept_state import ReplayableWorld
-from flatwater.envs.makers import fewest_copies, is_object
+from flatwater.envs.makers import is_object, small_world_copies
 from flatwater.envs.split_seeds import FIRST_SEEDS
 from flatwater.envs.world import Array, World
 from flatwater.envs.worlds import build_world
@@ -176,7 +176,7 @@ class WorldRun(Run):
 
     def build_player(self, other_seed: int) -> tuple[World, WorldPlayer]:
         """Return a new world of at least two environments, and the `WorldPlayer` that tests its exactness."""
-        world = self.build_world(fewest_copies(self.world_name, 2))
+        world = self.build_world(small_world_copies(self.world_name, 2))
         return world, WorldPlayer(world, other_seed)
 
     def parts(self) -> Mapping[str, Effort]:

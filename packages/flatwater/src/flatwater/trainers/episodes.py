@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from flatwater.envs.kept_state import ReplayableWorld, StateKeeper, encode_state, read_state, write_state_
-from flatwater.envs.world import Array, MaskedWorld, Spaces, Teacher, World, any_legal, check_legal
+from flatwater.envs.world import Array, MaskedWorld, Spaces, Teacher, World, check_legal, first_legal_actions
 from flatwater.state.allocation import filled_tensor
 from flatwater.state.tree import state
 from flatwater_watch.errors import ConfigError, RunError
@@ -349,7 +349,7 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
         actions = action_log[step, np.arange(envs)]
         actions = actions.astype(np.int64) if actions.dtype == np.int16 else actions  # as worlds take them
         if scratch.legal is not None and waits.any():
-            actions[waits] = any_legal(spaces, scratch.legal[waits])
+            actions[waits] = first_legal_actions(spaces, scratch.legal[waits])
         _step_world_(world, actions, obs, scratch.outcome, scratch.legal)
         returns += scratch.outcome[0]
         over |= scratch.ends()

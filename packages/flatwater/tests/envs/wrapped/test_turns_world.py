@@ -13,7 +13,13 @@ from flatwater.envs.foraging.config import ForagingConfig
 from flatwater.envs.world import Array
 from flatwater.envs.worlds import build_world
 from flatwater.envs.wrapped.config import WrappedConfig
-from flatwater.envs.wrapped.turns_world import OpponentTurns, TurnsWorld, opponents_of, seeds_against, sides_of
+from flatwater.envs.wrapped.turns_world import (
+    OpponentTurns,
+    TurnsWorld,
+    learner_sides,
+    opponent_numbers,
+    replace_opponents,
+)
 from flatwater_watch.errors import ConfigError
 
 
@@ -63,9 +69,9 @@ def test_an_episode_follows_from_its_seed_and_the_learners_actions(make: Any) ->
 
 def test_the_seed_names_the_side_and_the_opponents() -> None:
     seeds = np.array([10, 11, 12])
-    against = seeds_against(seeds_against(seeds, 3), np.array([1, 2, 0]))
-    assert opponents_of(against).tolist() == [1, 2, 0]
-    assert sides_of(against, 2).tolist() == sides_of(seeds, 2).tolist() == [0, 1, 0]
+    against = replace_opponents(replace_opponents(seeds, 3), np.array([1, 2, 0]))
+    assert opponent_numbers(against).tolist() == [1, 2, 0]
+    assert learner_sides(against, 2).tolist() == learner_sides(seeds, 2).tolist() == [0, 1, 0]
     world = build()
     Game(world).begin(against.tolist())
     assert [copy.agent_selection for copy in world._copies] == ["player_0", "player_1", "player_0"]
@@ -84,7 +90,7 @@ def test_a_learner_is_paid_for_the_end_whoever_makes_it(make: Any) -> None:
         assert (game.outcome[0][over] == 0).all(), "an episode that is over pays nothing"
         paid += game.outcome[0][:, 0]
     assert game.outcome[1].all()
-    learners = [f"player_{side}" for side in sides_of(np.arange(8), world.sides)]
+    learners = [f"player_{side}" for side in learner_sides(np.arange(8), world.sides)]
     won = [copy.moves[-1][0] == learner for copy, learner in zip(world._copies, learners, strict=True)]
     assert paid.tolist() == np.where(won, 1.0, -1.0).tolist()
     assert {*won} == {True, False}
@@ -137,7 +143,7 @@ class Takers:
 def test_the_opponents_of_a_number_play_its_episodes() -> None:
     world = build(envs=3)
     world.opponents = takers = Takers()
-    game = Game(world).begin(seeds_against(np.array([1, 1, 1]), np.array([1, 2, 3])).tolist())
+    game = Game(world).begin(replace_opponents(np.array([1, 1, 1]), np.array([1, 2, 3])).tolist())
     assert takers.begun == 3
     game.play(6)
     for number, copy in enumerate(world._copies, 1):

@@ -15,11 +15,12 @@ from poisoned import begun, play, row_of
 from flatwater.envs.foraging.config import ForagingConfig
 from flatwater.envs.world import Spaces, Teacher, World, describe_spaces
 from flatwater.envs.worlds import build_teacher, build_world
+from flatwater.envs.wrapped.actions import make_action_spec
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld
 from flatwater.envs.wrapped.own_world import OwnTeacher
 from flatwater.envs.wrapped.pettingzoo_world import PettingZooWorld
-from flatwater.envs.wrapped.spaces import BESIDE_POSITION, make_action_spec, make_reader
+from flatwater.envs.wrapped.spaces import BESIDE_POSITION, make_reader
 from flatwater_watch.errors import ConfigError
 
 

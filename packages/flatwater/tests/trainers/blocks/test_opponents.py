@@ -14,7 +14,7 @@ from flatwater.config.toml import from_mapping
 from flatwater.envs.random_teacher import RandomTeacher
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.wrapped.config import WrappedConfig
-from flatwater.envs.wrapped.turns_world import TurnsWorld, opponents_of, seeds_against, sides_of
+from flatwater.envs.wrapped.turns_world import TurnsWorld, learner_sides, opponent_numbers, replace_opponents
 from flatwater.recipes.ppo.config import PpoRunConfig
 from flatwater.state.tree import nbytes
 from flatwater.trainers.blocks.opponents import EARLIER, EarlierPolicies, deal_opponents, take_policy_
@@ -69,7 +69,7 @@ def test_a_run_that_was_stopped_at_any_step_goes_on_bit_for_bit(changes: Mapping
         first, other = build_small(changes), build_small(changes)
         if train_(first, 4, Silent(steps)):
             break
-        played |= {*opponents_of(first.run.episodes.seeds.numpy()).tolist()}
+        played |= {*opponent_numbers(first.run.episodes.seeds.numpy()).tolist()}
         restore_(other.run, leaf_copies(first.run))
         assert resume_episodes_(other) == "", f"stopped after {steps} steps"
         train_(other, 4, Silent())
@@ -122,15 +122,15 @@ def test_a_policy_that_is_played_against_is_not_replaced_and_gets_no_new_episode
         take_policy_(earlier, learner, round_, nobody)
     seeds = np.arange(1000) * 7919 % HELD_OUT
     deal = {"sides": 2}
-    assert set(opponents_of(deal_opponents(earlier, seeds, seeds, round_=2, **deal))) == {0, 1, 2}
-    running = seeds_against(nobody, np.array([0, 2, 1, 0]))
+    assert set(opponent_numbers(deal_opponents(earlier, seeds, seeds, round_=2, **deal))) == {0, 1, 2}
+    running = replace_opponents(nobody, np.array([0, 2, 1, 0]))
     learner.block.fill_(3)
     take_policy_(earlier, learner, 3, running)
     assert earlier.blocks[:, 0].tolist() == [1, 2], "an episode against it is running"
-    assert set(opponents_of(deal_opponents(earlier, seeds, seeds, round_=3, **deal))) == {0, 1}
+    assert set(opponent_numbers(deal_opponents(earlier, seeds, seeds, round_=3, **deal))) == {0, 1}
     take_policy_(earlier, learner, 4, nobody)
     assert earlier.blocks[:, 0].tolist() == [1, 3]
-    assert set(opponents_of(deal_opponents(earlier, seeds, seeds, round_=4, **deal))) == {0, 1, 2}
+    assert set(opponent_numbers(deal_opponents(earlier, seeds, seeds, round_=4, **deal))) == {0, 1, 2}
 
 
 @pytest.mark.parametrize("sides", [2, 3])
@@ -139,7 +139,7 @@ def test_sides_take_turns_and_seeds_stay_apart_from_those_held_out(sides: int) -
     rng, last = np.random.default_rng(0), np.zeros(64, np.int64)
     for _ in range(9):
         seeds = deal_opponents(earlier, rng.integers(HELD_OUT, size=64), last, sides=sides, round_=0)
-        assert np.array_equal(sides_of(seeds, sides), (sides_of(last, sides) + 1) % sides)
-        assert set(opponents_of(seeds)) == {0}, "no policy is known yet"
+        assert np.array_equal(learner_sides(seeds, sides), (learner_sides(last, sides) + 1) % sides)
+        assert set(opponent_numbers(seeds)) == {0}, "no policy is known yet"
         assert (seeds < HELD_OUT).all()
         last = seeds

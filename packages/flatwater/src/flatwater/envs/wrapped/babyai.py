@@ -1,4 +1,4 @@
-"""MiniGrid's expert as a teacher: one bot for each environment, which plans again from the action that was executed."""
+"""MiniGrid's expert as a teacher: a bot for each environment, which plans again after whatever action was executed."""
 
 import numpy as np
 from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
@@ -9,23 +9,23 @@ from flatwater.envs.wrapped.gymnasium_world import NO_ACTION, GymnasiumWorld
 from flatwater_watch.errors import ConfigError
 
 REST_ACTION = "done"
-"""Action where no bot finds one: it changes nothing in a level."""
+"""Action where no bot finds any: it changes nothing in a level."""
 BOT_ERRORS = (AssertionError, AttributeError, DisappearedBoxError, IndexError, KeyError, TypeError, ValueError)
 """Errors of a bot without a plan: its assertions, and those of a plan that no longer fits."""
 
 
 class BabyAITeacher:
-    """A `Teacher` for BabyAI's levels. It reads the level, of which it sees no more than the agent has seen.
+    """A `Teacher` for BabyAI's levels: a bot reads the level itself, but uses only the part that the agent has seen.
 
     A bot that fails is replaced by a new bot, which knows only the part of the level in sight. If that fails as well,
     the action is `REST_ACTION`.
     """
 
     def __init__(self, world: World) -> None:
-        """Look up the levels.
+        """Find the levels in a `GymnasiumWorld`; a bot is made at the first step of an episode.
 
         Raises:
-            ConfigError: the world has no such levels.
+            ConfigError: the world's environments are not BabyAI's levels.
         """
         copies = world.copies if isinstance(world, GymnasiumWorld) else []
         if not isinstance(world, GymnasiumWorld) or not isinstance(copies[0].unwrapped, RoomGridLevel):
@@ -38,32 +38,33 @@ class BabyAITeacher:
         """Number of times that no bot found an action."""
 
     def begin_(self, which: Array) -> None:
-        """Drop bots; the next step starts new bots, which read the new level's instructions."""
+        """Drop the bots of the environments of `which`; the next step makes bots that read the new instructions."""
         for env in np.flatnonzero(which):
             self._bots[env] = None
 
     def step_batch(self, obs: Array, actions_out: Array) -> None:
-        """Write each bot's advice."""
+        """Write the action that each environment's bot advises."""
         for env in range(len(obs)):
-            actions_out[env, 0] = self._advice_(env)
+            actions_out[env, 0] = self._advised_action_(env)
 
-    def _advice_(self, env: int) -> int:
-        """Return the bot's action for one copy; where even a new bot fails, an action that does nothing."""
-        # The present bot; where it fails, one new bot.
+    def _advised_action_(self, env: int) -> int:
+        """Return the action of an environment's bot; if it fails, that of a new bot, or else `REST_ACTION`."""
+        # None stands for a new bot.
         for bot in (self._bots[env], None):
             try:
-                return self._ask_(env, bot)
+                return self._ask_bot_(env, bot)
             except BOT_ERRORS:
                 self._bots[env] = None
         self.failures += 1
         return self._rest_action
 
-    def _ask_(self, env: int, bot: BabyAIBot | None) -> int:
-        """Return the bot's action. A new bot has not seen the last action, and is told of none."""
+    def _ask_bot_(self, env: int, bot: BabyAIBot | None) -> int:
+        """Return the action of a bot, which may raise `BOT_ERRORS`; make and keep a new bot if there is none."""
+        last_action: int | None = int(self._executed[env, 0])
+        # A new bot starts from the level as it is, so it is not told of the action that led there.
+        if bot is None or last_action == NO_ACTION:
+            last_action = None
         if bot is None:
             bot = BabyAIBot(self._levels[env])  # type: ignore[no-untyped-call]
-            last_action = None
-        else:
-            last_action = int(self._executed[env, 0])
         self._bots[env] = bot
-        return int(bot.replan(None if last_action == NO_ACTION else last_action))  # type: ignore[no-untyped-call]
+        return int(bot.replan(last_action))  # type: ignore[no-untyped-call]

@@ -9,16 +9,14 @@ from flatwater.envs.world import Array
 from flatwater_watch.errors import UserCodeError
 
 MAXIMUM_FLOAT32 = float(np.finfo(np.float32).max)
-"""Largest float32, as rewards and observations are."""
+"""Largest number of the type of rewards and observations."""
 ALLOW_NAN_ADVICE = "--allow-nan trains all the same"
-
-
 CONVERSION_ERRORS = (TypeError, ValueError, KeyError, IndexError, OverflowError)
-"""Errors of writing a value that is not of its space."""
+"""Errors that are raised when a value that is not of its space is written into an array."""
 
 
 def not_finite_error(part: str, number: float) -> ValueError:
-    """Return the error for a number of an observation that is not finite."""
+    """Return the error for an observation whose `part`, such as `observation[2]`, is NaN or infinite."""
     return ValueError(f"{part} is {number}: expected a finite number. {ALLOW_NAN_ADVICE}")
 
 
@@ -37,13 +35,13 @@ def check_flag(name: str, value: Any) -> bool:  # noqa: ANN401  (whatever an env
 
 
 def check_reward(value: Any, *, allow_nan: bool) -> float:  # noqa: ANN401  (whatever an environment gives)
-    """Return the reward, which a float32 can hold; where NaN and infinities are allowed, any number.
+    """Return the reward as a float. It is finite and within float32's range, unless `allow_nan` is set.
 
     Raises:
         TypeError: `value` is not a number.
         ValueError: `value` is NaN, infinite or beyond a float32, and `allow_nan` is off.
     """
-    # The reward of nearly all environments, also of NumPy's type.
+    # The shortest way, for the rewards of nearly all environments; np.float64 is a float as well.
     if isinstance(value, float) and -MAXIMUM_FLOAT32 <= value <= MAXIMUM_FLOAT32:
         return value
     array = np.asarray(value)
@@ -60,22 +58,22 @@ def check_reward(value: Any, *, allow_nan: bool) -> float:  # noqa: ANN401  (wha
 
 
 def check_observation(value: Any, shape: tuple[int, ...]) -> Array:  # noqa: ANN401  (whatever an environment gives)
-    """Return an observation of a box, in the shape of its space.
+    """Return the observation of a Box as an array of its space's shape.
 
     Raises:
         TypeError: `value` holds no numbers.
-        ValueError: `value` has another shape, and would be spread over the row, or be read in another order.
+        ValueError: `value` has another shape; NumPy would broadcast it, or read it in another order.
     """
-    row = np.asarray(value)
-    if row.shape != shape:
-        raise ValueError(f"the observation has the shape {row.shape}: expected {shape}, the shape of its space")
-    if row.dtype.kind not in "fiub":
-        raise TypeError(f"the observation is of {row.dtype}: expected numbers")
-    return row
+    array = np.asarray(value)
+    if array.shape != shape:
+        raise ValueError(f"the observation has the shape {array.shape}: expected {shape}, the shape of its space")
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"the observation is of {array.dtype}: expected numbers")
+    return array
 
 
 def check_info(value: Any) -> dict[str, Any]:  # noqa: ANN401  (whatever an environment gives)
-    """Return the info of a reset or a step.
+    """Return the info of a reset or a step unchanged.
 
     Raises:
         TypeError: `value` is not a dict.
@@ -86,13 +84,13 @@ def check_info(value: Any) -> dict[str, Any]:  # noqa: ANN401  (whatever an envi
 
 
 def interface_error(env: object, method: str, wrong: Exception, when: str = "") -> UserCodeError:
-    """Return the error for a method's result that is not as Gymnasium's interface says.
+    """Return the error for a result of `reset` or `step` that is not as Gymnasium's interface says.
 
     Args:
         env: object of the user's class, whose source line is named.
         method: `reset` or `step`.
         wrong: the fault; a KeyError stands for an entry that the observation lacks.
-        when: episode and step, such as `with seed 5`; empty if this is not said.
+        when: episode and step for the message, such as `with seed 5`; empty to leave them out.
     """
     parts = "(observation, info)" if method == "reset" else "(observation, reward, terminated, truncated, info)"
     fault = f"no entry {wrong} in the observation" if isinstance(wrong, KeyError) else str(wrong)
@@ -104,13 +102,13 @@ def interface_error(env: object, method: str, wrong: Exception, when: str = "") 
 
 
 def source_location(env: object, method: str = "") -> str:
-    """Return ` (boat.py, line 12, in Boat.step)`; nothing if there is no source text."""
+    """Return the place of a method or a class, ` (boat.py, line 12, in Boat.step)`; empty without source text."""
     source_line = find_source_line(env, method)
     return f" ({source_line})" if source_line else ""
 
 
 def _short_value(value: object) -> str:
-    """Return a value's text with its class; a number of 400 digits not in full."""
+    """Return a value's text, of which 60 characters at most, and its class: `nan (float)`."""
     try:
         text = repr(value)
     except ValueError:  # Python does not print an integer of thousands of digits

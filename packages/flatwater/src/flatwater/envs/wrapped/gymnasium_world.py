@@ -13,6 +13,7 @@ from flatwater.envs.kept_state import EpisodeStarts, keeps_state, wrapper_layers
 from flatwater.envs.names import registered_id
 from flatwater.envs.open_envs import bind_closing
 from flatwater.envs.world import Array, Spaces
+from flatwater.envs.wrapped.actions import MASK_KEY, make_action_spec, world_spaces, write_mask
 from flatwater.envs.wrapped.checks import (
     CONVERSION_ERRORS,
     check_flag,
@@ -24,19 +25,18 @@ from flatwater.envs.wrapped.checks import (
 )
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.native import frame_pace, native_spaces
-from flatwater.envs.wrapped.spaces import MASK_KEY, make_action_spec, write_mask
 from flatwater.envs.wrapped.step_limit import MAXIMUM_STEPS, StepLimit
 from flatwater.named_imports import import_named
 from flatwater_watch.errors import ConfigError, UserCodeError
 
 NOISY_MODULE = "minigrid.envs.babyai.core.roomgrid_level"
-"""Module that prints a line for each map that it drops before an episode: thousands in a run of `teach`."""
+"""Module that prints a line for each map that it rejects before an episode: thousands of lines in a run of `teach`."""
 NO_ACTION = -1
 """Value in `executed` before the first action of an episode."""
 
 
 class GymnasiumWorld:
-    """A `World` of E copies of one environment, A = 1. An observation is written into the row it belongs to."""
+    """A `World`, or a `MaskedWorld`, of E copies of one Gymnasium environment, A = 1."""
 
     def __init__(
         self,
@@ -57,13 +57,13 @@ class GymnasiumWorld:
             allow_nan: whether NaN and infinities are passed on; else they end the run.
         """
         self.copies: list[gymnasium.Env[Any, Any]] = [make() for _ in range(envs)]
-        """The environments, wrapped as Gymnasium does."""
+        """The environments, with their wrappers."""
         first_copy, self._name = self.copies[0], title
-        env, subject = _users_layer(first_copy), f"environment {title}"
-        self._stepping, self._rendering = Border(subject, env, "step"), Border(subject, env, "render")
+        env, subject = _find_user_layer(first_copy), f"environment {title}"
+        self._step_border, self._render_border = Border(subject, env, "step"), Border(subject, env, "render")
         self._closing = bind_closing(self.copies, Border(subject, env, "close"))
-        self._resetting = Border(subject, env, "reset", expected="reset(self, *, seed=None, options=None)")
-        self._seeding = Border(subject, env, "observation_space", call="its spaces", passing=(AttributeError,))
+        self._reset_border = Border(subject, env, "reset", expected="reset(self, *, seed=None, options=None)")
+        self._space_border = Border(subject, env, "observation_space", call="its spaces", passing=(AttributeError,))
         self._user_layer, self._allow_nan = env, allow_nan
         observation_space, action_space = self._given_spaces = self._read_spaces(first_copy)
         self.native = native_spaces(observation_space, action_space, config.form, title)
@@ -73,19 +73,18 @@ class GymnasiumWorld:
         for copy in self.copies[1:]:
             self._check_spaces(copy)
         steps = config.steps or (first_copy.spec.max_episode_steps if first_copy.spec else None) or MAXIMUM_STEPS
-        names, bounds, choices = self._actions.names, self._actions.bounds, self._actions.choices
-        # Masks are announced in infos alone, so the first copy is reset to look at one.
-        masked = bounds is None and MASK_KEY in self._reset(first_copy, 0)[1]
-        if keeps_state(first_copy):  # it is to be as new as the others: what it keeps has seen a reset more
+        # Only an info shows whether there are masks, so the first copy is reset.
+        has_masks = self._actions.bounds is None and MASK_KEY in self._reset(first_copy, 0)[1]
+        if keeps_state(first_copy):  # that reset may have changed the state that it keeps: a new copy takes its place
             first_copy.close()
             self.copies[0] = make()
         reader, self.beginnings = self._reader, EpisodeStarts(self.copies, make)
-        first_six = envs, 1, reader.form, reader.shape, names, steps
-        self._spaces = Spaces(
-            *first_six, bounds, choices, masked, reader.measures, kept=self.beginnings.state_bytes, parts=reader.parts
+        self._spaces = world_spaces(
+            self._reader, self._actions, envs=envs, steps=steps, masked=has_masks, kept=self.beginnings.state_bytes
         )
         self._checks_observations = not allow_nan and bool(reader.measures)
-        self.executed = np.full((envs, 1, *self._spaces.action_shape), NO_ACTION, np.float32 if bounds else np.int64)
+        dtype = np.float32 if self._actions.bounds else np.int64
+        self.executed = np.full((envs, 1, *self._spaces.action_shape), NO_ACTION, dtype)
         """Last action of each copy, or `NO_ACTION`."""
         self._limit, self.infos = StepLimit(envs, steps), [dict[str, Any]() for _ in range(envs)]
 
@@ -101,7 +100,7 @@ class GymnasiumWorld:
             ConfigError: a space is missing, or is not one of Gymnasium's.
         """
         try:
-            with self._seeding:
+            with self._space_border:
                 spaces = copy.observation_space, copy.action_space
         except AttributeError as error:
             raise ConfigError(f"{self._name} is incomplete: {error}") from error
@@ -111,12 +110,12 @@ class GymnasiumWorld:
         return spaces
 
     def _check_spaces(self, copy: gymnasium.Env[Any, Any]) -> None:
-        """Refuse spaces that change: they were read once, and hold for every copy and episode.
+        """Refuse a copy whose spaces differ from those of the first copy, which the whole world uses.
 
         Raises:
-            UserCodeError: the spaces are others than those of the first copy.
+            UserCodeError: the spaces differ.
         """
-        # Identity first: most environments give the same object each time.
+        # Identity first, which is quick: most environments return the same object each time.
         for before, current in zip(self._given_spaces, self._read_spaces(copy), strict=True):
             if current is not before and current != before:
                 raise UserCodeError(
@@ -130,7 +129,7 @@ class GymnasiumWorld:
         Raises:
             UserCodeError: `reset` raised, or its result is not such a pair.
         """
-        with self._resetting:
+        with self._reset_border:
             answer: Any = copy.reset(seed=seed)
         try:
             observation, info = answer
@@ -180,12 +179,12 @@ class GymnasiumWorld:
             RunError: an info has no mask of the length that is expected.
         """
         self.executed[...] = actions
-        write, stepping = self._reader.write, self._stepping
+        write, step_border = self._reader.write, self._step_border
         for env, (copy, action) in enumerate(
             zip(self.copies, self._actions.to_env_actions(actions[:, 0]), strict=True)
         ):
-            # The user's call alone is within the border: its result is checked outside, with messages of our own.
-            with stepping:
+            # Only the user's call is within the border; its result is checked outside, with messages of our own.
+            with step_border:
                 answer = copy.step(action)
             try:
                 observation, payment, termination, truncation, info = answer
@@ -199,7 +198,7 @@ class GymnasiumWorld:
             except CONVERSION_ERRORS as error:
                 raise interface_error(self._user_layer, "step", error, self._limit.place(env, "step")) from error
             if legal is not None:
-                # All is legal after an end, as a `MaskedWorld` promises.
+                # Every action is legal after an episode's end, as a `MaskedWorld` promises.
                 legal[env] = True
                 if not (terminated[env, 0] or truncated[env, 0]):
                     write_mask(info, legal[env, 0], self._name)
@@ -208,7 +207,7 @@ class GymnasiumWorld:
         self._limit.truncate_(terminated, truncated)
 
     def _check_finite(self, obs: Array, method: str) -> None:
-        """Refuse numbers that are not finite, all copies at once.
+        """Refuse NaN and infinities in the observations of all copies, which `method` has written.
 
         Raises:
             UserCodeError: a number is NaN or infinite; the message names its environment and place.
@@ -222,12 +221,12 @@ class GymnasiumWorld:
 
     @property
     def frames_per_second(self) -> float:
-        """Pace of the frames."""
+        """Number of frames of `render` that make a second."""
         return frame_pace(self.copies[0])
 
     def render(self) -> object:
         """Return the first copy's frame."""
-        with self._rendering:
+        with self._render_border:
             return self.copies[0].render()
 
     def close(self) -> None:
@@ -235,22 +234,22 @@ class GymnasiumWorld:
         self._closing()
 
 
-def _users_layer(env: gymnasium.Env[Any, Any]) -> Any:  # noqa: ANN401  (an Env, or a wrapper of the user's)
-    """Return the outermost layer whose text is the user's, which errors are told of; the environment itself if none."""
+def _find_user_layer(env: gymnasium.Env[Any, Any]) -> Any:  # noqa: ANN401  (an Env, or a wrapper of the user's)
+    """Return the layer that errors blame: the outermost that is the user's own code, else the environment itself."""
     return next((layer for layer in wrapper_layers(env) if find_source_line(layer)), env.unwrapped)
 
 
 def named_env(name: str, arguments: Mapping[str, Any] = MappingProxyType({})) -> gymnasium.Env[Any, Any]:
-    """Return the environment that Gymnasium knows by a name, made with arguments.
+    """Make the environment that Gymnasium knows by a name, with these arguments.
 
     Raises:
         ConfigError: Gymnasium knows no environment `name`, or its package is missing.
     """
     known_errors: tuple[type[Exception], ...] = (ImportError, gymnasium.error.Error)
-    if arguments:  # that it does not take: the user's mistake, and not the environment's
+    if arguments:  # a TypeError then means arguments that the environment does not take, which is the user's mistake
         known_errors += (TypeError,)
     try:
-        if ":" in name:  # Gymnasium imports what stands before it
+        if ":" in name:  # Gymnasium imports the module before the colon
             import_named(name.partition(":")[0])
         with Border(f"environment {name}", None, call="gymnasium.make()", passing=known_errors):
             env = gymnasium.make(registered_id(name), disable_env_checker=True, **arguments)
@@ -269,6 +268,6 @@ def named_env(name: str, arguments: Mapping[str, Any] = MappingProxyType({})) ->
             'gymnasium.make takes (python -c "import gymnasium; gymnasium.pprint_registry()" lists the installed '
             "IDs), or package.module:Class"
         ) from refusal
-    if (level := sys.modules.get(NOISY_MODULE)) is not None:
-        vars(level)["print"] = lambda *_: None  # the module's own name: other code prints as before
+    if (noisy_module := sys.modules.get(NOISY_MODULE)) is not None:
+        vars(noisy_module)["print"] = lambda *_: None  # in this module alone: other code prints as before
     return env

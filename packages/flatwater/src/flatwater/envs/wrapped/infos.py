@@ -1,4 +1,4 @@
-"""Infos of environments, which a step returns besides observation, reward and end."""
+"""Infos of environments: the dicts that a step returns besides observation, reward and end."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, overload, runtime_checkable
@@ -9,24 +9,24 @@ from flatwater.envs.wrapped.own_world import OwnWorld
 
 @runtime_checkable
 class InformingWorld(Protocol):
-    """A world whose environments say more of a step."""
+    """A world whose environments return infos."""
 
     @property
     def infos(self) -> Sequence[Mapping[str, Any]]:
-        """Infos of each environment's last step; in a world of several agents by agent, a dict for each."""
+        """Info of each environment's last step; in a world of several agents, a dict of infos by agent."""
 
 
 def find_informing(world: World) -> InformingWorld | None:
-    """Return the world that has the infos, which is the inner one of a user's class; None if none has any."""
-    source = world.inner if isinstance(world, OwnWorld) else world
-    return source if isinstance(source, InformingWorld) else None
+    """Return the world that has the infos: `world` itself, or the user's world within it; None if there are none."""
+    informing = world.inner if isinstance(world, OwnWorld) else world
+    return informing if isinstance(informing, InformingWorld) else None
 
 
 class InfosByNumber(Sequence[Mapping[str, Any]]):
-    """Infos that are put together when one is read: at the end of an episode, and not in each step."""
+    """A sequence of infos, each of which is made only when it is read: at an episode's end, and not in each step."""
 
     def __init__(self, envs: int, read: Callable[[int], Mapping[str, Any]]) -> None:
-        """Keep the number of infos, and the function that returns the info of an environment by number."""
+        """Keep the number of environments, and the function that returns the info of an environment."""
         self._envs, self._read = envs, read
 
     def __len__(self) -> int:

@@ -1,7 +1,7 @@
-"""An environment's own spaces: observations in the form of `reset`, and actions in that of `step`.
+"""An environment's own spaces: observations in the form that `reset` returns, actions in the form that `step` takes.
 
-A world's rows are what a network reads. Here observations of Gymnasium's spaces become such rows, one or any number of
-them, with any axes before those of the space; and actions become those of the environment again.
+A network reads the rows of a world. Here observations of Gymnasium's spaces become such rows, a single observation or
+any number of them, with any axes before those of the space; and a network's actions become the environment's again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,13 +19,13 @@ from flatwater.envs.wrapped.spaces import ObservationForm, ObservationReader, ma
 from flatwater_watch.errors import ConfigError
 
 READABLE_SPACES = gym.Box | gym.Discrete | gym.MultiDiscrete | gym.MultiBinary
-"""Spaces of numbers; others next to them in a Dict, such as words, are not looked at."""
+"""Spaces of numbers; other spaces next to them in a Dict, such as words, are left out."""
 FRAMES_PER_SECOND = 30
-"""Pace of an environment that has none in its metadata."""
+"""Frames of a second for an environment whose metadata do not say."""
 OTHER_KIND = "other"
-"""Name of a space that holds no numbers, in a file."""
+"""Name in a file of a space that holds no numbers."""
 MAXIMUM_NUMBERS = 1 << 24
-"""Most numbers of a space in a file."""
+"""Most numbers that a space in a file may have."""
 
 
 class Rows(NamedTuple):
@@ -34,7 +34,7 @@ class Rows(NamedTuple):
     obs: Array
     """Each observation, [B, *obs]."""
     axes: tuple[int, ...]
-    """Axes before those of one observation: none where it was one alone. B is their product."""
+    """Lengths of the axes before those of one observation, none for a single observation; B is their product."""
 
 
 @dataclass(frozen=True)
@@ -53,53 +53,54 @@ class NativeSpaces:
         return frozenset(self.observation) if isinstance(self.observation, gym.Dict) else frozenset()
 
     def rows(self, obs: Any) -> Rows:  # noqa: ANN401  (whatever the space holds)
-        """Return observations as rows.
+        """Return one or several observations of the space as rows that a network reads.
 
         Raises:
             ConfigError: an observation is not of the space.
         """
         try:
-            axes = set(_leading_axes(self.observation, obs, "obs"))
-            if len(axes) > 1:
-                raise ValueError(f"its parts are of different numbers of observations: {sorted(axes)}")
-            (lead,) = axes
-            each = _flatten_axes(self.observation, obs, lead)
-            rows = np.zeros((prod(lead), *self.reader.shape), self.reader.dtype)
+            all_axes = set(_leading_axes(self.observation, obs, "obs"))
+            if len(all_axes) > 1:
+                raise ValueError(f"its parts are of different numbers of observations: {sorted(all_axes)}")
+            (axes,) = all_axes
+            batch = _flatten_axes(self.observation, obs, axes)
+            rows = np.zeros((prod(axes), *self.reader.shape), self.reader.dtype)
             for number, row in enumerate(rows):
-                self.reader.write(_pick_observation(each, number), row)
+                self.reader.write(_pick_observation(batch, number), row)
         except CONVERSION_ERRORS as fault:
             missing = f"no entry {fault}" if isinstance(fault, KeyError) else str(fault)
             raise ConfigError(f"obs: expected one of {self.observation}, or several side by side: {missing}") from fault
-        return Rows(rows, lead)
+        return Rows(rows, axes)
 
     def to_env(self, actions: Array) -> Array:
-        """Return actions as the environment's `step` takes them.
+        """Return a network's actions as the environment's `step` takes them, [B, *action].
 
         Args:
-            actions: int64 [B] or [B, H], positions in lists, or float32 [B, D].
-
-        Returns:
-            an action of the space for each, [B, *action].
+            actions: int64 [B] or [B, H], positions in lists of choices, or float32 [B, D].
         """
         space = self.action
         if isinstance(space, gym.Box):
-            # Numbers of another kind, such as integers, are left as the environment was trained with.
-            kind = space.dtype if np.issubdtype(space.dtype, np.floating) else actions.dtype
-            shaped = actions.reshape(-1, *space.shape).astype(kind)
-            clipped: Array = np.clip(shaped, space.low.astype(kind), space.high.astype(kind))
+            # A Box of integers gets float32 too, as the environment did in training.
+            dtype = space.dtype if np.issubdtype(space.dtype, np.floating) else actions.dtype
+            shaped = actions.reshape(-1, *space.shape).astype(dtype)
+            clipped: Array = np.clip(shaped, space.low.astype(dtype), space.high.astype(dtype))
             return clipped
         start = space.start if isinstance(space, gym.Discrete | gym.MultiDiscrete) else 0
         return (actions + start).astype(space.dtype).reshape(-1, *(space.shape or ()))
 
     def header(self) -> dict[str, Any]:
-        """Return plain values, from which `read_native` makes the spaces again."""
-        return {"observation": _to_plain(self.observation), "action": _to_plain(self.action), "form": self.form}
+        """Return the spaces as plain values for a file, from which `read_native` makes them again."""
+        return {
+            "observation": _space_to_plain(self.observation),
+            "action": _space_to_plain(self.action),
+            "form": self.form,
+        }
 
 
 def native_spaces(
     observation: gym.Space[Any], action: gym.Space[Any], form: ObservationForm, name: str
 ) -> NativeSpaces:
-    """Return the spaces of an environment.
+    """Return the spaces of an environment, with the reader of its observations.
 
     Args:
         observation: observation space of the environment.
@@ -108,7 +109,7 @@ def native_spaces(
         name: name of the environment, for errors.
 
     Raises:
-        ConfigError: observations of the space cannot be read so.
+        ConfigError: observations of the space cannot be read in this form.
     """
     return NativeSpaces(observation, action, form, make_reader(observation, name, form))
 
@@ -124,23 +125,23 @@ class NativeWorld(Protocol):
 
 @runtime_checkable
 class RenderedWorld(World, NativeWorld, Protocol):
-    """A world whose first environment can be seen."""
+    """A world whose first environment can be rendered."""
 
     @property
     def frames_per_second(self) -> float:
-        """Pace of its frames."""
+        """Number of frames of `render` that make a second."""
 
     def render(self) -> object:
         """Return the frame that the first environment's `render` gives."""
 
 
 def frame_pace(env: Any) -> float:  # noqa: ANN401  (an environment of any kind)
-    """Return the frames of a second that an environment's metadata name; `FRAMES_PER_SECOND` where they name none."""
+    """Return the number of frames of a second that an environment's metadata say, or `FRAMES_PER_SECOND`."""
     return float(env.metadata.get("render_fps") or FRAMES_PER_SECOND)
 
 
 def find_native(world: World) -> NativeSpaces | None:
-    """Return the spaces of a world's environment; None if the world itself is all that there is."""
+    """Return the spaces of Gymnasium that a world's environment has; None if it has none."""
     return world.native if isinstance(world, NativeWorld) else None
 
 
@@ -150,7 +151,7 @@ def to_array(values: Any) -> Array:  # noqa: ANN401  (numbers, an array or a ten
 
 
 def split_axes(array: Array, shape: tuple[int, ...], name: str) -> tuple[int, ...]:
-    """Return the axes of an array before those of `shape`.
+    """Return the lengths of the axes of an array that come before those of `shape`.
 
     Raises:
         ValueError: the array does not end in `shape`.
@@ -162,13 +163,13 @@ def split_axes(array: Array, shape: tuple[int, ...], name: str) -> tuple[int, ..
 
 
 def _readable_children(space: gym.Space[Any]) -> Iterator[tuple[Any, gym.Space[Any]]]:
-    """Yield the key of each space within a Dict or a Tuple that holds numbers, or others that do."""
+    """Yield (key, child) for each child of a Dict or a Tuple that holds numbers, or is a Dict or Tuple itself."""
     children = space.items() if isinstance(space, gym.Dict) else enumerate(cast("gym.Tuple[Any]", space).spaces)
     return ((key, child) for key, child in children if isinstance(child, READABLE_SPACES | gym.Dict | gym.Tuple))
 
 
 def _leading_axes(space: gym.Space[Any], obs: Any, name: str) -> Iterator[tuple[int, ...]]:  # noqa: ANN401  (whatever the space holds)
-    """Yield the axes before those of one observation, of each part.
+    """Yield for each array within `obs` the lengths of its axes before those of one observation.
 
     Raises:
         TypeError: a part of the observation has another structure than the space.
@@ -184,14 +185,14 @@ def _leading_axes(space: gym.Space[Any], obs: Any, name: str) -> Iterator[tuple[
 
 
 def _flatten_axes(space: gym.Space[Any], obs: Any, axes: tuple[int, ...]) -> Any:  # noqa: ANN401  (whatever the space holds)
-    """Return the same observations, each part an array [B, *part]."""
+    """Return the same observations, in dicts by key, with the leading `axes` as one: each array is [B, *part]."""
     if isinstance(space, gym.Dict | gym.Tuple):
         return {key: _flatten_axes(child, obs[key], axes) for key, child in _readable_children(space)}
     return to_array(obs).reshape(prod(axes), *(space.shape or ()))
 
 
 def _pick_observation(observations: Any, number: int) -> Any:  # noqa: ANN401  (numbers, an array or a tensor)
-    """Return one observation of those of `_flatten_axes`; a Tuple's parts are found by their positions as well."""
+    """Return observation `number` of a result of `_flatten_axes`; a Tuple's parts are in a dict by position."""
     return (
         {key: _pick_observation(part, number) for key, part in observations.items()}
         if isinstance(observations, dict)
@@ -199,13 +200,13 @@ def _pick_observation(observations: Any, number: int) -> Any:  # noqa: ANN401  (
     )
 
 
-def _to_plain(space: gym.Space[Any]) -> dict[str, Any]:
-    """Return a space as plain values for JSON; spaces that hold no numbers by their name alone."""
+def _space_to_plain(space: gym.Space[Any]) -> dict[str, Any]:
+    """Return a space as plain values for JSON; of a space without numbers, only `OTHER_KIND`."""
     plain: dict[str, Any] = {"space": type(space).__name__}
     if isinstance(space, gym.Dict):
-        return plain | {"parts": {key: _to_plain(child) for key, child in space.items()}}
+        return plain | {"parts": {key: _space_to_plain(child) for key, child in space.items()}}
     if isinstance(space, gym.Tuple):
-        return plain | {"parts": [_to_plain(child) for child in space.spaces]}
+        return plain | {"parts": [_space_to_plain(child) for child in space.spaces]}
     if not isinstance(space, READABLE_SPACES):
         return {"space": OTHER_KIND}
     plain |= {"shape": [*(space.shape or ())], "dtype": np.dtype(space.dtype).name}
@@ -219,7 +220,7 @@ def _to_plain(space: gym.Space[Any]) -> dict[str, Any]:
 
 
 def _bound_to_plain(bound: Array) -> Any:  # noqa: ANN401  (a number, None for infinity, or nested lists of these)
-    """Return the bounds of a Box: one number where all are the same, as those of an image are."""
+    """Return a bound of a Box: one number if all are equal, as those of an image are, else nested lists."""
     if bound.size and (bound == bound.flat[0]).all():
         return None if np.isinf(bound.flat[0]) else bound.flat[0].item()
     finite = bound.astype(object)
@@ -228,11 +229,11 @@ def _bound_to_plain(bound: Array) -> Any:  # noqa: ANN401  (a number, None for i
 
 
 def read_native(header: Mapping[str, Any], obs: tuple[int, ...]) -> NativeSpaces:
-    """Return the spaces that `NativeSpaces.header` describes.
+    """Return the spaces that `NativeSpaces.header` has described.
 
     Args:
-        header: values of `NativeSpaces.header`, as they stand in a file.
-        obs: shape of a row, which observations of the space must have.
+        header: result of `NativeSpaces.header`, from a file.
+        obs: shape of the row that a network reads, which the reader must write.
 
     Raises:
         ValueError: the values describe no such spaces.
@@ -241,7 +242,9 @@ def read_native(header: Mapping[str, Any], obs: tuple[int, ...]) -> NativeSpaces
         form = header["form"]
         if form not in get_args(ObservationForm):
             raise ValueError(f"form = {form!r}: expected one of {get_args(ObservationForm)}")
-        native = native_spaces(_from_plain(header["observation"]), _from_plain(header["action"]), form, "env")
+        native = native_spaces(
+            _space_from_plain(header["observation"]), _space_from_plain(header["action"]), form, "env"
+        )
     except (KeyError, TypeError, AttributeError, AssertionError, ConfigError) as fault:
         raise ValueError(f"env: describes no spaces: {type(fault).__name__} {fault}") from fault
     if native.reader.shape != obs:
@@ -249,22 +252,22 @@ def read_native(header: Mapping[str, Any], obs: tuple[int, ...]) -> NativeSpaces
     return native
 
 
-def _from_plain(plain: Mapping[str, Any]) -> gym.Space[Any]:
-    """Return the space of plain values.
+def _space_from_plain(plain: Mapping[str, Any]) -> gym.Space[Any]:
+    """Return the space that plain values describe, the reverse of `_space_to_plain`.
 
     Raises:
         ValueError: the space would have too many numbers.
     """
     kind, shape, dtype = plain["space"], tuple(plain.get("shape", ())), plain.get("dtype", "float32")
-    # A file may claim any size: nothing is allocated for what no network here could read.
+    # A file may claim any size: refused before anything is allocated.
     if not 0 <= prod(shape) * plain.get("n", 1) <= MAXIMUM_NUMBERS:
         raise ValueError(f"env: a {kind} {shape}: expected at most {MAXIMUM_NUMBERS} numbers")
     match kind:
         case "Dict":
-            # Pairs: of a dict Gymnasium sorts the keys, and parts would be read in another order than in training.
-            space: gym.Space[Any] = gym.Dict([(key, _from_plain(part)) for key, part in plain["parts"].items()])
+            # Pairs and not a dict, whose keys Gymnasium would sort: parts must be read in the order of training.
+            space: gym.Space[Any] = gym.Dict([(key, _space_from_plain(part)) for key, part in plain["parts"].items()])
         case "Tuple":
-            space = gym.Tuple([_from_plain(part) for part in plain["parts"]])
+            space = gym.Tuple([_space_from_plain(part) for part in plain["parts"]])
         case "Box":
             low, high = _bound_array(plain["low"], shape, -np.inf), _bound_array(plain["high"], shape, np.inf)
             space = gym.Box(low.astype(dtype), high.astype(dtype), shape, np.dtype(dtype).type)
@@ -273,7 +276,7 @@ def _from_plain(plain: Mapping[str, Any]) -> gym.Space[Any]:
         case "MultiDiscrete":
             space = gym.MultiDiscrete(plain["nvec"], np.dtype(dtype).type, start=plain["start"])
         case "MultiBinary":
-            # A number and not a tuple of one: Gymnasium takes the two for different spaces.
+            # An int if there is one axis: for Gymnasium, MultiBinary(3) and MultiBinary((3,)) are different spaces.
             space = gym.MultiBinary(shape[0] if len(shape) == 1 else shape)
         case _:
             space = gym.Text(1)
@@ -281,7 +284,7 @@ def _from_plain(plain: Mapping[str, Any]) -> gym.Space[Any]:
 
 
 def _bound_array(bound: Any, shape: Sequence[int], infinity: float) -> Array:  # noqa: ANN401  (as `_bound_to_plain` gives it)
-    """Return bounds as an array, its missing numbers infinite."""
+    """Return a bound from `_bound_to_plain` as an array of `shape`, with `infinity` in place of None."""
     numbers = np.array(bound, object)
     numbers[numbers == None] = infinity  # noqa: E711  (of each element)
     return np.broadcast_to(numbers.astype(np.float64), shape)

@@ -1,4 +1,4 @@
-"""A world and a teacher of the user's own classes: each call crosses the border."""
+"""A world and a teacher of the user's own classes: errors of their methods are reported as the user's (`border`)."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -14,10 +14,10 @@ from flatwater_watch.errors import ConfigError, UserCodeError
 
 
 class OwnWorld:
-    """A `World`, or a `MaskedWorld`, around a world of the user's class."""
+    """A `World`, or a `MaskedWorld`, that calls a world of the user's class and checks its numbers."""
 
     def __init__(self, inner: World, title: str, envs: int, *, allow_nan: bool = False) -> None:
-        """Take the world that the user's class or function has made.
+        """Wrap the world that the user's class or function has made.
 
         Args:
             inner: the world.
@@ -26,21 +26,23 @@ class OwnWorld:
             allow_nan: whether NaN and infinities are passed on; else they end the run.
 
         Raises:
-            ConfigError: the world's `spaces` are missing or of another number of environments.
+            ConfigError: the world's `spaces` are missing, or have another number of environments.
         """
         self._subject, self.inner = f"environment {title}", inner
         with Border(self._subject, inner, "spaces", call="its spaces"):
             self._spaces = inner.spaces
-        # As an object: a class of the user's may give anything.
+        # `object` for the type checker: the user's class may return anything.
         spaces: object = self._spaces
         if not isinstance(spaces, Spaces) or spaces.envs != envs:
             raise ConfigError(f"`spaces`: expected flatwater.envs.world.Spaces of {envs} copies, got {spaces!r}")
-        self._beginning, self._stepping = (Border(self._subject, self.inner, method) for method in ("begin_", "step_"))
+        self._begin_border, self._step_border = (
+            Border(self._subject, self.inner, method) for method in ("begin_", "step_")
+        )
         self._closing = bind_closing([self.inner], Border(self._subject, self.inner, "close"))
         self._checks_rewards = not allow_nan
-        """Whether NaN ends the run, in rewards."""
+        """Whether NaN in rewards ends the run."""
         self._checks_observations = not allow_nan and self._spaces.form == "vector"
-        """Whether NaN ends the run, in observations."""
+        """Whether NaN in observations ends the run."""
 
     @property
     def spaces(self) -> Spaces:
@@ -49,7 +51,7 @@ class OwnWorld:
 
     def begin_(self, which: Array, seeds: Array, obs: Array, *legal: Array) -> None:
         """Begin episodes in the environments `which`; the arguments are those of `World` and `MaskedWorld`."""
-        with self._beginning:
+        with self._begin_border:
             self.inner.begin_(which, seeds, obs, *legal)
         if self._checks_observations:
             self._check_finite("begin_", "observation", obs)
@@ -60,11 +62,11 @@ class OwnWorld:
         """Step every environment; the arguments are those of `World` and `MaskedWorld`.
 
         Raises:
-            UserCodeError: the user's method failed, or wrote a number that is not finite, where that is not allowed.
+            UserCodeError: the user's method failed, or wrote a number that is not finite, and `allow_nan` is off.
         """
-        with self._stepping:
+        with self._step_border:
             self.inner.step_(actions, obs, reward, terminated, truncated, *legal)
-        # Outside of the border: this check is ours, and its message names agent and number.
+        # Outside of the border, as this is not the user's code; the message names agent and number.
         if self._checks_rewards:
             self._check_finite("step_", "reward", reward)
         if self._checks_observations:
@@ -76,16 +78,16 @@ class OwnWorld:
             return self._keeper.state_dict()
 
     def load_state_dict(self, state: Any) -> None:  # noqa: ANN401  (of the class)
-        """Have the world take its state back."""
+        """Give the world back a state that it has returned."""
         with Border(self._subject, self.inner, "load_state_dict"):
             self._keeper.load_state_dict(state)
 
     @property
     def _keeper(self) -> StateKeeper:
-        """The user's object; its spaces may promise a state that it cannot give.
+        """The user's world, which must have the methods that its spaces promise with `kept`.
 
         Raises:
-            ConfigError: the object lacks `state_dict` or `load_state_dict`.
+            ConfigError: the world lacks `state_dict` or `load_state_dict`.
         """
         if not isinstance(self.inner, StateKeeper):
             raise ConfigError(
@@ -99,7 +101,7 @@ class OwnWorld:
         self._closing()
 
     def _check_finite(self, method: str, name: str, written: Array) -> None:
-        """Refuse numbers that are not finite in the array `name`, which `method` has written.
+        """Refuse NaN and infinities in `written`, an array called `name` in messages, which `method` has written.
 
         Raises:
             UserCodeError: a number is NaN or infinite.
@@ -116,22 +118,24 @@ class OwnWorld:
 
 
 class OwnTeacher:
-    """A `Teacher` around a teacher of the user's class, which is called with the user's own world."""
+    """A `Teacher` that calls a teacher of the user's class."""
 
     def __init__(self, build: Callable[[World], Teacher], world: World) -> None:
-        """Make the user's teacher, with the world that the user's class knows: an own world's inner one."""
+        """Make the user's teacher from the world; of an `OwnWorld` it gets the user's world within."""
         subject, inner_world = f"teacher {dotted_name(build)}", world.inner if isinstance(world, OwnWorld) else world
         with Border(subject, build, "__init__", call=f"{cast('Any', build).__name__}(world)"):
             self.inner = build(inner_world)
             """Object of the user's class."""
-        self._beginning, self._showing = (Border(subject, self.inner, method) for method in ("begin_", "step_batch"))
+        self._begin_border, self._step_border = (
+            Border(subject, self.inner, method) for method in ("begin_", "step_batch")
+        )
 
     def begin_(self, which: Array) -> None:
         """Forget environments; the arguments are those of `Teacher`."""
-        with self._beginning:
+        with self._begin_border:
             self.inner.begin_(which)
 
     def step_batch(self, obs: Array, actions_out: Array, *legal: Array) -> None:
         """Write an action for every agent; the arguments are those of `Teacher`."""
-        with self._showing:
+        with self._step_border:
             self.inner.step_batch(obs, actions_out, *legal)

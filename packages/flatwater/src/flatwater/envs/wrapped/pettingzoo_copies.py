@@ -1,4 +1,4 @@
-"""Copies of an environment of PettingZoo: what its two interfaces, at once and in turns, have in common."""
+"""Copies of a PettingZoo environment: the base of the worlds of its two interfaces, parallel and in turns (AEC)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from flatwater_watch.errors import ConfigError
 
 
 class PettingZooCopies:
-    """E copies of one environment: their agents, the borders of calls to them, their frames and their end."""
+    """E copies of one environment with their agents and spaces; it renders and closes them, and guards their calls."""
 
     def __init__(self, make: Callable[[], Any], title: str, envs: int) -> None:
         """Build the copies.
@@ -25,21 +25,21 @@ class PettingZooCopies:
         """
         self._name, self._copies = title, [make() for _ in range(envs)]
         first_copy = self._copies[0]
-        subject, self._own = f"environment {title}", first_copy.unwrapped
-        self._stepping = Border(subject, self._own, "step")
-        self._closing = bind_closing(self._copies, Border(subject, self._own, "close"))
-        self._rendering = Border(subject, self._own, "render")
-        self._resetting = Border(subject, self._own, "reset", expected="reset(self, seed=None, options=None)")
+        subject, self._user_env = f"environment {title}", first_copy.unwrapped
+        self._step_border = Border(subject, self._user_env, "step")
+        self._closing = bind_closing(self._copies, Border(subject, self._user_env, "close"))
+        self._render_border = Border(subject, self._user_env, "render")
+        self._reset_border = Border(subject, self._user_env, "reset", expected="reset(self, seed=None, options=None)")
         self._agents, self._observation_space, self._action_space = _read_agents(first_copy, title)
 
     @property
     def frames_per_second(self) -> float:
-        """Pace of the frames."""
+        """Number of frames of `render` that make a second."""
         return frame_pace(self._copies[0])
 
     def render(self) -> object:
         """Return the first copy's frame."""
-        with self._rendering:
+        with self._render_border:
             return self._copies[0].render()
 
     def close(self) -> None:
@@ -48,22 +48,23 @@ class PettingZooCopies:
 
 
 def _read_agents(env: Any, title: str) -> tuple[list[Any], Any, Any]:  # noqa: ANN401  (an environment of PettingZoo's)
-    """Return the agents of an environment, and the spaces that all of them have, of observations and of actions.
+    """Return an environment's agents, and the observation space and the action space that all of them have.
 
     Raises:
         ConfigError: there are no agents, or agents of different spaces.
     """
     with Border(f"environment {title}", env.unwrapped, "observation_space", call="its agents' spaces"):
         agents = list(env.possible_agents)
-        spaces = [{agent: of(agent) for agent in agents} for of in (env.observation_space, env.action_space)]
+        observation_spaces = {agent: env.observation_space(agent) for agent in agents}
+        action_spaces = {agent: env.action_space(agent) for agent in agents}
     if not agents:
         raise ConfigError(f"{title}: possible_agents: expected one or more agents, got none")
-    observations, actions = spaces
-    return agents, _common_space(observations, "observations", title), _common_space(actions, "actions", title)
+    observation_space = _common_space(observation_spaces, "observations", title)
+    return agents, observation_space, _common_space(action_spaces, "actions", title)
 
 
 def _common_space(spaces: dict[str, Any], noun: str, title: str) -> Any:  # noqa: ANN401  (a space of Gymnasium's)
-    """Return the space that all agents have.
+    """Return the one space that all agents have, from the space of each agent; `noun` is the spaces' name in messages.
 
     Raises:
         ConfigError: the agents have different spaces.

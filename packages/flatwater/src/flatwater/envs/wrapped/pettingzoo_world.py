@@ -12,6 +12,7 @@ from flatwater.config.convert import did_you_mean
 from flatwater.envs.kept_state import EpisodeStarts
 from flatwater.envs.names import PETTINGZOO
 from flatwater.envs.world import Array, Spaces
+from flatwater.envs.wrapped.actions import MASK_KEY, make_action_spec, world_spaces, write_mask
 from flatwater.envs.wrapped.checks import (
     CONVERSION_ERRORS,
     check_flag,
@@ -23,7 +24,6 @@ from flatwater.envs.wrapped.checks import (
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.native import native_spaces
 from flatwater.envs.wrapped.pettingzoo_copies import PettingZooCopies
-from flatwater.envs.wrapped.spaces import MASK_KEY, make_action_spec, write_mask
 from flatwater.envs.wrapped.step_limit import MAXIMUM_STEPS, StepLimit
 from flatwater.named_imports import import_named
 from flatwater_watch.errors import ConfigError
@@ -32,7 +32,7 @@ from flatwater_watch.errors import ConfigError
 class PettingZooWorld(PettingZooCopies):
     """A `World` of E copies of one environment; its agents are the environment's `possible_agents`, in order.
 
-    An agent that is over stays marked as terminated or truncated, so an episode has ended when all of a row are marked.
+    An agent that is over stays marked as terminated or truncated until all agents of its environment are.
     """
 
     def __init__(
@@ -56,15 +56,16 @@ class PettingZooWorld(PettingZooCopies):
         """Spaces of each agent."""
         self._reader = self.native.reader
         self._actions = make_action_spec(self._action_space, first_copy.unwrapped, title)
-        shape, steps = (envs, len(self._agents)), config.steps or MAXIMUM_STEPS
-        names, bounds, choices = self._actions.names, self._actions.bounds, self._actions.choices
-        has_masks = bounds is None and any(MASK_KEY in info for info in self._reset(first_copy, 0)[1].values())
+        steps, agents = config.steps or MAXIMUM_STEPS, len(self._agents)
+        infos = self._reset(first_copy, 0)[1] if self._actions.bounds is None else {}
+        has_masks = any(MASK_KEY in info for info in infos.values())
         reader, self.beginnings = self._reader, EpisodeStarts(self._copies, make)
-        first_six = *shape, reader.form, reader.shape, names, steps
         kept = self.beginnings.state_bytes
-        self._spaces = Spaces(*first_six, bounds, choices, has_masks, reader.measures, kept=kept, parts=reader.parts)
-        self._over = np.zeros((2, *shape), np.bool_)
-        """Agents that have terminated, and agents that were truncated."""
+        self._spaces = world_spaces(
+            reader, self._actions, envs=envs, agents=agents, steps=steps, masked=has_masks, kept=kept
+        )
+        self._is_over = np.zeros((2, envs, agents), np.bool_)
+        """Whether each agent has terminated, and whether it was truncated, bool [2, E, A]."""
         self._limit, self.infos = StepLimit(envs, steps), [dict[str, Any]() for _ in range(envs)]
         self._checks_observations = not allow_nan and bool(reader.measures)
 
@@ -80,14 +81,14 @@ class PettingZooWorld(PettingZooCopies):
             UserCodeError: a copy's `reset` failed, or its result is not as the interface says.
             RunError: an info has no mask of the length that is expected.
         """
-        self._over[:, which] = False
+        self._is_over[:, which] = False
         self.beginnings.record_starts_(which)
         for env in np.flatnonzero(which):
             observations, infos = self._reset(self._copies[env], int(seeds[env]) % 2**32)
             try:
-                self._write_(obs[env], observations)
+                self._write_observations_(obs[env], observations)
             except CONVERSION_ERRORS as error:
-                raise interface_error(self._own, "reset", error, f"with seed {int(seeds[env]) % 2**32}") from error
+                raise interface_error(self._user_env, "reset", error, f"with seed {int(seeds[env]) % 2**32}") from error
             if legal is not None:
                 self._write_legal_(legal[env], infos, self._copies[env].agents)
         self._limit.begin_(which, seeds)
@@ -103,7 +104,7 @@ class PettingZooWorld(PettingZooCopies):
         truncated: Array,
         legal: Array | None = None,
     ) -> None:
-        """Step every copy with the actions of the agents that are still in it.
+        """Step every copy with the actions of the agents that are still playing.
 
         The arguments are those of `World` and `MaskedWorld`; `legal` is None without masks.
 
@@ -114,27 +115,29 @@ class PettingZooWorld(PettingZooCopies):
         for env, copy in enumerate(self._copies):
             env_actions = self._actions.to_env_actions(actions[env])
             # PettingZoo's parallel API takes no action of an agent that is over.
-            actions_by_agent = {a: env_actions[index] for index, a in enumerate(self._agents) if a in copy.agents}
-            # The user's call alone is within the border: its result is checked outside, with messages of our own.
-            with self._stepping:
+            actions_by_agent = {
+                agent: action for agent, action in zip(self._agents, env_actions, strict=True) if agent in copy.agents
+            }
+            # Only the user's call is within the border; its result is checked outside, with messages of our own.
+            with self._step_border:
                 parts = copy.step(actions_by_agent)
             try:
                 observations, rewards, terminations, truncations, infos = (check_info(part) for part in parts)
                 self.infos[env] = infos if len(self._agents) > 1 else infos.get(self._agents[0], {})
-                self._write_(obs[env], observations)
+                self._write_observations_(obs[env], observations)
                 for index, agent in enumerate(self._agents):
                     # PettingZoo's dicts lack agents that were over before.
                     reward[env, index] = check_reward(rewards.get(agent, 0.0), allow_nan=self._allow_nan)
-                    self._over[0, env, index] |= check_flag("terminated", terminations.get(agent, False))
-                    self._over[1, env, index] |= check_flag("truncated", truncations.get(agent, False))
+                    self._is_over[0, env, index] |= check_flag("terminated", terminations.get(agent, False))
+                    self._is_over[1, env, index] |= check_flag("truncated", truncations.get(agent, False))
             except CONVERSION_ERRORS as error:
-                raise interface_error(self._own, "step", error, self._limit.place(env, "step")) from error
+                raise interface_error(self._user_env, "step", error, self._limit.place(env, "step")) from error
             if legal is not None:
                 self._write_legal_(legal[env], infos, copy.agents)
         if self._checks_observations:
             self._check_finite(obs, "step")
-        # Kept marks: the environment tells an agent's end in one step alone.
-        terminated[...], truncated[...] = self._over
+        # From marks that are kept, as the environment reports an agent's end in one step alone.
+        terminated[...], truncated[...] = self._is_over
         self._limit.truncate_(terminated, truncated)
 
     def _reset(self, copy: Any, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:  # noqa: ANN401  (a ParallelEnv)
@@ -143,16 +146,16 @@ class PettingZooWorld(PettingZooCopies):
         Raises:
             UserCodeError: `reset` raised, or its result is not such a pair.
         """
-        with self._resetting:
+        with self._reset_border:
             answer = copy.reset(seed=seed)
         try:
             observations, infos = answer
             return check_info(observations), check_info(infos)
         except (TypeError, ValueError) as error:
-            raise interface_error(self._own, "reset", error) from error
+            raise interface_error(self._user_env, "reset", error) from error
 
     def _check_finite(self, obs: Array, method: str) -> None:
-        """Refuse numbers that are not finite, all copies and agents at once.
+        """Refuse NaN and infinities in the observations of all copies, which `method` has written.
 
         Raises:
             UserCodeError: a number is NaN or infinite; the message names its environment and place.
@@ -163,19 +166,18 @@ class PettingZooWorld(PettingZooCopies):
         env, agent, number = (int(index) for index in np.argwhere(~np.isfinite(numbers))[0])
         part = f"{self._agents[agent]}'s {self._reader.part_name(number)}"
         error = not_finite_error(part, numbers[env, agent, number])
-        raise interface_error(self._own, method, error, self._limit.place(env, method))
+        raise interface_error(self._user_env, method, error, self._limit.place(env, method))
 
-    def _write_(self, obs: Array, observations: dict[str, Any]) -> None:
-        """Write each agent's observation into its row of `obs` [A, *obs]; padding where the agent is over."""
+    def _write_observations_(self, obs: Array, observations: dict[str, Any]) -> None:
+        """Write each agent's observation into its row of `obs` [A, *obs]; padding for an agent that is over."""
         for index, agent in enumerate(self._agents):
             if agent in observations:
                 self._reader.write(observations[agent], obs[index])
-            else:
-                # An agent that is over: PettingZoo leaves it out of its dicts.
+            else:  # PettingZoo leaves agents that are over out of its dicts
                 obs[index] = self._reader.padding
 
     def _write_legal_(self, legal: Array, infos: dict[str, Any], agents: list[str]) -> None:
-        """Write the masks in the infos of agents that are left; for the others everything is legal."""
+        """Write the masks in the infos of `agents`, which are still playing; every action is legal for the others."""
         legal[...] = True
         for index, agent in enumerate(self._agents):
             if agent in agents:
@@ -183,9 +185,9 @@ class PettingZooWorld(PettingZooCopies):
 
 
 def pettingzoo_maker(name: str, arguments: Mapping[str, Any]) -> Callable[[], Any]:
-    """Return a maker of environments by an ID of PettingZoo's registry, or by a module.
+    """Return a function that makes the environment of an ID of PettingZoo's registry, or of a module.
 
-    Environments whose agents act at once are preferred to those in turns, where there are both.
+    Where there are both, it makes the environment whose agents act at once, and not the one in turns.
 
     Raises:
         ConfigError: there is no such ID or module, or the module has neither `parallel_env` nor `env`.
@@ -200,7 +202,7 @@ def pettingzoo_maker(name: str, arguments: Mapping[str, Any]) -> Callable[[], An
 
 
 def _registered_maker(env_id: str) -> Callable[..., Any]:
-    """Return the maker of an ID such as `classic/connect_four_v3`.
+    """Return the function that makes the environment of an ID such as `classic/connect_four_v3`.
 
     Raises:
         ConfigError: PettingZoo is not installed, or knows no such ID.
@@ -213,7 +215,7 @@ def _registered_maker(env_id: str) -> Callable[..., Any]:
         ) from error
     # PettingZoo before 1.27 has no registry.
     registries = {kind: vars(pettingzoo).get(f"{kind}_registry", {}) for kind in ("parallel", "aec")}
-    registered_id = re.sub(r"_v(\d+)\Z", r"-v\1", env_id)  # both are PettingZoo's spellings
+    registered_id = re.sub(r"_v(\d+)\Z", r"-v\1", env_id)  # PettingZoo writes versions both as _v3 and as -v3
     for kind, registry in registries.items():
         if registered_id in registry:
             return partial(pettingzoo.make, kind, registered_id)
@@ -225,7 +227,7 @@ def _registered_maker(env_id: str) -> Callable[..., Any]:
 
 
 def _module_maker(module: str) -> Callable[..., Any]:
-    """Return a module's `parallel_env`; if it has none, its `env`.
+    """Return a module's function `parallel_env`, which makes an environment; if it has none, its `env`.
 
     Raises:
         ConfigError: the module cannot be imported, or has neither.

@@ -9,32 +9,38 @@ MAXIMUM_STEPS = 1000
 
 
 class StepLimit:
-    """Counter of the steps of each environment's episode."""
+    """Counter of the steps of each environment's episode, which truncates episodes of `steps` steps.
+
+    All environments step together, so one counter is kept, and its value at the beginning of each episode.
+    """
 
     def __init__(self, envs: int, steps: int) -> None:
-        self._limit, self._soonest = steps, steps
-        self._steps_of_all = 0
-        self._began_after = np.zeros(envs, np.int64)  # steps of all at which each episode began
+        self._limit = steps
+        self._step_count = 0
+        self._count_at_start = np.zeros(envs, np.int64)
+        self._next_limit_at = steps  # no episode reaches the limit before this step
         self._seeds = np.zeros(envs, np.int64)
 
     def begin_(self, which: Array, seeds: Array) -> None:
-        """Start counting again, in episodes of these seeds."""
-        self._began_after[which] = self._steps_of_all
+        """Start the episodes of `which`, bool [E], with these seeds, int64 [E], at 0 steps."""
+        self._count_at_start[which] = self._step_count
         self._seeds[which] = seeds[which]
 
     def place(self, env: int, method: str) -> str:
-        """Return an environment's episode and step, for messages, before the step is counted."""
-        step = self._steps_of_all - self._began_after[env] + 1
+        """Return an environment's episode and present step for a message: `in step 3 of the episode of ...`.
+
+        In a `step_` it is called before `truncate_` counts the step.
+        """
+        step = self._step_count - self._count_at_start[env] + 1
         moment = "at the beginning" if method == "reset" else f"in step {step}"
         return f"{moment} of the episode of seed {self._seeds[env] % 2**32} (copy {env})"
 
     def truncate_(self, terminated: Array, truncated: Array) -> None:
-        """Count a step, and truncate agents that are left when the limit is reached."""
-        self._steps_of_all += 1
-        if self._steps_of_all < self._soonest:
+        """Count a step; where an episode reaches the limit, set `truncated`, bool [E, A], of agents that are left."""
+        self._step_count += 1
+        if self._step_count < self._next_limit_at:
             return
-        reached = self._steps_of_all - self._began_after >= self._limit
-        # After the environment's own flags: who has terminated is not truncated as well.
-        truncated |= ~terminated & reached[:, None]
-        # Episodes begin again only later: until then no agent is at its limit, and nothing is compared.
-        self._soonest = int(self._began_after.min()) + self._limit
+        is_reached = self._step_count - self._count_at_start >= self._limit
+        truncated |= ~terminated & is_reached[:, None]
+        # Of the oldest episode. Episodes that begin later reach the limit later, so no step until then compares arrays.
+        self._next_limit_at = int(self._count_at_start.min()) + self._limit

@@ -1,8 +1,8 @@
 """Copies of a PettingZoo game in turns (AEC) as a world with one learner in each, whose opponents play the other sides.
 
-A step goes from a turn of the learner to its next one, or to its end; what others do in between is a part of it. Who
-the learner is, and who plays the other sides, stand in the seed of the episode. So an episode follows from its seed and
-the learner's actions, as in every world, as long as its opponents stay as they are.
+A step goes from a turn of the learner to its next turn, or to its end, with all turns of others in between. The seed of
+an episode contains the learner's side and the number of its opponents. So an episode follows from its seed and the
+learner's actions, as in every world, as long as the opponents' policies stay as they are.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,6 +16,7 @@ from flatwater.border import Border
 from flatwater.envs.kept_state import EpisodeStarts
 from flatwater.envs.random_teacher import RandomTeacher
 from flatwater.envs.world import Array, Spaces, check_legal
+from flatwater.envs.wrapped.actions import MASK_KEY, make_action_spec, world_spaces, write_mask
 from flatwater.envs.wrapped.checks import (
     CONVERSION_ERRORS,
     check_flag,
@@ -27,37 +28,36 @@ from flatwater.envs.wrapped.checks import (
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.native import native_spaces
 from flatwater.envs.wrapped.pettingzoo_copies import PettingZooCopies
-from flatwater.envs.wrapped.spaces import MASK_KEY, make_action_spec, write_mask
 from flatwater.envs.wrapped.step_limit import MAXIMUM_STEPS, StepLimit
 from flatwater_watch.errors import RunError
 
 OPPONENT_BIT = 40
-"""Lowest bit of the opponents' number in the seed of an episode. Below it is a seed as in other worlds."""
+"""Lowest bit of the opponents' number in the seed of an episode. The bits below it are a seed as in other worlds."""
 AT_RANDOM = 0
-"""Number of opponents that act at random."""
+"""Opponents' number that stands for random actions."""
 OBSERVATION_KEY = "observation"
-"""Key of what is seen, where an observation is a Dict of it and of the mask, as in the games of PettingZoo."""
+"""Key of the observation proper, where an observation is a Dict with a mask, as in the games of PettingZoo."""
 MAXIMUM_TURNS = 100_000
-"""Turns of others in a row after which a game is taken to have forgotten the learner."""
+"""Turns of opponents in a row after which the run ends with an error: the game gives the learner no turn."""
 
 
-def opponents_of(seeds: Array) -> Array:
-    """Return the number of each episode's opponents."""
+def opponent_numbers(seeds: Array) -> Array:
+    """Return the opponents' number that each episode's seed contains."""
     return seeds >> OPPONENT_BIT
 
 
-def sides_of(seeds: Array, sides: int) -> Array:
-    """Return each episode's side of the learner, as a position in `possible_agents`."""
+def learner_sides(seeds: Array, sides: int) -> Array:
+    """Return the learner's side that each episode's seed contains, a position in `possible_agents`."""
     return (seeds & (1 << OPPONENT_BIT) - 1) % sides
 
 
-def seeds_against(seeds: Array, opponents: Array | int) -> Array:
-    """Return the seeds of episodes like these against opponents of other numbers."""
+def replace_opponents(seeds: Array, opponents: Array | int) -> Array:
+    """Return the seeds of the same episodes, but against opponents of these numbers."""
     return (seeds & (1 << OPPONENT_BIT) - 1) + (np.asarray(opponents, np.int64) << OPPONENT_BIT)
 
 
 def split_mask(observation: Any, info: dict[str, Any]) -> tuple[Any, Any]:  # noqa: ANN401  (whatever the space holds)
-    """Return what is seen, and the mask of legal actions, which stands next to it or in the info; None without one."""
+    """Return the observation proper, and the mask of legal actions next to it or in the info; None without a mask."""
     if isinstance(observation, dict) and observation.keys() == {OBSERVATION_KEY, MASK_KEY}:
         return observation[OBSERVATION_KEY], observation[MASK_KEY]
     return observation, info.get(MASK_KEY)
@@ -65,14 +65,14 @@ def split_mask(observation: Any, info: dict[str, Any]) -> tuple[Any, Any]:  # no
 
 @dataclass(frozen=True)
 class OpponentTurns:
-    """Turns of opponents, a row for each copy; which of them are read, a call says."""
+    """The present turns of opponents, a row for each copy; rows of copies where no opponent is to move are stale."""
 
     opponents: Array
     """Number of the opponents, int64 [E]."""
     sides: Array
     """Side that is to move, int64 [E]."""
     obs: Array
-    """[E, *obs]."""
+    """Observation of that side, [E, *obs]."""
     legal: Array
     """Masks of legal actions, bool [E, R]; R is 0 where every action is legal."""
     generators: Sequence[torch.Generator]
@@ -80,17 +80,17 @@ class OpponentTurns:
 
 
 class Opponents(Protocol):
-    """Policies that play the sides of the others, each under a number above `AT_RANDOM`."""
+    """Policies that play the sides other than the learner's, each under a number above `AT_RANDOM`."""
 
     def begin_(self, which: Array) -> None:
-        """Forget the copies of `which`, bool [E]: episodes begin there."""
+        """Reset the memory of the copies of `which`, bool [E], in which episodes begin."""
 
     def choose_(self, which: Array, turns: OpponentTurns, actions: Array) -> None:
         """Write the actions of the copies of `which`, bool [E], into `actions`, [E, *action]."""
 
 
 class _Turn(NamedTuple):
-    """What an environment's `last` gives of the agent that is to act."""
+    """Result of an environment's `last`, about the agent that is to act."""
 
     observation: Any
     reward: float
@@ -100,12 +100,12 @@ class _Turn(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        """Whether the agent acts no more."""
+        """Whether the agent's episode is over."""
         return self.terminated or self.truncated
 
 
 GONE = _Turn(None, 0.0, True, False, {})  # noqa: FBT003  (as the environment gives it)
-"""Turn of a learner that the environment has left out of its agents."""
+"""Turn of a learner that the environment has removed from its agents."""
 
 
 class TurnsWorld(PettingZooCopies):
@@ -131,45 +131,47 @@ class TurnsWorld(PettingZooCopies):
         """
         super().__init__(make, title, envs)
         self._allow_nan, first_copy = allow_nan, self._copies[0]
-        self._looking = Border(f"environment {title}", self._own, "last")
+        self._last_border = Border(f"environment {title}", self._user_env, "last")
         self.opponents: Opponents | None = None
-        """Who plays the other sides; None where all act at random."""
+        """Policies of the other sides; None if all of them act at random."""
         self._actions = make_action_spec(self._action_space, first_copy.unwrapped, title)
-        with self._resetting:
+        with self._reset_border:
             first_copy.reset(seed=0)
-        first_turn = self._last(first_copy)
+        first_turn = self._read_turn(first_copy)
         has_masks = self._actions.bounds is None and split_mask(first_turn.observation, first_turn.info)[1] is not None
         is_split = isinstance(first_turn.observation, dict) and {*first_turn.observation} == {OBSERVATION_KEY, MASK_KEY}
         obs_space = self._observation_space[OBSERVATION_KEY] if is_split else self._observation_space
         self.native = native_spaces(obs_space, self._action_space, config.form, title)
-        """Spaces of each agent; without the mask, where that stands next to an observation."""
+        """Spaces of each agent; the observation space is without the mask."""
         reader, self.beginnings = self.native.reader, EpisodeStarts(self._copies, make)
         steps = config.steps or MAXIMUM_STEPS
-        self._reader, kept = reader, self.beginnings.state_bytes
-        first_six = envs, 1, reader.form, reader.shape, self._actions.names, steps
-        further = self._actions.bounds, self._actions.choices, has_masks, reader.measures
-        self._spaces = Spaces(*first_six, *further, kept=kept, parts=reader.parts)
+        self._reader = reader
+        self._spaces = world_spaces(
+            self._reader, self._actions, envs=envs, steps=steps, masked=has_masks, kept=self.beginnings.state_bytes
+        )
         self._limit, self.infos = StepLimit(envs, steps), [dict[str, Any]() for _ in range(envs)]
         self._checks_observations = not allow_nan and bool(reader.measures)
         self._allocate_(envs)
 
     def _allocate_(self, envs: int) -> None:
-        """Allocate what is known of each copy's episode."""
+        """Allocate the state of each copy's episode."""
         spaces = self._spaces
-        self._learners = np.zeros(envs, np.int64)  # sides
-        self._over = np.zeros((2, envs), np.bool_)  # learners that have terminated, and those that were truncated
-        self._owed = np.zeros(envs, np.float32)  # rewards that no step has given yet
-        self._reached: list[_Turn] = [GONE] * envs  # each learner's present turn
-        self._turns = OpponentTurns(
+        self._learner_sides = np.zeros(envs, np.int64)
+        # Whether each learner has terminated, and whether it was truncated.
+        self._is_over = np.zeros((2, envs), np.bool_)
+        # Rewards of learners that no step has returned yet: the first turn may have one.
+        self._unpaid_rewards = np.zeros(envs, np.float32)
+        self._learner_turns: list[_Turn] = [GONE] * envs
+        self._opponent_turns = OpponentTurns(
             opponents=np.zeros(envs, np.int64),
             sides=np.zeros(envs, np.int64),
             obs=np.zeros((envs, *spaces.obs), spaces.obs_type),
             legal=np.ones((envs, spaces.legal), np.bool_),
             generators=[torch.Generator() for _ in range(envs)],
         )
-        self._chance = [RandomTeacher(self, generator) for generator in self._turns.generators]
+        self._random_players = [RandomTeacher(self, generator) for generator in self._opponent_turns.generators]
         dtype = np.int64 if spaces.bounds is None else np.float32
-        self._choices = np.zeros((envs, *spaces.action_shape), dtype)
+        self._opponent_actions = np.zeros((envs, *spaces.action_shape), dtype)
 
     @property
     def spaces(self) -> Spaces:
@@ -191,18 +193,20 @@ class TurnsWorld(PettingZooCopies):
             RunError: there is no mask of the length that is expected.
         """
         self.beginnings.record_starts_(which)
-        self._learners[which] = sides_of(seeds, self.sides)[which]
-        self._turns.opponents[which] = opponents_of(seeds)[which] if self.opponents is not None else AT_RANDOM
-        self._over[:, which], self._owed[which] = False, 0
+        self._learner_sides[which] = learner_sides(seeds, self.sides)[which]
+        self._opponent_turns.opponents[which] = (
+            opponent_numbers(seeds)[which] if self.opponents is not None else AT_RANDOM
+        )
+        self._is_over[:, which], self._unpaid_rewards[which] = False, 0
         for env in np.flatnonzero(which).tolist():
-            with self._resetting:
+            with self._reset_border:
                 self._copies[env].reset(seed=int(seeds[env]) % 2**32)
-            self._turns.generators[env].manual_seed(int(seeds[env]) % 2**32)
+            self._opponent_turns.generators[env].manual_seed(int(seeds[env]) % 2**32)
         if self.opponents is not None:
             self.opponents.begin_(which)
         self._limit.begin_(which, seeds)
-        self._reach_learners_(which.copy())
-        self._show_(which, obs, legal)
+        self._play_opponents_(pending=which.copy())
+        self._write_learner_turns_(which, obs, legal)
 
     def step_(  # noqa: PLR0917  (those of a world with masks)
         self,
@@ -213,7 +217,7 @@ class TurnsWorld(PettingZooCopies):
         truncated: Array,
         legal: Array | None = None,
     ) -> None:
-        """Step every copy: the learner acts, and then the others, until it is the learner's turn again.
+        """Step every copy: the learner acts, and then its opponents, until it is the learner's turn again or its end.
 
         The arguments are those of `World` and `MaskedWorld`; `legal` is None without masks.
 
@@ -222,121 +226,126 @@ class TurnsWorld(PettingZooCopies):
             RunError: there is no mask of the length that is expected.
         """
         moves = self._actions.to_env_actions(actions[:, 0])
-        goes_on = np.logical_not(self._over.any(0))
-        for env in np.flatnonzero(goes_on).tolist():
-            with self._stepping:
+        is_playing = np.logical_not(self._is_over.any(0))
+        for env in np.flatnonzero(is_playing).tolist():
+            with self._step_border:
                 self._copies[env].step(moves[env])
-        self._reach_learners_(goes_on)
-        self._show_(np.ones_like(goes_on), obs, legal)
-        reward[:, 0] = self._owed
-        self._owed[:] = 0
-        terminated[:, 0], truncated[:, 0] = self._over
+        self._play_opponents_(pending=is_playing)
+        self._write_learner_turns_(np.ones_like(is_playing), obs, legal)
+        reward[:, 0] = self._unpaid_rewards
+        self._unpaid_rewards[:] = 0
+        terminated[:, 0], truncated[:, 0] = self._is_over
         self._limit.truncate_(terminated, truncated)
 
-    def _reach_learners_(self, waits: Array) -> None:
-        """Have the opponents move in the copies of `waits`, until their learners are to move or are over.
+    def _play_opponents_(self, *, pending: Array) -> None:
+        """Let the opponents move until each learner is to move, or its episode is over.
 
         Args:
-            waits: bool [E], overwritten.
+            pending: bool [E], the copies to play in; overwritten, as copies drop out.
 
         Raises:
             RunError: it is never a learner's turn.
         """
         for _ in range(MAXIMUM_TURNS):
-            for env in np.flatnonzero(waits).tolist():
-                waits[env] = self._is_opponents_turn_(env)
-            if not waits.any():
+            for env in np.flatnonzero(pending).tolist():
+                pending[env] = self._take_turn_(env)
+            if not pending.any():
                 return
-            self._choose_(waits)
-            moves = self._actions.to_env_actions(self._choices)
-            for env in np.flatnonzero(waits).tolist():
-                with self._stepping:
+            # Opponents of all copies choose together, so that a policy is called once for many.
+            self._choose_actions_(pending)
+            moves = self._actions.to_env_actions(self._opponent_actions)
+            for env in np.flatnonzero(pending).tolist():
+                with self._step_border:
                     self._copies[env].step(moves[env])
         raise RunError(
             f"{self._name}: {MAXIMUM_TURNS:,} turns in a row were not the learner's: expected its turn or its end"
         )
 
-    def _is_opponents_turn_(self, env: int) -> bool:
-        """Take the next turn of a copy: keep it if it is the learner's, show it to the opponents if it is theirs."""
-        copy, learner = self._copies[env], self._agents[self._learners[env]]
+    def _take_turn_(self, env: int) -> bool:
+        """Read the next turn of a copy, and return whether an opponent is to move.
+
+        An opponent's turn is written into `_opponent_turns`; the learner's turn, or its end, is kept with its reward.
+        """
+        copy, learner = self._copies[env], self._agents[self._learner_sides[env]]
         turn = GONE
         while copy.agents:
-            agent, turn = copy.agent_selection, self._last(copy)
+            agent, turn = copy.agent_selection, self._read_turn(copy)
             if agent == learner:
                 break
             if not turn.is_over:
-                self._turns.sides[env] = self._agents.index(agent)
-                self._write_(env, turn, self._turns.obs[env], self._turns.legal[env])
+                self._opponent_turns.sides[env] = self._agents.index(agent)
+                self._write_turn_(env, turn, self._opponent_turns.obs[env], self._opponent_turns.legal[env])
                 return True
-            with self._stepping:
-                copy.step(None)  # an agent that is over is left out by it
-        else:
+            with self._step_border:
+                copy.step(None)  # PettingZoo's way to remove an agent that is over
+        else:  # the learner was removed before its turn
             turn = GONE._replace(reward=float(copy.rewards.get(learner, 0.0)))
-        self._reached[env], self.infos[env] = turn, turn.info
-        self._owed[env] += turn.reward
-        self._over[:, env] = turn.terminated, turn.truncated and not turn.terminated
+        self._learner_turns[env], self.infos[env] = turn, turn.info
+        self._unpaid_rewards[env] += turn.reward
+        self._is_over[:, env] = turn.terminated, turn.truncated and not turn.terminated
         return False
 
-    def _choose_(self, which: Array) -> None:
-        """Write the actions of the opponents in the copies of `which`."""
-        turns, spaces = self._turns, self._spaces
+    def _choose_actions_(self, which: Array) -> None:
+        """Write the opponents' actions in the copies of `which`, bool [E], into `_opponent_actions`."""
+        turns, spaces = self._opponent_turns, self._spaces
         if spaces.masked:
-            turns.legal[~which] = True
+            turns.legal[~which] = True  # stale masks of other copies are not checked
             check_legal(spaces, turns.legal[:, None])
-        by_chance = which & (turns.opponents == AT_RANDOM)
-        for env in np.flatnonzero(by_chance).tolist():
+        acts_at_random = which & (turns.opponents == AT_RANDOM)
+        for env in np.flatnonzero(acts_at_random).tolist():
             row = slice(env, env + 1)
             mask = (turns.legal[row, None],) if spaces.masked else ()
-            self._chance[env].step_batch(turns.obs[row, None], self._choices[row, None], *mask)
-        if self.opponents is not None and (by_policies := which & ~by_chance).any():
-            self.opponents.choose_(by_policies, turns, self._choices)
+            self._random_players[env].step_batch(turns.obs[row, None], self._opponent_actions[row, None], *mask)
+        has_policy = which & ~acts_at_random
+        if self.opponents is not None and has_policy.any():
+            self.opponents.choose_(has_policy, turns, self._opponent_actions)
 
-    def _last(self, copy: Any) -> _Turn:  # noqa: ANN401  (an AECEnv)
-        """Return the turn of the agent that is to move.
+    def _read_turn(self, copy: Any) -> _Turn:  # noqa: ANN401  (an AECEnv)
+        """Return the present turn of a copy, which is of the agent that is to move.
 
         Raises:
             UserCodeError: `last` raised, or its result is not as the interface says.
         """
-        with self._looking:
+        with self._last_border:
             answer = copy.last()
         try:
             observation, reward, terminated, truncated, info = answer
             return _Turn(
-                observation,
-                check_reward(reward, allow_nan=self._allow_nan),
-                check_flag("terminated", terminated),
-                check_flag("truncated", truncated),
-                check_info(info),
+                observation=observation,
+                reward=check_reward(reward, allow_nan=self._allow_nan),
+                terminated=check_flag("terminated", terminated),
+                truncated=check_flag("truncated", truncated),
+                info=check_info(info),
             )
         except CONVERSION_ERRORS as error:
-            raise interface_error(self._own, "last", error) from error
+            raise interface_error(self._user_env, "last", error) from error
 
-    def _show_(self, which: Array, obs: Array, legal: Array | None) -> None:
-        """Write the learners' turns in the copies of `which`: observations [E, 1, *obs], and masks [E, 1, R]."""
+    def _write_learner_turns_(self, which: Array, obs: Array, legal: Array | None) -> None:
+        """Write the learners' observations [E, 1, *obs], and masks [E, 1, R] if any, in the copies of `which`."""
         for env in np.flatnonzero(which).tolist():
-            turn = self._reached[env]
+            turn = self._learner_turns[env]
             if turn.observation is None:
                 obs[env] = self._reader.padding
             else:
-                self._write_(env, turn, obs[env, 0], None if legal is None or turn.is_over else legal[env, 0])
+                self._write_turn_(env, turn, obs[env, 0], None if legal is None or turn.is_over else legal[env, 0])
             if legal is not None and turn.is_over:
                 legal[env] = True
 
-    def _write_(self, env: int, turn: _Turn, row: Array, legal: Array | None) -> None:
-        """Write an observation into its row, and the mask, where there are masks.
+    def _write_turn_(self, env: int, turn: _Turn, row: Array, legal: Array | None) -> None:
+        """Write a turn's observation into `row`, and its mask into `legal`, unless that is None.
 
         Raises:
             UserCodeError: the observation is not of its space, or has a number that is not finite.
             RunError: there is no mask of the length that is expected.
         """
-        seen, mask = split_mask(turn.observation, turn.info)
+        observation, mask = split_mask(turn.observation, turn.info)
         try:
-            self._reader.write(seen, row)
+            self._reader.write(observation, row)
             numbers = self._reader.numbers(row)
             if self._checks_observations and not np.isfinite(numbers).all():
                 number = int(np.flatnonzero(~np.isfinite(numbers))[0])
                 raise not_finite_error(self._reader.part_name(number), numbers[number])
         except CONVERSION_ERRORS as error:
-            raise interface_error(self._own, "last", error, self._limit.place(env, "step")) from error
+            raise interface_error(self._user_env, "last", error, self._limit.place(env, "step")) from error
         if legal is not None and self._spaces.masked:
             write_mask({MASK_KEY: mask}, legal, self._name)

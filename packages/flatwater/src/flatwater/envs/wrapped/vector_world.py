@@ -1,4 +1,4 @@
-"""A vector environment of Gymnasium as a world: it steps its environments by itself, in this process or in others."""
+"""A vector environment of Gymnasium as a world: one call steps all of its environments, here or in other processes."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,28 +12,28 @@ from flatwater.border import Border
 from flatwater.envs.kept_state import buffer_size, keeps_state, load_state_, read_env_state
 from flatwater.envs.open_envs import bind_closing
 from flatwater.envs.world import Array, Spaces, UnseededError
+from flatwater.envs.wrapped.actions import MASK_KEY, make_action_spec, world_spaces, write_mask
 from flatwater.envs.wrapped.checks import CONVERSION_ERRORS, check_flag, check_reward, interface_error, not_finite_error
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.infos import InfosByNumber
 from flatwater.envs.wrapped.native import frame_pace, native_spaces
-from flatwater.envs.wrapped.spaces import MASK_KEY, make_action_spec, write_mask
 from flatwater.envs.wrapped.step_limit import MAXIMUM_STEPS, StepLimit
 from flatwater_watch.errors import ConfigError
 
 FINAL, FINAL_INFO = "final_obs", "final_info"
-"""Names in an info of the last observation and info of an episode, where the next episode has begun already."""
+"""Keys in infos of an episode's last observation and last info, where the next episode has begun in the same step."""
 
 
 class VectorWorld:
     """A `World` of the environments of one vector environment, A = 1.
 
-    Episodes begin with the seeds that are wanted where single environments can be reset (`options["reset_mask"]`), as
-    in Gymnasium's own `SyncVectorEnv` and `AsyncVectorEnv`. One that begins episodes by itself, within the step that
-    ends one, is taken as it is: its episodes follow from no seed.
+    Episodes begin with the requested seeds if single environments can be reset (`options["reset_mask"]`), as in
+    Gymnasium's own `SyncVectorEnv` and `AsyncVectorEnv`. A vector environment that begins the next episode by itself,
+    within the step that ends one (`AutoresetMode.SAME_STEP`), is accepted, but its episodes follow from no seed.
     """
 
     def __init__(self, env: Any, title: str, config: WrappedConfig, *, allow_nan: bool = False) -> None:  # noqa: ANN401  (a vector environment of the user's)
-        """Take the vector environment.
+        """Wrap the vector environment, and reset it once.
 
         Args:
             env: a `VectorEnv` of E environments.
@@ -46,37 +46,30 @@ class VectorWorld:
         """
         self._env, self._name, self._allow_nan, envs = env, title, allow_nan, int(env.num_envs)
         subject, inner_env = f"environment {title}", env.unwrapped
-        self._resetting, self._stepping, self._rendering = (
+        self._reset_border, self._step_border, self._render_border = (
             Border(subject, inner_env, method) for method in ("reset", "step", "render")
         )
         self._closing = bind_closing([env], Border(subject, inner_env, "close"))
         mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
-        self._resets_single = isinstance(inner_env, SyncVectorEnv | AsyncVectorEnv) or mode is AutoresetMode.DISABLED
-        self._same_step = mode is AutoresetMode.SAME_STEP
-        if not self._resets_single and not self._same_step:
-            raise ConfigError(_late_resets(env))
+        self._can_reset_single = isinstance(inner_env, SyncVectorEnv | AsyncVectorEnv) or mode is AutoresetMode.DISABLED
+        self._resets_in_same_step = mode is AutoresetMode.SAME_STEP
+        if not self._can_reset_single and not self._resets_in_same_step:
+            raise ConfigError(_late_reset_text(env))
         self._action_space = env.single_action_space
         self.native = native_spaces(env.single_observation_space, self._action_space, config.form, title)
         """Spaces of each environment."""
         self._reader = self.native.reader
         self._actions = make_action_spec(self._action_space, None, title)
         steps = config.steps or _step_limit(env) or MAXIMUM_STEPS
-        bounds = self._actions.bounds
         observations, infos = self._reset(np.ones(envs, np.bool_), np.zeros(envs, np.int64))
-        self._spaces = Spaces(
-            *(envs, 1, self._reader.form, self._reader.shape, self._actions.names, steps),
-            bounds,
-            self._actions.choices,
-            bounds is None and MASK_KEY in infos,
-            self._reader.measures,
-            kept=buffer_size(read_env_state(env)) if keeps_state(env) else 0,
-            parts=self._reader.parts,
-        )
+        has_masks = self._actions.bounds is None and MASK_KEY in infos
+        kept = buffer_size(read_env_state(env)) if keeps_state(env) else 0
+        self._spaces = world_spaces(self._reader, self._actions, envs=envs, steps=steps, masked=has_masks, kept=kept)
         self._limit, self._checks_observations = StepLimit(envs, steps), not allow_nan and bool(self._reader.measures)
-        self._next = list(iterate(env.observation_space, observations)), infos
+        self._next_starts = list(iterate(env.observation_space, observations)), infos
         """First observations, and infos, of episodes that the environment has begun by itself."""
-        self._has_begun = np.zeros(envs, np.bool_)
-        """Environments whose next episode has begun so."""
+        self._has_next_begun = np.zeros(envs, np.bool_)
+        """Whether each environment has begun its next episode by itself, bool [E]."""
         self._infos, self.infos = infos, InfosByNumber(envs, self._read_info)
 
     @property
@@ -85,27 +78,29 @@ class VectorWorld:
         return self._spaces
 
     def begin_(self, which: Array, seeds: Array, obs: Array, legal: Array | None = None) -> None:
-        """Reset environments with seeds, if single environments can be reset, or all are; else take the begun episodes.
+        """Reset environments with seeds, or use the episodes that the vector environment has begun by itself.
+
+        The arguments are those of `World` and `MaskedWorld`.
 
         Raises:
             UserCodeError: `reset` failed, or its result is not as the interface says.
             UnseededError: an environment would have to be reset alone, and cannot be.
         """
-        if self._resets_single or which.all():
+        if self._can_reset_single or which.all():
             observations, infos = self._reset(which, seeds)
             rows = list(iterate(self._env.observation_space, observations))
-        elif self._has_begun[which].all():
-            rows, infos = self._next
+        elif self._has_next_begun[which].all():
+            rows, infos = self._next_starts
         else:
             raise UnseededError(
                 f"{self._name} begins episodes by itself, and none of its environments can be reset alone with a seed "
                 f"(where episodes have more than {self._spaces.steps} steps, give --wrapped.steps N)"
             )
         for env in map(int, np.flatnonzero(which)):
-            self._write_(obs, env, rows[env], "reset")
+            self._write_observation_(obs, env, rows[env], "reset")
             if legal is not None:
-                write_mask(_info_row(infos, env), legal[env, 0], self._name)
-        self._has_begun[which] = False
+                write_mask(_mask_and_last_observation(infos, env), legal[env, 0], self._name)
+        self._has_next_begun[which] = False
         self._limit.begin_(which, seeds)
         if self._checks_observations:
             self._check_finite(obs, "reset")
@@ -127,7 +122,7 @@ class VectorWorld:
         space, action_buffer = self._action_space, create_empty_array(self._action_space, len(actions))
         assert action_buffer is not None  # noqa: S101  (for the type checker: spaces of actions are not graphs and no texts)
         env_actions = concatenate(space, list(self._actions.to_env_actions(actions[:, 0])), action_buffer)
-        with self._stepping:
+        with self._step_border:
             answer = self._env.step(env_actions)
         try:
             observations, rewards, terminations, truncations, infos = answer
@@ -139,14 +134,19 @@ class VectorWorld:
         except CONVERSION_ERRORS as error:
             raise interface_error(self._env.unwrapped, "step", error, self._limit.place(0, "step")) from error
         is_over = (terminated | truncated)[:, 0]
-        self._infos, self._next, self._has_begun[...] = infos, (rows, infos), is_over & self._same_step
+        self._infos, self._next_starts, self._has_next_begun[...] = (
+            infos,
+            (rows, infos),
+            is_over & self._resets_in_same_step,
+        )
         for env, row in enumerate(rows):
-            last = _info_row(infos, env).get(FINAL) if self._has_begun[env] else None
-            self._write_(obs, env, row if last is None else last, "step")
+            # After an automatic reset the row is of the next episode, and the last observation is in the info.
+            last = _mask_and_last_observation(infos, env).get(FINAL) if self._has_next_begun[env] else None
+            self._write_observation_(obs, env, row if last is None else last, "step")
             if legal is not None:
                 legal[env] = True
                 if not is_over[env]:
-                    write_mask(_info_row(infos, env), legal[env, 0], self._name)
+                    write_mask(_mask_and_last_observation(infos, env), legal[env, 0], self._name)
         if self._checks_observations:
             self._check_finite(obs, "step")
         self._limit.truncate_(terminated, truncated)
@@ -156,17 +156,17 @@ class VectorWorld:
         return read_env_state(self._env)
 
     def load_state_dict(self, state: Any) -> None:  # noqa: ANN401  (of the wrappers)
-        """Give the wrappers that back."""
+        """Give the wrappers of the vector environment back a state that `state_dict` has returned."""
         load_state_(self._env, state)
 
     @property
     def frames_per_second(self) -> float:
-        """Pace of the frames."""
+        """Number of frames of `render` that make a second."""
         return frame_pace(self._env)
 
     def render(self) -> object:
         """Return the first environment's frame, of those that the vector environment's `render` gives."""
-        with self._rendering:
+        with self._render_border:
             frames = self._env.render()
         return None if frames is None else frames[0]
 
@@ -175,9 +175,9 @@ class VectorWorld:
         self._closing()
 
     def _read_info(self, env: int) -> dict[str, Any]:
-        """Return the info of an environment's last step; after an episode's end, that of the episode's last step."""
+        """Return the info of an environment's last step, even if the next episode has begun in that step."""
         info = _env_info(self._infos, env, self._spaces.envs)
-        last = info.get(FINAL_INFO) if self._has_begun[env] else None
+        last = info.get(FINAL_INFO) if self._has_next_begun[env] else None
         return info if last is None else last
 
     def _reset(self, which: Array, seeds: Array) -> tuple[Any, dict[str, Any]]:
@@ -187,7 +187,7 @@ class VectorWorld:
             UserCodeError: `reset` raised, or its result is not such a pair.
         """
         options = {} if which.all() else {"options": {"reset_mask": which.copy()}}
-        with self._resetting:
+        with self._reset_border:
             answer = self._env.reset(seed=[int(seed) % 2**32 for seed in seeds], **options)
         try:
             observations, infos = answer
@@ -195,8 +195,8 @@ class VectorWorld:
             raise interface_error(self._env.unwrapped, "reset", error) from error
         return observations, infos
 
-    def _write_(self, obs: Array, env: int, row: Any, method: str) -> None:  # noqa: ANN401  (of the space)
-        """Write observations into the world's arrays, once they are checked to be of the space.
+    def _write_observation_(self, obs: Array, env: int, row: Any, method: str) -> None:  # noqa: ANN401  (of the space)
+        """Write an environment's observation, the result of `method`, into its row of `obs`.
 
         Raises:
             UserCodeError: an observation is not of the space.
@@ -207,7 +207,7 @@ class VectorWorld:
             raise interface_error(self._env.unwrapped, method, error, self._limit.place(env, method)) from error
 
     def _check_finite(self, obs: Array, method: str) -> None:
-        """Refuse numbers that are not finite, all environments at once.
+        """Refuse NaN and infinities in the observations of all environments, which `method` has written.
 
         Raises:
             UserCodeError: a number is NaN or infinite; the message names its environment and place.
@@ -219,21 +219,23 @@ class VectorWorld:
         raise interface_error(self._env.unwrapped, method, error, self._limit.place(env, method))
 
 
-def _info_row(infos: Any, env: int) -> dict[str, Any]:  # noqa: ANN401  (whatever the environment gives)
-    """Return one environment's mask and last observation from the infos of all."""
-    return {name: _entry(infos[name], env) for name in (MASK_KEY, FINAL) if name in infos}
+def _mask_and_last_observation(infos: Any, env: int) -> dict[str, Any]:  # noqa: ANN401  (whatever the environment gives)
+    """Return one environment's mask and last observation from the infos of all; keys that are missing are left out."""
+    return {name: _column_entry(infos[name], env) for name in (MASK_KEY, FINAL) if name in infos}
 
 
-def _entry(column: Any, env: int) -> Any:  # noqa: ANN401  (whatever the environment gives)
-    """Return one environment's part of a column; a Dict of observations has a column for each key."""
-    return {key: _entry(below, env) for key, below in column.items()} if isinstance(column, dict) else column[env]
+def _column_entry(column: Any, env: int) -> Any:  # noqa: ANN401  (whatever the environment gives)
+    """Return one environment's entry of a column; of a dict of columns, a dict of entries."""
+    return (
+        {key: _column_entry(inner, env) for key, inner in column.items()} if isinstance(column, dict) else column[env]
+    )
 
 
 def _env_info(infos: dict[str, Any], env: int, envs: int) -> dict[str, Any]:
-    """Return one environment's info from the infos of all, without the keys that others alone have.
+    """Return one environment's info from the infos of all, without keys that only other environments have.
 
-    In Gymnasium's form each key has a column, and next to it `_key`, whether an environment has it; infos within infos
-    likewise. A value that is not a column of `envs` entries belongs to all environments.
+    In Gymnasium's form each `key` has a column, and `_key` the flags of the environments that have it; nested infos
+    have the same form. A value that is not a column of `envs` entries belongs to all environments.
 
     Args:
         infos: infos of all environments.
@@ -242,30 +244,31 @@ def _env_info(infos: dict[str, Any], env: int, envs: int) -> dict[str, Any]:
     """
     info = {}
     for key, column in infos.items():
-        is_flag = str(key).startswith("_") and str(key)[1:] in infos
-        if is_flag or (f"_{key}" in infos and not infos[f"_{key}"][env]):
+        is_flags = str(key).startswith("_") and str(key)[1:] in infos
+        is_missing = f"_{key}" in infos and not infos[f"_{key}"][env]
+        if is_flags or is_missing:
             continue
         if isinstance(column, dict):
             info[key] = _env_info(column, env, envs)
         else:
-            rows = len(column) if isinstance(column, list | tuple) else next(iter(np.shape(column)), None)
-            info[key] = column[env] if rows == envs else column
+            length = len(column) if isinstance(column, list | tuple) else next(iter(np.shape(column)), None)
+            info[key] = column[env] if length == envs else column
     return info
 
 
-def _environments(env: VectorEnv[Any, Any, Any]) -> Iterable[gymnasium.Env[Any, Any]]:
+def _single_envs(env: VectorEnv[Any, Any, Any]) -> Iterable[gymnasium.Env[Any, Any]]:
     inner_env = env.unwrapped
     return inner_env.envs if isinstance(inner_env, SyncVectorEnv) else ()
 
 
 def _step_limit(env: VectorEnv[Any, Any, Any]) -> int | None:
-    """Return the limit on an episode's steps that Gymnasium knows; None if it knows none."""
-    specs = [env.spec, *(single.spec for single in _environments(env))]
+    """Return the limit on an episode's steps that the specs of Gymnasium have; None if they have none."""
+    specs = [env.spec, *(single.spec for single in _single_envs(env))]
     return next((spec.max_episode_steps for spec in specs if spec is not None), None)
 
 
-def _late_resets(env: VectorEnv[Any, Any, Any]) -> str:
-    """Return why a vector environment cannot be used that begins an episode one step after the last has ended."""
+def _late_reset_text(env: VectorEnv[Any, Any, Any]) -> str:
+    """Return the error message for a vector environment that begins an episode one step after the last has ended."""
     env_id, class_name = env.spec.id if env.spec is not None else "", type(env.unwrapped).__name__
     advice = f'env="{env_id}", or gymnasium.make_vec("{env_id}", ..., vectorization_mode="sync")'
     return (

@@ -15,7 +15,7 @@ from flatwater.algorithms.ppo import bound_weights, forward_step
 from flatwater.envs.split_seeds import FIRST_SEEDS
 from flatwater.envs.world import World, describe_spaces
 from flatwater.envs.worlds import build_teacher
-from flatwater.envs.wrapped.turns_world import TurnsWorld, seeds_against
+from flatwater.envs.wrapped.turns_world import TurnsWorld, replace_opponents
 from flatwater.memory.planner import Plan
 from flatwater.metrics.alarms import Alarm
 from flatwater.recipes.ppo.config import BlocksRunConfig, PpoRunConfig
@@ -113,7 +113,7 @@ class BlocksRun(OnPolicyRun, WorldRun):
         result = super().score(holdout=holdout)
         (trained, *_), players = self.rows, result["players"]
         if (earlier := self.trainer.run.opponents.get(EARLIER)) is not None and earlier.count:
-            first_seed = int(seeds_against(np.array(result["first_seed"]), FIRST))
+            first_seed = int(replace_opponents(np.array(result["first_seed"]), FIRST))
             players |= return_rows(score_players(self.trainer, {AGAINST_FIRST: trained}, first_seed))
         for key, name in (("of_teacher", TEACHER), ("times_random", RANDOM)):
             if name in players:

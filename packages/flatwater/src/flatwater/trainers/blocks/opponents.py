@@ -13,7 +13,13 @@ from torch import Tensor
 from flatwater.algorithms.ppo import Learner, named_weights
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Spaces, World
-from flatwater.envs.wrapped.turns_world import OpponentTurns, TurnsWorld, opponents_of, seeds_against, sides_of
+from flatwater.envs.wrapped.turns_world import (
+    OpponentTurns,
+    TurnsWorld,
+    learner_sides,
+    opponent_numbers,
+    replace_opponents,
+)
 from flatwater.nets.actor_critic import ActorCritic
 from flatwater.state.allocation import filled_tensor
 from flatwater.state.tree import derived_field, state
@@ -70,7 +76,7 @@ def take_policy_(earlier: EarlierPolicies, learner: Learner, round_: int, seeds:
         seeds: seeds of the running episodes.
     """
     place = _due_place(earlier, round_)
-    if place is None or (opponents_of(seeds) == place + 1).any():
+    if place is None or (opponent_numbers(seeds) == place + 1).any():
         return
     earlier.blocks[place].copy_(learner.block[0])
     for name, leaf in learner.statistics.items():
@@ -106,9 +112,9 @@ def deal_opponents(earlier: EarlierPolicies, seeds: Array, last_seeds: Array, *,
     if (place := _due_place(earlier, round_)) is not None:
         # No new episodes against the policy that will be replaced, so that its last ones come to an end.
         numbers = numbers[numbers != place + 1]
-    next_sides = (sides_of(last_seeds, sides) + 1) % sides
+    next_sides = (learner_sides(last_seeds, sides) + 1) % sides
     own_seeds = seeds % (HELD_OUT // sides) * sides + next_sides
-    return seeds_against(own_seeds, numbers[seeds % len(numbers)])
+    return replace_opponents(own_seeds, numbers[seeds % len(numbers)])
 
 
 class PolicyOpponents:

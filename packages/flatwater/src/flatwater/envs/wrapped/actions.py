@@ -1,0 +1,126 @@
+"""Actions of Gymnasium's spaces in a world, their masks, and the `Spaces` of a world of such environments."""
+
+from collections.abc import Sequence
+from enum import EnumType
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from gymnasium import spaces as gym
+
+from flatwater.envs.world import Array, Spaces
+from flatwater.envs.wrapped.spaces import ObservationReader
+from flatwater_watch.errors import ConfigError, RunError
+
+MASK_KEY = "action_mask"
+"""Key of an info's mask of legal actions: 1 for each legal action, 0 for the others; for several lists of actions, an
+array for each list, or one array with all in a row."""
+
+
+def write_mask(info: dict[str, Any], legal: Array, name: str) -> None:
+    """Write the mask of legal actions in an info into a row of a world's masks.
+
+    Args:
+        info: info of a reset or step; its mask is one array, or an array for each list.
+        legal: bool [R], overwritten.
+        name: name of the environment, for the message.
+
+    Raises:
+        RunError: the info has no such mask.
+    """
+    mask = info.get(MASK_KEY)
+    parts = mask if isinstance(mask, tuple | list) else (mask,)
+    row = np.concatenate([np.ravel(part) for part in parts])
+    if mask is None or len(row) != len(legal):
+        state = "none" if mask is None else f"{len(row)} numbers"
+        raise RunError(
+            f"{name}: info[{MASK_KEY!r}]: expected {len(legal)} numbers, one for each action, at each reset and step, "
+            f"got {state}"
+        )
+    legal[:] = row
+
+
+class ActionSpec(NamedTuple):
+    """The actions of an agent."""
+
+    names: tuple[str, ...]
+    start: int | Array
+    """The environment's number for action 0; if an action is several choices at once, an array with one for each."""
+    bounds: tuple[tuple[float, float], ...] | None = None
+    """Lowest and highest value of each number, if an action is a vector."""
+    choices: tuple[int, ...] | None = None
+    """Number of options of each choice, if an action is several choices at once."""
+
+    def to_env_actions(self, actions: Array) -> Sequence[Any]:
+        """Return a list of N actions for the environment's `step`, from a world's actions [N], [N, H] or [N, D]."""
+        # Vectors are clipped, as they are drawn from a normal distribution without bounds.
+        if self.bounds is not None:
+            return list(actions.clip(*np.array(self.bounds, np.float32).T))
+        if isinstance(self.start, int):
+            return [action + self.start for action in actions.tolist()]
+        return list((actions + self.start).astype(self.start.dtype))
+
+
+@runtime_checkable
+class HasActionNames(Protocol):
+    """An environment that names its actions in an enum, as MiniGrid's do."""
+
+    actions: EnumType
+
+
+def make_action_spec(space: gym.Space[Any], env: object, name: str) -> ActionSpec:
+    """Return the actions of a space, named by the environment's enum of actions if it has one, else by numbers.
+
+    Args:
+        space: action space of one agent.
+        env: the environment without wrappers, whose `actions` may be an enum.
+        name: name of the environment, for messages.
+
+    Raises:
+        ConfigError: `space` is neither one of choices nor one of bounded vectors.
+    """
+    if isinstance(space, gym.Box) and len(space.shape) == 1 and np.isfinite([space.low, space.high]).all():
+        bounds = tuple((float(low), float(high)) for low, high in zip(space.low, space.high, strict=True))
+        if not bounds:
+            raise ConfigError(f"{name}: actions of {space} have no numbers: there is nothing to choose")
+        return ActionSpec(tuple(str(number) for number in range(len(bounds))), 0, bounds)
+    if isinstance(space, gym.MultiDiscrete | gym.MultiBinary) and len(space.shape) == 1:
+        return _action_choices(space)
+    if not isinstance(space, gym.Discrete):
+        raise ConfigError(
+            f"{name}: expected actions of a Discrete, of a MultiDiscrete or MultiBinary with one axis, or of a Box "
+            f"with one axis and finite bounds, got {space}. Wrap the environment with "
+            "gymnasium.wrappers.TransformAction"
+        )
+    numbers = range(int(space.start), int(space.start + space.n))
+    members: list[Any] = list(env.actions.__members__.values()) if isinstance(env, HasActionNames) else []
+    if [member.value for member in members] == list(numbers):
+        return ActionSpec(tuple(member.name for member in members), numbers.start)
+    return ActionSpec(tuple(str(number) for number in numbers), numbers.start)
+
+
+def _action_choices(space: gym.MultiDiscrete | gym.MultiBinary) -> ActionSpec:
+    """Return the actions of a space of several choices at once."""
+    sizes = space.nvec if isinstance(space, gym.MultiDiscrete) else np.full(space.shape, 2)
+    start = space.start if isinstance(space, gym.MultiDiscrete) else np.zeros(space.shape)
+    choices = tuple(int(size) for size in sizes)
+    return ActionSpec(tuple(str(number) for number in range(len(choices))), start.astype(space.dtype), choices=choices)
+
+
+def world_spaces(
+    reader: ObservationReader, actions: ActionSpec, *, envs: int, agents: int = 1, steps: int, masked: bool, kept: int
+) -> Spaces:
+    """Return the `Spaces` of a world whose agents have this reader and these actions; the others are its fields."""
+    return Spaces(
+        envs=envs,
+        agents=agents,
+        form=reader.form,
+        obs=reader.shape,
+        actions=actions.names,
+        steps=steps,
+        bounds=actions.bounds,
+        choices=actions.choices,
+        masked=masked,
+        measures=reader.measures,
+        kept=kept,
+        parts=reader.parts,
+    )
