@@ -159,18 +159,18 @@ def test_what_young_collections_free_waits_unless_it_comes_to_much() -> None:
     Env(100_000)
     young = find_garbage()
     assert young is not None
-    assert young.young == 0, "the collector is off, and frees nothing"
+    assert young.young_bytes == 0, "the collector is off, and frees nothing"
     gc.enable()
     try:
         young = find_garbage()
     finally:
         gc.disable()
     assert young is not None
-    assert young.young == young.bytes >= 800_000
+    assert young.young_bytes == young.bytes >= 800_000
     assert young.is_ordinary_gc_backlog(0.0)
     assert young.is_ordinary_gc_backlog(500 * MIB), "what the process swung by is not that garbage's"
-    assert not young._replace(young=20 * MIB, bytes=20 * MIB).is_ordinary_gc_backlog(70 * MIB)
-    assert not young._replace(young=70 * MIB, bytes=70 * MIB).is_ordinary_gc_backlog(0.0)
+    assert not young._replace(young_bytes=20 * MIB, bytes=20 * MIB).is_ordinary_gc_backlog(70 * MIB)
+    assert not young._replace(young_bytes=70 * MIB, bytes=70 * MIB).is_ordinary_gc_backlog(0.0)
 
 
 def test_what_survived_a_young_collection_and_all_that_it_reaches_does_not_wait() -> None:
@@ -186,7 +186,7 @@ def test_what_survived_a_young_collection_and_all_that_it_reaches_does_not_wait(
         gc.disable()
     assert found is not None
     assert found.bytes >= 9_600_000
-    assert found.young < 10_000
+    assert found.young_bytes < 10_000
     assert not found.is_ordinary_gc_backlog(0.0)
     little = found._replace(bytes=MIB)
     assert little.is_ordinary_gc_backlog(0.0), "a few megabytes stay at that"

@@ -87,4 +87,4 @@ def test_what_is_emptied_is_no_cause_where_it_is_small_beside_what_came(
 
 def test_items_of_a_list_are_many_containers_and_are_not_followed(levels: ResetTracker) -> None:
     assert list(levels._containers) == ["train.TRACE"]
-    assert levels.has_recent
+    assert levels.has_recent_container

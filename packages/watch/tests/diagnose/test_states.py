@@ -46,7 +46,7 @@ WALKS = {
         LOOKED,
         (CaseEvent.COMPLETE, CaseState.WATCHING, CaseAction.PUBLISH),
         (CaseEvent.READING, CaseState.WATCHING, CaseAction.CHECK_READINGS),
-        (CaseEvent.NATIVE_CERTAIN, CaseState.WATCHING, CaseAction.PUBLISH_NATIVE_REST),
+        (CaseEvent.NATIVE_CERTAIN, CaseState.WATCHING, CaseAction.PUBLISH_NATIVE_GROWTH),
     ],
     "an owner with its line": [
         LOOKED,

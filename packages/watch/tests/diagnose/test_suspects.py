@@ -28,7 +28,7 @@ LINE = AllocationSite("train.py", 3, "act", "numpy")
 OLD = Garbage(
     20 * MIB, 100, "10 × Env", None, collecting=False, bytes_since_collection=20 * MIB, bytes_per_object=2 * MIB
 )
-YOUNG = OLD._replace(collecting=True, young=20 * MIB, forecast_young_bytes=100 * MIB)
+YOUNG = OLD._replace(collecting=True, young_bytes=20 * MIB, forecast_young_bytes=100 * MIB)
 RATE = Slope(2.0 * MIB, 1.5 * MIB, 2.5 * MIB, 10.0)
 
 
@@ -118,14 +118,16 @@ def test_a_search_after_a_collection_is_no_proof_that_there_is_no_garbage() -> N
 def test_young_garbage_waits_unless_it_will_come_to_much() -> None:
     assert not YOUNG.is_ordinary_gc_backlog(0.0)
     assert YOUNG._replace(forecast_young_bytes=40 * MIB).is_ordinary_gc_backlog(0.0)
-    assert YOUNG.is_ordinary_gc_backlog(0.0, YOUNG.young), (
+    assert YOUNG.is_ordinary_gc_backlog(0.0, YOUNG.young_bytes), (
         "a collection has freed as much, and the memory swings by less than is felt"
     )
-    assert not YOUNG.is_ordinary_gc_backlog(0.0, YOUNG.young / 3), "what was freed before is another kind of memory"
-    assert not YOUNG.is_ordinary_gc_backlog(140 * MIB, 140 * MIB)
-    assert YOUNG._replace(bytes=5 * MIB, young=5 * MIB, forecast_young_bytes=500 * MIB).is_ordinary_gc_backlog(0.0), (
-        "so little does not tell"
+    assert not YOUNG.is_ordinary_gc_backlog(0.0, YOUNG.young_bytes / 3), (
+        "what was freed before is another kind of memory"
     )
+    assert not YOUNG.is_ordinary_gc_backlog(140 * MIB, 140 * MIB)
+    assert YOUNG._replace(bytes=5 * MIB, young_bytes=5 * MIB, forecast_young_bytes=500 * MIB).is_ordinary_gc_backlog(
+        0.0
+    ), "so little does not tell"
 
 
 def test_at_the_end_what_would_have_come_counts_for_nothing() -> None:
@@ -135,14 +137,16 @@ def test_at_the_end_what_would_have_come_counts_for_nothing() -> None:
     monitor.close()
     assert not YOUNG.is_ordinary_gc_backlog(0.0)
     assert monitor._is_ordinary_backlog(YOUNG, None)
-    assert not monitor._is_ordinary_backlog(YOUNG._replace(bytes=70 * MIB, young=70 * MIB), None), "it is felt already"
-    assert not monitor._is_ordinary_backlog(YOUNG._replace(young=YOUNG.bytes // 3), None), "most of it is old"
+    assert not monitor._is_ordinary_backlog(YOUNG._replace(bytes=70 * MIB, young_bytes=70 * MIB), None), (
+        "it is felt already"
+    )
+    assert not monitor._is_ordinary_backlog(YOUNG._replace(young_bytes=YOUNG.bytes // 3), None), "most of it is old"
 
 
 def test_little_young_garbage_is_not_traced() -> None:
-    little = YOUNG._replace(bytes=10 * MIB, young=10 * MIB)
+    little = YOUNG._replace(bytes=10 * MIB, young_bytes=10 * MIB)
     assert not little.may_be_felt
-    assert little._replace(young=0).may_be_felt, "the collector is off"
+    assert little._replace(young_bytes=0).may_be_felt, "the collector is off"
     case = Investigation({}, suspected_garbage=little)
     assert not wants_garbage(case)
     assert wants_garbage(replace(case, suspected_garbage=YOUNG))

@@ -177,11 +177,11 @@ def test_the_states() -> None:
 
 def test_garbage_that_is_freed_soon_is_said_and_is_no_finding() -> None:
     straight = rows([100 * MIB + 4 * MIB * n for n in range(40)])
-    soon = Garbage(130 * MIB, 21, "21 × Request", None, collecting=True, young=130 * MIB)
+    soon = Garbage(130 * MIB, 21, "21 × Request", None, collecting=True, young_bytes=130 * MIB)
     told = decide_outcome(straight, [], 0.0, garbage=soon)
     assert (told.state, told.bytes, told.next) == ("flat", 0, ())
     assert re.match(r"130\.00 MiB in cycles .*\(21 × Request\): .*young", told.known[0])
-    old = decide_outcome(straight, [], 0.0, garbage=soon._replace(young=60 * MIB))
+    old = decide_outcome(straight, [], 0.0, garbage=soon._replace(young_bytes=60 * MIB))
     assert re.search(r"\(21 × Request\): .*full collection", old.known[0])
     rest = decide_outcome(straight, [], 0.0, garbage=soon._replace(bytes=40 * MIB))
     assert (rest.state, rest.bytes) == ("unexplained", (4 * 31 - 40) * MIB)

@@ -100,7 +100,7 @@ def test_a_boundary_that_comes_once_is_no_clock() -> None:
 class Looks:
     """Levels with something to look at: counts the looks."""
 
-    has_containers = has_recent = True
+    has_containers = has_recent_container = True
     periodically_emptied = frozenset[str]()
     times = 0
 

@@ -109,7 +109,7 @@ def _growth_without_files(samples: Sequence[Sample]) -> int:
 
 def _garbage_sentence(garbage: "Garbage") -> str:
     """Return a sentence on garbage that waits for the collector, as garbage in cycles always does."""
-    is_mostly_young = 2 * garbage.young > garbage.bytes
+    is_mostly_young = 2 * garbage.young_bytes > garbage.bytes
     collection = "collection of young objects" if is_mostly_young else "full collection"
     waits = f"{format_bytes(garbage.bytes)} in cycles wait for the collector ({garbage.what})"
     return f"{waits}: its next {collection} frees them"

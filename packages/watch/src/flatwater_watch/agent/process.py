@@ -124,7 +124,7 @@ class ProcessWatch:
             return ticks_until(min(self._due, self._rss_check_due))
         if not boundaries_come_fast:
             return 1
-        return min(2 * ticks, RESET_CHECK_TICKS if self._monitor.reset_tracker.has_recent else MAXIMUM_TICKS)
+        return min(2 * ticks, RESET_CHECK_TICKS if self._monitor.reset_tracker.has_recent_container else MAXIMUM_TICKS)
 
     def end_stale_trace(self) -> int:
         """End a stale trace where no reading may be taken, as in an import; return the ticks to the next call."""

@@ -86,6 +86,7 @@ def newest_items(container: Any, kind: str, count: int) -> list[Any]:
     if builtin is not None:
         entries = read_stable(_newest_entries, builtin, inner, count)
         return [_entry_value(key, value) for key, value in entries] if builtin is dict else entries
+    # An object that C code made, or one with attributes.
     opened = open_object(container, _fresh_walk(SAMPLED_SET_ITEMS // (2 * DRAWS_OF_CHILDREN)))
     sampled_children = [child for _, child in opened.sampled]
     items = [part for name, part in opened.parts if name == "[*]"] or [part for _, part in opened.parts]

@@ -317,7 +317,10 @@ def growth_share(rate: float, growth: Growth) -> float:
 
 
 def _interval_around(rate: float, drift: Slope) -> Slope:
-    """A rate with bounds as far away, in proportion, as those of `drift`; without an interval if it does not rise."""
+    """The slope with this rate, and with bounds as far away, in proportion, as those of `drift`.
+
+    If `drift` does not rise, the bounds are the rate itself.
+    """
     if drift.per_step <= 0:
         return Slope(rate, rate, rate)
     return Slope(rate, rate * min(1.0, drift.low / drift.per_step), rate * max(1.0, drift.high / drift.per_step))

@@ -51,10 +51,10 @@ class Garbage(NamedTuple):
     """Whether the collector was on."""
     cycle: tuple[str, ...] = ()
     """One of the cycles: class and attribute of each object of the program on it."""
-    young: int = 0
+    young_bytes: int = 0
     """Bytes that the next collection of young objects would free now; 0 if the collector is off."""
     forecast_young_bytes: int = 0
-    """Forecast of `young` when that collection comes, if garbage keeps coming as it has since the last collection."""
+    """Forecast of `young_bytes` when that collection comes, if garbage keeps coming as since the last collection."""
     bytes_since_collection: int = 0
     """Bytes that no collection has seen yet, whether the collector is on or not."""
     bytes_per_object: int = 0
@@ -72,10 +72,10 @@ class Garbage(NamedTuple):
         """
         # If a collection has freed as much before, the swing is the better forecast: the collector's count falls with
         # each object that is freed, so that the forecast by the count is too large.
-        has_freed_as_much = 2 * fall >= self.young
+        has_freed_as_much = 2 * fall >= self.young_bytes
         expected_bytes = swing if has_freed_as_much else max(swing, self.forecast_young_bytes)
-        expected_bytes = max(self.young, min(expected_bytes, COLLECTING.maximum_wave_ratio * self.young))
-        is_freed_soon = 2 * self.young > self.bytes and expected_bytes < COLLECTING.reported_young_bytes
+        expected_bytes = max(self.young_bytes, min(expected_bytes, COLLECTING.maximum_wave_ratio * self.young_bytes))
+        is_freed_soon = 2 * self.young_bytes > self.bytes and expected_bytes < COLLECTING.reported_young_bytes
         is_small = self.collecting and self.bytes < COLLECTING.harmless_bytes
         return not self.is_frozen and (is_freed_soon or is_small)
 
@@ -87,7 +87,7 @@ class Garbage(NamedTuple):
     @property
     def may_be_felt(self) -> bool:
         """Whether this garbage may become large enough to be reported, before a collection frees it."""
-        return not self.young or COLLECTING.maximum_wave_ratio * self.bytes >= COLLECTING.reported_young_bytes
+        return not self.young_bytes or COLLECTING.maximum_wave_ratio * self.bytes >= COLLECTING.reported_young_bytes
 
 
 class GarbageSearch:
@@ -164,14 +164,8 @@ def _search_garbage(roots: Roots, *, unfreezes: bool) -> dict[str, Any] | None:
     user_namespaces = user_modules(roots)
     # Counted before sizes are taken, as opening an instance makes a dict, which would be counted as well.
     per_class = _count_classes(garbage, user_namespaces)
-    walk = Walk(len(garbage), lambda _: False, len(garbage))
-    walk.seen_ids.update(map(id, garbage))  # each is sized by itself below, and none as a child of another
-    old_garbage = _old_garbage(garbage)
-    old_ids = {id(obj) for obj in (*old_garbage, *_exclusive_closure(old_garbage, walk.seen_ids))}
-    exclusive = _exclusive_closure(garbage, walk.seen_ids)
-    sized = [(open_object(obj, walk).size + _exclusive_atom_bytes(obj), obj) for obj in (*garbage, *exclusive)]
+    sized, fresh_bytes = _size_garbage(garbage)
     size = sum(object_bytes for object_bytes, _ in sized)
-    fresh_bytes = sum(object_bytes for object_bytes, obj in sized if id(obj) not in old_ids)
     young_bytes = fresh_bytes if collecting else 0
     main_count = max(per_class.values())
     what = ", ".join(f"{count} × {name}" for name, count in per_class.most_common(2) if 2 * count >= main_count)
@@ -184,13 +178,24 @@ def _search_garbage(roots: Roots, *, unfreezes: bool) -> dict[str, Any] | None:
         made_at=None,
         collecting=collecting,
         cycle=_find_cycle(garbage, next(iter(per_class)), user_namespaces),
-        young=young_bytes,
+        young_bytes=young_bytes,
         forecast_young_bytes=forecast_bytes,
         bytes_since_collection=fresh_bytes,
         bytes_per_object=size // main_count,
         is_frozen=2 * sum(id(obj) not in known_ids for obj in garbage) > len(garbage),
     )
     return summary._asdict() | {"largest": [id(obj) for obj in _largest_objects(sized, MAIN_SHARE * size)]}
+
+
+def _size_garbage(garbage: list[Any]) -> tuple[list[tuple[int, Any]], int]:
+    """Pairs of bytes and object, for the garbage and objects that it alone holds; and the bytes of young garbage."""
+    walk = Walk(len(garbage), lambda _: False, len(garbage))
+    walk.seen_ids.update(map(id, garbage))  # each is sized by itself below, and none as a child of another
+    old_garbage = _old_garbage(garbage)
+    old_ids = {id(obj) for obj in (*old_garbage, *_exclusive_closure(old_garbage, walk.seen_ids))}
+    exclusive = _exclusive_closure(garbage, walk.seen_ids)
+    sized = [(open_object(obj, walk).size + _exclusive_atom_bytes(obj), obj) for obj in (*garbage, *exclusive)]
+    return sized, sum(object_bytes for object_bytes, obj in sized if id(obj) not in old_ids)
 
 
 def _old_garbage(garbage: list[Any]) -> list[Any]:

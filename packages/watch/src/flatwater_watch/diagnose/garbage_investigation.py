@@ -142,7 +142,7 @@ def search_garbage_now_(
         tracer: tracer of the monitor; None if it has none.
         step: latest step.
     """
-    case = Investigation(lines, proven=True)
+    case = Investigation(lines, proven=True)  # of its own, with nothing from earlier searches
     start_search_(case, roots, tracer, step)
     search = case.garbage_search
     garbage = search.garbage() if search is not None and search.is_done(CASE.last_search_seconds) else None

@@ -153,12 +153,16 @@ def find_grown_owners(before: Census, now: Census, rate: float, steps: int, *, h
 
 
 def _without_weak_tables(owners: list[Owner]) -> list[Owner]:
-    """The owners without tables of weak references, whose bytes the first other owner gets; all if no other is left."""
-    strong = [owner for owner in owners if not is_a(owner.container, WeakSet, WeakValueDictionary)]
-    if not strong:
+    """The owners without tables of weak references, unless there are no others.
+
+    Another owner holds the objects of such a table, so the first one gets the bytes of the tables.
+    """
+    strong_owners = [owner for owner in owners if not is_a(owner.container, WeakSet, WeakValueDictionary)]
+    if not strong_owners:
         return owners
-    weak_bytes = sum(owner.bytes_grown for owner in owners) - sum(owner.bytes_grown for owner in strong)
-    return [replace(strong[0], bytes_grown=strong[0].bytes_grown + weak_bytes), *strong[1:]]
+    first, *others = strong_owners
+    table_bytes = sum(owner.bytes_grown for owner in owners) - sum(owner.bytes_grown for owner in strong_owners)
+    return [replace(first, bytes_grown=first.bytes_grown + table_bytes), *others]
 
 
 def _minimum_share(owner: Owner) -> float:
@@ -218,7 +222,7 @@ def larger_contents(cause: Evidence, census: Census) -> CurrentContents | None:
     if is_single or content.count <= cause.newest_contents.objects:
         return None
     if cause.outside:
-        # The count of the words is that of the items with handles, and the words after it stay.
+        # The words begin with the number of items that have handles: `30 × Client, each with its SSLContext`.
         count = holding.length * holding.instances
         return CurrentContents(holders, count, f"{count} ×{cause.what.partition('×')[2]}")
     return CurrentContents(holders, content.count, content.what)

@@ -121,7 +121,7 @@ class Investigator:
             CaseAction.CHOOSE_NEXT_STEP: self._choose_next_step,
             CaseAction.START_TRACE: self._start_trace,
             CaseAction.PUBLISH: self._publish,
-            CaseAction.PUBLISH_NATIVE_REST: self._publish_native_rest,
+            CaseAction.PUBLISH_NATIVE_GROWTH: self._publish_native_growth,
             CaseAction.CLOSE_UNPROVEN: self._close_unproven,
             CaseAction.START_RECORDING: self._start_recording,
             CaseAction.AWAIT_RISES: self._await_rises,
@@ -276,10 +276,10 @@ class Investigator:
         return CaseEvent.UNEXPLAINED
 
     def _add_library_roots(self, reading: Reading) -> CaseEvent:
-        """Make roots of library objects that hold growing containers, once in a case; then a new first census is due.
+        """Make roots of library objects that hold growing containers, once in a case; then two new censuses follow.
 
-        The first call only records the lengths of all containers, a later call finds those that became longer: most
-        programs never need it, and 600,000 containers take 0.2 CPU seconds, too much for a program of a second.
+        The first call only records the lengths of all containers, and a later call finds longer ones. That most
+        programs never need, and 600,000 containers take 0.2 CPU seconds, too much for a program of a second.
         """
         case = self._case
         if self.is_tracing:  # for the line of garbage; to look at all objects takes 40 times as long under a trace
@@ -317,14 +317,13 @@ class Investigator:
         case, causes = self._case, self._case.comparison_evidence
         if not case.proven:
             return CaseEvent.UNPROVEN
-        # One trace only without a proven owner, as the garbage may not grow.
-        seeks_garbage_line = not case.trace_tries and wants_garbage(case) and self._can_trace(reading)
-        lacks_line = causes[0].owner not in case.lines and not case.contents_hidden if causes else seeks_garbage_line
-        if (
-            lacks_line
-            and case.trace_tries < CASE.maximum_fruitless_traces
-            and case.comparisons < CASE.maximum_comparisons_with_trace
-        ):
+        if causes:
+            lacks_line = causes[0].owner not in case.lines and not case.contents_hidden
+        else:
+            # One trace only for suspected garbage, as it may not grow.
+            lacks_line = not case.trace_tries and wants_garbage(case) and self._can_trace(reading)
+        tries_are_left = case.trace_tries < CASE.maximum_fruitless_traces
+        if lacks_line and tries_are_left and case.comparisons < CASE.maximum_comparisons_with_trace:
             return CaseEvent.NO_LINE
         if self._explains(causes) or (case.seeks_handles and case.comparisons >= comparison_limit(self._history)):
             return CaseEvent.COMPLETE
@@ -361,15 +360,15 @@ class Investigator:
         self._new_evidence += causes
         self._is_unexplained = not self._garbage_suspected and not self._explains(causes)
         self._pause_after_case(explained=not self._garbage_suspected and not self._is_unexplained)
-        return self._wants_native_line()
+        return self._native_line_event()
 
-    def _publish_native_rest(self, reading: Reading) -> CaseEvent | None:
+    def _publish_native_growth(self, reading: Reading) -> CaseEvent | None:
         """Publish native growth that the last investigation left open, now that the readings prove it."""
         self._new_evidence += self._unexplained_evidence(reading)
         self._is_unexplained = False
-        return self._wants_native_line()
+        return self._native_line_event()
 
-    def _wants_native_line(self) -> CaseEvent | None:
+    def _native_line_event(self) -> CaseEvent | None:
         """Prepare the search for the line of native growth and return its event, if a cause wants a line; else None."""
         causes = map(self._gather_facts, [*self._new_evidence, *self._evidence_by_owner.values()])
         may_trace = self._trace_allowed and not self.in_watch_thread

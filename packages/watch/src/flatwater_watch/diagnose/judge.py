@@ -218,13 +218,9 @@ def _cause_key(cause: Evidence) -> Hashable:
         return cause.verdict, _buffer_path(cause.owner) or cause.owner
     # The line of memory outside of Python is that which ran while it rose, and says nothing of its holder.
     if cause.verdict == "leak" and cause.made_at is not None and cause.holders and not cause.outside:
-        return (
-            cause.verdict,
-            cause.made_at,
-            cause.newest_contents.holders[0],
-            cause.newest_contents.holders[-1],
-            cause.advice,
-        )
+        holders = cause.newest_contents.holders
+        root_words, content_words = holders[0], holders[-1]
+        return cause.verdict, cause.made_at, root_words, content_words, cause.advice
     return cause.verdict, cause.owner
 
 

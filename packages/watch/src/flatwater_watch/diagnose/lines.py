@@ -137,7 +137,7 @@ class Tracer:
         return None
 
     def _origins(self, item: Any) -> Iterator[tuple[int, AllocationSite | None]]:
-        """Yield the bytes and the line of an object and of its contents, at most `MAXIMUM_CONTENTS` objects in all."""
+        """Yield bytes and line, None if unknown, of an object and its contents, at most `MAXIMUM_CONTENTS` objects."""
         # Contents count, as an object that Python made of a freed object has no line of its own. But contents of an
         # object that is older than the trace, such as the event loop of a timer, were made by others.
         queue, seen_ids = deque([item]), set[int]()
@@ -213,16 +213,16 @@ class Tracer:
 
 
 class NativeLineSearch:
-    """The search for a line that runs while memory rises that no object holds, with a few tries."""
+    """The search for the line that runs while native memory rises: a few tries, each of several readings."""
 
     def __init__(self, packages: tuple[str, ...] = (), *, allowed: bool = True) -> None:
-        """Prepare without a try.
+        """Prepare without beginning a try.
 
         Args:
             packages: library packages whose lines count as the user's.
             allowed: whether any try is allowed.
         """
-        self._tries = RISING.maximum_tries if allowed else 0
+        self._maximum_tries = RISING.maximum_tries if allowed else 0
         self.recorder = RiseRecorder(
             lambda file: is_user_file(file, packages),
             maximum_seconds=RISING.maximum_cpu_seconds,
@@ -242,7 +242,7 @@ class NativeLineSearch:
             for cause in causes
             if cause.wants_native_line and cause.share >= OWNING.minimum_reported_share
         ]
-        if not item_lines or self.line is not None or self._tries_made >= self._tries:
+        if not item_lines or self.line is not None or self._tries_made >= self._maximum_tries:
             return False
         self._item_line = None if None in item_lines else item_lines[0]
         return True

@@ -425,11 +425,11 @@ def _describe_root(path: str, calls: int) -> str:
         function, _, file = place.rpartition(" in ")
         return f"{file}, local {name} of {f'{calls} calls of ' if calls > 1 else ''}{function}"
     module, _, name = path.rpartition(".")
-    space = module_namespace(module) or _named_namespace(module)
-    if space is None:
+    namespace = module_namespace(module) or _named_namespace(module)
+    if namespace is None:  # a registry, such as pyplot's figures
         return path
-    file = file_name(plain_text(space.get("__file__"), "the main program"))
-    kind = "class" if issubclass(type(space.get(name)), type) else "global"
+    file = file_name(plain_text(namespace.get("__file__"), "the main program"))
+    kind = "class" if issubclass(type(namespace.get(name)), type) else "global"
     return f"{file}, {kind} {name}"
 
 

@@ -62,15 +62,15 @@ def library_table(census: Census, path: str) -> LibraryTable | None:
     holding = census.holdings[path]
     # Classes of library objects that hold the container, innermost first, with the names that lead from there to it.
     holders: list[tuple[type, frozenset[str]]] = []
-    is_users = False
-    while holding.parent is not None and not is_users:
+    is_user_owned = False
+    while holding.parent is not None and not is_user_owned:
         holding = census.holdings[holding.parent]
         holder_class = type(census.live[holding.path])
         module = full_name(holder_class)[0]
-        is_users = module in modules
-        if not is_users and module not in _USED_AS_CONTAINERS:
+        is_user_owned = module in modules
+        if not is_user_owned and module not in _USED_AS_CONTAINERS:
             holders.append((holder_class, _names_in_path(path.removeprefix(holding.path))))
-    root_module = "" if is_users else _library_of_root(holding.path)
+    root_module = "" if is_user_owned else _library_of_root(holding.path)
     if root_module and root_module not in modules:
         package, names = root_module.partition(".")[0], _names_in_path(path.removeprefix(root_module))
         return LibraryTable(package, _module_calls((package, root_module), names))

@@ -90,11 +90,10 @@ class ResetTracker:
         return bool(self._containers)
 
     @property
-    def has_recent(self) -> bool:
-        """Whether a tracked container was found lately, so that its length must be checked often."""
-        return any(
-            container.all_checks < 2 * OWNING.maximum_checks_between_resets for container in self._containers.values()
-        )
+    def has_recent_container(self) -> bool:
+        """Whether a tracked container has had few checks so far, so that its length must be checked often."""
+        few_checks = 2 * OWNING.maximum_checks_between_resets
+        return any(container.all_checks < few_checks for container in self._containers.values())
 
     def check_lengths(self, roots: Roots) -> None:
         """Read the lengths of all tracked containers now, and record which were emptied or refilled."""

@@ -57,12 +57,12 @@ class CaseAction(Enum):
     SEARCH_TRACED_GARBAGE = "look for the garbage that was traced so far, if it is garbage that has no line"
     CHOOSE_NEXT_STEP = "decide whether another comparison is worth it"
     START_TRACE = "trace allocations"
-    PUBLISH = "report the findings, with the rest that no object holds"
-    PUBLISH_NATIVE_REST = "report the rest that no object holds"
+    PUBLISH = "report the findings, with native growth that no object explains"
+    PUBLISH_NATIVE_GROWTH = "report native growth that the readings prove by now"
     START_RECORDING = "begin to record which line runs while memory rises"
     AWAIT_RISES = "ask whether enough was recorded"
     PUBLISH_NATIVE_LINE = "report the line at which most of it rose"
-    CLOSE_UNPROVEN = "report nothing, and rest"
+    CLOSE_UNPROVEN = "report nothing, and pause"
 
 
 TRANSITIONS: dict[tuple[CaseState, CaseEvent], tuple[CaseState, CaseAction]] = {
@@ -70,7 +70,7 @@ TRANSITIONS: dict[tuple[CaseState, CaseEvent], tuple[CaseState, CaseAction]] = {
     (CaseState.BEGINNING, CaseEvent.CENSUS_COMPLETE): (CaseState.WATCHING, CaseAction.WAIT),
     (CaseState.WATCHING, CaseEvent.READING): (CaseState.WATCHING, CaseAction.CHECK_READINGS),
     (CaseState.WATCHING, CaseEvent.SUSPICION): (CaseState.COUNTING, CaseAction.TAKE_FIRST_CENSUS),
-    (CaseState.WATCHING, CaseEvent.NATIVE_CERTAIN): (CaseState.WATCHING, CaseAction.PUBLISH_NATIVE_REST),
+    (CaseState.WATCHING, CaseEvent.NATIVE_CERTAIN): (CaseState.WATCHING, CaseAction.PUBLISH_NATIVE_GROWTH),
     (CaseState.COUNTING, CaseEvent.READING): (CaseState.COUNTING, CaseAction.TAKE_FIRST_CENSUS),
     (CaseState.COUNTING, CaseEvent.CENSUS_COMPLETE): (CaseState.PROVING, CaseAction.WAIT),
     (CaseState.PROVING, CaseEvent.READING): (CaseState.PROVING, CaseAction.AWAIT_DRIFT),

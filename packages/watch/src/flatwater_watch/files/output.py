@@ -173,7 +173,7 @@ def _objections(path: Path, kind: OutputKind, run_default: Path | None) -> Itera
 
 def _file_mode(place: Path) -> int:
     """The mode of an existing file, as of `lstat`; 0 if there is none."""
-    # The name of its temporary file is tried first, as it may be too long where the file's own is not.
+    # The name of its temporary file first: if that is too long, where the file's own is not, `lstat` raises OSError.
     with suppress(FileNotFoundError):
         place.with_name(f".{place.name}.{'0' * 8}{TEMPORARY_SUFFIX}").lstat()
     try:
