@@ -16,7 +16,7 @@ from flatwater.checkpoints import intact
 from flatwater.checkpoints.catalogue import list_verified, remove_orphan_shards
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.intact import VerifiedCheckpoint, verify_checkpoint
-from flatwater.checkpoints.manifest import Manifest, _with_digest, manifest_path
+from flatwater.checkpoints.manifest import Manifest, _encode_with_hash, manifest_path
 from flatwater.checkpoints.reader import find_damage, list_checkpoints, newest_intact, restore_state_
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater_watch.errors import CheckpointError
@@ -112,7 +112,7 @@ def test_a_checkpoint_of_a_later_format_is_told_of_and_stays(tmp_path: Path) -> 
     """It may be whole, and so may every shard in the folder be one of its own."""
     save(tmp_path, 1)
     later = manifest_path(tmp_path, 2, 0)
-    later.write_bytes(_with_digest({"format": 99, "anything": []}))
+    later.write_bytes(_encode_with_hash({"format": 99, "anything": []}))
     its_own = tmp_path / "objects" / f"{'0' * 64}.safetensors"
     its_own.write_bytes(b"in a format of its own")
     told: list[str] = []

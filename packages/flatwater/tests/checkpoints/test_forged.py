@@ -15,7 +15,7 @@ import torch
 from flatwater.checkpoints.catalogue import list_checkpoints, list_verified, newest_intact
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.intact import VerifiedCheckpoint
-from flatwater.checkpoints.manifest import _with_digest, manifest_path
+from flatwater.checkpoints.manifest import _encode_with_hash, manifest_path
 from flatwater.checkpoints.reader import restore_state_
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater_watch.errors import CheckpointError
@@ -90,7 +90,7 @@ def folder(saved_folder: Path, tmp_path: Path) -> Path:
 
 
 def reseal(content: dict[str, Any]) -> bytes:
-    return _with_digest({key: value for key, value in content.items() if key != "sha256"})
+    return _encode_with_hash({key: value for key, value in content.items() if key != "sha256"})
 
 
 def mutate(value: Any, draw: random.Random) -> Any:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from flatwater.metrics import tail
 from flatwater.metrics.jsonl import read_metrics
 from flatwater.metrics.lines import FollowedFile, read_appended_
-from flatwater.metrics.tail import read_last, start_of_last
+from flatwater.metrics.tail import last_lines_start, read_last
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.content import MAXIMUM_NUMBER
 
@@ -27,7 +27,7 @@ def test_the_end_is_what_the_whole_file_says(
     path.write_text("".join(json.dumps({"round": at + 1} | each) + "\n" for at, each in enumerate(rounds)) + torn)
     columns = read_metrics(path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tail, "FIRST_BLOCK", block)
+        patch.setattr(tail, "FIRST_BLOCK_BYTES", block)
         patch.setattr(tail, "BLOCK", block)
         for name in ("a", "a/b", 'q"uote', "é", "missing"):
             record, number = read_last(path, name)
@@ -41,7 +41,7 @@ def test_reading_begins_so_many_lines_before_the_end(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(json.dumps({"round": at}) + "\n" for at in range(1, 1001)) + '{"round"')
     for last in (1, 5, 999, 1000, 2000):
-        seen = [record["round"] for record in read_appended_(FollowedFile(path, last=last))]
+        seen = [record["round"] for record in read_appended_(FollowedFile(path, last_lines=last))]
         assert seen == list(range(max(1, 1001 - last), 1001))
 
 
@@ -58,4 +58,4 @@ def test_a_hole_is_not_read(tmp_path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(1 << 40)
     with path.open("rb") as file, pytest.raises(OSError, match="MiB"):
-        start_of_last(file, 1)
+        last_lines_start(file, 1)

@@ -16,7 +16,7 @@ import wandb
 from wandb.proto.wandb_internal_pb2 import Record
 
 from flatwater.metrics.sinks import TrackedRun
-from flatwater.metrics.wandb import WandbSink, check_key, kept_id
+from flatwater.metrics.wandb import WandbSink, check_login, read_or_make_id
 
 OFFLINE = WandbConfig(mode="offline")
 
@@ -79,7 +79,7 @@ def test_offline_rounds_are_kept_in_the_run_folder_and_a_resumed_run_has_the_sam
         sink.close()
     files = complete_files(tmp_path)
     assert len(files) == 2
-    assert {file.name for file in files} == {f"run-{kept_id(tmp_path / 'wandb')}.wandb"}
+    assert {file.name for file in files} == {f"run-{read_or_make_id(tmp_path / 'wandb')}.wandb"}
     first, second = map(rounds_in, files)
     assert first | second == {n: {"fitness/mean": n / 2, "memory/replay.action": 4096.0} for n in range(1, 6)}
     assert ([*first], [*second]) == ([1, 2, 3], [3, 4, 5])
@@ -87,8 +87,8 @@ def test_offline_rounds_are_kept_in_the_run_folder_and_a_resumed_run_has_the_sam
 
 def test_online_without_a_key_is_told_before_the_run() -> None:
     with pytest.raises(ConfigError, match=r"wandb login.*--wandb\.mode offline"):
-        check_key(WandbConfig())
-    check_key(OFFLINE)
+        check_login(WandbConfig())
+    check_login(OFFLINE)
 
 
 def test_a_project_has_a_name() -> None:

@@ -11,7 +11,7 @@ from synthetic_run import make_run
 
 from flatwater.metrics.lines import read_records
 from flatwater.reports.records import read_run
-from flatwater.rundir.statements import AlarmKind
+from flatwater.rundir.statements import AlarmSummary
 
 PEAK = """
 import sys
@@ -62,15 +62,15 @@ def test_the_records_of_many_more_rounds_hold_no_more(tmp_path: Path) -> None:
 def test_alarms_of_all_rounds_are_counted(tmp_path: Path) -> None:
     found = read_run(busy_run(tmp_path / "run", 700)).alarms
     assert found == [
-        AlarmKind("constant policy", "member 3 gives one action in round 700", 700, 1, 700),
-        AlarmKind("large gradient", "1e9", 350, 1, 699),
+        AlarmSummary("constant policy", "member 3 gives one action in round 700", 700, 1, 700),
+        AlarmSummary("large gradient", "1e9", 350, 1, 699),
     ]
 
 
 def test_marked_lines_are_thinned_among_themselves(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(json.dumps({"round": n, "crowned": n % 3 == 0}) + "\n" for n in range(1, 100)))
-    found = read_records(path, 5, mark=b'"crowned": true')
+    found = read_records(path, 5, text=b'"crowned": true')
     assert [record["round"] for record in found] == [3, 27, 51, 75, 99]
 
 

@@ -90,8 +90,8 @@ def test_a_program_is_collected_again_when_its_run_has_ended() -> None:
 def test_a_run_whose_threads_wait_says_so(
     tiny: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("flatwater.metrics.alarms.LONG", 0.0)
-    monkeypatch.setattr("flatwater.metrics.alarms.BUSY", 1e6)
+    monkeypatch.setattr("flatwater.metrics.alarms.MINIMUM_ROUND_SECONDS", 0.0)
+    monkeypatch.setattr("flatwater.metrics.alarms.MINIMUM_CORES", 1e6)
     monkeypatch.setattr("flatwater.runs.session.use_threads", lambda wanted: wanted)  # they would wait indeed
     run = tmp_path / "run"
     assert main(["train", "erl", *tiny, "--threads", "2", "--rounds", "1", "--run", str(run)]) == 0

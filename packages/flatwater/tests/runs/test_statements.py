@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flatwater.memory.planner import Plan
-from flatwater.rundir.statements import REST, held_against, largest_groups, parse_ledger_line, read_plan, resident_parts
+from flatwater.rundir.statements import (
+    REST,
+    largest_groups,
+    parse_ledger_line,
+    planned_and_held_rows,
+    read_plan,
+    resident_parts,
+)
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.finding_text import headline
 from flatwater_watch.errors import RunError
@@ -37,7 +44,7 @@ def test_planned_and_held_are_complete(owned: dict[str, int], missing: dict[str,
     planned = missing | {path: size + 1 for path, size in owned.items()}
     plan = Plan(owners=planned, transients={}, base_bytes=1, limits={"all": 1})
     line = parse_ledger_line({"round": 1, "owned": owned, "owned_bytes": sum(owned.values()) + numbers}, LEDGER)
-    rows = held_against(plan, line)
+    rows = planned_and_held_rows(plan, line)
     assert sum(row[1] for row in rows) == plan.total_bytes
     assert sum(row[2] for row in rows) == sum(owned.values()) + (numbers if sum(owned.values()) + numbers else 0)
     listed = {row[0]: row[1:] for row in rows}

@@ -1,8 +1,8 @@
-"""The checkpoints in a folder: which are intact, which stay, and the removal of the others. It does not need torch.
+"""The checkpoints in a folder: lists them, finds the newest intact one, and removes old ones. It does not need torch.
 
-When checkpoints are removed, manifests go first, the names of those that stay are flushed to the disk, and only then go
-the shards that no manifest names any more: a kill between any two steps leaves files that nobody needs, never a
-checkpoint without its shards.
+When checkpoints are removed, their manifests are removed first, then the folder is flushed to the disk, and then shards
+are removed that no manifest names any more. So a kill between two steps leaves unneeded files, but never a checkpoint
+without its shards.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -21,23 +21,23 @@ from flatwater_watch.files.directory import explain_os_errors, remove_strays, st
 
 
 def list_checkpoints(folder: Path) -> list[Manifest]:
-    """Return every checkpoint in `folder`, newest last; shards are not read, and `damage` tells of a damaged manifest.
+    """Return the manifest of every checkpoint in `folder`, newest last; `damage` of a damaged manifest says why.
 
     Args:
-        folder: the `checkpoints` folder of a run. One that does not exist holds none.
+        folder: the `checkpoints` folder of a run; it may be missing.
     """
     return [read_manifest(file) for file in manifest_files(folder)]
 
 
 def list_verified(folder: Path) -> list[tuple[Manifest, list[str]]]:
-    """Return every checkpoint with its problems; a shard that several share is read once."""
+    """Return every checkpoint in `folder` with a list of its problems; a shard that several share is read once."""
     read_cached = make_caching_reader()
     examined = [(manifest, examine_checkpoint(folder, manifest, read_cached)) for manifest in list_checkpoints(folder)]
     return [(manifest, [] if isinstance(outcome, VerifiedCheckpoint) else outcome) for manifest, outcome in examined]
 
 
 def find_damage(folder: Path, manifest: Manifest) -> list[str]:
-    """Return the problems of a checkpoint; empty if its manifest and every byte of its shards are as written.
+    """Return the problems of a checkpoint; empty if its manifest and every byte of its shards are intact.
 
     Reads every shard once, 4 MiB at a time.
     """
@@ -48,18 +48,18 @@ def find_damage(folder: Path, manifest: Manifest) -> list[str]:
 def newest_intact(
     folder: Path, *, say: Callable[[str], None], is_wanted: Callable[[Manifest], bool] = lambda _: True
 ) -> VerifiedCheckpoint | None:
-    """Return the newest checkpoint whose manifest and shards are as they were written; None if there is none.
+    """Return the newest intact checkpoint, verified; None if there is none.
 
     Args:
         folder: the `checkpoints` folder of a run.
-        is_wanted: whether a checkpoint, by its manifest, may be taken.
-        say: gets whole sentences about a save that was cut off, each checkpoint that is skipped and why, and
-            the checkpoint that is used instead.
+        is_wanted: returns whether a checkpoint with this manifest may be taken.
+        say: gets whole sentences about an interrupted save, each checkpoint that is skipped and why, and the checkpoint
+            that is used instead.
     """
     cut_off = len(stray_files(folder)) + len(stray_files(folder / "objects"))
     if cut_off:
         say(f"An interrupted save left {cut_off} unfinished file(s) in {folder}. They are ignored.")
-    # From the newest back, and no further than needed: each look reads whole shards.
+    # From the newest back until one is intact, as each check reads whole shards.
     for skipped, manifest in enumerate(filter(is_wanted, reversed(list_checkpoints(folder)))):
         outcome = examine_checkpoint(folder, manifest, read_shard)
         if isinstance(outcome, VerifiedCheckpoint):
@@ -73,82 +73,80 @@ def newest_intact(
 
 
 def checkpoints_to_keep(manifests: Sequence[Manifest], config: CheckpointConfig) -> list[Manifest]:
-    """Return the `manifests` (newest last) that the policy keeps: always the newest, then whole rounds.
+    """Return those of the `manifests` (newest last) that `config` keeps: the newest, and older ones between rounds.
 
-    A checkpoint inside a round is worth keeping only while it is the newest: resuming it and resuming the round before
-    it lead to the same state.
+    An older checkpoint within a round is not kept: a resume from the checkpoint before it leads to the same state.
     """
     if not manifests:
         return []
     *older, newest = manifests
     rounds = [manifest for manifest in older if manifest.step == 0]
-    recent = rounds[max(0, len(rounds) - (config.keep - 1)) :]  # the newest is one of those kept
+    recent = rounds[max(0, len(rounds) - (config.keep - 1)) :]  # `keep` includes the newest
     lasting = [m for m in rounds if config.keep_every and m.round % config.keep_every == 0 and m not in recent]
     return [*lasting, *recent, newest]
 
 
-def prune_checkpoints(folder: Path, saved: Path, config: CheckpointConfig, spared: Collection[Path] = ()) -> None:
-    """Remove checkpoints that the policy does not keep, now that the checkpoint `saved` is on the disk.
+def prune_checkpoints(folder: Path, saved: Path, config: CheckpointConfig, protected: Collection[Path] = ()) -> None:
+    """Remove the checkpoints that `config` does not keep, after the checkpoint `saved` was written.
 
-    Damaged checkpoints are not counted and go, but for those that could not be read this time. So do checkpoints later
-    than `saved`: the run was resumed from one before them, because they were damaged.
+    Damaged checkpoints are removed too, unless their manifest could not be read this time. Checkpoints later than
+    `saved` are removed as well: they were damaged, as the run was resumed from an earlier one.
 
     Args:
-        folder: folder of the checkpoints; a folder that is gone is left alone.
-        saved: the manifest's file of the checkpoint that was written last.
-        config: which checkpoints stay.
-        spared: files of manifests whose checkpoints are being read by somebody: these stay this time.
+        folder: folder of the checkpoints; it may have been removed.
+        saved: file of the manifest that was written last.
+        config: rules for the checkpoints that stay.
+        protected: files of manifests whose checkpoints are being read, and stay this time.
     """
     manifests = list_checkpoints(folder)
     saved_index = next((index for index, manifest in enumerate(manifests) if manifest.file == saved), None)
-    if saved_index is None:  # the folder was deleted in this very moment: whoever writes next finds that out
+    if saved_index is None:  # the folder was deleted meanwhile, which the next write will report
         return
-    # Only checkpoints up to `saved` count, or a damaged later round would push a good checkpoint out.
+    # Only checkpoints up to `saved` are counted, as a damaged later one must not push out a good one.
     intact = [manifest for manifest in manifests[: saved_index + 1] if not find_quick_problems(folder, manifest)]
-    # An unread manifest may be a later version's: only who reads it may remove it.
-    kept_files = {manifest.file for manifest in checkpoints_to_keep(intact, config)} | {*spared}
+    # An unread manifest may be of a later version of Flatwater, which alone may remove it.
+    kept_files = {manifest.file for manifest in checkpoints_to_keep(intact, config)} | {*protected}
     unwanted = [old for old in manifests if old.file not in kept_files and not old.unread]
     remove_checkpoints(folder, unwanted, [manifest for manifest in manifests if manifest not in unwanted])
 
 
 def remove_checkpoints(folder: Path, unwanted: Iterable[Manifest], others: Sequence[Manifest] | None = None) -> int:
-    """Remove checkpoints, and the shards that no other manifest names. Returns the bytes of the shards removed.
+    """Remove checkpoints, and the shards that no other checkpoint needs. Returns the bytes of the removed shards.
 
     Args:
         folder: folder of the checkpoints.
         unwanted: checkpoints to remove.
-        others: all others, where they were just read; None reads them.
+        others: all other checkpoints in the folder; None reads them.
     """
     with explain_os_errors(folder):
         for manifest in unwanted:
             manifest.file.unlink(missing_ok=True)
-        # Before any shard goes: after a power cut no manifest may be back whose shards are not.
+        # Flushed before any shard is removed: after a power cut no manifest may be back without its shards.
         sync_folder(folder)
     return remove_orphan_shards(folder, others)
 
 
 def remove_orphan_shards(folder: Path, manifests: Sequence[Manifest] | None = None) -> int:
-    """Remove shards that no manifest in `folder` names, and unfinished files of writers that are dead.
+    """Remove shards that no manifest in `folder` names, and unfinished files of dead processes.
 
-    No shard goes while a manifest cannot be read: it may be good, and does not say which shards it needs.
+    No shard is removed while a manifest is damaged or cannot be read, as it may name any of them.
 
     Args:
         folder: folder of the checkpoints.
-        manifests: all checkpoints there, where they were just read; None reads them.
+        manifests: all checkpoints in the folder; None reads them.
 
-    Returns the bytes of the shards removed.
+    Returns the bytes of the removed shards.
     """
     manifests = list_checkpoints(folder) if manifests is None else manifests
     needed_paths = {shard_path(folder, shard.sha256) for manifest in manifests for shard in manifest.shards}
     freed_bytes = 0
-    # A manifest that cannot be read may name any of them.
     if not any(manifest.damage for manifest in manifests):
         with explain_os_errors(folder):
             for path in (folder / "objects").glob("*.safetensors"):
                 if path not in needed_paths:
                     freed_bytes += path.stat().st_size
                     path.unlink()
-    # Afterwards, and only of writers that are dead: a live writer still renames its file.
+    # Only files of dead processes, as a living one will still rename its file.
     remove_strays(folder)
     remove_strays(folder / "objects")
     return freed_bytes

@@ -1,9 +1,9 @@
 """The manifest of a checkpoint: one JSON file that names every leaf and every shard by its hash.
 
-It is written after all shards, so a manifest that is there says that the checkpoint is complete. Its last entry is the
-hash of the others in canonical form, and the file must be that canonical form byte for byte: a flipped bit anywhere
-in it is found. A hash can be computed by whoever forges a file, so what it says is checked as well: by the schema, and
-that its parts fit each other. Nothing in it is executable. This module does not need torch.
+It is written after all shards, so a checkpoint with a manifest is complete. Its last entry is the hash of the other
+entries, and the file must equal the file that is written for its content, byte for byte, so every flipped bit is found.
+Since whoever forges a file can compute its hash, the content is checked against a schema, and for contradictions.
+Nothing in it is executable. This module does not need torch.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from flatwater_watch.files.content import MAXIMUM_BYTES, convert_to, indent_json
 from flatwater_watch.files.directory import read_whole
 
 FORMAT = 1
-"""The version of the manifest written here. A later one is not guessed at."""
+"""Version of the manifests that are written here; a manifest of a later version is not read."""
 
 JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"
 """Values of facts about a run: plain JSON."""
@@ -29,12 +29,12 @@ JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON
 Scalar = int | float | bool | str | None
 LeafKind = Literal["tensor", "array", "generator", "float", "int", "bool", "str", "none"]
 SCALAR_KINDS = ("float", "int", "bool", "str", "none")
-"""The kinds of leaves whose value stands in the manifest itself."""
+"""Kinds of leaves whose value is in the manifest itself; the bytes of others are in shards."""
 
 # Six digits at least, as `manifest_path` pads; 18 at most, so that each fits 64 bits.
 _FILE_NAME = re.compile(r"([0-9]{6,18})\.([0-9]{6,18})\.json")
 _VALUE_TYPES: Mapping[str, tuple[type, ...]] = {
-    "float": (float, str),  # a str is NaN or an infinity
+    "float": (float, str),  # text for NaN and infinities
     "int": (int,),
     "bool": (bool,),
     "str": (str,),
@@ -45,20 +45,20 @@ _NON_FINITE_NAMES = ("nan", "inf", "-inf")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeafRecord:
-    """One saved leaf, as the manifest names it."""
+    """The manifest's record of one saved leaf."""
 
     path: str
     """Path of the leaf in the state tree, and its name in the shard."""
     kind: LeafKind
     sha256: str
-    """Hash of its bytes in row-major order; for a number, of its canonical JSON."""
+    """Hash of its bytes in row-major order; for a scalar, see `scalar_hash`."""
     dtype: str = ""
-    """Dtype as torch or numpy writes it; empty for a number."""
+    """Dtype as torch or numpy writes it; empty for a scalar."""
     shape: tuple[int, ...] = ()
     shard: str = ""
-    """Hash that names the shard which holds the bytes; empty for a number."""
+    """Hash of the shard that holds the bytes; empty for a scalar."""
     value: Scalar = None
-    """The number, flag or string itself."""
+    """The value of a scalar."""
 
     def __str__(self) -> str:
         """Return text such as `tensor float32 [4, 3]`, or `int 12`."""
@@ -71,38 +71,38 @@ class LeafRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardRecord:
-    """One file of leaves: `objects/<sha256>.safetensors`."""
+    """The manifest's record of one file of leaves, `objects/<sha256>.safetensors`."""
 
     sha256: str
     """Hash of the whole file."""
     bytes: int
-    """The size of the file."""
+    """Size of the file."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
-    """One checkpoint, as its file describes it."""
+    """The description of one checkpoint."""
 
     file: Path
     round: int
-    """Rounds that the run had finished."""
+    """Number of rounds that the run had completed."""
     step: int
-    """Steps of the round begun that it had finished; 0 between rounds."""
+    """Number of completed steps of the next round; 0 for a checkpoint between rounds."""
     saved: str = ""
     """Time when it was written, in UTC (ISO 8601)."""
     facts: Mapping[str, JSON] = field(default_factory=dict)
-    """Facts that the run was made from: configuration, fingerprint of the data, versions, threads."""
+    """Facts about the run, to be compared at a resume: configuration, data, versions, source code."""
     leaves: tuple[LeafRecord, ...] = ()
     shards: tuple[ShardRecord, ...] = ()
     damage: str = ""
     """Reason why the file cannot be used; empty if it can. A damaged manifest has no leaves and no shards."""
     unread: bool = False
-    """Whether the file could not be judged: it was unreadable this time or has a later format. Such checkpoints are
-    never removed."""
+    """Whether the file may be intact all the same: it could not be read this time, or has a later format. Such
+    checkpoints are never removed."""
 
     @property
     def bytes(self) -> int:
-        """The size of its shards, those it shares with other checkpoints included."""
+        """Size of its shards together; other checkpoints may share some of them."""
         return sum(shard.bytes for shard in self.shards)
 
 
@@ -112,12 +112,12 @@ def describe_leaf(kind: str, dtype: str, shape: Sequence[int]) -> str:
 
 
 def manifest_path(folder: Path, round_: int, step: int) -> Path:
-    """Return the manifest's place in `folder`; names sort as the checkpoints follow each other."""
+    """Return the path of a manifest in `folder`; the order of names is that of rounds and steps."""
     return folder / f"{round_:06d}.{step:06d}.json"
 
 
 def shard_path(folder: Path, sha256: str) -> Path:
-    """Return the shard's place in `folder`."""
+    """Return the path of a shard in `folder`, by its hash."""
     return folder / "objects" / f"{sha256}.safetensors"
 
 
@@ -125,7 +125,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
     """Return the manifest as the bytes of its file.
 
     Raises:
-        TypeError: the manifest could not be read again: its facts hold what JSON cannot say, or it is too large.
+        TypeError: a reader would refuse the manifest: its facts are not JSON or nested too deep, or it is too large.
     """
     content: dict[str, Any] = {
         "format": FORMAT,
@@ -141,29 +141,29 @@ def encode_manifest(manifest: Manifest) -> bytes:
         require_shallow(content)
     except ValueError as error:
         raise TypeError(f"facts of a checkpoint are nested too deep: {error}") from error
-    encoded = _with_digest(content)
+    encoded = _encode_with_hash(content)
     if len(encoded) > MAXIMUM_BYTES:
         raise TypeError(f"{len(manifest.leaves)} leaves are too many: a manifest has at most {MAXIMUM_BYTES} bytes")
     return encoded
 
 
 def _leaf_content(record: LeafRecord) -> dict[str, Any]:
-    """Return a leaf's record as JSON: a scalar with its value, another with the shard that holds it."""
+    """Return a leaf's record as JSON: a scalar with its value, another leaf with dtype, shape and shard."""
     content: dict[str, Any] = {"path": record.path, "kind": record.kind, "sha256": record.sha256}
     if record.kind in SCALAR_KINDS:
         return content | {"value": to_plain_json(record.value)}
     return content | {"dtype": record.dtype, "shape": list(record.shape), "shard": record.shard}
 
 
-def _with_digest(content: Mapping[str, Any]) -> bytes:
-    """Return a manifest's content as bytes, with the hash of its canonical form added."""
-    # `indent` is for people; the hash is taken from the form without spaces, so it does not depend on it.
+def _encode_with_hash(content: Mapping[str, Any]) -> bytes:
+    """Return a manifest's content as the bytes of its file, with the hash of the content added."""
+    # The file is indented for people; the hash is of the canonical form, without spaces.
     hashed_content = dict(content) | {"sha256": hashlib.sha256(canonical_json(content)).hexdigest()}
     return indent_json(hashed_content) + b"\n"
 
 
 def canonical_json(content: object) -> bytes:
-    """Return JSON with sorted keys and without spaces: equal contents give equal bytes."""
+    """Return JSON with sorted keys and without spaces, so that equal contents give equal bytes."""
     return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
@@ -171,7 +171,7 @@ def to_plain_json(value: object) -> Any:  # noqa: ANN401  (JSON as the json modu
     """Return `value` in the types of standard JSON: tuples as lists, paths as text, NaN and infinities as their names.
 
     Raises:
-        TypeError: `value` holds something that JSON cannot say.
+        TypeError: `value` contains a type that JSON does not have.
     """
     if isinstance(value, float):
         return float(value) if isfinite(value) else str(float(value))
@@ -192,28 +192,28 @@ def manifest_files(folder: Path) -> list[Path]:
 
 
 def is_manifest(file: Path) -> bool:
-    """Whether a file has the name of a manifest."""
+    """Return whether a file's name is that of a manifest."""
     return _FILE_NAME.fullmatch(file.name) is not None
 
 
 def _round_and_step(file: Path) -> tuple[int, int]:
-    """Return round and step by a manifest's name; (-1, -1) for any other name."""
+    """Return round and step in the name of a manifest's file; (-1, -1) for any other name."""
     match = _FILE_NAME.fullmatch(file.name)
     return (int(match[1]), int(match[2])) if match else (-1, -1)
 
 
 def scalar_hash(kind: str, value: Scalar) -> str:
-    """Return the hash of a number, flag or string: of its canonical JSON."""
-    # With its kind: 1, 1.0 and true must not have one hash.
+    """Return the hash of a scalar's kind and value, as canonical JSON."""
+    # With the kind, so that 1, 1.0 and true have different hashes.
     return hashlib.sha256(canonical_json([kind, to_plain_json(value)])).hexdigest()
 
 
 def read_manifest(file: Path) -> Manifest:
-    """Return the manifest in `file`; `damage` of a damaged manifest says what is wrong."""
+    """Return the manifest in `file`; if it is damaged, its `damage` says why."""
     try:
         raw = read_whole(file, MAXIMUM_BYTES)
     except OSError as error:
-        # A disk or a network that fails now may not fail tomorrow.
+        # The disk or the network may work again tomorrow, so the checkpoint must not be removed.
         return _damaged_manifest(file, f"the manifest cannot be read ({error.strerror or error})", unread=True)
     except ValueError as error:
         return _damaged_manifest(file, f"the manifest cannot be read ({error})")
@@ -222,11 +222,10 @@ def read_manifest(file: Path) -> Manifest:
 
 @lru_cache(maxsize=4)
 def parse_manifest(file: Path, raw: bytes) -> Manifest:
-    """Return the manifest with the content `raw`, which may come from elsewhere than the disk.
+    """Return the manifest with the content `raw` of its file, from the disk or from a store.
 
-    `damage` of a damaged manifest says what is wrong. A manifest of a later format is `unread`, and `damage` says so.
-    The last four are kept: each save reads the checkpoints before it again, and checking one takes as long as
-    writing one.
+    If it is damaged, its `damage` says why; a manifest of a later format is also `unread`. The last four results are
+    cached: each save reads the manifests before it again, and a check takes as long as writing one.
     """
     try:
         content = parse_json(raw)
@@ -234,10 +233,10 @@ def parse_manifest(file: Path, raw: bytes) -> Manifest:
         return _damaged_manifest(file, f"the manifest cannot be read ({error})")
     if not isinstance(content, dict):
         return _damaged_manifest(file, "the manifest is not a JSON object")
-    # Before anything is believed: the file must be the canonical form of what it says, byte for byte.
-    if _with_digest({key: value for key, value in content.items() if key != "sha256"}) != raw:
+    # First of all checks: the file must equal the file that is written for its content, byte for byte.
+    if _encode_with_hash({key: value for key, value in content.items() if key != "sha256"}) != raw:
         return _damaged_manifest(file, "the manifest's hash does not match its content")
-    # After the hash, so that a flipped bit in the number does not pass for a later version.
+    # After the hash, so that a flipped bit in `format` does not count as a later version.
     if (file_format := content.get("format")) != FORMAT and isinstance(file_format, int):
         problem = (
             f"expected format {FORMAT}, got format {file_format}, which a later version of Flatwater writes. Update "
@@ -252,14 +251,14 @@ def parse_manifest(file: Path, raw: bytes) -> Manifest:
     return _damaged_manifest(file, contradiction) if contradiction else manifest
 
 
-def _damaged_manifest(file: Path, how: str, *, unread: bool = False) -> Manifest:
-    """Return a manifest without content that says how it is damaged; round and step are those of its name."""
-    at_round, at_step = _round_and_step(file)
-    return Manifest(file=file, round=at_round, step=at_step, damage=how, unread=unread)
+def _damaged_manifest(file: Path, damage: str, *, unread: bool = False) -> Manifest:
+    """Return an empty manifest with the given `damage`; its round and step are taken from the file's name."""
+    round_, step = _round_and_step(file)
+    return Manifest(file=file, round=round_, step=step, damage=damage, unread=unread)
 
 
 def _parse_manifest(file: Path, content: ManifestContent) -> Manifest:
-    """Return the manifest of a whole and typed content, not yet held against itself and its name."""
+    """Return the manifest with this content; `_find_contradiction` is yet to check it."""
     return Manifest(
         file=file,
         round=content.round,
@@ -272,10 +271,10 @@ def _parse_manifest(file: Path, content: ManifestContent) -> Manifest:
 
 
 def _leaf_record(content: dict[str, Any]) -> LeafRecord:
-    """Return the record of a leaf, of a shard or with its value inline.
+    """Return the record of a leaf from its JSON.
 
     Raises:
-        ValueError: the content has other keys or types than such a leaf has.
+        ValueError: the JSON has wrong keys or types for a leaf of its kind.
     """
     if content.get("kind") not in SCALAR_KINDS:
         shard_leaf = convert_to(content, ShardLeaf)
@@ -288,7 +287,7 @@ def _leaf_record(content: dict[str, Any]) -> LeafRecord:
             shard=shard_leaf.shard,
         )
     leaf = convert_to(content, InlineLeaf)
-    # `type` and not `isinstance`: True is an int, and would come back as a number.
+    # `type` and not `isinstance`, as True would pass for an int.
     if type(leaf.value) not in _VALUE_TYPES[leaf.kind]:
         raise ValueError(f"the value of the {leaf.kind} {leaf.path!r} is a {type(leaf.value).__name__}")
     if leaf.kind == "float" and isinstance(leaf.value, str) and leaf.value not in _NON_FINITE_NAMES:
@@ -298,7 +297,7 @@ def _leaf_record(content: dict[str, Any]) -> LeafRecord:
 
 
 def _find_contradiction(manifest: Manifest) -> str:
-    """Return a sentence that names a contradiction in the manifest, or of its name; empty if there is none."""
+    """Return a sentence about a contradiction within the manifest or with its file name; empty if there is none."""
     if (manifest.round, manifest.step) != _round_and_step(manifest.file):
         return f"the manifest is of round {manifest.round}, step {manifest.step}: the file was renamed"
     shard_hashes = {shard.sha256 for shard in manifest.shards}
@@ -322,20 +321,20 @@ def fact_differences(saved: Mapping[str, JSON], current: Mapping[str, JSON]) -> 
 
     Args:
         saved: a manifest's `facts`.
-        current: facts of the run that wants to go on. Nested mappings are compared name by name, lists whole.
+        current: facts of the run that resumes. Nested mappings are compared name by name, lists as a whole.
     """
-    earlier = dict(_flatten_facts(to_plain_json(saved), ""))
-    present = dict(_flatten_facts(to_plain_json(current), ""))
-    names = [*earlier, *(name for name in present if name not in earlier)]
+    before = dict(_flatten_facts(to_plain_json(saved), ""))
+    now = dict(_flatten_facts(to_plain_json(current), ""))
+    names = dict.fromkeys([*before, *now])
     return [
-        f"{name}: {earlier.get(name, _ABSENT_VALUE)} in the checkpoint, {present.get(name, _ABSENT_VALUE)} now"
+        f"{name}: {before.get(name, _ABSENT_VALUE)} in the checkpoint, {now.get(name, _ABSENT_VALUE)} now"
         for name in names
-        if earlier.get(name, _ABSENT_VALUE) != present.get(name, _ABSENT_VALUE)
+        if before.get(name, _ABSENT_VALUE) != now.get(name, _ABSENT_VALUE)
     ]
 
 
 def _flatten_facts(value: JSON, name: str) -> Iterator[tuple[str, str]]:
-    """Yield every fact below `value` by dotted name, as JSON: `1` differs from `true` and `"1"`, not from `1.0`."""
+    """Yield the dotted name and the JSON of every fact in `value`; `1` equals `1.0`, but not `true` or `"1"`."""
     if isinstance(value, Mapping) and (value or not name):
         for key, item in value.items():
             yield from _flatten_facts(item, f"{name}.{key}" if name else key)

@@ -6,9 +6,9 @@
         ...
         save_checkpoint("checkpoints", parts, update + 1)
 
-A part is saved whole and restored to the bit: what has `state_dict` and `load_state_dict` by these, tensors, arrays,
-`@state` classes and torch's generators in place. The global generators of Python, NumPy and torch belong to every
-checkpoint, since most loops draw from them.
+A part is saved whole and restored bit for bit. Objects with `state_dict` and `load_state_dict` are restored by these
+methods; tensors, arrays, `@state` classes and torch's generators in place. The global generators of Python, NumPy and
+torch belong to every checkpoint, since most loops draw from them.
 """
 
 import random
@@ -36,17 +36,17 @@ _PARTS_FACT = "parts"
 
 
 def save_checkpoint(folder: Path | str, parts: Mapping[str, object], step: int, *, keep: int = 3) -> Path:
-    """Write a checkpoint, all of it or nothing, and remove those that `keep` does not keep.
+    """Write a checkpoint, whole or not at all, and remove older checkpoints.
 
     Args:
-        folder: for checkpoints alone; created if need be.
-        parts: objects that the loop would lose with its process, by name. Names are compared when they are restored.
-            The global random generators of Python, NumPy and torch are saved as well.
+        folder: a folder for checkpoints only; created if it is missing.
+        parts: objects with the state of the loop, by name; a restore needs the same names. The global random generators
+            of Python, NumPy and torch are saved as well.
         step: number of the loop's steps so far; `restore_checkpoint` returns it.
-        keep: checkpoints that stay, counted from the newest.
+        keep: number of checkpoints that stay, counted from the newest.
 
     Returns:
-        The file that names everything in it.
+        The checkpoint's manifest: the file that names its other files.
 
     Raises:
         RunError: the disk is full, or the folder cannot be written. Earlier checkpoints stay.
@@ -54,6 +54,7 @@ def save_checkpoint(folder: Path | str, parts: Mapping[str, object], step: int, 
     """
     require(step >= 0, "step", step, "0 or more")
     tree: dict[str, object] = {}
+    # For each part the form from which its state_dict is built again; None for a part that is restored in place.
     forms: dict[str, JSON] = {}
     for name, value in _with_generators(parts).items():
         access = _find_state_access(value)
@@ -61,34 +62,35 @@ def save_checkpoint(folder: Path | str, parts: Mapping[str, object], step: int, 
             tree[name], forms[name] = value, None
         else:
             tree[name], forms[name] = flatten_state(access.get(), name)
-    # A manifest counts rounds and the steps within one; a loop of the user's has a single counter.
+    # A manifest has a round, and a step within the round; the user's loop counts steps alone, saved as the round.
     return write_checkpoint(
         Path(folder), tree, round=step, step=0, facts={_PARTS_FACT: forms}, config=CheckpointConfig(keep=keep)
     )
 
 
 def restore_checkpoint(folder: Path | str, parts: MutableMapping[str, Any]) -> int:
-    """Bring parts to where the newest intact checkpoint has them.
+    """Restore parts from the newest intact checkpoint.
 
     Args:
-        folder: the folder that `save_checkpoint` was given.
-        parts: parts of the same names and kinds. Tensors and arrays are written in place, numbers replaced in `parts`.
+        folder: the folder that was given to `save_checkpoint`.
+        parts: objects of the same names and kinds. Tensors and arrays are written in place; numbers in `parts` are
+            replaced.
 
     Returns:
-        The step that was given at the save; 0 if there is no checkpoint.
+        The step that was given to `save_checkpoint`; 0 if there is no checkpoint.
 
     Raises:
-        CheckpointError: the checkpoint is of other parts; the message names them.
+        CheckpointError: the checkpoint has other parts; the message names them.
     """
     intact = newest_intact(Path(folder), say=lambda line: warnings.warn(line, stacklevel=3))
     if intact is None:
         return 0
     forms = _saved_forms(intact)
     accesses = {name: _find_state_access(part) for name, part in _with_generators(parts).items()}
-    # All parts are compared before the first is touched: half of a restore would be worse than none.
+    # All parts are compared before the first is written, so that no restore stops half-way.
     _check_parts(intact, forms, accesses)
     named_parts: dict[str, object] = dict(_with_generators(parts))
-    # What goes through `load_state_dict` is read into buffers first; everything else is filled in place.
+    # State for `load_state_dict` is read into new buffers first; all other parts are filled in place.
     tree = named_parts | {name: _make_buffers(intact, name) for name, form in forms.items() if form is not None}
     restore_state_(tree, intact)
     for name, access in accesses.items():
@@ -101,18 +103,18 @@ def restore_checkpoint(folder: Path | str, parts: MutableMapping[str, Any]) -> i
 
 @runtime_checkable
 class Stateful(Protocol):
-    """A module, an optimizer, a scheduler, a scaler, an environment in `Resumable`, or a class of the loop's own."""
+    """An object with a state: a module, an optimizer, a scheduler, an environment in `Resumable`, or the user's own."""
 
     def state_dict(self) -> Any:  # noqa: ANN401  (a state of any form)
         """Return nested dicts, lists and tuples of tensors, arrays and numbers."""
 
     def load_state_dict(self, state: Any, /) -> object:  # noqa: ANN401  (a state of any form)
-        """Take such a state back."""
+        """Restore a state that `state_dict` returned."""
 
 
 @dataclass(frozen=True)
 class _StateAccess:
-    """Functions that read and write the state of a part which cannot be written in place."""
+    """Functions that read and write the state of a part that cannot be restored in place."""
 
     get: Callable[[], Any]
     put: Callable[[Any], object]
@@ -120,11 +122,11 @@ class _StateAccess:
 
 @dataclass(frozen=True)
 class _GlobalGenerators:
-    """Stands for the global generators of Python, NumPy and torch among the parts."""
+    """A placeholder among the parts for the global generators of Python, NumPy and torch."""
 
 
 def _with_generators(parts: Mapping[str, object]) -> dict[str, object]:
-    """Return the parts with the global generators as one more; their name must be free."""
+    """Return the parts with the global generators added; no part may have their name."""
     require(
         _GENERATORS_NAME not in parts,
         "parts",
@@ -135,9 +137,9 @@ def _with_generators(parts: Mapping[str, object]) -> dict[str, object]:
 
 
 def _find_state_access(part: object) -> _StateAccess | None:
-    """Return functions that access the state of a part; None if the part is a branch or a leaf of a state tree."""
+    """Return the functions that access the state of a part; None if the part can be restored in place."""
     if isinstance(part, _GlobalGenerators):
-        return _StateAccess(_global_draws, _set_global_draws)
+        return _StateAccess(_read_generator_states, _restore_generator_states)
     if isinstance(part, np.random.Generator):
         bits = part.bit_generator
         return _StateAccess(lambda: bits.state, lambda state: setattr(bits, "state", state))
@@ -152,47 +154,49 @@ def _find_state_access(part: object) -> _StateAccess | None:
     return None
 
 
-def _global_draws() -> dict[str, Any]:
+def _read_generator_states() -> dict[str, Any]:
     """Return the states of the generators of Python, NumPy, torch and, where CUDA has begun, each GPU."""
     version, state_words, gauss = random.getstate()  # 624 words and a position
-    cuda_began = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # asking for its state would begin it
-    on_gpu = torch.cuda.get_rng_state_all() if cuda_began else []
+    cuda_began = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # reading its state would start CUDA
+    gpu_states = torch.cuda.get_rng_state_all() if cuda_began else []
     return {
         "python": {"version": version, "words": np.array(state_words, np.uint64), "gauss": gauss},
-        "numpy": np.random.get_state(legacy=False),  # noqa: NPY002  (the loop's own draws from it)
+        "numpy": np.random.get_state(legacy=False),  # noqa: NPY002  (the loop itself draws from it)
         "torch": torch.get_rng_state(),
-        "cuda": on_gpu,
+        "cuda": gpu_states,
     }
 
 
-def _set_global_draws(state: dict[str, Any]) -> None:
-    """Put back the states that `_global_draws` has returned."""
+def _restore_generator_states(state: dict[str, Any]) -> None:
+    """Restore the global generators to states that `_read_generator_states` returned."""
     python = state["python"]
     random.setstate((python["version"], tuple(python["words"].tolist()), python["gauss"]))
     np.random.set_state(state["numpy"])  # noqa: NPY002  (the state of NumPy's global generator)
     torch.set_rng_state(state["torch"])
-    # There may be fewer cards than when it was saved.
-    for number, draws in enumerate(state["cuda"][: torch.cuda.device_count()]):
-        torch.cuda.set_rng_state(draws, number)
+    # This machine may have fewer GPUs than the one that saved the states.
+    for number, gpu_state in enumerate(state["cuda"][: torch.cuda.device_count()]):
+        torch.cuda.set_rng_state(gpu_state, number)
 
 
 def flatten_state(value: object, name: str) -> tuple[dict[str, Any], JSON]:
-    """Return the leaves of nested dicts, lists and tuples by path, and the form that puts them together again.
+    """Split nested dicts, lists and tuples. Returns their leaves by path, and the form that `unflatten_state` needs.
+
+    The form of `{"a": [tensor]}` is `{"dict": [["a", {"list": ["a.0"]}]]}`: JSON with paths in place of leaves.
 
     Raises:
-        TypeError: a value inside is of another type; the message names its place.
+        TypeError: a value has a type that cannot be saved; the message names its path.
     """
     leaves: dict[str, Any] = {}
 
     def form(value: Any, path: str) -> JSON:  # noqa: ANN401  (a state of any form)
-        """Return where `value` goes in JSON, its leaves by path; adds these to `leaves`.
+        """Return the form of a value, and add its leaves to `leaves`.
 
         Raises:
             TypeError: a key is neither text nor a whole number, or two values have the same path, or a value cannot be
                 saved.
         """
         if isinstance(value, Mapping):
-            # `type` and not `isinstance`: a subclass would come back as the plain type.
+            # Exact types, as a key of a subclass would be restored as a plain one.
             if not all(type(key) in {str, int} for key in value):
                 raise TypeError(f"{name}.{path}: keys of dicts must be text or whole numbers")
             return {"dict": [[key, form(item, f"{path}.{key}" if path else str(key))] for key, item in value.items()]}
@@ -201,7 +205,7 @@ def flatten_state(value: object, name: str) -> tuple[dict[str, Any], JSON]:
             return {type(value).__name__: item_forms}
         if path in leaves:
             raise TypeError(f"{name}.{path}: two values have this path. Rename the keys with dots")
-        # A numpy scalar is told from an array, so that it comes back as the scalar that it was.
+        # Marked as a number, so that a NumPy scalar is not restored as an array.
         if isinstance(value, np.generic):
             leaves[path] = np.array(value)
             return {"number": path}
@@ -210,7 +214,7 @@ def flatten_state(value: object, name: str) -> tuple[dict[str, Any], JSON]:
                 f"{name}.{path}: a checkpoint cannot hold a {type(value).__name__}. Leave it out of state_dict(), or "
                 "save the values that make it"
             )
-        # Without its graph, and still the same memory.
+        # `detach` drops the autograd graph and keeps the memory.
         leaves[path] = value.detach() if isinstance(value, torch.Tensor) else value
         return path
 
@@ -218,13 +222,13 @@ def flatten_state(value: object, name: str) -> tuple[dict[str, Any], JSON]:
 
 
 def unflatten_state(form: Any, leaves: Any, name: str) -> Any:  # noqa: ANN401  (a state of any form)
-    """Return the value that `flatten_state` was given, from leaves that were read.
+    """Return nested dicts, lists and tuples, from a form and the leaves by path that `flatten_state` returned.
 
     Raises:
-        CheckpointError: the form is not that of these leaves.
+        CheckpointError: the form is invalid, or does not fit the leaves.
     """
 
-    # The form comes from a file: only its four words build anything, and every other shape of it ends in an error.
+    # The form comes from a file: only `number`, `dict`, `list` and `tuple` build a value, all else is an error.
     def build_value(form: Any) -> Any:  # noqa: ANN401  (a state of any form)
         """Return the value of a form: the inverse of `form` in `flatten_state`."""
         if isinstance(form, str):
@@ -243,7 +247,7 @@ def unflatten_state(form: Any, leaves: Any, name: str) -> Any:  # noqa: ANN401  
 
 
 def _saved_forms(intact: VerifiedCheckpoint) -> Mapping[str, Any]:
-    """Return the form in which each part was saved, by name: None for in place, else that of its `state_dict`.
+    """Return the form of each part's `state_dict` in a checkpoint, by name; None for a part restored in place.
 
     Raises:
         CheckpointError: `save_checkpoint` did not write the checkpoint.
@@ -258,17 +262,17 @@ def _saved_forms(intact: VerifiedCheckpoint) -> Mapping[str, Any]:
 
 
 def _check_parts(
-    intact: VerifiedCheckpoint, forms: Mapping[str, Any], doors: Mapping[str, _StateAccess | None]
+    intact: VerifiedCheckpoint, forms: Mapping[str, Any], accesses: Mapping[str, _StateAccess | None]
 ) -> None:
-    """Refuse parts that are not those of the checkpoint, before any is touched.
+    """Refuse parts that differ from the checkpoint's parts, before any part is written.
 
     Raises:
-        CheckpointError: the parts differ; the message lists how.
+        CheckpointError: the parts differ; the message lists each difference.
     """
-    lines = [f"{name}: in the checkpoint, not given" for name in forms if name not in doors]
-    lines += [f"{name}: given, not in the checkpoint" for name in doors if name not in forms]
-    for name in forms.keys() & doors.keys():
-        if (forms[name] is None) != (doors[name] is None):
+    lines = [f"{name}: in the checkpoint, not given" for name in forms if name not in accesses]
+    lines += [f"{name}: given, not in the checkpoint" for name in accesses if name not in forms]
+    for name in forms.keys() & accesses.keys():
+        if (forms[name] is None) != (accesses[name] is None):
             by = "in place" if forms[name] is None else "by state_dict()"
             lines.append(f"{name}: saved {by}, and a part of another kind is given")
     if lines:
@@ -277,28 +281,28 @@ def _check_parts(
 
 
 def _make_buffers(intact: VerifiedCheckpoint, part_name: str) -> dict[str, Any]:
-    """Return a buffer for each leaf of a part, by its path within the part; for a scalar its value."""
+    """Return a buffer for each leaf of a part, by the leaf's path within the part; for a scalar, its value."""
     prefix = f"{part_name}."
     records = [record for record in intact.manifest.leaves if record.path.startswith(prefix)]
     return {record.path.removeprefix(prefix): _make_buffer(intact, record) for record in records}
 
 
 def _make_buffer(intact: VerifiedCheckpoint, record: LeafRecord) -> Any:  # noqa: ANN401  (a state of any form)
-    """Return an empty tensor or array for a leaf, a new generator, or the value itself where the manifest holds it.
+    """Return an empty tensor or array, or a new generator, for a saved leaf to be read into; for a scalar, its value.
 
     Raises:
-        CheckpointError: the dtype of the record is unknown, or the bytes in the checkpoint do not match its shape.
+        CheckpointError: the record's dtype is unknown, or the leaf's bytes in the checkpoint do not match its shape.
     """
     if record.kind in SCALAR_KINDS:
         return record.value
     if record.kind == "generator":
-        return torch.Generator()  # on the CPU, where its state is bytes
+        return torch.Generator()  # on the CPU: only the bytes of its state are needed
     try:
-        # From a file: looked up among torch's names and numpy's dtypes, never evaluated.
+        # The dtype's name comes from a file: it is looked up in torch or NumPy, and never evaluated.
         dtype: Any = np.dtype(record.dtype) if record.kind == "array" else vars(torch)[record.dtype]
         size = prod(record.shape) * dtype.itemsize
     except (AttributeError, KeyError, TypeError) as error:
         raise CheckpointError(f"{record.path}: {record.dtype!r} is not a dtype of a {record.kind}") from error
-    if intact.spans[record.path].bytes != size:  # before memory is asked for
+    if intact.spans[record.path].bytes != size:  # before the memory is allocated
         raise CheckpointError(f"{record.path}: {record} does not match the value in the checkpoint")
     return np.empty(record.shape, dtype) if record.kind == "array" else torch.empty(record.shape, dtype=dtype)

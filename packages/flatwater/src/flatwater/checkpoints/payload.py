@@ -1,4 +1,4 @@
-"""Leaves as bytes: the form of a tensor, an array or a generator in a shard, and its filling from one."""
+"""Leaves as bytes: how a shard stores a tensor, an array or a generator, and how these are read back in place."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from flatwater.state.tree import Leaf, Scalar
 _SCALAR_KINDS: dict[type, LeafKind] = {float: "float", int: "int", bool: "bool", str: "str", type(None): "none"}
 
 ReadBytes = Callable[[memoryview], None]
-"""Function that fills the whole of the memory it is given."""
+"""A function that fills the memory that it gets with saved bytes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Payload:
-    """A leaf whose bytes go into a shard."""
+    """A leaf whose bytes are stored in a shard: a tensor, an array or a generator."""
 
     leaf: Leaf
     kind: LeafKind
@@ -41,10 +41,10 @@ class Payload:
 
 
 def scalar_kind(path: str, value: Scalar) -> LeafKind:
-    """Return the kind of a number, flag or string.
+    """Return the kind of a scalar leaf: a number, a flag, a string or None.
 
     Raises:
-        TypeError: the value is of a subclass, such as np.float64, which would come back as the plain type.
+        TypeError: the value has a subclass, such as np.float64, and would be restored as the plain type.
     """
     kind = _SCALAR_KINDS.get(type(value))
     if kind is None:
@@ -53,7 +53,7 @@ def scalar_kind(path: str, value: Scalar) -> LeafKind:
 
 
 def make_payload(leaf: Leaf) -> Payload | None:
-    """Return the leaf as a shard stores it; None for a number, which stands in the manifest.
+    """Return the leaf as a shard stores it; None for a scalar, whose value is in the manifest.
 
     Raises:
         TypeError: the leaf has no bytes of its own that could be saved and written back in place.
@@ -61,11 +61,11 @@ def make_payload(leaf: Leaf) -> Payload | None:
     value = leaf.value
     if isinstance(value, torch.Generator):
         state = value.get_state()
-        return _new_payload(leaf, "generator", "uint8", tuple(state.shape), 1)
+        return _build_payload(leaf, "generator", "uint8", tuple(state.shape), 1)
     if isinstance(value, Tensor):
-        _require_storable(leaf.path, value)
+        _require_plain_tensor(leaf.path, value)
         dtype = str(value.dtype).removeprefix("torch.")
-        return _new_payload(leaf, "tensor", dtype, tuple(value.shape), value.element_size())
+        return _build_payload(leaf, "tensor", dtype, tuple(value.shape), value.element_size())
     if isinstance(value, np.ndarray):
         if value.dtype.hasobject or _has_overlap(value.shape, value.strides):
             raise TypeError(
@@ -73,12 +73,12 @@ def make_payload(leaf: Leaf) -> Payload | None:
             )
         # A structured dtype has no short name: its fields are written out.
         dtype = value.dtype.str if value.dtype.fields is None else str(value.dtype.descr)
-        return _new_payload(leaf, "array", dtype, value.shape, value.itemsize)
+        return _build_payload(leaf, "array", dtype, value.shape, value.itemsize)
     return None
 
 
-def _new_payload(leaf: Leaf, kind: LeafKind, dtype: str, shape: tuple[int, ...], itemsize: int) -> Payload:
-    """Return the payload of a leaf; a dtype that the format has no name for is stored as plain bytes, dtype U8.
+def _build_payload(leaf: Leaf, kind: LeafKind, dtype: str, shape: tuple[int, ...], itemsize: int) -> Payload:
+    """Return the payload of a leaf; a dtype without a name in the format is stored as bytes, with the dtype U8.
 
     Args:
         leaf: the leaf.
@@ -89,19 +89,19 @@ def _new_payload(leaf: Leaf, kind: LeafKind, dtype: str, shape: tuple[int, ...],
     """
     size = prod(shape) * itemsize
     if dtype in DTYPES:
-        entry = TensorEntry(dtype=DTYPES[dtype].name, shape=shape, itemsize=itemsize, nbytes=size)
+        header_entry = TensorEntry(dtype=DTYPES[dtype].name, shape=shape, itemsize=itemsize, nbytes=size)
     else:
-        entry = TensorEntry(dtype="U8", shape=(size,), itemsize=1, nbytes=size)
-    return Payload(leaf=leaf, kind=kind, dtype=dtype, shape=shape, stored=entry)
+        header_entry = TensorEntry(dtype="U8", shape=(size,), itemsize=1, nbytes=size)
+    return Payload(leaf=leaf, kind=kind, dtype=dtype, shape=shape, stored=header_entry)
 
 
-def _require_storable(path: str, value: Tensor) -> None:
-    """Refuse a tensor the bytes of whose storage are not simply those of its elements.
+def _require_plain_tensor(path: str, value: Tensor) -> None:
+    """Refuse a tensor whose memory is not simply its elements, one after the other.
 
     Raises:
         TypeError: the tensor is sparse, quantized, meta or otherwise not dense, or its elements share memory.
     """
-    # Each of these has no bytes of its own, or other bytes than its values: a lazy conjugate, a lazy minus.
+    # These have no memory, or their memory differs from their values, as a lazy conjugate's or a lazy minus's.
     if value.layout is not torch.strided or value.is_quantized or value.is_meta or value.is_conj() or value.is_neg():
         raise TypeError(f"{path}: expected a dense tensor in memory, got a {value.layout} tensor on {value.device}")
     if _has_overlap(value.shape, value.stride()):
@@ -109,33 +109,33 @@ def _require_storable(path: str, value: Tensor) -> None:
 
 
 def _has_overlap(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether two elements of a tensor share memory, as after `expand`."""
-    # NumPy gives an empty array strides of 0.
+    """Return whether elements of a tensor or an array share memory, as after `expand`."""
+    # An empty array has strides of 0 in NumPy, and shares nothing.
     return prod(shape) > 0 and any(n > 1 and stride == 0 for n, stride in zip(shape, strides, strict=True))
 
 
-def payload_bytes(item: Payload) -> memoryview:
-    """Return the leaf's bytes in row-major order: the run's own memory where it lies so on the CPU, else a copy."""
-    if item.nbytes == 0:
+def payload_bytes(payload: Payload) -> memoryview:
+    """Return the leaf's bytes in row-major order: a view of its memory if it is contiguous on the CPU, else a copy."""
+    if payload.nbytes == 0:
         return memoryview(b"")
-    value = item.leaf.value
+    value = payload.leaf.value
     if isinstance(value, np.ndarray):
         return _array_bytes(value)
     tensor = value.get_state() if isinstance(value, torch.Generator) else value
     return _tensor_bytes(_to_tensor(tensor).detach().cpu().contiguous())
 
 
-def fill_leaf_(item: Payload, read: ReadBytes) -> None:
-    """Overwrite the leaf, in place, with the bytes that `read` delivers in row-major order."""
-    value = item.leaf.value
+def fill_leaf_(payload: Payload, read: ReadBytes) -> None:
+    """Overwrite the leaf in place with saved bytes, which `read` writes into a buffer in row-major order."""
+    value = payload.leaf.value
     if isinstance(value, torch.Generator):
-        state = torch.empty(item.shape, dtype=torch.uint8)
+        state = torch.empty(payload.shape, dtype=torch.uint8)
         read(_tensor_bytes(state))
         value.set_state(state)
-    elif item.nbytes == 0:
+    elif payload.nbytes == 0:
         return
     elif isinstance(value, np.ndarray):
-        # Straight into the leaf's memory where it lies in order; else through one copy, as large as this leaf.
+        # Straight into the array's memory if it is contiguous, else by way of a copy of the same size.
         buffer = value if value.flags.c_contiguous else np.empty(value.shape, value.dtype)
         read(_array_bytes(buffer))
         if buffer is not value:
@@ -145,26 +145,26 @@ def fill_leaf_(item: Payload, read: ReadBytes) -> None:
 
 
 def _fill_tensor_(value: Tensor, read: ReadBytes) -> None:
-    """Read the saved bytes into the tensor's own storage; by way of the host if that is not contiguous CPU memory."""
+    """Read saved bytes into the tensor's storage, by way of a copy if it is not contiguous or not on the CPU."""
     if value.device.type == "cpu" and value.is_contiguous():
         read(_tensor_bytes(value))
     else:
         host_tensor = torch.empty(value.shape, dtype=value.dtype)
         read(_tensor_bytes(host_tensor))
-        value.copy_(host_tensor)  # copies into the same storage, on whatever device
+        value.copy_(host_tensor)  # keeps the tensor's storage, on any device
 
 
 def _to_tensor(value: object) -> Tensor:
-    assert isinstance(value, Tensor)  # noqa: S101  (payload let nothing else through)
+    assert isinstance(value, Tensor)  # noqa: S101  (`make_payload` accepts nothing else)
     return value
 
 
 def _tensor_bytes(tensor: Tensor) -> memoryview:
     """Return a view of a contiguous CPU tensor's bytes, whatever its dtype."""
-    # A view of bytes: no dtype is lost, BF16 included, which numpy has not.
+    # Viewed as bytes in torch, as NumPy lacks some dtypes, such as BF16.
     return tensor.view(-1).view(torch.uint8).numpy().data
 
 
 def _array_bytes(array: np.ndarray[Any, Any]) -> memoryview:
-    """Return the bytes in row-major order; `reshape` copies an array that does not lie so."""
+    """Return an array's bytes in row-major order; `reshape` copies an array that is not contiguous."""
     return array.reshape(-1).view(np.uint8).data

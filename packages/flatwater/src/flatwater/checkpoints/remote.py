@@ -1,7 +1,7 @@
-"""The checkpoints at a URL: the same files under the same names as in a run folder, so either is a copy of the other.
+"""Sends, lists, verifies and fetches the checkpoints at a URL, where files have the same names as in a run folder.
 
-Shards go first, each under the hash of its content, and the manifest last: a manifest that is there says that the
-checkpoint is complete, whenever the sender was killed. This module does not need torch.
+Shards are sent first, each under the hash of its content, and the manifest last. So a checkpoint with a manifest is
+complete, even if the sender is killed. This module does not need torch.
 """
 
 import re
@@ -36,20 +36,19 @@ from flatwater_watch.files.directory import write_object
 from flatwater_watch.files.safe_read import read_regular
 
 CHECKPOINT_FOLDER = "checkpoints"
-# At once by another connection, then after a pause.
 RETRY_PAUSES = (0.0, 2.0)
-"""Seconds before a wrong answer is read a second and a third time; then the object counts as damaged."""
+"""Seconds before the second and the third attempt to read an object that came damaged; each has a new connection."""
 _SHARD_NAME = re.compile(rf"{CHECKPOINT_FOLDER}/objects/[0-9a-f]{{64}}\.safetensors")
 ShowLine = Callable[[str], None]
 T = TypeVar("T")
 
 
 def read_with_retries(objects: StoredObjects, read: Callable[[StoredObjects], T]) -> T:
-    """Return the result of `read`, called again by another connection after a wrong answer, then after a pause.
+    """Return the result of `read`; after a damaged object or an error of the store it is called again, twice at most.
 
     Raises:
-        DamagedError: the third answer was wrong as well.
-        StoreError: the store did not answer the third time either.
+        DamagedError: the object was damaged the third time as well.
+        StoreError: the store failed the third time as well.
     """
     for pause in RETRY_PAUSES:
         try:
@@ -73,52 +72,52 @@ def manifest_name(manifest: Manifest) -> str:
 def list_stored(objects: StoredObjects) -> tuple[list[str], dict[str, int]]:
     """Return the names of the manifests below a run's URL, oldest first, and the sizes of the shards by name."""
     entries = objects.entries(f"{CHECKPOINT_FOLDER}/")
-    names = [entry.name for entry in entries if _is_manifest(entry)]
+    names = [entry.name for entry in entries if _is_manifest_entry(entry)]
     shards = {entry.name: entry.bytes for entry in entries if _SHARD_NAME.fullmatch(entry.name)}
-    # By numbers, not by text: rounds of seven digits come after those of six.
+    # Sorted as numbers and not as text: a round of seven digits comes after one of six.
     return sorted(names, key=lambda name: [int(number) for number in name.split("/")[1].split(".")[:2]]), shards
 
 
-def _is_manifest(entry: ObjectEntry) -> bool:
+def _is_manifest_entry(entry: ObjectEntry) -> bool:
     return PurePosixPath(entry.name).parent.as_posix() == CHECKPOINT_FOLDER and is_manifest(Path(entry.name))
 
 
 def read_remote(objects: StoredObjects, name: str) -> Manifest:
-    """Return a manifest; if it is damaged, `damage` says why; if it is gone or unreadable, `unread` is set as well."""
+    """Return a manifest at a URL; if it is damaged, `damage` says why; if it is missing, `unread` is set as well."""
     return _read_manifest(objects, name)[0]
 
 
 def _read_manifest(objects: StoredObjects, name: str) -> tuple[Manifest, bytes]:
-    """Return a manifest at a URL and its bytes, asked up to three times.
+    """Return a manifest at a URL and its bytes, read up to three times.
 
-    One that stays wrong says so in `damage`, and comes without bytes where it is gone or too large.
+    If it stays damaged, its `damage` says why; if it is missing or too large, the bytes are empty.
     """
     file = Path(PurePosixPath(name).name)
-    last_answer = (Manifest(file=Path(name), round=-1, step=-1), b"")
+    last_result = (Manifest(file=Path(name), round=-1, step=-1), b"")
 
     def read(objects: StoredObjects) -> None:
-        """Keep the answer of one try; raise where another try may be better."""
-        nonlocal last_answer
+        """Read the manifest into `last_result`; raise if another attempt may give a better one."""
+        nonlocal last_result
         content = objects.read(name)
         manifest = parse_manifest(file, content if content is not None else b"")
         if content is None:
             manifest = replace(manifest, damage="the manifest is missing", unread=True)
-        last_answer = manifest, content or b""
+        last_result = manifest, content or b""
         if manifest.damage and (content is None or not manifest.unread):
             raise DamagedError(manifest.damage)
 
-    # The last answer counts, also where all three were wrong: then it says what is damaged.
+    # The last result counts, even if all three were damaged: then it says why.
     try:
         read_with_retries(objects, read)
     except OversizeError as error:
         return replace(parse_manifest(file, b""), damage=f"the manifest cannot be read ({error})"), b""
     except DamagedError:
         pass
-    return last_answer
+    return last_result
 
 
 def missing_shards(manifest: Manifest, shards: dict[str, int]) -> str:
-    """Return a problem of a checkpoint at a URL that its lists tell; empty if there is none."""
+    """Return a problem of a checkpoint at a URL that shows from `shards`, sizes by name; empty if there is none."""
     if manifest.damage:
         return manifest.damage
     for shard in manifest.shards:
@@ -134,30 +133,30 @@ def send_shards(
     objects: StoredObjects,
     folder: Path,
     manifest: Manifest,
-    there: Collection[str],
+    stored_names: Collection[str],
     *,
     buffer: SendBuffer,
     on_bytes_sent: Callable[[int], None],
 ) -> Iterator[ShardRecord]:
-    """Send the shards of a checkpoint that are not `there`; yields each when it is verified.
+    """Send the shards of a checkpoint that the store lacks; yields each when it was sent and verified.
 
-    What is at the store is written over by good bytes alone: a shard that is damaged in the folder is not sent.
+    A shard that is damaged in the folder is not sent, so that it overwrites nothing at the store.
 
     Args:
         objects: below the run's URL.
         folder: the run's `checkpoints` folder.
         manifest: the checkpoint.
-        there: names of shards known to be there; may grow meanwhile.
+        stored_names: names of the shards at the store; may grow meanwhile.
         buffer: memory that the files go through.
         on_bytes_sent: called with the bytes of each piece.
 
     Raises:
-        CheckpointError: a shard is gone from the folder, or is damaged there: this checkpoint cannot be sent.
-        StoreError: the store cannot be reached, or what came there is not what was sent.
+        CheckpointError: a shard is missing or damaged in the folder, so the checkpoint cannot be sent.
+        StoreError: the store cannot be reached, or received other bytes than were sent.
     """
     for shard in manifest.shards:
         name = shard_name(shard.sha256)
-        if name in there:  # under the hash of its content: the same name is the same content
+        if name in stored_names:  # the name is the hash of the content, so the content is the same
             continue
         path = shard_path(folder, shard.sha256)
         try:
@@ -170,14 +169,14 @@ def send_shards(
 
 
 def send_manifest(objects: StoredObjects, manifest: Manifest) -> None:
-    """Put the manifest, once all its shards are there; create-only.
+    """Send the manifest, after all its shards.
 
-    A manifest of that name is there already where a run was resumed from an earlier checkpoint: then it says the same,
-    but for the time, or it is replaced, as this process is the only writer.
+    If the run was resumed from an earlier checkpoint, a manifest of that name exists already. It stays if it differs in
+    its time alone; else it is replaced, as this process is the only writer.
     """
     name = manifest_name(manifest)
     content = read_regular(manifest.file, follow=False)
-    # Create-only first: where it succeeds, nothing at the store needs to be read.
+    # `create` fails if the object exists; if it succeeds, nothing needs to be read from the store.
     if objects.create(name, content):
         return
     stored_manifest = read_remote(objects, name)
@@ -186,14 +185,14 @@ def send_manifest(objects: StoredObjects, manifest: Manifest) -> None:
 
 
 def fetch_newest(objects: StoredObjects, folder: Path, *, say: ShowLine) -> Manifest | None:
-    """Copy the newest whole checkpoint into `folder`; None if there is none.
+    """Copy the newest complete checkpoint at a URL into `folder`. Returns its manifest; None if there is none.
 
-    Shards that are there already are not copied again. The manifest is written last. Nothing is removed at the store,
-    whatever it answers: an object that comes wrong three times is told and skipped.
+    Shards that are in the folder already are not copied again. A checkpoint with an object that is damaged three times
+    is reported and skipped; nothing is removed at the store.
 
     Args:
         objects: below the run's URL.
-        folder: a run's `checkpoints` folder; created if need be.
+        folder: a run's `checkpoints` folder; created if it is missing.
         say: gets sentences about each skipped checkpoint, why, and the checkpoint that is used instead.
     """
     names, sizes = list_stored(objects)
@@ -201,7 +200,7 @@ def fetch_newest(objects: StoredObjects, folder: Path, *, say: ShowLine) -> Mani
         manifest, content = _read_manifest(objects, name)
         problem = missing_shards(manifest, sizes) or _fetch_shards(objects, folder, manifest)
         if not problem:
-            # Last: a manifest in the folder says that its shards are there.
+            # The manifest is written last: it says that its shards are there.
             write_object(folder / manifest.file.name, content)
             if skipped:
                 say(f"Checkpoint {manifest.file.name} (round {manifest.round}) is whole and is used instead.")
@@ -212,10 +211,10 @@ def fetch_newest(objects: StoredObjects, folder: Path, *, say: ShowLine) -> Mani
 
 
 def _fetch_shards(objects: StoredObjects, folder: Path, manifest: Manifest) -> str:
-    """Return a problem of the shards; empty if all are in the folder."""
+    """Copy a checkpoint's shards into `folder`. Returns a problem; empty if all shards are in the folder."""
     for shard, leaves in leaves_by_shard(manifest).items():
         path = shard_path(folder, shard.sha256)
-        # A fetch that was cut off goes on: a shard here counts where all of it is right, not by its name.
+        # A shard that an interrupted fetch has left is used if it is intact.
         if path.is_file() and isinstance(read_shard(path, shard, leaves), ShardReading):
             continue
 
@@ -230,10 +229,10 @@ def _fetch_shards(objects: StoredObjects, folder: Path, manifest: Manifest) -> s
 
 
 def _verified_pieces(objects: StoredObjects, shard: ShardRecord, leaves: tuple[LeafRecord, ...]) -> Iterator[bytes]:
-    """Yield the shard's content; raises after the last piece where it is wrong, so that no file comes to be.
+    """Yield a shard's bytes from a URL; raise after the last piece if they are wrong, so that no file is written.
 
     Raises:
-        DamagedError: the object is missing, longer or shorter than it must be, or has other content.
+        DamagedError: the object is missing, or has another size or content than the manifest says.
     """
     check = ShardCheck(shard, leaves)
     try:
@@ -248,32 +247,30 @@ def _verified_pieces(objects: StoredObjects, shard: ShardRecord, leaves: tuple[L
 
 
 def is_intact(objects: StoredObjects, manifest: Manifest) -> bool:
-    """Whether every byte of a checkpoint at a URL is as it was written; reads all of it."""
+    """Return whether every shard of a checkpoint at a URL is intact; reads all of them."""
     return not any(_describe_damage(objects, shard, leaves) for shard, leaves in leaves_by_shard(manifest).items())
 
 
 def list_remote(objects: StoredObjects) -> list[tuple[Manifest, list[str]]]:
-    """Return every checkpoint at a URL, newest last, and the problems of each; reads every shard once."""
+    """Return every checkpoint at a URL with a list of its problems, newest last; reads every shard once."""
     names, sizes = list_stored(objects)
     damage = cache(partial(_describe_damage, objects))
     checkpoints = []
     for name in names:
         manifest = read_remote(objects, name)
-        problem = missing_shards(manifest, sizes)
-        problems = (
-            [problem]
-            if problem
-            else [damage(*shard_and_leaves) for shard_and_leaves in leaves_by_shard(manifest).items()]
-        )
-        checkpoints.append((manifest, [problem_text for problem_text in problems if problem_text]))
+        if problem := missing_shards(manifest, sizes):
+            problems = [problem]
+        else:
+            problems = [damage(shard, leaves) for shard, leaves in leaves_by_shard(manifest).items()]
+        checkpoints.append((manifest, [problem for problem in problems if problem]))
     return checkpoints
 
 
 def _describe_damage(objects: StoredObjects, shard: ShardRecord, leaves: tuple[LeafRecord, ...]) -> str:
-    """Return the problem of a shard at a URL, which is read up to three times; empty if it is whole."""
+    """Return the problem of a shard at a URL, which is read up to three times; empty if it is intact."""
 
     def read(objects: StoredObjects) -> None:
-        """Read the shard through, and raise at its end where it is wrong."""
+        """Read the whole shard, and raise at its end if it is damaged."""
         for _ in _verified_pieces(objects, shard, leaves):
             pass
 

@@ -1,7 +1,7 @@
 """The safetensors file format: an 8-byte length, a JSON header, and the tensors' bytes end to end.
 
-Written here rather than by the safetensors library because the library wants all tensors of a file in memory as bytes;
-here they are views of the run's own memory. The tests load the files with the library. No torch is needed here.
+The safetensors library would need a copy of all tensors of a file; here they are views of the run's own memory. The
+tests load the files with the library. This module does not need torch.
 
 Source of the format: https://github.com/huggingface/safetensors#format
 """
@@ -19,16 +19,17 @@ LENGTH_BYTES = 8
 
 
 class Dtype(NamedTuple):
-    """A type of numbers that the format knows."""
+    """A dtype of the format."""
 
     name: str
     """Name in a header."""
     itemsize: int
+    """Bytes of one number."""
 
 
 DTYPES: Mapping[str, Dtype] = {
-    ours: Dtype(name, itemsize)
-    for name, itemsize, *both in (
+    library_name: Dtype(name, itemsize)
+    for name, itemsize, *library_names in (
         ("BOOL", 1, "bool", "|b1"),
         ("U8", 1, "uint8", "|u1"),
         ("I8", 1, "int8", "|i1"),
@@ -43,24 +44,24 @@ DTYPES: Mapping[str, Dtype] = {
         ("F32", 4, "float32", "<f4"),
         ("F64", 8, "float64", "<f8"),
     )
-    for ours in both
+    for library_name in library_names
 }
-"""Dtypes of the format by their names in torch and in numpy; others are stored as bytes."""
+"""Dtypes of the format, by their names in torch and in NumPy; arrays of other dtypes are stored as bytes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TensorEntry:
-    """Entry of one leaf in a shard's header."""
+    """The entry of one leaf in a shard's header, with sizes in bytes."""
 
     dtype: str
-    """The format's name of the dtype, such as `BF16`; `U8` where it has none, with the shape in bytes."""
+    """The format's name of the dtype, such as `BF16`; `U8` for a dtype without one: then `shape` is its bytes."""
     shape: tuple[int, ...]
     itemsize: int
     nbytes: int
 
 
 class HasByteSize(Protocol):
-    """An object of a known number of bytes."""
+    """An object with a size in bytes."""
 
     @property
     def nbytes(self) -> int:
@@ -75,7 +76,7 @@ def group_into_shards(items: Sequence[T], shard_bytes: int) -> Iterator[list[T]]
     group: list[T] = []
     bytes_left = shard_bytes
     for item in items:
-        # The open group stays open: a large leaf between small leaves does not split them.
+        # A large item does not end the open group, so that the small items around it stay together.
         if item.nbytes > shard_bytes:
             yield [item]
             continue
@@ -89,27 +90,27 @@ def group_into_shards(items: Sequence[T], shard_bytes: int) -> Iterator[list[T]]
 
 
 def shard_header(group: Mapping[str, TensorEntry]) -> bytes:
-    """Return the beginning of a shard, a safetensors file, that holds `group` end to end in the order given.
+    """Return the first bytes of a shard, a safetensors file, for the entries in `group`, by name, in this order.
 
-    It is the length of a JSON header, 8 bytes in little-endian order, then the header: dtype, shape and data_offsets of
-    each leaf, which count from the end of the header. Items must come with the larger items first, so that each lies at
-    a multiple of its size: readers map the file.
+    They are the length of a JSON header, 8 bytes in little-endian order, and the header: dtype, shape and data_offsets
+    of each leaf, counted from the end of the header. Entries with larger cells must come first, so that each leaf lies
+    at a multiple of its cell's size, as readers map the file.
     """
-    places, position = {}, 0
+    entries, position = {}, 0
     for name, entry in group.items():
         offsets = [position, position + entry.nbytes]
-        places[name] = {"dtype": entry.dtype, "shape": list(entry.shape), "data_offsets": offsets}
+        entries[name] = {"dtype": entry.dtype, "shape": list(entry.shape), "data_offsets": offsets}
         position += entry.nbytes
-    text = json.dumps(places, separators=(",", ":")).encode()
-    # Padded, so that the first leaf's bytes begin at a multiple of 8 and can be mapped as they are.
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    # Padded, so that the first leaf's bytes begin at a multiple of 8.
     text += b" " * (-len(text) % _ALIGNMENT_BYTES)
     return len(text).to_bytes(LENGTH_BYTES, "little") + text
 
 
 def parse_header(raw: bytes) -> dict[str, HeaderEntry]:
-    """Return where each leaf's bytes lie in a shard, counted from the end of its header, by the header `raw`.
+    """Return the entry of each leaf in a shard's JSON header, by name; offsets count from the end of the header.
 
     Raises:
-        ValueError: `raw` is not a header.
+        ValueError: `raw` is not a valid header.
     """
     return convert_to(parse_json(raw), Header)

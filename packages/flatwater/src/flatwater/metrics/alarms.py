@@ -1,7 +1,7 @@
-"""Alarms of a run that goes on: numbers that are not finite, steps skipped, policies that do nothing.
+"""Alarms about a round of a run, such as numbers that are not finite, skipped steps, or policies that do nothing.
 
-Each function looks at numbers that were read once for the round and returns findings; none raises or prints. An alarm
-is told once, in a sentence that says what it means and what to do, and counted after that.
+Each function takes numbers of the round and returns alarms; none raises or prints. An alarm is shown once in a run, in
+sentences that say what it means and what to do; after that it is only counted.
 """
 
 from collections import Counter
@@ -19,18 +19,18 @@ AlarmKind = Literal[
 ]
 
 CONSTANT_DEVIATION = 1e-6
-"""Standard deviation of a policy's actions over the days of its episodes at or below which it ignores the market."""
+"""A policy whose actions have at most this standard deviation over the days of its episodes ignores the market."""
 
 
 @dataclass(frozen=True)
 class Alarm:
-    """One finding about a round."""
+    """One alarm about a round."""
 
     kind: AlarmKind
     where: str
-    """Place or agent that it was found in: `losses/critic`, `member 3`, `champion`."""
+    """Name of the number or of the agent: `losses/critic`, `member 3`, `champion`."""
     message: str
-    """Full sentences about the alarm's meaning and remedy."""
+    """Sentences that say what the alarm means and what to do."""
     round: int
 
 
@@ -38,9 +38,9 @@ def array_alarms(round: int, arrays: Mapping[str, Iterable[float]]) -> list[Alar
     """Return an alarm for each array that holds NaN or infinity.
 
     Args:
-        round: the round that the numbers are from.
-        arrays: one number a member (a norm or a mean is enough: it is not finite where one of its terms is not),
-            under `inputs/*`, `losses/*`, `gradients/*` or `weights/*`.
+        round: number of the round.
+        arrays: one number for each member, by name: `inputs/*`, `losses/*`, `gradients/*` or `weights/*`. A norm or a
+            mean will do, as it is not finite if one of its terms is not.
     """
     alarms = []
     for name, values in arrays.items():
@@ -60,7 +60,7 @@ def metric_alarms(round: int, metrics: Metrics) -> list[Alarm]:
 
 
 def _remedy(place: str) -> str:
-    """Return the advice about a number that is not finite in an array under `inputs/*`, `losses/*` and so on."""
+    """Return the advice about a number that is not finite, by its name, such as `losses/critic`."""
     remedies = {
         "inputs": "Look at the panel with `flatwater panel show`: a price or a feature in it is not a number.",
         "losses": "Lower the learning rates, or bound the rewards; the checkpoint before this round is sound.",
@@ -73,19 +73,19 @@ def _remedy(place: str) -> str:
     )
 
 
-def skipped_steps(round: int, skipped: Mapping[str, int], steps_taken: int) -> list[Alarm]:
-    """Return an alarm for each optimizer that skipped steps in the round, as it does when gradients are not finite.
+def skipped_steps(round: int, skipped: Mapping[str, int], steps: int) -> list[Alarm]:
+    """Return an alarm for each learner that skipped optimizer steps, as happens when gradients are not finite.
 
     Args:
-        round: the round.
-        skipped: steps not taken, by learner (`member 3`, `critic`).
-        steps_taken: steps that each should have taken.
+        round: number of the round.
+        skipped: number of skipped steps, by learner (`member 3`, `critic`).
+        steps: number of steps that each learner should have taken.
     """
     return [
         Alarm(
             "skipped steps",
             learner,
-            f"{learner.capitalize()} skipped {count} of {steps_taken} optimizer steps, so it learned less than the "
+            f"{learner.capitalize()} skipped {count} of {steps} optimizer steps, so it learned less than the "
             "others. A few after a start in bf16 are harmless; lower the learning rates if they go on.",
             round,
         )
@@ -95,14 +95,14 @@ def skipped_steps(round: int, skipped: Mapping[str, int], steps_taken: int) -> l
 
 
 def learner_alarms(round: int, name: str, largest: float, metrics: Metrics, steps: int) -> list[Alarm]:
-    """Return the alarms of one learner: about its weights, the round's numbers, and the steps that it did not take.
+    """Return the alarms of one learner: about its weights, the round's numbers, and skipped optimizer steps.
 
     Args:
-        round: the round.
+        round: number of the round.
         name: name of the learner (`policy`).
-        largest: largest magnitude of a weight; not finite where one weight is not.
-        metrics: the round's numbers, `train/skipped` among them; none may be NaN.
-        steps: steps that the learner should have taken.
+        largest: largest magnitude of a weight; not finite if a weight is not.
+        metrics: the round's numbers, with `train/skipped`; each should be finite.
+        steps: number of steps that the learner should have taken.
     """
     return [
         *array_alarms(round, {f"weights/{name}": [largest]}),
@@ -112,21 +112,21 @@ def learner_alarms(round: int, name: str, largest: float, metrics: Metrics, step
 
 
 def constant_policies(round: int, deviation: Mapping[str, float]) -> list[Alarm]:
-    """Return an alarm for each policy whose actions do not change from day to day, or are not numbers.
+    """Return an alarm for each policy whose actions do not change from day to day, or are NaN.
 
     Args:
-        round: the round.
-        deviation: standard deviation of the actions over the days of the round's episodes, without noise, by who
-            acts (`member 3`, `champion`).
+        round: number of the round.
+        deviation: standard deviation of the actions, without noise, over the days of the round's episodes, by agent
+            (`member 3`, `champion`).
     """
-    # `not >`, so that NaN is found as well.
+    # `not >`, so that NaN gives an alarm as well.
     return [
         _constant_alarm(round, agent, value) for agent, value in deviation.items() if not value > CONSTANT_DEVIATION
     ]
 
 
 def _constant_alarm(round: int, policy: str, deviation: float) -> Alarm:
-    """Return the alarm of a policy whose actions deviate by less than `CONSTANT_DEVIATION`, or by NaN."""
+    """Return the alarm of a policy whose actions have a standard deviation of nearly 0, or of NaN."""
     if isnan(deviation):
         return Alarm("not finite", policy, f"The actions of {policy} are NaN or infinite. {_remedy('weights')}", round)
     message = (
@@ -140,8 +140,8 @@ def never_trading(round: int, trades: Mapping[str, float]) -> list[Alarm]:
     """Return an alarm for each policy that opened no trade in all its episodes of the round.
 
     Args:
-        round: the round.
-        trades: positions opened, by agent (`member 3`, `champion`).
+        round: number of the round.
+        trades: number of opened positions, by agent (`member 3`, `champion`).
     """
     return [
         Alarm(
@@ -157,43 +157,43 @@ def never_trading(round: int, trades: Mapping[str, float]) -> list[Alarm]:
 
 
 REFUSED_SHARE = 0.2
-"""Share of the trading days on which an order may be refused without an alarm."""
+"""Largest share of the trading days on which orders may be refused without an alarm."""
 
 
 def refused_orders(round: int, refused: Mapping[str, float]) -> list[Alarm]:
-    """Return an alarm for each policy whose orders are refused on more than a fifth of the days.
+    """Return an alarm for each policy whose orders are refused on more than `REFUSED_SHARE` of the days.
 
     Args:
-        round: the round.
+        round: number of the round.
         refused: share of the trading days on which an order bought nothing, by agent.
     """
     return [
         Alarm(
             "refused orders",
-            who,
-            f"{share:.0%} of the orders of {who} are refused: an ordered instrument has no price on the day, or the "
+            agent,
+            f"{share:.0%} of the orders of {agent} are refused: an ordered instrument has no price on the day, or the "
             "target is not a number. Nothing is learned on such days. Look for instruments without data.",
             round,
         )
-        for who, share in refused.items()
+        for agent, share in refused.items()
         if share > REFUSED_SHARE
     ]
 
 
-LONG, BUSY = 5.0, 0.8
-"""Seconds of a round, and CPU seconds in each of them, that several threads must take for an alarm, or miss for one."""
+MINIMUM_ROUND_SECONDS, MINIMUM_CORES = 5.0, 0.8
+"""Several threads that compute for this many seconds in a round, on fewer cores than this, give an alarm."""
 
 
 def waiting_threads(round: int, threads: int, seconds: float, cpu_seconds: float) -> list[Alarm]:
-    """Return an alarm where several threads do not even get one core: each then waits for the others at every step.
+    """Return an alarm if several threads do not even get one core: each then waits for the others at every step.
 
     Args:
-        round: the round.
+        round: number of the round.
         threads: number of threads that compute in this process.
-        seconds: seconds that its phases took.
+        seconds: seconds that the round's phases took.
         cpu_seconds: CPU seconds of all threads in that time.
     """
-    if threads == 1 or seconds < LONG or cpu_seconds >= BUSY * seconds:
+    if threads == 1 or seconds < MINIMUM_ROUND_SECONDS or cpu_seconds >= MINIMUM_CORES * seconds:
         return []
     message = (
         f"{threads} threads had {cpu_seconds / seconds:.2f} cores in the round's {seconds:.0f} s, beside other work: "
@@ -204,11 +204,11 @@ def waiting_threads(round: int, threads: int, seconds: float, cpu_seconds: float
 
 
 def lost_workers(round: int, exchange: Mapping[str, Any]) -> list[Alarm]:
-    """Return an alarm where workers were lost.
+    """Return an alarm if workers were lost, and replaced, in the round.
 
     Args:
-        round: the round.
-        exchange: the ledger's record of the exchange. Nothing is `lost` in the round in which workers were started.
+        round: number of the round.
+        exchange: the ledger's record of the workers; see `Run.exchange`.
     """
     if not exchange.get("lost"):
         return []
@@ -220,39 +220,41 @@ def lost_workers(round: int, exchange: Mapping[str, Any]) -> list[Alarm]:
 
 
 MANY_MEMBERS_SHARE = 1 / 3
-"""Share of the members that must be affected for an alarm: selection mends a few."""
+"""Share of the members that must have an alarm for it to be shown, as selection replaces a few bad members."""
 
 
 def population_alarms(alarms: Sequence[Alarm], members: int) -> list[Alarm]:
-    """Return the champion's alarms, and one of each kind for the members if `MANY_MEMBERS_SHARE` of them have it.
+    """Return the alarms of a population: the members' alarms of one kind become one alarm, or none if few have it.
 
-    Actions that are not numbers keep an alarm for each member.
+    Alarms of the champion, and alarms about numbers that are not finite, stay as they are.
 
     Args:
-        alarms: about policies, by who acts.
+        alarms: alarms of single policies.
         members: number of members.
     """
-    by_member = [alarm for alarm in alarms if alarm.where.startswith(MEMBER) and alarm.kind != NOT_FINITE]
-    kept_alarms = [alarm for alarm in alarms if alarm not in by_member]
-    for kind in dict.fromkeys(alarm.kind for alarm in by_member):
-        same_kind = [alarm for alarm in by_member if alarm.kind == kind]
-        if same_kind and len(same_kind) >= MANY_MEMBERS_SHARE * members:
-            message = f"{len(same_kind)} of {members} members, {same_kind[0].where} among them: {same_kind[0].message}"
-            kept_alarms.append(replace(same_kind[0], where="members", message=message))
+    member_alarms = [alarm for alarm in alarms if alarm.where.startswith(MEMBER_PREFIX) and alarm.kind != NOT_FINITE]
+    kept_alarms = [alarm for alarm in alarms if alarm not in member_alarms]
+    for kind in dict.fromkeys(alarm.kind for alarm in member_alarms):
+        kind_alarms = [alarm for alarm in member_alarms if alarm.kind == kind]
+        if kind_alarms and len(kind_alarms) >= MANY_MEMBERS_SHARE * members:
+            message = (
+                f"{len(kind_alarms)} of {members} members, {kind_alarms[0].where} among them: {kind_alarms[0].message}"
+            )
+            kept_alarms.append(replace(kind_alarms[0], where="members", message=message))
     return kept_alarms
 
 
-MEMBER, NOT_FINITE = "member ", "not finite"
+MEMBER_PREFIX, NOT_FINITE = "member ", "not finite"
 
 
 def name_by_member(values: Sequence[float], champion: float | None = None) -> dict[str, float]:
-    """Return one number a member as `member 0`, `member 1`, ...; the champion's under `champion` where there is one."""
-    numbers = {f"{MEMBER}{member}": value for member, value in enumerate(values)}
+    """Return the members' numbers by name: `member 0`, `member 1`, ..., and `champion` if the champion has one."""
+    numbers = {f"{MEMBER_PREFIX}{member}": value for member, value in enumerate(values)}
     return numbers if champion is None else numbers | {"champion": champion}
 
 
 def take_new_alarms_(counts: Counter[tuple[str, str]], alarms: Iterable[Alarm]) -> list[Alarm]:
-    """Count the alarms in `counts`, by kind and place, and return those that were not there before."""
+    """Count the alarms in `counts`, by kind and place. Returns the alarms that had no count before."""
     new_alarms = []
     for alarm in alarms:
         if not counts[alarm.kind, alarm.where]:
@@ -262,13 +264,13 @@ def take_new_alarms_(counts: Counter[tuple[str, str]], alarms: Iterable[Alarm]) 
 
 
 def group_by_kind(alarms: Iterable[Alarm]) -> list[list[Alarm]]:
-    """Return the alarms of each kind together."""
-    # Sorted, as `groupby` joins neighbours alone.
+    """Return a list of alarms for each kind."""
+    # Sorted, as `groupby` only groups neighbours.
     return [[*group] for _, group in groupby(sorted(alarms, key=_kind_title), key=_kind_title)]
 
 
 def alarm_lines(alarms: Sequence[Alarm]) -> list[str]:
-    """Return one line for each kind of alarm: the first of its kind in full, then where else the same was found."""
+    """Return one line for each kind of alarm: the message of the first alarm, and the places of the others."""
     lines = []
     for first, *repeats in group_by_kind(alarms):
         places = f" The same holds for {', '.join(alarm.where for alarm in repeats)}." if repeats else ""
@@ -277,7 +279,7 @@ def alarm_lines(alarms: Sequence[Alarm]) -> list[str]:
 
 
 def repeat_lines(counts: Counter[tuple[str, str]]) -> list[str]:
-    """Return one line for each alarm that came more than once, the most frequent first, for the end of a run."""
+    """Return one line for each alarm that came in more than one round, the most frequent first."""
     return [f"{kind}: {place}, in {count} rounds" for (kind, place), count in counts.most_common() if count > 1]
 
 

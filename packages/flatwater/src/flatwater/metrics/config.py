@@ -1,4 +1,4 @@
-"""Settings of the place where a run is shown in Weights & Biases."""
+"""Settings of the tracker of Weights & Biases."""
 
 from typing import Literal
 

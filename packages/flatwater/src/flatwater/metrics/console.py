@@ -1,7 +1,7 @@
-"""One row a round on the terminal, 99 characters wide or 80, and below the rows a bar for the phase at work.
+"""The table of a run on the terminal: a row for each round, 99 or 80 characters wide, and a progress bar below.
 
-If the output is not a terminal (a log file, a pipe) the rows are plain text; instead of the bar, a line says every 10
-seconds how far a long round has come.
+If the output is not a terminal (a log file, a pipe), the rows are plain text, and in place of the bar a line is printed
+every 10 seconds of a long round.
 """
 
 import time
@@ -34,25 +34,25 @@ from flatwater_watch.units import format_duration
 
 ROWS_PER_HEADER = 20
 REFRESH_SECONDS = 0.1
-# A median over the last rounds: the first rounds, and a disturbed round, do not move the forecast.
 ROUNDS_REMEMBERED = 8
+"""Number of last rounds whose median time is the forecast: a single slow round does not change it."""
 SHOWN_CHANGE_SHARE = 0.01
 """Relative change of resident memory from which the line about memory is printed again."""
 MISSING_METRIC = "buffer/missing"
-"""Metric of the transitions that a replay must still take in before learning begins."""
+"""Metric with the number of transitions that the replay still needs before learning begins."""
 
 
 class RoundTime(NamedTuple):
-    """Time of a round that has just ended."""
+    """The time of a round that has just ended."""
 
     number: int
     seconds: float
     left_seconds: float
-    """Seconds to the end of the run."""
+    """Forecast of the seconds to the end of the run."""
 
 
 class ConsoleTable:
-    """The table of a run. Use it as a context manager, so that the bar goes away when the run ends or fails."""
+    """The table of a run. It is a context manager, so that the bar is removed when the run ends or fails."""
 
     def __init__(
         self,
@@ -67,30 +67,30 @@ class ConsoleTable:
 
         Args:
             total_rounds: number of rounds in all.
-            console: the place where it is printed.
-            layout: form of the table for the run's kind.
-            done: rounds that a resumed run has behind it.
-            clock: seconds from any beginning; tests bring their own.
+            console: console on which the table is printed.
+            layout: columns and words of the recipe's table.
+            done: number of complete rounds of a resumed run.
+            clock: returns seconds; tests give their own.
         """
-        self._total, self._console, self._done, self._clock = total_rounds, console, done, clock
+        self._total, self._console, self._rounds_done, self._clock = total_rounds, console, done, clock
         self._layout, self._columns = layout, list[Column]()
         self._rows_printed = 0
         self._shown_resident = 0.0
         self._round_times: deque[float] = deque(maxlen=ROUNDS_REMEMBERED)
-        self._began_at = self._round_began_at = self._phase_began_at = self._last_refresh = clock()
-        self._last_line_at = self._began_at
-        self._rounds_before = done
-        self._phase, self._steps = "", (0, 0)
-        self._bar, self._task = _bar(console)
+        self._run_began_at = self._round_began_at = self._phase_began_at = self._last_refresh = clock()
+        self._last_line_at = self._run_began_at
+        self._rounds_at_start = done
+        self._phase, self._phase_steps = "", (0, 0)
+        self._progress_bar, self._task = _progress_bar(console)
         self._exit_stack = ExitStack()
         self._progress_track: ProgressTrack | None = None
 
     def __enter__(self) -> Self:
         """Show the bar, and the progress within the steps of long phases."""
-        self._bar.start()
+        self._progress_bar.start()
         self._progress_track = self._exit_stack.enter_context(track_progress())
         if not self._console.quiet:
-            # A thread of its own: a step that takes minutes returns to no loop that could say so.
+            # In a thread, as a step may take minutes, in which the loop calls nothing.
             ticker = Ticker(self.report_progress_)
             ticker.start()
             self._exit_stack.callback(ticker.stop)
@@ -99,64 +99,64 @@ class ConsoleTable:
     def __exit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """Take the bar away; the rows stay, and below them the time that they took."""
-        self._exit_stack.close()  # the thread first: nothing may draw on a bar that is gone
-        self._bar.stop()
+        """Remove the bar, and print the time that the rounds took."""
+        self._exit_stack.close()  # ends the thread first, which must not draw a removed bar
+        self._progress_bar.stop()
         if pace := self.pace_text():
             self._print(pace, "dim")
 
     def phase(self, name: str, done: int, total: int) -> None:
-        """Move the bar: `done` of `total` parts of the phase `name` of this round. Cheap enough for any loop."""
+        """Show on the bar that `done` of `total` steps of the phase `name` are complete. Cheap enough for any loop."""
         time_now = self._clock()
-        self._steps = (done, total)
+        self._phase_steps = (done, total)
         if name != self._phase:
             self._phase, self._phase_began_at = name, time_now
         elif time_now - self._last_refresh < REFRESH_SECONDS and done < total:
             return
         self._last_refresh = time_now
-        if self._bar.disable:
+        if self._progress_bar.disable:
             return
-        self._bar.update(
+        self._progress_bar.update(
             self._task,
             description=name,
             completed=done,
             total=total,
             left=self._forecast(time_now, done, total),
-            round=f"{self._layout.round} {min(self._done + 1, self._total)}/{self._total}",
+            round=f"{self._layout.round} {min(self._rounds_done + 1, self._total)}/{self._total}",
         )
-        self._bar.refresh()
+        self._progress_bar.refresh()
 
     def report_progress_(self) -> None:
-        """Say how far a round has come that has said nothing for 10 seconds: a step may take longer than that."""
-        # In the ticker's thread; the bar of rich has a lock of its own.
-        time_now, (done_steps, total) = self._clock(), self._steps
+        """Print how far a long round has come, if nothing was printed for 10 seconds; on a terminal, update the bar."""
+        # In the ticker's thread; rich's bar has its own lock.
+        time_now, (done_steps, total) = self._clock(), self._phase_steps
         if not is_due(time_now, self._round_began_at, self._last_line_at):
             return
         self._last_line_at = time_now
         step_progress = self._progress_track.line() if self._progress_track is not None else ""
-        if not self._bar.disable:
-            self._bar.update(
+        if not self._progress_bar.disable:
+            self._progress_bar.update(
                 self._task, description=f"{self._phase} ({step_progress})" if step_progress else self._phase
             )
-            self._bar.refresh()
+            self._progress_bar.refresh()
             return
-        round_text = f"{self._layout.round} {min(self._done + 1, self._total)}/{self._total}"
+        round_text = f"{self._layout.round} {min(self._rounds_done + 1, self._total)}/{self._total}"
         parts = [f"{format_duration(time_now - self._round_began_at)} so far"]
-        if self._phase:  # once a phase is done, what is at work is the next one, of which no step is done yet
+        if self._phase:  # once all its steps are done, the next phase is at work on its first step
             parts += [f"{self._phase} {done_steps}/{total}" if done_steps < total else f"{self._phase} done"]
         forecast = self._forecast(time_now, done_steps, total) if done_steps < total or self._round_times else ""
         parts += [step_progress, forecast]
         self._print(f"{'':>{ROUND_WIDTH}} {round_text}: {', '.join(filter(None, parts))}", "dim")
 
     def end_round(self) -> RoundTime:
-        """End the round that runs, and return its time; its row is printed by `print_row`, now or later."""
+        """End the current round. Returns its time, for `print_row`, which prints its row now or later."""
         time_now = self._clock()
         self._round_times.append(time_now - self._round_began_at)
         self._round_began_at = self._last_line_at = time_now
-        self._phase, self._steps = "", (0, 0)
-        self._done += 1
-        left_seconds = 0.0 if self._done >= self._total else self.seconds_left(time_now)
-        return RoundTime(self._done, self._round_times[-1], left_seconds)
+        self._phase, self._phase_steps = "", (0, 0)
+        self._rounds_done += 1
+        left_seconds = 0.0 if self._rounds_done >= self._total else self.seconds_left(time_now)
+        return RoundTime(self._rounds_done, self._round_times[-1], left_seconds)
 
     def print_row(
         self, ended: RoundTime, metrics: Metrics, memory: str = "", logged: Metrics = MappingProxyType({})
@@ -164,12 +164,12 @@ class ConsoleTable:
         """Print the row of a round that has ended, and a line about its memory where that has changed.
 
         Args:
-            ended: time of the round.
+            ended: number and time of the round.
             metrics: numbers of the round.
             memory: text about memory in the round; empty for none.
-            logged: those numbers of the round that the user has logged.
+            logged: the numbers among them that the user has logged.
         """
-        if self._console.quiet:  # a row that nobody sees takes as long to lay out
+        if self._console.quiet:  # the layout of a row that nobody sees would cost as much
             return
         if self._rows_printed % ROWS_PER_HEADER == 0:
             columns = self._layout.fitting_columns(self._console.width)
@@ -194,38 +194,38 @@ class ConsoleTable:
             self._console.print(Padding(Text(memory, style="dim"), (0, 0, 0, ROUND_WIDTH + 1), expand=False))
 
     def pace_text(self) -> str:
-        """Return the time that the rounds of this process have taken, as text; empty if none has ended."""
-        rounds, seconds = self._done - self._rounds_before, self._round_began_at - self._began_at
+        """Return a text with the number and time of the rounds of this process; empty if none has ended."""
+        rounds, seconds = self._rounds_done - self._rounds_at_start, self._round_began_at - self._run_began_at
         if not rounds:
             return ""
         noun = self._layout.round if rounds == 1 else self._layout.rounds
         return f"{rounds} {noun} in {format_duration(seconds)}, {format_duration(seconds / rounds)} each on average"
 
     def seconds_left(self, now: float) -> float:
-        """Return the seconds to the run's end at the median pace of the last rounds; NaN before the first has ended."""
+        """Return the seconds to the run's end, by the median time of the last rounds; NaN if no round has ended."""
         if not self._round_times:
             return float("nan")
         pace = median(self._round_times)
-        # A round that takes longer than usual counts as about to end.
-        return pace * max(0, self._total - self._done - 1) + max(0.0, pace - (now - self._round_began_at))
+        # A round that already takes longer than the median counts as about to end.
+        return pace * max(0, self._total - self._rounds_done - 1) + max(0.0, pace - (now - self._round_began_at))
 
     def _forecast(self, now: float, done: int, total: int) -> str:
-        """Return the time left of the run, or of the phase in the first round; empty while nothing tells."""
+        """Return a text with the time left of the run, or of the phase in the first round; empty if unknown."""
         if self._round_times:
             return f"run: {short_duration(self.seconds_left(now))} left"
         elapsed = now - self._phase_began_at
         return f"phase: {short_duration(elapsed / done * (total - done))} left" if done and elapsed else ""
 
     def _print(self, line: str, style: str = "") -> None:
-        # rich would lay the line out all the same, which takes a quarter of a plain round's records.
+        # A quiet console would still lay the line out, at a quarter of the cost of recording a plain round.
         if self._console.quiet:
             return
         self._console.print(Text(line, style=style), soft_wrap=True)  # not wrapped: a log has the row in one line
 
 
-def _bar(console: Console) -> tuple[Progress, TaskID]:
-    """Return a bar that stands below the table and is redrawn by `phase` alone, and its one task."""
-    # No refreshing thread: it would take time from the cores that compute; `phase` refreshes.
+def _progress_bar(console: Console) -> tuple[Progress, TaskID]:
+    """Return the progress bar below the table, and its only task."""
+    # Without rich's refreshing thread, which would take time from the computing cores: `phase` refreshes.
     bar = Progress(
         TextColumn("{task.fields[round]}"),
         TextColumn("{task.description}", style="bold"),

@@ -1,36 +1,36 @@
-"""Numbers in few characters, for tables with many columns; the exact numbers are in `metrics.jsonl`."""
+"""Numbers as short text, for tables with many columns; the exact numbers are in `metrics.jsonl`."""
 
 from math import isfinite
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400
-LONG_SECONDS = 999.5
-"""Seconds from which `short_seconds` has a unit of its own."""
+WHOLE_SECONDS_LIMIT = 999.5
+"""Seconds from which `short_seconds` writes minutes."""
 
-# Each bound is where rounding would need one character more than the column has.
+# From these values on, rounding would need one more character than a column has.
 LARGE_PERCENT = 999.95
 WHOLE_DIGITS_LIMIT = 99_999.5
 
 _PLAIN_DECIMALS = ((9.995, 2), (99.95, 1), (999.5, 0))
 _SCALED_DECIMALS = ((9.95, 1), (999.5, 0))
-"""Upper bounds, and decimals shown below them; each bound is where rounding would need one more character."""
+"""Pairs of an upper bound and the number of decimals below it; at the bound, rounding needs one more character."""
 
 
 def short_number(value: float) -> str:
-    """Return at most 5 characters below 10^21: `-9.99`, `-99.9`, `-999`, `1.2k`, `-10k`, `123M`, `nan`, `-inf`."""
+    """Return a number below 10^21 in at most 5 characters: `-9.99`, `-99.9`, `-999`, `1.2k`, `123M`, `nan`, `-inf`."""
     scaled = value
     for suffix in ("", *"kMGTPE"):
         for limit, decimals in _SCALED_DECIMALS if suffix else _PLAIN_DECIMALS:
             if abs(scaled) < limit:
                 return f"{scaled:.{decimals}f}{suffix}"
         scaled /= 1000
-    return f"{value:.0e}"  # NaN and infinities come here too
+    return f"{value:.0e}"  # for NaN and infinities too
 
 
 def short_seconds(seconds: float) -> str:
-    """Return at most 3 characters: `4.2`, `123`, `17m`, `28h`, `12d`."""
+    """Return seconds in at most 3 characters, from minutes on with a unit: `4.2`, `123`, `17m`, `28h`, `12d`."""
     if seconds < 9.95:
         return f"{seconds:.1f}"
-    if seconds < LONG_SECONDS:
+    if seconds < WHOLE_SECONDS_LIMIT:
         return f"{seconds:.0f}"
     if seconds < 99.5 * MINUTE:
         return f"{seconds / MINUTE:.0f}m"
@@ -40,10 +40,10 @@ def short_seconds(seconds: float) -> str:
 
 
 def short_duration(seconds: float) -> str:
-    """Return at most 5 characters up to 99 days, with the unit: `42s`, `12m`, `1h05`, `23h59`, `3d4h`."""
+    """Return seconds as a duration in at most 5 characters, up to 99 days: `42s`, `12m`, `1h05`, `23h59`, `3d4h`."""
     if seconds < 59.5:
         return f"{seconds:.0f}s"
-    # Rounded once, to the smaller unit: 3,599 s are 1h00 and not 60m.
+    # Rounded to minutes before hours are taken, so that 3,599 s are 1h00 and not 60m.
     minutes = round(seconds / MINUTE)
     if minutes < 60:
         return f"{minutes}m"
@@ -54,12 +54,12 @@ def short_duration(seconds: float) -> str:
 
 
 def finite_or_none(value: float) -> float | None:
-    """Return the value, or None if it is not a number: JSON has no NaN."""
+    """Return the value, or None if it is NaN or infinite, as JSON has neither."""
     return value if isfinite(value) else None
 
 
 def format_whole(value: float) -> str:
-    """Return all digits up to 99,999, then a short number."""
+    """Return a number without decimals: all digits up to 99,999, above it a short number."""
     return f"{value:z.0f}" if abs(value) < WHOLE_DIGITS_LIMIT else short_number(value)  # `z`: no minus before a zero
 
 
@@ -74,7 +74,7 @@ def format_small(value: float) -> str:
 
 
 def format_explained(value: float) -> str:
-    """Return an explained variance with two decimals; all critics that are worse than a constant are alike: -1."""
+    """Return an explained variance with two decimals, and -1 for anything below."""
     return f"{max(value, -1.0):z.2f}" if value == value else "nan"  # noqa: PLR0124  (only NaN differs from itself)
 
 
@@ -89,7 +89,7 @@ def format_share(value: float) -> str:
 
 
 def signed_percent(value: float) -> str:
-    """Return a return with its sign: `+12.3%`; of a thousand percent or more as a short number."""
+    """Return a trading return as a signed percentage: `+12.3%`; from 1,000 % on as a short number."""
     percents = 100 * value
     return f"{percents:+.1f}%" if abs(percents) < LARGE_PERCENT else f"{short_number(percents)}%"
 

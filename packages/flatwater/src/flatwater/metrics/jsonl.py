@@ -1,7 +1,7 @@
-"""`metrics.jsonl`: one JSON object a line, one line a round, `{"round":7,"fitness/mean":3.2,...}`.
+"""Writes and reads `metrics.jsonl`, which has a JSON object for each round, `{"round":7,"fitness/mean":3.2,...}`.
 
-A number that is not finite is written as `null`, because JSON has no NaN; `read_metrics` gives it back as NaN. Other
-records of a round (its alarms, its lineage) are kept the same way in files of their own, and may hold lists and text.
+A number that is not finite is written as `null`, as JSON has no NaN; `read_metrics` returns it as NaN. Other files of a
+run, such as alarms and lineage, have the same form, and may contain lists and text.
 """
 
 import errno
@@ -21,30 +21,30 @@ from flatwater_watch.units import format_bytes
 
 Record = dict[str, Any]
 MAXIMUM_ROUNDS = 1 << 53
-"""Largest round: nobody has trained more, and no float holds it exactly."""
+"""Largest number of a round: above it floats are not exact."""
 MAXIMUM_LINE = 4 << 20
-"""Most bytes of a line: those of this package's recipes have some thousands."""
+"""Most bytes of a line; lines of this package's recipes have a few thousand."""
 
 
 class JsonlSink:
-    """Appends a line a round, which readers see at once; the disk has it when `sync` returns."""
+    """Appends a line for each round, which readers see at once; after `sync` it is on the disk."""
 
     def __init__(self, path: Path, *, resume_at: int = 0) -> None:
         """Open the file for the rounds after `resume_at`.
 
         Args:
             path: the file; its folder must exist.
-            resume_at: last round that the run remembers (0 for a new run). Lines of later rounds, which a killed
-                run wrote after its last checkpoint, and a half-written last line are cut off in one atomic step.
+            resume_at: last complete round of the run (0 for a new run). Lines of later rounds, which a killed run
+                wrote after its last checkpoint, and a half-written last line are cut off in one atomic step.
 
         Raises:
             RunError: the file cannot be read or written.
         """
-        self.path, self._has_unsynced = path, False
-        # Cut before it is opened: `_drop_later_rounds_` puts another file in its place.
+        self.path, self._has_unsynced_lines = path, False
+        # Before the file is opened, as `_drop_later_rounds_` puts another file in its place.
         with explain_os_errors(path):
             _drop_later_rounds_(path, resume_at)
-            # Without a buffer: what a full disk refused would otherwise be tried again when the file is closed.
+            # Unbuffered, so that a line which a full disk refused is not written again when the file is closed.
             self._file = append_regular(path)
 
     def write(self, round: int, metrics: Mapping[str, object]) -> None:
@@ -54,8 +54,8 @@ class JsonlSink:
             RunError: the disk is full or the file can no longer be written.
         """
         with explain_os_errors(self.path):
-            _append_(self._file, encode_line(round, metrics))
-        self._has_unsynced = True
+            _append_line_(self._file, encode_line(round, metrics))
+        self._has_unsynced_lines = True
 
     def sync(self) -> None:
         """Wait until the disk has every line.
@@ -63,52 +63,52 @@ class JsonlSink:
         Raises:
             RunError: the disk fails.
         """
-        if self._has_unsynced:
+        if self._has_unsynced_lines:
             with explain_os_errors(self.path):
                 os.fsync(self._file.fileno())
-            self._has_unsynced = False
+            self._has_unsynced_lines = False
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
 
 
-def _append_(file: FileIO, line: bytes) -> None:
+def _append_line_(file: FileIO, line: bytes) -> None:
     """Append a line.
 
     Raises:
-        OSError: the disk took a part of the line alone (ENOSPC).
+        OSError: the disk is full (ENOSPC).
     """
-    if file.write(line) < len(line):  # the disk took only a part
+    if file.write(line) < len(line):  # a full disk may take a part of the line
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def encode_line(round: int, record: Mapping[str, object]) -> bytes:
-    """Return the round as a line of JSON, with `null` for numbers that are not finite."""
+    """Return a round's record as a line of JSON, with `null` for numbers that are not finite."""
     return encode_json({"round": round, **record}) + b"\n"
 
 
 def _drop_later_rounds_(path: Path, resume_at: int) -> None:
-    """Keep the whole lines of rounds up to `resume_at`; replace the file at once, and only if something must go."""
+    """Remove half-written lines and lines of rounds after `resume_at`; the file is replaced only if there are any."""
     if not os.path.lexists(path):
         return
     with open_regular(path, follow=False) as file:
-        # Read only, where nothing must go: a resume after a clean stop does not rewrite gigabytes.
+        # After a clean stop there are none, and gigabytes need not be written again.
         if all(survives_resume(line, resume_at) for line in file):
             return
         file.seek(0)
-        # Line by line: the whole file of a long run has gigabytes.
+        # Line by line, as the file of a long run has gigabytes.
         write_object(path, (line for line in file if survives_resume(line, resume_at)))
 
 
 def survives_resume(line: bytes, resume_at: int) -> bool:
-    """Whether a line is whole, and of a round that the resumed run remembers."""
+    """Return whether a line is whole, and its round is `resume_at` or an earlier one."""
     round_ = parse_round(line)
     return round_ is not None and round_ <= resume_at
 
 
 def parse_record(line: bytes) -> Record | None:
-    """Return the record that a line holds; None if the line is half-written or no record of a round."""
+    """Return the record in a line; None if the line is half-written or is not the record of a round."""
     if not line.endswith(b"\n"):
         return None
     try:
@@ -116,20 +116,19 @@ def parse_record(line: bytes) -> Record | None:
     except ValueError:
         return None
     round_ = record.get("round") if isinstance(record, dict) else None
-    return record if type(round_) is int and 0 <= round_ <= MAXIMUM_ROUNDS else None  # `type`: true is not a round
+    return record if type(round_) is int and 0 <= round_ <= MAXIMUM_ROUNDS else None  # `type`, as True is an int
 
 
 def parse_round(line: bytes) -> int | None:
-    """Return the round that a line is about; None if the line is half-written or no record."""
+    """Return the number of the round in a line; None if the line is half-written or is not a record."""
     record = parse_record(line)
     return None if record is None else int(record["round"])
 
 
 def read_metrics(path: Path) -> dict[str, list[float]]:
-    """Return numbers by name, in the order of rounds; NaN where a round has none.
+    """Return the numbers in a `metrics.jsonl` by name, one for each round; NaN where a round has none.
 
-    A half-written last line, which a run that is being written or was killed can have, is left out. The column
-    `round` holds the rounds themselves.
+    The column `round` has the numbers of the rounds. A half-written last line of a running or killed run is left out.
 
     Raises:
         RunError: the file cannot be read, or a line other than the last is damaged.
@@ -140,16 +139,18 @@ def read_metrics(path: Path) -> dict[str, list[float]]:
     except OSError as error:
         raise RunError(f"{path}: cannot be read: {error.strerror}. Is this a run folder?") from error
     records = [
-        _parse_whole_line(path, number, line) for number, line in enumerate(lines, 1) if not _is_torn(lines, number)
+        _parse_whole_line(path, number, line)
+        for number, line in enumerate(lines, 1)
+        if not _is_torn_last(lines, number)
     ]
     return records_to_columns(path, records)
 
 
 def records_to_columns(path: Path, records: Sequence[Record]) -> dict[str, list[float]]:
-    """Return numbers by name, in the order of records; NaN where a record has none.
+    """Return the numbers in records by name, one for each record; NaN where a record has none.
 
     Raises:
-        RunError: a record of the file holds something else than numbers.
+        RunError: a record has a value that is not a number.
     """
     for record in records:
         require_numbers(path, record)
@@ -158,10 +159,10 @@ def records_to_columns(path: Path, records: Sequence[Record]) -> dict[str, list[
 
 
 def bounded_lines(file: BufferedReader) -> Iterator[bytes]:
-    """Yield the lines from where the file stands, whoever has written them.
+    """Yield the lines from the file's position on, with a bound on memory, as the file may come from anybody.
 
     Raises:
-        OSError: a line is longer than a line can be.
+        OSError: a line is longer than `MAXIMUM_LINE`.
     """
     while line := file.readline(MAXIMUM_LINE):
         if len(line) == MAXIMUM_LINE and not line.endswith(b"\n"):
@@ -170,12 +171,12 @@ def bounded_lines(file: BufferedReader) -> Iterator[bytes]:
 
 
 def finite_points(rounds: Sequence[float], values: Sequence[float]) -> tuple[list[float], list[float]]:
-    """Return the rounds that have a number, and their numbers."""
+    """Return the rounds whose value is finite, and these values."""
     points = [(round_, value) for round_, value in zip(rounds, values, strict=False) if isfinite(value)]
     return [round_ for round_, _ in points], [value for _, value in points]
 
 
-def _is_torn(lines: list[bytes], number: int) -> bool:
+def _is_torn_last(lines: list[bytes], number: int) -> bool:
     return number == len(lines) and parse_record(lines[-1]) is None
 
 
@@ -192,10 +193,10 @@ def _parse_whole_line(path: Path, number: int, line: bytes) -> Record:
 
 
 def require_numbers(path: Path, record: Record) -> None:
-    """Refuse a line of `metrics.jsonl` that holds something else than numbers.
+    """Refuse a record of `metrics.jsonl` with a value that is not a number.
 
     Raises:
-        RunError: the record holds something else.
+        RunError: a value is not a number; the message names it.
     """
     key = next((name for name, value in record.items() if value is not None and not is_number(value)), None)
     if key is not None:

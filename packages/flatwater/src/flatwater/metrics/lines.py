@@ -1,7 +1,6 @@
-"""The lines of a run's `.jsonl` files: some of them, or those that are new, one after another.
+"""Reads the lines of a run's `.jsonl` files: some lines of a whole file, or new lines of a file that a run writes.
 
-A line that is half-written, which the last one of a running or killed run can be, is left out; it is read when it is
-whole.
+The last line of a running or killed run may be half-written. It is left out, and read later when it is whole.
 """
 
 import os
@@ -11,41 +10,39 @@ from io import BufferedReader
 from pathlib import Path
 
 from flatwater.metrics.jsonl import Record, bounded_lines, parse_record
-from flatwater.metrics.tail import start_of_last
+from flatwater.metrics.tail import last_lines_start
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.safe_read import open_regular
 
 
 def spread_indexes(count: int, maximum: int) -> list[int]:
-    """Return at most `maximum` of the indexes 0 .. count - 1, evenly spread, the first and the last among them."""
+    """Return at most `maximum` of the indexes 0 .. count - 1, evenly spread, with the first and the last."""
     if count <= maximum:
         return list(range(count))
     return [step * (count - 1) // (maximum - 1) for step in range(maximum)]
 
 
-def read_records(path: Path, maximum: int, *, mark: bytes = b"") -> list[Record]:
-    """Return some records of a file in their order; empty if there is no such file. See also `read_appended_`.
+def read_records(path: Path, maximum: int, *, text: bytes = b"") -> list[Record]:
+    """Return some records of a file, evenly spread over it and in its order; empty if there is no such file.
 
     Args:
         path: a file that `JsonlSink` wrote.
-        maximum: number of records that are wanted, evenly spread over the file; the others are not even parsed.
-        mark: text, such as `"champion/crowned": 1`, of the lines that are wanted; left out, of all.
+        maximum: largest number of records; other lines are not parsed.
+        text: text that the lines must contain, such as `"champion/crowned": 1`; by default all lines count.
 
     Raises:
-        RunError: the file cannot be read, or one of the wanted lines but the last is damaged.
+        RunError: the file cannot be read, or one of these lines is damaged and not the last.
     """
     try:
         with open_regular(path, follow=False) as file:
-            # Twice through the file: what is wanted depends on how many lines there are,
-            # and they do not fit into memory.
+            # The file is read twice, as the indexes depend on the number of lines, which do not all fit into memory.
             count, last_line = 0, b""
-            for line in _lines_with_mark(file, mark):
+            for line in _lines_with_text(file, text):
                 count, last_line = count + 1, line
             count -= count > 0 and parse_record(last_line) is None  # half-written
-            wanted_lines = {*spread_indexes(count, maximum)}
+            wanted_indexes = {*spread_indexes(count, maximum)}
             file.seek(0)
-            # Line by line: the whole file of a long run has gigabytes.
-            lines = [line for index, line in enumerate(_lines_with_mark(file, mark)) if index in wanted_lines]
+            lines = [line for index, line in enumerate(_lines_with_text(file, text)) if index in wanted_indexes]
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -53,57 +50,57 @@ def read_records(path: Path, maximum: int, *, mark: bytes = b"") -> list[Record]
     return [_parse_whole_line(path, line) for line in lines]
 
 
-def _lines_with_mark(file: BufferedReader, mark: bytes) -> Iterator[bytes]:
-    return (line for line in bounded_lines(file) if mark in line)
+def _lines_with_text(file: BufferedReader, text: bytes) -> Iterator[bytes]:
+    return (line for line in bounded_lines(file) if text in line)
 
 
 @dataclass
 class FollowedFile:
-    """A file that is followed while a run writes it."""
+    """A `.jsonl` file that is read again and again while a run writes it, and the place up to which it was read."""
 
     path: Path
-    read: int = 0
-    """Bytes of whole lines read so far."""
-    file: int = 0
-    """Inode that they were read from: a resumed run replaces the file."""
-    last: int | None = None
-    """Number of lines before the end with which reading begins; None for the first line."""
+    read_bytes: int = 0
+    """Bytes of the whole lines that were read so far."""
+    inode: int = 0
+    """Inode of the file that was read; a resumed run replaces the file."""
+    last_lines: int | None = None
+    """Number of last lines with which reading begins; None for all lines."""
 
 
 def rewind_if_replaced_(tail: FollowedFile) -> bool:
-    """Return whether the file was replaced or cut; `read_appended_` then begins again at its first line."""
+    """Return whether the file was replaced or became shorter; then `read_appended_` begins at the first line again."""
     try:
         status = tail.path.stat()
     except FileNotFoundError:
         status = os.stat_result((0,) * 10)
-    is_replaced = tail.read > 0 and (status.st_ino != tail.file or status.st_size < tail.read)
+    is_replaced = tail.read_bytes > 0 and (status.st_ino != tail.inode or status.st_size < tail.read_bytes)
     if is_replaced:
-        tail.read = 0
-    tail.file = status.st_ino
+        tail.read_bytes = 0
+    tail.inode = status.st_ino
     return is_replaced
 
 
 def read_appended_(tail: FollowedFile) -> Iterator[Record]:
-    """Yield the whole lines since the last call, one at a time; nothing if there is no such file yet.
+    """Yield the records of whole lines that were added since the last call; nothing if there is no such file yet.
 
     Raises:
-        RunError: the file cannot be read, or a line that others follow is damaged.
+        RunError: the file cannot be read, or a line before the last is damaged.
     """
     try:
         with open_regular(tail.path, follow=False) as file:
-            if not tail.read and tail.last is not None:
-                tail.read = start_of_last(file, tail.last)
-            file.seek(tail.read)
-            damaged = False
+            if not tail.read_bytes and tail.last_lines is not None:
+                tail.read_bytes = last_lines_start(file, tail.last_lines)
+            file.seek(tail.read_bytes)
+            last_was_damaged = False
             for line in bounded_lines(file):
-                # A damaged line is an error only when another follows:
-                # the last one may be in the middle of being written.
-                if damaged:
+                # A damaged line is an error only if another line follows, as the last line may still be being written.
+                if last_was_damaged:
                     raise _bad_line_error(tail.path)
                 if (record := parse_record(line)) is None:
-                    damaged = True
+                    last_was_damaged = True
                     continue
-                tail.read += len(line)  # before the yield: a caller that stops here does not get the line again
+                # Before the yield, so that a caller that stops does not get the line again.
+                tail.read_bytes += len(line)
                 yield record
     except FileNotFoundError:
         return

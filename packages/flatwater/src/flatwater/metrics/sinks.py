@@ -1,4 +1,4 @@
-"""Sinks of a round's numbers: a file, TensorBoard, a terminal. One call a round: a sink may be slow but not leak."""
+"""What all sinks of a round's numbers share, such as a file or TensorBoard; each is called once a round."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -18,16 +18,16 @@ these names. A number that a round does not have is left out; NaN means that ari
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """Facts from which a tracker is made."""
+    """The facts about a run that a tracker is made from."""
 
     name: str
-    """Name of the run: that of its folder."""
+    """Name of the run folder."""
     folder: Path
-    """Folder of the tracker in the run folder; it is there once the tracker makes it."""
+    """Folder of the tracker in the run folder; the tracker makes it."""
     settings: Mapping[str, Any]
     """The run's configuration."""
     resume_at: int
-    """Last round that the run remembers: later rounds of the tracker will be written again, with the same numbers."""
+    """Last complete round of the run; later rounds will be written again, with the same numbers."""
     say: Callable[[str], None]
     """Shows a line on the run's terminal, with the next round."""
 

@@ -7,25 +7,26 @@ from flatwater.metrics.figures import short_duration, short_number, short_second
 from flatwater.metrics.sinks import Metrics
 
 ROUND_WIDTH, TIME_LEFT_WIDTH = 9, 6
-"""Characters of the first column, with the number of the round, and of the column with the time left."""
+"""Widths in characters: of the first column, with the number of the round, and of the column with the time left."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column of the table: the title above it, and how its number is made short."""
+    """One column of the table: its titles, its metric, and how the metric is written."""
 
     group: str
+    """Title above neighbouring columns of the same group; empty for none."""
     title: str
     width: int
-    """Characters, the space on the left included."""
+    """Number of characters, with the space on the left."""
     name: str
-    """Name of the metric that it shows; a dot stands in the rows of rounds that do not have it."""
+    """Name of the metric; a round without the metric shows a dot."""
     show: Callable[[float], str] = short_number
     repeats: str = ""
-    """Name of a metric that it may repeat: below a header it is left out if it does so in the first row."""
+    """Name of a metric whose number the column may repeat; if it does in the first row, the column is left out."""
 
     def is_repetition(self, metrics: Metrics) -> bool:
-        """Return whether the column shows the number of another one."""
+        """Return whether the column's metric has the same number as the metric `repeats`."""
         return self.name in metrics and metrics[self.name] == metrics.get(self.repeats)
 
 
@@ -37,26 +38,26 @@ BUFFER_COLUMN = Column("", "buffer", 9, "buffer/fill", whole_share)
 
 @dataclass(frozen=True)
 class TableLayout:
-    """Form of the table for a kind of run."""
+    """The columns and words of the table of a recipe's runs."""
 
     round: str
-    """Name of a round: `generation`."""
+    """Word for a round, such as `generation`."""
     short_title: str
-    """Name of a round as a title, in at most 8 characters."""
+    """Title of the first column, a word for a round of at most 8 characters."""
     columns: tuple[Column, ...]
     """Columns of at most 78 characters together, for a row of 99."""
     dispensable: frozenset[str]
-    """Titles of the columns that are left out where the terminal has 80 characters."""
+    """Titles of the columns that a terminal of 80 characters does not show."""
     live_columns: tuple[Column, ...] = ()
     """Numbers of the last round on the live screen, besides the recipe's curves: title and number of each."""
 
     @property
     def rounds(self) -> str:
-        """The plural of `round`."""
+        """Plural of `round`."""
         return f"{self.round}{'es' if self.round.endswith('ch') else 's'}"
 
     def fitting_columns(self, width: int) -> tuple[Column, ...]:
-        """Return all columns where a row of them fits, else those that cannot be dispensed with."""
+        """Return all columns if they fit into `width` characters, else those that are not dispensable."""
         if len(title_line(self.columns, self.short_title)) <= width:
             return self.columns
         return tuple(column for column in self.columns if column.title not in self.dispensable)
@@ -68,9 +69,10 @@ def group_line(columns: Sequence[Column]) -> str:
     for index, column in enumerate(columns):
         is_first = column.group and (index == 0 or columns[index - 1].group != column.group)
         if is_first:
-            width = sum(same_group.width for same_group in columns if same_group.group == column.group)
+            width = sum(other.width for other in columns if other.group == column.group)
             name = f" {column.group} "
-            line += " " + (name.center(width - 1, "-") if len(name) + 1 < width - 1 else name.strip().rjust(width - 1))
+            has_room = len(name) + 1 < width - 1
+            line += " " + (name.center(width - 1, "-") if has_room else name.strip().rjust(width - 1))
         elif not column.group:
             line += " " * column.width
     return line.rstrip()
@@ -83,18 +85,18 @@ def title_line(columns: Sequence[Column], short_title: str) -> str:
     return f"{short_title:>{ROUND_WIDTH}}{titles}{'left':>{TIME_LEFT_WIDTH}}{resident}"
 
 
-def row_line(round_: str, metrics: Metrics, left: float, columns: Sequence[Column]) -> str:
+def row_line(round_text: str, metrics: Metrics, left_seconds: float, columns: Sequence[Column]) -> str:
     """Return the row of one round.
 
     Args:
-        round_: text of the round, such as `12/100`.
-        metrics: numbers of the round by name; a column without one shows `.`.
-        left: seconds to the end of the run; NaN where that is unknown.
+        round_text: number of the round and of all rounds, such as `12/100`.
+        metrics: metrics of the round by name; a column without its metric shows `.`.
+        left_seconds: seconds to the end of the run; NaN if unknown.
         columns: the columns between the round and the time left.
     """
     cells = "".join(_format_cell(column, metrics) for column in columns)
     resident = _format_cell(RESIDENT_COLUMN, metrics)
-    return f"{round_:>{ROUND_WIDTH}}{cells}{short_duration(left):>{TIME_LEFT_WIDTH}}{resident}"
+    return f"{round_text:>{ROUND_WIDTH}}{cells}{short_duration(left_seconds):>{TIME_LEFT_WIDTH}}{resident}"
 
 
 def _format_cell(column: Column, metrics: Metrics) -> str:

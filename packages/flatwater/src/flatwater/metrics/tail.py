@@ -1,6 +1,6 @@
-"""The end of a run's `.jsonl` file, without the rest: a list of 200 runs must not read gigabytes.
+"""Reads the end of a run's `.jsonl` file alone: a list of 200 runs must not read gigabytes.
 
-All of it is bounded, whoever wrote the file: a line by `MAXIMUM_LINE`, a search by `MAXIMUM_BACK`.
+The work is bounded for any file: the length of a line by `MAXIMUM_LINE`, a search by `MAXIMUM_SEARCH_BYTES`.
 """
 
 import errno
@@ -16,18 +16,18 @@ from flatwater_watch.errors import RunError
 from flatwater_watch.files.safe_read import open_regular
 from flatwater_watch.units import format_bytes
 
-MAXIMUM_BACK = 256 << 20
-"""Bytes from the end in which a number is searched."""
-# A small block first: the last line of most files is in it.
-FIRST_BLOCK, BLOCK = 64 << 10, 1 << 20
+MAXIMUM_SEARCH_BYTES = 256 << 20
+"""Bytes at the end of a file in which a number is searched."""
+# The first block is small, as it contains the last line of most files.
+FIRST_BLOCK_BYTES, BLOCK_BYTES = 64 << 10, 1 << 20
 MAXIMUM_DIGITS = 64
-"""Most characters of a number, and of the text around it."""
+"""Most characters of a number with the text around it."""
 
 
 def read_last(path: Path, name: str) -> tuple[Record | None, float | None]:
-    """Return the last record of a file of numbers, and the last number that any record has under a name.
+    """Return the last record of a `.jsonl` file, and the last finite number with this name in any record.
 
-    A half-written last line is left out. None stands for what is not there.
+    A half-written last line is ignored. A record or a number that is missing is None.
 
     Raises:
         RunError: the file cannot be read, or its last line is not a record.
@@ -42,39 +42,39 @@ def read_last(path: Path, name: str) -> tuple[Record | None, float | None]:
         raise RunError(f"{path}: cannot be read: {error.strerror}. Is this a run folder?") from error
 
 
-def start_of_last(file: BufferedReader, lines: int) -> int:
-    """Return where the last `lines` whole lines begin; text behind the last line break counts as none.
+def last_lines_start(file: BufferedReader, lines: int) -> int:
+    """Return the offset at which the last `lines` whole lines begin; a last line without a line break is not counted.
 
     Raises:
-        OSError: a line is longer than a line can be.
+        OSError: a line is longer than `MAXIMUM_LINE`.
     """
     size = position = file.seek(0, os.SEEK_END)
-    breaks_left = lines + 1  # the line break before them
+    line_breaks_left = lines + 1  # one more: the line break before these lines
     while position > 0:
-        if size - position > breaks_left * MAXIMUM_LINE:  # without a line break in sight it is not a file of ours
+        if size - position > line_breaks_left * MAXIMUM_LINE:  # too few line breaks for a file of records
             raise OSError(errno.EFBIG, f"a line has more than {format_bytes(MAXIMUM_LINE)}")
-        step = min(FIRST_BLOCK if position == size else BLOCK, position)
+        step = min(FIRST_BLOCK_BYTES if position == size else BLOCK_BYTES, position)
         position -= step
         file.seek(position)
         block = file.read(step)
-        breaks = block.count(b"\n")
-        if breaks < breaks_left:
-            breaks_left -= breaks
+        line_breaks = block.count(b"\n")
+        if line_breaks < line_breaks_left:
+            line_breaks_left -= line_breaks
             continue
         end = len(block)
-        for _ in range(breaks_left):
+        for _ in range(line_breaks_left):
             end = block.rindex(b"\n", 0, end)
         return position + end + 1
     return 0
 
 
 def _last_record(file: BufferedReader, path: Path) -> tuple[Record | None, int]:
-    """Return the last record, and where its line ends.
+    """Return the last record, and the offset at which its line ends; None and 0 if there is none.
 
     Raises:
-        RunError: a last line is not a record of a round.
+        RunError: the last whole line is not a record of a round.
     """
-    start = file.seek(start_of_last(file, 2))  # two, as the last may be half-written
+    start = file.seek(last_lines_start(file, 2))  # two, as the last may be half-written
     lines = [*bounded_lines(file)]
     if lines and parse_record(lines[-1]) is None:  # half-written
         lines.pop()
@@ -87,15 +87,15 @@ def _last_record(file: BufferedReader, path: Path) -> tuple[Record | None, int]:
 
 
 def _last_number(file: BufferedReader, name: str, end: int) -> float | None:
-    """Return the last finite number under a name before `end`; None if none is within `MAXIMUM_BACK` bytes."""
-    # By the text of its name, from the end of the last record on: most lines are never parsed.
+    """Return the last finite number with this name before `end`; None if `MAXIMUM_SEARCH_BYTES` have none."""
+    # The text of the name is searched backwards from `end`, as parsing each line would take long.
     key = json.dumps(name).encode()
-    # Bounded repetitions: on a hostile line the expression takes no more than a fixed time for each byte.
+    # The repetitions are bounded, so that the expression takes a bounded time for each byte of a hostile line.
     pattern = re.compile(re.escape(key) + rb": ?(-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?)[,}]")
-    overlap = len(key) + MAXIMUM_DIGITS  # blocks overlap, so that none cuts a number in two
+    overlap = len(key) + MAXIMUM_DIGITS  # blocks overlap, so that no number is cut in two
     position = size = end
-    while position > 0 and size - position < MAXIMUM_BACK:
-        step = min(FIRST_BLOCK if position == size else BLOCK, position)
+    while position > 0 and size - position < MAXIMUM_SEARCH_BYTES:
+        step = min(FIRST_BLOCK_BYTES if position == size else BLOCK_BYTES, position)
         position -= step
         file.seek(position)
         block = file.read(min(step + overlap, size - position))

@@ -1,7 +1,7 @@
-"""The numbers of each round as TensorBoard scalars, under the names that they have everywhere else.
+"""The tracker of TensorBoard: writes the numbers of each round as scalars, under the same names as in `metrics.jsonl`.
 
-Event files are written here and not by `SummaryWriter`: its thread prints a traceback when the disk is full, and the
-run would learn of it rounds later.
+Event files are written here and not by `SummaryWriter`, whose thread prints a traceback when the disk is full, and the
+run would notice it rounds later.
 """
 
 import errno
@@ -23,12 +23,12 @@ from flatwater_watch.errors import RunError
 from flatwater_watch.files.directory import explain_os_errors
 
 CRC_POLYNOMIAL = 0x82F63B78
-"""That of CRC-32C (Castagnoli), its lowest power first."""
+"""Polynomial of CRC-32C (Castagnoli), with reversed bits."""
 CRC_BLOCK_BYTES = 64
-"""Bytes whose checksum is taken at once."""
+"""Number of bytes whose checksum is computed at once."""
 MAXIMUM_FLOAT32 = float(np.finfo(np.float32).max)
-"""Largest magnitude of a scalar: TensorBoard has 32 bits for it."""
-_FLOAT = struct.Struct("<f").pack
+"""Largest magnitude of a scalar, as TensorBoard stores 32 bits."""
+_pack_float = struct.Struct("<f").pack
 Array = np.ndarray[Any, np.dtype[np.uint32]]
 _EVENT_FILE_NAME = re.compile(r"events\.out\.tfevents\.(\d+)\.")
 
@@ -41,20 +41,20 @@ class TensorBoardSink:
 
         Args:
             folder: made if it does not exist.
-            resume_at: last round that the run remembers; older files' later rounds are hidden.
+            resume_at: last complete round of the run; TensorBoard hides later rounds of older files.
         """
         self.path = folder
         with explain_os_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            # TensorBoard reads the files of a folder in the order of their names: the newest must be the last file,
-            # also where the clock was set back since the others were written.
+            # TensorBoard reads the files of a folder in the order of their names, so this file's number must be the
+            # largest, even if the clock was set back.
             numbers = (int(match[1]) for path in folder.iterdir() if (match := _EVENT_FILE_NAME.match(path.name)))
             file_number = max(time.time_ns(), max(numbers, default=0) + 1)
             self.path = folder / f"events.out.tfevents.{file_number:019d}.{socket.gethostname()}.{os.getpid()}"
             self._file = self.path.open("xb", buffering=0)
         try:
             self._append_(Event(file_version="brain.Event:2"))
-            # Tells TensorBoard to hide what older files have from this step on.
+            # This event makes TensorBoard hide later steps of older files.
             self._append_(Event(step=resume_at + 1, session_log=SessionLog(status=SessionLog.START)))
         except RunError:
             self._file.close()
@@ -66,8 +66,10 @@ class TensorBoardSink:
         Raises:
             RunError: the disk is full or the file can no longer be written.
         """
-        # The summary as bytes: an object for each number takes four times as long, in each round.
-        values = [_encode_tag(name) + _FLOAT(value) for name, value in metrics.items() if abs(value) <= MAXIMUM_FLOAT32]
+        # The summary is built from bytes, as an object for each number would take four times as long.
+        values = [
+            _encode_tag(name) + _pack_float(value) for name, value in metrics.items() if abs(value) <= MAXIMUM_FLOAT32
+        ]
         self._append_(Event(step=round, summary=Summary.FromString(b"".join(values))))
 
     def close(self) -> None:
@@ -75,14 +77,14 @@ class TensorBoardSink:
         self._file.close()
 
     def _append_(self, event: Event) -> None:
-        """Append one event, with the time of now, as a whole record of TensorBoard's event file.
+        """Append one event, with the time of now, to the event file.
 
         Raises:
             RunError: the disk is full, or the file cannot be written.
         """
         event.wall_time = time.time()
         record = encode_record(event.SerializeToString())
-        # One write for a whole record: a reader never sees half of one, unless the disk is full.
+        # One write, so that a reader never sees a part of the record, unless the disk is full.
         with explain_os_errors(self.path):
             if self._file.write(record) < len(record):  # the disk took only a part
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -90,21 +92,21 @@ class TensorBoardSink:
 
 @lru_cache(maxsize=1024)
 def _encode_tag(name: str) -> bytes:
-    """Return a summary of one scalar without its last four bytes, which are the number."""
+    """Return the bytes of a summary of one scalar, without the last four, which are the number as float32."""
     return bytes(Summary(value=[Summary.Value(tag=name, simple_value=0)]).SerializeToString()[:-4])
 
 
 def encode_record(content: bytes) -> bytes:
     """Return a record of an event file: the length, its checksum, the content, its checksum.
 
-    Not by tensorboard's `RecordWriter`, whose import takes a quarter of a second, for clients of clouds.
+    It replaces tensorboard's `RecordWriter`, whose import takes a quarter of a second, for clients of clouds.
     """
     length = struct.pack("<Q", len(content))
     return length + struct.pack("<I", _checksum(length)) + content + struct.pack("<I", _checksum(content))
 
 
-def _make_remainders() -> Array:
-    """Return the remainders, [BLOCK, 256], of each byte that 0 to BLOCK - 1 zeros follow."""
+def _make_crc_tables() -> Array:
+    """Return the table [CRC_BLOCK_BYTES, 256] of CRCs: entry [n, b] is that of the byte b and n zero bytes after it."""
     row: Array = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         row = row >> np.uint32(1) ^ row % np.uint32(2) * np.uint32(CRC_POLYNOMIAL)
@@ -114,21 +116,21 @@ def _make_remainders() -> Array:
     return np.stack(rows)
 
 
-_REMAINDERS = _make_remainders()
-_FIRST, *_, _FOURTH_LAST, _THIRD_LAST, _SECOND_LAST, _LAST = _REMAINDERS.tolist()
-_ZEROS = np.arange(CRC_BLOCK_BYTES)[::-1]
+_CRC_TABLES = _make_crc_tables()
+_TABLE_0, *_, _TABLE_LAST_4, _TABLE_LAST_3, _TABLE_LAST_2, _TABLE_LAST = _CRC_TABLES.tolist()
+_FOLLOWING_ZEROS = np.arange(CRC_BLOCK_BYTES)[::-1]
 
 
 def _checksum(content: bytes) -> int:
     """Return the CRC-32C of the content, masked as in TensorFlow's files."""
-    crc, odd = 0xFFFFFFFF, len(content) % CRC_BLOCK_BYTES
-    for byte in content[:odd]:
-        crc = _FIRST[(crc ^ byte) & 0xFF] ^ crc >> 8
-    # A remainder is a sum of those of the bytes: that of a block is taken at once, and what came before enters its
-    # first four bytes. Byte by byte, a round of fifty numbers would take two milliseconds.
-    blocks = np.frombuffer(content, np.uint8, offset=odd).reshape(-1, CRC_BLOCK_BYTES)
-    for block in np.bitwise_xor.reduce(_REMAINDERS[_ZEROS, blocks], axis=1).tolist():
+    crc, odd_bytes = 0xFFFFFFFF, len(content) % CRC_BLOCK_BYTES
+    for byte in content[:odd_bytes]:
+        crc = _TABLE_0[(crc ^ byte) & 0xFF] ^ crc >> 8
+    # The CRC of a block is the XOR of the table's entries for its bytes; the CRC before the block enters through its
+    # first four bytes. Byte by byte, a round of fifty numbers would take 2 ms.
+    blocks = np.frombuffer(content, np.uint8, offset=odd_bytes).reshape(-1, CRC_BLOCK_BYTES)
+    for block in np.bitwise_xor.reduce(_CRC_TABLES[_FOLLOWING_ZEROS, blocks], axis=1).tolist():
         first, second, third, fourth = crc.to_bytes(4, "little")
-        crc = block ^ _LAST[first] ^ _SECOND_LAST[second] ^ _THIRD_LAST[third] ^ _FOURTH_LAST[fourth]
+        crc = block ^ _TABLE_LAST[first] ^ _TABLE_LAST_2[second] ^ _TABLE_LAST_3[third] ^ _TABLE_LAST_4[fourth]
     crc ^= 0xFFFFFFFF
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

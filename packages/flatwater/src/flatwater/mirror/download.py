@@ -11,7 +11,7 @@ from flatwater.checkpoints.intact import DamagedError
 from flatwater.checkpoints.remote import CHECKPOINT_FOLDER, fetch_newest, list_stored, read_with_retries
 from flatwater.mirror.opening import write_place
 from flatwater.mirror.sender import CLAIM_FILE
-from flatwater.rundir.layout import BEGUN_MARKS, RUNS_FOLDER, RunFolder, open_folder
+from flatwater.rundir.layout import LEFTOVER_PREFIXES, RUNS_FOLDER, RunFolder, open_folder
 from flatwater.storage.claims import LOCK_FILE, is_lock, take_lock
 from flatwater.storage.faults import OddNameError, OversizeError
 from flatwater.storage.objects import ObjectEntry, StoredObjects, is_url, open_objects
@@ -84,7 +84,7 @@ def _require_room(folder: RunFolder, entries: Mapping[str, ObjectEntry]) -> None
     existing_names = [] if not folder.path.is_dir() else [entry.name for entry in folder.path.iterdir()]
     # The rest of a fetch that was cut off is not another file: it is overwritten.
     if foreign_names := [
-        name for name in existing_names if name not in brought_names and not name.startswith(BEGUN_MARKS)
+        name for name in existing_names if name not in brought_names and not name.startswith(LEFTOVER_PREFIXES)
     ]:
         raise RunError(
             f"{folder.path}: the folder has other files ({foreign_names[0]}). Give another folder with --into."

@@ -21,7 +21,7 @@ from flatwater.reports.memory_charts import (
 from flatwater.reports.recipe_parts import installed_parts, own_parts
 from flatwater.reports.records import RunRecords
 from flatwater.reports.result_blocks import missing_paragraph
-from flatwater.rundir.statements import OWNER_DEPTH, LedgerLine, WorkerLine, held_against
+from flatwater.rundir.statements import OWNER_DEPTH, LedgerLine, WorkerLine, planned_and_held_rows
 from flatwater_watch.diagnose.verdicts import VERDICTS
 from flatwater_watch.forms import fill_form, write_value
 from flatwater_watch.pages.blocks import (
@@ -178,7 +178,7 @@ def planned_and_held(run: RunRecords) -> Iterator[Block]:
         )
         return
     line = run.ledger[-1]
-    rows = held_against(run.plan, line)
+    rows = planned_and_held_rows(run.plan, line)
     groups: dict[str, tuple[int, int]] = {}
     for path, planned_bytes, held_bytes in rows:
         name = ".".join(path.split(".")[:OWNER_DEPTH])
@@ -279,7 +279,10 @@ def alarms_section(run: RunRecords) -> Iterator[Block]:
     if not run.alarms:
         yield Paragraph("The run raised no alarms.", "calm")
         return
-    rows = [(alarm.kind, alarm.said, *map(str, (alarm.times, alarm.first, alarm.last))) for alarm in run.alarms]
+    rows = [
+        (alarm.kind, alarm.last_message, *map(str, (alarm.count, alarm.first_round, alarm.last_round)))
+        for alarm in run.alarms
+    ]
     yield Table(("alarm", "last message", "times", "first", "last"), rows, words=2)
 
 

@@ -23,13 +23,13 @@ from flatwater.rundir.listing import run_state
 from flatwater.rundir.origin import origin_text
 from flatwater.rundir.results import read_result
 from flatwater.rundir.statements import (
-    AlarmKind,
+    AlarmSummary,
     LedgerLine,
-    kinds_of_alarms,
     latest_findings,
     parse_finding,
     parse_ledger_line,
     read_plan,
+    summarize_alarms,
 )
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.files.content import is_number
@@ -60,7 +60,7 @@ class RunRecords:
     ledger: list[LedgerLine]
     """Lines of the ledger, thinned like the metrics, with the first and the last line."""
     findings: list[tuple[int, Finding]]
-    alarms: list[AlarmKind]
+    alarms: list[AlarmSummary]
     result: dict[str, Any] | None
     holdout: dict[str, Any] | None
     """The result on the holdout, of its last use."""
@@ -107,7 +107,7 @@ def _read_records(path: Path, folder: RunFolder) -> RunRecords:
         findings=latest_findings(
             parse_finding(record, folder.findings) for record in read_appended_(FollowedFile(folder.findings))
         ),
-        alarms=kinds_of_alarms(read_appended_(FollowedFile(folder.alarms)), folder.alarms),
+        alarms=summarize_alarms(read_appended_(FollowedFile(folder.alarms)), folder.alarms),
         result=read_result(folder.result, recipe),
         holdout=read_result(folder.holdout, recipe),
         checkpoints=_read_checkpoints(folder),
@@ -130,7 +130,7 @@ def _crowning_points(folder: RunFolder) -> list[tuple[float, float]]:
     return [
         (float(record["round"]), float(record["validation/champion"]))
         # By the text first: of a long run most lines are never parsed.
-        for record in read_records(folder.metrics, MAXIMUM_POINTS, mark=b'"champion/crowned": 1')
+        for record in read_records(folder.metrics, MAXIMUM_POINTS, text=b'"champion/crowned": 1')
         if record.get("champion/crowned") == 1 and is_number(record.get("validation/champion"))
     ]
 

@@ -1,4 +1,4 @@
-"""Settings and description of a run, as its folder has them; nothing that they name is imported."""
+"""Reads settings and description from a run's folder, and imports nothing that they name."""
 
 import json
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ from flatwater_watch.files.safe_read import read_regular
 from flatwater_watch.sanitize import short_repr
 
 MAXIMUM_SETTINGS = 256 << 10
-"""Most bytes of a run's config.toml: this package's recipes have 10 KiB, and tomllib reads a mebibyte a second."""
+"""Most bytes of a run's config.toml: this package's recipes have 10 KiB, and tomllib reads 1 MiB a second."""
 
 
 def write_description(folder: RunFolder, recipe: Recipe, settings: Mapping[str, Any]) -> None:
-    """Write the recipe's description, which readers need, into the run's folder.
+    """Write the recipe's description into the run's folder, for readers that do not import the recipe.
 
     Raises:
         ConfigError: a form or a text of the recipe's cannot be shown safely.
@@ -38,7 +38,7 @@ def read_settings(folder: RunFolder) -> dict[str, Any]:
 
 
 def read_description(folder: RunFolder, settings: Mapping[str, Any]) -> Description:
-    """Return the description by which the run is shown: its recipe if that is installed, else its own file.
+    """Return the description by which a run is shown: from its recipe if that is installed, else from its folder.
 
     Args:
         folder: folder of the run.
@@ -49,7 +49,7 @@ def read_description(folder: RunFolder, settings: Mapping[str, Any]) -> Descript
         RunError: the recipe is not installed, and its description in the folder is missing or damaged.
     """
     name = recipe_name(settings, folder.config)
-    # Installed recipes were chosen by this user; any other name in the file is looked up nowhere.
+    # Only an installed recipe is imported, as this user has chosen it; a name in the file may be anybody's.
     if (installed := find_installed(name)) is not None:
         return describe_recipe(installed, settings)
     try:

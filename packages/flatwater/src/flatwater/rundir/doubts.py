@@ -1,4 +1,4 @@
-"""Doubts of a run: why it cannot be resumed bit for bit, as its folder says; most runs have no such file."""
+"""`not_exact.json`: the reasons why a run cannot be resumed bit for bit, its doubts; most runs have no such file."""
 
 import json
 from collections.abc import Sequence
@@ -10,21 +10,23 @@ from flatwater_watch.files.safe_read import read_regular
 MAXIMUM_BYTES = 1 << 16
 """Most bytes that are read of the file."""
 _MAXIMUM_LETTERS = 500
-"""Most letters of a sentence."""
+"""Most letters of a reason."""
+_MAXIMUM_REASONS = 20
+"""Most reasons that are written, so that the file has at most `MAXIMUM_BYTES` bytes."""
 
 
 def write_doubts(folder: RunFolder, doubts: Sequence[str]) -> None:
-    """Write down why the run is not exact, a sentence each.
+    """Write the reasons why the run is not exact, a sentence each.
 
     Raises:
         RunError: the disk is full or the folder read-only.
     """
-    lines = [line[:_MAXIMUM_LETTERS] for line in doubts[:20]]  # as many as `MAXIMUM_BYTES` bytes hold
+    lines = [line[:_MAXIMUM_LETTERS] for line in doubts[:_MAXIMUM_REASONS]]
     write_object(folder.doubts, json.dumps({"exact": False, "why": lines}, indent=1).encode() + b"\n")
 
 
 def read_doubts(folder: RunFolder) -> list[str]:
-    """Return why the run is not exact; empty if it is. A file that cannot be read leaves a doubt as well."""
+    """Return the reasons why the run is not exact; empty if it is. A file that cannot be read is a reason too."""
     try:
         content = json.loads(read_regular(folder.doubts, MAXIMUM_BYTES, follow=False))
         reasons = [line[:_MAXIMUM_LETTERS] for line in content["why"] if isinstance(line, str)]

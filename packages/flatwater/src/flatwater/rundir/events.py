@@ -1,7 +1,7 @@
-"""Events of a run: each is told to its listeners, as a line of text and as plain values.
+"""Events of a run, each a line of text and plain values: shown on the console, and sent to listeners.
 
-The console shows a run to a person; `run.log`, `--json` and the user's own command listen as well. A listener never
-raises: what it cannot take is its own loss, not the run's.
+Listeners are `run.log`, `--json` and the user's own command. A listener never raises: an event that it cannot take is
+lost for that listener, and the run goes on.
 """
 
 import json
@@ -30,13 +30,13 @@ MAXIMUM_LINE = 2_000
 
 @dataclass
 class RunEvents:
-    """Voice of a run: it speaks on the console to a person, and to its listeners."""
+    """Prints the lines of a run on the console, and sends its events to listeners."""
 
     console: Console
     listeners: list[Listener] = field(default_factory=list)
-    prepare: Callable[[], None] = lambda: None
-    """Called before each event: the recorder writes the rounds that wait. So an event never stands before an earlier
-    round, and the profiler, the session and the trackers need not know that rounds wait."""
+    before_event: Callable[[], None] = lambda: None
+    """Called before each event. The recorder writes its gathered rounds then, so that no event stands before an earlier
+    round."""
 
     def notify_listeners(
         self,
@@ -45,7 +45,7 @@ class RunEvents:
         time: datetime | None = None,
         **values: Any,  # noqa: ANN401  (plain values)
     ) -> None:
-        """Tell the listeners; the console has shown the event already, or shows it in its own way.
+        """Send an event to the listeners, without a line on the console.
 
         Args:
             kind: kind of the event.
@@ -53,7 +53,7 @@ class RunEvents:
             time: time of the event; None for now.
             values: plain values of the event.
         """
-        self.prepare()
+        self.before_event()
         event = Event(kind, line, values, time or datetime.now(UTC))
         for listener in self.listeners:
             listener.on_event(event)
@@ -67,13 +67,13 @@ class RunEvents:
             style: rich's style of the line.
             values: plain values of the event, for listeners.
         """
-        self.prepare()
+        self.before_event()
         self.console.print(Text(line, style=style), soft_wrap=True)
         self.notify_listeners(kind, line, **values)
 
     @contextmanager
     def report_ending(self) -> Iterator[None]:
-        """Tell listeners of a fault that ends the run; close them in any case."""
+        """Around a run: send listeners the event `failure` if an exception ends it, and close them at the end."""
         try:
             yield
         except BaseException as error:  # Ctrl-C and signals as well
@@ -91,13 +91,13 @@ class JsonLines:
     """Prints each event as a JSON object on a line of its own, for `--json`."""
 
     def __init__(self, stream: TextIO) -> None:
-        """Print to `stream`, as long as somebody reads there."""
+        """Print to `stream`; when its reader is gone, printing does nothing."""
         self._stream = surviving_stream(stream)
 
     def on_event(self, event: Event) -> None:
         """Print the event at once."""
         self._stream.write(json.dumps(event.to_json()) + "\n")
-        self._stream.flush()  # a reader at the other end of a pipe waits for whole lines
+        self._stream.flush()  # so that a reader at the other end of a pipe gets the line now
 
     def close(self) -> None:
         """Leave the stream open, as it is the program's."""
@@ -106,24 +106,23 @@ class JsonLines:
 class RunLog:
     """Writes `run.log`: each event as a line with its time. A resumed run appends to it.
 
-    It grows by two lines a round, about 200 bytes. A disk that is full takes no line; how many are missing stands where
-    they would have been.
+    It grows by two lines, about 200 bytes, a round. Lines that a full disk refuses are counted, and the next line that
+    is written tells their number.
     """
 
     def __init__(self, path: Path) -> None:
         """Open the file; if it cannot be opened, all events are dropped."""
         self._file: FileIO | None = None
-        self._line_is_torn, self._missing_lines = False, 0
+        self._last_line_is_torn, self._missing_lines = False, 0
         with suppress(OSError):
-            # The end may be half a line, of a process that was killed
-            # or of a disk that was full: the next line ends it.
+            # The last line may be torn, by a kill or a full disk: then the next line begins with a line break.
             self._file = append_regular(path)
             size = os.fstat(self._file.fileno()).st_size
-            self._line_is_torn = size > 0 and os.pread(self._file.fileno(), 1, size - 1) != b"\n"
+            self._last_line_is_torn = size > 0 and os.pread(self._file.fileno(), 1, size - 1) != b"\n"
 
     def on_event(self, event: Event) -> None:
-        """Append the event as a line of run.log; a line that the disk refuses is counted, and told in the next line."""
-        # One line, without control characters: names in it may come from files of anybody's.
+        """Append the event as a line of run.log; count a line that the disk refuses, and report it with the next."""
+        # Without control characters, as names in the line may come from somebody else's files.
         text = " ".join(escape_controls(event.line).split())[:MAXIMUM_LINE]
         gap = (
             f"{event.stamp} {'note':<{KIND_WIDTH}} {self._missing_lines} lines are missing here\n"
@@ -132,13 +131,16 @@ class RunLog:
         )
         line = f"{gap}{event.stamp} {event.kind:<{KIND_WIDTH}} {text}\n".encode(errors="replace")
         try:
-            # One `write` for the line and what precedes it, so that another reader never sees a part of it.
-            written_bytes = 0 if self._file is None else self._file.write(b"\n" + line if self._line_is_torn else line)
-        except (OSError, ValueError):  # the disk is full, the share is gone: what is said is on the console too
+            # One `write` for all, so that another reader never sees a part of the line.
+            written_bytes = (
+                0 if self._file is None else self._file.write(b"\n" + line if self._last_line_is_torn else line)
+            )
+        except (OSError, ValueError):  # the disk is full or gone; the console has shown the line
             self._missing_lines += 1
             return
-        is_whole = written_bytes == len(line) + self._line_is_torn
-        self._line_is_torn, self._missing_lines = not is_whole, 0 if is_whole else self._missing_lines + 1
+        is_whole = written_bytes == len(line) + self._last_line_is_torn
+        self._missing_lines = 0 if is_whole else self._missing_lines + 1
+        self._last_line_is_torn = not is_whole
 
     def close(self) -> None:
         """Close the file."""

@@ -1,4 +1,4 @@
-"""Uses of holdout days; each makes them a little less a holdout, for every run on the same data."""
+"""The log of a run's looks at its holdout: each look weakens it as a test, for every run on the same data."""
 
 import json
 from contextlib import suppress
@@ -12,23 +12,23 @@ from flatwater_watch.files.safe_read import append_regular, read_regular
 
 
 def log_look(folder: RunFolder, round_: int) -> str:
-    """Log one use of the run's holdout, before the holdout is played; return a sentence with the uses so far.
+    """Log a look at the run's holdout, before the holdout is played. Returns a sentence with the looks so far.
 
     Raises:
-        RunError: the use cannot be logged, so the holdout must not be played.
+        RunError: the look cannot be logged, so the holdout must not be played.
     """
     line = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "round": round_}
     try:
         with append_regular(folder.looks) as file:
             file.write(json.dumps(line).encode() + b"\n")
-        looks_by_run = _read_looks(folder)  # counted from the file, so that uses by other processes count
+        look_count = _count_looks(folder)  # from the file, so that looks by other processes count
     except OSError as error:
         raise RunError(
             f"{folder.looks}: cannot be written ({error.strerror}). Make the run folder writable: each look at the "
             "holdout must be logged."
         ) from error
-    sentence = f"look number {looks_by_run} at the holdout of this run, logged in {folder.looks.name}"
-    looks_by_others = _looks_by_others(folder)
+    sentence = f"look number {look_count} at the holdout of this run, logged in {folder.looks.name}"
+    looks_by_others = _count_looks_by_others(folder)
     return (
         f"{sentence}; other runs in the same folder looked {looks_by_others} "
         f"{'time' if looks_by_others == 1 else 'times'} at the same data"
@@ -37,8 +37,8 @@ def log_look(folder: RunFolder, round_: int) -> str:
     )
 
 
-def _looks_by_others(folder: RunFolder) -> int:
-    """Return the uses by other runs in the same folder that have the same data; 0 if data have no fingerprint."""
+def _count_looks_by_others(folder: RunFolder) -> int:
+    """Return the number of looks by other runs with the same data in the same folder; 0 if data have no fingerprint."""
     fingerprint = _data_fingerprint(folder)
     look_count = 0
     if fingerprint is None:
@@ -51,16 +51,16 @@ def _looks_by_others(folder: RunFolder) -> int:
                 and other_run.looks.is_file()
                 and _data_fingerprint(other_run) == fingerprint
             ):
-                look_count += _read_looks(other_run)
+                look_count += _count_looks(other_run)
     return look_count
 
 
-def _read_looks(folder: RunFolder) -> int:
+def _count_looks(folder: RunFolder) -> int:
     return len(read_regular(folder.looks, follow=False).splitlines())
 
 
 def _data_fingerprint(folder: RunFolder) -> str | None:
-    """Return the hash of the data, as the newest checkpoint has it; None if it has none or cannot be read."""
+    """Return the hash of a run's data in its newest checkpoint; None if there is none or it cannot be read."""
     with suppress(FlatwaterError, OSError):
         data: Any = next(
             (manifest.facts.get("data") for manifest in reversed(list_checkpoints(folder.checkpoints))), None

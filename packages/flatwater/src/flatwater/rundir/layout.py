@@ -1,4 +1,4 @@
-"""The run folder: the places of its files, the lock of their writer, and the number of rounds in them."""
+"""The run folder: the names of its files, how it is made and opened, and the lock of the process that writes it."""
 
 import fcntl
 import os
@@ -22,10 +22,10 @@ from flatwater_watch.files.directory import (
 from flatwater_watch.files.safe_read import append_regular
 
 RUNS_FOLDER = Path("runs")
-"""Folder for runs that are not given another."""
-BEGUN_MARKS = (".lock", ".config.toml.", "mirror.json", ".mirror.json.", "origin.json", ".origin.json.")
-"""Beginnings of files that a run leaves which was killed or refused before it began: the folder is as good as
-empty."""
+"""Folder of runs for which the user gives no other."""
+LEFTOVER_PREFIXES = (".lock", ".config.toml.", "mirror.json", ".mirror.json.", "origin.json", ".origin.json.")
+"""Prefixes of files that are left by a run which was killed or refused before it began; a folder with such files alone
+counts as empty."""
 
 
 @dataclass(frozen=True)
@@ -33,18 +33,18 @@ class Folder:
     """A folder whose files have fixed names."""
 
     path: Path
-    """Path at which it was found, as the user writes it."""
-    held: Path | None = None
-    """The folder itself, whatever its name is by now: a path through a descriptor of `hold_lock`."""
+    """Path of the folder, as the user writes it."""
+    held_path: Path | None = None
+    """Path through the descriptor of `hold_lock`, which leads to the folder even if somebody renames it."""
 
     @property
     def root(self) -> Path:
-        """Beginning of the paths of its files."""
-        return self.held or self.path
+        """Path below which the files are opened."""
+        return self.held_path or self.path
 
 
 class FolderFile:
-    """A file of a folder, by its name there."""
+    """A descriptor: as the attribute of a `Folder`, the path of the file with this name."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -57,23 +57,23 @@ class RunFolder(Folder):
     """The files of one run."""
 
     config = FolderFile("config.toml")
-    """The configuration that the run was started with, complete."""
+    """The complete configuration of the run."""
     description = FolderFile("description.json")
-    """Form in which lists, pages and the live screen show the run, so that they import no recipe."""
+    """How lists, pages and the live screen show the run, so that they need not import its recipe."""
     sections = FolderFile("sections.json")
-    """Parts of the page from a recipe that does not ship with this package, as data."""
+    """Parts of the run's page, as data, from a recipe that does not ship with this package."""
     lock = FolderFile(".lock")
-    """File that is locked by the process that trains the run."""
+    """File that the process which trains the run locks."""
     metrics = FolderFile("metrics.jsonl")
     """One line of numbers for each round."""
     alarms = FolderFile("alarms.jsonl")
-    """One line for each round that had something to warn of."""
+    """One line for each round with alarms."""
     doubts = FolderFile("not_exact.json")
     """Reasons why the run cannot be resumed bit for bit; missing where it can."""
     origin = FolderFile("origin.json")
-    """Run, round and changed settings that a fork began with; missing if the run is not a fork."""
+    """Parent, round and changed settings of a fork; missing if the run is not a fork."""
     seeds = FolderFile("seeds.json")
-    """Seeds of a group of runs, in whose folder each has its own; missing in the folder of a run."""
+    """Seeds of a group of runs, whose folders lie in this folder; missing in the folder of a single run."""
     checkpoints = FolderFile("checkpoints")
     """Manifests, and the shards that they name."""
     mirror = FolderFile("mirror.json")
@@ -81,49 +81,49 @@ class RunFolder(Folder):
     result = FolderFile("result.json")
     """Score of the trained policy against the baselines."""
     holdout = FolderFile("holdout.json")
-    """Score of the trained policy against the baselines on the holdout, which nothing was chosen on."""
+    """Score of the trained policy against the baselines on the holdout."""
     picture = FolderFile("result.png")
     """The run in one picture."""
     looks = FolderFile("holdout_looks.jsonl")
     """One line for each use of the holdout."""
     plan = FolderFile("plan.json")
-    """Memory that the run planned to hold, by owner, before its first round."""
+    """Planned memory of the run, by owner."""
     log = FolderFile("run.log")
-    """Lines that the run printed, one an event, with times."""
+    """One line with its time for each event of the run."""
     profile = FolderFile("profile")
     """Traces of rounds that were recorded with torch's profiler."""
     ledger = FolderFile("ledger.jsonl")
     """One line for each round: bytes by owner."""
     findings = FolderFile("findings.jsonl")
-    """One line for each thing that grew: its owner, where it was made, when memory runs out."""
+    """One line for each finding about memory that grows: its owner, its source line, when memory runs out."""
     report = FolderFile("report.html")
-    """The run as one page, where `flatwater report` was asked for it."""
+    """The run as one page, if `flatwater report` has written it."""
 
     @property
     def with_current_name(self) -> "RunFolder":
-        """Folder by the name that it has now, for messages, and for when it is no longer held."""
-        if self.held is None:
+        """The folder by its path of now, for messages, and for use after the lock is released."""
+        if self.held_path is None:
             return self
-        path_now = current_path(self.held)
-        # The user's own spelling as long as it leads there; else the system's name for the descriptor.
-        return RunFolder(self.path if same_folder(self.path, self.held) else path_now)
+        path_now = current_path(self.held_path)
+        # The user's spelling of the path if it still leads to the folder, else the system's.
+        return RunFolder(self.path if same_folder(self.path, self.held_path) else path_now)
 
     def journal(self, name: str) -> Path:
-        """Return the recipe's own file with a line for each round: `lineage`, `episodes`."""
+        """Return the path of a recipe's own file with a line for each round, by its name, such as `lineage`."""
         return self.root / f"{name}.jsonl"
 
     def tracker(self, name: str) -> Path:
-        """Return the folder of a tracker: event files, the run's id at a service."""
+        """Return the folder of a tracker's files, such as TensorBoard's event files, by the tracker's name."""
         return self.root / name.replace(":", ".")
 
 
 def create_folder(path: Path | None, kind: str, taken_names: Collection[str] = ()) -> RunFolder:
-    """Return a new, empty run folder: `path`, or `runs/<kind>-<date>-<number>`.
+    """Make the folder of a new run, or check that it is empty. Returns it.
 
     Args:
-        path: the folder; None makes one under `runs`.
+        path: the folder; None for `runs/<kind>-<date>-<number>`.
         kind: name of the recipe.
-        taken_names: names that other runs have at the place where the run will be mirrored.
+        taken_names: names of other runs at the URL where the run will be mirrored.
 
     Raises:
         RunError: the folder has files in it already, lies among another run's checkpoints, or cannot be written.
@@ -137,8 +137,8 @@ def create_folder(path: Path | None, kind: str, taken_names: Collection[str] = (
         if path is None:
             return RunFolder(_make_numbered_folder(kind, taken_names))
         folder.mkdir(parents=True, exist_ok=True)
-        # Files of a run that never began do not count: the same command can be given again.
-        entries = [entry.name for entry in folder.iterdir() if not entry.name.startswith(BEGUN_MARKS)]
+        # Files of a run that never began do not count, so that the user can repeat the command.
+        entries = [entry.name for entry in folder.iterdir() if not entry.name.startswith(LEFTOVER_PREFIXES)]
     except OSError as error:
         raise RunError(f"--run {folder}: cannot be made ({error.strerror}). Choose another folder.") from error
     if entries:
@@ -150,14 +150,14 @@ def create_folder(path: Path | None, kind: str, taken_names: Collection[str] = (
 
 def _make_numbered_folder(kind: str, taken_names: Collection[str]) -> Path:
     """Make `runs/KIND-DATE-N` with the first number that is free here and at the mirror."""
-    # Two runs that are started in the same moment find the same name free; only one of them can make the folder.
+    # The first folder that this process itself makes: another process may take a free name at the same moment.
     today = f"{datetime.now().astimezone():%Y-%m-%d}"
     paths = (RUNS_FOLDER / f"{kind}-{today}-{n}" for n in count(1))
     return next(path for path in paths if path.name not in taken_names and _make_folder(path))
 
 
 def _make_folder(path: Path) -> bool:
-    """Make a folder; False if there is something of that name already."""
+    """Make a folder. Returns whether it was made; False if something of that name exists already."""
     try:
         path.mkdir(parents=True)
     except FileExistsError:
@@ -166,7 +166,7 @@ def _make_folder(path: Path) -> bool:
 
 
 def open_folder(path: Path) -> RunFolder:
-    """Return the folder of a run that was started before.
+    """Return the folder of an existing run.
 
     Raises:
         RunError: there is no run in the folder.
@@ -187,7 +187,7 @@ def open_folder(path: Path) -> RunFolder:
 
 
 def _without_settings(path: Path) -> str:
-    """Return a sentence about a folder that is not a run: the folder of a study or a sweep has runs in it."""
+    """Return a sentence about a folder that is not a run: it names a run in the folder, such as a sweep's, if any."""
     runs = sorted(config.parent for config in path.glob("*/config.toml"))
     return f"Give a run in it, such as {runs[-1]}." if runs else "It has no config.toml."
 
@@ -205,16 +205,15 @@ def write_config(config: object, path: Path) -> None:
 
 @contextmanager
 def hold_lock(folder: RunFolder) -> Iterator[RunFolder]:
-    """Keep other processes from writing the same run; the system frees the lock when this process ends.
+    """Lock a run, so that no other process writes it; the system frees the lock when this process ends.
 
-    Yields the folder, held: whoever renames it or puts another in its place takes its files along, those to come as
-    well.
+    Yields the folder with a `held_path`: if somebody renames the folder, later files are written into the same folder.
 
     Raises:
         RunError: another process trains this run now.
     """
     with explain_os_errors(folder.path), ExitStack() as handles:
-        # The folder before the lock: the lock file is opened within it, so both are of one folder.
+        # The folder is opened first and the lock file within it, so that both belong to the same folder.
         folder_handle = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY)
         handles.callback(os.close, folder_handle)
         with explain_os_errors(folder.lock):
@@ -222,15 +221,15 @@ def hold_lock(folder: RunFolder) -> Iterator[RunFolder]:
         open_handles = handles.pop_all()
     with open_handles:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not waiting: a run takes hours
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # without waiting, as a run takes hours
         except OSError as error:
             raise RunError(
                 f"{folder.path}: another process is training this run. Wait for it, or stop it with SIGTERM."
             ) from error
-        # By this process's number, not as "self": the programs that a tracker starts find it too.
+        # With this process's id instead of "self", so that programs started by a tracker can use the path too.
         held_path = Path(f"/proc/{os.getpid()}/fd/{folder_handle}")
-        if not held_path.exists():  # a system without /proc: files go by their names
+        if not held_path.exists():  # a system without /proc: files are opened by the folder's path
             yield folder
             return
         with explain_deleted_folder(held_path):
-            yield replace(folder, held=held_path)
+            yield replace(folder, held_path=held_path)

@@ -1,4 +1,4 @@
-"""Lines of a list of runs, read from the runs' files alone; needs neither torch nor a checkpoint."""
+"""The lines of `flatwater runs`, read from small files of each run's folder, without torch or a checkpoint."""
 
 import fcntl
 import os
@@ -28,18 +28,18 @@ from flatwater_watch.files.safe_read import open_regular
 from flatwater_watch.sanitize import escape_controls, short_repr
 
 MAXIMUM_RESULT = 4 << 20
-"""Most bytes of a result.json that a list reads."""
+"""Most bytes of a result.json that is read for a list."""
 MAXIMUM_FILES = 100_000
-"""Most files of a folder whose sizes are added up."""
+"""Most files of a folder whose sizes are summed or whose times are compared."""
 MAXIMUM_PROBLEM = 1_000
-"""Most characters of a problem."""
+"""Most characters of the message about an unreadable run."""
 LATEST_TIME = 4e10
 """Latest time in seconds since 1970: a file may claim a year that no calendar has."""
 
 
 @dataclass(frozen=True)
 class RunLine:
-    """One run, as a list shows it."""
+    """One run in a list of runs."""
 
     name: str
     state: str
@@ -49,16 +49,16 @@ class RunLine:
     done: int
     """Number of rounds recorded so far."""
     rounds: int
-    """Number of rounds wanted in all."""
+    """Number of the run's rounds in all."""
     measured: str
-    """Title of `score`: of a finished run `return`, by which results on the same data compare; before its end the curve
-    that it is watched by, such as `champion`."""
+    """Title of `score`. Of a finished run it is the result's number, such as `return`, which compares with other runs
+    on the same data; before, it is the recipe's main curve, such as `champion`."""
     score: float | None
     """Number by which the run is judged; None if there is none yet."""
     shown: str
-    """Title and number as text for a list: `return +18.4%`."""
+    """Title and score as text: `return +18.4%`."""
     bytes: int
-    """Size of the folder."""
+    """Bytes of the files in the folder."""
     changed: str
     """Date and time of the last change."""
     tag: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ class RunLine:
 
 
 def list_runs(folder: Path) -> list[RunLine]:
-    """Return every run directly below `folder`, and those of groups of seeds there, the latest change last.
+    """Return a line for every run directly below `folder`, and in groups of seeds there; the latest change is last.
 
     Raises:
         RunError: there is no such folder.
@@ -91,8 +91,8 @@ def list_runs(folder: Path) -> list[RunLine]:
 
 
 def _run_folders(path: Path) -> list[Path]:
-    """Return the folder where it is a run, or those of its runs where it is a group of seeds."""
-    with suppress(RunError, OSError):  # whatever else it is, the list goes on
+    """Return the folders of the runs of a group of seeds; else the folder itself if it is a run, or nothing."""
+    with suppress(RunError, OSError):  # a folder that cannot be read must not end the list
         if runs := begun_runs(path):
             return runs
     return [path] if _is_run(RunFolder(path)) else []
@@ -104,14 +104,17 @@ def filter_by_tag(lines: Iterable[RunLine], tag: str) -> list[RunLine]:
 
 
 def named_number(line: RunLine, name: str) -> float | None:
-    """Return a number of a run by its name in its result or last round, or `score`; None if it has none."""
-    if name == "score":  # before the end it is another number, which compares with no other run's
+    """Return a number of a run by its name in the result or in the last round's metrics; None if the run has none.
+
+    The name `score` is the score of a finished run; before the end, scores of runs do not compare.
+    """
+    if name == "score":
         return line.score if line.state == "finished" else None
     return line.result.get(name, line.metrics.get(name))
 
 
 def rank_runs(lines: Sequence[RunLine], name: str) -> list[RunLine]:
-    """Return the runs with the highest number first, and those without it last.
+    """Return the runs sorted by a number of theirs, the highest first, and runs without that number last.
 
     Raises:
         ConfigError: no run has such a number.
@@ -123,27 +126,26 @@ def rank_runs(lines: Sequence[RunLine], name: str) -> list[RunLine]:
             f"--sort {short_repr(name)}: no run in the folder has this number. Give a metric, such "
             f"as {', '.join(similar)}."
         )
-    # By identity: two runs may be equal lines.
-    rank = {id(line): number for line in lines if (number := named_number(line, name)) is not None}
-    return sorted(lines, key=lambda line: -rank.get(id(line), -inf))
+    numbers = [-inf if (number := named_number(line, name)) is None else number for line in lines]
+    return [lines[index] for index in sorted(range(len(lines)), key=lambda index: -numbers[index])]
 
 
 def shown_score(line: RunLine, sort: str | None) -> str:
-    """Return the number by which the list is sorted, or the run's score with its name."""
+    """Return a run's number in a list that is sorted by the number `sort`, as text; else its score with its title."""
     if sort is not None:
         return "" if (number := named_number(line, sort)) is None else f"{number:.4g}"
     return line.shown
 
 
 def newest_run(folder: Path, *states: str) -> Path:
-    """Return the folder of the run that changed last, among those in the first of these states that any run is in.
+    """Return the folder of the run that changed last; runs in the first state come before those in the second.
 
     Args:
-        folder: holds runs.
-        states: values of `RunLine.state`, the most wanted first.
+        folder: a folder with runs.
+        states: values of `RunLine.state`, the preferred state first; other runs are left out.
 
     Raises:
-        RunError: there is no run in any of them.
+        RunError: no run is in any of the states.
     """
     lines = list_runs(folder) if folder.is_dir() else []
     for state in states:
@@ -156,18 +158,18 @@ def newest_run(folder: Path, *states: str) -> Path:
 
 
 def _is_run(folder: RunFolder) -> bool:
-    """Whether a folder has a run, or may have one: other programs keep a config.toml as well."""
+    """Return whether a folder is a run: a config.toml alone may be another program's. True if it cannot be read."""
     try:
-        # `lexists`, so that a dangling link is listed as unreadable and not left out.
+        # `lexists`, so that a dangling link is listed as an unreadable run and not left out.
         return os.path.lexists(folder.config) and (folder.checkpoints.is_dir() or os.path.lexists(folder.metrics))
     except OSError:  # a folder that nobody may look into
         return True
 
 
 def read_run_line(folder: RunFolder) -> RunLine:
-    """Return a run's line; an unreadable run does not keep the others from being shown."""
+    """Return a run's line; that of an unreadable run says what is wrong, so that a list shows the other runs."""
     try:
-        with importing_only_ours():  # a list never runs the code that a folder names
+        with importing_only_ours():  # a list never imports the code that a folder names
             return describe_run(folder)
     except (FlatwaterError, OSError) as error:
         return unreadable_line(folder.path.name, _format_date(_last_change(folder.path)), str(error))
@@ -178,7 +180,7 @@ def read_run_line(folder: RunFolder) -> RunLine:
 
 
 def unreadable_line(name: str, changed: str, problem: str) -> RunLine:
-    """Return the line of a run of which nothing else is known."""
+    """Return the line of a run that cannot be read, with the problem as a message."""
     return RunLine(
         name=name,
         state="unreadable",
@@ -190,20 +192,20 @@ def unreadable_line(name: str, changed: str, problem: str) -> RunLine:
         shown="",
         bytes=0,
         changed=changed,
-        # A message may quote the file: its control characters must not reach the terminal.
+        # A message may quote the file, whose control characters must not reach the terminal.
         problem=escape_controls(problem).replace("\n", " ")[:MAXIMUM_PROBLEM],
     )
 
 
 def describe_run(folder: RunFolder) -> RunLine:
-    """Return one run's line, from the ends of its files: the cost does not grow with the run."""
+    """Return one run's line; only the ends of its files are read, so that the cost does not grow with the run."""
     settings = read_settings(folder)
     recipe = read_description(folder, settings)
     rounds = read_rounds(settings, str(folder.config))
     record, curve_value = read_last(folder.metrics, recipe.judged_curve[1])
     numbers: Mapping[str, float] = {} if record is None else record
     rounds_done = int(numbers.get("round", 0))
-    # Before its result: a run that is resumed has the result of its earlier end.
+    # The state is read first: a run that was resumed still has the result of its earlier end.
     state = run_state(folder, rounds_done, rounds)
     result = _read_numbers(folder, recipe) if state == "finished" else {}
     headline, score, score_text = _headline_result(recipe, result, curve_value)
@@ -227,12 +229,12 @@ def describe_run(folder: RunFolder) -> RunLine:
 
 
 def _file_sizes(path: Path) -> Iterator[int]:
-    """Yield the size of each file below a folder; no link is followed, so no loop is entered."""
+    """Yield the size in bytes of each file below a folder. Links are not followed, so that a loop of links is safe."""
     folders = [os.fspath(path)]
     while folders:
         with suppress(OSError), os.scandir(folders.pop()) as entries:
             for entry in entries:
-                with suppress(OSError):  # gone since it was listed, as in a run that trains
+                with suppress(OSError):  # a run that trains may have removed the file by now
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(entry.path)
                     elif entry.is_file(follow_symlinks=False):
@@ -252,20 +254,24 @@ def _read_tag(settings: Mapping[str, object], folder: RunFolder) -> tuple[str, .
 
 
 def _headline_result(
-    recipe: Description, result: Mapping[str, float], watched: float | None
+    recipe: Description, result: Mapping[str, float], curve_value: float | None
 ) -> tuple[str, float | None, str]:
-    """Return the title by which a run is judged, its value, and both as text; None and empty if it has none yet."""
+    """Return the title of a run's score, the score, and both as text.
+
+    The score is the headline of its result; before there is a result, it is the last value of the recipe's main curve,
+    or None.
+    """
     headline = recipe.headline
     if headline.key in result:
         value = result[headline.key]
         title = next((number.title for number in recipe.numbers if number.key == headline.key), headline.title)
         return title, value, f"{title} {headline.write(value)}"
     title, _ = recipe.judged_curve
-    return (title, None, "") if watched is None else (title, watched, f"{title} {watched:.3g}")
+    return (title, None, "") if curve_value is None else (title, curve_value, f"{title} {curve_value:.3g}")
 
 
 def _read_numbers(folder: RunFolder, recipe: Description) -> dict[str, float]:
-    """Return numbers of the trained policy; none where the file is damaged, which the run's page says."""
+    """Return the trained policy's numbers in `result.json`; empty if it is damaged, which the run's page reports."""
     try:
         result = read_result(folder.result, recipe, MAXIMUM_RESULT)
     except RunError:
@@ -286,7 +292,7 @@ def _format_date(seconds: float) -> str:
 
 
 def _last_change(path: Path) -> float:
-    """Return the time of the last change of a folder's files, in seconds since 1970; 0 if none can be read."""
+    """Return the latest time of change of a folder's files, in seconds since 1970; 0 if none can be read."""
     try:
         statuses = [status for file in islice(path.iterdir(), MAXIMUM_FILES) if (status := _file_status(file))]
         return max((status.st_mtime for status in statuses), default=0.0)
@@ -295,7 +301,7 @@ def _last_change(path: Path) -> float:
 
 
 def _file_status(file: Path) -> os.stat_result | None:
-    """Return the file's status; None if it is gone since it was listed, or closed to this user."""
+    """Return the file's status; None if it was removed meanwhile, or this user may not read it."""
     try:
         return file.lstat()
     except OSError:
@@ -303,7 +309,7 @@ def _file_status(file: Path) -> os.stat_result | None:
 
 
 def _is_locked(folder: RunFolder) -> bool:
-    """Whether a living process trains the run: a lock goes away with the process that holds it.
+    """Return whether a living process trains the run; the system frees a process's lock when the process ends.
 
     Raises:
         RunError: the lock's file cannot be read.
@@ -318,7 +324,7 @@ def _is_locked(folder: RunFolder) -> bool:
         ) from error
     with lock as handle:
         try:
-            # Shared and not waiting: a look must not keep a run from starting.
+            # Shared and without waiting, so that this check does not keep a run from starting.
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
             return True

@@ -1,4 +1,4 @@
-"""Where a forked run began: its parent, the round, and the settings that were changed; most runs have no such file."""
+"""`origin.json`: the parent of a forked run, the round, and the changed settings; other runs have no such file."""
 
 import json
 from collections.abc import Mapping
@@ -18,14 +18,14 @@ MAXIMUM_BYTES = 1 << 18
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """The beginning of a run that goes on from another one's state."""
+    """The record of how a fork began, from the state of its parent."""
 
     parent: str
-    """Folder of the other run."""
+    """Folder of the parent."""
     round: int
-    """Rounds that the other run had done."""
+    """Number of rounds that the parent had completed."""
     changed: dict[str, tuple[Any, Any]]
-    """Settings that differ, by dotted path: the parent's value and this run's, as plain values."""
+    """Settings that differ, by dotted name: the parent's value and the fork's, as plain values."""
 
     def __str__(self) -> str:
         """Return the parent, the round and the changed settings, as a phrase."""
@@ -40,12 +40,12 @@ def _short_text(value: object) -> str:
 
 
 def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return settings that differ, each with both values; None stands for a missing value."""
+    """Return the settings that differ, by name, each with the value before and now; None stands for a missing value."""
     return {name: (before.get(name), now.get(name)) for name in {**before, **now} if before.get(name) != now.get(name)}
 
 
 def write_origin(folder: RunFolder, origin: Origin) -> None:
-    """Write down where the run began.
+    """Write the record of how a fork began into its folder.
 
     Raises:
         RunError: the disk is full or the folder read-only.
@@ -54,7 +54,7 @@ def write_origin(folder: RunFolder, origin: Origin) -> None:
 
 
 def read_origin(folder: RunFolder) -> Origin | None:
-    """Return where the run began; None if it is not a fork.
+    """Return the record of how a fork began; None if the run is not a fork.
 
     Raises:
         RunError: the file is damaged.
@@ -70,13 +70,13 @@ def read_origin(folder: RunFolder) -> Origin | None:
 
 
 def first_round(folder: RunFolder) -> int:
-    """Return the number of rounds that the run began with: those of its parent, or 0."""
+    """Return the number of rounds before the run's own first round: those of a fork's parent, or 0."""
     origin = read_origin(folder)
     return 0 if origin is None else origin.round
 
 
 def origin_text(folder: RunFolder, settings: Mapping[str, Any]) -> str:
-    """Return where the run began, for lists and pages; empty if it is not a fork. A damaged file says so."""
+    """Return a phrase on the run that this run began from, for lists and pages; empty if there is none."""
     if settings.get("from_run") is not None:
         return escape_controls(f"began with the weights of {settings['from_run']}")
     try:

@@ -1,4 +1,4 @@
-"""Results of a run, checked when they are read: a person may have edited them, or a disk spoiled them."""
+"""Reads the result of a run, and checks it: a person may have edited the file, or a disk may have damaged it."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,7 +18,7 @@ def read_result(path: Path, recipe: Recipe | Description, maximum: int = RESULT_
     Args:
         path: the file.
         recipe: recipe of the run.
-        maximum: largest number of bytes that it may have.
+        maximum: most bytes that the file may have.
 
     Raises:
         RunError: the file is damaged, or larger.
@@ -35,11 +35,11 @@ def read_result(path: Path, recipe: Recipe | Description, maximum: int = RESULT_
 
 
 def _require_result(content: object, recipe: Recipe | Description) -> None:
-    """Refuse a result that lacks a field that its recipe shows, or has it in another type.
+    """Refuse a result that lacks a field which its recipe shows, or in which the field has another type.
 
     Raises:
-        TypeError: the result or a part of it is of another type.
-        ValueError: a field that holds numbers holds something else.
+        TypeError: the result or a part of it has another type.
+        ValueError: a field is not a number.
     """
     if not isinstance(content, dict):
         raise TypeError(f"{short_repr(content)}: expected keys and values")
@@ -53,19 +53,19 @@ def _require_result(content: object, recipe: Recipe | Description) -> None:
         _require_numbers(row, (recipe.headline.key, *(number.key for number in recipe.numbers)))
     for name in ("effects", "column_effects"):
         shares = content.get(name) or {}
-        _require_numbers(shares, shares, empty=False)
+        _require_numbers(shares, shares, allow_none=False)
 
 
-def _require_numbers(row: object, names: Iterable[str], *, empty: bool = True) -> None:
-    """Raise TypeError or ValueError if a field of `row` is not a number; if `empty`, None counts as absent."""
+def _require_numbers(row: object, names: Iterable[str], *, allow_none: bool = True) -> None:
+    """Raise TypeError or ValueError if a field of `row` is not a number, or, with `allow_none`, None or missing."""
     if not isinstance(row, dict):
         raise TypeError(f"{short_repr(row)}: expected keys and values")
     for name in names:
         value = row.get(name)
-        if not (is_number(value) or (empty and value is None)):
+        if not (is_number(value) or (allow_none and value is None)):
             raise ValueError(f"{short_repr(name)} = {short_repr(value)}: expected a number")
 
 
 def damaged_file_error(path: Path, fault: BaseException) -> RunError:
-    """Return the error of a file of a run whose content is damaged."""
+    """Return the error that reports a damaged file of a run, and how to write it again."""
     return RunError(f"{path}: is damaged: {fault}. Rewrite the file with `flatwater resume` of the finished run.")

@@ -1,4 +1,4 @@
-"""The seeds of a group of runs, as its folder has them; any other folder has none."""
+"""The seeds of a group of runs, in `seeds.json` of the group's folder, and the folders of its runs."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from flatwater_watch.files.safe_read import read_regular
 MAXIMUM_BYTES = 1 << 16
 """Most bytes that are read of the file."""
 MAXIMUM_RUNS = 2000
-"""Most runs of a group: their seeds are no more bytes than that."""
+"""Most runs of a group, whose seeds fit into `MAXIMUM_BYTES`."""
 
 
 def read_seeds(folder: RunFolder) -> list[int]:
@@ -21,18 +21,18 @@ def read_seeds(folder: RunFolder) -> list[int]:
     """
     try:
         return convert_to(parse_json(read_regular(folder.seeds, MAXIMUM_BYTES, follow=False)), list[int])
-    except (FileNotFoundError, NotADirectoryError):  # a record of another command may be asked about
+    except (FileNotFoundError, NotADirectoryError):  # callers may pass the path of a file
         return []
     except (OSError, ValueError) as error:
         raise RunError(f"{folder.with_current_name.seeds}: is damaged: {error}. Restore the file.") from error
 
 
 def seed_folder(group: Path, seed: int) -> RunFolder:
-    """Return the run of a seed."""
+    """Return the folder of the run with a seed."""
     return RunFolder(group / f"seed-{seed}")
 
 
 def begun_runs(group: Path) -> list[Path]:
-    """Return the folders of a group's runs that have begun; empty if the folder is not a group."""
+    """Return the folders of a group's runs that were started; empty if the folder is not a group."""
     runs = [seed_folder(group, seed) for seed in read_seeds(RunFolder(group))]
     return [run.path for run in runs if run.config.is_file()]

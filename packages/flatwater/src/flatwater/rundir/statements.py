@@ -1,6 +1,6 @@
-"""Plan, ledger, alarms and findings of a run, read back from its folder for pages and screens.
+"""Reads the plan, the ledger, the alarms and the findings in a run's folder, for pages and screens.
 
-`ledger.jsonl` has a line a round. A value that a line lacks is 0 or empty: the ledger of another version may say less.
+`ledger.jsonl` has a line for each round. The ledger of another version may lack a value, which is then 0 or empty.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,48 +17,48 @@ from flatwater_watch.files.safe_read import read_regular
 from flatwater_watch.sanitize import short_repr
 
 BASE, FILES, SLACK, REST = "interpreter and libraries", "mapped files", "allocator slack", "unaccounted"
-OTHERS, NUMBERS = "other owners", "single numbers"
+OTHERS, SCALARS = "other owners", "single numbers"
 MAXIMUM_BYTES = 1 << 62
-"""Bound of numbers in bytes: no machine has more, and sums of a few still fit 64 bits."""
+"""Bound of sizes in bytes: no machine has more, and the sum of a few still fits into 64 bits."""
 OWNER_DEPTH = 2
-"""Parts of an owner's path that name its group: `learner.actor_adam` of `learner.actor_adam.exp_avg`."""
+"""Number of names in an owner's path that are its group: `learner.actor_adam` of `learner.actor_adam.exp_avg`."""
 
 
 @dataclass(frozen=True)
 class WorkerLine:
-    """The memory of a process that computes for the run, in bytes."""
+    """The memory of a worker process after a round, in bytes."""
 
     machine: str
     planned: int
-    """Private bytes between two steps."""
+    """Planned private bytes between two steps."""
     private: int
     proportional: int
     """Private bytes and a fair part of the shared bytes."""
     owned_bytes: int
     """Bytes of its state."""
     unplanned: Mapping[str, int]
-    """Planned minus held bytes of each leaf of the state that is not as planned."""
+    """Planned minus held bytes of each leaf of the state that differs from the plan."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerLine:
-    """Bytes of the process by their owner after a round."""
+    """The memory of a run after a round, in bytes: the process's resident memory by owner, and totals."""
 
     round: int
     resident: int
     private: int
-    """Private bytes of this process and its workers: they would be free if the processes ended."""
+    """Private bytes of the process and its workers, which would be free if all ended."""
     file_mapped: int
     owned: Mapping[str, int]
-    """Bytes by path in the state tree, without those of single numbers."""
+    """Bytes by path in the state tree, without scalars."""
     owned_bytes: int
-    """All owners together, single numbers too."""
+    """Bytes of all owners together, with scalars."""
     base: int
     slack: int
     unaccounted: int
-    """Bytes that none of the others explains; it must stay flat. A little below 0 if libraries gave memory back."""
+    """Resident bytes that no other part explains; must stay flat. A little below 0 if libraries gave memory back."""
     in_use: int | None
-    """Total of the C allocator; None if the system does not tell."""
+    """Bytes that the C allocator has handed out; None if the system does not tell."""
     cuda_allocated: int | None
     cuda_reserved: int | None
     processes: int
@@ -66,18 +66,18 @@ class LedgerLine:
     threads: int
     files: int
     budget: int
-    """Resident bytes that the run may take; 0 if the line names none."""
+    """Resident bytes that the run may take; 0 if the line has no budget."""
     phases: Mapping[str, Effort]
     workers: Sequence[WorkerLine] = ()
     stores: int | None = None
-    """Bytes in the object stores of a cluster, each machine's once; None without one."""
+    """Bytes in the object stores of all machines of a cluster; None without a cluster."""
 
 
 def parse_ledger_line(record: Mapping[str, Any], path: Path) -> LedgerLine:
-    """Return a record of `ledger.jsonl` with its types.
+    """Return a record of `ledger.jsonl` as a `LedgerLine`.
 
     Raises:
-        RunError: a value is of another kind.
+        RunError: a value has another type; the message names the file `path` and the round.
     """
     try:
         return _parse_line(record)
@@ -89,16 +89,22 @@ def parse_ledger_line(record: Mapping[str, Any], path: Path) -> LedgerLine:
 
 
 def _parse_line(record: Mapping[str, Any]) -> LedgerLine:
-    """Return a ledger's record with its types, sizes in bytes. TypeError or ValueError where a value does not fit."""
+    """Return a record of `ledger.jsonl` as a `LedgerLine`.
+
+    Raises:
+        TypeError: a part of the record is not an object.
+        ValueError: a value is not a number.
+    """
     allocator, cuda = _sub_record(record, "allocator"), _sub_record(record, "cuda")
-    owned = {name: _whole_number(_sub_record(record, "owned"), name) for name in _sub_record(record, "owned")}
+    phases, exchange = _sub_record(record, "phases"), _sub_record(record, "exchange")
+    owned = _whole_numbers(record, "owned")
     return LedgerLine(
         round=record["round"],
         resident=_whole_number(record, "resident"),
         private=_whole_number(record, "private"),
         file_mapped=_whole_number(record, "file_mapped"),
         owned=owned,
-        # The ledger of another version may have no total.
+        # The ledger of another version may lack the total.
         owned_bytes=_whole_number(record, "owned_bytes") or sum(owned.values()),
         base=_whole_number(record, "base"),
         slack=_whole_number(record, "slack"),
@@ -111,20 +117,14 @@ def _parse_line(record: Mapping[str, Any]) -> LedgerLine:
         threads=_whole_number(record, "threads"),
         files=_whole_number(record, "files"),
         budget=_whole_number(record, "budget"),
-        phases={
-            name: _parse_effort(_sub_record(_sub_record(record, "phases"), name))
-            for name in _sub_record(record, "phases")
-        },
-        workers=[
-            _parse_worker(_sub_record({"worker": worker}, "worker"))
-            for worker in _sub_record(record, "exchange").get("workers") or ()
-        ],
-        stores=_optional_whole(_sub_record(record, "exchange"), "stores"),
+        phases={name: _parse_effort(_sub_record(phases, name)) for name in phases},
+        workers=[_parse_worker(_sub_record({"worker": worker}, "worker")) for worker in exchange.get("workers") or ()],
+        stores=_optional_whole(exchange, "stores"),
     )
 
 
 def _parse_worker(record: Mapping[str, Any]) -> WorkerLine:
-    """Return a worker's part of a ledger's record, sizes in bytes."""
+    """Return a worker's record in a ledger's record as a `WorkerLine`."""
     return WorkerLine(
         machine=str(record.get("machine", "")),
         planned=_whole_number(record, "planned"),
@@ -136,7 +136,7 @@ def _parse_worker(record: Mapping[str, Any]) -> WorkerLine:
 
 
 def _parse_effort(record: Mapping[str, Any]) -> Effort:
-    """Return the effort of a phase by a ledger's record; its peak is None if none was measured."""
+    """Return a phase's record in a ledger's record as an `Effort`; its peak is None if none was measured."""
     seconds, cpu_seconds = _number_or_zero(record, "seconds"), _number_or_zero(record, "cpu_seconds")
     return Effort(seconds, cpu_seconds, _whole_number(record, "steps"), _optional_whole(record, "peak"))
 
@@ -145,10 +145,10 @@ def _number_or_zero(record: Mapping[str, Any], name: str) -> float:
     """Return a number of a record; 0 if it is absent or null.
 
     Raises:
-        ValueError: the value is not a number, or larger than a size may be.
+        ValueError: the value is not a number, or is beyond `MAXIMUM_BYTES`.
     """
-    value = record.get(name) or 0.0  # absent, null and 0 are one thing here
-    # NaN fails both comparisons, and so is refused as well.
+    value = record.get(name) or 0.0  # None, if it is absent or null, becomes 0
+    # NaN fails both comparisons, so it is refused as well.
     if not isinstance(value, int | float) or not -MAXIMUM_BYTES < value < MAXIMUM_BYTES:
         raise ValueError(f"{short_repr(name)} = {short_repr(value)}: expected a number")
     return value
@@ -163,10 +163,10 @@ def _optional_whole(record: Mapping[str, Any], name: str) -> int | None:
 
 
 def _sub_record(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return the object under a name of a record; empty if it is absent or null.
+    """Return the JSON object under a name of a record; empty if it is absent or null.
 
     Raises:
-        TypeError: the value is something else.
+        TypeError: the value is not an object.
     """
     value = record.get(name) or {}
     if not isinstance(value, dict):
@@ -175,7 +175,7 @@ def _sub_record(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def alarm_texts(record: Mapping[str, Any], path: Path) -> list[str]:
-    """Return the texts of a line of `alarms.jsonl`.
+    """Return the messages in a record of `alarms.jsonl`, each with its kind: `not finite: losses/critic is ...`.
 
     Raises:
         RunError: the record's `alarms` is not a list of texts.
@@ -189,27 +189,26 @@ def alarm_texts(record: Mapping[str, Any], path: Path) -> list[str]:
 
 
 @dataclass(frozen=True)
-class AlarmKind:
-    """All alarms of one kind."""
+class AlarmSummary:
+    """All alarms of one kind in a run."""
 
     kind: str
-    said: str
-    """Text of the last of them."""
-    times: int
-    first: int
-    """Round of the first; `last` is that of the last."""
-    last: int
+    last_message: str
+    count: int
+    first_round: int
+    last_round: int
 
 
-def kinds_of_alarms(records: Iterable[Mapping[str, Any]], path: Path) -> list[AlarmKind]:
-    """Return the alarms of all rounds by kind, the most frequent first: a long run may have one in each round."""
-    kinds: dict[str, AlarmKind] = {}
+def summarize_alarms(records: Iterable[Mapping[str, Any]], path: Path) -> list[AlarmSummary]:
+    """Return a summary of each kind of alarm in the records, the most frequent kind first."""
+    summaries: dict[str, AlarmSummary] = {}
     for record in records:
         for text in alarm_texts(record, path):
             kind, _, message = text.partition(": ")
-            earlier = kinds.get(kind, AlarmKind(kind, message, 0, record["round"], record["round"]))
-            kinds[kind] = replace(earlier, said=message, times=earlier.times + 1, last=record["round"])
-    return sorted(kinds.values(), key=lambda each: -each.times)
+            round_ = record["round"]
+            earlier = summaries.get(kind, AlarmSummary(kind, message, 0, round_, round_))
+            summaries[kind] = replace(earlier, last_message=message, count=earlier.count + 1, last_round=round_)
+    return sorted(summaries.values(), key=lambda summary: -summary.count)
 
 
 def steps_per_second(effort: Effort) -> float:
@@ -218,7 +217,7 @@ def steps_per_second(effort: Effort) -> float:
 
 
 def read_plan(path: Path) -> Plan | None:
-    """Return the plan of a run; None if it has none.
+    """Return the plan in a `plan.json`; None if there is no such file.
 
     Raises:
         RunError: the file is not a plan.
@@ -236,10 +235,10 @@ def _parse_plan(record: Mapping[str, Any]) -> Plan:
     """Return the plan of a plan.json of this or an earlier version.
 
     Raises:
-        TypeError: a part of it is of another type.
-        ValueError: a part of it has a value that no plan has.
+        TypeError: a part of it has another type.
+        ValueError: a part of it has a value that no plan can have.
     """
-    # Other versions had a single limit.
+    # Plans of earlier versions have a single limit.
     limits = _whole_numbers(record, "limits") or {"limit": _whole_number(record, "limit_bytes")}
     suggestions, workers = record.get("suggestions") or [], record.get("workers") or []
     if min(limits.values()) <= 0 or not record.get("owners"):
@@ -268,7 +267,7 @@ def _whole_numbers(record: Mapping[str, Any], name: str) -> dict[str, int]:
 
 
 def largest_groups(lines: Iterable[LedgerLine], maximum: int) -> list[str]:
-    """Return names of the groups that held most at any time, most first."""
+    """Return the names of at most `maximum` groups of owners, those with the highest peaks first."""
     peaks: dict[str, int] = {}
     for line in lines:
         for name, size in group_bytes(line.owned, depth=OWNER_DEPTH).items():
@@ -277,7 +276,7 @@ def largest_groups(lines: Iterable[LedgerLine], maximum: int) -> list[str]:
 
 
 def resident_parts(line: LedgerLine, groups: Iterable[str]) -> dict[str, int]:
-    """Return the resident memory in parts that add up: base, files, these groups, other owners, slack, the rest."""
+    """Return resident bytes by part; the parts add up: base, files, `groups` of owners, others, slack, unaccounted."""
     sizes = group_bytes(line.owned, depth=OWNER_DEPTH)
     group_sizes = {name: sizes.get(name, 0) for name in groups}
     return {
@@ -291,32 +290,31 @@ def resident_parts(line: LedgerLine, groups: Iterable[str]) -> dict[str, int]:
 
 
 def listed_owners(plan: Plan) -> dict[str, int]:
-    """Return the planned owners that the ledger names one by one: all but single numbers."""
-    return {path: size for path, size in plan.owners.items() if size > NUMBER_BYTES}
+    """Return the plan's bytes by owner, without scalars, which the ledger does not list."""
+    return {path: size for path, size in plan.owners.items() if size > SCALAR_BYTES}
 
 
-def held_against(plan: Plan, line: LedgerLine) -> list[tuple[str, int, int]]:
-    """Return each owner with bytes planned and held, most planned first; single numbers are one owner together."""
-    held_paths = set(line.owned)
+def planned_and_held_rows(plan: Plan, line: LedgerLine) -> list[tuple[str, int, int]]:
+    """Return rows of owner, planned bytes and held bytes, most planned first; all scalars are one row."""
     rows = [(path, plan.owners.get(path, 0), size) for path, size in line.owned.items()]
-    planned_only = {path: size for path, size in plan.owners.items() if path not in held_paths}
-    numbers = line.owned_bytes - sum(line.owned.values())
-    if numbers or planned_only:
-        small_owners = {path: size for path, size in planned_only.items() if size <= NUMBER_BYTES}
-        rows += [(path, size, 0) for path, size in planned_only.items() if path not in small_owners]
-        rows.append((f"{NUMBERS} ({len(small_owners)})", sum(small_owners.values()), numbers))
+    unlisted = {path: size for path, size in plan.owners.items() if path not in line.owned}
+    held_scalar_bytes = line.owned_bytes - sum(line.owned.values())
+    if held_scalar_bytes or unlisted:
+        scalars = {path: size for path, size in unlisted.items() if size <= SCALAR_BYTES}
+        rows += [(path, size, 0) for path, size in unlisted.items() if path not in scalars]
+        rows.append((f"{SCALARS} ({len(scalars)})", sum(scalars.values()), held_scalar_bytes))
     return sorted(rows, key=lambda row: (-row[1], -row[2], row[0]))
 
 
-NUMBER_BYTES = 8
-"""Bytes up to which an owner is not listed in the ledger."""
+SCALAR_BYTES = 8
+"""Largest size of an owner that the ledger does not list, as it is a scalar."""
 
 
 def parse_finding(record: dict[str, Any], path: Path) -> tuple[int, Finding]:
-    """Return the round and the finding of a line of `findings.jsonl`.
+    """Return the round and the finding in a record of `findings.jsonl`.
 
     Raises:
-        RunError: the line was written by a version whose findings look different.
+        RunError: the record was written by a version whose findings have other fields.
     """
     try:
         return record["round"], Finding.from_json({name: record[name] for name in record if name != "round"})
@@ -328,5 +326,5 @@ def parse_finding(record: dict[str, Any], path: Path) -> tuple[int, Finding]:
 
 
 def latest_findings(findings: Iterable[tuple[int, Finding]]) -> list[tuple[int, Finding]]:
-    """Return each finding once, with the numbers told last: a later line may have the same fingerprint."""
+    """Return the last report, with its round, of each finding: a finding is reported again under its fingerprint."""
     return list({finding.fingerprint: (round_, finding) for round_, finding in findings}.values())

@@ -70,11 +70,12 @@ def saved_arithmetics(saved: Iterable[Mapping[str, Any]]) -> set[str]:
     """Return the results of `arithmetic_hash` on all machines that have computed a run, from facts of checkpoints."""
     arithmetics: set[str] = set()
     for facts in saved:
+        # Checkpoints of other versions may lack some facts.
         versions, machines = facts.get("versions"), facts.get("machines")
-        arithmetics |= (
-            {str(versions[ARITHMETIC])} if isinstance(versions, Mapping) and versions.get(ARITHMETIC) else set()
-        )
-        arithmetics |= {str(name) for name in machines} if isinstance(machines, list) else set()
+        if isinstance(versions, Mapping) and versions.get(ARITHMETIC):
+            arithmetics.add(str(versions[ARITHMETIC]))
+        if isinstance(machines, list):
+            arithmetics.update(str(name) for name in machines)
     return arithmetics
 
 

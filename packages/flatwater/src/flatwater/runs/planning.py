@@ -285,16 +285,16 @@ def _measure_with_stand_ins(transients: Callable[[], Mapping[str, int]]) -> dict
     # compiler in the parent.
     # Meta kernels import the compiler (0.8 CPU seconds and 46 MB) only to be left alone by it, and sympy (0.7 CPU
     # seconds) only to ask whether sizes are symbols. Here sizes are numbers, so the answers are known.
-    needed: dict[str, dict[str, Any]] = {
+    contents: dict[str, dict[str, Any]] = {
         "torch._dynamo": {"disable": lambda kernel, *_, **__: kernel},
         "torch.fx.experimental.symbolic_shapes": dict.fromkeys(SYMBOL_QUERIES, lambda size, *_, **__: size)
         | {"is_nested_int": lambda _: False, "has_guarding_hint": lambda _: True, "free_unbacked_symbols": lambda _: ()}
         | {"sym_and": lambda *answers: all(answers), "sym_or": lambda *answers: any(answers), "sym_eq": _are_equal},
         "sympy": {"Basic": type("Basic", (), {})},
     }
-    stand_ins = {name: ModuleType(name) for name in needed if name not in sys.modules}
+    stand_ins = {name: ModuleType(name) for name in contents if name not in sys.modules}
     for name, module in stand_ins.items():
-        vars(module).update(needed[name])
+        vars(module).update(contents[name])
     if compiler := stand_ins.get("torch._dynamo"):
         vars(torch)["_dynamo"] = compiler
     sys.modules.update(stand_ins)

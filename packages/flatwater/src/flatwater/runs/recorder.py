@@ -135,7 +135,7 @@ class Recorder:
         self.save_schedule = WorkSchedule(config.rounds, config.checkpoints.every, config.checkpoints.keep_every)
         self.recipe = recipe_of_config(config)
         self.recipe_parts = RecipeParts(self.recipe, self.folder, self.events.show_line)
-        self.events.prepare = self.write_waiting_
+        self.events.before_event = self.write_waiting_
 
     def on_step(self, phase: str, done: int, total: int) -> None:
         """Count a finished step, number `done` of `total`, to its phase, and move the progress bar."""
@@ -390,7 +390,7 @@ class Recorder:
             step=step,
             facts=facts,
             config=config.checkpoints,
-            spared=self.mirror.protected_manifests(),  # the mirror's thread reads their shards now
+            protected=self.mirror.protected_manifests(),  # the mirror's thread reads their shards now
         )
         self.mirror.offer(manifest_path)  # after the save: the mirror reads files, never the run's memory
         line = f"checkpoint {manifest_path.stem}{f', within round {progress.round + 1}' if step else ''}"

@@ -84,6 +84,7 @@ def group_runs(folder: RunFolder, changes: Mapping[str, Any]) -> Generator[tuple
             if not run.config.is_file():
                 yield seed, _bind_start(seed_config, run)
             elif run_state(run, recorded_rounds(run), seed_config.rounds) != "finished":
+                # A mirror that the user does not change now stays that of the run's own settings.
                 mirror = None if changes.get("mirror") is None else seed_config.mirror
                 own_changes = {**changes, "total_steps": None, "rounds": seed_config.rounds, "mirror": mirror}
                 yield seed, partial(resume, run.path, **own_changes)

@@ -124,9 +124,9 @@ def _open_tensorboard(_: RunConfig, run: TrackedRun) -> Sink:
 
 
 def _check_wandb(config: RunConfig) -> None:
-    from flatwater.metrics.wandb import check_key  # noqa: PLC0415  (loaded only where it is asked for)
+    from flatwater.metrics.wandb import check_login  # noqa: PLC0415  (loaded only where it is asked for)
 
-    check_key(config.wandb)
+    check_login(config.wandb)
 
 
 def _open_wandb(config: RunConfig, run: TrackedRun) -> Sink:

@@ -92,8 +92,8 @@ def follow_run(path: Path) -> FollowedRun:
         rounds=read_rounds(config, str(folder.config)),
         what=" · ".join(str(config[name]) for name in ("panel", "device") if config.get(name)),
         # The end of the long files, and all of the short files: the screen opens at once over any run.
-        metrics_tail=FollowedFile(folder.metrics, last=HISTORY),
-        ledger_tail=FollowedFile(folder.ledger, last=HISTORY),
+        metrics_tail=FollowedFile(folder.metrics, last_lines=HISTORY),
+        ledger_tail=FollowedFile(folder.ledger, last_lines=HISTORY),
         findings_tail=FollowedFile(folder.findings),
         alarms_tail=FollowedFile(folder.alarms),
     )

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flatwater.memory.planner import group_bytes
-from flatwater.metrics.figures import LONG_SECONDS, short_duration, short_number, short_seconds
+from flatwater.metrics.figures import WHOLE_SECONDS_LIMIT, short_duration, short_number, short_seconds
 from flatwater.rundir.statements import (
     BASE,
     FILES,
@@ -205,7 +205,7 @@ def phases_title(followed: FollowedRun) -> str:
     if not followed.timed:
         return f"{title} {followed.recipe.layout.round}"
     last_seconds, mean = (
-        f"{short_seconds(value)}{' s' if value < LONG_SECONDS else ''}"
+        f"{short_seconds(value)}{' s' if value < WHOLE_SECONDS_LIMIT else ''}"
         for value in (followed.took[-1], followed.mean_seconds)
     )
     share = f" of {followed.timed:,}" if followed.timed < followed.done else ""

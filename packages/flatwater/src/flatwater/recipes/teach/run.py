@@ -151,7 +151,7 @@ class StudentTeacher:
         checkpoint = newest_intact(folder.checkpoints, say=lambda _: None)
         if checkpoint is None:
             raise CheckpointError(f"teacher {OF_A_RUN}{run}: no checkpoint is intact in {folder.checkpoints}")
-        restore_state_({"block": learner.block, "statistics": learner.statistics}, checkpoint, below="learner")
+        restore_state_({"block": learner.block, "statistics": learner.statistics}, checkpoint, part="learner")
         self._student, self._weights = student, bound_weights(student, learner)
         self._memory = torch.zeros(2, world.spaces.envs * self._agents, student.policy.cells, device=device)
 
