@@ -174,7 +174,7 @@ NUMPY_GENERATORS = {"Generator", "default_rng", "SeedSequence", "PCG64", "BitGen
 PARTS = "packages/flatwater/tests/checkpoints/test_parts.py"
 MAY_DRAW = {
     "flatwater/envs/exact.py::generators_set": "other states of them must not matter: they are brought back",
-    "flatwater/checkpoints/parts.py::_restore_generator_states": "other loops draw from them: they are brought where they were",
+    "flatwater/checkpoints/parts.py::_restore_generator_states": "other loops draw from them: they are restored",
     f"{PARTS}::_global_draws": "the same, for the next test",
     f"{PARTS}::step": "a loop, and an env, that do so",
     f"{PARTS}::reset": "the env",

@@ -28,7 +28,7 @@ def test_the_end_is_what_the_whole_file_says(
     columns = read_metrics(path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tail, "FIRST_BLOCK_BYTES", block)
-        patch.setattr(tail, "BLOCK", block)
+        patch.setattr(tail, "BLOCK_BYTES", block)
         for name in ("a", "a/b", 'q"uote', "é", "missing"):
             record, number = read_last(path, name)
             known = [value for value in columns.get(name, []) if isfinite(value)]

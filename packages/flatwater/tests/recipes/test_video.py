@@ -63,7 +63,9 @@ def test_a_machine_without_a_screen_draws_and_prints_no_error() -> None:
     """SDL, by which CartPole is drawn, looked for a screen and printed that XDG_RUNTIME_DIR is not set."""
     pytest.importorskip("pygame")
     fw.train("ppo", run="run", **SMALL)
-    screenless = {name: value for name, value in os.environ.items() if name not in {*SCREEN_VARIABLES, "XDG_RUNTIME_DIR"}}
+    screenless = {
+        name: value for name, value in os.environ.items() if name not in {*SCREEN_VARIABLES, "XDG_RUNTIME_DIR"}
+    }
     words = [sys.executable, "-m", "flatwater", "evaluate", "run", "--video", "out.gif"]
     ended = subprocess.run(words, env=screenless, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")

@@ -24,6 +24,8 @@ from flatwater_watch.files.directory import explain_os_errors
 
 CRC_POLYNOMIAL = 0x82F63B78
 """Polynomial of CRC-32C (Castagnoli), with reversed bits."""
+CRC_MASK_DELTA = 0xA282EAD8
+"""Constant of TensorFlow's masked CRC: a rotated CRC and this number."""
 CRC_BLOCK_BYTES = 64
 """Number of bytes whose checksum is computed at once."""
 MAXIMUM_FLOAT32 = float(np.finfo(np.float32).max)
@@ -133,4 +135,5 @@ def _checksum(content: bytes) -> int:
         first, second, third, fourth = crc.to_bytes(4, "little")
         crc = block ^ _TABLE_LAST[first] ^ _TABLE_LAST_2[second] ^ _TABLE_LAST_3[third] ^ _TABLE_LAST_4[fourth]
     crc ^= 0xFFFFFFFF
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    rotated = crc >> 15 | crc << 17
+    return (rotated + CRC_MASK_DELTA) & 0xFFFFFFFF

@@ -130,7 +130,8 @@ def create_folder(path: Path | None, kind: str, taken_names: Collection[str] = (
     """
     folder = path if path is not None else RUNS_FOLDER
     parents = folder.absolute().parents
-    runs = (RunFolder(run) for below, run in pairwise(parents) if below.name == "checkpoints")
+    # Runs with a folder `checkpoints` that contains this folder.
+    runs = (RunFolder(parent) for child, parent in pairwise(parents) if child.name == "checkpoints")
     if any(run.config.is_file() for run in runs):
         raise RunError(f"--run {folder}: lies among the checkpoints of another run. Choose another folder.")
     try:
@@ -142,8 +143,10 @@ def create_folder(path: Path | None, kind: str, taken_names: Collection[str] = (
     except OSError as error:
         raise RunError(f"--run {folder}: cannot be made ({error.strerror}). Choose another folder.") from error
     if entries:
-        run = (folder / "config.toml").is_file()
-        remedy = f"Resume the run with `flatwater resume {folder}`, or choose" if run else "It has other things: choose"
+        is_run = (folder / "config.toml").is_file()
+        remedy = (
+            f"Resume the run with `flatwater resume {folder}`, or choose" if is_run else "It has other things: choose"
+        )
         raise RunError(f"--run {folder}: this folder is not empty. {remedy} another folder for a new run.")
     return RunFolder(folder)
 

@@ -127,7 +127,8 @@ def rank_runs(lines: Sequence[RunLine], name: str) -> list[RunLine]:
             f"as {', '.join(similar)}."
         )
     numbers = [-inf if (number := named_number(line, name)) is None else number for line in lines]
-    return [lines[index] for index in sorted(range(len(lines)), key=lambda index: -numbers[index])]
+    order = sorted(range(len(lines)), key=lambda index: -numbers[index])
+    return [lines[index] for index in order]
 
 
 def shown_score(line: RunLine, sort: str | None) -> str:

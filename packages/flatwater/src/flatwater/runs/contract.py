@@ -126,18 +126,18 @@ class MemoryContract:
             planned=group_bytes(self.plan.owners, depth=2),
             # Growth is told against the share at which the run would stop, not against the whole budget.
             limit=int(STOP_BUDGET_SHARE * self.plan.budget_bytes),
-            # No steps per CPU second where workers compute, as their CPU seconds are not counted in this process.
-            rates={}
-            if self.plan.workers
-            else {
-                name: e.steps / work_seconds
-                for name, e in efforts.items()
-                if (work_seconds := self._work_seconds(e)) > 0
-            },
+            rates=self._step_rates(efforts),
         )
         # The seconds of `CENSUS_SHARE` that are not used yet; near the budget the monitor ignores them.
         seconds = max(0.0, CENSUS_SHARE * time.process_time() - self.monitor.cost_seconds) if self.paced else inf
         return statement, self.monitor.observe(reading, seconds=seconds)
+
+    def _step_rates(self, efforts: Mapping[str, Effort]) -> dict[str, float]:
+        """Return the steps per second of work by effort; empty if workers compute, whose CPU seconds are unknown."""
+        if self.plan.workers:
+            return {}
+        seconds = {name: self._work_seconds(effort) for name, effort in efforts.items()}
+        return {name: efforts[name].steps / seconds[name] for name in efforts if seconds[name] > 0}
 
     def _work_seconds(self, effort: Effort) -> float:
         """Return the effort's CPU seconds, or seconds of the GPU that computes: other programs do not change these."""

@@ -61,15 +61,17 @@ def find_parent(folder: RunFolder, parent_config: Any, config: Any, round_: int 
     """
     recipe = recipe_of_config(config)
     # Never within a round: other settings may give a round other steps.
-    checkpoint_found = newest_intact(
-        folder.checkpoints, say=say, is_wanted=lambda m: not m.step and round_ in (None, m.round)
+    checkpoint = newest_intact(
+        folder.checkpoints,
+        say=say,
+        is_wanted=lambda manifest: not manifest.step and round_ in (None, manifest.round),
     )
-    if checkpoint_found is None:
+    if checkpoint is None:
         rounds = [manifest.round for manifest in list_checkpoints(folder.checkpoints) if not manifest.step]
         expected = f"expected {' or '.join(map(str, rounds))}" if rounds else "none is between two rounds"
         source = "no usable checkpoint" if round_ is None else f"--checkpoint {round_}"
         raise CheckpointError(f"{folder.path}: {source}: {expected}. See: flatwater checkpoints {folder.path}")
-    done = checkpoint_found.manifest.round
+    done = checkpoint.manifest.round
     if config.rounds <= done:
         raise ConfigError(
             f"rounds = {config.rounds}: the run has {done} {recipe.layout.rounds} already at this checkpoint. "
@@ -79,9 +81,9 @@ def find_parent(folder: RunFolder, parent_config: Any, config: Any, round_: int 
     if config.from_run not in (None, parent_config.from_run):
         raise ConfigError("--from-run: a fork goes on from the whole state of a run. Leave it out, or use `train`.")
     before, now = flat_settings(to_mapping(parent_config)), flat_settings(to_mapping(recipe.prepare(config)))
-    _require_unedited(folder, before, checkpoint_found.manifest.facts.get("config"), parent_config.open_ended)
+    _require_unedited(folder, before, checkpoint.manifest.facts.get("config"), parent_config.open_ended)
     origin = Origin(parent=str(folder.path.absolute()), round=done, changed=changed_settings(before, now))
-    return Parent(folder, parent_config, checkpoint_found, origin)
+    return Parent(folder, parent_config, checkpoint, origin)
 
 
 def _require_unedited(

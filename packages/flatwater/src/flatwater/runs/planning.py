@@ -367,7 +367,7 @@ def check_machine(config: Any, *, trains: bool = True) -> None:  # noqa: ANN401 
     """
     check_trackers(config)
     check_command(config.on_event)
-    values = (getattr(config, each.name) for each in fields(config))
+    values = [getattr(config, setting.name) for setting in fields(config)]
     compiles = any(isinstance(value, PPOConfig | AlgorithmConfig) and value.compile for value in values)
     # The machines of a cluster have compilers of their own, and a GPU's code is not C++.
     is_elsewhere = isinstance(config, WorkersRunConfig) and config.cluster

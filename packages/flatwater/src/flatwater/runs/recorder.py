@@ -135,7 +135,7 @@ class Recorder:
         self.save_schedule = WorkSchedule(config.rounds, config.checkpoints.every, config.checkpoints.keep_every)
         self.recipe = recipe_of_config(config)
         self.recipe_parts = RecipeParts(self.recipe, self.folder, self.events.show_line)
-        self.events.before_event = self.write_waiting_
+        self.events.before_event = self.write_rounds_
 
     def on_step(self, phase: str, done: int, total: int) -> None:
         """Count a finished step, number `done` of `total`, to its phase, and move the progress bar."""
@@ -180,7 +180,7 @@ class Recorder:
         # Before memory is measured all rounds are written: those that wait would count as the run's memory.
         is_late = time.monotonic() - self.last_write_time >= GATHER_SECONDS
         if self.measures_memory or is_late or len(self.unwritten_rounds) >= MAXIMUM_UNWRITTEN:
-            self.write_waiting_()
+            self.write_rounds_()
         # Its own phase, so that the costs of recording are not counted to the next round's first phase.
         self.phase_meter.count_("settle")
         if self.save_schedule.is_due_(settled.number) or run_ends:
@@ -190,7 +190,7 @@ class Recorder:
         self.phase_meter.count_("save")
         self.phase_meter.count_peaks_(enabled=self.measures_memory)
 
-    def write_waiting_(self) -> None:
+    def write_rounds_(self) -> None:
         """Write the gathered rounds, in order, to files, trackers, terminal and listeners, before any other event."""
         # Emptied first: rounds that a full disk refuses are not tried again.
         rounds, self.unwritten_rounds = self.unwritten_rounds, []
@@ -356,16 +356,16 @@ class Recorder:
             return False
         self.last_check_time = now
         if self.unwritten_rounds and now - self.last_write_time >= LATEST_SECONDS:
-            self.write_waiting_()
+            self.write_rounds_()
         return self.contract.is_over_budget_()
 
     def save(self) -> None:
         """Write the gathered rounds and a checkpoint, between two rounds or two steps; count the cost."""
-        self.write_waiting_()
+        self.write_rounds_()
         with self.save_schedule.measure_cost():
-            self._save_()
+            self._write_checkpoint_()
 
-    def _save_(self) -> None:
+    def _write_checkpoint_(self) -> None:
         """Collect state from workers and worlds, flush the records, write a checkpoint, and offer it to the mirror."""
         self.report_moved_folder_()
         # Workers first: until they have sent their state, the state tree is behind the round that is saved.
@@ -407,7 +407,7 @@ class Recorder:
         if self.profiler is not None:
             self.profiler.close()
         try:
-            self.write_waiting_()
+            self.write_rounds_()
         finally:
             self.composed.close()
             self.contract.monitor.close()

@@ -131,16 +131,10 @@ def end_on_signals() -> Iterator[None]:
         yield
         return
     ending = _CommandEnding()
-    default = (signal.SIG_DFL, signal.default_int_handler)
-    unhandled = [
-        n for n in (signal.SIGINT, *ENDING_SIGNALS, SAVING_SIGNAL, signal.SIGCONT) if signal.getsignal(n) in default
-    ]
-    with (
-        _install_handlers(
-            [number for number in unhandled if number not in {SAVING_SIGNAL, signal.SIGCONT}], ending.on_signal_
-        ),
-        _install_handlers([number for number in unhandled if number in {SAVING_SIGNAL, signal.SIGCONT}], _ignore),
-    ):
+    default_handlers = (signal.SIG_DFL, signal.default_int_handler)
+    ending_signals = [n for n in (signal.SIGINT, *ENDING_SIGNALS) if signal.getsignal(n) in default_handlers]
+    ignored_signals = [n for n in (SAVING_SIGNAL, signal.SIGCONT) if signal.getsignal(n) in default_handlers]
+    with _install_handlers(ending_signals, ending.on_signal_), _install_handlers(ignored_signals, _ignore):
         _open_endings.append(ending)
         try:
             yield
@@ -171,10 +165,10 @@ class _CommandEnding:
             self._signal_number = number
             # systemd and `timeout` send SIGCONT next: a live screen's handler must not draw for it.
             signal.signal(signal.SIGCONT, _ignore)
-            with suppress(RuntimeError):  # no thread can be started: `raise_pending` raises at the end all the same
-                _thread.start_new_thread(
-                    self._repeat_signal, ()
-                )  # not `Thread`, whose lock this thread may hold right now
+            # Not `threading.Thread`, whose lock the interrupted code may hold. If no thread can start, `raise_pending`
+            # still raises at the command's end.
+            with suppress(RuntimeError):
+                _thread.start_new_thread(self._repeat_signal, ())
         if not self._is_closed:
             self.raise_pending()
 

@@ -106,20 +106,20 @@ def load_settings(cls: type[C], file: Path, *, replaced_names: Collection[str] =
     return drop_total_steps(from_mapping(cls, settings, str(file)), replaced_names)
 
 
-def remember_file(file: Path, say: Callable[[str], None], **more: Any) -> None:  # noqa: ANN401  (settings)
-    """Record that the settings in a file, changed by `more`, are this user's; see `remember_run`."""
-    settings = read_toml(file) | more
+def remember_file(file: Path, say: Callable[[str], None], **changes: Any) -> None:  # noqa: ANN401  (settings)
+    """Record that the settings in a file, changed by `changes`, are this user's; see `remember_run`."""
+    settings = read_toml(file) | changes
     if named_codes := list_named_code(settings, file):
         remember_trust(settings, file, named_codes, say)
 
 
-def permit_file(file: Path, **more: Any) -> None:  # noqa: ANN401  (settings)
-    """Refuse a settings file, changed by `more`, that names code which may not be imported.
+def permit_file(file: Path, **changes: Any) -> None:  # noqa: ANN401  (settings)
+    """Refuse a settings file, changed by `changes`, that names code which may not be imported.
 
     Raises:
         TrustError: somebody else may have written the file; see `request_permit`.
     """
-    request_permit(read_toml(file) | more, file, trains=True)
+    request_permit(read_toml(file) | changes, file, trains=True)
 
 
 def remember_run(folder: RunFolder, say: Callable[[str], None]) -> None:

@@ -233,7 +233,8 @@ class WorldRun(Run):
         def make(other_seed: int) -> WorldPlayer:
             """Return a new player; add the state that its world cannot save to `unsaved`."""
             world, player = self.build_player(other_seed)
-            unsaved.update([f"; {world.beginnings.unsaved}"] if isinstance(world, ReplayableWorld) else [])
+            if isinstance(world, ReplayableWorld):
+                unsaved.add(f"; {world.beginnings.unsaved}")
             return player
 
         verdict = try_exactness(make)
