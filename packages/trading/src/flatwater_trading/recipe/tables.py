@@ -41,7 +41,7 @@ class TraderFolder(RunFolder):
     @classmethod
     def of(cls, folder: RunFolder) -> "TraderFolder":
         """Return a run's folder with these files."""
-        return cls(folder.path, folder.held)
+        return cls(folder.path, folder.held_path)
 
 
 def read_table(path: Path, columns: Mapping[str, bool]) -> pl.DataFrame | None:
