@@ -138,7 +138,7 @@ class Setting:
         return build_adam(self.members, size, self.dtype, self.device)
 
     def tally(self, *metrics: str) -> UpdateSums:
-        """Return sums of zero for these metrics."""
+        """Return the sums of these metrics, all of them 0."""
         zeros = partial(filled_tensor, 0, self.members, device=self.device)
         return UpdateSums(
             sums={name: zeros(dtype=self.dtype) for name in metrics},
@@ -356,7 +356,7 @@ def keep_single_batch(draws: Sequence[Draw], groups: Sequence[Span]) -> Sequence
 
 
 def bind_compiled(config: AlgorithmConfig, function: Callable[..., T], *bound: Any) -> Callable[..., T]:  # noqa: ANN401  (whatever the function takes)
-    """Return the function with its first arguments bound, compiled where the configuration asks for it."""
+    """Return the function with its first arguments bound, and compiled if the configuration says so."""
 
     def eager(*arguments: Any) -> T:  # noqa: ANN401  (whatever the function takes)
         return function(*bound, *arguments)

@@ -108,4 +108,4 @@ def regression_gradients(
         sums.append(("critic_loss", loss.detach()))
         first_value = value.detach() if first_value is None else first_value
     assert first_value is not None  # noqa: S101  (for the type checker: there is a critic)
-    return StageResult(grads, [*sums, ("q", first_value.mean(1))], (first_value - target).abs())
+    return StageResult(grads, [*sums, ("q", first_value.mean(1))], error=(first_value - target).abs())

@@ -52,7 +52,7 @@ class DdpgMembers(CriticMembers):
 
 
 def build(config: AlgorithmConfig, nets: Networks, setting: Setting) -> DdpgMembers:
-    """Return initial weights, targets equal to them, and moments of zero."""
+    """Return members with initial weights, equal targets, and moments of 0."""
     rows = setting.rows("actor", nets.actor.layout)
     return DdpgMembers(
         actor=rows,
@@ -168,4 +168,4 @@ def read_noise(config: AlgorithmConfig, members: DdpgMembers) -> Mapping[str, fl
     return {"noise/scale": noise_scale(config.own, members.tally.updates)}
 
 
-DDPG = TD3 = Algorithm(build, make_update, make_explorer, read_noise)
+DDPG = TD3 = Algorithm(build, make_update, explorer=make_explorer, numbers=read_noise)

@@ -138,4 +138,6 @@ def make_explorer(_config: AlgorithmConfig, _members: SacMembers, _spread: Sprea
     return explore
 
 
-DISCRETE_SAC = Algorithm(build, make_update, make_explorer, mean_temperature, gaussian=True, chooses=True)
+DISCRETE_SAC = Algorithm(
+    build, make_update, explorer=make_explorer, numbers=mean_temperature, gaussian=True, chooses=True
+)

@@ -50,7 +50,7 @@ class DqnMembers(Members):
 
 
 def build(_config: AlgorithmConfig, nets: Networks, setting: Setting) -> DqnMembers:
-    """Return initial weights, targets equal to them, and moments of zero."""
+    """Return members with initial weights, equal targets, and moments of 0."""
     rows = setting.rows("actor", nets.actor.layout)
     return DqnMembers(
         actor=rows,
@@ -104,7 +104,8 @@ def value_gradients(
     loss = (loss if batch.weight is None else batch.weight * loss).mean(1)
     grads = gradients(loss / config.micro_batches, params)
     value = value.detach()
-    return StageResult({"actor": grads}, [("critic_loss", loss.detach()), ("q", value.mean(1))], (value - target).abs())
+    sums = [("critic_loss", loss.detach()), ("q", value.mean(1))]
+    return StageResult({"actor": grads}, sums, error=(value - target).abs())
 
 
 def make_update(config: AlgorithmConfig, nets: Networks, members: DqnMembers, groups: Sequence[Span]) -> Update:
@@ -150,4 +151,4 @@ def read_epsilon(config: AlgorithmConfig, members: DqnMembers) -> Mapping[str, f
     return {"noise/epsilon": random_share(config, members.tally.updates)}
 
 
-DQN = Algorithm(build, make_update, make_explorer, read_epsilon, chooses=True)
+DQN = Algorithm(build, make_update, explorer=make_explorer, numbers=read_epsilon, chooses=True)

@@ -56,7 +56,7 @@ class GaussianActor(Actor, Protocol):
         """Return mean and log-deviation [P, B, *action] before tanh. A part of log-deviation -inf is not drawn."""
 
 
-TEMPERATURE = Layout({"log": Weight((1,), 0)})
+TEMPERATURE = Layout({"log": Weight((1,), fan_in=0)})
 """Layout of a member's log-temperature, which is trained like a network."""
 
 
@@ -74,11 +74,11 @@ class SacMembers(CriticMembers):
 
 
 def build(config: AlgorithmConfig, nets: Networks, setting: Setting) -> SacMembers:
-    """Return initial weights, targets equal to them, and moments of zero."""
-    start = Layout({"log": Weight((1,), 0, log(config.own.temperature))})
+    """Return members with initial weights, equal targets, and moments of 0."""
+    initial_temperature = Layout({"log": Weight((1,), fan_in=0, start=log(config.own.temperature))})
     return SacMembers(
         actor=setting.rows("actor", nets.actor.layout),
-        log_temperature=setting.rows("temperature", start),
+        log_temperature=setting.rows("temperature", initial_temperature),
         actor_adam=setting.adam(nets.actor.layout.size),
         temperature_adam=setting.adam(1),
         tally=setting.tally("critic_loss", "actor_loss", "q", "entropy", "critic_grad_norm", "actor_grad_norm"),
@@ -248,17 +248,7 @@ def make_explorer(_config: AlgorithmConfig, _members: SacMembers, _spread: Sprea
     """Return a function that draws actions from the policy, which learns its own amount of exploration."""
 
     def explore(actor: GaussianActor, params: Params, obs: Any, rng: torch.Generator) -> Tensor:  # noqa: ANN401  (any agent's)
-        """Return an action in [-1, 1] for each observation, drawn from the actor's distribution.
-
-        Args:
-            actor: the networks' function.
-            params: weights of P members.
-            obs: [P, B, ...].
-            rng: a generator on the actor's device.
-
-        Returns:
-            [P, B, *action].
-        """
+        """Return actions [P, B, *action] in [-1, 1] on observations [P, B, ...], drawn from the actor's policy."""
         mean, log_deviation = actor.gaussian(params, obs)
         noise = torch.randn(mean.shape, generator=rng, device=mean.device, dtype=mean.dtype)
         return sample_action(mean, log_deviation, noise)[0]
@@ -274,8 +264,8 @@ def mean_temperature(_config: AlgorithmConfig, members: SacMembers) -> Mapping[s
 SAC = Algorithm(
     build,
     make_update,
-    make_explorer,
-    mean_temperature,
+    explorer=make_explorer,
+    numbers=mean_temperature,
     gaussian=True,
     choosing="flatwater.algorithms.discrete_sac:DISCRETE_SAC",
 )

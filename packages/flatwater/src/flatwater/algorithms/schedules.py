@@ -122,11 +122,11 @@ def lr_factor(config: AlgorithmConfig) -> Callable[[int], float] | None:
     Raises:
         ConfigError: there is no such schedule.
     """
-    name, length = config.lr_course
+    name, schedule_updates = config.lr_course
     if name == "constant":
         return None
-    value = find_schedule(name, "learner.lr_schedule")
-    return lambda updates: value(min(1.0, updates / length) if length else 0.0)
+    schedule = find_schedule(name, "learner.lr_schedule")
+    return lambda updates: schedule(min(1.0, updates / schedule_updates) if schedule_updates else 0.0)
 
 
 def scheduled_rate(config: AlgorithmConfig, lr: float, updates: Callable[[], int]) -> LearningRate:

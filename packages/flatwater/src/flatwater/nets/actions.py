@@ -261,8 +261,12 @@ class ConditionalCategorical:
     def _choices_after(self, operation: Int[Tensor, "*N"]) -> list[Categorical]:
         """Return the distribution over each further list [*N, C], given the operation."""
         index = operation[..., None, None]
-        rows = (part.log_p.gather(-2, index.expand(*index.shape[:-1], part.log_p.shape[-1])) for part in self.further)
-        return [Categorical(row.squeeze(-2)) for row in rows]
+        choices = []
+        for table in self.further:
+            # Of log-probabilities [*N, O, C], the row of each sample's operation.
+            row = table.log_p.gather(-2, index.expand(*index.shape[:-1], table.log_p.shape[-1]))
+            choices.append(Categorical(row.squeeze(-2)))
+        return choices
 
     def _join_action(self, operation: Int[Tensor, "*N"], choices: list[Int[Tensor, "*N"]]) -> Int[Tensor, "*N A"]:
         """Return the operation and its further choices as one action; a choice that it does not use becomes 0."""

@@ -119,7 +119,7 @@ class ActorCritic:
             return Layout(dict(self.encoder.layout.weights) | dict(self.policy.layout.weights))
         if not self.sees_tokens:
             return self.policy.layout
-        table = Weight((self.config.rows + 1, self.config.width), self.obs[0])
+        table = Weight((self.config.rows + 1, self.config.width), fan_in=self.obs[0])
         return Layout({"tokens": table} | dict(self.policy.layout.weights))
 
     def scale_for_statistics(self, numbers: Float[Tensor, "*N O"]) -> Float[Tensor, "*N O"]:

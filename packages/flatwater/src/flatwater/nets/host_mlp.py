@@ -115,7 +115,7 @@ class MLPHost:
 
 def dense_seed(width: int, rank: int) -> Layout:
     """Return the weights of a dense seed, whatever its blueprint."""
-    matrices = {"seed.weight": Weight((width, width), width), "seed.factor": Weight((rank, width), rank)}
+    matrices = {"seed.weight": Weight((width, width), fan_in=width), "seed.factor": Weight((rank, width), fan_in=rank)}
     return Layout(matrices | _norm_weights("seed", width))
 
 
@@ -142,7 +142,7 @@ def seed_matrix(seed: Params, blueprint: Int[Tensor, " E"], rank: int) -> Float[
 
 def _norm_weights(name: str, width: int) -> dict[str, Weight]:
     """Return the scale and shift of a layer norm, by name."""
-    return {f"{name}.scale": Weight((width,), 0, 1.0), f"{name}.shift": Weight((width,), 0)}
+    return {f"{name}.scale": Weight((width,), fan_in=0, start=1.0), f"{name}.shift": Weight((width,), fan_in=0)}
 
 
 def _normalise_layer(params: Params, name: str, x: Float[Tensor, "E B F"]) -> Float[Tensor, "E B F"]:

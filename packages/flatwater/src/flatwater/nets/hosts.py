@@ -121,7 +121,7 @@ class ConvHost:
         for block, (inputs, outputs) in enumerate(pairwise((self.images.channels, *self.channels))):
             weights |= _conv_weights(str(block), inputs, outputs)
         width, classes = self.channels[-1], self.images.classes
-        weights |= {"head.weight": Weight((width, classes), width), "head.bias": Weight((classes,), 0)}
+        weights |= {"head.weight": Weight((width, classes), fan_in=width), "head.bias": Weight((classes,), fan_in=0)}
         return Layout(weights)
 
     @cached_property
@@ -244,7 +244,7 @@ def mask_kernel(weight: Float[Tensor, "E C C 9"], blueprint: Tensor) -> Float[Te
 def _conv_weights(name: str, inputs: int, outputs: int) -> dict[str, Weight]:
     """Return the weights of a 3 x 3 convolution and of its norm, by name."""
     return {
-        f"{name}.weight": Weight((outputs, inputs, KERNEL_TAPS), KERNEL_TAPS * inputs),
-        f"{name}.scale": Weight((outputs,), 0, 1.0),
-        f"{name}.shift": Weight((outputs,), 0),
+        f"{name}.weight": Weight((outputs, inputs, KERNEL_TAPS), fan_in=KERNEL_TAPS * inputs),
+        f"{name}.scale": Weight((outputs,), fan_in=0, start=1.0),
+        f"{name}.shift": Weight((outputs,), fan_in=0),
     }

@@ -99,8 +99,8 @@ class MLPCritic:
         """The weights of one member. The first layer's matrix is kept in two parts, for observation and action."""
         inputs = self.obs + self.action
         widths = (inputs, *self.hidden, 1)
-        obs_part = Weight((self.obs, widths[1]), inputs)
-        action_part = Weight((self.action, widths[1]), inputs)
+        obs_part = Weight((self.obs, widths[1]), fan_in=inputs)
+        action_part = Weight((self.action, widths[1]), fan_in=inputs)
         return Layout(_linear_weights(widths) | {"0.weight": obs_part, "0.action": action_part})
 
     def __call__(

@@ -91,7 +91,7 @@ class ModuleEncoder:
     def layout(self) -> Layout:
         """The parameters that learn. `draw_` writes their initial values, which the layout does not know."""
         trainable = {name: value for name, value in self.module.named_parameters() if value.requires_grad}
-        return Layout({PREFIX + name: Weight(tuple(value.shape), 0) for name, value in trainable.items()})
+        return Layout({PREFIX + name: Weight(tuple(value.shape), fan_in=0) for name, value in trainable.items()})
 
     def build_buffers(self, device: torch.device) -> dict[str, Tensor]:
         """Return a zero tensor for each tensor that does not learn: the module's buffers and its frozen parameters."""
@@ -185,8 +185,8 @@ def try_module(build: Callable[[], nn.Module], what: str, parts: Parts) -> Modul
     """Try a new module on observations of zeros, and return its encoder.
 
     Args:
-        build: makes the module.
-        what: beginning of messages.
+        build: function that makes the module.
+        what: subject of messages, such as `network eyes:Eyes`.
         parts: parts of a row of observations.
 
     Raises:

@@ -47,7 +47,7 @@ class OwnHost:
     @cached_property
     def layout(self) -> Layout:
         """The module's parameters. `draw_` writes their initial values, which the layout does not know."""
-        return Layout({name: Weight(tuple(value.shape), 0) for name, value in self.module.named_parameters()})
+        return Layout({name: Weight(tuple(value.shape), fan_in=0) for name, value in self.module.named_parameters()})
 
     @cached_property
     def seeds(self) -> tuple[Layout, ...]:

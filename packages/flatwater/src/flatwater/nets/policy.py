@@ -80,13 +80,13 @@ class RecurrentPolicy:
         return Layout(
             linear("encoder", self.obs, self.hidden)
             | {
-                "gates.seen": Weight((self.hidden, gates), features),
-                "gates.remembered": Weight((self.cells, gates), features),
-                "gates.bias": Weight((gates,), 0),
-                "action.weight": Weight((features, self.outputs), SMALL_HEAD_FACTOR * features),
-                "action.bias": Weight((self.outputs,), 0),
-                "value.weight": Weight((features, 1), features),
-                "value.bias": Weight((1,), 0),
+                "gates.seen": Weight((self.hidden, gates), fan_in=features),
+                "gates.remembered": Weight((self.cells, gates), fan_in=features),
+                "gates.bias": Weight((gates,), fan_in=0),
+                "action.weight": Weight((features, self.outputs), fan_in=SMALL_HEAD_FACTOR * features),
+                "action.bias": Weight((self.outputs,), fan_in=0),
+                "value.weight": Weight((features, 1), fan_in=features),
+                "value.bias": Weight((1,), fan_in=0),
             }
         )
 
@@ -158,11 +158,11 @@ class FeedForwardPolicy:
             for layer, (inputs, width) in enumerate(pairwise(widths)):
                 # Shared layers have one name for both heads. Hidden layers double the variance, for tanh.
                 name = f"{self._trunk(head)}.{layer}"
-                weights[f"{name}.weight"] = Weight((inputs, width), inputs / (2 * UNIT_GAIN_DIVISOR))
-                weights[f"{name}.bias"] = Weight((width,), 0)
+                weights[f"{name}.weight"] = Weight((inputs, width), fan_in=inputs / (2 * UNIT_GAIN_DIVISOR))
+                weights[f"{name}.bias"] = Weight((width,), fan_in=0)
             weights[f"{head}.weight"] = Weight((widths[-1], outputs), fan_in_factor * widths[-1])
-            weights[f"{head}.bias"] = Weight((outputs,), 0)
-        return Layout(weights | ({"free": Weight((self.free,), 0)} if self.free else {}))
+            weights[f"{head}.bias"] = Weight((outputs,), fan_in=0)
+        return Layout(weights | ({"free": Weight((self.free,), fan_in=0)} if self.free else {}))
 
     def __call__(
         self,

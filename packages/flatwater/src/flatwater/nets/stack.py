@@ -96,8 +96,8 @@ def init_(block: Tensor, layout: Layout, rng: torch.Generator) -> None:
 def linear(name: str, inputs: int, outputs: int) -> dict[str, Weight]:
     """Return the weight [in, out] and bias [out] of one linear layer."""
     return {
-        f"{name}.weight": Weight((inputs, outputs), inputs),
-        f"{name}.bias": Weight((outputs,), inputs),
+        f"{name}.weight": Weight((inputs, outputs), fan_in=inputs),
+        f"{name}.bias": Weight((outputs,), fan_in=inputs),
     }
 
 

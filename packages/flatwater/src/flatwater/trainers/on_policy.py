@@ -176,6 +176,7 @@ def read_numbers_(
 ) -> dict[str, float]:
     """Return the metrics of the round that was completed last, by name, and clear the learner's sums."""
     round_, config = run.progress.round, setup.config
+    # Rounds are counted from 0, so the number of the last one is `round_ - 1`.
     numbers = read_learner_(run.learner, has_teacher=has_teacher) | scheduled_numbers(config.learner, round_ - 1)
     numbers["critic/explained"] = _explained_variance(run.rollout)
     is_evaluated = round_ % config.evaluation.every == 0

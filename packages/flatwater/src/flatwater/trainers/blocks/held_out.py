@@ -48,9 +48,7 @@ def build_evaluator(
         return action.view(envs, agents, *action.shape[1:]).numpy()
 
     players = {
-        name: Player(held_out.scores[name], teacher=teachers[name])
-        if name in teachers
-        else Player(held_out.scores[name], act)
+        name: Player(held_out.scores[name], act=None if name in teachers else act, teacher=teachers.get(name))
         for name in setup.players
     }
     # The same seeds each time: all players and all evaluations play the same episodes.

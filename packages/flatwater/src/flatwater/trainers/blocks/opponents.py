@@ -155,13 +155,11 @@ class PolicyOpponents:
         network, device = self._network, self._network.device
         for env in np.flatnonzero(which).tolist():
             network.actions.noise_(self._noise[env], turns.generators[env])
-        obs, noise, sides = (
-            torch.from_numpy(turns.obs).to(device),
-            self._noise.to(device),
-            torch.from_numpy(turns.sides),
-        )
+        obs, noise = torch.from_numpy(turns.obs).to(device), self._noise.to(device)
+        sides = torch.from_numpy(turns.sides)
         legal = torch.from_numpy(turns.legal).to(device) if self._is_masked else None
         memory = self._memory[:, self._rows, sides]
+        # Number n stands for policy n - 1, as 0 is random play.
         for number in np.unique(turns.opponents[which]).tolist():
             output = network.run_step(self._policies[number - 1], obs, memory, self._starts)
             choices = network.actions.distribution(output.logits, legal).sample(noise).cpu().numpy()
