@@ -61,7 +61,7 @@ from flatwater_watch.pages.document import fragment
 from flatwater_watch.terminal import lasting_terminal, silent_terminal
 
 draw_run = lazy_function("flatwater.reports.picture:draw_run")
-"""Imports matplotlib, when a run has finished."""
+"""Draws a finished run; matplotlib is imported by the first call."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class TrainedRun:
 
     @property
     def metrics(self) -> dict[str, list[float]]:
-        """Every number of every round: columns by name, NaN where a round has none."""
+        """Every number of every round: a column for each name, NaN where a round does not have the number."""
         return read_metrics(self._run_folder.metrics)
 
     def resume(
@@ -109,16 +109,16 @@ class TrainedRun:
         return evaluate(self.path, env=self.env, holdout=holdout, **changes)
 
     def report(self, out: Path | str | None = None) -> Path:
-        """Write the run as one web page; `report.html` in its folder where nothing else is named."""
-        target = self.path / "report.html" if out is None else Path(out)
+        """Write the run as one web page to `out`, or to `report.html` in its folder; return the file."""
         default = self.path / "report.html"
+        target = default if out is None else Path(out)
         # Before the page is made: a place that cannot be written is refused at once.
         check_output("out =", target, PAGE_OUTPUT, run_default=default)
         replace_output(target, run_page(read_run(self.path)).encode(errors="replace"), PAGE_OUTPUT, run_default=default)
         return target
 
     def _repr_html_(self) -> str:
-        """Return the table of the result, for a notebook."""
+        """Return the table of the result as HTML, for a notebook; the run's path while there is no result."""
         result = self.result
         return fragment(Paragraph(Piece(str(self.path))) if result is None else result_table(self.recipe, result))
 
@@ -139,7 +139,7 @@ class TrainedSeeds:
 
     @property
     def finished(self) -> bool:
-        """False if the runs were stopped before the last run has finished; `resume` goes on."""
+        """Whether the run of every seed has begun and finished; if not, `resume` goes on."""
         return len(self.runs) == len(read_seeds(RunFolder(self.path))) and all(run.finished for run in self.runs)
 
     def resume(
@@ -159,7 +159,7 @@ class TrainedSeeds:
                 with _restore_threads(), _end_on_early_signals():
                     outcome = train_one(_make_console(quiet=quiet), on_round=on_round, on_episode=on_episode)
                 if not _finish_run(outcome, self.env).finished:
-                    break
+                    break  # `round.stop()` of one run stops the group
         return self
 
 
@@ -202,13 +202,14 @@ def train(
         KeyboardInterrupt: Ctrl-C; where training had begun, the step was finished and a checkpoint saved.
         SystemExit: SIGTERM, SIGHUP or SIGUSR1, after the same steps; its code is that of the command, such as 143.
     """
-    settings |= (
-        {} if on_episode is None else {"on_episode": on_episode if isinstance(on_episode, str) else PYTHON_OBJECT}
-    )
-    settings |= {"on_round": on_round} if isinstance(on_round, str) else {}
+    # A name is a setting. A function cannot be written to config.toml, so it is passed on beside the settings.
+    if isinstance(on_round, str):
+        settings["on_round"] = on_round
+    if on_episode is not None:
+        settings["on_episode"] = on_episode if isinstance(on_episode, str) else PYTHON_OBJECT
     env, full_config = find_env_object(settings), resolve_config(recipe, config, settings)
-    called = {"on_round": on_round, "on_episode": on_episode}
-    functions: dict[str, Any] = {name: given for name, given in called.items() if not isinstance(given, str)}
+    callbacks = {"on_round": on_round, "on_episode": on_episode}
+    functions: dict[str, Any] = {name: given for name, given in callbacks.items() if not isinstance(given, str)}
     if seeds is not None:
         with hand_over_env(env):
             group = create_group(full_config, seeds, None if run is None else Path(run), Callbacks(**functions))
@@ -244,7 +245,7 @@ def resume(
 
     Raises:
         FlatwaterError: there is no intact checkpoint, configuration or data are not those of the checkpoint, or the run
-            names code that may be somebody's.
+            names code that may be somebody else's.
         KeyboardInterrupt, SystemExit: a signal stopped it, as in `train`.
     """
     with _restore_threads(), _end_on_early_signals(), trust_code(trust), hand_over_env(env):
@@ -279,7 +280,7 @@ def fork(
 
     Raises:
         FlatwaterError: the settings have another state or other data than the run, there is no such checkpoint, or the
-            run names code that may be somebody's.
+            run names code that may be somebody else's.
         KeyboardInterrupt, SystemExit: a signal stopped it, as in `train`.
     """
     env = parent.env if isinstance(parent, TrainedRun) and ENV not in settings else find_env_object(settings)
@@ -291,9 +292,9 @@ def fork(
         base = to_mapping(drop_total_steps(parent_config, settings))
         config = from_mapping(type(parent_config), _merge_tables(base, settings), f"fork of {folder.path}")
         parent_state = find_parent(folder, parent_config, config, checkpoint, console.print)
-        place, called = None if run is None else Path(run), {"on_round": on_round, "on_episode": on_episode}
-        functions: dict[str, Any] = called
-        outcome = start_run(config, place, console, parent=parent_state, **functions)
+        new_folder = None if run is None else Path(run)
+        functions: dict[str, Any] = {"on_round": on_round, "on_episode": on_episode}
+        outcome = start_run(config, new_folder, console, parent=parent_state, **functions)
     return _finish_run(outcome, env)
 
 
@@ -328,11 +329,11 @@ def evaluate(
         video_episodes: number of episodes in the video.
         trust: run the code that the run names, though there is no record that you began it on this machine: its
             environment, recipe or algorithm, if they do not come with Flatwater.
-        changes: `panel`, where that of a run of traders lies now; it may have newer days, which are left out.
-            `benchmark`, an instrument that they are compared with as well.
+        changes: for a run of traders, `panel`: where its panel lies now (newer days in it are left out), and
+            `benchmark`: an instrument that the traders are compared with as well.
 
     Raises:
-        FlatwaterError: there is no run, nothing to be judged yet, or the run names code that may be somebody's.
+        FlatwaterError: there is no run, nothing to be judged yet, or the run names code that may be somebody else's.
     """
     with _restore_threads(), trust_code(trust), hand_over_env(env):
         file = None if video is None else Path(video)
@@ -346,7 +347,7 @@ def compare(*runs: TrainedRun | TrainedSeeds | Path | str, page: Path | str | No
 
     Args:
         runs: results of `train`, run folders, or URLs at which runs are mirrored.
-        page: whether to write a web page with the curves of all runs over each other, too.
+        page: file for a web page with the curves of all runs over each other; left out, no page is written.
 
     Returns:
         `runs`, each with its letter, the settings that differ, its last metrics, its result and what its seeds say; and
@@ -368,17 +369,17 @@ def compare(*runs: TrainedRun | TrainedSeeds | Path | str, page: Path | str | No
 
 
 def load(run: TrainedRun | Path | str, *, env: Any = None, trust: bool = False) -> Any:  # noqa: ANN401  (what a recipe's policy is)
-    """Return the policy of a run, to be used: it has `act`; that of `erl` is a trader, which has `orders` as well.
+    """Return the trained policy of a run: an object with `act`; a trader of `erl` has `orders` as well.
 
     Args:
         run: result of `train`, its folder, or a .safetensors file that `flatwater export` wrote.
         env: the environment, where the run was begun with an object that has no name.
-        trust: run the code that it names, though there is no record that you began the run, or wrote the file, on this
-            machine.
+        trust: run the code that the run or file names, though there is no record that you began the run, or wrote the
+            file, on this machine.
 
     Raises:
-        FlatwaterError: there is no run or no intact checkpoint, its recipe gives nothing to be used yet, the file holds
-            no policy, or it names code that may be somebody's.
+        FlatwaterError: there is no run or no intact checkpoint, the run has no policy yet, the file holds no policy, or
+            it names code that may be somebody else's.
     """
     path, known_env = (run.path, run.env) if isinstance(run, TrainedRun) else (Path(run), None)
     with _restore_threads(), trust_code(trust), hand_over_env(known_env if env is None else env):
@@ -431,7 +432,7 @@ def resolve_config(recipe: str, config: Path | str | None, settings: Mapping[str
         ConfigError: there is no such recipe or setting, or a setting is out of its range.
     """
     settings = replace_env_object(settings)
-    # `env` alone first: with an environment the recipe, and so the class of its settings, may be another.
+    # `env` is read before the other settings: it may lead to another recipe, whose settings have another class.
     env = settings.get(ENV, None if config is None else read_toml(Path(config)).get(ENV))
     found_recipe = recipe_in_env(recipe, env)
     base: Mapping[str, Any] = {}
@@ -440,10 +441,10 @@ def resolve_config(recipe: str, config: Path | str | None, settings: Mapping[str
     return from_mapping(found_recipe.config, _merge_tables(base, settings), f"the settings of {recipe}")
 
 
-def _merge_tables(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return both tables as one; a setting of `above` wins."""
-    merged = dict(below)
-    for name, value in above.items():
+def _merge_tables(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of both tables and their inner tables; `overrides` wins, and its None drops a setting."""
+    merged = dict(base)
+    for name, value in overrides.items():
         old_value = merged.get(name, {})
         new_value = str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value
         merged[name] = (
@@ -451,7 +452,6 @@ def _merge_tables(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[st
             if isinstance(value, Mapping) and isinstance(old_value, Mapping)
             else new_value
         )
-    # None stands for left out: the default, or the file's value.
     return {name: value for name, value in merged.items() if value is not None}
 
 
@@ -466,7 +466,7 @@ def _finish_run(outcome: RunOutcome, env: object) -> TrainedRun:
         KeyboardInterrupt: Ctrl-C stopped the run.
         SystemExit: another signal stopped the run.
     """
-    # The run is saved by now: the program that called is ended as if it had got the signal itself.
+    # The run has saved a checkpoint. The calling program now ends as if no handler had caught the signal.
     if outcome.signal:
         raise _exit_exception(outcome.signal)
     trained_run = TrainedRun(outcome.folder.path, outcome.finished, env)

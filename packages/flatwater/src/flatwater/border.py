@@ -1,7 +1,7 @@
-"""The border between Flatwater and users' code: errors from across it are told as theirs, with class, file and line.
+"""The border between Flatwater and users' code: an error of that code is reported as the user's, with file and line.
 
-An error of somebody's class may have no line in it: `__init__` wants an argument, `reset` knows no seed. So it is not
-searched for in tracebacks alone: each call knows which object it called.
+A traceback may hold no line of the user's code, as where `reset` is called with a seed that it does not take. So each
+`Border` knows the object that it calls as well.
 """
 
 import inspect
@@ -16,8 +16,8 @@ from typing import Any, cast
 from flatwater_watch.errors import FlatwaterError, Terminated, UserCodeError
 
 _OWN_MODULE = re.compile(r"flatwater(_watch|_trading)?(\.|$)")
-"""Modules of Flatwater's distributions: their errors are told as faults of Flatwater, not of the user. A package of
-somebody else may have the name `flatwater_acme`, and is not among them."""
+"""Modules of Flatwater's distributions: their errors are reported as faults of Flatwater, not of the user. A package
+`flatwater_acme` of somebody else is not among them."""
 _INSTALL_FOLDERS = ("/site-packages/", "/dist-packages/", "<")
 _PYTHON_FOLDERS = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
 
@@ -36,14 +36,14 @@ class CodeLine:
 
 
 class Border:
-    """Guards each call of an object that is not Flatwater's.
+    """A guard around each call of an object that is not Flatwater's.
 
         with Border("environment boat:Boat", env, "step"):
             result = env.step(action)
 
     It may be kept and entered again, and costs a fraction of a microsecond. Errors of Flatwater pass, and so does what
-    the handler of a signal raises. All else is the object's, whatever its class: SystemExit as well, which would end
-    the run as if it were done, and a BrokenPipeError, which would be taken for one of our own output.
+    the handler of a signal raises. Every other exception is raised as a `UserCodeError`: SystemExit as well, which
+    would end the run as if it were done, and BrokenPipeError, which would be taken for a fault of our own output.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Border:
         """Do nothing: a border needs no preparation."""
 
     def __exit__(self, _kind: type[BaseException] | None, fault: BaseException | None, _trace: object) -> None:
-        """Tell an exception as the object's.
+        """Raise `UserCodeError` in place of an exception of the object.
 
         Raises:
             UserCodeError: the object raised; with class, file and line.
@@ -86,10 +86,11 @@ class Border:
         """Return a sentence about an exception of the object, and where it was raised."""
         user_line = user_code_line(fault)
         source_line = user_line or find_source_line(self._owner, self._method)
-        message = str(fault).strip().partition("\n")[0]
-        error_text = f"{type(fault).__name__}{f': {message}' if message else ''}"
-        line = f"{self._subject}: {self._call} raised {error_text}{f' ({source_line})' if source_line else ''}"
-        return f"{line}. Expected {self._expected}" if user_line is None and self._expected else line
+        first_line = str(fault).strip().partition("\n")[0]
+        error_text = f"{type(fault).__name__}{f': {first_line}' if first_line else ''}"
+        message = f"{self._subject}: {self._call} raised {error_text}{f' ({source_line})' if source_line else ''}"
+        # Without a line of the user's in the traceback, the call did not fit the object's signature.
+        return f"{message}. Expected {self._expected}" if user_line is None and self._expected else message
 
 
 def _passes_border(fault: BaseException) -> bool:
@@ -118,14 +119,16 @@ def user_code_line(fault: BaseException) -> CodeLine | None:
 
 
 def find_source_line(owner: object, method: str = "") -> CodeLine | None:
-    """Return where a method, class or function is written; its class, where a method is installed or has no text.
+    """Return the source line where a method, class or function begins.
+
+    For a method that is inherited from an installed package, or has no text, return the line of the class.
 
     Args:
         owner: the class, an object of it, or a function.
         method: name of a method of the class; empty for the owner itself.
 
     Returns:
-        None if it is installed, Flatwater's own, or has no text.
+        None if the class or function is installed, Flatwater's own, or has no text.
     """
     class_or_function = owner if isinstance(owner, type) or inspect.isroutine(owner) else type(owner)
     try:
@@ -139,7 +142,7 @@ def find_source_line(owner: object, method: str = "") -> CodeLine | None:
 
 
 def dotted_name(owner: object) -> str:
-    """Return a class, or that of an object, by where it is: `boat:Boat`."""
+    """Return the import path of a class or function, or of an object's class: `boat:Boat`."""
     class_or_function = owner if isinstance(owner, type) or inspect.isroutine(owner) else type(owner)
     return f"{class_or_function.__module__}:{class_or_function.__qualname__}"
 

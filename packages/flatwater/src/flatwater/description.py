@@ -88,7 +88,7 @@ class Description:
 
     @property
     def judged_curve(self) -> tuple[str, str]:
-        """Title and metric of the curve that a run is judged by."""
+        """Title and metric of the curve that a run is judged by: the last one."""
         return list(self.curves.items())[-1]
 
     def result_title(self, result: Mapping[str, Any]) -> str:
@@ -101,7 +101,7 @@ class Description:
 
 
 def measured_numbers(recipe: Recipe | Description, result: Mapping[str, Any]) -> tuple[Number, ...]:
-    """Return those of a recipe's numbers that a row of a result has."""
+    """Return the numbers of a recipe that at least one player's row of the result has."""
     rows = result[recipe.players].values()
     return tuple(number for number in recipe.numbers if any(row.get(number.key) is not None for row in rows))
 
@@ -110,14 +110,14 @@ def describe_recipe(recipe: Recipe, settings: Mapping[str, Any]) -> Description:
     """Return the description of a recipe, as a run with these settings is shown.
 
     Raises:
-        ConfigError: a form asks for more than a number or a text by its name, or there is no curve.
+        ConfigError: a text cannot be shown in one line, a form has more than plain fields, or there is no curve.
     """
     layout = recipe.layout
     description = Description(
         name=recipe.name,
         round=layout.round,
         short=layout.short_title,
-        glance=tuple(LiveNumber(column.title, column.name, _number_way(column)) for column in layout.live_columns),
+        glance=tuple(LiveNumber(column.title, column.name, _format_name(column)) for column in layout.live_columns),
         curves=dict(recipe.curves),
         journal=recipe.journal,
         players=recipe.players,
@@ -137,9 +137,9 @@ def describe_recipe(recipe: Recipe, settings: Mapping[str, Any]) -> Description:
     return description
 
 
-def _number_way(column: Column) -> str:
-    # By identity: a function has no other name here.
-    return next((name for name, way in NUMBER_FORMATS.items() if way is column.show), "short")
+def _format_name(column: Column) -> str:
+    # "short" stands for a recipe's own function, which has no name in the table.
+    return next((name for name, function in NUMBER_FORMATS.items() if function is column.show), "short")
 
 
 def parse_description(raw: bytes) -> Description:

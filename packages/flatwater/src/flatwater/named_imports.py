@@ -25,10 +25,10 @@ class ForeignNameError(ConfigError):
 
 @contextmanager
 def importing_only_ours() -> Iterator[None]:
-    """Import no name within this but those of Flatwater itself, for code that only reads files of others.
+    """Refuse imports of any module but Flatwater's own within this context, for code that only reads files.
 
-    Readers import no name that stands in a file by themselves; this holds also where a setting that they check leads
-    to an import several calls further down.
+    Such code imports no name from a file by itself, but a setting that it checks may lead to an import several calls
+    further down.
     """
     token = _only_ours.set(True)
     try:
@@ -38,14 +38,14 @@ def importing_only_ours() -> Iterator[None]:
 
 
 _trusted = ContextVar("trusted", default=False)
-"""Whether the user trusts the code of the command at work: a run may lead to others, as to its teacher. A context
-variable, so a thread that is started does not have it, and is refused."""
+"""Whether the user trusts the code that runs name, for the whole command: a run may lead to other runs, as to its
+teacher. It is a context variable, so a new thread begins without trust."""
 
 
 @contextmanager
 def trust_code(trust: bool) -> Iterator[None]:  # noqa: FBT001  (the only thing that is said)
-    """Take the user's word, for as long as this lasts, that code which runs name may be run (`runs.trust`)."""
-    token = _trusted.set(trust or _trusted.get())  # once given, it holds for everything within
+    """Let the code that runs name be imported within this context, if the user trusts it (`runs.trust`)."""
+    token = _trusted.set(trust or _trusted.get())  # an inner context keeps the trust of the outer one
     try:
         yield
     finally:
@@ -59,9 +59,9 @@ def is_trusted() -> bool:
 
 @dataclass(frozen=True)
 class Permit:
-    """A permit to import users' code, which every import asks for, so that none forgets to find out.
+    """A permit to import code by name. Functions that import take it as an argument, so that no caller forgets to ask.
 
-    Names come from a user who gives them now (`GIVEN`), or from a file, and then `runs.trust` decides.
+    A name that the user gives now may be imported (`GIVEN`); about a name from a file `runs.trust` decides.
     """
 
     names: frozenset[str] | None = None
@@ -88,9 +88,10 @@ def import_named(name: str) -> ModuleType:
     """
     if not all(name_part.isidentifier() for name_part in name.split(".")):
         raise ImportError(f"{short_repr(name)} is not a module's name")
-    if is_flatwater_module(name):  # without the folder where the command runs: nothing there is asked for
+    # Flatwater's own module is not looked for in the folder where the command runs.
+    if is_flatwater_module(name):
         return importlib.import_module(name)
-    # Before the search path is touched: below, the folder of the command becomes a part of it.
+    # Refused before the folder where the command runs becomes a part of the search path, below.
     if _only_ours.get():
         raise ForeignNameError(
             f"{short_repr(name)} is named in a file and is not imported: a command that reads runs no code"
@@ -168,10 +169,10 @@ def find_function(place: str, *, field: str, takes: str) -> Callable[[Any], Any]
 
 
 def module_hash(code: Any) -> str:  # noqa: ANN401  (a class or a function)
-    """Return a hash of the text of an object's module: numbers of one text are not those of another.
+    """Return a hash of the source text of the module that defines a class or function.
 
     Raises:
-        OSError: the module has no text.
+        OSError: the module has no source text.
         TypeError: the object belongs to no module.
     """
     from hashlib import sha256  # noqa: PLC0415  (for the few settings that are kept with it)

@@ -1,4 +1,4 @@
-"""Numbers of the user's own among those of a round: their names, and the values that count as numbers."""
+"""Numbers that the user's code adds to those of a round: the names that are free, and the values that are numbers."""
 
 from typing import Any, Protocol, runtime_checkable
 
@@ -30,10 +30,10 @@ def is_own(name: str) -> bool:
 
 
 def check_name(name: object) -> str:
-    """Return the name of a number of the user's.
+    """Return a name that the user's code gives to a number, after checks.
 
     Raises:
-        ConfigError: the name is not an identifier, too long, or one of Flatwater's.
+        ConfigError: the name is not plain text, too long, or in a family of Flatwater's, such as `return/mean`.
     """
     if not isinstance(name, str) or not name.strip() or escape_controls(name) != name:
         raise ConfigError(f"log({short_repr(name)}, ...): expected a name in plain text, such as 'mine/height'")

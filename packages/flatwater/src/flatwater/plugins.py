@@ -6,7 +6,7 @@ A package lists them in tables, and names its tables as entry points:
     acme = "acme.tables:RECIPES"
 
 where `RECIPES = {"boats": ("acme.boats:BOATS", "learn to sail")}`. Flatwater's own are found in the same way. A table
-is a light module: it is imported with every command, and what it names when it is used.
+is a light module, as every command imports it; the objects that it names are imported when they are used.
 """
 
 import re
@@ -141,7 +141,7 @@ def group_rows(group: str) -> Mapping[str, Any]:
 
 
 def group_faults(group: str) -> str:
-    """Return sentences about packages that should add to a group, to be told where a name is not found."""
+    """Return a line for each package whose table of a group cannot be read, for the message that a name is unknown."""
     return "".join(f"\n{fault}" for fault in read_table(group).faults)
 
 
@@ -151,7 +151,7 @@ def known_names(group: str, shipped: str) -> str:
 
 
 def load_named(place: str) -> Any:  # noqa: ANN401  (whatever is there)
-    """Return the object that a row names as `package.module:Name`; the text is a package's own, never a file's.
+    """Return the object that a row names as `package.module:Name`: a text of an installed package, never of a file.
 
     Raises:
         ImportError: the package is broken, or lacks another package.
@@ -165,7 +165,7 @@ def load_row(group: str, name: str, place: str) -> Any:  # noqa: ANN401  (whatev
     """Return the object that a row of a group names.
 
     Raises:
-        ConfigError: the object cannot be imported; says by which package it was promised.
+        ConfigError: the object cannot be imported; the message names the package that has the row.
     """
     try:
         return load_named(place)
@@ -175,9 +175,9 @@ def load_row(group: str, name: str, place: str) -> Any:  # noqa: ANN401  (whatev
         package = read_table(group).package[name]
         kind = group.removesuffix("s")
         message = f"{type(error).__name__}: {error}"
-        lacks = f" Install {error.name}." if isinstance(error, ModuleNotFoundError) and error.name else ""
+        remedy = f" Install {error.name}." if isinstance(error, ModuleNotFoundError) and error.name else ""
         raise ConfigError(
-            f"{kind} {short_repr(name)} of the package {package}: {place} cannot be imported: {message}.{lacks}"
+            f"{kind} {short_repr(name)} of the package {package}: {place} cannot be imported: {message}.{remedy}"
         ) from error
 
 

@@ -18,7 +18,7 @@ from flatwater_watch.errors import ConfigError
 from flatwater_watch.forms import check_form, write_value
 from flatwater_watch.sanitize import short_repr
 
-if TYPE_CHECKING:  # `flatwater --help` reads the table below, and is to be there at once
+if TYPE_CHECKING:  # `flatwater --help` imports this module, and must not wait for torch
     from flatwater.memory.planner import Plan
     from flatwater.metrics.table_layout import TableLayout
     from flatwater.rundir.layout import RunFolder
@@ -26,11 +26,11 @@ if TYPE_CHECKING:  # `flatwater --help` reads the table below, and is to be ther
     from flatwater.runs.run import Run
 
 MAXIMUM_ROUNDS = 1 << 53
-"""Largest number of rounds: nobody trains more, and no float holds it exactly."""
+"""Largest number of rounds; above it, floats do not hold every whole number."""
 
 
 def lazy_function(place: str) -> Callable[..., Any]:
-    """Return a function that is imported when it is called.
+    """Return a function that imports another one when it is called, and calls it.
 
     Args:
         place: `package.module:function`, of the package that the recipe is in.
@@ -111,8 +111,8 @@ class Difference:
     """Number of periods, or episodes, that both have played."""
     units: str
     """Name of the periods: days, weeks, episodes."""
-    told: Callable[[str], str]
-    """Function from the name of the other run to the rest of a sentence that names this run."""
+    describe_against: Callable[[str], str]
+    """Function from the name of the other run to the end of a sentence that begins with the name of this run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,10 +207,10 @@ def recipe_names() -> tuple[str, ...]:
 
 
 def find_installed(name: str) -> Recipe | None:
-    """Return the recipe of that name that an installed package has; None if none has one.
+    """Return an installed package's recipe by its name; None if no package has it.
 
-    This is the only function by which a command that only reads may come to a recipe: a name that stands in a file is
-    looked up among those of installed packages, and never imported.
+    Commands that only read use this function alone: a name from a file is looked up among installed recipes, and never
+    imported as code.
 
     Raises:
         ConfigError: the package that has the recipe is broken.
@@ -266,15 +266,15 @@ def recipe_of_config(config: "RunConfig") -> Recipe:
 
 
 def recipe_in_env(name: str, env: object) -> Recipe:
-    """Return the recipe of a name that the user gives now, in an environment.
+    """Return the recipe that trains in an environment, for the recipe's name that the user gives now.
 
     Args:
         name: name of a recipe; see `find_recipe`.
-        env: the environment's name; anything else stands for the environment that the recipe has without it.
+        env: name of the environment; anything else stands for the recipe's own environment.
     """
     recipe = find_recipe(name, GIVEN)
-    is_other = isinstance(env, str) and env != recipe.home
-    return find_recipe(recipe.elsewhere, GIVEN) if is_other and recipe.elsewhere else recipe
+    has_other_env = isinstance(env, str) and env != recipe.home
+    return find_recipe(recipe.elsewhere, GIVEN) if has_other_env and recipe.elsewhere else recipe
 
 
 def recipe_name(settings: Mapping[str, Any], where: object) -> str:
@@ -304,7 +304,7 @@ def recipe_of_settings(settings: Mapping[str, Any], where: str, permit: Permit) 
 
 
 def read_rounds(settings: Mapping[str, Any], where: str) -> int:
-    """Return the rounds that a run wants in all, as its configuration file says; 0 if it says nothing.
+    """Return the number of rounds in all that a configuration file asks for; 0 if it does not say.
 
     Raises:
         ConfigError: the file says something else than a number.

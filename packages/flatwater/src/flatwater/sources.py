@@ -22,15 +22,15 @@ MAXIMUM_FILES = 200
 RUNS_FOLDER = "runs"
 """Folder of runs that are given no other."""
 RUN_MARKS = ("checkpoints", "metrics.jsonl", "run.log", ".lock")
-"""Files of which one lies, next to a config.toml that names a recipe, in every run's folder."""
+"""A run's folder has at least one of these files, next to a config.toml that names a recipe."""
 _RUN_CONFIG = re.compile(rb"^trainer\s*=", re.MULTILINE)
 
 
 def module_specs(module: str) -> list[ModuleSpec]:
-    """Return the module and the packages that it is in, outermost first, as an import would find them.
+    """Return the import specs of a module's packages, outermost first, and of the module; nothing is imported.
 
-    Shorter than the name where a part of it is not found. The folder where the command runs is searched last, as in
-    `named_imports.import_named`.
+    The list ends before the first part of the name that is not found. The folder where the command runs is searched
+    last, as in `named_imports.import_named`.
     """
     specs: list[ModuleSpec] = []
     search_path: Sequence[str] | None = None
@@ -50,16 +50,15 @@ def module_specs(module: str) -> list[ModuleSpec]:
 
 
 def _find_spec(name: str, inside: Sequence[str] | None) -> ModuleSpec | None:
-    """Return the spec of a loaded module, or that of the first finder that knows it; None if none does."""
+    """Return a module's spec from `sys.modules` or the first finder that knows it; `inside` is its package's path."""
     module = sys.modules.get(name)
-    if isinstance(module, ModuleType) and module.__spec__ is not None:  # programs put other things there
+    if isinstance(module, ModuleType) and module.__spec__ is not None:  # programs put other objects there as well
         return module.__spec__
     for finder in sys.meta_path:
         if finder is PathFinder:
-            # By its last part: a package without __init__.py asks sys.modules for the package that it is in.
-            spec = PathFinder.find_spec(
-                name.rpartition(".")[2], [*sys.path, *current_folder()] if inside is None else inside
-            )
+            search_path = [*sys.path, *current_folder()] if inside is None else inside
+            # The last part alone: for a dotted name without __init__.py, it would look for the package in sys.modules.
+            spec = PathFinder.find_spec(name.rpartition(".")[2], search_path)
         else:
             spec = finder.find_spec(name, inside)
         if spec is not None:
@@ -102,7 +101,7 @@ def _is_run(folder: Path) -> bool:
 
 
 def module_place(module: str) -> str:
-    """Return where the module is, as a text that stays the same when its content changes.
+    """Return where a module is, as a text that stays the same when its content changes.
 
     Modules of installed packages and of Python are named by their path below the folder of packages: another version
     of Python has another folder. Other modules are named by their real path; empty if there is no such module.
@@ -131,27 +130,27 @@ def _package_folders() -> list[Path]:
 
 
 def text_hashes(module: str) -> Mapping[str, str]:
-    """Return hashes of the text of a module, and of the files that it imports from its own folder, by name.
+    """Return hashes of the text of a module, and of the modules that it imports from its own folder.
 
     Returns:
-        The name of a module -> 12 digits. An installed module stands for itself alone. A module without a file, or one
-        whose file cannot be read, is left out.
+        The name of a module -> 12 hexadecimal digits. Of an installed module the imports are not followed. A module
+        without a file, or one whose file cannot be read, is left out.
     """
     from hashlib import sha256  # noqa: PLC0415  (where a run is made or resumed)
 
     places = module_files(module)
-    root = None if not places or _package_folder(places[-1]) else module.partition(".")[0]
+    is_installed = not places or _package_folder(places[-1]) is not None
     hashes: dict[str, str] = {}
-    # Many modules import the same ones, and to find one asks the disk several times.
+    # Cached: many modules import the same ones, and each search reads the disk several times.
     lies_beside = cache(lambda imported: _lies_beside(imported, places[0]))
-    waiting = [module]
-    while waiting and len(hashes) < MAXIMUM_FILES:
-        name = waiting.pop()
+    queue = [module]
+    while queue and len(hashes) < MAXIMUM_FILES:
+        name = queue.pop()
         if name in hashes or (text := _module_text(name)) is None:  # imports may go round in circles
             continue
         hashes[name] = sha256(text).hexdigest()[:12]
-        if root is not None:
-            waiting += [
+        if not is_installed:
+            queue += [
                 imported
                 for imported in _imported_modules(name, text)
                 if lies_beside(imported.partition(".")[0]) and lies_beside(imported)
@@ -171,7 +170,7 @@ def _module_text(module: str) -> bytes | None:
 
 
 def _imported_modules(module: str, text: bytes) -> Iterator[str]:
-    """Yield modules that a text imports, each with the packages that it may be in."""
+    """Yield the names of modules that a module's text imports; a name may be that of an object in a module."""
     # Parsed and never run: the text may be anybody's.
     try:
         tree = ast.parse(text)
@@ -192,8 +191,8 @@ def _imported_modules(module: str, text: bytes) -> Iterator[str]:
             yield from (f"{source}.{alias.name}" for alias in node.names)
 
 
-def _lies_beside(module: str, first: Path) -> bool:
-    """Return whether a module lies in the same folder, or package, as the first module."""
-    folder = first if first.is_dir() else first.parent
+def _lies_beside(module: str, origin: Path) -> bool:
+    """Return whether a module is the user's own and lies in, or below, the folder of the file or folder `origin`."""
+    folder = origin if origin.is_dir() else origin.parent
     places = module_files(module)
     return bool(places) and places[-1].is_relative_to(folder) and _package_folder(places[-1]) is None

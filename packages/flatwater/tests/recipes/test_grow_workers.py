@@ -233,7 +233,7 @@ def test_every_deal_of_groups_plays_the_same_bits() -> None:
     policy = {"block": acting.block.numpy(), **{name: each.numpy() for name, each in acting.statistics.items()}}
     policy["block"] = rng.normal(scale=0.1, size=policy["block"].shape).astype(np.float32)
     alone = {name: np.ones((2, 4), np.float32) / 2 for name in ("accuracy", "hosts")}
-    width = desks[0]._here._setup.network.actions.noise
+    width = desks[0]._executor._setup.network.actions.noise
     for desk, (low, high) in zip(desks, shares, strict=True):
         desk.begin(policy, alone, np.arange(5)[low:high])
     for noise in drawn[:, :, :width]:

@@ -36,7 +36,7 @@ class ClusterCheck:
         for node, their_facts in zip(
             nodes, ray.ask_nodes(nodes, "flatwater.runs.fingerprint:version_facts"), strict=True
         ):
-            # Names of this machine: a fact that only the other machine has says nothing about the numbers.
+            # Only facts that this machine has are compared: others of the node say nothing about the numbers.
             differences = [
                 f"{name} {their_facts[name]} there, {own_facts[name]} here"
                 for name in own_facts

@@ -52,7 +52,7 @@ class Evaluate(WithTrust, WithBudget):
 
         errors = terminal(errors=True)
         changes = {"panel": self.panel, "benchmark": self.benchmark, "budget": self.budget}
-        # Planned instead of played: no look is logged, as none is taken.
+        # With --plan nothing is played, so no look at the holdout is logged.
         if self.plan:
             with errors.status("building the run on a device without memory …"):
                 plan = plan_evaluation(self.run, errors.print, video=self.video, **changes)
@@ -71,7 +71,7 @@ class Evaluate(WithTrust, WithBudget):
         else:
             show_result(result, terminal(), find_recipe(result["trainer"], GIVEN))
             if self.video is not None:
-                say(f"video  {self.video}: returns {', '.join(f'{paid:.2f}' for paid in result['video'])}")
+                say(f"video  {self.video}: returns {', '.join(f'{value:.2f}' for value in result['video'])}")
         return 0
 
 

@@ -1,4 +1,4 @@
-"""The last resort: an error that no user can put right, because it is this program's. It is kept and said plainly."""
+"""Messages about exceptions that nothing has caught, in Flatwater or in the user's code; a file keeps the traceback."""
 
 import os
 import platform
@@ -17,7 +17,7 @@ FAULT_EXIT = 70
 
 
 def describe_fault(fault: BaseException, words: list[str]) -> str:
-    """Write the traceback to a file, and return a sentence that asks to report it."""
+    """Write the traceback to a file, and return a message that asks the user to report it."""
     place_sentence = keep_traceback(fault, words, "A report of the fault")
     return (
         f"this is a fault of Flatwater, please report it ({type(fault).__name__}). {place_sentence} "
@@ -25,25 +25,25 @@ def describe_fault(fault: BaseException, words: list[str]) -> str:
     )
 
 
-def describe_own_fault(fault: BaseException, place: CodeLine, words: list[str]) -> str:
-    """Write the traceback to a file, and return a sentence about an error in the user's code."""
+def describe_user_fault(fault: BaseException, place: CodeLine, words: list[str]) -> str:
+    """Write the traceback to a file, and return a message about an error at a line of the user's code."""
     message = str(fault).strip().partition("\n")[0]
     error_text = f"{type(fault).__name__}{f': {message}' if message else ''}"
     return f"your {place}: {error_text}. {keep_traceback(fault, words)}"
 
 
-def keep_traceback(fault: BaseException, words: list[str], sentence: str = "The traceback") -> str:
-    """Write the traceback to a file, and return a sentence that says where it is."""
+def keep_traceback(fault: BaseException, words: list[str], subject: str = "The traceback") -> str:
+    """Write the traceback to a file, without secrets, and return a sentence that says where it is."""
     head = f"flatwater {__version__}, Python {platform.python_version()}, {platform.platform()}\n"
     command = f"command: {mask_words(words)!r}\n\n"  # a URL or a key on the command line must not go into a report
     file = _save_traceback(head + command + mask_secrets("".join(traceback.format_exception(fault))))
-    return f"{sentence} is in {file}." if file else "It is printed above."
+    return f"{subject} is in {file}." if file else "It is printed above."
 
 
 def _save_traceback(text: str) -> Path | None:
-    """Write a traceback to a file in the current folder, or to stderr if that cannot be; return the path, or None."""
+    """Write a traceback to a file and return its path; if no folder can be written, to stderr, and return None."""
     name = f"fault-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
     file = write_fallback(name, text.encode(errors="backslashreplace"))
     if file is None:
-        sys.stderr.write(text)  # nowhere to write: it is not lost
+        sys.stderr.write(text)
     return None if file is None else file.absolute()

@@ -1,4 +1,4 @@
-"""The entry point: finds the command, reads its options, and turns errors a user can meet into one message."""
+"""The entry point: it finds the command, reads its options, and turns any exception into a message and an exit code."""
 
 import errno
 import gc
@@ -8,7 +8,7 @@ from signal import SIGINT
 from typing import Any, Protocol, TextIO, cast, runtime_checkable
 
 from flatwater.border import user_code_line
-from flatwater.cli.table import OVER_RECIPES, command_row, commands, match_command
+from flatwater.cli.table import RECIPE_COMMANDS, command_row, commands, match_command
 from flatwater.named_imports import GIVEN, trust_code
 from flatwater.plugins import group_faults, load_named, load_row
 from flatwater.runs.signals import SIGNAL_EXIT_BASE, end_on_signals
@@ -28,11 +28,11 @@ exit codes: 0 done, or stopped by Ctrl-C with a checkpoint · 2 bad input, or an
             70 a fault of Flatwater, please report it · 130 second Ctrl-C
             129 SIGHUP, 138 SIGUSR1, 143 SIGTERM: training stopped with a checkpoint, other commands ended"""
 
-MACHINE = frozenset(
+MACHINE_ERRORS = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP}
     | {errno.ENOTDIR, errno.EISDIR, errno.ENOENT, errno.EMFILE, errno.ENFILE, errno.EIO, errno.EFBIG, errno.ENOMEM}
 )
-"""Errors of the system that no program can put right."""
+"""Error numbers of the system, such as a full disk, that are no fault of Flatwater."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,49 +42,48 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: words behind `flatwater`; None for those of the process.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    open_closed_descriptors()  # a closed descriptor 0 to 2 would be given to the next file that is opened
+    open_closed_descriptors()  # else the next file that is opened would get a closed descriptor 0 to 2, and our output
     errors = surviving_stream(error_stream())
     code = run_printing(lambda: run_to_end(words, errors), lambda message: print_error(errors, message))
     if arguments is None:
-        gc.freeze()  # the process ends here, and would look through all of torch for garbage: 0.4 CPU s
+        gc.freeze()  # the process ends here: a last search for garbage in all of torch would take 0.4 CPU s
     return code
 
 
 def run_to_end(words: list[str], errors: TextIO) -> int:
-    """Run the command, and report whatever ends it, but for a fault of stdout. Returns the exit code."""
+    """Run the command, and report any exception that ends it, except faults of stdout. Returns the exit code."""
     try:
         return run_and_report(words, errors)
     except Exception as fault:
         if output_error(fault) is not None:
             raise
-        return last_resort(errors, fault, words)
-    # tyro has printed help, or what is wrong; or code of the user's ends the program.
+        return report_uncaught(errors, fault, words)
+    # tyro raises SystemExit after it has printed help or an error; any other one is an exit() in the user's code.
     except SystemExit as exit_request:
         if user_code_line(exit_request) is None:
             raise
-        return last_resort(errors, exit_request, words)
+        return report_uncaught(errors, exit_request, words)
 
 
 def run_and_report(words: list[str], errors: TextIO) -> int:
-    """Run the command, and say why it cannot go on. Returns the exit code."""
+    """Run the command, and print errors that have a message for the user. Returns the exit code."""
     try:
-        # First: a NUL would end a path in the middle, somewhere below.
         check_words(words)
         with end_on_signals():
             return dispatch(words, errors)
     except FlatwaterError as error:
-        print_error(errors, with_traceback(error, words))
+        print_error(errors, message_with_traceback(error, words))
         return error.exit_code
     except Terminated as ending:
         print_error(errors, "interrupted" if ending.number == SIGINT else f"ended by {ending}", label="")
         return SIGNAL_EXIT_BASE + ending.number
-    except KeyboardInterrupt:  # of a handler that the program which calls has set
+    except KeyboardInterrupt:  # raised by a handler that the calling program has set
         print_error(errors, "interrupted", label="")
         return INTERRUPTED
 
 
 def check_words(words: Sequence[str]) -> None:
-    """Refuse words that no file, option or setting can be.
+    """Refuse words with a NUL character, which would end a path in the middle.
 
     Raises:
         ConfigError: a word holds a NUL character.
@@ -94,8 +93,8 @@ def check_words(words: Sequence[str]) -> None:
             raise ConfigError(f"{short_repr(word)}: has a NUL character. Leave it out.")
 
 
-def with_traceback(fault: FlatwaterError, words: list[str]) -> str:
-    """Return the message; where the user's code failed, with the file in which the traceback stands."""
+def message_with_traceback(fault: FlatwaterError, words: list[str]) -> str:
+    """Return the error's message; for an error of the user's code, write the traceback and name its file as well."""
     if not isinstance(fault, UserCodeError) or fault.__cause__ is None:
         return str(fault)
     from flatwater.cli.fault import keep_traceback
@@ -103,14 +102,14 @@ def with_traceback(fault: FlatwaterError, words: list[str]) -> str:
     return f"{fault}. {keep_traceback(fault.__cause__, words)}"
 
 
-def last_resort(errors: TextIO, fault: BaseException, words: list[str]) -> int:
+def report_uncaught(errors: TextIO, fault: BaseException, words: list[str]) -> int:
     """Print an exception that nothing else has caught. Returns the exit code."""
     user_line = user_code_line(fault)
-    # A user's error before all others: the traceback alone tells in whose code it was raised.
+    # The user's code comes first, as any class of error below may have been raised in it.
     if user_line is not None and not isinstance(fault, MemoryError):
-        from flatwater.cli.fault import describe_own_fault
+        from flatwater.cli.fault import describe_user_fault
 
-        print_error(errors, describe_own_fault(fault, user_line, words))
+        print_error(errors, describe_user_fault(fault, user_line, words))
         return UserCodeError.exit_code
     if isinstance(fault, ModuleNotFoundError):
         print_error(errors, f"the package {fault.name} is missing. Install it with: pip install {fault.name}")
@@ -120,7 +119,7 @@ def last_resort(errors: TextIO, fault: BaseException, words: list[str]) -> int:
             errors, "the system has no more memory for this command. Make the run smaller, or close other programs."
         )
         return MemoryLimitError.exit_code
-    if isinstance(fault, OSError) and fault.errno in MACHINE:
+    if isinstance(fault, OSError) and fault.errno in MACHINE_ERRORS:
         file_part = f"{fault.filename}: " if fault.filename is not None else ""
         print_error(errors, f"{file_part}{fault.strerror}. The system refused the operation.")
         return FlatwaterError.exit_code
@@ -144,7 +143,7 @@ def dispatch(words: Sequence[str], errors: TextIO) -> int:
     if group and (len(words) == 1 or words[1] in HELP):
         sys.stdout.write(help_overview(group))
         return 0
-    return _unknown(words, errors)
+    return _report_unknown(words, errors)
 
 
 def print_error(errors: TextIO, message: str, label: str = "error: ") -> None:
@@ -158,8 +157,8 @@ def print_error(errors: TextIO, message: str, label: str = "error: ") -> None:
 
 
 def find_command(words: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the command that the first words name; a recipe from elsewhere has a colon."""
-    if words[0] in OVER_RECIPES and len(words) > 1 and ":" in words[1]:
+    """Return the command that the first words name: `train` and a recipe that is not installed, or one of a table."""
+    if words[0] in RECIPE_COMMANDS and len(words) > 1 and ":" in words[1]:
         return words[0], words[1]
     return match_command(words)
 
@@ -167,27 +166,30 @@ def find_command(words: Sequence[str]) -> tuple[str, ...] | None:
 def command_class(command: tuple[str, ...]) -> type[Any]:
     """Return the class whose fields are the command's options."""
     verb, *recipe = command
-    if verb not in OVER_RECIPES:
+    if verb not in RECIPE_COMMANDS:
         return cast("type[Any]", load_row("commands", " ".join(command), command_row(command)[0]))
-    from flatwater.cli.settings import over_recipe
+    from flatwater.cli.settings import with_recipe_settings
     from flatwater.recipe import find_recipe
 
-    return over_recipe(load_named(OVER_RECIPES[verb][0]), find_recipe(recipe[0], GIVEN))
+    return with_recipe_settings(load_named(RECIPE_COMMANDS[verb][0]), find_recipe(recipe[0], GIVEN))
 
 
 def run_command(command: tuple[str, ...], options: Sequence[str]) -> int:
-    """Read the options into the command's class and call it."""
+    """Read the options into an object of the command's class, and call it. Returns the exit code."""
     command, options = redirect_command(command, options)
     interface: object = command_class(command)
     program = " ".join(("flatwater", *command))
     read_options = interface.read if isinstance(interface, _SelfParsing) else _reader(interface)
-    with trust_code(TRUST in options):  # settings in a folder are read before the options are
+    with trust_code(TRUST in options):  # needed before the options are parsed: their defaults may come from a folder
         return read_options(program, options)()
 
 
 def redirect_command(command: tuple[str, ...], options: Sequence[str]) -> tuple[tuple[str, ...], Sequence[str]]:
-    """Return the command that is meant: `train erl --env X` is that of the recipe for environments without trading."""
-    if command[0] not in OVER_RECIPES:
+    """Return the command and options to run: those of another recipe if the recipe has one for the given `--env`.
+
+    `train erl --env X` becomes the command of the recipe for environments without trading.
+    """
+    if command[0] not in RECIPE_COMMANDS:
         return command, options
     from flatwater.recipe import find_recipe, recipe_in_env
 
@@ -197,12 +199,14 @@ def redirect_command(command: tuple[str, ...], options: Sequence[str]) -> tuple[
 
     env, other_options = environment_option(options)
     recipe_name = recipe_in_env(command[1], env).name
-    return (command, other_options) if recipe_name == command[1] else ((command[0], recipe_name), options)
+    if recipe_name == command[1]:  # the recipe's own environment, as if `--env` were left out
+        return command, other_options
+    return (command[0], recipe_name), options
 
 
 @runtime_checkable
 class _SelfParsing(Protocol):
-    """A command that reads its options in a way of its own."""
+    """A command whose class reads its options itself."""
 
     def read(self, program: str, options: Sequence[str]) -> Callable[[], int]: ...
 
@@ -214,12 +218,12 @@ def _reader(interface: Any) -> Callable[[str, Sequence[str]], Callable[[], int]]
     return lambda program, options: read_options(interface, program, options)
 
 
-def help_overview(these: Iterable[tuple[str, ...]] | None = None) -> str:
-    """Return the help text: these commands, each with its line; all of them where none are given."""
-    if these is None:
+def help_overview(group: Iterable[tuple[str, ...]] | None = None) -> str:
+    """Return the help text with a line for each command of a group, or for all commands if it is None."""
+    if group is None:
         lines = dict(map(_help_line, commands()))
     else:
-        lines = {" ".join(command): commands()[command][1] for command in these}
+        lines = {" ".join(command): commands()[command][1] for command in group}
     width = max(map(len, lines))
     rows = [f"  {name:<{width}}  {line}" for name, line in lines.items()]
     return "\n".join(
@@ -239,22 +243,27 @@ def help_overview(these: Iterable[tuple[str, ...]] | None = None) -> str:
 
 
 def _help_line(command: tuple[str, ...]) -> tuple[str, str]:
-    """Return a command and its line; each recipe is listed once, where it is trained."""
-    _, line = OVER_RECIPES.get(command[0], ("", ""))
-    return (f"{command[0]} RECIPE", line.format("a recipe")) if line else (" ".join(command), commands()[command][1])
+    """Return a command's words and its line of help.
+
+    `plan` and `sweep` have the same line for all recipes, `plan RECIPE`; `train` has a line for each.
+    """
+    _, form = RECIPE_COMMANDS.get(command[0], ("", ""))
+    if form:
+        return f"{command[0]} RECIPE", form.format("a recipe")
+    return " ".join(command), commands()[command][1]
 
 
 def _nearest(word: str, known_words: Iterable[str]) -> str:
-    """Return a hint at the most similar known name; empty if none is similar."""
+    """Return a question with the most similar known name; empty if no name is similar."""
     from difflib import get_close_matches
 
     similar = get_close_matches(word, [*known_words], n=1)
     return f' Did you mean "{similar[0]}"?' if similar else ""
 
 
-def _unknown(words: Sequence[str], errors: TextIO) -> int:
-    """Say that there is no such command or recipe, and which name is near. Returns the exit code."""
-    if words[0] in OVER_RECIPES and words[1:]:
+def _report_unknown(words: Sequence[str], errors: TextIO) -> int:
+    """Print that there is no such command or recipe, and the nearest name. Returns the exit code."""
+    if words[0] in RECIPE_COMMANDS and words[1:]:
         from flatwater.recipe import recipe_names
 
         recipes = recipe_names()

@@ -30,16 +30,16 @@ draw_run = lazy_function("flatwater.reports.picture:draw_run")
 
 
 def show_outcome(train: Callable[..., RunOutcome], options: WithDisplay) -> int:
-    """Train, and show the result where the run finished. Returns the exit code; see `train_and_show`."""
+    """Train, and show the result if the run has finished. Returns the exit code; see `train_and_show`."""
     return train_and_show(train, options).exit_code
 
 
 def show_group(folder: RunFolder, options: WithDisplay, changes: Mapping[str, Any]) -> int:
-    """Train a group of runs with several seeds, show each, and their statistics. Returns the exit code.
+    """Train the runs of a group one after the other, show each result, then statistics. Returns the exit code.
 
     Args:
         folder: folder of the group.
-        options: the options of what is shown.
+        options: options of the output.
         changes: settings that change from here on.
     """
     from flatwater.comparisons.side_by_side import read_group
@@ -58,23 +58,24 @@ def show_group(folder: RunFolder, options: WithDisplay, changes: Mapping[str, An
 
 
 def train_and_show(train: Callable[..., RunOutcome], options: WithDisplay) -> RunOutcome:
-    """Train, and show the result where the run finished.
+    """Train, and show the result if the run has finished.
 
     Args:
         train: takes a console, `listeners`, and the rounds to `profile`.
-        options: the options of what is shown.
+        options: options of the output.
     """
+    # A fault in C, such as a write into the mapped market, ends the process: its Python line is printed before. A
+    # program's own handler stays.
     if not faulthandler.is_enabled():
-        # For the whole process, and not over a program's own handler.
-        faulthandler.enable(STDERR)  # a write into the mapped market, say, ends the process: with its line
+        faulthandler.enable(STDERR)
     console = silent_terminal() if options.quiet or options.json else lasting_terminal()
     profile = None if options.profile is None else profiled_rounds(options.profile)
-    # On stdout alone: with --json the console is silent, so that every line of it is an event.
+    # With --json the console is silent, so that every line of stdout is an event.
     outcome = train(console, listeners=[JsonLines(sys.stdout)] if options.json else [], profile=profile)
     folder = outcome.folder
     if outcome.finished:
         draw_run(folder.path, outcome.recipe)
-        # What was written, not what was computed: the screen and the file cannot differ.
+        # Read from the file, so that the screen and the file cannot differ.
         result = json.loads(read_regular(folder.result, RESULT_BYTES, follow=False))
         show_result(result, console, outcome.recipe)
         for table in outcome.recipe.tables(read_course(folder)):
@@ -89,7 +90,7 @@ def train_and_show(train: Callable[..., RunOutcome], options: WithDisplay) -> Ru
 
 
 def show_result(result: dict[str, Any], console: Console, recipe: Recipe | Description) -> None:
-    """Print the score of the trained policy next to the baselines."""
+    """Print the title of a result, a table of its players' numbers, its verdict and its note."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column(recipe.players.removesuffix("s"), no_wrap=True)
     all_numbers = measured_numbers(recipe, result)

@@ -48,10 +48,12 @@ class PlanCommand(WithTrust, RecipeSettings):
         return print_plan(plan, as_json=self.json)
 
 
-WHOSE = {"orders": "their"}
+PRONOUNS = {"orders": "their"}
+"""Possessive pronouns of what is planned; that of a run is `its`."""
 MINIMUM_SHARE = 0.001
 """Share of the state below which owners are one line together."""
 BAR = 16
+"""Width of the bar of a share."""
 SIZE, SHARE = 10, 6
 """Widths of a size and of a share: they are never cut, names of owners and machines take another line."""
 
@@ -62,7 +64,7 @@ def print_plan(plan: PlannedRun, *, as_json: bool) -> int:
         print(json.dumps(plan.to_json(), indent=1))
     else:
         show_plan(plan, terminal())
-    return 0 if plan.fits else MemoryLimitError.exit_code  # an exit code, so that a script can ask before it trains
+    return 0 if plan.fits else MemoryLimitError.exit_code
 
 
 def show_plan(plan: PlannedRun, console: Console) -> None:
@@ -72,7 +74,7 @@ def show_plan(plan: PlannedRun, console: Console) -> None:
     table.add_column("bytes", justify="right", no_wrap=True, min_width=SIZE)
     table.add_column("share", justify="right", no_wrap=True, min_width=SHARE)
     table.add_column("", no_wrap=True, style="cyan", min_width=BAR)
-    # Two parts of a path: deeper, an optimizer's states would be dozens of lines.
+    # Grouped by two parts of a path: ungrouped, an optimizer's states would be dozens of lines.
     owners = sorted(group_bytes(plan.owners, depth=2).items(), key=lambda item: -item[1])
     rows = [(name, size) for name, size in owners if size >= MINIMUM_SHARE * plan.total_bytes]
     small_owners = owners[len(rows) :]
@@ -85,19 +87,13 @@ def show_plan(plan: PlannedRun, console: Console) -> None:
         row = _cells(plan.mapped_bytes, plan.needed_bytes)
         table.add_row("mapped, once for all processes", *row, style="dim")
     for name, size in plan.transients.items():
-        mark = "" if size < plan.transient_bytes else ", the highest"
-        table.add_row(f"phase {name}{mark}", *_cells(size, plan.needed_bytes), style="dim")
+        highest = "" if size < plan.transient_bytes else ", the highest"
+        table.add_row(f"phase {name}{highest}", *_cells(size, plan.needed_bytes), style="dim")
     table.add_row("interpreter and libraries", *_cells(plan.base_bytes, plan.needed_bytes), style="dim")
     if plan.workers:
-        state = max(sum(owners.values()) for owners in plan.worker_owners)
-        worker_text = f"{count_phrase(len(plan.workers), 'worker')}, {format_bytes(max(plan.workers))} each"
-        row = _cells(sum(plan.workers), plan.needed_bytes)
-        table.add_row(
-            *([f"{worker_text}, set aside in the cluster"] if plan.apart else [worker_text, *row]), style="dim"
-        )
-        table.add_row("  the state in each, exactly", *_cells(state, plan.needed_bytes)[:2], style="dim")
+        _add_worker_rows(table, plan)
     table.add_row(
-        f"the {plan.what} at {WHOSE.get(plan.what, 'its')} highest",
+        f"the {plan.what} at {PRONOUNS.get(plan.what, 'its')} highest",
         *_cells(plan.needed_bytes, plan.needed_bytes),
         style="bold",
     )
@@ -111,8 +107,20 @@ def show_plan(plan: PlannedRun, console: Console) -> None:
     _show_verdict(plan, console)
 
 
+def _add_worker_rows(table: Table, plan: PlannedRun) -> None:
+    """Add a row for the bytes of all workers, and one for the state in each of them."""
+    state_bytes = max(sum(owners.values()) for owners in plan.worker_owners)
+    workers_text = f"{count_phrase(len(plan.workers), 'worker')}, {format_bytes(max(plan.workers))} each"
+    # Workers on other machines do not count in this machine's need.
+    if plan.apart:
+        table.add_row(f"{workers_text}, set aside in the cluster", style="dim")
+    else:
+        table.add_row(workers_text, *_cells(sum(plan.workers), plan.needed_bytes), style="dim")
+    table.add_row("  the state in each, exactly", *_cells(state_bytes, plan.needed_bytes)[:2], style="dim")
+
+
 def _show_verdict(plan: PlannedRun, console: Console) -> None:
-    """Print the limits of the plan, and whether it fits."""
+    """Print the limits of memory and the budget, then whether the plan fits, and settings to change if not."""
     for name, size in plan.limits.items():
         console.print(f"limit   {format_bytes(size):>12}  {name}")
     source = "--budget" if plan.budget is not None else f"{BUDGET_SHARE:.0%} of the tightest limit"
@@ -121,15 +129,15 @@ def _show_verdict(plan: PlannedRun, console: Console) -> None:
         console.print("it fits", style="green")
         return
     console.print("it does not fit", style="bold red")
-    lacking = [node for node in plan.nodes if not node.fits]
-    if lacking:
-        console.print(shortages(plan.nodes, lacking), soft_wrap=True)
+    short_nodes = [node for node in plan.nodes if not node.fits]
+    if short_nodes:
+        console.print(shortages(plan.nodes, short_nodes), soft_wrap=True)
     for line in plan.suggestions:
         console.print(f"  {line}", soft_wrap=True)
 
 
 def machine_table(nodes: Sequence[NodePlan]) -> Table:
-    """Return a table with the need and the free memory of each machine of a cluster."""
+    """Return a table with the workers, the memory needed and the memory free on each machine of a cluster."""
     table = Table(
         title="by machine, mapped file and object store once on each",
         title_justify="left",

@@ -35,16 +35,20 @@ class Report:
         if self.every is None:
             self._draw()
             return 0
-        # Not more often than each second: a page of a long run takes that long to draw.
+        # At most once a second, which is the time to draw the page of a long run.
         interval = max(1.0, parse_duration(self.every, "--every"))
-        while self._trains():
+        while self._is_training():
             self._draw()
             time.sleep(interval)
         self._draw()  # with how the run ended
         return 0
 
-    def _trains(self) -> bool:
-        """Whether a process trains the run now. Raises ConfigError if this is not a run folder: `--every` needs one."""
+    def _is_training(self) -> bool:
+        """Return whether a process trains the run now.
+
+        Raises:
+            ConfigError: `run` is not the folder of a run, which `--every` needs.
+        """
         from flatwater.rundir.layout import open_folder
         from flatwater.rundir.listing import run_state
         from flatwater_watch.errors import ConfigError
@@ -54,14 +58,14 @@ class Report:
         return run_state(open_folder(Path(self.run)), 0, 0) == "training"
 
     def _draw(self) -> None:
-        """Write the page of `run`, a run, a watch's file or a plugin's folder such as a study; print its path."""
+        """Write the page of a run, a watch's file, or a package's folder such as a study; print the page's path."""
         from flatwater.plugins import group_rows, load_row
         from flatwater.rundir.layout import RunFolder
         from flatwater_watch.terminal import say
         from flatwater_watch.units import format_bytes
 
         path = Path(self.run)
-        # Pages of other packages are found by a file in the folder: a study is not known here.
+        # Installed packages name a file by which their folders are known, such as that of a study.
         plugin_pages = [
             (kind, import_path)
             for kind, (marker, import_path) in group_rows("pages").items()
@@ -91,7 +95,7 @@ class Report:
             return self._write_page(page_file, lambda: run_page(run))
 
     def _write_watch_page(self) -> tuple[WrittenResult, int]:
-        """Write the page of a watch next to its file. Returns file and bytes."""
+        """Write the page of a watch next to its file. Returns the page's file and size in bytes."""
         from datetime import datetime
 
         from flatwater_watch.faces.page import watch_page
@@ -102,7 +106,7 @@ class Report:
         return self._write_page(file.with_suffix(".html"), lambda: watch_page(watch, datetime.now().astimezone()))
 
     def _write_page(self, default_file: Path, page: Callable[[], str]) -> tuple[WrittenResult, int]:
-        """Write the page to the place that --out names, or to `default_file`."""
+        """Write the page to the file of --out, or to `default_file`. Returns the page's file and size in bytes."""
         file = self.out if self.out is not None else default_file
         # Checked before the page is made, which may take a while.
         check_output("--out" if self.out is not None else "without --out,", file, PAGE_OUTPUT, run_default=default_file)

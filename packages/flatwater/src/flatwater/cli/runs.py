@@ -77,7 +77,7 @@ class Runs:
         return 0
 
     def show(self, runs: "Sequence[RunLine]") -> None:
-        """Print the table; below it where forks began, and why a run cannot be read, or not be resumed bit for bit."""
+        """Print a table of the runs; below it the reasons why some are unreadable or not exact, and forks' parents."""
         from rich.box import SIMPLE_HEAD
         from rich.table import Table
         from rich.text import Text
@@ -95,12 +95,15 @@ class Runs:
         console = terminal()
         spare_columns = max(0, console.width - COLUMNS)
         table.add_column("run", overflow="fold", max_width=WIDE_NAME + spare_columns)
-        crowded = max(len(run.name) for run in runs) > NARROW_NAME + spare_columns
+        # Long names leave a score so little room that it takes two lines.
+        is_crowded = max(len(run.name) for run in runs) > NARROW_NAME + spare_columns
         for title in ("recipe", "state"):
             table.add_column(title, no_wrap=True)
         table.add_column("rounds", justify="right", no_wrap=True)
         score_title = "score" if self.sort is None else self.sort
-        table.add_column(score_title, justify="right", no_wrap=not crowded, max_width=NARROW_SCORE if crowded else None)
+        table.add_column(
+            score_title, justify="right", no_wrap=not is_crowded, max_width=NARROW_SCORE if is_crowded else None
+        )
         for title in ("size", "last change"):
             table.add_column(title, justify="right", no_wrap=True)
         for run in runs:
@@ -154,7 +157,7 @@ class TopCommand:
         from flatwater.tui.follow import follow_run
         from flatwater_watch.terminal import terminal
 
-        # Ended here where there is no run, before the terminal is taken over.
+        # Read before the terminal is taken over: without a run the command ends here.
         followed = follow_run(self.run or newest_run(Path("runs"), "training", "stopped", "finished"))
         if self.json:
             import json
@@ -175,5 +178,5 @@ class TopCommand:
         screen = Screen(followed)
         fault = screen.run()
         if fault is not None:
-            raise fault  # after the screen is gone, so that it stands below it
+            raise fault  # after the screen is closed, so that the message is seen
         return screen.return_code or 0

@@ -30,19 +30,19 @@ class FileSettings:
         )
 
     @classmethod
-    def read_with_base(cls, program: str, options: Sequence[str], base: Any, **own: Any) -> Self:  # noqa: ANN401  (a RunConfig of any recipe)
-        """Read the options on top of settings.
+    def read_with_base(cls, program: str, options: Sequence[str], base: Any, **own_fields: Any) -> Self:  # noqa: ANN401  (a RunConfig of any recipe)
+        """Return the command with the settings of `base`, changed by the options.
 
         Args:
             program: name of the command.
             options: words after it.
             base: the settings, of `config_type`.
-            own: values of the command's own fields.
+            own_fields: values of the command's own fields.
 
         Raises:
             ConfigError: an option does not fit; the message names it.
         """
-        # Settings that a recipe lacks are told with the reason, not as an unknown option.
+        # A setting that the recipe lacks is refused with the reason, not as an unknown option.
         absent = absent_settings(cls.config_type)
         for option in (word.partition("=")[0] for word in options if word.startswith("--")):
             if reason := absent.get(option[2:].partition(".")[0].replace("-", "_")):
@@ -55,23 +55,26 @@ class FileSettings:
             and algorithm is not None
             and any(map(custom_algorithm_place, (algorithm, learner.algorithm)))
         ):
-            settings["learner"] = learner.with_algorithm(algorithm)  # its settings are options as well
-        return read_options(cls, program, options, cls(**settings, **own), epilog=cls.help_more, last_fields=settings)
+            # Its settings become options, so it must be known before they are parsed.
+            settings["learner"] = learner.with_algorithm(algorithm)
+        return read_options(
+            cls, program, options, cls(**settings, **own_fields), epilog=cls.help_more, last_fields=settings
+        )
 
     def settings(self) -> Any:  # noqa: ANN401  (of `config_type`)
         """Return the configuration without the command's own fields."""
         return self.config_type(**{field.name: getattr(self, field.name) for field in fields(self.config_type)})
 
 
-def _load_file(cls: type[Any], file: Path, options: Sequence[str]) -> Any:  # noqa: ANN401  (of the class)
-    """Return the settings of a file that `--config` names, as `load_settings` permits, with the options known."""
+def _load_file(config_type: type[Any], file: Path, options: Sequence[str]) -> Any:  # noqa: ANN401  (of the class)
+    """Return the settings of the file of `--config`; code that it names is not checked where an option replaces it."""
     from flatwater.runs.trust import load_settings
 
-    return load_settings(cls, file, replaced_names=named_settings(options))
+    return load_settings(config_type, file, replaced_names=named_settings(options))
 
 
 def named_settings(options: Sequence[str]) -> set[str]:
-    """Return the settings that options give: they replace a file's code, so the file is not asked about it."""
+    """Return the names of the settings that options give: `env_workers` for `--env-workers=2`."""
     return {word[2:].partition("=")[0].replace("-", "_") for word in options if word.startswith("--")}
 
 
@@ -82,7 +85,7 @@ class RecipeSettings(FileSettings):
     """First paragraphs of its help; `{name}` and `{guide}` stand for those of the recipe."""
 
     def settings(self) -> Any:  # noqa: ANN401  (of `config_type`)
-        """Return the configuration, whose names of environments are known: asked before torch is imported."""
+        """Return the configuration, after a check of its environments' names, which needs no import of torch."""
         from flatwater.envs.names import check_env_names
 
         settings = super().settings()
@@ -90,8 +93,8 @@ class RecipeSettings(FileSettings):
         return settings
 
 
-def over_recipe(command: type[RecipeSettings], recipe: Recipe) -> type[Any]:
-    """Return the command with the settings of a recipe as its options, besides its own."""
+def with_recipe_settings(command: type[RecipeSettings], recipe: Recipe) -> type[Any]:
+    """Return a class of the command that has the settings of a recipe as options, besides its own options."""
     text = command.about.format(name=recipe.name, guide=recipe.guide)
     about = {"__doc__": text, "__module__": command.__module__, "config_type": recipe.config}
     # Command first: its fields stand first in the help.
@@ -114,8 +117,8 @@ def option_value(name: str, options: Sequence[str]) -> str | None:
     return None
 
 
-def over_folder(options: Sequence[str], settings_file: str) -> list[str]:
-    """Return the options on top of the settings of the sweep or study in --run, if it has the file `settings_file`."""
+def with_folder_settings(options: Sequence[str], settings_file: str) -> list[str]:
+    """Return the options; if the folder of `--run` has the file `settings_file`, with `--config` for its base.toml."""
     run = option_value("--run", options)
     if run is None or config_option(options) is not None or not (Path(run) / settings_file).is_file():
         return [*options]
@@ -123,7 +126,7 @@ def over_folder(options: Sequence[str], settings_file: str) -> list[str]:
 
 
 def environment_option(options: Sequence[str]) -> tuple[object, list[str]]:
-    """Return the value of `--env`, or of `env` in the file of --config, and the options without the former."""
+    """Return the environment of `--env`, or of `env` in the file of `--config`, and the options without `--env`."""
     env = option_value("--env", options)
     file = config_option(options)
     if env is None:

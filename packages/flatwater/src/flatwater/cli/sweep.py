@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
-from flatwater.cli.settings import RecipeSettings, WithTrust, over_folder
+from flatwater.cli.settings import RecipeSettings, WithTrust, with_folder_settings
 from flatwater_watch.options.bounds import Bounds
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class SweepCommand(WithTrust, RecipeSettings):
     @classmethod
     def read(cls, program: str, options: Sequence[str]) -> Self:
         """Read the options on top of the settings of --config, or of the sweep in --run."""
-        return super().read(program, over_folder(options, "base.toml"))
+        return super().read(program, with_folder_settings(options, "base.toml"))
 
     def __call__(self) -> int:
         """Run the trials, then show them."""
@@ -56,7 +56,7 @@ class SweepCommand(WithTrust, RecipeSettings):
 
 
 def run_sweep(command: SweepCommand, config: Any) -> int:  # noqa: ANN401  (a RunConfig of any recipe)
-    """Run the trials that are wanted, show all, and return the exit code.
+    """Run the trials of a sweep, show all of them, and return the exit code.
 
     Raises:
         ConfigError: the package that sweeps need is not installed.

@@ -1,4 +1,4 @@
-"""All commands by their words: those over recipes, and those that installed packages bring."""
+"""All commands by their words: those that take a recipe, and those of installed packages."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -7,7 +7,7 @@ from flatwater.plugins import group_rows
 from flatwater.tables import COMMANDS
 from flatwater_watch.tables import COMMANDS as OF_THE_FINDER
 
-OVER_RECIPES = {
+RECIPE_COMMANDS = {
     "train": ("flatwater.cli.train:Train", ""),
     "plan": (
         "flatwater.cli.plan:PlanCommand",
@@ -15,8 +15,8 @@ OVER_RECIPES = {
     ),
     "sweep": ("flatwater.cli.sweep:SweepCommand", "search for the settings with which {} trains best"),
 }
-"""Commands that belong to a recipe, `flatwater train erl`: its settings are their options. The recipe itself says what
-`train` does."""
+"""Commands that take a recipe, as `flatwater train erl`, and have its settings as options: the class, and a line of
+help with `{}` for the recipe. The line of `train` is that of the recipe."""
 
 
 Row = tuple[str, str]
@@ -25,35 +25,36 @@ Row = tuple[str, str]
 
 @cache
 def shipped_commands() -> Mapping[tuple[str, ...], Row]:
-    """The commands of the platform and of the finder, which it depends on: they are there without a search."""
+    """Return the commands of Flatwater and its finder, which are known without a search of installed packages."""
     return {tuple(words.split()): row for words, row in {**COMMANDS, **OF_THE_FINDER}.items()}
 
 
 def match_command(words: Sequence[str]) -> tuple[str, ...] | None:
-    """The longest command that the words begin with. Installed packages are searched where none that ships is one."""
+    """Return the longest command that the words begin with; None if there is none."""
+    # Installed packages are searched only if no command that ships fits.
     for table in (shipped_commands, commands):
-        if named := [command for command in table() if tuple(words[: len(command)]) == command]:
-            return max(named, key=len)
+        if fitting := [command for command in table() if tuple(words[: len(command)]) == command]:
+            return max(fitting, key=len)
     return None
 
 
 def command_row(command: tuple[str, ...]) -> Row:
-    """The row of a command that was found."""
+    """Return the class and the line of help of a known command."""
     return shipped_commands().get(command) or commands()[command]
 
 
 @cache
 def commands() -> Mapping[tuple[str, ...], Row]:
-    """Return, by the words of a command, the class that is its interface, and one line of help.
+    """Return the class and the line of help of every command, in the order of the packages' tables.
 
-    A module is imported when its command is used. Commands stand in the order of their packages' tables.
+    A command's module is imported when the command is used.
 
     Raises:
         ConfigError: two installed packages have a command of the same name.
     """
-    over_recipes = {
-        (verb, name): (import_path, line.format(f"`train {name}`") or does)
-        for verb, (import_path, line) in OVER_RECIPES.items()
-        for name, (_, does) in group_rows("recipes").items()
+    recipe_commands = {
+        (verb, name): (import_path, form.format(f"`train {name}`") or recipe_line)
+        for verb, (import_path, form) in RECIPE_COMMANDS.items()
+        for name, (_, recipe_line) in group_rows("recipes").items()
     }
-    return over_recipes | {tuple(words.split()): row for words, row in group_rows("commands").items()}
+    return recipe_commands | {tuple(words.split()): row for words, row in group_rows("commands").items()}

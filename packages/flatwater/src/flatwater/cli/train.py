@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 import tyro
 
-from flatwater.cli.settings import RecipeSettings, WithDisplay, WithTrust, named_settings, over_recipe
+from flatwater.cli.settings import RecipeSettings, WithDisplay, WithTrust, named_settings, with_recipe_settings
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.options.bounds import Bounds, Number, Workers
 from flatwater_watch.options.parsing import read_options
@@ -18,7 +18,7 @@ from flatwater_watch.terminal import say
 
 @contextmanager
 def without_collections() -> Iterator[None]:
-    """Import modules without looking for garbage: torch makes 270,000 objects that stay, and no cycles to speak of."""
+    """Stop the garbage collector within this context: an import of torch makes 270,000 objects, and hardly a cycle."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -54,7 +54,7 @@ class Train(WithTrust, WithDisplay, NewRun):
 
     def __call__(self) -> int:
         """Train, then show the result."""
-        settings = self.settings()  # a wrong one is told before torch is imported
+        settings = self.settings()  # before torch is imported, so that wrong settings are refused at once
         with without_collections():
             from flatwater.cli.outcome import show_group, show_outcome
             from flatwater.runs.seeds import create_group
@@ -62,7 +62,7 @@ class Train(WithTrust, WithDisplay, NewRun):
 
         if self.seeds is not None:
             return show_group(create_group(settings, self.seeds, self.run), self, {})
-        return show_outcome(lambda console, **told: start_new_run(settings, self.run, console, **told), self)
+        return show_outcome(lambda console, **display: start_new_run(settings, self.run, console, **display), self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,11 +138,11 @@ class Resume(WithTrust, WithDisplay):
         changes = {name: getattr(self, name) for name in names}
         further_states = () if self.rounds is None and self.total_steps is None else ("finished",)
         run = newest_run(Path("runs"), "stopped", *further_states) if self.run is None else self.run
-        # A run that is found may be one of a group, which goes on as a whole.
-        place = Path(run).parent if self.run is None else Path(run)
-        if RunFolder(place).seeds.is_file():
-            return show_group(RunFolder(place), self, changes)
-        return show_outcome(lambda console, **told: resume(run, console, into=self.into, **told, **changes), self)
+        # A stopped run that was found in ./runs may be one of a group of seeds, which is resumed as a whole.
+        group = RunFolder(Path(run).parent if self.run is None else Path(run))
+        if group.seeds.is_file():
+            return show_group(group, self, changes)
+        return show_outcome(lambda console, **display: resume(run, console, into=self.into, **display, **changes), self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +182,7 @@ class Fork(WithTrust, WithDisplay, RecipeSettings):
             from flatwater.runs.session import read_config
 
         parent_config = read_config(open_folder(Path(options[0])), trains=True, replaced_names=named_settings(options))
-        command: type[Self] = over_recipe(cls, recipe_of_config(parent_config))
+        command: type[Self] = with_recipe_settings(cls, recipe_of_config(parent_config))
         base = drop_total_steps(parent_config, named_settings(options))
         return command.read_with_base(program, options, base, parent_config=parent_config)
 
@@ -203,5 +203,5 @@ class Fork(WithTrust, WithDisplay, RecipeSettings):
         folder = open_folder(Path(self.parent))
         parent = find_parent(folder, self.parent_config, config, self.checkpoint, say)
         return show_outcome(
-            lambda console, **told: start_new_run(config, self.run, console, parent=parent, **told), self
+            lambda console, **display: start_new_run(config, self.run, console, parent=parent, **display), self
         )

@@ -30,7 +30,7 @@ class Version:
 
 
 def installation_facts() -> dict[str, str]:
-    """Return facts by name, the version first; without torch, which the finder does without, there are fewer."""
+    """Return versions, processor, GPUs and system by name; without torch, which the finder does not need, fewer."""
     import platform
 
     from flatwater import __version__

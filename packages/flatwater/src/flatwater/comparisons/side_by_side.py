@@ -119,7 +119,7 @@ class RunDifference:
             return f"{self.letter} and {self.first}: no interval, {self.reason}."
         same = "" if self.difference.units == SEEDS_UNIT else "the same "
         periods = f"{same}{self.difference.count} {self.difference.units}"
-        return f"{self.letter} {self.difference.told(self.first)}, over {periods}."
+        return f"{self.letter} {self.difference.describe_against(self.first)}, over {periods}."
 
 
 def read_named_runs(runs: Sequence[str], say: Callable[[str], None]) -> list[ComparedRun]:

@@ -1,4 +1,4 @@
-"""Copy a run from a URL into a folder: to go on with it, or only to look at it."""
+"""Copies of a run from a URL into a folder, to go on with the run or only to read it."""
 
 import re
 import secrets
@@ -45,9 +45,10 @@ ShowLine = Callable[[str], None]
 
 
 def fetch_run(url: str, into: Path | None, say: ShowLine) -> RunFolder:
-    """Copy a run to this machine, to go on with it: its newest whole checkpoint, and its history.
+    """Copy a run's newest whole checkpoint and its records into a folder, to go on with the run there.
 
-    config.toml is written last: a folder that has it has everything. A fetch that was cut off goes on.
+    config.toml is written last: a folder that has it has everything. A copy that was cut off is completed. Without
+    `into` the folder is `runs/NAME`.
 
     Raises:
         RunError: there is no run at the URL, another process goes on with it now, or the folder holds something else.
@@ -55,21 +56,21 @@ def fetch_run(url: str, into: Path | None, say: ShowLine) -> RunFolder:
     """
     objects, entries = _list_run_objects(url, say)
     folder = RunFolder(into if into is not None else RUNS_FOLDER / url.rstrip("/").rpartition("/")[2])
-    _require_room(folder, entries)
-    # The store's lock: another process that still trains the run there would go on at the same time.
+    _require_free_folder(folder, entries)
+    # Locked at the store: a process that still trains the run elsewhere would go on at the same time.
     lock, _ = take_lock(objects)
     try:
         if fetch_newest(objects, folder.checkpoints, say=say) is None:
             raise CheckpointError(f"{url}: no checkpoint is complete, so the run cannot be resumed from this URL.")
         _fetch_files(objects, folder, entries)
         write_place(folder, objects.url, _read_identity(objects) or secrets.token_hex(16))
-        _fetch_file(objects, folder, entries[CONFIG_FILE])  # last: a folder that has it has everything
+        _fetch_file(objects, folder, entries[CONFIG_FILE])
     finally:
         lock.release_()
     return folder
 
 
-def _require_room(folder: RunFolder, entries: Mapping[str, ObjectEntry]) -> None:
+def _require_free_folder(folder: RunFolder, entries: Mapping[str, ObjectEntry]) -> None:
     """Refuse a folder for a fetched run that holds a run, or files that no fetch of this run has put there.
 
     Raises:
@@ -82,7 +83,7 @@ def _require_room(folder: RunFolder, entries: Mapping[str, ObjectEntry]) -> None
         )
     brought_names = {PurePosixPath(name).parts[0] for name in entries} | {CHECKPOINT_FOLDER, CLAIM_FILE}
     existing_names = [] if not folder.path.is_dir() else [entry.name for entry in folder.path.iterdir()]
-    # The rest of a fetch that was cut off is not another file: it is overwritten.
+    # Files of an earlier fetch that was cut off are overwritten, and those that it had only begun do not count.
     if foreign_names := [
         name for name in existing_names if name not in brought_names and not name.startswith(LEFTOVER_PREFIXES)
     ]:
@@ -98,7 +99,7 @@ def open_run_folder(place: str | Path, say: ShowLine, *, shards: bool) -> Iterat
     Args:
         place: a folder or a URL.
         say: gets lines about damaged checkpoints.
-        shards: bring the newest checkpoint whole; else the manifests alone.
+        shards: whether the newest checkpoint is copied whole; if not, the manifests of all checkpoints are.
 
     Raises:
         RunError: there is no run at `place`.
@@ -112,7 +113,7 @@ def open_run_folder(place: str | Path, say: ShowLine, *, shards: bool) -> Iterat
         folder = RunFolder(Path(scratch) / objects.url.rpartition("/")[2])
         if shards and fetch_newest(objects, folder.checkpoints, say=say) is None:
             raise CheckpointError(f"{place}: no checkpoint is complete.")
-        # Manifests alone: who asks for no shards loads no state, and they may be gigabytes.
+        # A caller without shards reads no state, and shards may be gigabytes.
         if not shards:
             for name in list_stored(objects)[0]:
                 write_object(folder.path / name, objects.read(name) or b"")
@@ -122,7 +123,7 @@ def open_run_folder(place: str | Path, say: ShowLine, *, shards: bool) -> Iterat
 
 
 def _list_run_objects(url: str, say: ShowLine) -> tuple[StoredObjects, dict[str, ObjectEntry]]:
-    """Return the objects of a run, and its small files by name: only those that a run has.
+    """Return the objects of a run, and the entries of its small files by name; other objects are left out.
 
     Raises:
         RunError: there is no run at the URL.
@@ -133,7 +134,9 @@ def _list_run_objects(url: str, say: ShowLine) -> tuple[StoredObjects, dict[str,
     if CONFIG_FILE not in entries_by_name:
         raise no_run_error(objects)
     foreign = [
-        e.name for e in entries if e.name not in entries_by_name and e.name != CLAIM_FILE and not is_lock(e.name)
+        entry.name
+        for entry in entries
+        if entry.name not in entries_by_name and entry.name != CLAIM_FILE and not is_lock(entry.name)
     ]
     if foreign:
         say(
@@ -144,7 +147,7 @@ def _list_run_objects(url: str, say: ShowLine) -> tuple[StoredObjects, dict[str,
 
 
 def small_entries(objects: StoredObjects, say: ShowLine) -> list[ObjectEntry]:
-    """Return the objects of a run without its checkpoints; where the list has an odd name, those that runs have."""
+    """Return the objects of a run without its checkpoints; if a name stops the listing, known names are asked for."""
     try:
         return [entry for entry in objects.entries() if not entry.name.startswith(f"{CHECKPOINT_FOLDER}/")]
     except OddNameError as error:
@@ -153,24 +156,24 @@ def small_entries(objects: StoredObjects, say: ShowLine) -> list[ObjectEntry]:
 
 
 def is_record(name: str) -> bool:
-    """Whether a run has a file of this name, besides its checkpoints."""
+    """Return whether a name is that of a run's record or settings: no checkpoint, claim or lock."""
     return _RECORD_NAME.fullmatch(name) is not None and name != CLAIM_FILE and not is_lock(name)
 
 
 def no_run_error(objects: StoredObjects) -> RunError:
-    """Return the error where nothing of a run lies at a URL."""
+    """Return the error that there is no run at a URL."""
     return RunError(f"{objects.url}: no run has this URL. See `flatwater runs {objects.url.rpartition('/')[0]}`.")
 
 
 def _read_identity(objects: StoredObjects) -> str:
-    """Return the run's identity, as it claimed its place; empty if no run has.
+    """Return the identity of the run that claimed the URL; empty if no run has claimed it. It is read with retries.
 
     Raises:
         DamagedError: the object in which the claim stands holds something else.
     """
 
     def read(objects: StoredObjects) -> str:
-        """Return the run's identity; empty if the place is not claimed.
+        """Read the claim once; return the identity in it, empty if there is no claim.
 
         Raises:
             DamagedError: the claim at the store cannot be read.
@@ -188,14 +191,14 @@ def _read_identity(objects: StoredObjects) -> str:
 
 
 def _fetch_files(objects: StoredObjects, folder: RunFolder, entries: Mapping[str, ObjectEntry]) -> None:
-    """Copy the run's small files, all but config.toml, which comes last."""
+    """Copy the run's small files except config.toml, which the caller copies last."""
     for name, entry in entries.items():
         if name != CONFIG_FILE:
             _fetch_file(objects, folder, entry)
 
 
 def _fetch_file(objects: StoredObjects, folder: RunFolder, entry: ObjectEntry) -> None:
-    """Copy a file as long as the store says that it is; ask again where it came shorter or longer.
+    """Copy a file of the size that the store names; up to three times, as a run in training changes its records.
 
     Raises:
         DamagedError: the file came shorter three times.
@@ -203,11 +206,11 @@ def _fetch_file(objects: StoredObjects, folder: RunFolder, entry: ObjectEntry) -
     """
 
     def read(objects: StoredObjects) -> None:
-        """Copy the file once; where its size was another, ask the store for the size, for the next try."""
+        """Copy the file once; if its size differs, ask the store for its size now, for the next try."""
         nonlocal entry
         try:
             write_object(folder.path / entry.name, _exact_pieces(objects, entry))
-        except (DamagedError, OversizeError):  # a run in training writes its records meanwhile
+        except (DamagedError, OversizeError):
             entry = next(iter(objects.find_entries([entry.name])), entry)
             raise
 
@@ -233,5 +236,5 @@ def _exact_pieces(objects: StoredObjects, entry: ObjectEntry) -> Iterator[bytes]
 
 
 def send_back(url: str, folder: RunFolder, path: Path) -> None:
-    """Replace a file at the URL by the copy that was changed here."""
+    """Replace the file at the URL by the file of the same name in the copied folder."""
     open_objects(url).put(path.relative_to(folder.path).as_posix(), read_regular(path, RESULT_BYTES, follow=False))

@@ -20,14 +20,14 @@ from flatwater_watch.files.directory import read_whole, write_object
 
 
 class MirrorLike(Protocol):
-    """Methods that a run calls on its mirror; without one they do nothing."""
+    """Methods that a run calls on its mirror. Here they do nothing, for a run without one."""
 
     def protected_manifests(self) -> frozenset[Path]:
-        """Manifests of checkpoints that must not be removed now."""
+        """Return the manifests of checkpoints that must not be removed now, as they are being sent or wait."""
         return frozenset()
 
     def offer(self, manifest: Path) -> None:
-        """Take a checkpoint that is on the disk, to be sent."""
+        """Send a checkpoint that is on the disk, by the path of its manifest."""
 
     def take_messages(self) -> list[str]:
         """Return sentences about the events since the last call."""
@@ -46,23 +46,23 @@ class MirrorLike(Protocol):
         return {}
 
     def run_finished(self) -> None:
-        """Say that the run has finished: the rest may take its time."""
+        """Note that the run has finished by itself, so that `finish_mirror` may wait as long as bytes move."""
 
 
 class NullMirror(MirrorLike):
     """A run without a mirror."""
 
     def offer(self, manifest: Path) -> None:
-        """Leave the checkpoint where it is."""
+        """Do nothing: the checkpoint stays in the run's folder alone."""
 
     def run_finished(self) -> None:
         """Do nothing: nothing is left to send."""
 
 
 def mirror_place(url: str, folder: RunFolder) -> tuple[str, str]:
-    """Return where the run is mirrored below `url`, and its identity; both are kept in the run folder's mirror.json.
+    """Return the URL of the run below `url`, and the run's identity; write both to mirror.json in its folder.
 
-    The place stays what it was when the folder is renamed, and the identity when the run is mirrored elsewhere.
+    The URL stays the same when the folder is renamed, and the identity when the run is mirrored elsewhere.
     """
     base = url.rstrip("/")
     saved_place = read_place(folder)
@@ -70,7 +70,7 @@ def mirror_place(url: str, folder: RunFolder) -> tuple[str, str]:
     if run_url.rpartition("/")[0] != base:
         run_url = f"{base}/{folder.path.absolute().name}"
     identity = saved_place.get("run") or secrets.token_hex(16)
-    # Before anything is sent there: a run that is killed now comes back to the same place.
+    # Written before anything is sent: a run that is killed from here on comes back to the same URL.
     write_place(folder, run_url, identity)
     return run_url, identity
 
@@ -93,18 +93,18 @@ def read_place(folder: RunFolder) -> dict[str, str]:
 
 
 def write_place(folder: RunFolder, url: str, identity: str) -> None:
-    """Write down where the run is mirrored."""
+    """Write the URL of the run's mirror, and the run's identity, to mirror.json."""
     write_object(folder.mirror, json.dumps({"run": identity, "url": url}).encode() + b"\n")
 
 
 def taken_names(url: str | None) -> frozenset[str]:
-    """Return names of runs below a mirror's URL, so that a new run gets another; the first request to the store.
+    """Return the names of the runs below a mirror's URL, which a new run must not have.
 
-    Empty if the store cannot be reached now: that is told when the mirror is opened.
+    It is empty if the store cannot be reached now: `open_mirror` reports that later.
     """
     if url is None:
         return frozenset()
-    try:  # few tries: the user waits for the first line
+    try:  # few retries, as the user waits for the first line
         return frozenset(open_objects(url, QUICK).folders())
     except StoreError:
         return frozenset()
@@ -112,15 +112,15 @@ def taken_names(url: str | None) -> frozenset[str]:
 
 @contextmanager
 def open_mirror(base: str | None, keep: CheckpointConfig, folder: RunFolder, events: RunEvents) -> Iterator[MirrorLike]:
-    """Yield the run's mirror, claimed and locked where the store can be reached.
+    """Yield the run's mirror, after its URL was claimed and locked, if the store can be reached.
 
-    At the end the rest is sent, unless the run was interrupted (KeyboardInterrupt).
+    On leaving, all that was not sent is sent, unless a KeyboardInterrupt ended the run.
 
     Args:
         base: URL below which runs are mirrored; None yields a mirror that does nothing.
         keep: which checkpoints stay at the store.
         folder: the run.
-        events: told where the mirror is, and what could not be sent.
+        events: gets lines about the mirror and what could not be sent.
 
     Raises:
         RunError: another run lies at its place, or another process writes there.
@@ -129,10 +129,10 @@ def open_mirror(base: str | None, keep: CheckpointConfig, folder: RunFolder, eve
         yield NullMirror()
         return
     url, identity = mirror_place(base, folder)
-    # Few tries for each request: the mirror's own queue tries again, with longer pauses.
+    # Few retries of each request: the mirror's own queue tries again, after longer pauses.
     objects = open_objects(url, QUICK)
     mirror = Mirror(lambda step, say: MirrorSender(objects, folder, identity, keep, step, say))
-    # In the caller's thread, once: a place that another run holds must end this run before its first round.
+    # Connected in the run's thread: if another run has the URL, this run must end before its first round.
     try:
         mirror.sender.connect_()
     except StoreError as error:
@@ -142,24 +142,24 @@ def open_mirror(base: str | None, keep: CheckpointConfig, folder: RunFolder, eve
     interrupted = False
     try:
         yield mirror
-    except KeyboardInterrupt:  # nobody wants to wait
+    except KeyboardInterrupt:  # the user does not want to wait
         interrupted = True
         raise
     finally:
         if interrupted:
             mirror.finish(deadline=0)
         else:
-            finish_mirror(mirror, folder, events, hurried=not mirror.state.unhurried)
+            finish_mirror(mirror, folder, events, hurried=not mirror.state.ended_by_itself)
 
 
 def finish_mirror(mirror: Mirror, folder: RunFolder, events: RunEvents, *, hurried: bool) -> None:
-    """Send the rest, as far as the store takes it, and say whether everything is there.
+    """Wait while the mirror sends what was not sent yet, and show whether everything is at the store.
 
     Args:
-        mirror: the mirror, whose thread is ended.
-        folder: the run, which the hint to send the rest names.
+        mirror: the mirror; its thread ends.
+        folder: folder of the run, for the command that sends the rest later.
         events: shows progress, and whether everything is there.
-        hurried: wait GRACE_SECONDS at most; otherwise as long as bytes move.
+        hurried: whether to wait GRACE_SECONDS at most; otherwise as long as bytes move.
     """
     url = mirror.sender.objects.url
     all_sent = False
@@ -168,7 +168,7 @@ def finish_mirror(mirror: Mirror, folder: RunFolder, events: RunEvents, *, hurri
     _show_messages(mirror, events)
     if all_sent:
         events.show_line(f"mirror: everything is at {url}", style="")
-    elif not mirror.state.lost:
+    elif not mirror.state.lost_reason:
         reason = f" ({mirror.state.trouble})" if mirror.state.trouble else ""
         events.show_line(
             f"{mirror.status_line()}{reason}. Send the rest with: flatwater mirror {folder.with_current_name.path}"

@@ -1,4 +1,4 @@
-"""Removing checkpoints that are no longer wanted, in a folder or at a URL; the last good one is never among them."""
+"""Removal of old checkpoints in a folder or at a URL; the newest intact checkpoint is never removed."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from flatwater.checkpoints.catalogue import find_damage, list_checkpoints, remove_checkpoints
 from flatwater.checkpoints.intact import find_quick_problems
-from flatwater.checkpoints.manifest import Manifest
 from flatwater.checkpoints.remote import is_intact, list_stored, missing_shards, read_remote, shard_name
 from flatwater.mirror.download import no_run_error
 from flatwater.rundir.layout import hold_lock, open_folder
@@ -21,25 +20,24 @@ M = TypeVar("M")
 
 @dataclass(frozen=True)
 class PruneResult:
-    """Numbers of a run's checkpoints that stayed, went, and could not be judged."""
+    """Numbers of a run's checkpoints that were kept, were removed, and could not be read."""
 
     kept: int
     removed: int
     bytes: int
     """Bytes of the shards that were removed."""
     unread: int
-    """Checkpoints that cannot be judged from here: they stay, with every shard."""
+    """Checkpoints whose manifests cannot be read: they stay, with every shard."""
 
 
 def prune_run(place: str | Path, keep: int) -> PruneResult:
     """Keep the newest `keep` checkpoints that are whole, and remove the others with the shards that only they name.
 
-    The newest that is kept is read through: if a byte of it is wrong it does not count, and the checkpoint before it is
-    kept.
+    The newest checkpoint is kept only if every byte of it is right; otherwise the one before it is tried.
 
     Args:
         place: a run folder, or the URL at which a run is mirrored.
-        keep: at least 1.
+        keep: number of checkpoints that stay, at least 1.
     """
     return _prune_url(str(place), keep) if is_url(place) else _prune_folder(Path(place), keep)
 
@@ -47,7 +45,7 @@ def prune_run(place: str | Path, keep: int) -> PruneResult:
 def choose_newest_good(
     newest_last: Sequence[M], keep: int, *, is_whole: Callable[[M], bool], is_good: Callable[[M], bool]
 ) -> list[M]:
-    """Return the newest `keep` that are whole, beginning with the newest that is good.
+    """Return the last `keep` whole checkpoints up to the newest good one.
 
     Args:
         newest_last: checkpoints, or their names.
@@ -59,8 +57,7 @@ def choose_newest_good(
         CheckpointError: no checkpoint is good.
     """
     candidates = [checkpoint for checkpoint in newest_last if is_whole(checkpoint)]
-    # `is_good` reads every byte, so it is asked of as few as can be;
-    # those before the newest are held to be `is_whole` only.
+    # `is_good` reads every byte, so it is asked from the newest back until one is good; older ones must be whole alone.
     while candidates and not is_good(candidates[-1]):
         candidates.pop()
     if not candidates:
@@ -75,19 +72,18 @@ def _prune_folder(path: Path, keep: int) -> PruneResult:
     """Prune the checkpoints of a run folder under its lock, as `prune_run` does."""
     run = open_folder(path)
     folder = run.checkpoints
-    with hold_lock(run):  # a run in training removes by itself, and would read while files go
+    with hold_lock(run):  # a run in training removes checkpoints by itself, and reads them
         manifests = list_checkpoints(folder)
-        kept_manifests = choose_newest_good(
+        kept = choose_newest_good(
             manifests,
             keep,
-            is_whole=lambda m: not find_quick_problems(folder, m),
-            is_good=lambda m: not find_damage(folder, m),
+            is_whole=lambda manifest: not find_quick_problems(folder, manifest),
+            is_good=lambda manifest: not find_damage(folder, manifest),
         )
-        unwanted = [m for m in manifests if m not in kept_manifests and not m.unread]
+        unwanted = [manifest for manifest in manifests if manifest not in kept and not manifest.unread]
         freed_bytes = remove_checkpoints(folder, unwanted)
-    return PruneResult(
-        len(kept_manifests), len(unwanted), freed_bytes, len(manifests) - len(kept_manifests) - len(unwanted)
-    )
+    unread_count = len(manifests) - len(kept) - len(unwanted)
+    return PruneResult(kept=len(kept), removed=len(unwanted), bytes=freed_bytes, unread=unread_count)
 
 
 def _prune_url(url: str, keep: int) -> PruneResult:
@@ -99,30 +95,27 @@ def _prune_url(url: str, keep: int) -> PruneResult:
     objects = open_objects(url)
     if not list_stored(objects)[0]:
         raise no_run_error(objects)
-    # As for a writer: a run in training sends shards that no manifest names yet.
+    # Locked against writers: a run in training sends shards before the manifest that names them.
     lock, _ = take_lock(objects)
     try:
         # Listed again under the lock: the list before was only to see whether there is a run.
-        names, sizes = list_stored(objects)
-        checkpoints = {name: read_remote(objects, name) for name in names}
-
-        def manifest(name: str) -> Manifest:
-            return checkpoints[name]
-
-        survivors = choose_newest_good(
+        names, shard_bytes = list_stored(objects)
+        manifests = {name: read_remote(objects, name) for name in names}
+        kept = choose_newest_good(
             names,
             keep,
-            is_whole=lambda name: not missing_shards(manifest(name), sizes),
-            is_good=lambda name: is_intact(objects, manifest(name)),
+            is_whole=lambda name: not missing_shards(manifests[name], shard_bytes),
+            is_good=lambda name: is_intact(objects, manifests[name]),
         )
-        needed = {shard_name(shard.sha256) for name in survivors for shard in manifest(name).shards}
-        unwanted = [name for name in names if name not in survivors and not checkpoints[name].unread]
-        unread = len(names) - len(survivors) - len(unwanted)
+        needed_shards = {shard_name(shard.sha256) for name in kept for shard in manifests[name].shards}
+        unwanted = [name for name in names if name not in kept and not manifests[name].unread]
+        unread_count = len(names) - len(kept) - len(unwanted)
         # A manifest that cannot be read may need any shard.
-        unneeded = [] if unread else [name for name in sizes if name not in needed]
-        objects.remove(unwanted)  # manifests before shards, so that none is left without its shards
-        objects.remove(unneeded)
+        unwanted_shards = [] if unread_count else [name for name in shard_bytes if name not in needed_shards]
+        objects.remove(unwanted)  # manifests before shards, so that a kill leaves no manifest without its shards
+        objects.remove(unwanted_shards)
     finally:
-        with suppress(FlatwaterError):  # what went wrong before is what matters
+        with suppress(FlatwaterError):  # an error of the release would hide the error before it
             lock.release_()
-    return PruneResult(len(survivors), len(unwanted), sum(sizes[name] for name in unneeded), unread)
+    freed_bytes = sum(shard_bytes[name] for name in unwanted_shards)
+    return PruneResult(kept=len(kept), removed=len(unwanted), bytes=freed_bytes, unread=unread_count)

@@ -18,11 +18,11 @@ from flatwater_watch.units import format_bytes
 
 FILES_READ = (CONFIG_FILE, "description.json", "metrics.jsonl", "result.json", "not_exact.json", "origin.json")
 MAXIMUM_BYTES_BY_FILE = {"metrics.jsonl": 256 << 20, "result.json": MAXIMUM_RESULT}
-"""Largest bytes of a file that a list reads; of other files a mebibyte."""
+"""Most bytes of a file that a listing reads; of other files a mebibyte."""
 
 
 def list_mirrored_runs(url: str) -> list[RunLine]:
-    """Return every run directly below `url`, the latest change last; unreadable runs come first, with the reason.
+    """Return a line for every run directly below `url`, the latest change last; unreadable runs come first.
 
     Raises:
         ConfigError: no folder has this `file` URL.
@@ -31,24 +31,25 @@ def list_mirrored_runs(url: str) -> list[RunLine]:
     if objects.folder is not None and not objects.folder.is_dir():
         raise ConfigError(f"{objects.url}: no folder has this URL. Give the URL of a folder of runs.")
     dated_lines = [line for name in objects.folders() for line in _list_mirrored_run(objects, name)]
-    return [line for _, line in sorted(dated_lines, key=lambda each: each[0])]
+    return [line for _, line in sorted(dated_lines, key=lambda dated: dated[0])]
 
 
 def _list_mirrored_run(objects: StoredObjects, name: str) -> Iterable[tuple[datetime, RunLine]]:
-    """Return the line of a run; an unreadable run does not keep the others from being shown."""
+    """Return time and line of one run: a line with the reason if it is unreadable, no line if there is no run."""
     try:
         return _read_run_line(objects.below(name), name)
     except (FlatwaterError, OSError) as error:
+        # If the store itself has gone away this raises, instead of a wait for every further run.
         if isinstance(error, StoreError):
-            objects.folders()  # or else each run is waited for, at a store that has gone away
+            objects.folders()
         return [(datetime.min.replace(tzinfo=UTC), unreadable_line(name, "", str(error)))]
 
 
 def _check_size(file: str, size: int) -> int:
-    """Return the size of a file, where a list may read that much.
+    """Return the size of a file, after a check that a listing may read so much.
 
     Raises:
-        RunError: the file is larger than any that a run has.
+        RunError: the file is larger than a run's file of this name can be.
     """
     if size > (limit := MAXIMUM_BYTES_BY_FILE.get(file, 1 << 20)):
         raise RunError(f"{file}: expected at most {format_bytes(limit)}, got {format_bytes(size)}")
@@ -56,7 +57,7 @@ def _check_size(file: str, size: int) -> int:
 
 
 def _read_run_line(objects: StoredObjects, name: str) -> Iterable[tuple[datetime, RunLine]]:
-    """Return the run's line and the time of its last change; none where there is no run."""
+    """Return the time of a run's last change and its line, as the only item; empty if there is no run."""
     try:
         entries = objects.entries()
     except OddNameError:
@@ -72,7 +73,7 @@ def _read_run_line(objects: StoredObjects, name: str) -> Iterable[tuple[datetime
             write_object(folder.path / file, objects.pieces(file, _check_size(file, sizes[file])))
         line = read_run_line(folder)
     training = LOCK_FILE in names and has_writer(objects)
-    # Without the lock: it is renewed each minute, whether anything happens or not.
+    # The lock does not count as a change: it is renewed each minute.
     last_change = max(entry.modified for entry in entries if not is_lock(entry.name))
     return [
         (

@@ -1,6 +1,6 @@
-"""Work of a mirror at the store: claim its place, keep the lock, send new objects, remove those that are not kept.
+"""The requests of a mirror to the store: claim the URL, hold its lock, send new objects, remove old checkpoints.
 
-Everything here waits for the store. A run calls it from the mirror's thread, `flatwater mirror` from the command line.
+Every call waits for the store. A run calls from the mirror's thread, `flatwater mirror` from the main thread.
 """
 
 import json
@@ -30,13 +30,13 @@ from flatwater.storage.sending import SendBuffer, send_file
 from flatwater_watch.errors import ConfigError, RunError
 
 CLAIM_FILE = "mirror.json"
-"""Object that says which run lies at a URL; in a run folder the file that says where its mirror is."""
+"""Object with the identity of the run at a URL; in a run folder, the file with identity and URL of its mirror."""
 FILES_KEPT_HERE = (CLAIM_FILE, "report.html", "result.png")
-"""Files that stay here: the page and the picture can be made again anywhere."""
+"""Files that are not sent: the claim is its own object, and page and picture can be made again anywhere."""
 
 
 def encode_claim(identity: str) -> bytes:
-    """Return the claim as the bytes of its object."""
+    """Return the content of the claim's object, for the run of this identity."""
     return json.dumps({"run": identity}).encode() + b"\n"
 
 
@@ -56,32 +56,32 @@ class MirrorSender:
     say: Callable[[str], None]
     buffer: SendBuffer = field(default_factory=SendBuffer)
     token: str = field(default_factory=new_token)
-    """Token of the lock: a try that failed half-way may have taken it."""
+    """Token of the lock; the same in all tries to connect, as one that failed half-way may have taken the lock."""
     lock: Lock | None = None
-    renewed: float = 0.0
+    renewed_at: float = 0.0
     """Time of the last renewal, by `time.monotonic`."""
     shards: set[str] = field(default_factory=set)
     """Names of shards that were verified and are at the store."""
-    loose: set[str] = field(default_factory=set)
-    """Names of shards that no manifest names, which a sender that was killed has left."""
-    spared: set[str] = field(default_factory=set)
-    """Names of shards that checkpoints need which are not whole, as far as is known."""
+    unnamed_shards: set[str] = field(default_factory=set)
+    """Names of shards that no manifest names: left by a sender that was killed."""
+    protected_shards: set[str] = field(default_factory=set)
+    """Names of the shards of damaged checkpoints, which are not removed."""
     manifests: dict[str, Manifest] = field(default_factory=dict)
     """Manifests at the store by name, oldest first; without their leaves."""
-    removes: bool = True
-    """False once the store has refused to remove something."""
-    files: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Time of the last change and size of each file by name, as it was sent."""
+    may_remove: bool = True
+    """Whether objects may be removed; False once the store has refused it."""
+    sent_marks: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Modification time in nanoseconds and size of each file when it was sent, by name."""
 
     def connect_(self) -> None:
-        """Claim the place, take the lock and list the store. Does nothing once that is done.
+        """Claim the URL, take its lock and list the store; do nothing if that is done already.
 
         Raises:
             LockedError: another process writes there, another run lies there, or this run went on elsewhere.
         """
         if self.lock is not None:
             return
-        # Claim before lock: the claim stays with the objects, the lock goes with the process.
+        # The claim first: it says for good whose objects these are, while the lock is this process's.
         if not self.objects.create(CLAIM_FILE, encode_claim(self.identity)):
             raise LockedError(
                 f"{self.objects.url}: another run is mirrored there. Give this run another folder name with "
@@ -96,33 +96,34 @@ class MirrorSender:
         except LockedError:
             lock.release_()
             raise
-        self.lock, self.renewed = lock, time.monotonic()  # last: a try that failed begins again at the top
+        self.lock, self.renewed_at = lock, time.monotonic()  # set last, so that a failed try is repeated
 
     def _read_store_(self) -> None:
-        """List the store. A damaged checkpoint stays; all shards stay while a manifest there cannot be read.
+        """Remove leftovers, and note the manifests and the shards at the store: whole, damaged and unnamed.
 
-        The list may be wrong, and the manifest may come whole another time: `flatwater prune` is asked to remove it.
+        Damaged checkpoints stay, with their shards, and unnamed shards stay while a manifest cannot be read: the
+        listing may be wrong, and the next read may succeed. `flatwater prune` removes them.
         """
         for folder in ("", CHECKPOINT_FOLDER, f"{CHECKPOINT_FOLDER}/objects", "tensorboard"):
             self.objects.remove_unfinished(folder)
         names, sizes = list_stored(self.objects)
         manifests = {name: read_remote(self.objects, name) for name in names}
         problems = {name: problem for name, m in manifests.items() if (problem := missing_shards(m, sizes))}
-        whole_ones = {name: m for name, m in manifests.items() if name not in problems}
-        # Leaves are thousands of records, and never asked here.
-        self.manifests = {name: replace(m, leaves=()) for name, m in whole_ones.items()}
-        self.shards = {shard_name(shard.sha256) for m in whole_ones.values() for shard in m.shards}
-        self.spared = {shard_name(shard.sha256) for name in problems for shard in manifests[name].shards}
+        whole_manifests = {name: m for name, m in manifests.items() if name not in problems}
+        # Without leaves, which are thousands of records and not needed here.
+        self.manifests = {name: replace(m, leaves=()) for name, m in whole_manifests.items()}
+        self.shards = {shard_name(shard.sha256) for m in whole_manifests.values() for shard in m.shards}
+        self.protected_shards = {shard_name(shard.sha256) for name in problems for shard in manifests[name].shards}
         all_read = not any(m.damage for m in manifests.values())
-        self.loose = {*sizes} - self.shards - self.spared if all_read else set()
+        self.unnamed_shards = {*sizes} - self.shards - self.protected_shards if all_read else set()
         for name, problem in problems.items():
             self.say(f"mirror: {name} at {self.objects.url} is damaged and stays there: {problem}")
 
     def _require_not_ahead_(self) -> None:
         """Refuse to overwrite checkpoints that the run saved elsewhere since it left this folder.
 
-        One that is damaged is no reason: the folder may come from here, by the newest checkpoint that is whole. Its
-        shards count as missing, and are sent again.
+        A newer checkpoint that is damaged does not count: the folder may have been fetched from this URL by an older,
+        whole one. Shards that only it has count as missing, and are sent again.
 
         Raises:
             LockedError: the mirror is ahead of this folder, as the run was continued elsewhere.
@@ -130,7 +131,7 @@ class MirrorSender:
         own_state = max((_round_and_step(m) for m in list_checkpoints(self.folder.checkpoints)), default=(0, 0))
         newer = [name for name, m in self.manifests.items() if _round_and_step(m) > own_state]
         for name in reversed(newer):
-            # A list shows sizes, and no byte that is wrong.
+            # Every byte is read, as the listing has shown only sizes.
             manifest = read_remote(self.objects, name)
             if not manifest.damage and is_intact(self.objects, manifest):
                 raise LockedError(
@@ -140,7 +141,7 @@ class MirrorSender:
                     f"{self.objects.url} --into FOLDER"
                 )
             self.say(f"mirror: {name} at {self.objects.url} is damaged: it does not count")
-            self.spared |= {shard_name(shard.sha256) for shard in self.manifests.pop(name).shards}
+            self.protected_shards |= {shard_name(shard.sha256) for shard in self.manifests.pop(name).shards}
         if newer:
             self.shards = {shard_name(shard.sha256) for m in self.manifests.values() for shard in m.shards}
 
@@ -149,37 +150,37 @@ class MirrorSender:
         return sum(shard.bytes for shard in manifest.shards if shard_name(shard.sha256) not in self.shards)
 
     def send_(self, manifest: Manifest) -> None:
-        """Send a checkpoint: its shards, the run's files as they are now, and last the manifest."""
+        """Send a checkpoint's shards, the run's changed files, and last the manifest; then remove old checkpoints."""
         folder = self.folder.checkpoints
         for shard in send_shards(
             self.objects, folder, manifest, self.shards, buffer=self.buffer, on_bytes_sent=self.after_piece_
         ):
             self.shards.add(shard_name(shard.sha256))
-        # Before the manifest: a checkpoint at the store has the records of its rounds next to it.
+        # Before the manifest, so that a checkpoint at the store has the records of its rounds next to it.
         self.send_files_()
-        self._require_lock()  # asked of the store itself: another process may have taken over while shards went
+        self._require_lock()  # another process may have taken the lock while shards were sent
         send_manifest(self.objects, manifest)
         self.manifests[manifest_name(manifest)] = replace(manifest, leaves=())
-        self._retain_()  # after the new manifest is there: the last whole checkpoint never goes
+        self._remove_old_()  # after the new manifest was sent, so that a whole checkpoint is always there
 
     def after_piece_(self, count: int) -> None:
-        """Count a piece, and renew the lock: a single file may take longer than a lock lives."""
+        """Count the bytes of a piece, and renew the lock, which could expire while a single large file is sent."""
         self.on_bytes_sent(count)
         self.renew_lock_()
 
     def renew_lock_(self) -> None:
-        """Renew the lock when it is due.
+        """Renew the lock, if the last renewal is `RENEW_SECONDS` ago.
 
         Raises:
             LockedError: another process has taken the lock.
         """
-        if self.lock is not None and time.monotonic() - self.renewed >= RENEW_SECONDS:
+        if self.lock is not None and time.monotonic() - self.renewed_at >= RENEW_SECONDS:
             if not self.lock.renew_():
                 raise _lock_lost_error(self.objects.url)
-            self.renewed = time.monotonic()
+            self.renewed_at = time.monotonic()
 
     def _require_lock(self) -> None:
-        """Refuse to go on where the lock is not this process's any more; asked before the store is changed.
+        """Refuse to change the store if the lock, as the store has it now, is no longer this process's.
 
         Raises:
             LockedError: another process took the lock.
@@ -188,38 +189,38 @@ class MirrorSender:
             raise _lock_lost_error(self.objects.url)
 
     def send_files_(self) -> int:
-        """Send the run's files that have changed since they were sent. Returns their number."""
+        """Send the run's small files that have changed since they were last sent. Returns their number."""
         count = 0
         for path in sorted(small_files(self.folder)):
             name = path.relative_to(self.folder.root).as_posix()
             try:
-                # Before the file is read: a line appended meanwhile makes another mark, and is sent the next time.
+                # Taken before the file is read: a line that is appended meanwhile changes the mark, and is sent later.
                 status = path.stat()
                 mark = (status.st_mtime_ns, status.st_size)
-                if self.files.get(name) == mark:
+                if self.sent_marks.get(name) == mark:
                     continue
                 send_file(self.objects, name, path, self.buffer, self.after_piece_)
             except FileNotFoundError:  # removed since it was listed
                 continue
-            self.files[name] = mark
+            self.sent_marks[name] = mark
             count += 1
         return count
 
-    def _retain_(self) -> None:
-        """Remove checkpoints that the policy does not keep: manifests, then shards."""
-        order = sorted(self.manifests.values(), key=_round_and_step)
-        kept_by_name = {manifest_name(m): m for m in checkpoints_to_keep(order, self.keep)}
+    def _remove_old_(self) -> None:
+        """Remove checkpoints that the policy does not keep, and the shards that no other checkpoint needs."""
+        oldest_first = sorted(self.manifests.values(), key=_round_and_step)
+        kept_by_name = {manifest_name(m): m for m in checkpoints_to_keep(oldest_first, self.keep)}
         removed_names = [name for name in self.manifests if name not in kept_by_name]
         needed_shards = {shard_name(shard.sha256) for m in kept_by_name.values() for shard in m.shards}
         try:
-            # In this order: a kill in between leaves shards that nobody needs, never a manifest without its shards.
+            # Manifests first: a kill in between leaves shards that nobody needs, never a manifest without its shards.
             self.objects.remove(removed_names)
-            self.objects.remove(sorted((self.shards | self.loose) - needed_shards - self.spared))
-        except ConfigError as error:  # who may only write keeps everything
-            if self.removes:
+            self.objects.remove(sorted((self.shards | self.unnamed_shards) - needed_shards - self.protected_shards))
+        except ConfigError as error:  # the credentials may permit writing alone
+            if self.may_remove:
                 self.say(f"mirror: old checkpoints cannot be removed: {error}")
-            self.removes = False
-        self.manifests, self.shards, self.loose = kept_by_name, needed_shards, set()
+            self.may_remove = False
+        self.manifests, self.shards, self.unnamed_shards = kept_by_name, needed_shards, set()
 
     def release_(self) -> None:
         """Release the lock, so that others may write there."""
@@ -233,7 +234,7 @@ def _round_and_step(manifest: Manifest) -> tuple[int, int]:
 
 
 def small_files(folder: RunFolder) -> Iterator[Path]:
-    """Yield every file of a run but its checkpoints: configuration, records, plan, result. Links stay here."""
+    """Yield the files of a run that are sent besides checkpoints: settings, records, plan, result; no links."""
     for path in (*folder.root.iterdir(), *folder.tracker("tensorboard").glob("*")):
         if (
             path.is_file()

@@ -1,8 +1,8 @@
 """The mirror of a run: its checkpoints, sent to a URL in the background.
 
 A thread sends one checkpoint at a time, from the run's folder through one buffer, so that memory does not depend on how
-slow the store is. What is sent or waits is spared when the folder removes old checkpoints. Nothing that the store does
-stops or slows the run.
+slow the store is. A checkpoint that is being sent or waits is not removed from the folder. No fault of the store stops
+or slows the run.
 """
 
 import time
@@ -18,19 +18,19 @@ from flatwater.storage.claims import LockedError
 from flatwater_watch.errors import CheckpointError, FlatwaterError
 
 GRACE_SECONDS = 25.0
-"""Seconds for the rest after a signal has stopped the run: rented machines give 30 in all."""
+"""Seconds to send the rest after a signal has stopped the run: rented machines give a process 30 in all."""
 STILL_SECONDS = 15.0
-"""Seconds that a run which has ended waits for a store that fails."""
+"""Seconds without a sent byte after which a finished run no longer waits for a store that fails."""
 SLOW_SECONDS = 150.0
-"""Seconds that it waits for a store that has not answered yet: a piece of 9 MiB takes that at 63 KB/s."""
+"""The same for a store that has not failed: a piece of 9 MiB takes that time at 63 KB/s."""
 OWNER = "mirror.buffer"
 """Name of the buffer in plan and ledger."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
-"""Seconds before a second and any later try."""
+"""Seconds before the second try, and the most before a later one."""
 
 
-class UploadAbandoned(Exception):  # noqa: N818  (no error: somebody has something newer, or goes)
-    """Sending was given up: it is no longer wanted."""
+class UploadAbandoned(Exception):  # noqa: N818  (no error)
+    """A checkpoint is no longer wanted at the store: a newer one waits, or the run no longer waits."""
 
 
 class Mirror:
@@ -40,7 +40,7 @@ class Mirror:
         """Prepare the state and the thread.
 
         Args:
-            sender: makes the sender from two functions, for the bytes of each piece and for lines to tell.
+            sender: makes the sender from two functions: one takes the bytes of each piece, one takes messages.
         """
         self.sender = sender(self._count_piece, self._say)
         self.state = UploadState(self.sender.objects.url, self.sender.unsent_bytes)
@@ -52,8 +52,8 @@ class Mirror:
         self._thread.start()
 
     def run_finished(self) -> None:
-        """Say that the run has finished: the rest may take its time."""
-        self.state.unhurried = True
+        """Note that the run has finished, so that sending the rest may take as long as it needs."""
+        self.state.ended_by_itself = True
 
     def buffer_bytes(self) -> dict[str, int]:
         """Return the bytes that sending holds, by owner."""
@@ -61,7 +61,7 @@ class Mirror:
 
     def protected_manifests(self) -> frozenset[Path]:
         """Return the manifests of the checkpoint that is being sent and of the waiting checkpoint."""
-        return self.state.files_of_both()
+        return self.state.pending_manifests()
 
     def offer(self, manifest: Path) -> None:
         """Send this checkpoint next; drop the checkpoint that waited before."""
@@ -80,48 +80,48 @@ class Mirror:
         return self.state.status_line()
 
     def finish(self, *, deadline: float | None = None) -> bool:
-        """Wait until everything is at the store, and release it.
+        """Wait until the thread has sent everything and released the store's lock.
 
         Args:
-            deadline: seconds that this may take; None waits as long as bytes move.
+            deadline: most seconds to wait; None waits as long as bytes are being sent.
 
         Returns:
-            False if something is left.
+            Whether everything is at the store.
         """
-        state, begin = self.state, time.monotonic()
-        with state.turn:
-            state.closing, state.files = True, not state.lost
-            state.turn.notify_all()
-        # In short turns rather than one long join: how long to wait depends on whether bytes still move.
-        while self._thread.is_alive() and time.monotonic() < self._wait_deadline(begin, deadline):
+        state, began = self.state, time.monotonic()
+        with state.condition:
+            state.run_ended, state.files_pending = True, not state.lost_reason
+            state.condition.notify_all()
+        # Joined for short times: the deadline moves while bytes are sent.
+        while self._thread.is_alive() and time.monotonic() < self._wait_deadline(began, deadline):
             self._thread.join(0.1)
-        with state.turn:
-            state.stopped = True
-            state.turn.notify_all()
-            return state.is_idle and not state.lost
+        with state.condition:
+            state.abandoned = True
+            state.condition.notify_all()
+            return state.is_idle and not state.lost_reason
 
     def _wait_deadline(self, began: float, deadline: float | None) -> float:
-        """Return the time until which an end that began then is waited for."""
+        """Return the time, by `time.monotonic`, until which `finish`, called at `began`, waits."""
         if deadline is not None:
             return began + deadline
-        return max(began, self.state.moved) + (SLOW_SECONDS if self.state.since is None else STILL_SECONDS)
+        return max(began, self.state.last_moved) + (SLOW_SECONDS if self.state.failing_since is None else STILL_SECONDS)
 
     def _say(self, line: str) -> None:
-        # In the mirror's thread, and before it in the run's; appending to a deque is atomic.
+        # In any thread: an append to a deque is atomic.
         self.state.messages.append(line)
 
     def _count_piece(self, count: int) -> None:
-        """Count a piece; the sender calls it after each, in the mirror's thread.
+        """Count the bytes of a sent piece; the sender calls it in the mirror's thread.
 
         Raises:
-            UploadAbandoned: the run ends, and a newer checkpoint waits or nobody waits.
+            UploadAbandoned: the checkpoint is no longer wanted.
         """
         if not self.state.count_bytes_(count):
             raise UploadAbandoned
 
     def _run_thread(self) -> None:
-        """Send waiting checkpoints until the run has ended or the lock is lost: the body of the mirror's thread."""
-        # The body of the mirror's thread. No exception leaves it but a defect: the run goes on without its mirror.
+        """Send checkpoints until the run has ended and all are sent, or the lock is lost: the thread's body."""
+        # Faults of the store and of files are recorded and never raised: the run goes on without its mirror.
         state, pause = self.state, FIRST_PAUSE
         while state.wait_for_work_():
             try:
@@ -132,7 +132,7 @@ class Mirror:
             except UploadAbandoned:
                 state.put_back_()
             except (FlatwaterError, OSError) as error:
-                # Damaged in the folder: no try can send it, while a store that fails may be better in a minute.
+                # A checkpoint that is damaged in the folder is skipped; a store that fails may work in a minute.
                 if isinstance(error, CheckpointError) and state.sending is not None:
                     state.skip_current_(str(error))
                 else:
@@ -141,18 +141,18 @@ class Mirror:
             else:
                 pause = FIRST_PAUSE
                 state.record_success_(ended=has_ended)
-        with suppress(FlatwaterError):  # a lock that cannot be released is found to be left behind
+        with suppress(FlatwaterError):  # a lock that is not released expires
             self.sender.release_()
 
     def _send(self) -> bool:
-        """Send the checkpoint that was taken. Returns True if it was the last of a run that has ended."""
-        self.sender.connect_()  # again, where the store could not be reached before
+        """Send the checkpoint in `sending`, if there is one. Returns True if it was the last of an ended run."""
+        self.sender.connect_()  # does nothing once it has succeeded
         self.sender.renew_lock_()
         if self.state.sending is not None:
             self.sender.send_(self.state.sending)
-        ends = self.state.is_last()
-        if ends:
-            # Files once more, then the lock: the result is written after the last checkpoint.
+        is_last = self.state.is_last()
+        if is_last:
+            # Files are sent once more, as the result is written after the last checkpoint.
             self.sender.send_files_()
             self.sender.release_()
-        return ends
+        return is_last

@@ -1,4 +1,4 @@
-"""Course of any recipe's curves and its result, for a page and a picture."""
+"""Charts of any recipe's curves over the rounds and of its result, for a page and a picture."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -16,7 +16,8 @@ OTHER_COLOURS = ("--quiet", "--buy-and-hold", "--equal-weight")
 SEPARATE_METRICS = frozenset({"train/sps", "train/skipped"})
 """Numbers of `train/` that are not means over updates."""
 EXPLAINED_METRIC = "critic/explained"
-"""What the critic knows: 1 is all, 0 what a constant would. Where returns hardly differ it falls far below."""
+"""Share of the returns' variance that the critic explains: 1 is perfect, 0 no better than a constant. Where returns
+hardly differ it falls far below 0."""
 LENGTH_METRIC = "episode/length"
 """Mean steps of the episodes that ended in the round."""
 MAXIMUM_OWN = 24
@@ -28,17 +29,17 @@ Sections = Mapping[str, Iterator[Block]]
 
 
 def course_sections(run: RunRecords) -> Sections:
-    """Return the single part of a page for a recipe that brings none."""
+    """Return the blocks of the page, under one title, for a recipe without sections of its own."""
     return {"Learning": _learning_section(run)}
 
 
 def course_picture(run: RunRecords) -> Picture:
-    """Return the curves over the rounds, and the headline of each row of the result."""
+    """Return one row of charts: the curves over the rounds, and the result's most important number of each player."""
     return [[course_chart(run), *headline_charts(run)]]
 
 
 def _learning_section(run: RunRecords) -> Iterator[Block]:
-    """Yield the curves, the result and the uses of the holdout; a part that is not there yet says why."""
+    """Yield blocks of the curves, the result and the holdout; a paragraph says why a part is missing."""
     if not run.metrics.get("round"):
         yield missing_paragraph(run.recipe.layout.round, "metrics.jsonl", run.state, "after each round")
         return
@@ -54,7 +55,7 @@ def _learning_section(run: RunRecords) -> Iterator[Block]:
 
 
 def holdout_blocks(run: RunRecords) -> Iterator[Block]:
-    """Yield the result on the holdout, of its last use; nothing if it was never used."""
+    """Yield blocks of the last result on the holdout; nothing if the holdout was never used."""
     if run.holdout is not None:
         yield Heading(run.recipe.result_title(run.holdout))
         yield result_table(run.recipe, run.holdout)
@@ -62,16 +63,16 @@ def holdout_blocks(run: RunRecords) -> Iterator[Block]:
 
 
 def course_chart(run: RunRecords) -> Chart:
-    """Return the recipe's curves over the rounds, those alone that have a point."""
+    """Return a chart of the recipe's curves over the rounds, without those that have no point yet."""
     curves = [
         metric_line(run.metrics, metric, title, colour, width=2.2 if colour == JUDGED_COLOUR else 1.6)
         for (title, metric), colour in zip(run.recipe.curves.items(), _curve_colours(run.recipe), strict=False)
     ]
     nonempty = [curve for curve in curves if curve.x]
-    sentence = "The run is judged by the last curve."
+    shows_judged_curve = curves[-1:] == nonempty[-1:]
     return Chart(
         title="What was learned",
-        reading=sentence if curves[-1:] == nonempty[-1:] else "",
+        reading="The run is judged by the last curve." if shows_judged_curve else "",
         marks=nonempty,
         x=round_axis(run.metrics["round"], run.recipe.layout.round),
         height=360,
@@ -79,11 +80,11 @@ def course_chart(run: RunRecords) -> Chart:
 
 
 def headline_charts(run: RunRecords) -> list[Chart]:
-    """Return charts of the most important number of each row of the result; none without a result."""
+    """Return a chart with a bar for each player: the most important number of the result; no chart without a result."""
     if run.result is None:
         return []
     recipe, headline = run.recipe, run.recipe.headline
-    # Reversed, as rows of a chart across are drawn from below.
+    # Reversed, as rows of horizontal bars are drawn from below.
     rows = {
         name: row for name, row in reversed(run.result[recipe.players].items()) if row.get(headline.key) is not None
     }
@@ -108,7 +109,7 @@ def headline_charts(run: RunRecords) -> list[Chart]:
 
 
 def update_charts(run: RunRecords) -> Iterator[Block]:
-    """Yield a small chart of each loss and of other numbers of updates; nothing if there are none."""
+    """Yield a grid of small charts: losses and other numbers of updates; nothing if there are none."""
     names = [name for name in run.metrics if name.startswith("train/") and name not in SEPARATE_METRICS]
     titles = {name: name.removeprefix("train/").replace("_", " ") for name in names}
     if titles:
@@ -124,14 +125,14 @@ def update_charts(run: RunRecords) -> Iterator[Block]:
 
 
 def own_numbers(run: RunRecords) -> Iterator[Block]:
-    """Yield a small chart of each number that the user has logged; nothing if there is none."""
+    """Yield a grid of small charts of the numbers that the user has logged; nothing if there are none."""
     titles = {name: name for name in run.metrics if is_own(name)}
     if titles:
         yield numbers_grid(run, dict([*titles.items()][:MAXIMUM_OWN]), title="")
 
 
 def numbers_grid(run: RunRecords, titles: Mapping[str, str], *, title: str, reading: str = "") -> Grid:
-    """Return a small chart of each of some numbers over the rounds: metric -> title."""
+    """Return a small chart over the rounds for each metric in `titles` (metric -> title) that has a point."""
     axis = round_axis(run.metrics["round"], run.recipe.layout.round)
     lines = {metric: metric_line(run.metrics, metric, "each round", JUDGED_COLOUR) for metric in titles}
     charts = [Chart(title=titles[metric], marks=[line], x=axis, height=170) for metric, line in lines.items() if line.x]
@@ -149,18 +150,19 @@ def metric_line(metrics: Metrics, metric: str, title: str, colour: str, *, width
         width: width of the stroke in pixels.
     """
     x, y = finite_points(metrics["round"], metrics.get(metric, []))
+    # A value far below -1 would flatten the rest of the line.
     if metric == EXPLAINED_METRIC:
         y = [max(value, -1.0) for value in y]
     return Line(name=title, x=x, y=y, colour=colour, width=width, dots=True)
 
 
 def returns_lines(metrics: Metrics, trained: str, levels: Mapping[str, str]) -> list[Line]:
-    """Return lines of returns in training and in held-out episodes, and of the players that learn nothing.
+    """Return lines of a policy's returns in training and in held-out episodes, and a level line for each baseline.
 
     Args:
         metrics: columns; `return/mean` and `evaluation/*` may have rounds without a number.
         trained: name of the player that learns.
-        levels: the other players, each with its colour: level lines, as held-out episodes are always the same.
+        levels: colour of each baseline by name. Its line is level, as held-out episodes are always the same.
     """
     rounds, lines = metrics["round"], list[Line]()
     if "return/mean" in metrics:
@@ -176,7 +178,7 @@ def returns_lines(metrics: Metrics, trained: str, levels: Mapping[str, str]) -> 
 
 
 def share_lines(metrics: Metrics, titles: Mapping[str, tuple[str, str]]) -> list[Line]:
-    """Return lines of metrics that are shares, in percent: metric -> title and colour."""
+    """Return a line in percent for each metric in `titles` (metric -> title and colour) that the run has."""
     return [
         Line(name=title, x=metrics["round"], y=[100 * value for value in metrics[metric]], colour=colour)
         for metric, (title, colour) in titles.items()
@@ -185,10 +187,6 @@ def share_lines(metrics: Metrics, titles: Mapping[str, tuple[str, str]]) -> list
 
 
 def _curve_colours(recipe: Description) -> Sequence[str]:
-    """Return a colour for each curve of the recipe: `JUDGED_COLOUR` for the last, the others' in turn."""
-    judged_index = len(recipe.curves) - 1  # the run is judged by the last curve
+    """Return a colour for each curve: `JUDGED_COLOUR` for the last, by which a run is judged, others in turn before."""
     other_colours = iter(OTHER_COLOURS)
-    return [
-        JUDGED_COLOUR if index == judged_index else next(other_colours, OTHER_COLOURS[0])
-        for index in range(len(recipe.curves))
-    ]
+    return [*(next(other_colours, OTHER_COLOURS[0]) for _ in range(len(recipe.curves) - 1)), JUDGED_COLOUR]

@@ -1,4 +1,4 @@
-"""A page over many runs: a row for each, with a link to its report, and how many are in which state."""
+"""A page that lists many runs: a row for each with a link to its report, and the number of runs in each state."""
 
 import os
 from collections import Counter
@@ -50,7 +50,7 @@ def _state_tiles(runs: Sequence[RunLine]) -> Iterator[Tile]:
 
 
 def _runs_table(runs: Sequence[RunLine], folder: Path, page_folder: Path, sort: str | None) -> Iterator[Block]:
-    """Yield the table of the runs, and how to write the reports that are not there.
+    """Yield the table of the runs, and the command that writes a report for a run without one.
 
     Args:
         runs: lines of the runs, in the order in which they are shown.
@@ -61,7 +61,7 @@ def _runs_table(runs: Sequence[RunLine], folder: Path, page_folder: Path, sort: 
     tags = ["tags"] if any(run.tag for run in runs) else []
     titles = ("run", "recipe", "state", *tags, "rounds", sort or "score", "size", "last change")
     yield Table(
-        titles, [_run_cells(run, folder, page_folder, sort, tags=bool(tags)) for run in runs], words=3 + len(tags)
+        titles, [_run_cells(run, folder, page_folder, sort, with_tags=bool(tags)) for run in runs], words=3 + len(tags)
     )
     without_report = [run.name for run in runs if not run.problem and not RunFolder(folder / run.name).report.is_file()]
     if without_report:
@@ -71,7 +71,7 @@ def _runs_table(runs: Sequence[RunLine], folder: Path, page_folder: Path, sort: 
         yield Paragraph((sentence, Piece(command)), "reading")
 
 
-def _run_cells(run: RunLine, folder: Path, page_folder: Path, sort: str | None, *, tags: bool) -> tuple[Text, ...]:
+def _run_cells(run: RunLine, folder: Path, page_folder: Path, sort: str | None, *, with_tags: bool) -> tuple[Text, ...]:
     """Return a run's cells in the order of the titles in `_runs_table`; the name links to the report, if there is one.
 
     Args:
@@ -79,7 +79,7 @@ def _run_cells(run: RunLine, folder: Path, page_folder: Path, sort: str | None, 
         folder: folder of the runs.
         page_folder: folder of the page, from which links lead.
         sort: name of the number that is shown; None shows the score.
-        tags: whether there is a column of tags.
+        with_tags: whether the table has a column of tags.
     """
     report = RunFolder(folder / run.name).report
     # Relative, so that links hold where both folders are moved together; quoted, as names may hold spaces and more.
@@ -88,7 +88,7 @@ def _run_cells(run: RunLine, folder: Path, page_folder: Path, sort: str | None, 
         Piece(run.name, "", href),
         run.trainer,
         Piece(run.state, f"state {run.state}"),
-        *([", ".join(run.tag)] if tags else []),
+        *([", ".join(run.tag)] if with_tags else []),
         f"{run.done}/{run.rounds}",
         shown_score(run, sort),
         format_bytes(run.bytes),

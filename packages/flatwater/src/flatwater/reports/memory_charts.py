@@ -1,4 +1,4 @@
-"""Charts of a run's memory and pace: the ledger next to the plan."""
+"""Charts of a run's memory and speed, from its ledger (a line for each round) and its plan."""
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
@@ -22,9 +22,9 @@ from flatwater_watch.units import format_bytes
 MAXIMUM_GROUPS = 8
 """Most owners with an area of their own, as many as there are colours."""
 BUDGET_VIEW_RATIO = 2.0
-"""Factor above the memory used from which a budget is told in words: drawn, it would flatten all else."""
+"""A level above this multiple of the memory used is told in words: drawn, it would flatten all else."""
 LOGARITHMIC_RATIO = 30
-"""Factor between the rates_by_phase of phases from which they share a logarithmic axis."""
+"""Factor between the fastest and the slowest phase above which their axis is logarithmic."""
 
 PART_COLOURS = {FILES: "--files", BASE: "--base", OTHERS: "--others", SLACK: "--slack", REST: "--rest"}
 PHASE_COLOURS = {
@@ -41,11 +41,11 @@ PHASE_COLOURS = {
 
 
 def memory_chart(ledger: Sequence[LedgerLine], plan: Plan | None, round_name: str) -> Chart:
-    """Return resident memory by owner, stacked, against the plan and the budget."""
+    """Return a chart of resident memory by owner, stacked, with lines for the plan and the budget."""
     groups = largest_groups(ledger, MAXIMUM_GROUPS)
     highest = max(line.resident for line in ledger)
     unit, size = byte_unit([highest])
-    # An area below a thousandth has no pixel.
+    # An area below a thousandth of the highest would have no pixel.
     has_others = any(resident_parts(line, groups)[OTHERS] / highest > 1 / 1000 for line in ledger)
     names = [FILES, BASE, *groups, *([OTHERS] if has_others else []), SLACK, REST]
     levels = _plan_levels(plan, ledger[-1])
@@ -56,7 +56,7 @@ def memory_chart(ledger: Sequence[LedgerLine], plan: Plan | None, round_name: st
         for name, level, colour in levels
         if level <= top
     ]
-    above_picture = [
+    sentences = [
         f"The {name} of {format_bytes(level)} is above the picture." for name, level, _ in levels if level > top
     ]
     explanation = (
@@ -66,7 +66,7 @@ def memory_chart(ledger: Sequence[LedgerLine], plan: Plan | None, round_name: st
     )
     return Chart(
         title="Memory by owner",
-        reading=" ".join((explanation, *above_picture)),
+        reading=" ".join((explanation, *sentences)),
         marks=[*_stacked_bands(ledger, groups, names, size), *lines],
         x=round_axis(rounds, round_name),
         # A margin of 6 %, so that the highest line does not lie on the edge.
@@ -76,7 +76,7 @@ def memory_chart(ledger: Sequence[LedgerLine], plan: Plan | None, round_name: st
 
 
 def owned_chart(ledger: Sequence[LedgerLine], round_name: str) -> Chart:
-    """Return the owners alone, stacked: in a small run the libraries leave no space for them in the whole picture."""
+    """Return a chart of the owners without the libraries, beside which those of a small run are too thin to see."""
     groups = largest_groups(ledger, MAXIMUM_GROUPS)
     unit, size = byte_unit(line.owned_bytes for line in ledger)
     return Chart(
@@ -115,14 +115,14 @@ def _stacked_bands(ledger: Sequence[LedgerLine], groups: list[str], names: Seque
 
 
 def _plan_levels(plan: Plan | None, line: LedgerLine) -> list[tuple[str, int, str]]:
-    """Return the horizontal lines of the picture: name, bytes, colour."""
+    """Return name, bytes and colour of the lines for the plan and for the budget in a line of the ledger."""
     plan_level = [("plan between rounds", plan.base_bytes + plan.total_bytes, "--ink")] if plan is not None else []
     budget = line.budget or (plan.budget_bytes if plan is not None else 0)
     return [*plan_level, *([("budget", budget, "--budget")] if budget else [])]
 
 
 def unaccounted_chart(ledger: Sequence[LedgerLine], round_name: str) -> Chart:
-    """Return the memory that no owner has, alone: on the scale of the whole it would be too thin to see."""
+    """Return a chart of unaccounted memory and allocator slack, which next to all memory are too thin to see."""
     unit, size = byte_unit([value for line in ledger for value in (line.unaccounted, line.slack)])
     rounds = [line.round for line in ledger]
     curves = ((REST, [line.unaccounted for line in ledger]), (SLACK, [line.slack for line in ledger]))
@@ -141,7 +141,7 @@ def unaccounted_chart(ledger: Sequence[LedgerLine], round_name: str) -> Chart:
 
 
 def resident_chart(rounds: list[float], resident: list[float], round_name: str) -> Chart:
-    """Return resident memory, where a run has no ledger."""
+    """Return a chart of resident memory over the rounds, for a run without a ledger."""
     unit, size = byte_unit(value for value in resident if isfinite(value))
     values = [value / size for value in resident]
     return Chart(
@@ -154,23 +154,20 @@ def resident_chart(rounds: list[float], resident: list[float], round_name: str) 
 
 
 def phase_names(ledger: Sequence[LedgerLine]) -> list[str]:
-    """Return every phase of some round, in the order of the rounds."""
+    """Return the names of all phases, in the order in which the ledger first has them."""
     return list(dict.fromkeys(name for line in ledger for name in line.phases))
 
 
 def pace_chart(ledger: Sequence[LedgerLine], round_name: str) -> Chart:
-    """Return steps per second of each phase that has more than a step a round."""
+    """Return a chart of steps per second for each phase that has a round of more than one step."""
     rates_by_phase = {
         name: {line.round: steps_per_second(line.phases[name]) for line in ledger if name in line.phases}
         for name in phase_names(ledger)
         if any(name in line.phases and line.phases[name].steps > 1 for line in ledger)
     }
-    # Zeros mark rounds without a measurement: they are left out of the means. A logarithmic axis cannot show them.
-    means = [
-        sum(measured) / len(measured)
-        for by_round in rates_by_phase.values()
-        if (measured := [v for v in by_round.values() if isfinite(v) and v])
-    ]
+    # Zeros mark rounds without a measurement, so they are left out of the means.
+    measured = ([rate for rate in by_round.values() if isfinite(rate) and rate] for by_round in rates_by_phase.values())
+    means = [sum(rates) / len(rates) for rates in measured if rates]
     logarithmic = bool(means) and max(means) > LOGARITHMIC_RATIO * min(means)
     scale = " The axis is logarithmic: the same distance is the same factor." if logarithmic else ""
     return Chart(
@@ -193,7 +190,7 @@ def pace_chart(ledger: Sequence[LedgerLine], round_name: str) -> Chart:
 
 
 def time_chart(rounds: Sequence[float], seconds: Mapping[str, Sequence[float]], round_name: str) -> Chart:
-    """Return the seconds of each phase, stacked: where a round's time goes."""
+    """Return a chart with a column for each round: the seconds of its phases, stacked."""
     # Half a column on either side; thinned rounds lie further apart.
     half_width = 0.5 if len(rounds) == 1 else 0.5 * (rounds[-1] - rounds[0]) / (len(rounds) - 1)
     return Chart(
@@ -211,7 +208,7 @@ def time_chart(rounds: Sequence[float], seconds: Mapping[str, Sequence[float]], 
 
 
 def transients_chart(plan: Plan, ledger: Sequence[LedgerLine]) -> Chart:
-    """Return the bytes that a phase makes and frees again: planned, and the highest measured."""
+    """Return a chart of each phase's temporary bytes: as planned, and the highest that was measured."""
     highest = {
         name: max(peaks)
         for name in phase_names(ledger)
@@ -219,7 +216,7 @@ def transients_chart(plan: Plan, ledger: Sequence[LedgerLine]) -> Chart:
     }
     names = list(reversed([*plan.transients, *(name for name in highest if name not in plan.transients)]))
     unit, size = byte_unit([*plan.transients.values(), *highest.values()])
-    sides = (("measured, highest", highest, "--owner-1"), ("planned", plan.transients, "--base"))
+    bars = (("measured, highest", highest, "--owner-1"), ("planned", plan.transients, "--base"))
     return Chart(
         title="What phases take and give back",
         reading="Memory above the resting level while a phase works. Planned is an estimate; a measured bar that is "
@@ -229,10 +226,10 @@ def transients_chart(plan: Plan, ledger: Sequence[LedgerLine]) -> Chart:
                 name=title,
                 at=names,
                 values=[values.get(name, 0) / size for name in names],
-                colour=shade,
+                colour=colour,
                 horizontal=True,
             )
-            for title, values, shade in sides
+            for title, values, colour in bars
         ],
         x=Axis(unit=f" {unit}"),
         y=Axis(rows=names),
@@ -241,7 +238,7 @@ def transients_chart(plan: Plan, ledger: Sequence[LedgerLine]) -> Chart:
 
 
 def seconds_by_phase(ledger: Sequence[LedgerLine], maximum: int) -> tuple[list[float], dict[str, list[float]]]:
-    """Return rounds and each phase's seconds, of at most `maximum` rounds: narrow columns cannot be seen."""
+    """Return at most `maximum` rounds, evenly spread over the ledger, and the seconds of each phase in them."""
     lines = [ledger[index] for index in spread_indexes(len(ledger), maximum)]
     seconds = {
         name: [line.phases[name].seconds if name in line.phases else 0.0 for line in lines]

@@ -1,4 +1,4 @@
-"""`report.html`: a run as one page, in the order of a reader's questions: first the result, then the faults."""
+"""`report.html`: a run as one page, with the result first, then findings, memory, speed and settings."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isfinite
@@ -40,7 +40,7 @@ from flatwater_watch.pages.document import document
 from flatwater_watch.units import format_bytes, format_duration, short_bytes
 
 PACE_ROUNDS = 8
-"""Number of rounds whose median duration tells how long the rest will take."""
+"""Number of last rounds whose median duration gives the time left."""
 MAXIMUM_COLUMNS_OF_TIME = 120
 """Most columns of the chart of times: more would be narrower than a few pixels."""
 MAXIMUM_GROUPS = 12
@@ -49,8 +49,12 @@ THIN_SHARE = 0.15
 """Share of resident memory below which all owners together are too thin to see next to the libraries."""
 
 
+OwnerSizes = tuple[str, int, int]
+"""Path of an owner, the bytes that were planned for it, and the bytes that it holds."""
+
+
 def run_page(run: RunRecords) -> str:
-    """Return the whole page."""
+    """Return the whole page as HTML."""
     name = run.path.resolve().name
     return document(
         name,
@@ -63,16 +67,19 @@ def run_page(run: RunRecords) -> str:
 
 
 def page_sections(run: RunRecords) -> list[Section]:
-    """Return all parts of the page, of the recipe and of installed packages first; an empty part says why."""
-    parts = own_parts(run) | installed_parts(run) | {"Your numbers": own_numbers(run)}
-    sections = {title: shown for title, blocks in parts.items() if (shown := list(blocks)) or title != "Your numbers"}
-    return [Section(title=title, blocks=blocks) for title, blocks in sections.items()] + [
-        Section(title=title, blocks=list(part(run))) for title, part in SECTION_MAKERS.items()
+    """Return the page's sections: of the recipe, of installed packages, of the user's numbers, then of every run."""
+    parts = own_parts(run) | installed_parts(run)
+    # Left out without numbers: they are optional, while other empty parts say why.
+    if numbers := list(own_numbers(run)):
+        parts["Your numbers"] = numbers
+    sections = [Section(title=title, blocks=list(blocks)) for title, blocks in parts.items()]
+    return sections + [
+        Section(title=title, blocks=list(make_blocks(run))) for title, make_blocks in SECTION_MAKERS.items()
     ]
 
 
 def _page_subtitle(run: RunRecords) -> str:
-    """Return data, device, seed and versions, as far as the folder says."""
+    """Return a line with data, device, seed, versions and the parent of a fork, as far as the folder has them."""
     facts = run.checkpoints[-1].facts if run.checkpoints else {}
     data, versions = facts.get("data"), facts.get("versions")
     phrases = [run.recipe.trained_on]
@@ -95,8 +102,8 @@ def _page_subtitle(run: RunRecords) -> str:
 
 
 def _head_tiles(run: RunRecords) -> list[Tile]:
-    """Return at most six numbers for the head of the page: result, curve, rounds, memory and findings."""
-    tiles: list[Tile] = [] if run.result is None else [_headline(run.recipe, run.result)]
+    """Return the tiles at the head of the page: result, curve, rounds, memory and findings, up to six."""
+    tiles: list[Tile] = [] if run.result is None else [_headline_tile(run.recipe, run.result)]
     title, metric = run.recipe.judged_curve
     finite = [value for value in run.metrics.get(metric, []) if isfinite(value)]
     if finite:
@@ -117,30 +124,31 @@ def _head_tiles(run: RunRecords) -> list[Tile]:
     return tiles
 
 
-def _headline(recipe: Description, result: Mapping[str, Any]) -> Tile:
-    """Return the most important number of the trained policy, and the baseline that it is compared with."""
+def _headline_tile(recipe: Description, result: Mapping[str, Any]) -> Tile:
+    """Return a tile with the most important number of the trained policy, and that of the baseline below."""
     headline, rows = recipe.headline, result[recipe.players]
     numbers = {name: row.get(headline.key) for name, row in rows.items()}
-    own_text, baseline_text = (
-        "-" if (number := numbers.get(name)) is None else headline.write(number)
-        for name in (recipe.trained, headline.against)
-    )
+    texts = {name: "-" if number is None else headline.write(number) for name, number in numbers.items()}
+    own_text, baseline_text = texts.get(recipe.trained, "-"), texts.get(headline.against, "-")
     return Tile(headline.title, own_text, write_value(headline.said, baseline_text))
 
 
 def _pace_text(run: RunRecords) -> str:
-    """Return the time of a round, of all rounds, and in training the time left; `none has ended` before the first."""
+    """Return the time of a round and of all rounds and, in training, the time left; or that no round has ended."""
     times = [run.metrics[name] for name in run.metrics if name.startswith("time/")]
-    sums = [sum(value for value in row if isfinite(value)) for row in zip(*times, strict=True)]
-    if not sums:
+    round_seconds = [sum(value for value in row if isfinite(value)) for row in zip(*times, strict=True)]
+    if not round_seconds:
         return "none has ended"
-    pace, total_seconds = median(sums[-PACE_ROUNDS:]), fmean(sums) * run.done  # of thinned rounds
-    remaining = f", {format_duration(pace * (run.rounds - run.done))} left" if run.state == "training" else ""
-    return f"{format_duration(pace)} each, {format_duration(total_seconds)} in all{remaining}"
+    typical_seconds = median(round_seconds[-PACE_ROUNDS:])
+    total_seconds = fmean(round_seconds) * run.done  # by the mean, as not every round of a long run is read
+    remaining = (
+        f", {format_duration(typical_seconds * (run.rounds - run.done))} left" if run.state == "training" else ""
+    )
+    return f"{format_duration(typical_seconds)} each, {format_duration(total_seconds)} in all{remaining}"
 
 
 def findings_section(run: RunRecords) -> Iterator[Block]:
-    """Yield the findings: growing objects, owner, line of allocation, time to the limit, and advice."""
+    """Yield a card for each finding, or a paragraph that nothing grows, or that memory was not watched."""
     if run.findings:
         yield finding_cards([(finding, f"found in round {round_}") for round_, finding in run.findings])
     elif run.ledger:
@@ -152,7 +160,7 @@ def findings_section(run: RunRecords) -> Iterator[Block]:
 
 
 def memory_section(run: RunRecords) -> Iterator[Block]:
-    """Yield memory by owner over the rounds, then planned and held, workers and the phases' efforts."""
+    """Yield charts of memory over the rounds, then bytes planned and held, workers, and the phases' temporary bytes."""
     if run.ledger:
         yield memory_chart(run.ledger, run.plan, run.recipe.layout.round)
         if max(line.owned_bytes / line.resident for line in run.ledger if line.resident) < THIN_SHARE:
@@ -170,7 +178,7 @@ def memory_section(run: RunRecords) -> Iterator[Block]:
 
 
 def planned_and_held(run: RunRecords) -> Iterator[Block]:
-    """Yield bytes planned and held by owner: the difference must be 0."""
+    """Yield a table of the bytes planned and held by each owner, and whether they are equal, as they must be."""
     yield Heading("Planned and held")
     if run.plan is None or not run.ledger:
         yield missing_paragraph(
@@ -179,34 +187,42 @@ def planned_and_held(run: RunRecords) -> Iterator[Block]:
         return
     line = run.ledger[-1]
     rows = planned_and_held_rows(run.plan, line)
-    groups: dict[str, tuple[int, int]] = {}
-    for path, planned_bytes, held_bytes in rows:
-        name = ".".join(path.split(".")[:OWNER_DEPTH])
-        sums_before = groups.get(name, (0, 0))
-        groups[name] = (sums_before[0] + planned_bytes, sums_before[1] + held_bytes)
-    total = sum(row[1] for row in rows), sum(row[2] for row in rows)
-    # By owner, as the sums of a group may hide two owners that differ.
-    off = sum(planned_bytes != held_bytes for _, planned_bytes, held_bytes in rows)
-    verdict = (
-        f"Each of the {len(rows)} owners holds what was planned, to the byte."
-        if not off
-        else f"{off} of {len(rows)} owners differ from the plan. Less than planned: pages that are not used yet"
-        + (", or state that lies on the GPU." if line.cuda_allocated is not None else ".")
-    )
-    yield Paragraph(f"{verdict} Round {line.round}.", "calm" if not off else "missing")
-    sizes = sorted(((name, *sums) for name, sums in groups.items()), key=lambda row: -row[1])
-    small_groups = sizes[MAXIMUM_GROUPS:]
+    # Compared by owner, as the sums of a group may hide two owners that differ.
+    differing = sum(planned_bytes != held_bytes for _, planned_bytes, held_bytes in rows)
+    if differing:
+        gpu_text = ", or state that lies on the GPU" if line.cuda_allocated is not None else ""
+        verdict = (
+            f"{differing} of {len(rows)} owners differ from the plan. Less than planned: pages that are not used yet"
+            f"{gpu_text}."
+        )
+    else:
+        verdict = f"Each of the {len(rows)} owners holds what was planned, to the byte."
+    yield Paragraph(f"{verdict} Round {line.round}.", "missing" if differing else "calm")
+    groups = _group_sizes(rows)
+    shown_groups, small_groups = groups[:MAXIMUM_GROUPS], groups[MAXIMUM_GROUPS:]
     if small_groups:
-        sizes[MAXIMUM_GROUPS:] = [
-            (f"{len(small_groups)} smaller", sum(row[1] for row in small_groups), sum(row[2] for row in small_groups))
-        ]
-    yield _planned_table([*sizes, ("all owners", *total)], exact=False)
+        shown_groups.append(_sum_sizes(f"{len(small_groups)} smaller", small_groups))
+    yield _planned_table([*shown_groups, _sum_sizes("all owners", rows)], exact=False)
     if len(rows) > len(groups):
         yield Folded(f"All {len(rows)} owners, in bytes", _planned_table(rows, exact=True))
 
 
+def _group_sizes(rows: Sequence[OwnerSizes]) -> list[OwnerSizes]:
+    """Return planned and held bytes of groups of owners, those of one beginning, the largest plan first."""
+    groups: dict[str, list[OwnerSizes]] = {}
+    for path, planned_bytes, held_bytes in rows:
+        name = ".".join(path.split(".")[:OWNER_DEPTH])
+        groups.setdefault(name, []).append((path, planned_bytes, held_bytes))
+    return sorted((_sum_sizes(name, members) for name, members in groups.items()), key=lambda row: -row[1])
+
+
+def _sum_sizes(name: str, rows: Sequence[OwnerSizes]) -> OwnerSizes:
+    """Return the sums of planned and of held bytes over the rows, under a name."""
+    return name, sum(planned_bytes for _, planned_bytes, _ in rows), sum(held_bytes for _, _, held_bytes in rows)
+
+
 def workers_section(line: LedgerLine) -> Iterator[Block]:
-    """Yield the private bytes of each process that computes for the run, against the plan."""
+    """Yield a table of each worker's bytes against the plan, and whether its state is as planned."""
     yield Heading("Workers")
     differing = [worker for worker in line.workers if worker.unplanned]
     verdict = "holds what was planned, to the byte" if not differing else f"but {len(differing)} holds what was planned"
@@ -229,7 +245,7 @@ def workers_section(line: LedgerLine) -> Iterator[Block]:
 
 
 def machines_section(line: LedgerLine) -> Iterator[Block]:
-    """Yield the workers of each machine of a cluster together: a mapped file counts once there, as readers share it."""
+    """Yield a table of the workers' bytes by machine of a cluster; nothing if all are on this machine."""
     machines: dict[str, list[WorkerLine]] = {}
     for worker in line.workers:
         machines.setdefault(worker.machine, []).append(worker)
@@ -238,12 +254,12 @@ def machines_section(line: LedgerLine) -> Iterator[Block]:
     rows = [
         (
             name,
-            str(len(on_machine)),
-            format_bytes(sum(worker.planned for worker in on_machine)),
-            format_bytes(sum(worker.private for worker in on_machine)),
-            format_bytes(sum(worker.proportional for worker in on_machine)),
+            str(len(workers)),
+            format_bytes(sum(worker.planned for worker in workers)),
+            format_bytes(sum(worker.private for worker in workers)),
+            format_bytes(sum(worker.proportional for worker in workers)),
         )
-        for name, on_machine in machines.items()
+        for name, workers in machines.items()
     ]
     yield Table(("machine", "workers", "private, planned", "private", "with shared pages once"), rows)
     if line.stores is not None:
@@ -251,8 +267,8 @@ def machines_section(line: LedgerLine) -> Iterator[Block]:
         yield Paragraph(f"The object stores of all machines hold {store_bytes} between two rounds.", "calm")
 
 
-def _planned_table(rows: Sequence[tuple[str, int, int]], *, exact: bool) -> Table:
-    """Return planned and held bytes of owners as a table; to the byte where `exact`."""
+def _planned_table(rows: Sequence[OwnerSizes], *, exact: bool) -> Table:
+    """Return a table of planned and held bytes; `exact` writes every byte, else sizes are rounded."""
     cells = list[Sequence[str | Piece]]()
     for name, planned_bytes, held_bytes in rows:
         sizes = [f"{size:,}" if exact else format_bytes(size) for size in (planned_bytes, held_bytes)]
@@ -262,7 +278,7 @@ def _planned_table(rows: Sequence[tuple[str, int, int]], *, exact: bool) -> Tabl
 
 
 def speed_section(run: RunRecords) -> Iterator[Block]:
-    """Yield steps per second, and where the time goes."""
+    """Yield charts of steps per second and of the phases' seconds."""
     if run.ledger and any(line.phases for line in run.ledger):
         yield pace_chart(run.ledger, run.recipe.layout.round)
         yield time_chart(*seconds_by_phase(run.ledger, MAXIMUM_COLUMNS_OF_TIME), run.recipe.layout.round)
@@ -275,7 +291,7 @@ def speed_section(run: RunRecords) -> Iterator[Block]:
 
 
 def alarms_section(run: RunRecords) -> Iterator[Block]:
-    """Yield the run's alarms, once for each kind."""
+    """Yield a table with a row for each kind of alarm that the run raised."""
     if not run.alarms:
         yield Paragraph("The run raised no alarms.", "calm")
         return
@@ -287,7 +303,7 @@ def alarms_section(run: RunRecords) -> Iterator[Block]:
 
 
 def checkpoints_section(run: RunRecords) -> Iterator[Block]:
-    """Yield the checkpoints from which the run can be resumed."""
+    """Yield a table of the checkpoints, the newest first, and the command that resumes the run."""
     if not run.checkpoints:
         yield missing_paragraph("checkpoint", "checkpoints/", run.state, "after each round")
         return
@@ -312,7 +328,7 @@ def checkpoints_section(run: RunRecords) -> Iterator[Block]:
 
 
 def configuration_section(run: RunRecords) -> Iterator[Block]:
-    """Yield the file that repeats the run."""
+    """Yield the text of config.toml, folded; the file repeats the run."""
     lines = run.config_text.splitlines(keepends=True)
     title = (Piece("config.toml"), ": every setting with its description")
     yield Folded(title, Lines([Piece(line, "comment") if line.startswith("#") else line for line in lines]))

@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -34,9 +34,11 @@ MARGIN_PIXELS = 50
 POINTS_PER_INCH = 72.0
 """Points of an inch."""
 MAXIMUM_LETTERS = 30
+"""Most letters of a name in a legend or at an axis."""
 LETTER, SYMBOL = 4.7, 8
 """Points of a letter in a legend, and the letters that a name's symbol takes."""
 LOG_RATIO = 10.0
+"""A logarithmic axis over more than this factor has a power of ten to mark."""
 EDGE_SHARE = 0.02
 """Share of the rounds that is left free at both ends, so that dots are whole."""
 MARKERS = {"circle": "o", "up": "^", "down": "v"}
@@ -66,16 +68,16 @@ def write_picture(out: Path, rows: Picture) -> None:
     Raises:
         RunError: the file cannot be written.
     """
-    # In memory first, then whole into the folder: a picture that fails half-way leaves the old file.
+    # Drawn in memory first: if that fails, the old file stays.
     buffer = io.BytesIO()
     with mpl.rc_context(_matplotlib_settings()):
         paint_figure(rows).savefig(buffer, dpi=130)
-    with buffer.getbuffer() as picture:  # given back also where it cannot be written: Python 3.13 warns of what is not
+    with buffer.getbuffer() as picture:  # Python 3.13 warns of a buffer that is not released
         write_object(out, picture)
 
 
 def paint_figure(rows: Picture) -> Figure:
-    """Return the charts, painted."""
+    """Return a figure with the rows of charts, the first at the top."""
     heights = [max(part.height for part in row) + MARGIN_PIXELS for row in rows]
     with mpl.rc_context(_matplotlib_settings()):
         # A Figure of its own: pyplot keeps every figure in a registry until it is closed.
@@ -101,8 +103,7 @@ def _subfigures(figure: Figure | SubFigure, rows: int, columns: int = 1, **ratio
 
 
 def _matplotlib_settings() -> dict[Any, Any]:
-    """Return the settings of matplotlib for these pictures, in the theme of the pages."""
-    # Settings for this picture alone: a program's own style of matplotlib stays as it is.
+    """Return the settings of matplotlib for these pictures, in the light theme of the pages."""
     ink, faint = theme_colour("--ink"), theme_colour("--faint")
     return {
         "font.size": 9,
@@ -136,7 +137,7 @@ def theme_colour(name: str) -> str:
 
 
 def _draw_part(place: SubFigure, part: Chart | Grid) -> None:
-    """Draw a chart, or a grid of small charts, with a legend below that is broken into rows of the picture's width."""
+    """Draw a chart, or a grid of small charts, and a legend below if there are several names."""
     if isinstance(part, Chart):
         axes = place.subplots()
         axes.set_title(part.title)
@@ -155,12 +156,18 @@ def _draw_part(place: SubFigure, part: Chart | Grid) -> None:
         place.suptitle(part.title, x=0.01, ha="left", fontsize=10, fontweight="bold")
         marks_by_name = part.legend
     if len(marks_by_name) > 1:
-        names = list(map(_short_label, marks_by_name))
-        handles = [_legend_handle(mark) for mark in marks_by_name.values()]
-        points = place.bbox.width / place.dpi * POINTS_PER_INCH
-        columns = min(len(names), max(1, int(points / LETTER / (max(map(len, names)) + SYMBOL))))
-        columns = -(-len(names) // -(-len(names) // columns))  # rows as long as each other
-        place.legend(handles, names, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
+        _draw_legend(place, marks_by_name)
+
+
+def _draw_legend(place: SubFigure, marks_by_name: Mapping[str, Mark]) -> None:
+    """Draw a legend below a chart, in as few rows as its width allows, all of about the same length."""
+    names = list(map(_short_label, marks_by_name))
+    handles = [_legend_handle(mark) for mark in marks_by_name.values()]
+    width_points = place.bbox.width / place.dpi * POINTS_PER_INCH
+    fitting_columns = max(1, int(width_points / LETTER / (max(map(len, names)) + SYMBOL)))
+    rows = -(-len(names) // fitting_columns)
+    columns = -(-len(names) // rows)
+    place.legend(handles, names, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
 
 
 def _short_label(name: str) -> str:
@@ -178,8 +185,8 @@ def _legend_handle(mark: Mark) -> Artist:
 
 
 def _paint_chart(axes: Axes, chart: Chart) -> None:
-    """Paint a chart's marks, its upright lines and both axes."""
-    heights: dict[Any, float] = {}  # height so far at each place, for what is stacked
+    """Paint a chart's marks, its vertical lines and both axes."""
+    heights: dict[Any, float] = {}  # height of the stack so far, by position
     side_by_side = [mark for mark in chart.marks if isinstance(mark, Bars) and not mark.stacked]
     for mark in chart.marks:
         match mark:
@@ -202,16 +209,16 @@ def _paint_chart(axes: Axes, chart: Chart) -> None:
                 starts, ends = _axis_places(mark.starts), _axis_places(mark.ends)
                 rows = chart.y.place_values(mark.rows)
                 axes.barh(rows, ends - starts, mark.thickness, left=starts, color=theme_colour(mark.colour))
-    for upright in chart.vertical_lines:
-        axes.axvline(_axis_places([upright])[0], color=theme_colour("--quiet"), lw=0.7, ls=":", zorder=1)
+    for position in chart.vertical_lines:
+        axes.axvline(_axis_places([position])[0], color=theme_colour("--quiet"), lw=0.7, ls=":", zorder=1)
     _paint_axis(axes, chart.x, "x")
     _paint_axis(axes, chart.vertical, "y")
 
 
 def _paint_line(axes: Axes, mark: Line) -> None:
-    """Paint a line; a single finite value as a dot."""
+    """Paint a line; a single finite value is a dot, as a line would have no length."""
     values = _finite_numbers(mark.y)
-    dots = mark.dots or int(np.isfinite(values).sum()) == 1  # a single value would be a line without length
+    dots = mark.dots or int(np.isfinite(values).sum()) == 1
     axes.plot(
         _axis_places(mark.x),
         values,
@@ -237,12 +244,8 @@ def _paint_stacked(
         below: height of the stack by position so far, updated.
     """
     bottoms = np.array([below.get(position, 0.0) for position in positions])
-    shade: Any = (
-        theme_colour(mark.colour)
-        if isinstance(mark.colour, str)
-        else [theme_colour(shade_name) for shade_name in mark.colour]
-    )
-    if isinstance(mark, Bars) or len(positions) == 1:  # an area needs two places
+    shade = _bar_colours(mark)
+    if isinstance(mark, Bars) or len(positions) == 1:  # an area needs two positions
         axes.bar(positions, values, 0.5 if len(positions) == 1 else 0.88, bottom=bottoms, color=shade)
     else:
         axes.fill_between(_axis_places(positions), bottoms, bottoms + values, color=shade, lw=0)
@@ -256,20 +259,16 @@ def _paint_bars(axes: Axes, mark: Bars, chart: Chart, place: tuple[int, int]) ->
         axes: the axes to paint on.
         mark: the bars; horizontal if `horizontal` is set.
         chart: the chart, whose axes turn positions into numbers.
-        place: their number among the names that stand side by side, and how many there are.
+        place: index of this name among those that stand side by side, and their count.
     """
-    rows = chart.y if mark.horizontal else chart.x
-    number, names = place
-    bar_width = 0.7 / names
-    positions = np.asarray(rows.place_values(mark.at), dtype=float) + (number - (names - 1) / 2) * bar_width
+    axis = chart.y if mark.horizontal else chart.x
+    index, count = place
+    bar_width = 0.7 / count  # together the bars take 70 % of the distance between two positions
+    offset = (index - (count - 1) / 2) * bar_width
+    positions = np.asarray(axis.place_values(mark.at), dtype=float) + offset
     values = _finite_numbers(mark.values)
-    shade = (
-        theme_colour(mark.colour)
-        if isinstance(mark.colour, str)
-        else [theme_colour(shade_name) for shade_name in mark.colour]
-    )
     draw_bars = axes.barh if mark.horizontal else axes.bar
-    draw_bars(positions, values, 0.9 * bar_width, color=shade)  # a tenth is left between neighbours
+    draw_bars(positions, values, 0.9 * bar_width, color=_bar_colours(mark))  # a tenth is left between neighbours
     ends = values
     if mark.low:
         low, high = _finite_numbers(mark.low), _finite_numbers(mark.high)
@@ -291,8 +290,15 @@ def _paint_bars(axes: Axes, mark: Bars, chart: Chart, place: tuple[int, int]) ->
         axes.margins(*((0.15, None) if mark.horizontal else (None, 0.15)))
 
 
+def _bar_colours(mark: Line | Bars) -> Any:  # noqa: ANN401  (as matplotlib takes them)
+    """Return the colour of a mark, or a list with the colour of each of its bars."""
+    if isinstance(mark.colour, str):
+        return theme_colour(mark.colour)
+    return [theme_colour(name) for name in mark.colour]
+
+
 def _axis_places(values: Iterable[Any]) -> np.ndarray:
-    """Return dates as dates, and numbers as numbers."""
+    """Return dates as an array of days, and numbers as an array of floats."""
     items = list(values)
     return np.asarray(items, dtype="datetime64[D]" if items and isinstance(items[0], date) else float)
 
@@ -302,7 +308,7 @@ def _finite_numbers(values: Iterable[float | None]) -> np.ndarray:
 
 
 def _paint_axis(axes: Axes, described: Axis, name: str) -> None:
-    """Give an axis its title, ticks and span; `name` is `x` or `y`. After the marks, whose extent it asks for."""
+    """Set an axis' title, ticks and span; `name` is `x` or `y`. Call it after the marks, as it reads their extent."""
     axis = axes.xaxis if name == "x" else axes.yaxis
     set_limits = axes.set_xlim if name == "x" else axes.set_ylim
     (axes.set_xlabel if name == "x" else axes.set_ylabel)(described.title)

@@ -1,7 +1,7 @@
-"""Parts of a page from its recipe, and their source where the recipe is not to be imported.
+"""Parts of a page that its recipe draws, without an import of recipes that are not installed.
 
 Parts of an installed recipe are made from the run's records by its own functions. Those of any other recipe were
-written into the run's folder as data (`sections.json`) while the run trained, by a process that had the recipe at hand.
+written into the run's folder as data (`sections.json`) while the run trained, in a process that had the recipe at hand.
 """
 
 import json
@@ -28,13 +28,13 @@ REWRITE_ADVICE = "Rewrite them with `flatwater resume`."
 
 
 def own_parts(run: RunRecords) -> dict[str, Iterable[Block]]:
-    """Return the parts of the recipe: title -> blocks."""
+    """Return the blocks of the recipe's parts of the page by title."""
     installed = find_installed(run.recipe.name)
     if installed is not None:
         return dict(installed.sections(run))
     if not run.recipe.own_parts:
         return dict(course_sections(run))
-    # Written while it trained: the recipe's code is not imported here.
+    # The recipe's code is not imported here: the run wrote the parts while it trained.
     return dict(_written_parts(RunFolder(run.path)) or course_sections(run))
 
 
@@ -44,7 +44,7 @@ def installed_parts(run: RunRecords) -> dict[str, Iterable[Block]]:
     for name, import_path in group_rows("sections").items():
         try:
             parts: Mapping[str, Iterable[Block]] = load_named(import_path)(run)
-            # Made within the `try`: blocks may be a generator that fails late.
+            # Listed within the `try`: blocks may be a generator, which fails only when it is read.
             sections |= {title: list(blocks) for title, blocks in parts.items()}
         except Exception as error:  # noqa: BLE001  (the edge to other people's packages: the page is drawn without it)
             message = f"{type(error).__name__}: {error}"
@@ -53,7 +53,7 @@ def installed_parts(run: RunRecords) -> dict[str, Iterable[Block]]:
 
 
 def _written_parts(folder: RunFolder) -> Mapping[str, Iterable[Block]]:
-    """Return the parts that the run has written; empty if there are none yet, a reason where they are damaged."""
+    """Return the parts in `sections.json`: none if there is no file, a paragraph with the reason if it is damaged."""
     try:
         content = parse_json(read_regular(folder.sections, MAXIMUM_BYTES, follow=False))
         if not isinstance(content, list) or not 0 < len(content) <= MAXIMUM_PARTS:
@@ -80,7 +80,7 @@ def _parse_part(content: object) -> tuple[str, list[Block]]:
 
 
 def own_picture(run: RunRecords, recipe: Recipe | None = None) -> Picture:
-    """Return the charts of `result.png`.
+    """Return the rows of charts of `result.png`.
 
     Args:
         run: records of the run.
@@ -91,9 +91,9 @@ def own_picture(run: RunRecords, recipe: Recipe | None = None) -> Picture:
 
 
 def write_parts(folder: RunFolder, recipe: Recipe) -> None:
-    """Write the parts of a recipe that is not installed into a run's folder, as they are now.
+    """Write the page's parts of a recipe that is not installed into a run's folder, as they are now.
 
-    Called from within a run, which it costs the reading of some hundred lines: see `runs.recipe_parts`.
+    A run calls it while it trains (`runs.recipe_parts`), and pays for reading some hundred lines of its records.
 
     Raises:
         RunError: the folder cannot be written, or a file of the run is damaged.

@@ -78,7 +78,7 @@ def read_run(path: Path) -> RunRecords:
         RunError: there is no run in the folder, or one of its files is damaged.
         CheckpointError: a checkpoint was written by another version.
     """
-    # Whatever a file names is not imported here: a page is drawn of folders that come from others.
+    # Folders may come from strangers, so no code that a file names is imported.
     with importing_only_ours():
         return _read_records(path, open_folder(path))
 
@@ -126,10 +126,10 @@ def read_course(folder: RunFolder) -> dict[str, list[float]]:
 
 
 def _crowning_points(folder: RunFolder) -> list[tuple[float, float]]:
-    """Return the rounds in which a champion was crowned, each with its validation."""
+    """Return the rounds in which a new champion was found, each with its validation value."""
     return [
         (float(record["round"]), float(record["validation/champion"]))
-        # By the text first: of a long run most lines are never parsed.
+        # `text` is searched in the text of a line, so that most lines of a long run are never parsed.
         for record in read_records(folder.metrics, MAXIMUM_POINTS, text=b'"champion/crowned": 1')
         if record.get("champion/crowned") == 1 and is_number(record.get("validation/champion"))
     ]

@@ -1,8 +1,8 @@
-"""The lock of a process that writes below a URL, for as long as it lives.
+"""The lock at a URL, which the process that writes there holds while it lives.
 
-It is a create-only put, so of two writers that begin in the same moment one is refused. A process that dies leaves its
-lock; it counts as left behind once it was not renewed for `STALE_SECONDS`, or at once where its process is known
-to be gone because it ran on this machine.
+It is an object that is written only if there is none, so of two processes that begin at the same moment the store
+refuses one. A process that dies leaves its lock, which counts as stale once it was not renewed for `STALE_SECONDS`, or
+at once if the process ran on this machine and is gone.
 """
 
 import hashlib
@@ -24,9 +24,9 @@ from flatwater_watch.units import format_duration
 
 LOCK_FILE = "lock.json"
 RENEW_SECONDS = 60.0
-# Fifteen renewals in a row may fail, at a store that is slow or away.
+# Fifteen renewals in a row may fail, at a store that is slow or cannot be reached.
 STALE_SECONDS = 900.0
-"""Seconds without a renewal after which a lock is left behind; stores refuse clocks that are wrong by more."""
+"""Seconds without a renewal after which a lock is stale; stores refuse clocks that are wrong by more."""
 
 
 class LockedError(RunError):
@@ -35,7 +35,7 @@ class LockedError(RunError):
 
 @dataclass(frozen=True)
 class Holder:
-    """Process that holds a lock, as the object itself names it."""
+    """Process that holds a lock, as the lock's object describes it."""
 
     token: str
     host: str
@@ -58,11 +58,10 @@ class Holder:
 
     @property
     def is_stale(self) -> bool:
-        """Whether its process is gone, as far as can be told from here."""
-        # On this machine the process itself is asked, and no clock:
-        # a machine that slept wakes with an old lock that is held.
+        """Whether its process is gone, as far as this machine can know."""
+        # For a process of this machine no clock counts: after a machine has slept, a lock that is held looks old.
         if self.ticks is not None and self.boot and self.boot == _machine_identity():
-            with suppress(PermissionError):  # the system does not tell: as of another machine
+            with suppress(PermissionError):  # the system hides the process: its age decides, as on another machine
                 return process_start(self.pid) != self.ticks
         return self.age > STALE_SECONDS
 
@@ -78,15 +77,14 @@ def _machine_identity() -> str:
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        # With the namespace of process numbers:
-        # containers on one machine share its boot, and count processes by themselves.
+        # The namespace of process numbers is part of it: containers share the boot, and number their own processes.
         return f"{socket.gethostname()} {boot} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:  # another system
         return ""
 
 
 def read_holder(objects: StoredObjects) -> Holder | None:
-    """Return the holder that the lock names, dead or alive; None if there is no lock, or it says nothing of one.
+    """Return the holder of the lock, alive or not; None if there is no lock, or it names no holder.
 
     Raises:
         LockedError: another version of Flatwater wrote the lock, in a form of its own.
@@ -96,16 +94,16 @@ def read_holder(objects: StoredObjects) -> Holder | None:
 
 
 def has_writer(objects: StoredObjects) -> bool:
-    """Whether a process that may be alive writes at the URL."""
+    """Return whether a process that may be alive holds the lock of the URL."""
     try:
         holder = read_holder(objects)
     except LockedError:
-        return True  # written by a version that this version cannot read: the holder may be alive
+        return True  # the lock of another version cannot be read, so its holder may be alive
     return holder is not None and not holder.is_stale
 
 
 def _parse_holder(content: bytes, url: str) -> Holder | None:
-    """Return the holder that a lock names; None if it is cut off, or says that it was released.
+    """Return the holder in a lock's content; None if the content is no lock, or was written by a release.
 
     Raises:
         LockedError: the content has the token that locks of all versions have, and does not fit this version.
@@ -121,7 +119,7 @@ def _parse_holder(content: bytes, url: str) -> Holder | None:
         if datetime.fromisoformat(holder.renewed).tzinfo:  # a time without a zone cannot be compared with now
             return holder
     except ValueError:
-        pass
+        pass  # refused below
     raise LockedError(
         f"{url}: a process of Flatwater {short_repr(lock.get('version', 'of another version'))} writes here. This "
         f"is Flatwater {__version__!r}, which cannot check whether that process is alive. Stop it, and use one version "
@@ -137,14 +135,14 @@ class Lock:
     token: str
 
     def renew_(self) -> bool:
-        """Renew the lock; False if another process has taken it, as it took this process for dead."""
+        """Renew the lock. Returns False if another process has taken it, because this one seemed dead."""
         if not self.is_held():
             return False
         self.objects.put(LOCK_FILE, _lock_content(self.token))
         return True
 
     def is_held(self) -> bool:
-        """Whether the lock is still this process's."""
+        """Return whether the lock at the store is still this process's."""
         try:
             holder = read_holder(self.objects)
         except LockedError:
@@ -153,31 +151,31 @@ class Lock:
 
     def release_(self) -> None:
         """Release the lock, so that others may write."""
-        if not self.is_held():  # never another's: it may have been taken over
+        if not self.is_held():  # another process may have taken it
             return
         try:
             self.objects.remove([LOCK_FILE])
-        except ConfigError:  # who may not remove it says that nobody holds it
+        except ConfigError:  # credentials that may only write replace the lock by a content without a holder
             self.objects.put(LOCK_FILE, json.dumps({"released_by": self.token}).encode() + b"\n")
 
 
 def new_token() -> str:
-    """Return a token that tells one holder from every other."""
+    """Return a new random token for a lock's holder."""
     return secrets.token_hex(8)
 
 
 def take_lock(objects: StoredObjects, token: str = "") -> tuple[Lock, str]:
-    """Return the lock, and words for the process that left it behind; empty if none did.
+    """Take the lock; return it, and a text about the dead process that held it before, empty if none did.
 
     Args:
         objects: the objects that are locked.
         token: token of an earlier try that may have taken the lock before it failed; empty for a new token.
 
     Raises:
-        LockedError: a process that may be alive holds the lock; says which, and what to do where it is gone.
+        LockedError: a process that may be alive holds the lock; the message names it and says what to do.
     """
     lock = Lock(objects, token or new_token())
-    # Create-only: of two processes in the same moment the store refuses one.
+    # Written only if there is none: of two processes at the same moment the store refuses one.
     if objects.create(LOCK_FILE, _lock_content(lock.token)):
         return lock, ""
     old_content = objects.read(LOCK_FILE)
@@ -200,8 +198,8 @@ def take_lock(objects: StoredObjects, token: str = "") -> tuple[Lock, str]:
 def _replace_stale_lock(lock: Lock, old_content: bytes) -> None:
     """Replace a lock whose process is gone.
 
-    Of several that find it, one alone can create the object that is named after its content; who comes later and finds
-    that object gone finds another lock as well.
+    Several processes may try at the same time. Only one can create the object that is named after the old content, and
+    replaces the lock. A process that comes after that object was removed finds a lock with another content.
 
     Raises:
         LockedError: another process took the lock in the meantime.
@@ -212,12 +210,12 @@ def _replace_stale_lock(lock: Lock, old_content: bytes) -> None:
         if new_holder is not None and new_holder.token != lock.token and not new_holder.is_stale:
             raise _lock_lost_error(objects)
     try:
-        # Read once more, now that this process alone may replace it: it may have been replaced just before.
+        # Read once more, as another process may have replaced the lock before this one created its object.
         if objects.read(LOCK_FILE) != old_content:
             raise _lock_lost_error(objects)
         objects.put(LOCK_FILE, _lock_content(lock.token))
     finally:
-        with suppress(ConfigError):  # who may not remove it leaves it: no other lock has this content
+        with suppress(ConfigError):  # if it may not be removed, it harms nobody: no other lock has this content
             objects.remove([claim_name])
 
 
@@ -226,23 +224,29 @@ def _lock_lost_error(objects: StoredObjects) -> LockedError:
 
 
 def is_lock(name: str) -> bool:
-    """Whether an object tells of a lock, and nothing about the run."""
+    """Return whether an object's name is that of a lock, or of an attempt to replace one."""
     return name.startswith("lock.")
 
 
 def _lock_content(token: str) -> bytes:
-    """Return a lock's content as JSON: this process as its holder, renewed now."""
+    """Return a lock's content: JSON with this process as its holder, and now as the time of renewal."""
     pid = os.getpid()
     time_now = datetime.now(UTC).isoformat(timespec="seconds")
     machine = _machine_identity()
     holder = Holder(
-        token, socket.gethostname(), machine, pid, time_now, process_start(pid) if machine else None, __version__
+        token=token,
+        host=socket.gethostname(),
+        boot=machine,
+        pid=pid,
+        renewed=time_now,
+        ticks=process_start(pid) if machine else None,
+        version=__version__,
     )
     return json.dumps(asdict(holder), indent=1).encode() + b"\n"
 
 
 def process_start(pid: int) -> int | None:
-    """Return the start of a process, in clock ticks from that of the machine; None if no such process lives.
+    """Return the start of a process in clock ticks after the machine's start; None if no such process lives.
 
     Raises:
         PermissionError: the process lives and belongs to another user, and the system hides it from this process.
@@ -252,14 +256,15 @@ def process_start(pid: int) -> int | None:
     except (FileNotFoundError, ProcessLookupError):
         _raise_if_hidden(pid)
         return None
-    # The name of a program, in parentheses, may have spaces and parentheses; the third field and those after it follow.
-    state, *fields = about.rpartition(")")[2].split()
-    return None if state in "ZX" else int(fields[18])  # a zombie, or dead; else field 22, the start (proc(5))
+    # proc(5): `pid (name) state ...`. The name may hold spaces and parentheses: the last one ends it.
+    state, *fields_from_4 = about.rpartition(")")[2].split()
+    is_dead = state in "ZX"  # a zombie counts as dead
+    return None if is_dead else int(fields_from_4[22 - 4])  # field 22: starttime
 
 
 def _raise_if_hidden(pid: int) -> None:
-    """Raise PermissionError where a process lives, though /proc does not show it."""
+    """Raise PermissionError if a process of another user lives, though /proc does not show it."""
     try:
-        os.kill(pid, 0)  # signal 0 only asks whether it exists
+        os.kill(pid, 0)  # signal 0 is not sent: the call only checks that the process exists
     except (ProcessLookupError, OverflowError):
         return

@@ -1,7 +1,7 @@
-"""Settings of a store that its client does not find by itself.
+"""Settings that a store's client does not find by itself.
 
-Each client reads its own environment variables (AWS_*, GOOGLE_*, AZURE_*). Added here: what `aws configure` wrote,
-which the S3 client does not look for, and plain HTTP where the address asks for it, as servers on one's own network do.
+Each client reads its own environment variables (AWS_*, GOOGLE_*, AZURE_*). Added are the keys and region that
+`aws configure` wrote, for which the S3 client does not look, and plain HTTP if the endpoint begins with http://.
 """
 
 import configparser
@@ -14,7 +14,7 @@ _ENDPOINTS = {
     "gs": ("GOOGLE_BASE_URL",),
     "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
 }
-"""Variables that name a server other than the cloud's."""
+"""Variables with the address of another server than the cloud's."""
 _KEY_NAMES = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 _OTHER_CREDENTIALS = (
     "AWS_ACCESS_KEY_ID",
@@ -23,7 +23,7 @@ _OTHER_CREDENTIALS = (
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
     "AWS_SKIP_SIGNATURE",
 )
-"""Variables that tell the client its identity: where one is set, ~/.aws is not read."""
+"""Variables by which the client has credentials already: if one is set, ~/.aws is not read."""
 
 EXPECTED_CREDENTIALS = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run `aws configure`",
@@ -35,7 +35,7 @@ EXPECTED_CREDENTIALS = {
 
 
 def client_settings(scheme: str) -> tuple[dict[str, str], bool]:
-    """Return settings for the client of `s3`, `gs` or `az` besides its environment, and whether TLS may be left out."""
+    """Return settings for the client of `s3`, `gs` or `az`, and whether its server is reached by plain HTTP."""
     endpoint = next((os.environ[name] for name in _ENDPOINTS[scheme] if os.environ.get(name)), "")
     settings: dict[str, str] = {}
     if scheme == "s3":
@@ -46,13 +46,14 @@ def client_settings(scheme: str) -> tuple[dict[str, str], bool]:
 
 
 def _profile_settings() -> dict[str, str]:
-    """Return keys and region of the profile in ~/.aws; empty if the environment has its own."""
+    """Return keys and region of the AWS profile in ~/.aws; empty if the environment has credentials."""
     if any(os.environ.get(name) for name in _OTHER_CREDENTIALS):
         return {}
     profile = os.environ.get("AWS_PROFILE", "default")
     keys = _profile_section("AWS_SHARED_CREDENTIALS_FILE", "credentials", profile)
-    # The two files name profiles differently.
-    settings = _profile_section("AWS_CONFIG_FILE", "config", profile if profile == "default" else f"profile {profile}")
+    # The section of profile NAME is [NAME] in `credentials`, and [profile NAME] in `config`.
+    config_section = profile if profile == "default" else f"profile {profile}"
+    settings = _profile_section("AWS_CONFIG_FILE", "config", config_section)
     client_keys = {name.removeprefix("aws_"): keys[name] for name in _KEY_NAMES if name in keys}
     region = keys.get("region") or settings.get("region")
     if region and not (os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")):
@@ -61,7 +62,7 @@ def _profile_settings() -> dict[str, str]:
 
 
 def _profile_section(variable: str, file: str, name: str) -> Mapping[str, str]:
-    """Return a profile of a file in ~/.aws, or of the file that the variable names; empty if there is none."""
+    """Return a section of a file in ~/.aws, or of the file that the variable names; empty if there is none."""
     parser = configparser.ConfigParser(interpolation=None)  # a secret key may hold a `%`
     parser.read(Path(os.environ.get(variable) or Path.home() / ".aws" / file))
     return parser[name] if parser.has_section(name) else {}

@@ -1,4 +1,4 @@
-"""Answers of a store, as errors that say whether to wait or which setting to change."""
+"""Errors of a store, translated into errors that say whether to wait or which setting to change."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from flatwater.storage.credentials import EXPECTED_CREDENTIALS
 from flatwater_watch.errors import ConfigError, FlatwaterError, RunError
 
-# Pieces of messages: obstore has few classes of errors, and the same class for a missing bucket and a missing object.
+# Marks in messages: obstore has few classes of errors, such as one for a missing bucket and a missing object.
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
 _NO_KEYS = (
     "169.254.169.254",  # the address at which a cloud's own machines ask for credentials
@@ -32,8 +32,8 @@ _NO_FOLDER = ("Unable to create dir", "Not a directory")
 _ODD_NAME = ("empty path segment", "illegal character sequence", "invalid path", "InvalidPath")
 _WRONG_REGION = ("redirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraint")
 _REGIONS = {"s3": "AWS_REGION", "gs": "GOOGLE_BASE_URL", "az": "AZURE_STORAGE_ENDPOINT"}
-_NEEDED = "reading, writing, listing and removing objects"
-_DOING = {"write": "writing", "read": "reading", "list": "listing", "remove": "removing", "open": "opening"}
+_NEEDED_PERMISSIONS = "reading, writing, listing and removing objects"
+_REQUEST_WORDS = {"write": "writing", "read": "reading", "list": "listing", "remove": "removing", "open": "opening"}
 
 
 class StoreError(RunError):
@@ -49,20 +49,19 @@ class OddNameError(ConfigError):
 
 
 @contextmanager
-def telling_store(url: str, doing: str) -> Iterator[None]:
-    """Turn exceptions of obstore in the body into errors that a person can use.
+def translate_store_errors(url: str, request: str) -> Iterator[None]:
+    """Translate exceptions of obstore within this context into Flatwater's, which say what the user can do.
 
     Args:
         url: URL of the objects.
-        doing: `write`, `read`, `list`, `remove` or `open`.
+        request: `write`, `read`, `list`, `remove` or `open`.
 
     Raises:
-        FileNotFoundError: there is no object of that name, in a bucket that is there.
-        AlreadyExistsError: there is such an object already; the class is obstore's.
+        FileNotFoundError: there is no object of that name; passed on, if the bucket exists.
+        AlreadyExistsError: there is such an object already; obstore's class, passed on.
         ConfigError: the store cannot be used before something is set or permitted.
         StoreError: anything else.
     """
-    # Only where a URL is used: it takes long to import.
     from obstore.exceptions import AlreadyExistsError, BaseError  # noqa: PLC0415  (it takes long to import: only where a URL is used)
 
     try:
@@ -70,65 +69,69 @@ def telling_store(url: str, doing: str) -> Iterator[None]:
     except AlreadyExistsError:
         raise
     except FileNotFoundError as error:
-        if doing in {"read", "remove"} and not any(mark in str(error) for mark in _NO_BUCKET):
+        if request in {"read", "remove"} and not any(mark in str(error) for mark in _NO_BUCKET):
             raise
-        raise explain_error(url, doing, error) from error
+        raise explain_error(url, request, error) from error
     except (BaseError, OSError, ValueError) as error:
-        raise explain_error(url, doing, error) from error
+        raise explain_error(url, request, error) from error
 
 
-def explain_error(url: str, doing: str, error: Exception) -> FlatwaterError:
-    """Return a ConfigError for a fault that a person can mend, and a StoreError for any other.
+def explain_error(url: str, request: str, error: Exception) -> FlatwaterError:
+    """Return a ConfigError for a fault that the user can mend, and a StoreError for any other.
 
     Args:
         url: URL of the objects.
-        doing: `write`, `read`, `list`, `remove` or `open`.
+        request: `write`, `read`, `list`, `remove` or `open`.
         error: exception of obstore or the system.
     """
     from obstore.exceptions import PermissionDeniedError, UnauthenticatedError  # noqa: PLC0415  (it takes long to import: only where a URL is used)
 
     text = str(error)
-    short = _short(str(error))
+    summary = _summarise(text)
     scheme, bucket = urlsplit(url).scheme, urlsplit(url).netloc
     kind = "container" if scheme == "az" else "bucket"
     is_missing = isinstance(error, FileNotFoundError) and scheme != "file"
     is_forbidden = isinstance(error, PermissionDeniedError | PermissionError)
-    # In this order: one answer may bear several marks, and the first reason is to be mended.
+    # Whether each reason applies, and its text. The order matters: an answer may have several marks.
     reasons = [
         (_has(text, _NO_KEYS), f"there are no credentials for it. Set {EXPECTED_CREDENTIALS[scheme]}."),
         (
             _has(text, _WRONG_KEYS) or isinstance(error, UnauthenticatedError),
-            f"the credentials are not accepted ({short}). Set {EXPECTED_CREDENTIALS[scheme]}.",
+            f"the credentials are not accepted ({summary}). Set {EXPECTED_CREDENTIALS[scheme]}.",
         ),
-        (_has(text, _WRONG_REGION), f"{bucket} is in another region ({short}). Set {_REGIONS.get(scheme)}."),
+        (_has(text, _WRONG_REGION), f"{bucket} is in another region ({summary}). Set {_REGIONS.get(scheme)}."),
         (_has(text, _NO_BUCKET) or is_missing, f"there is no {kind} {bucket!r}. Make it, or correct the URL."),
         (
             _has(text, _FORBIDDEN) or is_forbidden,
-            f"{_DOING[doing]} is not permitted. A mirror needs {_NEEDED} there ({short}).",
+            f"{_REQUEST_WORDS[request]} is not permitted. A mirror needs {_NEEDED_PERMISSIONS} there ({summary}).",
         ),
         (
             _has(text, _NO_FOLDER) and scheme == "file",
-            f"this folder cannot be made ({short}). Correct the URL.",
+            f"this folder cannot be made ({summary}). Correct the URL.",
         ),
     ]
-    # Only for lists: elsewhere the name is the caller's own.
-    if doing == "list" and _has(text, _ODD_NAME):
+    # For lists alone: in other requests the name is the caller's own.
+    if request == "list" and _has(text, _ODD_NAME):
         return OddNameError(
-            f"{url}: an object there has a name that cannot be listed ({short!r}). Remove the "
+            f"{url}: an object there has a name that cannot be listed ({summary!r}). Remove the "
             "object with the store's own tools."
         )
     for applies, reason in reasons:
         if applies:
             return ConfigError(f"{url}: {reason}")
-    return StoreError(f"{url}: {_DOING[doing]} fails ({short})")
+    return StoreError(f"{url}: {_REQUEST_WORDS[request]} fails ({summary})")
 
 
 def _has(message: str, marks: tuple[str, ...]) -> bool:
     return any(mark in message for mark in marks)
 
 
-def _short(message: str) -> str:
-    """Return text such as `PUT http://host/name: 403 Forbidden, AccessDenied`, or the last of what the client says."""
+def _summarise(message: str) -> str:
+    """Return a summary of an obstore message: `PUT http://host/name: 403 Forbidden, AccessDenied`.
+
+    Without a request or a status in the message, the text after its last colon stands for them.
+    """
+    # As in `Error performing PUT http://host/name in 5ms - Server returned non-2xx status code: 403 Forbidden: ...`.
     line = message.split("\n", 1)[0].removesuffix(".")
     request = line.rpartition("Error performing ")[2].partition(" in ")[0] if "Error performing" in line else ""
     status = line.partition("non-2xx status code: ")[2].partition(":")[0]

@@ -1,7 +1,7 @@
-"""The objects of a `file://` URL, read as regular files below a folder, by names, never through a link.
+"""The objects of a `file://` URL, listed and read as regular files below a folder, never through a link.
 
-Writing goes through the client, as at every other store. Reading does not: the client follows links, and one file whose
-name is not text ends its list.
+They are written by the store's client, as at every other store, but not read by it: the client follows links, and a
+single file whose name is not text makes its listing fail.
 """
 
 import errno
@@ -18,14 +18,14 @@ class FoundFile(NamedTuple):
     """One regular file below a folder."""
 
     name: str
-    """Name with slashes, from the folder on; bytes that are not text stand in it as surrogates."""
+    """Path relative to the folder, with slashes; bytes that are not text are surrogates."""
     bytes: int
     modified: datetime
 
 
 def list_files(folder: Path) -> Iterator[FoundFile]:
-    """Yield every regular file below a folder; none where there is no such folder. Links are left out."""
-    # A list rather than recursion: how deep folders lie is not ours to say.
+    """Yield every regular file below a folder, without links; nothing if there is no such folder."""
+    # A list rather than recursion, as folders may be nested deeper than Python's stack.
     folders_left = [""]
     while folders_left:
         prefix = folders_left.pop()
@@ -55,12 +55,12 @@ def _folder_entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def is_unfinished(name: str) -> bool:
-    """Whether a file has a name that the client gives to unfinished files."""
+    """Return whether a name is one that the client gives to unfinished files: `NAME#1`."""
     return "#" in name and name.rpartition("#")[2].isdigit()
 
 
 def open_listed(folder: Path, name: str) -> FileIO:
-    """Return a regular file that is open to be read.
+    """Open a regular file of a listing for reading, by its path relative to the folder.
 
     Raises:
         FileNotFoundError: there is no such file, or a link or something else stands in its way.
@@ -68,12 +68,12 @@ def open_listed(folder: Path, name: str) -> FileIO:
     *parents, file_name = name.split("/")
     folder_handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        # Name by name through descriptors: a folder that becomes a link meanwhile leads nowhere else.
+        # Opened folder by folder through descriptors, so that a folder that becomes a link meanwhile is refused.
         for parent in parents:
             inner_handle = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder_handle)
             os.close(folder_handle)
             folder_handle = inner_handle
-        # Not blocking, as a pipe of that name would wait for its writer forever.
+        # O_NONBLOCK: opening a pipe of that name would wait for its writer forever.
         file = FileIO(os.open(file_name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder_handle))
     except OSError as error:
         if error.errno in {errno.ELOOP, errno.ENOTDIR}:
@@ -81,7 +81,7 @@ def open_listed(folder: Path, name: str) -> FileIO:
         raise
     finally:
         os.close(folder_handle)
-    if not S_ISREG(os.fstat(file.fileno()).st_mode):  # asked of what is open
+    if not S_ISREG(os.fstat(file.fileno()).st_mode):  # checked on the open file, as the name may change
         file.close()
         raise FileNotFoundError(errno.ENOENT, "not a regular file", name)
     return file

@@ -1,11 +1,11 @@
 """Objects at a URL: `s3://bucket/path`, `gs://bucket/path`, `az://container/path` or `file:///path`.
 
-The one home of obstore, which is imported when the first URL is opened. A put is whole or not there, at every store;
-what a store answers is told as one of three errors (`faults.py`). A store may be wrong or hostile: every read has a
-number of bytes at which it ends, every list a number of objects, and every request a time.
+Only this folder uses obstore, which is imported when the first URL is opened. An object is written whole or not at
+all, at every store. A store may be wrong or hostile, so every read ends at a number of bytes, every list at a number of
+objects, and every request at a time.
 
-Whatever asks a store, here and in all modules above, may raise a `ConfigError`, where the store refuses for good, and a
-`StoreError`, where it cannot be reached or fails. Docstrings name what is raised besides.
+Every function that asks a store, here and in modules that use this one, may raise a `ConfigError`, if the store refuses
+for good, and a `StoreError`, if it cannot be reached or fails (`faults.py`). Docstrings name further errors alone.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from flatwater.storage.credentials import EXPECTED_CREDENTIALS, client_settings
-from flatwater.storage.faults import OversizeError, StoreError, telling_store
+from flatwater.storage.faults import OversizeError, StoreError, translate_store_errors
 from flatwater.storage.folders import folder_names, is_unfinished, list_files, open_listed
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.files.directory import FilePiece, explain_os_errors, sync_file
@@ -37,21 +37,22 @@ _CHUNK_BYTES = 1 << 20
 RANGE_BYTES = 9 << 20
 """Bytes that one request reads: a shard of `checkpoints.shard_bytes` with its header. Larger objects take several."""
 SMALL_BYTES = 64 << 20
-"""Largest size of a small object: a manifest, a lock, a claim."""
+"""Most bytes of a small object: a manifest, a lock, a claim."""
 MAXIMUM_ENTRIES = 200_000
 """Most objects of one list: shards of 1.6 TB."""
 REQUEST_SECONDS = 300.0
-"""Seconds in which a request and its answer must end: a shard at 30 KB/s. A store may be silent or trickle so long."""
-_NAME_BYTES, _PART_BYTES = 1024, 255  # what S3 and file systems allow
+"""Seconds in which a request and its answer must end, as a shard does at 30 KB/s."""
+_NAME_BYTES, _PART_BYTES = 1024, 255
+"""Most bytes of a name at S3, and of a part between slashes in file systems."""
 _CLIENT_OPTIONS = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=REQUEST_SECONDS)}
 _BACKOFF = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=2), "base": 2}
 T = TypeVar("T")
 PATIENT, QUICK = 6, 4
-"""Retries of a caller that waits for the answer, and of a caller with a queue of its own."""
+"""Retries of a request whose caller waits for the answer, and of one whose caller tries again later."""
 
 
 def is_url(place: str | Path) -> bool:
-    """Whether a place is a URL, not a folder."""
+    """Return whether a place is a URL, and not a folder."""
     return "://" in str(place)
 
 
@@ -67,16 +68,16 @@ class ObjectEntry:
 
 @dataclass(frozen=True)
 class StoredObjects:
-    """The objects below a URL, by the rest of their names."""
+    """The objects below a URL, by their names relative to it."""
 
     url: str
     """URL without a slash at its end."""
     store: "ObjectStore"
     """obstore's client; its root is the bucket, or `/` of the file system."""
     prefix: str = ""
-    """Text before every name; ends with a slash where it is not empty."""
+    """Text before every name in the bucket; empty, or with a slash at its end."""
     retries: int = PATIENT
-    """Retries of each request that fails without being refused."""
+    """Most retries of a request that fails and is not refused."""
 
     @property
     def folder(self) -> Path | None:
@@ -84,69 +85,68 @@ class StoredObjects:
         return Path("/", self.prefix) if self.url.startswith("file:") else None
 
     def below(self, name: str) -> "StoredObjects":
-        """Return the objects below a name."""
+        """Return the objects below a folder of this URL."""
         return replace(self, url=f"{self.url}/{name}", prefix=f"{self.prefix}{name}/")
 
     def reconnect(self) -> "StoredObjects":
-        """Return the same objects by connections of their own: a wrong answer may be of the connection."""
+        """Return the same objects by a new client, as a wrong answer may be the connection's fault."""
         return self if self.folder else replace(self, store=open_objects(self.url, self.retries).store)
 
     def put(self, name: str, content: FilePiece) -> str:
-        """Write an object, over one of that name. Returns its tag: the store's own mark of its content."""
+        """Write an object, also over one of that name. Returns its ETag, empty if the store gives none."""
         return self._put(name, content, "overwrite")
 
     def create(self, name: str, content: FilePiece) -> bool:
-        """Write an object unless there is one of that name. Returns False if there is."""
+        """Write an object unless there is one of that name. Returns whether the object there has this content."""
         from obstore.exceptions import AlreadyExistsError  # noqa: PLC0415  (it takes long to import: only where a URL is used)
 
         try:
             self._put(name, content, "create")
         except AlreadyExistsError:
-            # A put whose answer was lost is tried again, and then finds itself.
+            # A retry, after an answer that was lost, finds the object that the first request wrote.
             return self.read(name) == bytes(content)
         return True
 
     def _put(self, name: str, content: FilePiece, mode: Literal["create", "overwrite"]) -> str:
-        """Write an object by one request; return its tag, empty if the store gives none."""
+        """Write an object by one request. Returns its ETag, empty if the store gives none."""
         import obstore  # noqa: PLC0415  (it takes long to import: only where a URL is used)
 
-        with telling_store(self.url, "write"):
-            # Not in parts: a put of one request is whole or not there, and a tag that is an MD5 is that of the content.
+        with translate_store_errors(self.url, "write"):
+            # Not in parts, so that the object is written whole or not, and an ETag by MD5 is that of its content.
             tag = obstore.put(self.store, self.prefix + name, content, mode=mode, use_multipart=False)["e_tag"]
         self._flush(name)
         return _bare_tag(tag)
 
     def put_parts(self, name: str, parts: Iterable[bytes]) -> str:
-        """Write an object in parts, of which two are held at a time. Returns its tag.
+        """Write an object in parts, of which at most two are in memory. Returns its ETag.
 
-        What `parts` raises ends the writing, and no shorter object comes to be.
+        If `parts` raises, no object is written.
 
         Args:
             name: name of the object.
-            parts: parts of the same size, but for the last; S3 wants 5 MiB or more.
+            parts: parts of the same size, except the last; at S3 of 5 MiB or more.
         """
         import obstore  # noqa: PLC0415  (it takes long to import: only where a URL is used)
 
         writer = None
-        # Opened with the first part, whose size says how large parts are;
-        # one at a time, so that two are held at most.
+        # Opened with the first part, which has the size of all. One part is sent at a time while the next is read.
         for part_bytes in parts:
-            with telling_store(self.url, "write"):
+            with translate_store_errors(self.url, "write"):
                 if writer is None:
                     writer = obstore.open_writer(
                         self.store, self.prefix + name, buffer_size=len(part_bytes), max_concurrency=1
                     )
                 writer.write(part_bytes)
-        # `close` makes the object: where `parts` raises, this is not reached, and the store drops what it has.
-        with telling_store(self.url, "write"):
+        # `close` makes the object. If `parts` raises, it is not called, and the store drops the parts.
+        with translate_store_errors(self.url, "write"):
             if writer is not None:
                 writer.close()
         self._flush(name)
-        with telling_store(self.url, "read"):
+        with translate_store_errors(self.url, "read"):
             return _bare_tag(obstore.head(self.store, self.prefix + name)["e_tag"])
 
     def _flush(self, name: str) -> None:
-        """Wait until the disk has a file; other stores answer no earlier than that."""
+        """Flush a file of a `file://` URL to the disk; other stores answer only when they have stored an object."""
         if self.folder:
             sync_file(self.folder / name)
 
@@ -158,20 +158,20 @@ class StoredObjects:
             return None
 
     def pieces(self, name: str, maximum: int) -> Iterator[bytes]:
-        """Yield an object's content, read until `maximum` bytes are there and not further.
+        """Yield an object's content in pieces; read no more than `maximum` bytes.
 
         Args:
             name: name of the object.
-            maximum: largest number of bytes that it may have.
+            maximum: most bytes that the object may have.
 
         Raises:
             FileNotFoundError: there is no such object.
-            OversizeError: the object goes on after `maximum` bytes.
+            OversizeError: the object has more than `maximum` bytes.
         """
         bytes_left = maximum
-        with telling_store(self.url, "read"):
+        with translate_store_errors(self.url, "read"):
             for piece in self._read_file(name) if self.folder else self._ranged_pieces(name, maximum):
-                # Counted as it comes, whatever size the store has named.
+                # Received bytes are counted, as the size that the store names may be wrong.
                 if len(piece) > bytes_left:
                     raise self._oversize_error(name, maximum)
                 bytes_left -= len(piece)
@@ -184,7 +184,7 @@ class StoredObjects:
                 yield piece
 
     def _ranged_pieces(self, name: str, maximum: int) -> Iterator[bytes]:
-        """Yield at most `RANGE_BYTES` bytes of each answer, so that each request may have an end in time.
+        """Yield an object's content by requests for `RANGE_BYTES` each, so that each can end within `REQUEST_SECONDS`.
 
         Raises:
             OversizeError: the object is larger than `maximum`.
@@ -193,10 +193,9 @@ class StoredObjects:
 
         path, position, size = self.prefix + name, 0, 1
         while position < size:
-            # The first request has no range: an empty object has none that could be asked for.
-            response = obstore.get(
-                self.store, path, options={"range": (position, min(position + RANGE_BYTES, size))} if position else {}
-            )
+            # The first request has no range, as a store refuses any range of an empty object.
+            options: Any = {"range": (position, min(position + RANGE_BYTES, size))} if position else {}
+            response = obstore.get(self.store, path, options=options)
             size, begin = response.meta["size"], position
             if size > maximum:
                 raise self._oversize_error(name, maximum)
@@ -206,22 +205,22 @@ class StoredObjects:
                 yield part
                 if position == begin + RANGE_BYTES:
                     break
-            if position == begin:  # an answer without a byte: no end would be in sight
+            if position == begin:  # after an answer without a byte, further requests might never end
                 return
 
     def _oversize_error(self, name: str, maximum: int) -> OversizeError:
         return OversizeError(f"{self.url}/{name}: the object has more than the {maximum} bytes that were expected")
 
     def entries(self, folder: str = "") -> list[ObjectEntry]:
-        """Return the objects whose names begin with the folder, folders below it included, by name.
+        """Return the objects in a folder and all folders below it, sorted by name.
 
-        Those whose names nobody should write on a disk or a terminal are left out (`is_plain`).
+        Objects whose names are not safe on a disk or a terminal are left out (`is_plain`).
 
         Raises:
-            OddNameError: the client cannot read the list, because of such a name.
+            OddNameError: the client cannot read the list, because of a name.
             StoreError: the store cannot be reached, or its list does not end.
         """
-        with telling_store(self.url, "list"):
+        with translate_store_errors(self.url, "list"):
             if self.folder:
                 files = list_files(self.folder / folder)
                 listing = [
@@ -233,7 +232,7 @@ class StoredObjects:
         return sorted((entry for entry in listing if is_plain(entry.name)), key=lambda entry: entry.name)
 
     def _limit_entries(self, entries: Iterable[T]) -> Iterator[T]:
-        """Yield the entries of a listing, which may have no end.
+        """Yield the entries of a listing, up to `MAXIMUM_ENTRIES`: a hostile one may have no end.
 
         Raises:
             StoreError: there are more than `MAXIMUM_ENTRIES`.
@@ -255,7 +254,7 @@ class StoredObjects:
         import obstore  # noqa: PLC0415  (it takes long to import: only where a URL is used)
 
         listing: list[ObjectEntry] = []
-        # Pages are counted while they come: a list may have no end.
+        # Counted page by page, as a hostile list may have no end.
         async for page in obstore.list(self.store, self.prefix + folder or None, chunk_size=100):
             listing += [
                 ObjectEntry(entry["path"].removeprefix(self.prefix), entry["size"], entry["last_modified"])
@@ -266,7 +265,7 @@ class StoredObjects:
         return listing
 
     async def _in_time(self, answer: Awaitable[T]) -> T:
-        """Return the answer of a listing.
+        """Return the result of a listing within `REQUEST_SECONDS`.
 
         Raises:
             StoreError: the listing takes longer than `REQUEST_SECONDS`.
@@ -278,7 +277,7 @@ class StoredObjects:
             raise StoreError(f"{self.url}: listing fails (no end in {limit})") from None
 
     def find_entries(self, names: Iterable[str]) -> list[ObjectEntry]:
-        """Return those of these objects that are there, each asked for by its name."""
+        """Return the entries of the named objects that exist, by a request for each."""
         return [entry for name in names if (entry := self._find_entry(name))]
 
     def _find_entry(self, name: str) -> ObjectEntry | None:
@@ -286,7 +285,7 @@ class StoredObjects:
         import obstore  # noqa: PLC0415  (it takes long to import: only where a URL is used)
 
         try:
-            with telling_store(self.url, "read"):
+            with translate_store_errors(self.url, "read"):
                 if self.folder:
                     with open_listed(self.folder, name) as file:
                         status = os.fstat(file.fileno())
@@ -297,18 +296,20 @@ class StoredObjects:
         return ObjectEntry(name, facts["size"], facts["last_modified"])
 
     def folders(self) -> list[str]:
-        """Return the names that stand before a slash, sorted, if they are plain.
+        """Return the names of the folders directly below, sorted, without unsafe ones (`is_plain`).
 
         Raises:
-            OddNameError: the client cannot read the list, because of a name that is not.
+            OddNameError: the client cannot read the list, because of a name.
             StoreError: the store cannot be reached, or its list does not end.
         """
-        with telling_store(self.url, "list"):
-            names = folder_names(self.folder) if self.folder else _run_coroutine(self._in_time(self._prefixes()))
+        with translate_store_errors(self.url, "list"):
+            names = (
+                folder_names(self.folder) if self.folder else _run_coroutine(self._in_time(self._list_folder_names()))
+            )
         return sorted(name for name in names if is_plain(name))
 
-    async def _prefixes(self) -> list[str]:
-        """Return the names of the folders directly below."""
+    async def _list_folder_names(self) -> list[str]:
+        """Return the names of the folders directly below, at a store other than the file system."""
         import obstore  # noqa: PLC0415  (it takes long to import: only where a URL is used)
 
         listing = await obstore.list_with_delimiter_async(self.store, self.prefix or None)
@@ -320,13 +321,13 @@ class StoredObjects:
 
         for name in names:
             try:
-                with telling_store(self.url, "remove"):
+                with translate_store_errors(self.url, "remove"):
                     obstore.delete(self.store, self.prefix + name)
             except FileNotFoundError:
-                continue  # it is gone, which was wanted
+                continue
 
     def remove_unfinished(self, folder: str) -> None:
-        """Remove leftovers of writers that were killed in a folder; other stores keep such things out of sight."""
+        """Remove unfinished files of killed writers from a folder of a `file://` URL; other stores show none."""
         if self.folder:
             with explain_os_errors(self.folder):
                 for path in (self.folder / folder).glob("*#*"):
@@ -335,7 +336,7 @@ class StoredObjects:
 
 
 def is_plain(name: str) -> bool:
-    """Whether an object's name can be a file's, and stand on a terminal: parts that are printable, and no `..`."""
+    """Return whether an object's name is safe as a file's path and on a terminal: printable parts, and no `..`."""
     parts = name.split("/")
     return (
         name.isprintable()
@@ -349,7 +350,7 @@ def _run_coroutine(answers: Coroutine[Any, Any, T]) -> T:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(answers)  # one loop for each list, closed with it
+        return asyncio.run(answers)
     with ThreadPoolExecutor(1, "store") as thread:
         return thread.submit(asyncio.run, answers).result()
 
@@ -363,7 +364,7 @@ def open_objects(url: str, retries: int = PATIENT) -> StoredObjects:
 
     Args:
         url: URL of a folder of objects.
-        retries: number of tries of each request that fails without being refused, in 5 s or less.
+        retries: most retries of a request that fails and is not refused; they take 5 s or less.
 
     Raises:
         ConfigError: runs cannot be stored at the URL, or its store's settings cannot be used.
@@ -387,7 +388,7 @@ def check_url(url: str) -> None:
 
 
 def _objections(url: str) -> Iterator[str]:
-    """Yield objections; each is looked for only where there is none before it."""
+    """Yield the reasons why a URL names no folder of objects; the caller reads the first alone."""
     try:
         parts = urlsplit(url)
         # Decoded first: `%2e%2e` is `..` as well.
@@ -421,7 +422,7 @@ def _open_store(scheme: str, bucket: str, url: str, retries: int) -> "ObjectStor
         scheme: `file`, `s3`, `gs` or `az`.
         bucket: name of the bucket; empty for `file`.
         url: whole URL, for messages.
-        retries: tries of each request that fails without being refused.
+        retries: most retries of a request that fails and is not refused.
 
     Raises:
         ConfigError: the store cannot be used before something is set or permitted.
@@ -435,12 +436,12 @@ def _open_store(scheme: str, bucket: str, url: str, retries: int) -> "ObjectStor
     kind: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[scheme]
     settings, plain_http = client_settings(scheme)
     client = _CLIENT_OPTIONS | {"allow_http": plain_http}
-    # Short pauses inside of a request: longer pauses belong to the caller, who can say that it waits.
+    # Pauses within a request are short; a caller that waits longer can tell the user.
     retry = {"max_retries": retries, "retry_timeout": timedelta(seconds=30), "backoff": _BACKOFF}
     try:
         store: ObjectStore = kind(bucket, client_options=client, retry_config=retry, **settings)
     except (BaseError, ValueError) as error:
-        with telling_store(url, "open"):
+        with translate_store_errors(url, "open"):
             raise error from None
         raise AssertionError from None
     return store

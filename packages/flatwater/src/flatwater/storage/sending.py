@@ -1,8 +1,8 @@
-"""Sending a file to a store through one buffer, and verifying that the store has its content.
+"""Upload of a file to a store through one buffer, and verification of the stored content.
 
-The ETag of an object is the MD5 of its content at S3 and most stores of its kind, or of the MD5s of its parts if there
-were several; then the ETag alone proves that size and content are right. Where it is something else (file systems,
-Azure, buckets with keys of their own) the object is read back and hashed: twice the traffic, same certainty.
+At S3 and most stores of its kind, the ETag of an object is the MD5 of its content, or of the MD5s of its parts. An ETag
+that is equal to the MD5 of the sent bytes proves that the content is right. Where the ETag is something else (file
+systems, Azure, buckets with encryption keys), the object is read back and hashed: twice the traffic, same certainty.
 """
 
 import errno
@@ -19,15 +19,15 @@ from flatwater_watch.errors import RunError
 from flatwater_watch.files.safe_read import open_unbuffered
 
 PART_BYTES = 8 << 20
-"""Bytes of a part, where a file does not fit the buffer: 10,000 parts make 80 GB, the largest leaf that can be sent."""
+"""Bytes of a part of a file that does not fit the buffer. 10,000 parts, the most at S3, make 80 GB."""
 BUFFER_BYTES = PART_BYTES + (1 << 20)
-"""Bytes of the buffer: a shard of `checkpoints.shard_bytes` fits, with its header on top."""
+"""Bytes of the buffer: it holds a shard of `checkpoints.shard_bytes` with its header."""
 QUEUE_BYTES = BUFFER_BYTES + 2 * PART_BYTES
-"""The most that sending holds at any time: the buffer, and two parts of a larger file in the client's hands."""
+"""Most bytes in memory while a file is sent: the buffer, and two parts of a large file in the client."""
 
 
 class OtherContentError(RunError):
-    """A file does not have the content that it is sent for."""
+    """A file does not have the expected content."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class SentFile:
 
 @dataclass
 class SendBuffer:
-    """Buffer in RAM that files go through on their way to a store, all of it there from the start."""
+    """Buffer in RAM through which files are sent to a store, resident from the start."""
 
-    # Not zeros, whose pages would come into RAM only when a file is sent.
+    # Not zeros: pages of zeros would become resident only when a file is sent.
     buffer: bytearray = field(default_factory=lambda: bytearray(b"\xff") * BUFFER_BYTES)
     part_bytes: int = 0
     """Bytes that the client may hold in addition, while a file that does not fit the buffer is sent in parts."""
@@ -62,23 +62,23 @@ def send_file(
     *,
     sha256: str = "",
 ) -> SentFile:
-    """Make an object of a file, and verify its size and hash at the store.
+    """Upload a file as an object, and verify its content at the store.
 
     Args:
         objects: store that gets the object.
         name: name of the object.
-        path: the file. What is appended to it meanwhile is left out.
-        buffer: the file goes through it piece by piece.
+        path: the file; bytes that are appended to it meanwhile are not sent.
+        buffer: buffer that the file is read into, piece by piece.
         on_bytes_sent: called after each piece with its bytes; an exception that it raises ends the sending.
-        sha256: hash of the content that it must have; empty if any will do.
+        sha256: expected hash of the content; empty if the content is not checked.
 
     Raises:
         FileNotFoundError: the file is gone.
-        OtherContentError: the file has other content than `sha256`; at the store everything is as it was.
-        StoreError: the store cannot be reached, fails, or has something else than what was sent.
+        OtherContentError: the file has other content than `sha256`; the store was not changed.
+        StoreError: the store cannot be reached, fails, or has other content than was sent.
     """
     with _open_source(path) as file:
-        size = os.fstat(file.fileno()).st_size  # once: a record that grows while it is sent is sent up to here
+        size = os.fstat(file.fileno()).st_size  # a record that grows while it is sent is sent up to here
         source = _SendSource(file, size, memoryview(buffer.buffer), on_bytes_sent, sha256)
         if size <= BUFFER_BYTES:
             expected_tag, store_tag = _put_whole(objects, name, source)
@@ -89,7 +89,7 @@ def send_file(
             finally:
                 buffer.part_bytes = 0
     sent_file = SentFile(size, source.hasher.hexdigest())
-    # Unequal tags do not mean a fault: not every store's tag is an MD5. Then the object itself is asked.
+    # Unequal tags may mean that the store's tag is no MD5, so the object itself is compared.
     if expected_tag != store_tag:
         _read_back(objects, name, sent_file)
     return sent_file
@@ -111,10 +111,10 @@ def _open_source(path: Path) -> FileIO:
 
 @dataclass
 class _SendSource:
-    """File, buffer and hash of the bytes that have been read."""
+    """A file that is read piece by piece into a buffer, with the hash of the bytes read so far."""
 
     file: FileIO
-    left: int
+    bytes_left: int
     buffer: memoryview
     on_bytes_sent: Callable[[int], None]
     expected_sha256: str
@@ -122,50 +122,51 @@ class _SendSource:
     hasher: "hashlib._Hash" = field(default_factory=hashlib.sha256)
 
     def read_next_(self, maximum: int) -> memoryview:
-        """Return the next `maximum` bytes, or the rest of the file; they stand until the next call.
+        """Read the next `maximum` bytes, or the rest of the file, into the buffer, which the next call overwrites.
 
         Raises:
             FileNotFoundError: the file became shorter.
             OtherContentError: the file ends here, and its hash is not the expected hash.
         """
-        count = min(maximum, self.left)
+        count = min(maximum, self.bytes_left)
         filled = 0
         while filled < count:
             count_read = self.file.readinto(self.buffer[filled:count])
             if not count_read:
                 raise FileNotFoundError(f"{self.file.name} became shorter during the upload")
             filled += count_read
-        self.left -= count
+        self.bytes_left -= count
         self.hasher.update(self.buffer[:count])
-        # Before the last bytes are handed on: a damaged file never becomes a whole object at the store.
-        if not self.left and self.expected_sha256 and self.hasher.hexdigest() != self.expected_sha256:
+        # Checked before the last bytes are sent, so that a damaged file never becomes a whole object.
+        if not self.bytes_left and self.expected_sha256 and self.hasher.hexdigest() != self.expected_sha256:
             raise OtherContentError(f"{self.file.name}: the content differs from the saved file")
         return self.buffer[:count]
 
 
 def _put_whole(objects: StoredObjects, name: str, source: _SendSource) -> tuple[str, str]:
-    """Send the file in one put. Returns the ETag by MD5, and the ETag that the store gave."""
-    piece = source.read_next_(source.left)
+    """Send the file by one request. Returns the ETag that its MD5 would give, and the ETag of the store."""
+    piece = source.read_next_(source.bytes_left)
     tag = objects.put(name, piece)
     source.on_bytes_sent(len(piece))
     return _hash_piece(piece).hexdigest(), tag
 
 
 def _put_parts(objects: StoredObjects, name: str, source: _SendSource) -> tuple[str, str]:
-    """Send the file in several parts. Returns the ETag by MD5, and the ETag that the store gave."""
+    """Send the file in several parts. Returns the ETag that their MD5s would give, and the ETag of the store."""
     digests: list[bytes] = []
 
     def parts() -> Iterator[bytes]:
         """Yield the file in parts of `PART_BYTES` bytes, and note the MD5 of each."""
-        while source.left:
+        while source.bytes_left:
             piece = source.read_next_(PART_BYTES)
             digests.append(_hash_piece(piece).digest())
-            yield bytes(piece)  # the client sends it from where it is, while the buffer takes the next
+            yield bytes(piece)  # a copy: the client sends it while the next part is read into the buffer
             source.on_bytes_sent(len(piece))
 
     store_tag = objects.put_parts(name, parts())
-    # How S3 names it: MD5 of MD5s, and their number.
-    return f"{hashlib.md5(b''.join(digests), usedforsecurity=False).hexdigest()}-{len(digests)}", store_tag
+    # The ETag of S3 for parts: the MD5 of the MD5s, and their number.
+    digest = hashlib.md5(b"".join(digests), usedforsecurity=False)
+    return f"{digest.hexdigest()}-{len(digests)}", store_tag
 
 
 def _hash_piece(piece: memoryview) -> "hashlib._Hash":
@@ -173,12 +174,11 @@ def _hash_piece(piece: memoryview) -> "hashlib._Hash":
 
 
 def _read_back(objects: StoredObjects, name: str, sent: SentFile) -> None:
-    """Read the object once, and compare it with the sent file.
+    """Read the object back, and compare its size and hash with those of the sent file.
 
     Raises:
         StoreError: the object differs in size or hash.
     """
-    # By the pieces' own limit: a store that sends more than was sent is found out as well.
     digest = hashlib.sha256()
     size = 0
     try:
@@ -186,7 +186,7 @@ def _read_back(objects: StoredObjects, name: str, sent: SentFile) -> None:
             digest.update(piece)
             size += len(piece)
     except (FileNotFoundError, OversizeError):
-        size = -1
+        size = -1  # unequal to any size: the object is missing, or longer
     if (size, digest.hexdigest()) != (sent.bytes, sent.sha256):
         raise StoreError(
             f"{objects.url}/{name}: the stored object differs from the sent file ({size} of {sent.bytes} bytes)"

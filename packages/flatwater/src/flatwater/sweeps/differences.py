@@ -1,4 +1,4 @@
-"""Settings with which a sweep or a study goes on: those that it began with, apart from a few that change no number."""
+"""A check that a sweep or a study goes on with the settings that it began with, except those that change no number."""
 
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ def refuse_others(before: RunConfig, now: RunConfig, folder: Path, kind: str) ->
 
 
 def setting_differences(before: RunConfig, now: RunConfig, where: str) -> list[str]:
-    """Return one line for each setting that differs and may not: `seed: 0 in the sweep, 1 now`."""
+    """Return a line for each setting that has changed, though it must not: `seed: 0 in the sweep, 1 now`."""
     old_settings, new_settings = _fixed_settings(before), _fixed_settings(now)
     return [
         f"{name}: {old_settings[name]!r} in {where}, {new_settings[name]!r} now"
@@ -39,8 +39,8 @@ def setting_differences(before: RunConfig, now: RunConfig, where: str) -> list[s
 
 
 def _fixed_settings(config: RunConfig) -> dict[str, Any]:
-    """Return the settings of trials that alter numbers, by path."""
-    # Rounds may change in a run, and not here: trials are compared at the same number of them.
+    """Return the settings, by dotted path, that must stay the same in a sweep: those that change a trial's numbers."""
+    # A run may change its rounds, a sweep may not: trials are compared at the same number of rounds.
     may_change = config.open_ended - {"rounds"}
     return {
         name: value

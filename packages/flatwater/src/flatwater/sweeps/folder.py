@@ -34,7 +34,7 @@ class SweepFolder(Folder):
         return RunFolder(self.path / f"trial-{number:04}")
 
     def log(self, number: int) -> Path:
-        """Return the file with a trial's output."""
+        """Return the file with the output of a trial's process."""
         return self.path / "logs" / f"trial-{number:04}.txt"
 
 
@@ -54,10 +54,11 @@ class SweepOutcome:
     @property
     def best_trial(self) -> TrialLine | None:
         """The finished trial with the highest value, the first of equals; None if none has finished."""
-        candidates = [(line.value, -line.number, line) for line in self.lines if line.state == "finished"]
-        return max(
-            ((value, order, line) for value, order, line in candidates if value is not None), default=(0, 0, None)
-        )[2]
+        finished = [line for line in self.lines if line.state == "finished" and line.value is not None]
+        if not finished:
+            return None
+        _, _, best = max((line.value, -line.number, line) for line in finished)
+        return best
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of sweep.json."""

@@ -1,4 +1,4 @@
-"""The beginning of a sweep: a new folder with all that it needs to go on, or the folder of an earlier sweep."""
+"""The beginning of a sweep: it makes a new folder with the settings and the space, or reopens an earlier folder."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from flatwater.runs.trust import load_settings, permit_file, remember_file
 from flatwater.sweeps.differences import refuse_others, setting_differences
 from flatwater.sweeps.folder import SweepFolder
 from flatwater.sweeps.process import ask_process
-from flatwater.sweeps.space import Space, read_space, require_a_value
+from flatwater.sweeps.space import Space, read_space, require_evaluation
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.files.directory import write_object
 from flatwater_watch.files.safe_read import read_regular
@@ -44,7 +44,7 @@ class SweepOrder:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenedSweep:
-    """A sweep whose folder has all that it needs."""
+    """A sweep whose folder has its settings and its space."""
 
     folder: SweepFolder
     base: Any
@@ -52,14 +52,14 @@ class OpenedSweep:
 
 
 def open_sweep(order: SweepOrder, program: Sequence[str]) -> OpenedSweep:
-    """Return the sweep in the folder, or a new sweep."""
+    """Return the sweep in the order's folder, if one was begun there, or a new sweep."""
     if order.folder is not None and SweepFolder(order.folder).base.is_file():
         return _reopen_sweep(order, SweepFolder(order.folder), program)
     return _create_sweep(order, program)
 
 
 def _create_sweep(order: SweepOrder, program: Sequence[str]) -> OpenedSweep:
-    """Make a sweep's folder with its space and the settings of all trials; thread number and budget are fixed here.
+    """Make a sweep's folder with its space and the settings of all trials, among them threads and memory budget.
 
     Raises:
         ConfigError: the order names no space.
@@ -67,18 +67,18 @@ def _create_sweep(order: SweepOrder, program: Sequence[str]) -> OpenedSweep:
     if order.space is None:
         raise ConfigError("--space: is missing. Give a TOML file of the settings to search.")
     space = read_space(order.space, order.config)
-    require_a_value(order.config, space)
+    require_evaluation(order.config, space)
     at_once = order.at_once or 1
-    # The same number in all trials: sums in another order differ in their last bit.
+    # All trials have the same number of threads: sums in another order differ in their last bit.
     threads = order.config.threads or max(1, free_cores() // at_once)
-    # Trials at once share the machine: each alone would take nearly all of its memory.
+    # Trials that train at once share the memory: without a budget each would take nearly all of it.
     budget = order.config.budget or (None if at_once == 1 else f"{_allowed_bytes() // at_once}")
     base = _prepare_config(replace(order.config, threads=threads, budget=budget), program)
     folder = SweepFolder(create_folder(order.folder, f"sweep-{base.trainer}").path)
     write_object(folder.space, read_regular(order.space))
-    remember_file(folder.space, _silent, trainer=base.trainer)
+    remember_file(folder.space, _print_nothing, trainer=base.trainer)
     write_config(base, folder.base)  # last: a folder that has it is whole
-    remember_file(folder.base, _silent)
+    remember_file(folder.base, _print_nothing)
     return OpenedSweep(folder=folder, base=base, space=space)
 
 
@@ -87,9 +87,9 @@ def _allowed_bytes() -> int:
 
 
 def _reopen_sweep(order: SweepOrder, folder: SweepFolder, program: Sequence[str]) -> OpenedSweep:
-    """Reopen the sweep of a folder, if the space and settings that are given now fit its own.
+    """Reopen the sweep of a folder, if the space and settings of the order are those that it was begun with.
 
-    The settings are written there, and it is recorded that this user trusts the code that they name.
+    The settings are written there anew, and it is recorded that this user trusts the code that they name.
 
     Raises:
         ConfigError: the order names another space, or settings differ that may not.
@@ -108,15 +108,16 @@ def _reopen_sweep(order: SweepOrder, folder: SweepFolder, program: Sequence[str]
         current_config = _prepare_config(current_config, program)  # the same file may be given by another path
     refuse_others(begun_config, current_config, folder.path, "sweep")
     write_config(current_config, folder.base)
-    remember_file(folder.base, _silent)
-    remember_file(folder.space, _silent, trainer=current_config.trainer)
+    remember_file(folder.base, _print_nothing)
+    remember_file(folder.space, _print_nothing, trainer=current_config.trainer)
     return OpenedSweep(folder=folder, base=current_config, space=space)
 
 
-def _silent(_: str) -> None:
-    """Say nothing: each trial tells by itself where the record cannot be written."""
+def _print_nothing(_: str) -> None:
+    """Do nothing with a line: each trial prints by itself that the record of trust cannot be written."""
 
 
 def _prepare_config(config: Any, program: Sequence[str]) -> Any:  # noqa: ANN401  (a RunConfig of any kind)
-    # In a process of its own, which ends: the sweep must not hold the memory of data and libraries while trials train.
+    """Return the settings as a run stores them, once a process has checked that a run could start with them."""
+    # A process of its own, which ends: else the sweep would hold the memory of data and libraries while trials train.
     return from_mapping(type(config), ask_process(program, {"config": to_mapping(config)})["config"], "the sweep")

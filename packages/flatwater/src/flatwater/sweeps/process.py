@@ -1,4 +1,4 @@
-"""Runs in processes of their own, as a sweep or a study uses them: started, followed by their numbers, asked to end."""
+"""Runs in processes of their own, for a sweep or a study, which starts them, reads their numbers and ends them."""
 
 import json
 import os
@@ -21,12 +21,12 @@ from flatwater_watch.errors import FlatwaterError, MemoryLimitError, RunError
 from flatwater_watch.files.safe_read import append_regular
 
 TRIAL_PROGRAM = (sys.executable, "-P", "-m", "flatwater.sweeps.trial")
-"""-P: not with the folder of the command first on the search path, where a file may be called like a library."""
-# Seconds between two looks. Rounds take longer, and a look at a file that has not grown costs little.
+"""-P keeps the command's folder off the front of the search path: a file there may have the name of a library."""
+# Seconds between two reads of the files. Rounds take longer, and a file that has not grown costs little.
 POLL_SECONDS = 0.2
 
 JudgeRecord = Callable[[Record], bool]
-"""Function that takes a round's numbers; True asks for the run's end."""
+"""Function that takes a round's numbers, and returns whether to end the run."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class RunExit:
     """End of a run's process, and the reason."""
 
     how: Literal["finished", "pruned", "stopped", "failed"]
-    """Kind of the end; stopped means by a signal to the sweep or to the run, which can be resumed."""
+    """Kind of the end. A signal to the sweep or to the run stops it; it can be resumed."""
     reason: str = ""
     """Reason why it failed."""
 
@@ -53,19 +53,21 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class RunPool:
-    """Parameters of training jobs: the program, the processes at once, and who may stop them."""
+    """Parameters of `train_jobs`: the program, the number of processes, and the checks and signals that end them."""
 
     program: Sequence[str]
-    """Command that is started; it speaks as `trial.py` does."""
+    """Command of a process; it takes and gives JSON as `trial.py` does."""
     stop: StopRequest
     check: Callable[[], None]
-    """Raises where the sweep or study cannot go on."""
+    """Raises a RunError if the sweep or study cannot go on."""
     say: Callable[[str], None]
     at_once: int = 1
     """Number of processes."""
 
 
 class _JobProcess:
+    """The process of a job, and how far the run's numbers were read."""
+
     def __init__(self, job: Job, program: Sequence[str]) -> None:
         """Start the job's process, whose stderr is appended to the job's log."""
         self.job = job
@@ -76,8 +78,8 @@ class _JobProcess:
         self._end_requested: Literal["", "pruned", "stopped"] = ""
 
     def poll_process_(self) -> RunExit | None:
-        """Read new rounds in their order. Returns how the process ended, None while it works."""
-        has_ended = self.process.poll() is not None  # before reading, so that the last round is read as well
+        """Let the job judge the new rounds, in their order. Returns how the process ended, None while it works."""
+        has_ended = self.process.poll() is not None  # before the rounds are read, so that the last one is among them
         if not self._end_requested:
             rewind_if_replaced_(self._metrics_tail)
             if any(self.job.judge(record) for record in read_appended_(self._metrics_tail)):
@@ -85,7 +87,9 @@ class _JobProcess:
         if not has_ended:
             return None
         answer = _read_answer(self.process)
-        return RunExit(self._end_requested) if self._end_requested else _exit_words(self.process.returncode, answer)
+        return (
+            RunExit(self._end_requested) if self._end_requested else _unrequested_exit(self.process.returncode, answer)
+        )
 
     def request_end_(self, reason: Literal["pruned", "stopped"]) -> None:
         """Ask the process, once, to save a checkpoint and to end."""
@@ -110,13 +114,13 @@ def ask_process(program: Sequence[str], order: Mapping[str, Any]) -> dict[str, A
 
 
 def train_jobs(jobs: Iterable[Job | None], pool: RunPool) -> Generator[tuple[Job, RunExit]]:
-    """Train each job to its end, or until it is judged or stopped; its checkpoint is complete in each case.
+    """Train each job until it finishes, its judge ends it, or a signal stops it; a checkpoint is saved in each case.
 
     Yields:
-        Each job that was begun, with how it ended, as it ends.
+        Each job that was begun, and the end of its process, in the order in which they end.
 
     Raises:
-        RunError: the sweep cannot go on; what was at work has saved.
+        RunError: the sweep cannot go on; the runs that were training have saved.
     """
     jobs_left = iter(jobs)
     processes = list[_JobProcess]()
@@ -126,51 +130,52 @@ def train_jobs(jobs: Iterable[Job | None], pool: RunPool) -> Generator[tuple[Job
                 processes.append(_JobProcess(job, pool.program))
             if not processes:
                 return
-            # Before numbers are read: a folder that was moved would get none of them.
+            # Checked before numbers are read, as a folder that was moved would not get them.
             pool.check()
-            for work, ending in _poll_processes_(processes, pool.stop):
-                processes.remove(work)
-                _close_process(work.process)
-                yield work.job, ending
+            for finished, ending in _poll_processes_(processes, pool.stop):
+                processes.remove(finished)
+                _close_process(finished.process)
+                yield finished.job, ending
             _wait_for_oldest(processes)
-    except (RunError, GeneratorExit):  # the latter where the caller cannot go on
+    except (RunError, GeneratorExit):  # GeneratorExit: the caller has closed the generator, as it cannot go on
         # All are asked before the first is waited for, so that they save at the same time.
-        for work in processes:
-            work.request_end_("stopped")  # so that it saves
-        for work in processes:
-            work.process.wait()
+        for running in processes:
+            running.request_end_("stopped")
+        for running in processes:
+            running.process.wait()
         raise
     finally:
-        for work in processes:
-            work.process.kill()  # after a second Ctrl-C it still works
-            _close_process(work.process)
+        # After a second Ctrl-C processes may still be training.
+        for running in processes:
+            running.process.kill()
+            _close_process(running.process)
 
 
-def _poll_processes_(working: Sequence[_JobProcess], stop: StopRequest) -> Iterator[tuple[_JobProcess, RunExit]]:
-    """Check each process once, and pass on requests that came by signals."""
-    # Taken once for all: the wish is gone with the first look at it.
-    save = stop.asks_to_save_()
-    for work in tuple(working):
-        if (ending := work.poll_process_()) is not None:
-            yield work, ending
+def _poll_processes_(processes: Sequence[_JobProcess], stop: StopRequest) -> Iterator[tuple[_JobProcess, RunExit]]:
+    """Poll each process once and pass signals on to it; yield those that have ended, with their ends."""
+    # Asked once for all processes, as asking clears the request.
+    must_save = stop.asks_to_save_()
+    for running in tuple(processes):
+        if (ending := running.poll_process_()) is not None:
+            yield running, ending
         elif stop.signal:
-            work.request_end_("stopped")
-        elif save:
-            work.process.send_signal(SAVING_SIGNAL)
+            running.request_end_("stopped")
+        elif must_save:
+            running.process.send_signal(SAVING_SIGNAL)
 
 
-def _next_job(waiting: Iterator[Job | None], pool: RunPool) -> Job | None:
-    """Return the next job; None if there is none now, or a signal came before it could begin."""
-    job = None if pool.stop.signal else next(waiting, None)
+def _next_job(jobs: Iterator[Job | None], pool: RunPool) -> Job | None:
+    """Return the next job, once no other process trains its run; None if there is none now, or a signal came."""
+    job = None if pool.stop.signal else next(jobs, None)
     if job is not None:
         _await_run(job.run, pool)
-    return None if pool.stop.signal else job  # it may have come while waiting
+    return None if pool.stop.signal else job  # the signal may have come during the wait
 
 
 def _await_run(run: RunFolder, pool: RunPool) -> None:
-    """Wait until the process of a killed sweep has saved its checkpoint, which it does when the sweep dies."""
+    """Wait while the process of an earlier, killed sweep still saves the run's checkpoint."""
     announced = False
-    # By the run's lock: that process has another parent, so it cannot be waited for.
+    # The run's lock says so: the process is no child of this one, so it cannot be waited for.
     while run_state(run, 0, 1) == "training" and not pool.stop.signal:
         if not announced:
             pool.say(f"  waiting for {run.path.name}, which another process is saving")
@@ -178,26 +183,25 @@ def _await_run(run: RunFolder, pool: RunPool) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _wait_for_oldest(working: Sequence[_JobProcess]) -> None:
-    """Wait until the oldest process ends, or for a moment."""
-    if working:
+def _wait_for_oldest(processes: Sequence[_JobProcess]) -> None:
+    """Wait `POLL_SECONDS`, or less if the oldest process ends before."""
+    if processes:
         try:
-            working[0].process.wait(POLL_SECONDS)
+            processes[0].process.wait(POLL_SECONDS)
         except TimeoutExpired:
             return
 
 
 def _close_process(process: Popen[bytes]) -> None:
     """Wait for a process that has answered or was killed, and close its pipes."""
-    # Closes the pipes as well.
     with process:
         process.wait()
 
 
 def _start_process(program: Sequence[str], order: Mapping[str, Any], log: int | None) -> Popen[bytes]:
-    """Start a trial's process and give it its order on stdin; `log` takes its stderr, None leaves it here."""
-    # In a session of its own: a Ctrl-C of the terminal reaches the sweep alone, which then decides.
-    # A wish for a checkpoint waits until the trial can grant it: it inherits that the signal is blocked.
+    """Start a process, and write its order to its stdin; `log` is a descriptor for its stderr, None for ours."""
+    # A session of its own: a Ctrl-C in the terminal reaches the sweep alone, which asks the trials to end.
+    # The process begins with SAVING_SIGNAL blocked: before its handler is set, the signal would end it.
     mask_before = signal.pthread_sigmask(signal.SIG_BLOCK, {SAVING_SIGNAL})
     try:
         process = Popen(program, stdin=PIPE, stdout=PIPE, stderr=log, start_new_session=True)  # noqa: S603  (our own)
@@ -206,8 +210,8 @@ def _start_process(program: Sequence[str], order: Mapping[str, Any], log: int | 
     assert process.stdin is not None  # noqa: S101  (for the type checker)
     try:
         process.stdin.write(json.dumps({**order, "parent": os.getpid(), "trust": is_trusted()}).encode())
-        process.stdin.close()  # the end of the order: `json.load` reads up to here
-    except BrokenPipeError:  # it ended at once; its exit code says more
+        process.stdin.close()  # `json.load` in the process reads until the end of the pipe
+    except BrokenPipeError:  # the process has ended already; its exit code says more
         pass
     return process
 
@@ -222,12 +226,13 @@ def _read_answer(process: Popen[bytes]) -> dict[str, Any]:
     return answer
 
 
-def _exit_words(code: int, answer: Mapping[str, Any]) -> RunExit:
-    """Return the exit of a process that nobody asked to end."""
-    # The answer counts before the code: a run that had finished may still be killed on its way out.
+def _unrequested_exit(code: int, answer: Mapping[str, Any]) -> RunExit:
+    """Return the exit of a process that the sweep did not ask to end, by its exit code and its JSON answer."""
+    # The answer counts before the code: a run that had finished may still be killed before its process ends.
     if answer.get("finished"):
         return RunExit("finished")
-    if answer.get("exit_code") in STOP_CODES or 128 - code in STOP_CODES:  # a machine that shuts down asks everybody
+    # A signal that was sent to all processes, as when the machine shuts down: -15 stands for code 143.
+    if answer.get("exit_code") in STOP_CODES or 128 - code in STOP_CODES:
         return RunExit("stopped")
     if "error" in answer:
         return RunExit("failed", answer["error"])

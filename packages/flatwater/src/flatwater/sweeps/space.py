@@ -39,7 +39,7 @@ class Range:
     low: float
     high: float
     log: bool = False
-    """Whether every decade is drawn alike."""
+    """Whether the logarithm is drawn evenly, so that every decade is as likely."""
     step: float | None = None
     """Distance between values `low`, `low + step`, ... `high`; None takes every number, or every whole number."""
     whole: bool
@@ -47,7 +47,7 @@ class Range:
 
     @property
     def trial_values(self) -> Mapping[str, object]:
-        """Values to try a setting with, by their name in the file."""
+        """Both ends of the range, by their key in the file: values to check the setting with."""
         return {"low": self.low, "high": self.high}
 
 
@@ -60,7 +60,7 @@ class Choices:
 
     @property
     def trial_values(self) -> Mapping[str, object]:
-        """All values, by their place in the file."""
+        """All values, by their place in the file: values to check the setting with."""
         return {f"choices[{index}]": value for index, value in enumerate(self.values)}
 
 
@@ -81,8 +81,8 @@ def read_space(path: Path, base: object) -> Space:
         raise ConfigError(f"{path}: {error}") from error
 
 
-def require_a_value(config: RunConfig, space: Space) -> None:
-    """Refuse a number of rounds in which no trial comes to a value by which it is judged.
+def require_evaluation(config: RunConfig, space: Space) -> None:
+    """Refuse a number of rounds in which no trial is evaluated, as trials are judged by evaluations.
 
     Raises:
         ConfigError: the first evaluation comes after the last round.
@@ -95,7 +95,7 @@ def require_a_value(config: RunConfig, space: Space) -> None:
 
 
 def _check_space(tables: Mapping[str, Any], base: object) -> Space:
-    """Return the space of a file's tables, once each setting has a value that fits `base`.
+    """Return the space of a file's tables, after a check that each setting has a value that fits `base`.
 
     Raises:
         ConfigError: the file has no tables, or a table does not fit.
@@ -104,12 +104,17 @@ def _check_space(tables: Mapping[str, Any], base: object) -> Space:
     if not space:
         raise ConfigError("expected one or more tables, such as [net.hidden] with low and high.")
     for name, values in space.items():
-        _try_alone(base, name, values)
+        _require_fitting_value(base, name, values)
     return space
 
 
 def _searched_settings(tables: Mapping[str, Any], config: object, above: str) -> Iterator[tuple[str, Range | Choices]]:
-    """Yield each searched setting, by dotted path, with its values; refuse a setting that `config` does not have.
+    """Yield the dotted path and the values of each searched setting, down into inner configurations.
+
+    Args:
+        tables: tables of the file by setting, or those within a configuration's table.
+        config: the configuration that has these settings.
+        above: dotted path of the configuration; empty at the top.
 
     Raises:
         ConfigError: a setting is unknown, the same for all trials, or not a table.
@@ -136,7 +141,7 @@ def _searched_settings(tables: Mapping[str, Any], config: object, above: str) ->
 
 
 def _parse_values(table: Mapping[str, Any], declared: object, path: str) -> Range | Choices:
-    """Return the range or the choices of a setting's table, once each fits its declared type.
+    """Return the range or the choices of a setting's table, after a check that they fit its declared type.
 
     Raises:
         ConfigError: a key is unknown, choices are mixed with a range, none or given twice, or a value does not fit.
@@ -155,14 +160,14 @@ def _parse_values(table: Mapping[str, Any], declared: object, path: str) -> Rang
     if not isinstance(choices, list) or not choices:
         raise ConfigError(f"[{path}] choices = {choices!r}: expected a list of one or more values")
     for index, value in enumerate(choices):
-        from_plain(declared, value, f"[{path}] choices[{index}]", _no_table)
+        from_plain(declared, value, f"[{path}] choices[{index}]", _refuse_table)
         if value in choices[:index]:
             raise ConfigError(f"[{path}] choices[{index}] = {value!r}: is given twice")
     return Choices(tuple(choices))
 
 
 def _parse_range(table: Mapping[str, Any], declared: object, path: str) -> Range:
-    """Return the range of a setting's table, once its ends and its step fit each other.
+    """Return the range of a setting's table, after a check that its ends and its step fit each other.
 
     Raises:
         ConfigError: low or high is missing, or the ends or the step do not fit.
@@ -185,8 +190,7 @@ def _parse_range(table: Mapping[str, Any], declared: object, path: str) -> Range
     if step is not None:
         _require(not log, path, "step", step, "left out where log = true")
         _require(step > 0, path, "step", step, "more than 0")
-        # A last value that is not `high` would be a surprise: fractions such as 0.1 are compared within
-        # `WHOLE_TOLERANCE`.
+        # The steps must reach `high`; fractions such as 0.1 are not exact, so a tolerance decides.
         steps = (high - low) / step
         _require(
             abs(steps - round(steps)) < WHOLE_TOLERANCE,
@@ -199,7 +203,7 @@ def _parse_range(table: Mapping[str, Any], declared: object, path: str) -> Range
 
 
 def _parse_number(table: Mapping[str, Any], key: str, kind: type, path: str) -> float:
-    """Return a number of a range as it was given, which is all that `from_plain` would change: 1 for 1.0.
+    """Return a number of a range as an int or a float, the setting's type.
 
     Args:
         table: the range's table.
@@ -211,7 +215,7 @@ def _parse_number(table: Mapping[str, Any], key: str, kind: type, path: str) -> 
         ConfigError: the number is not of this kind, or not finite.
     """
     value = table[key]
-    from_plain(kind, value, f"[{path}] {key}", _no_table)
+    from_plain(kind, value, f"[{path}] {key}", _refuse_table)
     _require(isfinite(value), path, key, value, "finite")
     number: float = kind(value)
     return number
@@ -227,7 +231,7 @@ def _require(condition: bool, path: str, key: str, value: object, expected: str)
         raise ConfigError(f"[{path}] {key} = {value!r}: expected {expected}")
 
 
-def _no_table(declared: type[Any], _given: Mapping[str, Any], path: str) -> object:
+def _refuse_table(declared: type[Any], _given: Mapping[str, Any], path: str) -> object:
     """Refuse a table in the place of a number.
 
     Raises:
@@ -236,8 +240,8 @@ def _no_table(declared: type[Any], _given: Mapping[str, Any], path: str) -> obje
     raise TypeError(f"{path}: {declared} is a configuration, not a value")
 
 
-def _try_alone(base: object, path: str, values: Range | Choices) -> None:
-    """Refuse a setting of which no value fits; a value that only fits with other values may be in the space.
+def _require_fitting_value(base: object, path: str, values: Range | Choices) -> None:
+    """Refuse a setting of which no value fits `base`. A value that does not may fit other values of the space.
 
     Raises:
         ConfigError: no value of the setting fits; the message is that of a value.

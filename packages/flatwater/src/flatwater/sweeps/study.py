@@ -1,8 +1,8 @@
-"""The study of a sweep: settings of the next trial, whether a trial is worth going on with, and results.
+"""The study of a sweep, by Optuna: it draws the settings of trials, prunes trials, and keeps their results.
 
-Everything that it knows is in the database of the sweep's folder. The draw of a setting is seeded by its name and the
-trial's number, so the trial after an interruption has the settings that it would have had without one. Where several
-trials train at once, each follows from those at least `at_once` before it: which others have ended depends on speed.
+Its whole state is in the database of the sweep's folder. The draw of a setting is seeded by its name and the trial's
+number, so that an interruption does not change it. Where several trials train at once, a draw depends on the trials at
+least `at_once` before it: which later ones have ended depends on their speed.
 """
 
 import json
@@ -31,7 +31,7 @@ DEFAULT_TRIALS = 20
 STARTUP_TRIALS = 4
 """Trials that must have finished before one is pruned: a median of fewer says little."""
 WARM_UP_DIVISOR = 4
-"""A trial can be pruned after this part of its rounds: one in `WARM_UP_DIVISOR`."""
+"""A trial can be pruned once it has trained its rounds divided by this number."""
 FINISHED, PRUNED, FAILED, RUNNING = TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL, TrialState.RUNNING
 
 State = Literal["finished", "pruned", "failed", "interrupted"]
@@ -74,26 +74,28 @@ class Study:
     at_once: int
     """Number of trials that may train at the same time: each follows from those at least `at_once` before it."""
 
-    def keep_wanted_(self, trials: int | None) -> int:
-        """Return the number of trials in all, and save it, so that a sweep goes on without it."""
+    def save_trial_count_(self, trials: int | None) -> int:
+        """Return the number of trials in all: the given one, which is saved, or else the one saved before."""
         saved_trials: int = self.study.user_attrs.get("wanted", DEFAULT_TRIALS)
         if trials is not None and trials != saved_trials:
             self.study.set_user_attr("wanted", trials)
         return saved_trials if trials is None else trials
 
     def next_(self) -> Trial:
-        """Return a new trial, with settings of its own."""
+        """Begin a new trial in the database, draw its settings, and return it."""
         self._seed_(len(self._trials()), "")
         return self._draw_settings_(self.study.ask())
 
     def reopen_interrupted_(self) -> list[Trial]:
-        """Return the trials that were at work when the sweep was stopped or killed, in their order."""
+        """Return the trials that had not ended when the sweep was stopped or killed, in their order."""
         return [self._reopen_trial_(trial) for trial in self._trials() if trial.state == RUNNING]
 
     def may_begin(self) -> bool:
-        """Whether all trials on which the next trial depends have ended."""
+        """Return whether all trials on which the next trial's settings depend have ended."""
         trials = self._trials()
-        return all(trial.state != RUNNING for trial in trials[: max(0, len(trials) - self.at_once + 1)])
+        # The next trial has the number `len(trials)`, and depends on those at least `at_once` before it.
+        dependencies = trials[: max(0, len(trials) - self.at_once + 1)]
+        return all(trial.state != RUNNING for trial in dependencies)
 
     def settings(self, trial: Trial | FrozenTrial) -> dict[str, Any]:
         """Return the trial's settings as plain values, by dotted path."""
@@ -102,13 +104,12 @@ class Study:
         }
 
     def _reopen_trial_(self, trial: FrozenTrial) -> Trial:
-        """Return a trial that was at work in an earlier process, its settings drawn again by the same seed."""
+        """Return a trial that an earlier process began; settings that it lacks are drawn by the same seed."""
         self._seed_(trial.number, "")
-        # Optuna names the id that a trial is opened by nowhere else.
         return self._draw_settings_(Trial(self.study, trial._trial_id))  # noqa: SLF001  (optuna has no public name for it)
 
     def _seed_(self, number: int, name: str) -> None:
-        """Set a new sampler for the next draw, so that it follows from its seed and the trials before alone.
+        """Set a new sampler for the next draw, whose seed depends on the arguments and not on earlier draws.
 
         Args:
             number: number of the trial.
@@ -119,39 +120,36 @@ class Study:
         self.study.sampler = LaggingSampler(seed, self.at_once)
 
     def _draw_settings_(self, trial: Trial) -> Trial:
-        """Draw the settings that the trial lacks: all, or those left after a kill in the midst of drawing."""
+        """Draw the settings that the trial lacks: all of them, unless a kill interrupted an earlier draw."""
         for name, values in self.space.items():
             self._seed_(trial.number, name)
             suggest_value_(trial, name, values)
         return trial
 
     def values(self, trial: Trial) -> dict[int, float]:
-        """Return the known values of the trial by round."""
+        """Return the values of the trial in the database, by round."""
         return dict(self._frozen(trial).intermediate_values)
 
-    def judge_(self, trial: Trial, known: dict[int, float], round_: int, value: float) -> bool:
-        """Keep the value of a round, once.
+    def judge_(self, trial: Trial, known_values: dict[int, float], round_: int, value: float) -> bool:
+        """Save the value of a round, unless it is known; return whether the trial is behind and should end.
 
         Args:
-            trial: a trial at work.
-            known: values by round, from `values`; the round is put into it.
-            round_: the round.
+            trial: a trial that trains.
+            known_values: values by round, from `values`; the new value is added.
+            round_: the round; a resumed run records some rounds again.
             value: NaN where the round has none.
-
-        Returns:
-            Whether the trial is not worth going on with.
         """
-        if round_ not in known and isfinite(value):  # a resumed run writes rounds again
+        if round_ not in known_values and isfinite(value):
             trial.report(value, round_)
-            known[round_] = value
-        return self.is_behind(trial, known)
+            known_values[round_] = value
+        return self.is_behind(trial, known_values)
 
-    def is_behind(self, trial: Trial, known: Mapping[int, float]) -> bool:
-        """Whether the rounds that are known show that the trial is not worth going on with."""
-        return bool(known) and trial.should_prune()
+    def is_behind(self, trial: Trial, known_values: Mapping[int, float]) -> bool:
+        """Return whether the trial's values are below the median of earlier trials, so that it should end."""
+        return bool(known_values) and trial.should_prune()
 
     def finish_(self, trial: Trial) -> None:
-        """Complete the trial: its value is that of its last round."""
+        """Complete the trial with the value of its last round; without any value it has failed."""
         values = self._frozen(trial).intermediate_values
         if values:
             self.study.tell(trial.number, values[max(values)])
@@ -164,7 +162,8 @@ class Study:
 
     def fail_(self, trial: Trial, reason: str) -> None:
         """Mark the trial as failed, with the reason."""
-        trial.set_user_attr("reason", reason)  # first: a kill between the two leaves a trial at work, which is resumed
+        # The reason first: after a kill between the two, the trial counts as interrupted and is resumed.
+        trial.set_user_attr("reason", reason)
         self.study.tell(trial.number, state=FAILED)
 
     def lines(self) -> list[TrialLine]:
@@ -172,7 +171,7 @@ class Study:
         return [self._line(trial) for trial in self._trials()]
 
     def _line(self, trial: FrozenTrial) -> TrialLine:
-        """Return a trial as the list shows it: with its last value and round, None and 0 if it has none."""
+        """Return a trial's line, with its last value and round: None and 0 if no round has a value."""
         values = trial.intermediate_values
         return TrialLine(
             number=trial_number(trial),
@@ -191,56 +190,57 @@ class Study:
 
 
 class LaggingSampler(TPESampler):
-    """Sampler with a model of the trials that are at least `lag` numbers before a trial; calls come from optuna."""
+    """Sampler of optuna that draws a trial's settings from the trials at least `lag` numbers before it."""
 
     def __init__(self, seed: int, lag: int) -> None:
         super().__init__(seed=seed)
         self._lag = lag
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Return the settings that are drawn together."""
-        return super().infer_relative_search_space(_earlier(study, trial, self._lag), trial)
+        """Return the distributions of the settings that are drawn together; called by optuna."""
+        return super().infer_relative_search_space(_with_earlier_trials(study, trial, self._lag), trial)
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Draw settings together."""
-        return super().sample_relative(_earlier(study, trial, self._lag), trial, search_space)
+        """Draw the settings of a search space together; called by optuna."""
+        return super().sample_relative(_with_earlier_trials(study, trial, self._lag), trial, search_space)
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:  # noqa: ANN401  (as its parent)
-        """Draw one setting that was not drawn with the others, from trials at least `lag` numbers before `trial`.
+        """Draw one setting that was not drawn together with others; called by optuna.
 
         Args:
-            study: the study, of which trials too close to `trial` are hidden.
+            study: the study; trials less than `lag` numbers before `trial` are hidden from the draw.
             trial: the trial that gets the setting.
             param_name: name of the setting.
             param_distribution: the range that it is drawn from.
         """
-        return super().sample_independent(_earlier(study, trial, self._lag), trial, param_name, param_distribution)
+        return super().sample_independent(
+            _with_earlier_trials(study, trial, self._lag), trial, param_name, param_distribution
+        )
 
 
 class LaggingPruner(MedianPruner):
-    """Compares a trial with those that are at least `lag` before it."""
+    """Pruner of optuna that compares a trial with the trials at least `lag` numbers before it."""
 
     def __init__(self, rounds: int, lag: int) -> None:
         super().__init__(n_startup_trials=STARTUP_TRIALS, n_warmup_steps=rounds // WARM_UP_DIVISOR)
         self._lag = lag
 
     def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
-        """Whether the trial falls behind."""
-        return super().prune(_earlier(study, trial, self._lag), trial)
+        """Return whether the trial falls behind; called by optuna."""
+        return super().prune(_with_earlier_trials(study, trial, self._lag), trial)
 
 
-def _earlier(study: optuna.Study, trial: FrozenTrial, lag: int) -> optuna.Study:
-    """Return the study as a sampler shall see it for a trial: with the trials up to `lag` before it."""
-    # A view rather than a copy: it differs in the trials that it shows alone.
+def _with_earlier_trials(study: optuna.Study, trial: FrozenTrial, lag: int) -> optuna.Study:
+    """Return a view of the study that shows only the trials at least `lag` numbers before a trial."""
     return cast("optuna.Study", _EarlierTrials(study, trial.number - lag))
 
 
 class _EarlierTrials:
-    """A study as if its trials after one number had not begun."""
+    """A view of a study that hides the trials after the number `last`; all else is the study's."""
 
     def __init__(self, study: optuna.Study, last: int) -> None:
         self._study, self._last = study, last
@@ -248,17 +248,17 @@ class _EarlierTrials:
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  (whatever a study has)
         return getattr(self._study, name)
 
-    def get_trials(self, *args: Any, **how: Any) -> list[FrozenTrial]:  # noqa: ANN401  (as optuna's)
-        """Return the trials up to that number."""
-        return [trial for trial in self._study.get_trials(*args, **how) if trial.number <= self._last]
+    def get_trials(self, *args: Any, **kwargs: Any) -> list[FrozenTrial]:  # noqa: ANN401  (as optuna's)
+        """Return the trials up to the number `last`."""
+        return [trial for trial in self._study.get_trials(*args, **kwargs) if trial.number <= self._last]
 
-    def _get_trials(self, *args: Any, **how: Any) -> list[FrozenTrial]:  # noqa: ANN401  (samplers call this method)
-        trials = self._study._get_trials(*args, **how)  # noqa: SLF001  (optuna has no public name for it)
+    def _get_trials(self, *args: Any, **kwargs: Any) -> list[FrozenTrial]:  # noqa: ANN401  (samplers call this method)
+        trials = self._study._get_trials(*args, **kwargs)  # noqa: SLF001  (optuna has no public name for it)
         return [trial for trial in trials if trial.number <= self._last]
 
 
 def open_study(path: Path, space: Space, *, seed: int, prune: bool, rounds: int, at_once: int | None = None) -> Study:
-    """Return the study in this database, new or as it was left.
+    """Return the study in a database, which is made if there is none.
 
     Args:
         path: path of the database.
@@ -274,18 +274,20 @@ def open_study(path: Path, space: Space, *, seed: int, prune: bool, rounds: int,
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     if path.is_symlink():  # SQLite would follow it
         raise ConfigError(f"{path}: expected a folder, got a link. Give another folder with --run.")
-    # Without a pool each transaction closes its connection: a pool's would stay open until a collection finds them.
+    # NullPool closes a connection after each transaction; a pool would keep connections open until garbage collection.
     storage = RDBStorage(
         str(URL.create("sqlite", database=str(path.absolute()))), engine_kwargs={"poolclass": NullPool}
     )
     study = optuna.create_study(storage=storage, study_name=STUDY_NAME, direction="maximize", load_if_exists=True)
-    lag = _lag_(study, at_once)
+    lag = _fix_lag_(study, at_once)
     pruner = LaggingPruner(rounds, lag) if prune else NopPruner()
     return Study(optuna.load_study(study_name=STUDY_NAME, storage=storage, pruner=pruner), space, seed, lag)
 
 
-def _lag_(study: optuna.Study, at_once: int | None) -> int:
-    """Return the number of trials at once that the study was begun with; kept, as settings follow from it.
+def _fix_lag_(study: optuna.Study, at_once: int | None) -> int:
+    """Return the number of trials at once that the study was begun with; a new study gets `at_once`, or 1, for good.
+
+    The settings of trials depend on it, so it cannot change.
 
     Raises:
         ConfigError: `at_once` is more than the study was begun with.
@@ -309,7 +311,7 @@ def trial_number(trial: Trial | FrozenTrial) -> int:
 
 
 def suggest_value_(trial: Trial, name: str, values: Range | Choices) -> None:
-    """Give the trial a value of this setting, unless it has one."""
+    """Draw a value of a setting for the trial, unless it has one."""
     if isinstance(values, Choices):
         trial.suggest_categorical(name, [to_label(value) for value in values.values])
     elif values.whole:
@@ -319,13 +321,13 @@ def suggest_value_(trial: Trial, name: str, values: Range | Choices) -> None:
 
 
 def to_label(value: object) -> CategoricalChoiceType:
-    """Return a choice as optuna can keep it: a list as text."""
+    """Return a choice in a form that optuna can store: a list as JSON text."""
     return value if isinstance(value, bool | int | float | str) else json.dumps(value)
 
 
 def from_label(values: Range | Choices, drawn: Any) -> Any:  # noqa: ANN401  (whatever TOML can hold)
-    """Return the value that optuna's label stands for."""
+    """Return the setting's value for a number or label that optuna drew."""
     if isinstance(values, Range):
         return drawn
-    # True == 1, and both may be choices.
+    # Types are compared as well: True == 1, and both may be choices.
     return next(value for value in values.values if to_label(value) == drawn and type(to_label(value)) is type(drawn))

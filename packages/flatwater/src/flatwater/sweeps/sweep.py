@@ -34,8 +34,8 @@ class Sweep:
     """A sweep in progress."""
 
     folder: SweepFolder
-    held: RunFolder
-    """The sweep's folder by a held descriptor, whatever its name is by now."""
+    locked_folder: RunFolder
+    """The sweep's folder by an open descriptor, which stays valid when the folder is moved."""
     base: Any
     """RunConfig of any kind."""
     study: Study
@@ -45,12 +45,12 @@ class Sweep:
     stop: StopRequest
 
     def require_in_place(self) -> None:
-        """Refuse to go on where the folder has another name: the study is open under the old name.
+        """Refuse to go on if the folder was moved: the study's database is open under the old name.
 
         Raises:
             RunError: the folder was moved, or is gone.
         """
-        path = self.held.with_current_name.path
+        path = self.locked_folder.with_current_name.path
         if path != self.folder.path:
             raise RunError(
                 f"{self.folder.path}: the sweep's folder was moved, and is {path} now. The finished trials are there, "
@@ -64,9 +64,9 @@ class Sweep:
 
 
 def train_sweep(order: SweepOrder, console: Console, program: Sequence[str] = TRIAL_PROGRAM) -> SweepOutcome:
-    """Begin a sweep, or go on with one, until it is done or a signal stops it."""
+    """Begin a sweep, or go on with the one in the order's folder, until all trials have ended or a signal stops it."""
     opened: OpenedSweep = open_sweep(order, program)
-    # The lock of the folder, so that two sweeps do not draw the same trial.
+    # The folder is locked, so that two processes do not draw the same trial.
     with hold_lock(RunFolder(opened.folder.path)) as locked_folder, stop_on_signals(console) as stop:
         base = opened.base
         study = open_study(
@@ -77,95 +77,105 @@ def train_sweep(order: SweepOrder, console: Console, program: Sequence[str] = TR
             rounds=base.rounds,
             at_once=order.at_once,
         )
-        work = Sweep(
-            opened.folder, locked_folder, base, study, study.keep_wanted_(order.trials), console, program, stop
+        sweep = Sweep(
+            folder=opened.folder,
+            locked_folder=locked_folder,
+            base=base,
+            study=study,
+            trial_count=study.save_trial_count_(order.trials),
+            console=console,
+            program=program,
+            stop=stop,
         )
-        at_once = min(order.at_once or study.at_once, work.trial_count)
-        pace = f", {at_once} at once" if at_once > 1 else ""
-        work.say(
-            f"sweep folder {opened.folder.path}: {work.trial_count} trials, searching {', '.join(opened.space)}{pace}"
-        )
-        pool = RunPool(program=program, stop=stop, check=work.require_in_place, say=work.say, at_once=at_once)
+        at_once = min(order.at_once or study.at_once, sweep.trial_count)
+        parallel = f", {at_once} at once" if at_once > 1 else ""
+        searched = ", ".join(opened.space)
+        sweep.say(f"sweep folder {opened.folder.path}: {sweep.trial_count} trials, searching {searched}{parallel}")
+        pool = RunPool(program=program, stop=stop, check=sweep.require_in_place, say=sweep.say, at_once=at_once)
         trials_by_run: dict[Path, Trial] = {}
-        # Closed where it cannot go on: then trials at work save.
-        with closing(train_jobs(jobs_(work, trials_by_run), pool)) as endings:
+        # If an ending cannot be recorded, `closing` lets the trials that train save and end.
+        with closing(train_jobs(generate_jobs_(sweep, trials_by_run), pool)) as endings:
             for job, ending in endings:
-                record_ending_(work, trials_by_run[job.run.path], ending)
-        return sweep_outcome(work)
+                record_ending_(sweep, trials_by_run[job.run.path], ending)
+        return sweep_outcome(sweep)
 
 
-def jobs_(work: Sweep, running_trials: dict[Path, Trial]) -> Iterator[Job | None]:
-    """Yield interrupted and new trials, as many as are wanted; None while the next trial has to wait.
+def generate_jobs_(sweep: Sweep, running_trials: dict[Path, Trial]) -> Iterator[Job | None]:
+    """Yield the runs of interrupted and of new trials; None while the next trial has to wait for others to end.
 
-    `running_trials` gets each trial by its run folder before it is yielded.
+    Args:
+        sweep: the sweep, whose study gets the new trials.
+        running_trials: gets each trial by its run's folder before its job is yielded.
     """
-    for trial in trials_(work):
-        job = None if trial is None else job_(work, trial)
-        if trial is not None and job is not None:
+    for trial in generate_trials_(sweep):
+        if trial is None:
+            yield None
+        elif (job := begin_job_(sweep, trial)) is not None:
             running_trials[job.run.path] = trial
-        if trial is None or job is not None:
             yield job
 
 
-def trials_(work: Sweep) -> Iterator[Trial | None]:
-    """Yield trials in their order; None while the next trial has to wait."""
-    yield from work.study.reopen_interrupted_()
-    while len(work.study.lines()) < work.trial_count:  # asked again each time: trials that failed count too
-        yield work.study.next_() if work.study.may_begin() else None
+def generate_trials_(sweep: Sweep) -> Iterator[Trial | None]:
+    """Yield interrupted trials, then new ones; None while the next trial has to wait for others to end."""
+    yield from sweep.study.reopen_interrupted_()
+    while len(sweep.study.lines()) < sweep.trial_count:  # counted anew each time; failed trials count too
+        yield sweep.study.next_() if sweep.study.may_begin() else None
 
 
-def job_(work: Sweep, trial: Trial) -> Job | None:
-    """Return the trial's run, from where it is to its end; None if it has ended without one."""
-    settings = work.study.settings(trial)
-    chosen_values = work.study.values(trial)
+def begin_job_(sweep: Sweep, trial: Trial) -> Job | None:
+    """Return the job that trains, or goes on with, a trial's run; None if the trial failed or was pruned without it."""
+    settings = sweep.study.settings(trial)
+    known_values = sweep.study.values(trial)
     settings_text = ", ".join(f"{name} {setting_text(value)}" for name, value in settings.items())
-    work.say(f"trial {trial_number(trial)}/{work.trial_count}: {settings_text}")
+    sweep.say(f"trial {trial_number(trial)}/{sweep.trial_count}: {settings_text}")
     try:
-        config = extend_mirror_url(with_settings(work.base, settings, TRIAL_SOURCE), work.folder.path)
+        config = extend_mirror_url(with_settings(sweep.base, settings, TRIAL_SOURCE), sweep.folder.path)
     except ConfigError as error:
-        record_ending_(work, trial, RunExit("failed", str(error)))
+        record_ending_(sweep, trial, RunExit("failed", str(error)))
         return None
-    if work.study.is_behind(trial, chosen_values):  # found out before, and killed before it was written down
-        record_ending_(work, trial, RunExit("pruned"))
+    # A sweep may have been killed after a trial fell behind and before that was recorded.
+    if sweep.study.is_behind(trial, known_values):
+        record_ending_(sweep, trial, RunExit("pruned"))
         return None
     number = trial_number(trial)
-    metric = judged_curve(work)[1]
+    metric = judged_curve(sweep)[1]
 
     def judge(record: Record) -> bool:
+        """Save the round's value; return whether the trial should end."""
         value = record.get(metric)
-        return work.study.judge_(trial, chosen_values, record["round"], nan if value is None else value)
+        return sweep.study.judge_(trial, known_values, record["round"], nan if value is None else value)
 
-    run = work.folder.trial(number)
-    log = work.folder.log(number)
+    run = sweep.folder.trial(number)
+    log = sweep.folder.log(number)
     return Job(order={"config": to_mapping(config)}, run=run, log=log, judge=judge)
 
 
-def record_ending_(work: Sweep, trial: Trial, ending: RunExit) -> None:
-    """Write the result of a trial into the study; a stopped trial stays as it is."""
-    work.require_in_place()  # before the database is written: its name may lead elsewhere
+def record_ending_(sweep: Sweep, trial: Trial, ending: RunExit) -> None:
+    """Record how a trial ended in the study and in sweep.json, and print it; a stopped trial stays interrupted."""
+    sweep.require_in_place()  # before the database is written, as its path may lead elsewhere by now
     if ending.how == "finished":
-        work.study.finish_(trial)
+        sweep.study.finish_(trial)
     elif ending.how == "pruned":
-        work.study.prune_(trial)
+        sweep.study.prune_(trial)
     elif ending.how == "failed":
-        work.study.fail_(trial, ending.reason)
-    work.say(f"  trial {trial_number(trial)} {outcome_line(work, trial_number(trial))}")
-    write_outcome(sweep_outcome(work), work.base)
+        sweep.study.fail_(trial, ending.reason)
+    sweep.say(f"  trial {trial_number(trial)} {outcome_line(sweep, trial_number(trial))}")
+    write_outcome(sweep_outcome(sweep), sweep.base)
 
 
-def judged_curve(work: Sweep) -> tuple[str, str]:
-    """Return title and metric of the curve that the kind of run is judged by."""
-    return list(recipe_of_config(work.base).curves.items())[-1]
+def judged_curve(sweep: Sweep) -> tuple[str, str]:
+    """Return title and metric of the curve that trials are judged by: the last of their recipe."""
+    return list(recipe_of_config(sweep.base).curves.items())[-1]
 
 
-def outcome_line(work: Sweep, number: int) -> str:
+def outcome_line(sweep: Sweep, number: int) -> str:
     """Return a line about the result of a trial; `number` counts from 1."""
-    line, best = work.study.lines()[number - 1], sweep_outcome(work).best_trial
+    line, best = sweep.study.lines()[number - 1], sweep_outcome(sweep).best_trial
     if line.state == "interrupted":
         return f"stopped in round {line.round + 1}; the sweep resumes the trial when it goes on"
     if line.state == "failed":
         return f"failed: {line.reason}"
-    value = "no value" if line.value is None else f"{judged_curve(work)[0]} {short_number(line.value)}"
+    value = "no value" if line.value is None else f"{judged_curve(sweep)[0]} {short_number(line.value)}"
     best_text = "" if best is None else f"; best: trial {best.number}, {short_number(best.value or 0.0)}"
     return f"{line.state} after round {line.round}: {value}{best_text}"
 
@@ -175,13 +185,13 @@ def setting_text(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def sweep_outcome(work: Sweep) -> SweepOutcome:
-    """Return the trials of the sweep so far, with the best of them."""
+def sweep_outcome(sweep: Sweep) -> SweepOutcome:
+    """Return the trials of the sweep so far."""
     return SweepOutcome(
-        folder=work.folder,
-        trainer=work.base.trainer,
-        measured=judged_curve(work)[0],
-        wanted=work.trial_count,
-        lines=work.study.lines(),
-        stop=work.stop,
+        folder=sweep.folder,
+        trainer=sweep.base.trainer,
+        measured=judged_curve(sweep)[0],
+        wanted=sweep.trial_count,
+        lines=sweep.study.lines(),
+        stop=sweep.stop,
     )

@@ -1,9 +1,9 @@
-"""One trial of a sweep, in a process of its own: memory that a run leaves in a process is gone when it ends.
+"""One trial of a sweep, in a process of its own: all memory of the run is free when the process ends.
 
-Reads an order from stdin and answers on stdout, both JSON; what the run says goes to stderr. The order has `config`,
-the configuration; `run`, its folder, or null where the configuration is only to be checked; `trust`, whether the user
-trusts the code that folders name; and `parent`, the process that asks. When that process dies, however it dies, the
-trial saves a checkpoint and ends.
+It reads an order from stdin and answers on stdout, both JSON; what the run prints goes to stderr. The order has
+`config`, the configuration; `run`, its folder, or null where the configuration is only to be checked; `trust`, whether
+the user trusts the code that folders name; and `parent`, the process that asks. When that process dies, however it
+dies, the trial saves a checkpoint and ends.
 """
 
 import ctypes
@@ -30,42 +30,43 @@ _PDEATHSIG = 1
 
 
 def main() -> None:
-    """Train, or check a configuration."""
+    """Train the run that stdin describes, or only check its configuration if it has no folder."""
     answer_(lambda order: train(order["config"], Path(order["run"])) if order["run"] else prepare(order["config"]))
 
 
-def answer_(obey: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
-    """Run the trial that stdin describes, and write the result on stdout."""
+def answer_(execute: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
+    """Read the order from stdin, execute it, and write its result, or the error, to stdout as JSON."""
     order = json.load(sys.stdin)
     with os.fdopen(os.dup(1), "w") as answer:
-        os.dup2(2, 1)  # what a library prints must not stand in the answer
-        # Before any work: a parent that dies from here on is noticed.
+        # Descriptor 1 becomes stderr, so that what a library prints does not stand in the answer.
+        os.dup2(2, 1)
+        # First: from here on this process ends when its parent dies.
         end_with_parent(order["parent"])
         try:
             with trust_code(order.get("trust", False)):
-                outcome = obey(order)
+                outcome = execute(order)
         except FlatwaterError as error:
             outcome = {"error": str(error), "exit_code": error.exit_code}
         json.dump(outcome, answer)
 
 
 def end_with_parent(parent: int) -> None:
-    """Have SIGTERM sent to this process when its parent dies."""
+    """Let the kernel send SIGTERM to this process when its parent dies, even by SIGKILL; on Linux alone."""
     if platform.system() == "Linux":
-        ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGTERM)  # by the kernel, even where the parent is killed by SIGKILL
-        if os.getppid() != parent:  # it died before it could be watched
+        ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # the parent died before the call
             os.kill(os.getpid(), signal.SIGTERM)
 
 
 def prepare(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration as runs keep it, once data and machine fit it; its memory is not compared."""
+    """Return the configuration as a run stores it, after a check against data and machine, but not against memory."""
     config = from_mapping(find_recipe(settings["trainer"], GIVEN).config, settings, "the sweep")
     checked, _ = checked_plan(config)
     return {"config": to_mapping(checked.config)}
 
 
 def train(settings: Mapping[str, Any], run: Path) -> dict[str, Any]:
-    """Start the run, or go on with it where it has begun."""
+    """Start the run, or resume it if it has begun; return whether it finished, and its exit code."""
     console = Terminal(file=surviving_stream(sys.stderr), width=WIDTH)
     if (run / "config.toml").is_file():
         outcome = resume(run, console)

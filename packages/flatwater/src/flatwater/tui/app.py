@@ -1,4 +1,4 @@
-"""The live screen: a run's folder is read once a second."""
+"""The live screen of a run, whose folder it reads once a second."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -17,24 +17,24 @@ from flatwater.tui.follow import FollowedRun, read_new_lines_
 from flatwater_watch.errors import RunError
 from flatwater_watch.sanitize import escape_controls
 
-# Between two looks at the files, each of which reads only what is new.
 SECONDS = 1.0
+"""Seconds between two reads of the files; each reads new lines alone."""
 KEYS = "q quit   tab next part   ↑ ↓ scroll"
 
 
 class _Printable(LineFilter):
-    """The edge of the screen: control characters of a run's files do not reach the terminal."""
+    """A filter that keeps control characters in a run's files from the terminal."""
 
     def apply(self, segments: list[Segment], _background: Color) -> list[Segment]:
-        """Return each part of a line with its control characters made visible."""
-        # `control`: the terminal's own orders, from textual.
+        """Return each segment of a line with its control characters made visible."""
+        # Segments with `control` are textual's own orders to the terminal.
         return [
             segment if segment.control else segment._replace(text=escape_controls(segment.text)) for segment in segments
         ]
 
 
 FULL_HEIGHT = 24
-"""Rows of a screen that has space for every part."""
+"""Rows from which a screen has space for every part."""
 
 
 class Top(App[RunError]):
@@ -61,11 +61,11 @@ class Top(App[RunError]):
     ENABLE_COMMAND_PALETTE = False
 
     def __init__(self, followed: FollowedRun, *, clock: Callable[[], float] = time.time) -> None:
-        """Show this run.
+        """Prepare the screen of a run.
 
         Args:
-            followed: a run from `follow_run`; it is kept up to date here.
-            clock: seconds since 1970; tests bring their own.
+            followed: a run from `follow_run`, which the screen updates from now on.
+            clock: function that returns the seconds since 1970.
         """
         super().__init__()
         self.title = followed.folder.path.resolve().name
@@ -76,7 +76,7 @@ class Top(App[RunError]):
         return [*super().get_line_filters(), _Printable()]
 
     def compose(self) -> ComposeResult:
-        """Yield the parts of the screen, from above."""
+        """Yield the widgets of the screen, from the top."""
         yield Static(id="head")
         yield Static(id="memory", classes="part")
         with Horizontal(id="middle"):
@@ -90,18 +90,18 @@ class Top(App[RunError]):
         yield Static(KEYS, id="keys")
 
     def on_mount(self) -> None:
-        """Show the run's present state, and read the files again each second."""
+        """Show the run's present state, and start to read its files once a second."""
         self.query_one("#owners").focus()
         self.set_interval(SECONDS, self.refresh_files)
-        self.call_after_refresh(self.show)  # after the first layout: until then no part has a width
+        self.call_after_refresh(self.show)  # after the first layout, before which no part has a width
 
     def on_resize(self) -> None:
-        """Draw bars and curves as wide as the screen; on a short screen findings and alarms come before owners."""
-        self.query_one("#middle").set_class(self._short, "short")
+        """Draw all parts in the new width; on a short screen, findings and alarms get more rows than owners."""
+        self.query_one("#middle").set_class(self._is_short, "short")
         self.call_after_refresh(self.show)
 
     def refresh_files(self) -> None:
-        """Read new records, and show them. A damaged file ends the screen, and is told below it."""
+        """Read new records, and show them; a damaged file ends the app, with the error as its result."""
         try:
             read_new_lines_(self._followed)
         except RunError as error:
@@ -110,15 +110,15 @@ class Top(App[RunError]):
         self.show()
 
     def show(self) -> None:
-        """Fill every part of the screen from the run's records; the panels fit their parts' widths."""
+        """Fill every part of the screen from the run's records, in the width that the part has."""
         run, width = self._followed, self._width
         self.query_one("#head", Static).update(panels.header_panel(run, width("#head"), self._clock()))
         memory = self.query_one("#memory", Static)
         memory.border_title = f" {panels.memory_title(run.line)} "
-        content = (
-            panels.memory_panel(run.line, width("#memory")) if run.line is not None else panels.missing_ledger_text(run)
-        )
-        memory.update(content)
+        if run.line is None:
+            memory.update(panels.missing_ledger_text(run))
+        else:
+            memory.update(panels.memory_panel(run.line, width("#memory")))
         self.query_one("#owners Static", Static).update(panels.owners_table(run, width("#owners Static")))
         self.query_one("#phases").border_title = f" {panels.phases_title(run)} "
         self.query_one("#phases Static", Static).update(panels.phase_table(run.line, width("#phases Static")))
@@ -126,12 +126,11 @@ class Top(App[RunError]):
         course.border_title = f" {panels.course_title(run)} "
         course.update(panels.curves_panel(run, width("#course")))
         self.query_one("#findings").border_title = f" {panels.findings_title(run)} "
-        self.query_one("#findings Static", Static).update(
-            panels.findings_panel(run, self._width("#findings Static") if self._short else None)
-        )
+        row_width = width("#findings Static") if self._is_short else None
+        self.query_one("#findings Static", Static).update(panels.findings_panel(run, row_width))
 
     @property
-    def _short(self) -> bool:
+    def _is_short(self) -> bool:
         return self.size.height < FULL_HEIGHT
 
     def _width(self, part: str) -> int:

@@ -1,6 +1,6 @@
-"""A run that is followed: its files are read again and again, each time only their new lines.
+"""A run whose files are read again and again, each time only their new lines.
 
-Memory does not grow with the run: it holds the last lines, and a bounded history for the curves.
+Memory does not grow with the run: the last lines are kept, and a bounded history for the curves.
 """
 
 from collections import deque
@@ -22,12 +22,12 @@ from flatwater.rundir.statements import LedgerLine, alarm_texts, parse_finding, 
 from flatwater_watch.diagnose.finding import Finding
 
 HISTORY = 512
-"""Rounds that the curves show."""
+"""Most rounds that the curves show."""
 ROUNDS_OF_PACE = 8
-"""Rounds whose median duration tells how long the rest will take."""
+"""Number of last rounds whose median duration gives the time left."""
 
 
-def _history(recipe: Description) -> dict[str, deque[float]]:
+def _empty_history(recipe: Description) -> dict[str, deque[float]]:
     return {name: deque(maxlen=HISTORY) for name in (*recipe.curves.values(), "resident")}
 
 
@@ -40,7 +40,7 @@ class FollowedRun:
     rounds: int
     """Number of rounds wanted in all."""
     what: str
-    """Data and device of the run, as text."""
+    """Text with the data and the device of the run."""
     metrics_tail: FollowedFile
     ledger_tail: FollowedFile
     findings_tail: FollowedFile
@@ -54,36 +54,37 @@ class FollowedRun:
     line: LedgerLine | None = None
     metrics: Record = field(default_factory=dict)
     history: dict[str, deque[float]] = field(init=False)
-    """The last values of the curves of its recipe and of `resident`."""
-    took: deque[float] = field(default_factory=lambda: deque(maxlen=ROUNDS_OF_PACE))
+    """The last values of `resident`, and of each metric that its recipe has a curve of."""
+    last_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=ROUNDS_OF_PACE))
     """Seconds of the last rounds."""
-    spent: float = 0.0
-    """Seconds of all `timed` rounds."""
-    timed: int = 0
-    """Rounds that were read and say how long they took: of a long run the last `HISTORY` and those since."""
+    timed_seconds: float = 0.0
+    """Seconds of all `timed_rounds` together."""
+    timed_rounds: int = 0
+    """Number of rounds with a duration that were read: of a long run the last `HISTORY`, and all since."""
     findings: dict[str, tuple[int, Finding]] = field(default_factory=dict)
-    """Findings by fingerprint, with the round in which each was told."""
+    """Findings by fingerprint, each with its round."""
     alarms: int = 0
+    """Number of alarms."""
     alarm: str = ""
     """Text of the last alarm."""
 
     def __post_init__(self) -> None:
-        self.history = _history(self.recipe)
+        self.history = _empty_history(self.recipe)
 
     @property
     def mean_seconds(self) -> float:
         """Seconds of a round, on average over all that were read."""
-        return self.spent / self.timed
+        return self.timed_seconds / self.timed_rounds
 
 
 def follow_run(path: Path) -> FollowedRun:
-    """Begin to follow a run, and read its files so far.
+    """Return the state of a run after a first read of its files.
 
     Raises:
         RunError: there is no run, or one of its files is damaged.
     """
     folder = open_folder(path)
-    with importing_only_ours():  # a screen never runs the code that a folder names
+    with importing_only_ours():  # the folder may be a stranger's: no code that it names is run
         config = read_settings(folder)
         recipe = read_description(folder, config)
     followed = FollowedRun(
@@ -91,7 +92,7 @@ def follow_run(path: Path) -> FollowedRun:
         recipe=recipe,
         rounds=read_rounds(config, str(folder.config)),
         what=" · ".join(str(config[name]) for name in ("panel", "device") if config.get(name)),
-        # The end of the long files, and all of the short files: the screen opens at once over any run.
+        # Only the end of the files that grow with each round, so that the screen of a long run opens at once.
         metrics_tail=FollowedFile(folder.metrics, last_lines=HISTORY),
         ledger_tail=FollowedFile(folder.ledger, last_lines=HISTORY),
         findings_tail=FollowedFile(folder.findings),
@@ -103,7 +104,7 @@ def follow_run(path: Path) -> FollowedRun:
 
 def read_new_lines_(followed: FollowedRun) -> None:
     """Read the lines appended to the run's files since the last call, or all of a file that was replaced."""
-    _begin_again_(followed)  # first: lines of a replaced file would follow those of the old file
+    _forget_replaced_(followed)
     for record in read_appended_(followed.metrics_tail):
         require_numbers(followed.folder.metrics, record)
         _add_metrics_(followed, record)
@@ -123,12 +124,12 @@ def read_new_lines_(followed: FollowedRun) -> None:
     followed.state = run_state(followed.folder, followed.done, followed.rounds)
 
 
-def _begin_again_(followed: FollowedRun) -> None:
-    """Forget lines that a resumed run has cut off its files."""
+def _forget_replaced_(followed: FollowedRun) -> None:
+    """Forget all records of files that were replaced or cut, as by a resumed run; they are then read from the start."""
     if rewind_if_replaced_(followed.metrics_tail):
         followed.done, followed.metrics = 0, {}
-        followed.took.clear()
-        followed.spent, followed.timed = 0.0, 0
+        followed.last_seconds.clear()
+        followed.timed_seconds, followed.timed_rounds = 0.0, 0
         for name in followed.recipe.curves.values():
             followed.history[name].clear()
     if rewind_if_replaced_(followed.ledger_tail):
@@ -141,23 +142,25 @@ def _begin_again_(followed: FollowedRun) -> None:
 
 
 def _add_metrics_(followed: FollowedRun, record: Record) -> None:
-    """Take a line of metrics as the newest: its curves, its time and how far the run is."""
+    """Add the newest line of metrics to the curves, the durations and the number of rounds."""
     followed.done, followed.metrics = record["round"], record
-    followed.changed = followed.folder.metrics.stat().st_mtime  # the file's time, as a line has none
+    followed.changed = followed.folder.metrics.stat().st_mtime  # a line has no time of its own
     for name in followed.recipe.curves.values():
         value = record.get(name)
         followed.history[name].append(nan if value is None else float(value))
     times = [value for name, value in record.items() if name.startswith("time/") and value is not None]
     if times:
-        followed.took.append(sum(times))
-        followed.spent, followed.timed = followed.spent + sum(times), followed.timed + 1
+        followed.last_seconds.append(sum(times))
+        followed.timed_seconds += sum(times)
+        followed.timed_rounds += 1
 
 
 def seconds_left(followed: FollowedRun, now: float) -> float:
-    """Return the seconds to the end of the run at the median pace of the last rounds; NaN where no pace is known."""
-    if not followed.took:
+    """Return the seconds from `now` until the run's end, by the median of its last rounds; NaN before the first."""
+    if not followed.last_seconds:
         return nan
-    pace = median(followed.took)
-    round_seconds = now - followed.changed if isfinite(followed.changed) else 0.0
-    # The round at work counts, though never as more than one.
-    return max(0.0, pace * (followed.rounds - followed.done) - min(max(round_seconds, 0.0), pace))
+    typical_seconds = median(followed.last_seconds)
+    # Seconds spent in the current round; however long it lasts, it counts as one round.
+    current_seconds = now - followed.changed if isfinite(followed.changed) else 0.0
+    current_seconds = min(max(current_seconds, 0.0), typical_seconds)
+    return max(0.0, typical_seconds * (followed.rounds - followed.done) - current_seconds)

@@ -14,14 +14,13 @@ MAXIMUM_OWNERS = 12
 
 
 def print_once(followed: FollowedRun, console: Console, now: float) -> None:
-    """Print every part of the screen, one below the other; `now` is in seconds since 1970."""
+    """Print the parts of the screen one below the other; `now` is in seconds since 1970."""
     width = console.width
     line = followed.line
-    # Without colours the parts of a bar would be one block, so they have characters of their own.
-    coloured = console.color_system is not None and not console.no_color
-    memory = (
-        panels.missing_ledger_text(followed) if line is None else panels.memory_panel(line, width, coloured=coloured)
-    )
+    has_colours = console.color_system is not None and not console.no_color
+    memory = panels.missing_ledger_text(followed)
+    if line is not None:
+        memory = panels.memory_panel(line, width, coloured=has_colours)
     parts: tuple[tuple[str, RenderableType], ...] = (
         (panels.memory_title(line), memory),
         ("owners", panels.owners_table(followed, width, MAXIMUM_OWNERS)),
@@ -37,7 +36,7 @@ def print_once(followed: FollowedRun, console: Console, now: float) -> None:
 
 
 def as_json(followed: FollowedRun, now: float) -> dict[str, Any]:
-    """Return the state of the run now, under the names that `train --json` has for it."""
+    """Return the state of the run as an object for JSON, with the names of `train --json`; `now` as in `print_once`."""
     line, path = followed.line, followed.folder.path
     state = {
         "run": str(path.absolute()),

@@ -31,22 +31,22 @@ OWNED = "owned by the run"
 QUIET, EMPTY, GOOD, WARNING, BAD = "#94a3b8", "#334155", "#2dd4bf", "#fbbf24", "#f87171"
 COLOURS = {FILES: "#475569", BASE: QUIET, OWNED: "#3b82f6", SLACK: "#eab308", REST: "#ef4444"}
 GLYPHS = {FILES: "░", BASE: "▒", OWNED: "█", SLACK: "▓", REST: "#"}
-"""Characters that tell the parts of the bar apart where there are no colours."""
+"""Characters of the bar's parts on a terminal without colours."""
 SHORT = {FILES: "files", BASE: "libraries", OWNED: "owned", SLACK: "slack", REST: "unaccounted"}
 STATES = {"training": "bold #60a5fa", "finished": "bold #2dd4bf", "stopped": "bold #fbbf24"}
 BLOCKS = "▁▂▃▄▅▆▇█"
 BUDGET_AS_WIDTH = 0.25
-"""Share of the budget from which the bar is as wide as the budget; below it all would be in one corner."""
+"""Share of the budget from which the bar's width stands for the budget; below it, it stands for all memory used."""
 WIDE = 46
 """Columns from which the table of owners also has their shares."""
 NUMBERS = 30
-"""Characters of the numbers beside a curve."""
+"""Width of the numbers beside a curve."""
 HUNDREDS = 100
-"""Value from which a size has no decimals: its three digits tell enough."""
+"""Value from which a size is written without decimals."""
 
 
 def header_panel(followed: FollowedRun, width: int, now: float) -> Text:
-    """Return two lines: the run, its state and the time left; and how much of it is done."""
+    """Return two lines: the run's name, state, progress and time left; and a bar of its progress."""
     progress = f"{followed.recipe.layout.round} {followed.done}/{followed.rounds}"
     first_line = Text.assemble(
         (followed.folder.path.resolve().name, "bold"), "  ", (followed.state, STATES[followed.state]), f"  {progress}"
@@ -58,12 +58,12 @@ def header_panel(followed: FollowedRun, width: int, now: float) -> Text:
     first_line.append(f"  {followed.what}", style=QUIET)
     first_line.truncate(width, overflow="ellipsis")
     filled = round(width * followed.done / followed.rounds) if followed.rounds else 0
-    line = Text.assemble(("━" * filled, STATES[followed.state]), ("─" * (width - filled), EMPTY))
-    return Text("\n").join([first_line, line])
+    progress_bar = Text.assemble(("━" * filled, STATES[followed.state]), ("─" * (width - filled), EMPTY))
+    return Text("\n").join([first_line, progress_bar])
 
 
 def memory_title(line: LedgerLine | None) -> str:
-    """Return the title above the bar."""
+    """Return the title of the memory panel: resident bytes, and their share of the budget."""
     if line is None:
         return "memory"
     if not line.budget:
@@ -73,26 +73,25 @@ def memory_title(line: LedgerLine | None) -> str:
 
 
 def missing_ledger_text(followed: FollowedRun) -> Text:
-    """Return why there is nothing to show about memory."""
-    sentence = (
-        "This run has no ledger."
-        if followed.done
-        else f"The ledger begins with the first {followed.recipe.layout.round}."
-    )
-    return Text(sentence, style=QUIET)
+    """Return a sentence that says why no memory is shown."""
+    if followed.done:
+        return Text("This run has no ledger.", style=QUIET)
+    return Text(f"The ledger begins with the first {followed.recipe.layout.round}.", style=QUIET)
 
 
 def memory_panel(line: LedgerLine, width: int, *, coloured: bool = True) -> Text:
-    """Return the resident memory as a bar, its parts, and the process in numbers.
+    """Return three lines: a bar of the resident memory, its parts in numbers, and facts of the processes.
 
     Args:
         line: last line of the ledger.
         width: number of columns.
-        coloured: whether parts are told apart by colour; otherwise each has its own character.
+        coloured: whether parts have colours; otherwise each has its own character.
     """
     parts = resident_parts(line, ())
     sizes = {FILES: parts[FILES], BASE: parts[BASE], OWNED: line.owned_bytes, SLACK: parts[SLACK], REST: parts[REST]}
-    width_bytes = line.budget if line.resident >= BUDGET_AS_WIDTH * line.budget else line.resident
+    # As wide as the budget; as the memory, if that is far below the budget, or above it until the run has saved.
+    shows_budget = line.resident >= BUDGET_AS_WIDTH * line.budget
+    width_bytes = max(line.budget, line.resident) if shows_budget else line.resident
     glyphs = dict.fromkeys(sizes, "█") if coloured else GLYPHS
     marks = dict.fromkeys(sizes, "■") if coloured else GLYPHS
     legend = [
@@ -104,8 +103,7 @@ def memory_panel(line: LedgerLine, width: int, *, coloured: bool = True) -> Text
     legend[-1].append(f" {format_bytes(line.resident).split()[1]}", style=QUIET)
     gap = 2 if sum(len(entry) + 2 for entry in legend) - 2 <= width else 1
     lines = [
-        # The larger of both: a run may be above its budget, until it has saved.
-        segment_bar(sizes, max(width_bytes, line.resident), width, glyphs),
+        segment_bar(sizes, width_bytes, width, glyphs),
         Text(" " * gap).join(legend),
         Text(_process_line(line), style=QUIET),
     ]
@@ -115,10 +113,12 @@ def memory_panel(line: LedgerLine, width: int, *, coloured: bool = True) -> Text
 
 
 def _text_in_unit(size: int, total: int) -> str:
-    """Return a size in the unit of the whole, so that the parts can be compared."""
-    scale = total / float(format_bytes(total).split()[0]) if total else 1.0
-    value = size / scale
-    return f"{value:.0f}" if abs(value) >= HUNDREDS else f"{value:.2f}" if abs(value) < 1 else f"{value:.1f}"
+    """Return a size as a number in the unit that the text of `total` has, so that parts can be compared."""
+    unit_bytes = total / float(format_bytes(total).split()[0]) if total else 1.0
+    value = size / unit_bytes
+    if abs(value) >= HUNDREDS:
+        return f"{value:.0f}"
+    return f"{value:.2f}" if abs(value) < 1 else f"{value:.1f}"
 
 
 def _process_line(line: LedgerLine) -> str:
@@ -128,18 +128,19 @@ def _process_line(line: LedgerLine) -> str:
     if line.cuda_reserved is not None:
         phrases.append(f"GPU {short_bytes(line.cuda_allocated or 0)} of {short_bytes(line.cuda_reserved)} reserved")
     if line.workers:
-        off = sum(bool(worker.unplanned) for worker in line.workers)
+        unplanned_count = sum(bool(worker.unplanned) for worker in line.workers)
+        unplanned_text = f", {unplanned_count} not as planned" if unplanned_count else ""
         private_text = short_bytes(sum(worker.private for worker in line.workers))
-        phrases.append(
-            f"{count_phrase(len(line.workers), 'worker')} {private_text}{f', {off} not as planned' if off else ''}"
-        )
+        phrases.append(f"{count_phrase(len(line.workers), 'worker')} {private_text}{unplanned_text}")
     counts = ((line.processes, "process"), (line.envs, "env"), (line.threads, "thread"), (line.files, "file"))
     phrases.append(", ".join(count_phrase(count, name) for count, name in counts))
     return " · ".join(phrases)
 
 
 def segment_bar(sizes: dict[str, int], full: int, width: int, glyphs: dict[str, str]) -> Text:
-    """Return a bar of one segment for each size; each ends where its sum does, so that rounding errors never add up.
+    """Return a bar with a segment for each size, filled up with dots to its width.
+
+    A segment ends where the sum of the sizes so far is, so that rounding errors do not add up.
 
     Args:
         sizes: bytes by name; less than 0 is drawn as 0.
@@ -151,15 +152,15 @@ def segment_bar(sizes: dict[str, int], full: int, width: int, glyphs: dict[str, 
     filled = 0
     total = 0
     for name, size in sizes.items():
-        total += max(0, size)  # what is unaccounted may be below 0
+        total += max(0, size)  # unaccounted memory may be below 0
         end = min(width, round(width * total / full)) if full else 0
         text.append(glyphs[name] * (end - filled), style=COLOURS[name])
         filled = max(filled, end)
     return text.append("·" * (width - filled), style=EMPTY)
 
 
-def owners_table(followed: FollowedRun, width: int, most: int | None = None) -> Table | Text:
-    """Return bytes by owner, most first, and how far each is from the plan; the `most` largest, or all."""
+def owners_table(followed: FollowedRun, width: int, maximum: int | None = None) -> Table | Text:
+    """Return a table of the `maximum` largest owners, or of all: bytes, share, and difference from the plan."""
     if followed.line is None:
         return missing_ledger_text(followed)
     held_bytes = group_bytes(followed.line.owned, depth=OWNER_DEPTH)
@@ -167,29 +168,27 @@ def owners_table(followed: FollowedRun, width: int, most: int | None = None) -> 
     has_shares = width >= WIDE
     table = _table(width, "owner", "held", *(["share"] if has_shares else []), "off plan")
     ordered = sorted(held_bytes.items(), key=lambda item: (-item[1], item[0]))
-    for name, size in ordered[:most]:
-        difference = size - planned_bytes[name] if name in planned_bytes else None
-        difference_text = (
-            ""
-            if difference is None
-            else "0"
-            if difference == 0
-            else f"{'+' if difference > 0 else '-'}{short_bytes(abs(difference))}"
-        )
+    for name, size in ordered[:maximum]:
+        difference_text = _difference_text(size - planned_bytes[name]) if name in planned_bytes else Text("")
         share = size / followed.line.owned_bytes if followed.line.owned_bytes else 0.0
-        # WARNING below the plan: not all pages are touched yet.
-        style = GOOD if not difference else BAD if difference > 0 else WARNING
-        table.add_row(
-            name, short_bytes(size), *([f"{share:.0%}"] if has_shares else []), Text(difference_text, style=style)
-        )
-    smaller = ordered[len(ordered[:most]) :]
+        table.add_row(name, short_bytes(size), *([f"{share:.0%}"] if has_shares else []), difference_text)
+    smaller = ordered[maximum:] if maximum is not None else []
     if smaller:
         table.add_row(f"{len(smaller)} smaller", short_bytes(sum(size for _, size in smaller)), style=QUIET)
     return table
 
 
+def _difference_text(difference: int) -> Text:
+    """Return an owner's difference from the plan in bytes, with a sign and a colour."""
+    if difference == 0:
+        return Text("0", style=GOOD)
+    if difference > 0:
+        return Text(f"+{short_bytes(difference)}", style=BAD)
+    return Text(f"-{short_bytes(-difference)}", style=WARNING)  # not all pages are touched yet
+
+
 def phase_table(line: LedgerLine | None, width: int) -> Table | Text:
-    """Return seconds, pace and peak of each phase of the last round."""
+    """Return a table of the last round's phases: seconds, steps per second, and peak of temporary bytes."""
     if line is None or not line.phases:
         return Text("No phase has ended yet.", style=QUIET)
     table = _table(width, "phase", "seconds", "steps/s", "peak")
@@ -200,20 +199,22 @@ def phase_table(line: LedgerLine | None, width: int) -> Table | Text:
 
 
 def phases_title(followed: FollowedRun) -> str:
-    """Return the title above the phases: seconds of the last round, and of a round on average."""
+    """Return the title above the phases: seconds of the last round, and the mean of all rounds that were read."""
     title = "phases · last"
-    if not followed.timed:
+    if not followed.timed_rounds:
         return f"{title} {followed.recipe.layout.round}"
-    last_seconds, mean = (
-        f"{short_seconds(value)}{' s' if value < WHOLE_SECONDS_LIMIT else ''}"
-        for value in (followed.took[-1], followed.mean_seconds)
-    )
-    share = f" of {followed.timed:,}" if followed.timed < followed.done else ""
-    return f"{title} {last_seconds}, mean{share} {mean}"
+    last, mean = _seconds_text(followed.last_seconds[-1]), _seconds_text(followed.mean_seconds)
+    rounds_text = f" of {followed.timed_rounds:,}" if followed.timed_rounds < followed.done else ""
+    return f"{title} {last}, mean{rounds_text} {mean}"
+
+
+def _seconds_text(seconds: float) -> str:
+    # `short_seconds` writes units from `WHOLE_SECONDS_LIMIT` on alone.
+    return f"{short_seconds(seconds)}{' s' if seconds < WHOLE_SECONDS_LIMIT else ''}"
 
 
 def _table(width: int, *titles: str) -> Table:
-    """Return a table without lines whose first column takes the width that the others leave."""
+    """Return an empty table without lines; its first column gets the width that the others leave."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), width=width, header_style=QUIET)
     table.add_column(titles[0], ratio=1, no_wrap=True, overflow="ellipsis")
     for title in titles[1:]:
@@ -222,20 +223,22 @@ def _table(width: int, *titles: str) -> Table:
 
 
 def curves_panel(followed: FollowedRun, width: int) -> Text:
-    """Return the curves of the run's recipe and resident memory, small."""
-    *other_curves, judged = followed.recipe.curves.items()
-    curves = [*((other, QUIET) for other in other_curves), (judged, "#fb923c")]
+    """Return a small curve of each of the recipe's metrics and of resident memory, then numbers of the last round."""
+    *other_curves, judged_curve = followed.recipe.curves.items()
+    # Title, name in the history, colour, and function that writes a value.
     rows = [
-        *((title, name, colour, short_number) for (title, name), colour in curves),
+        *((title, name, QUIET, short_number) for title, name in other_curves),
+        (*judged_curve, "#fb923c", short_number),
         ("resident", "resident", "#3b82f6", short_bytes),
     ]
-    label_width, lines = max(len(title) for title, *_ in rows) + 1, []
-    for title, name, colour, form in rows:
+    label_width = max(len(title) for title, *_ in rows) + 1
+    lines = []
+    for title, name, colour, format_value in rows:
         values = list(followed.history[name])
         finite = [value for value in values if isfinite(value)]
         if not finite:
             continue
-        low, high, newest = (form(value) for value in (min(finite), max(finite), finite[-1]))
+        low, high, newest = (format_value(value) for value in (min(finite), max(finite), finite[-1]))
         numbers = f"{newest:>8}  {low} to {high}"
         curve_width = max(4, width - label_width - NUMBERS)
         curve = sparkline(values, curve_width)
@@ -254,9 +257,10 @@ def curves_panel(followed: FollowedRun, width: int) -> Text:
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """Return `width` characters, each the mean of its part of the values, or between two where there are fewer.
+    """Return a curve of `width` characters, from the lowest block to the highest; empty without a finite value.
 
-    A blank stands where no value is finite.
+    Each character shows the mean of its share of the values or, of fewer values than characters, a value between two.
+    It is a blank where no value is finite.
     """
     finite_values = [value for value in values if isfinite(value)]
     if not finite_values:
@@ -266,38 +270,39 @@ def sparkline(values: Sequence[float], width: int) -> str:
     characters = []
     for column in range(width):
         if len(values) < width:
-            column_values: Sequence[float] = [_between(values, column * (len(values) - 1) / (width - 1))]
+            column_values: Sequence[float] = [_interpolate(values, column * (len(values) - 1) / (width - 1))]
         else:
             column_values = values[column * len(values) // width : (column + 1) * len(values) // width]
         finite = [value for value in column_values if isfinite(value)]
-        # A level curve lies at the bottom.
+        # A curve of equal values, without a span, lies at the bottom.
         height = (sum(finite) / len(finite) - low) / span if finite and span else 0.0
         characters.append(BLOCKS[round(height * (len(BLOCKS) - 1))] if finite else " ")
     return "".join(characters)
 
 
-def _between(values: Sequence[float], place: float) -> float:
-    """Return a point on the line between two values; the nearer of them where the other is not finite."""
-    index = int(place)
-    low, high, fraction = values[index], values[min(index + 1, len(values) - 1)], place - index
-    if isfinite(low) and isfinite(high):
-        return low + fraction * (high - low)
-    return low if 2 * fraction < 1 else high
+def _interpolate(values: Sequence[float], position: float) -> float:
+    """Return the value at a fractional index, by a line between its neighbours; the nearer if one is not finite."""
+    index = int(position)
+    left, right, fraction = values[index], values[min(index + 1, len(values) - 1)], position - index
+    if isfinite(left) and isfinite(right):
+        return left + fraction * (right - left)
+    return left if 2 * fraction < 1 else right
 
 
 def findings_panel(followed: FollowedRun, row_width: int | None = None) -> Group:
-    """Return lines on growing memory, gravest first, and on the run's alarms.
+    """Return lines on the findings, the gravest first, and on the run's alarms.
 
     Args:
         followed: the run.
-        row_width: columns of a screen with few rows: alarms stand first, and each finding is one row, without details;
-            None on other screens.
+        row_width: columns of a screen with few rows, on which alarms come first and a finding has one row without
+            details; None on other screens.
     """
     findings = sorted(
-        followed.findings.values(), key=lambda item: (not VERDICTS[item[1].verdict].is_grave, -item[1].bytes_per_step)
+        (finding for _, finding in followed.findings.values()),
+        key=lambda finding: (not VERDICTS[finding.verdict].is_grave, -finding.bytes_per_step),
     )
     lines = list[Text | Padding]()
-    for _, finding in findings:
+    for finding in findings:
         is_grave = VERDICTS[finding.verdict].is_grave
         lines.append(Text.assemble((f"{finding.verdict}  ", f"bold {BAD if is_grave else WARNING}"), headline(finding)))
         origin = "" if finding.made_at is None else f"made at {finding.made_at}"
@@ -324,13 +329,13 @@ def _indent(text: str) -> Padding:
 
 
 def findings_title(followed: FollowedRun) -> str:
-    """Return the title above the findings."""
+    """Return the title above the findings, with the numbers of findings and alarms."""
     counts = [str(len(followed.findings))] if followed.findings else []
     counts += [count_phrase(followed.alarms, "alarm")] if followed.alarms else []
     return " · ".join(["findings", *counts])
 
 
 def course_title(followed: FollowedRun) -> str:
-    """Return the title above the curves."""
+    """Return the title above the curves; it has their number of rounds if that is less than all."""
     count = len(followed.history[next(iter(followed.recipe.curves.values()))])
     return f"course · last {count_phrase(count, followed.recipe.layout.round)}" if count < followed.done else "course"

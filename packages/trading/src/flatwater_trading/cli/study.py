@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import tyro
 
-from flatwater.cli.settings import RecipeSettings, WithTrust, config_option, option_value, over_folder, over_recipe
+from flatwater.cli.settings import (
+    RecipeSettings,
+    WithTrust,
+    config_option,
+    option_value,
+    with_folder_settings,
+    with_recipe_settings,
+)
 from flatwater.config.toml import read_toml
 from flatwater_trading.panel.specification import is_synthetic
 from flatwater_trading.recipe.recipe import ERL
@@ -73,7 +80,7 @@ class StudyCommand(WithTrust, RecipeSettings):
         Raises:
             ConfigError: the source stands for an option that is given as well.
         """
-        words = over_folder(options, "study.toml")
+        words = with_folder_settings(options, "study.toml")
         meant: type[Self] = _recipe_command(cls, words)
         if meant is not cls:
             return meant.read(program, options)
@@ -102,7 +109,7 @@ class StudyCommand(WithTrust, RecipeSettings):
         return show_plan(self) if self.plan else run_study(self)
 
 
-STUDIES = {recipe.name: over_recipe(StudyCommand, recipe) for recipe in (ERL, WEIGHTS)}
+STUDIES = {recipe.name: with_recipe_settings(StudyCommand, recipe) for recipe in (ERL, WEIGHTS)}
 """Name of a recipe -> the command that studies it."""
 StudyTraders, StudyWeights = STUDIES.values()
 

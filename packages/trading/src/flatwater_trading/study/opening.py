@@ -14,7 +14,7 @@ from flatwater.runs.trust import load_settings, permit_file, remember_file
 from flatwater.sweeps.differences import refuse_others
 from flatwater.sweeps.installation import require_optuna
 from flatwater.sweeps.process import ask_process
-from flatwater.sweeps.space import read_space, require_a_value
+from flatwater.sweeps.space import read_space, require_evaluation
 from flatwater_trading.study.config import MAXIMUM_FOLDS, MAXIMUM_TRIALS, StudyConfig, read_seeds
 from flatwater_trading.study.records import StudyFolder
 from flatwater_watch.errors import ConfigError, MemoryLimitError
@@ -168,7 +168,7 @@ def _choose_trials(order: StudyOrder, base: Any, folder: StudyFolder | None, bef
         if order.space is None:
             return 0
         require_optuna()
-        require_a_value(base, read_space(order.space, base))
+        require_evaluation(base, read_space(order.space, base))
         return order.trials or TRIALS
     if order.trials not in (None, before.trials):
         raise ConfigError(

@@ -170,8 +170,8 @@ LAYOUT = TableLayout(
 )
 
 
-def _agent(config: type[AgentRunConfig], about: str) -> Recipe:
-    """Return the recipe of an agent with these settings."""
+def _agent_recipe(config: type[AgentRunConfig], about: str) -> Recipe:
+    """Return the recipe of an agent with these settings; `about` begins its help."""
     return replace(
         EVOLVE,
         config=config,
@@ -187,7 +187,9 @@ def _agent(config: type[AgentRunConfig], about: str) -> Recipe:
     )
 
 
-SAC = _agent(SacRunConfig, "Train an agent by Soft Actor-Critic, where actions are numbers or a choice from a list")
-TD3 = _agent(Td3RunConfig, "Train an agent by TD3, where actions are numbers")
-DDPG = _agent(DdpgRunConfig, "Train an agent by DDPG, where actions are numbers")
-DQN = _agent(DqnRunConfig, "Train an agent by deep Q-learning, where an action is a choice from a list")
+SAC = _agent_recipe(
+    SacRunConfig, "Train an agent by Soft Actor-Critic, where actions are numbers or a choice from a list"
+)
+TD3 = _agent_recipe(Td3RunConfig, "Train an agent by TD3, where actions are numbers")
+DDPG = _agent_recipe(DdpgRunConfig, "Train an agent by DDPG, where actions are numbers")
+DQN = _agent_recipe(DqnRunConfig, "Train an agent by deep Q-learning, where an action is a choice from a list")

@@ -1,7 +1,7 @@
-"""Whether the updates of members are compiled where the user leaves it out: decided once, where a run begins.
+"""The decision whether members' updates are compiled, if the user leaves `learner.compile` out.
 
-It follows from the settings, the environment's spaces and the machine's compiler, and never from a time that something
-takes. The decision is kept with the settings, so that a resumed run goes on with it.
+It follows from the settings, the environment's spaces and the machine's compiler, and never from a measured time. It is
+made when a run begins and kept with the settings, so that a resumed run goes on with it.
 """
 
 from collections.abc import Iterator
@@ -17,8 +17,8 @@ from flatwater.runs.machine import find_device
 C = TypeVar("C", bound=MembersRunConfig)
 
 COMPILED_UPDATES = 16_000
-"""Updates of a run from which they are compiled by itself. Compiling takes 4 to 12 seconds of the CPU, and each update
-then takes 4.3 ms (sac), 2.7 (td3), 1.2 (ddpg) or 0.7 (dqn) less, of 15.0, 10.0, 8.6 and 3.5 with each recipe's
+"""Updates from which a run compiles them by default. Compiling takes 4 to 12 seconds of the CPU, and each update then
+takes 4.3 ms (sac), 2.7 (td3), 1.2 (ddpg) or 0.7 (dqn) less, of 15.0, 10.0, 8.6 and 3.5 with each recipe's
 defaults: a run of this number of updates gains about as much as it has paid, or up to ten times as much."""
 COMPILED = "updates are compiled: about 10 CPU seconds in the first round (left out by --learner.no-compile)"
 
@@ -36,13 +36,13 @@ def decide_settings(config: C, spaces: Spaces) -> C:
 
 
 def decision_notes(config: MembersRunConfig) -> Iterator[str]:
-    """Give the lines at the start and in the plan about settings that differ from those of other runs."""
+    """Yield the lines, at the start and in the plan, about settings that were decided for the user."""
     if config.learner.compile:
         yield COMPILED
 
 
 def _gains_by_compiling(config: MembersRunConfig, spaces: Spaces) -> bool:
-    """Return whether a run is long enough to gain, and can be compiled: a compiled run has other last bits."""
+    """Return whether a run has enough updates for compiling to pay, and its updates can be compiled."""
     learner = config.learner
     return (
         config.updates_in_all >= COMPILED_UPDATES

@@ -31,7 +31,7 @@ def make_champion(run: EvolveRun, _folder: RunFolder | None = None) -> TrainedPo
     """Return the champion of a restored run; it keeps a copy of its weights, and nothing else of the run."""
     setup, learner = run.trainer.setup, run.trainer.run.learner
     actor, critic = setup.nets.actor, setup.nets.critic
-    # Copies of one row: the run, with all its members, can be freed.
+    # The last row is the champion's. It is copied, so that the run with all its members can be freed.
     weights = _member_weights(learner.actor[-1:].clone(), actor.layout, "")
     critics = learner.critics if isinstance(learner, CriticMembers) else ()
     for number, rows in enumerate(critics):
@@ -44,14 +44,14 @@ CRITIC = "critic."
 
 
 def _member_weights(row: Float[Tensor, "1 n"], layout: Layout, beginning: str) -> dict[str, Tensor]:
-    """Return the weights of one member by name, without the member axis."""
+    """Return the weights of one member by name, without the member axis; each name begins with `beginning`."""
     return {f"{beginning}{name}": weight[0] for name, weight in views(row, layout).items()}
 
 
 def build_champion(
     actor: MLPActor | MLPValues, spaces: Spaces, native: NativeSpaces | None, weights: Mapping[str, Tensor]
 ) -> TrainedPolicy:
-    """Return the policy of a champion, without noise and without memory.
+    """Return the policy of a champion, which adds no noise and has no memory.
 
     Args:
         actor: network of the policy as a function.
@@ -77,6 +77,7 @@ class ChampionModule(nn.Module):
         self.actor, self.spaces, self.net = actor, spaces, NamedWeights(weights, {})
         self.critics = len({name.split(".")[1] for name in weights if name.startswith(CRITIC)})
         """Number of critics."""
+        # [actions, 2] -> [actions] each; a pair of zeros stands where actions are choices and have no bounds.
         low, high = torch.tensor(
             spaces.bounds or [(0.0, 0.0)], dtype=torch.float32, device=next(iter(weights.values())).device
         ).T
@@ -84,7 +85,7 @@ class ChampionModule(nn.Module):
         self.register_buffer("high", high.contiguous())
 
     def forward(self, obs: Float[Tensor, "B N"]) -> Tensor:
-        """Return the action on each observation: a choice, or numbers cut to the bounds, which rounding would leave."""
+        """Return the action on each observation: the position of a choice [B], or numbers within the bounds [B, A]."""
         action = self.actor(self._params(""), obs[None])[0]
         return action if isinstance(self.actor, MLPValues) else self._within_bounds(action)
 
@@ -96,7 +97,7 @@ class ChampionModule(nn.Module):
         legal: Tensor | None = None,  # noqa: ARG002  (all numbers within the bounds are)
         rng: torch.Generator | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return actions and the memory as it is; only SAC's are drawn, others have no distribution."""
+        """Return actions, which `rng` draws if the algorithm has a distribution (SAC), and the memory unchanged."""
         if rng is None or not self.actor.drawn:
             return self(obs), memory
         if isinstance(self.actor, MLPValues):
@@ -107,7 +108,7 @@ class ChampionModule(nn.Module):
         return self._within_bounds(sample_action(mean, log_deviation, noise)[0][0]), memory
 
     def value(self, obs: Tensor, memory: Tensor) -> Tensor:  # noqa: ARG002  (there is none)
-        """Return the smallest critic's value of the action without noise, or DQN's largest value of a choice, [B].
+        """Return the value [B] of the action without noise: the smallest of all critics', or DQN's largest.
 
         Raises:
             ConfigError: there is no critic.
@@ -122,12 +123,13 @@ class ChampionModule(nn.Module):
         return torch.stack(values).amin(0)[0]
 
     def _params(self, beginning: str) -> dict[str, Tensor]:
-        """Return the weights whose names begin so, with an axis of one member in front."""
+        """Return the weights whose names begin with `beginning`, by the rest of the name, with a member axis of 1."""
         named = self.net.weights_by_name().items()
         return {name.removeprefix(beginning): weight[None] for name, weight in named if name.startswith(beginning)}
 
     def _within_bounds(self, action: Tensor) -> Tensor:
-        """Return actions in [-1, 1] as numbers within the bounds."""
+        """Return actions in [-1, 1] scaled to the bounds."""
+        # Clamped as well: rounding may lead a little beyond a bound.
         middle, half = (self.low + self.high) / 2, (self.high - self.low) / 2
         return torch.minimum(torch.maximum(action * half + middle, self.low), self.high)
 
@@ -140,29 +142,30 @@ def matching_critic(actor: MLPActor | MLPValues) -> MLPCritic | ChosenValue:
 
 
 def _build_export(module: ChampionModule, native: NativeSpaces | None) -> PolicyExport:
-    """Return the champion without its run, to be exported."""
-    actor, bounds = module.actor, [list(bound) for bound in module.spaces.bounds or ()]
+    """Return the champion with its weights on the CPU, and the texts and numbers that an exported file needs."""
+    actor, spaces = module.actor, module.spaces
+    actions, bounds = list(spaces.actions), [list(bound) for bound in spaces.bounds or ()]
     weights = {name: weight.detach().cpu() for name, weight in module.net.weights_by_name().items()}
+    image = {"image": [*spaces.obs], "network": actor.network} if isinstance(actor, ImageValues) else {}
+    if isinstance(actor, MLPValues):
+        choice: dict[str, Any] = {"actions": actions, "duelling": actor.duelling}
+        action_text = "int64 [rows], positions in the list"
+    else:
+        choice, action_text = {}, f"float32 [rows, {actor.action}], within the bounds"
     return PolicyExport(
         recipe="evolve",
-        module=ChampionModule(actor, module.spaces, weights),
-        example=partial(_example, module.spaces),
+        module=ChampionModule(actor, spaces, weights),
+        example=partial(_example, spaces),
         axes=(0,),
-        inputs={"obs": f"{module.spaces.obs_type.__name__} [{', '.join(['rows', *map(str, module.spaces.obs)])}]"},
-        outputs={"action": "int64 [rows], positions in the list"}
-        if isinstance(actor, MLPValues)
-        else {"action": f"float32 [rows, {actor.action}], within the bounds"},
-        meaning={"bounds": bounds} if bounds else {"actions": list(module.spaces.actions)},
+        inputs={"obs": f"{spaces.obs_type.__name__} [{', '.join(['rows', *map(str, spaces.obs)])}]"},
+        outputs={"action": action_text},
+        meaning={"bounds": bounds} if bounds else {"actions": actions},
         header={
             "obs": actor.obs,
-            **({"image": [*module.spaces.obs], "network": actor.network} if isinstance(actor, ImageValues) else {}),
+            **image,
             "hidden": list(actor.hidden),
             "bounds": bounds,
-            **(
-                {"actions": list(module.spaces.actions), "duelling": actor.duelling}
-                if isinstance(actor, MLPValues)
-                else {}
-            ),
+            **choice,
             "drawn": actor.drawn,
             "critics": module.critics,
             "env": None if native is None else native.header(),
@@ -172,7 +175,7 @@ def _build_export(module: ChampionModule, native: NativeSpaces | None) -> Policy
 
 
 def _example(spaces: Spaces, rows: int) -> tuple[Tensor]:
-    """Return random observations: bytes where there are images, with numbers next to them."""
+    """Return random observations [rows, *obs]: float32 vectors, or uint8 images with the numbers next to them."""
     rng = torch.Generator().manual_seed(0)
     if spaces.form != "image":
         return (torch.randn(rows, *spaces.obs, generator=rng),)
@@ -202,20 +205,29 @@ class _ChampionHeader:
 
 
 def rebuild_champion(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> TrainedPolicy:
-    """Return the champion of a .safetensors file."""
+    """Return the champion of a .safetensors file, from the file's header and its tensors by name."""
     values = convert_to(dict(header), _ChampionHeader)
     native = None if values.env is None else read_native(values.env, values.image or (values.obs,))
     names = values.actions or tuple(map(str, range(len(values.bounds))))
     form: Literal["image", "vector"] = "image" if values.image else "vector"
     parts = native.reader.parts if values.image and native is not None else ()
-    spaces = Spaces(1, 1, form, values.image or (values.obs,), names, 1, values.bounds or None, parts=parts)
+    spaces = Spaces(
+        envs=1,
+        agents=1,
+        form=form,
+        obs=values.image or (values.obs,),
+        actions=names,
+        steps=1,
+        bounds=values.bounds or None,
+        parts=parts,
+    )
     choices = {"duelling": values.duelling, "drawn": values.drawn}
     actor: MLPActor | MLPValues
     if values.image:
         actor = image_values(spaces.parts, values.network, len(names), values.hidden, **choices)
     elif values.actions:
         actor = MLPValues(values.obs, len(names), values.hidden, **choices)
-    else:  # by the number of bounds: an action has as many numbers
+    else:  # an action has as many numbers as there are bounds
         actor = MLPActor(values.obs, len(values.bounds), values.hidden, drawn=values.drawn)
     critic = matching_critic(actor)
     weights = dict(actor.layout.weights)

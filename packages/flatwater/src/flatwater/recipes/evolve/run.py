@@ -1,6 +1,6 @@
 """A run of members in an environment: its worlds, its plan, how it is composed and scored.
 
-The worlds, one to learn in and one for episodes without noise, are built first: they tell observations and actions.
+Both worlds, for training and for episodes without noise, are built first, as networks depend on their spaces.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -70,8 +70,9 @@ class EvolveRun(WorldRun):
         return self.trainer.run.learner.inherited
 
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
-        """Return alarms about weights and numbers that are not finite, and about steps that were left out."""
+        """Return alarms about weights and metrics that are not finite, and about optimiser steps that were skipped."""
         learner, config = self.trainer.run.learner, self.config
+        # The largest weight of each member stands for all: it is not finite if one of them is not.
         weights = {f"weights/{name}": rows.abs().amax(1).tolist() for name, (rows, _) in learner.trained.items()}
         skipped = {f"member {n}": int(count) for n, count in enumerate(learner.tally.skipped_total.tolist()) if count}
         updates = -(-config.steps // config.learner.train_every) * config.learner.own.updates * len(learner.trained)
@@ -87,16 +88,17 @@ class EvolveRun(WorldRun):
 
     def too_early(self) -> str:
         """Return why there is no champion yet; empty once a generation has been evaluated."""
+        # The last slot is the champion's, whose id is below 0 until then. A single agent is its own champion.
         is_trained = not self.config.population.evolves or int(self.trainer.run.lineage.ids[-1]) >= 0
         return "" if is_trained else "no generation has been evaluated yet, so there is no champion"
 
     @property
     def rows(self) -> Mapping[str, str]:
-        """The champion, or the single agent, and random actions."""
+        """Player by the name of its row in a result: the champion or single agent, and random actions."""
         return {self.config.player: CHAMPION, RANDOM: RANDOM}
 
     def facts(self, split: str) -> dict[str, Any]:  # noqa: ARG002  (the same for both)
-        """Return the algorithm, and how long the members have learned."""
+        """Return the facts of a result: the algorithm, the population, and how long its members have learned."""
         run, config = self.trainer.run, self.config
         return {
             "algorithm": config.learner.algorithm,
@@ -109,14 +111,16 @@ class EvolveRun(WorldRun):
 
 
 def build_worlds(config: MembersRunConfig) -> Worlds:
-    """Return both worlds, of the same kind; nothing is begun in them."""
+    """Return a world for training and one for evaluation; no episode is begun in them."""
     population = config.population
     training = build_members_world(config, population.size * population.envs)
     return Worlds(training, build_members_world(config, population.players * config.evaluation.episodes))
 
 
 def build_members_world(config: MembersRunConfig, envs: int) -> World:
-    """Return a world: of images where the algorithm has networks for them, of vectors elsewhere.
+    """Return a world of `envs` environments, with observations that the algorithm has networks for.
+
+    Tokens, and images where the algorithm has no network for them, are flattened into vectors.
 
     Raises:
         ConfigError: `config.env` names no world, or a world that cannot be used here.
@@ -132,7 +136,7 @@ def build_members_world(config: MembersRunConfig, envs: int) -> World:
 
 
 def _refusal(spaces: Spaces, algorithm: Algorithm) -> str:
-    """Return why the algorithm cannot learn in a world: one agent, its kinds of observations and of actions."""
+    """Return why an algorithm cannot learn in a world with these spaces; empty if it can."""
     if spaces.bounds is None and not algorithm.chooses:
         return (
             f"expected continuous actions with bounds, got choices ({describe_spaces(spaces)}). Use "
@@ -160,12 +164,12 @@ def _refusal(spaces: Spaces, algorithm: Algorithm) -> str:
 
 def setup_population(config: MembersRunConfig, worlds: Worlds, device: torch.device) -> EvolveSetup:
     """Return the constants of a run in these worlds."""
-    spaces = worlds.training.spaces, worlds.held_out.spaces
-    return EvolveSetup(config, device, *spaces, reported=config.reports_episodes)
+    training, held_out = worlds.training.spaces, worlds.held_out.spaces
+    return EvolveSetup(config, device, training, held_out, reported=config.reports_episodes)
 
 
 def plan_population(config: MembersRunConfig, worlds: Worlds, device: torch.device) -> Plan:
-    """Return the plan of a run, without its simulators, which are not ours to allocate.
+    """Return the plan of a run; it does not count simulators, whose libraries allocate their memory.
 
     Args:
         config: configuration of the run; `budget` is taken from it.
@@ -176,7 +180,7 @@ def plan_population(config: MembersRunConfig, worlds: Worlds, device: torch.devi
     def build(other: MembersRunConfig) -> tuple[EvolveSetup, Population]:
         """Return setup and population on the meta device, in the worlds of the run if the settings are its own."""
         own_worlds = worlds if other is config else build_worlds(other)
-        # A compiled update would be compiled for the plan as well.
+        # Not compiled: compiling for the plan alone would take seconds.
         setup = setup_population(replace(other, learner=replace(other.learner, compile=False)), own_worlds, META)
         return setup, build_population(setup)
 
@@ -200,11 +204,11 @@ def measure_phase_peaks_(setup: EvolveSetup, run: Population) -> dict[str, int]:
     actors = views(run.learner.actor, setup.nets.actor.layout)
     rows = len(run.learner.actor)
     # `cross_` gathers both parents and their blend, one block at a time: 3 copies at most.
-    evolve = {"evolve": 3 * max(block.nbytes for block in run.learner.inherited)}
+    evolve_peak = {"evolve": 3 * max(block.nbytes for block in run.learner.inherited)}
     return {
         "train": peak_bytes(learn_),
         "evaluate": peak_bytes(lambda: setup.nets.actor(actors, run.trial.obs.view(rows, -1, *setup.trial.obs))),
-        **(evolve if setup.config.population.evolves else {}),
+        **(evolve_peak if setup.config.population.evolves else {}),
     }
 
 

@@ -27,7 +27,7 @@ class GrowRunConfig(WorkersRunConfig, GrowConfig):
         GrowConfig.__post_init__(self)
         check_workers_run(self)
         groups = len(self.groups)
-        half = -(-self.envs // 2)
+        half = -(-self.envs // 2)  # rounded up: the largest group size that makes two groups
         group_phrase = (
             f"{self.envs} environments are {groups} group{'s' if groups > 1 else ''} of {self.group}, and a worker "
         )
@@ -54,7 +54,9 @@ class GrowRunConfig(WorkersRunConfig, GrowConfig):
 
 
 def split_environments(config: GrowConfig, workers: int) -> list[Span]:
-    """Return the environments of each worker: whole groups."""
-    # Whole groups, as the last bits of a batched product depend on the size of the batch.
+    """Return the span of environments of each worker: a share of the groups.
+
+    Groups are not split, as the last bits of a batched product depend on the size of the batch.
+    """
     groups = config.groups
-    return [(groups[low][0], groups[high - 1][1]) for low, high in worker_shares(len(groups), workers)]
+    return [(groups[first][0], groups[end - 1][1]) for first, end in worker_shares(len(groups), workers)]

@@ -1,4 +1,4 @@
-"""Fingerprints of the data of a run of growing networks, here and in its workers."""
+"""Fingerprints of a run's task and host, by which a worker checks that it has the same."""
 
 import hashlib
 
@@ -8,7 +8,7 @@ from flatwater.trainers.grow.config import GrowConfig
 
 
 def fingerprints(config: GrowConfig, task: Task) -> tuple[str, str]:
-    """Return the SHA-256 of the images and their order, and hashes of the text of the user's host, or nothing."""
+    """Return the SHA-256 of images and labels in their order, and hashes of the user's host's text ("" without one)."""
     parts = (task.train_images, task.train_labels, task.valid_images, task.valid_labels)
     images = hashlib.sha256(b"".join(part.cpu().numpy().tobytes() for part in parts)).hexdigest()
     return images, "" if config.host is None else ",".join(text_hashes(config.host.partition(":")[0]).values())

@@ -17,16 +17,16 @@ NAME = "lives.npz"
 COLUMNS = ("player", "env_seed", "stage", "accuracy", "impaired")
 """Columns that a page draws."""
 SlotHistory = Mapping[str, np.ndarray[Any, Any]]
-"""Columns with a value for each player, episode and step; `stage` and `alpha` have one for each slot as well."""
+"""Columns with a row for each player, episode and step; `stage` and `alpha` have a value for each slot in it."""
 
 
 def write_lives(folder: Path, lives: SlotHistory) -> None:
-    """Write the lives, whole or not at all."""
-    # Compressed in memory first, so that the file appears at once or not at all.
+    """Write the lives to `lives.npz` in a run's folder."""
+    # Compressed in memory first, so that the file appears whole or not at all.
     content = io.BytesIO()
     columns: dict[str, Any] = {**lives}
     np.savez_compressed(content, **columns)
-    with content.getbuffer() as packed:  # given back also where it cannot be written
+    with content.getbuffer() as packed:  # a context, as `content` cannot be freed before the buffer is released
         write_object(folder / NAME, packed)
 
 
@@ -41,7 +41,7 @@ def read_lives(folder: Path) -> SlotHistory | None:
         # A run folder may be a stranger's: no links are followed, and no objects unpickled.
         with np.load(io.BytesIO(read_regular(path, RESULT_BYTES, follow=False)), allow_pickle=False) as file:
             lives = {name: file[name] for name in file.files}
-        _check(lives)
+        _check_columns(lives)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, EOFError, AttributeError, BadZipFile) as fault:
@@ -49,8 +49,8 @@ def read_lives(folder: Path) -> SlotHistory | None:
     return lives
 
 
-def _check(measured: SlotHistory) -> None:
-    """Refuse columns of different lengths, and such as cannot be drawn: accuracy [rows], stage [rows, slots].
+def _check_columns(measured: SlotHistory) -> None:
+    """Refuse columns of different lengths or of other shapes than accuracy [rows] and stage [rows, slots].
 
     Raises:
         ValueError: the columns differ in length, or accuracy and stage have the wrong form.

@@ -1,4 +1,4 @@
-"""The plan of a run of growing networks: its build and its phases on the meta device, and how to make it smaller."""
+"""The plan of a run of growing networks: bytes of its state and its phases, from a build on the meta device."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -25,7 +25,7 @@ from flatwater_watch.sanitize import short_repr
 
 
 def plan_grow(config: GrowRunConfig, device: torch.device) -> Plan:
-    """Return the plan of a run with this configuration.
+    """Return the plan of a run with this configuration, and settings to change if it does not fit.
 
     Args:
         config: configuration of the run; `budget` is taken from it.
@@ -46,14 +46,14 @@ def plan_grow(config: GrowRunConfig, device: torch.device) -> Plan:
     if plan.apart and env_shares:
         plan = place_workers(plan, config)
         capacity = worker_capacity(plan.nodes)
-        # With `workers = auto` a cluster gets as many as fit, and the plan is made again for them.
+        # With `workers = auto` the plan is made again for the number of workers that the cluster has memory for.
         if not isinstance(config.workers, int) and capacity < len(env_shares):
             return plan_grow(replace(config, workers=max(1, capacity)), device)
     return with_advice(plan, _alternatives(config), owners, lambda other: nbytes(build_on_meta(other)[1]))
 
 
 def environment_shares(config: GrowRunConfig) -> list[Span]:
-    """Return the environments of each worker; empty if this process computes alone."""
+    """Return the span of environments of each worker; empty if this process computes them without workers."""
     workers = config.workers
     if not isinstance(workers, int):
         workers = len(config.groups) if config.cluster else free_cores()
@@ -74,17 +74,20 @@ def measure_phase_peaks_(setup: GrowSetup, run: GrowState) -> dict[str, int]:
     Raises:
         ConfigError: the user's host cannot leave the CPU.
     """
-    # The largest group: groups are computed one after the other.
+    # The largest group is measured: groups are computed one after the other.
     group = sub_pool(run.envs, *max(setup.config.groups, key=lambda span: span[1] - span[0]))
     learn_ = bind_learning(setup, run)
 
     def train_and_measure() -> None:
-        """Train and validate: the rest of a step works in chunks or on a few numbers for each host."""
+        """Train and validate the hosts; other parts of a step work in chunks, or on a few numbers for each host."""
         train_hosts_(group)
         measure_hosts_(group)
 
+    # Counted for all updates, before the trial is limited to a few.
+    number_bytes = _image_number_bytes(group)
+    _limit_updates_(group)
     try:
-        step = _image_number_bytes(group) + peak_bytes(train_and_measure)
+        step = number_bytes + peak_bytes(train_and_measure)
     except RuntimeError as error:
         if setup.config.host is None:
             raise
@@ -97,30 +100,39 @@ def measure_phase_peaks_(setup: GrowSetup, run: GrowState) -> dict[str, int]:
 
 
 def message_bytes(run: GrowState) -> dict[str, int]:
-    """Return the bytes of the pool's rows that arrive in messages, before they are written into the state."""
+    """Return the bytes, as the phase `exchange`, of the pool's rows that arrive in messages from workers."""
     return {"exchange": sum(leaf.nbytes for _, leaf in env_rows(run.envs, run.memory))}
 
 
 def largest_message(run: GrowState, shares: Sequence[Span]) -> int:
-    """Return the bytes that are sent to a replacement worker: its rows of the pool, and the policy."""
+    """Return the bytes of the largest message to a worker, by which a replaced worker goes on within an episode.
+
+    It has the policy, the worker's rows of the pool, and the record of hosts without growth that rewards compare with.
+    """
     if not shares:
         return 0
-    policy = sum(leaf.nbytes for leaf in run.learner.weights)
-    alone = run.envs.alone
-    rows = message_bytes(run)["exchange"] // len(run.seeds) * max(high - low for low, high in shares)
-    return rows + policy + alone.accuracy.nbytes + alone.hosts.nbytes
+    policy_bytes = sum(leaf.nbytes for leaf in run.learner.weights)
+    row_bytes = message_bytes(run)["exchange"] // len(run.seeds)
+    ungrown = run.envs.alone
+    largest_share = max(high - low for low, high in shares)
+    return row_bytes * largest_share + policy_bytes + ungrown.accuracy.nbytes + ungrown.hosts.nbytes
 
 
 TRIED = 8
 """Most updates of a step that are tried out: they are alike, and thousands would take minutes."""
 
 
+def _limit_updates_(envs: GrowingEnvs) -> None:
+    """Let a step of the hosts make `TRIED` updates at most."""
+    updates = min(envs.config.fit.updates, TRIED)
+    envs.config = replace(envs.config, fit=replace(envs.config.fit, updates=updates))
+
+
 def _image_number_bytes(envs: GrowingEnvs) -> int:
-    """Limit `envs` to `TRIED` updates a step; return the bytes of all updates' image numbers, 0 if none is cut."""
+    """Return the peak bytes of drawing the image numbers of all updates; 0 if a trial of `TRIED` updates has them."""
     fit, images = envs.config.fit, len(envs.task.train_labels)
     if fit.updates <= TRIED:
         return 0
-    envs.config = replace(envs.config, fit=replace(fit, updates=TRIED))
     total = fit.updates * fit.batch_size
     return peak_bytes(lambda: image_numbers(envs.seed, envs.drawn, count=total, images=images))
 
@@ -132,7 +144,7 @@ KNOBS = (
 
 
 def _alternatives(config: GrowRunConfig) -> Iterator[Alternative[GrowRunConfig]]:
-    """Yield changes that may make the largest owners smaller."""
+    """Yield settings with smaller values: the change as text, the owner that shrinks, and the configuration."""
     yield from smaller_settings(config, KNOBS)
     host = config.env.host
     if config.host is None and host.kind == "conv" and min(host.channels) >= 4:  # noqa: PLR2004  (half of them are even, and two or more)

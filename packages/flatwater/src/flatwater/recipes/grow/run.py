@@ -36,7 +36,7 @@ class GrowRun(OnPolicyRun, WorkersRun):
     """SHA-256 of the images and their order."""
 
     def describe(self) -> str:
-        """Return hosts, their size, and their task in one line."""
+        """Return the number and size of the hosts, their task, and the workers in one line."""
         config, envs = self.config, self.trainer.run.envs
         weights = envs.host.weights.shape[1] + sum(seed.weights.shape[1] for seed in envs.seeds)
         images = envs.task.images
@@ -54,11 +54,11 @@ class GrowRun(OnPolicyRun, WorkersRun):
         return {"fingerprint": self.fingerprint}
 
     def record(self) -> Mapping[str, Any]:
-        """Return the numbers of each environment's episode."""
+        """Return the results of each environment's episode, for the journal."""
         return episodes_record(self.trainer.run)
 
     def live_envs(self) -> int:
-        """Return the pools alive in this process, times the hosts of one."""
+        """Return the hosts alive in this process: those of every pool that was not freed."""
         return live_pools() * self.config.envs
 
     def score(self, *, holdout: bool) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class GrowRun(OnPolicyRun, WorkersRun):
         return self._score_split("holdout" if holdout else "held-out")[0]
 
     def write_result(self, folder: RunFolder) -> None:
-        """Play the held-out episodes; write result.json and the slots' lives. Each appears whole or not at all."""
+        """Play the held-out episodes; write result.json and lives.npz, each whole or not at all."""
         result, score = self._score_split("held-out")
         write_lives(folder.root, score.lives)
         write_object(folder.result, json.dumps(result, indent=1).encode() + b"\n")
@@ -96,7 +96,7 @@ def compose(config: GrowRunConfig) -> GrowRun:
     run = allocate_planned(lambda: build_grow(setup, task), plan)
     fingerprint, host = fingerprints(config, task)
     executor = None
-    # Only bound here: its processes start with the first episode.
+    # Workers' processes start with the first episode, not here.
     if plan.workers:
         executor = GrowWorkers(config, setup, run, plan=plan, fingerprint=f"{fingerprint}:{host}")
     return GrowRun(config, plan, build_trainer(setup, run, executor), fingerprint)

@@ -25,7 +25,7 @@ class GrowScore:
     players: Mapping[str, Mapping[str, float]]
     """Named numbers of each player."""
     lives: SlotHistory
-    """Columns of a table with a row for each player, episode and step: action, results, and stage of each slot."""
+    """Action, results and stage of each slot: a row for each player, episode and step."""
 
 
 def score_policy(trainer: GrowTrainer, first_seed: int) -> GrowScore:
@@ -35,24 +35,29 @@ def score_policy(trainer: GrowTrainer, first_seed: int) -> GrowScore:
         trainer: a trainer between two rounds: its pool and memory are overwritten.
         first_seed: first of the episodes' env seeds.
     """
-    # A score must not change the run: the draws of the random baseline are taken back below.
+    # A score must not change the run: the generator gets the state before the random baseline's draws back.
     rng = trainer.run.generators["held out"]
-    before = rng.get_state()
+    state_before = rng.get_state()
     tables = {player: record_episodes_(trainer, player, first_seed) for player in (POLICY, *BASELINES)}
-    rng.set_state(before)
+    rng.set_state(state_before)
     columns = list(next(iter(tables.values())))
-    steps = {name: len(table["step"]) for name, table in tables.items()}
+    row_counts = {name: len(table["step"]) for name, table in tables.items()}
     return GrowScore(
         first_seed=first_seed,
         episodes=trainer.setup.config.evaluation_passes * trainer.setup.config.envs,
         players={name: player_means(table) for name, table in tables.items()},
-        lives={"player": np.repeat(list(steps), list(steps.values()))}
+        lives={"player": np.repeat(list(row_counts), list(row_counts.values()))}
         | {column: np.concatenate([table[column] for table in tables.values()]) for column in columns},
     )
 
 
 def record_episodes_(trainer: GrowTrainer, player: str, first_seed: int) -> dict[str, np.ndarray[Any, Any]]:
-    """Play one evaluation; return it step by step: columns [episodes x steps], those of slots [episodes x steps, S]."""
+    """Let a player play one evaluation in the run's pool, and return a row for each episode and step.
+
+    Returns:
+        Columns [episodes x steps] by name; those of slots are [episodes x steps, S]. Episodes are in the order of their
+        seeds, each with its steps in order.
+    """
     config, device = trainer.setup.config, trainer.setup.device
     executor = local_executor(trainer.setup, trainer.run)
     passes = []
@@ -60,14 +65,12 @@ def record_episodes_(trainer: GrowTrainer, player: str, first_seed: int) -> dict
         seeds = first_seed + number * config.envs + torch.arange(config.envs, device=device)
         executor.begin_(seeds)
         passes.append([_step_(trainer, executor, player, seeds, t) for t in range(config.env.steps)])
-    names = passes[0][0].keys()
-    # [pass][step][env] -> episodes in the order of their seeds, each with its steps in order.
-    return {
-        name: np.concatenate(
-            [np.stack([step[name] for step in steps], 1).reshape(-1, *steps[0][name].shape[1:]) for steps in passes]
-        )
-        for name in names
-    }
+    columns = {}
+    for name in passes[0][0]:
+        # A pass has a row of environments for each step: [E, steps, ...], then [E x steps, ...].
+        tables = [np.stack([step[name] for step in steps], 1) for steps in passes]
+        columns[name] = np.concatenate([table.reshape(-1, *table.shape[2:]) for table in tables])
+    return columns
 
 
 def _step_(
@@ -97,25 +100,25 @@ def _step_(
 
 
 def player_means(table: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, float]:
-    """Return means over a player's episodes; accuracies are those after the last step, also by kind of host."""
+    """Return means over a player's episodes: return, accuracy after the last step, and operations an episode."""
     steps = int(table["step"].max()) + 1
     returns = table["reward"].reshape(-1, steps).sum(1, dtype=np.float64)
     is_last = table["step"] == steps - 1
     accuracy = table["accuracy"][is_last].astype(np.float64)
     is_impaired = table["impaired"][is_last]
 
-    def times(operation: Operation) -> float:
+    def mean_count(operation: Operation) -> float:
         return float((table["success"] & (table["operation"] == operation)).sum() / len(returns))
 
     return {
         "return": float(returns.mean()),
         "deviation": float(returns.std()),
         "accuracy": float(accuracy.mean()),
-        # NaN for both where no host is impaired: there is one kind alone.
+        # NaN for both where no host is impaired: all hosts are of one kind.
         "accuracy_capable": _mean(accuracy[~is_impaired & is_impaired.any()]),
         "accuracy_impaired": _mean(accuracy[is_impaired]),
-        "germinated": times(Operation.GERMINATE),
-        "pruned": times(Operation.PRUNE),
+        "germinated": mean_count(Operation.GERMINATE),
+        "pruned": mean_count(Operation.PRUNE),
         "fossilised": float((table["stage"][is_last] == SlotStage.FOSSILISED).sum() / len(returns)),
     }
 

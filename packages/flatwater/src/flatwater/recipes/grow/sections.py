@@ -1,6 +1,6 @@
 """Sections of growing networks on their page and in their picture: learning, and each slot's life."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -42,19 +42,20 @@ LIVES = 8
 
 
 def growth_sections(run: RunRecords) -> Sections:
-    """Return blocks by title."""
+    """Return the blocks of each section of the page by the section's title."""
     return {"Learning": learning_section(run), "Growth": growth_section(run)}
 
 
 def growth_picture(run: RunRecords) -> Picture:
-    """Return a picture: returns over the batches, accuracies against the baselines, and each slot's life."""
-    above = [returns_chart(run), *([accuracy_chart(run.result)] if run.result is not None else [])]
+    """Return rows of charts: returns over the batches and accuracies of all players, then each slot's life."""
+    result_charts = [] if run.result is None else [accuracy_chart(run.result)]
+    upper_row = [returns_chart(run), *result_charts]
     lives = read_lives(run.path)
-    return [above] if lives is None or not len(lives["player"]) else [above, [lives_grid(lives)]]
+    return [upper_row] if lives is None or not len(lives["player"]) else [upper_row, [lives_grid(lives)]]
 
 
 def learning_section(run: RunRecords) -> Iterator[Block]:
-    """Yield returns against the baselines, and the policy's operations."""
+    """Yield a chart of returns against the baselines, and one of the policy's operations."""
     if not run.metrics.get("round"):
         yield missing_paragraph("batch", "metrics.jsonl", run.state, "after each batch")
         return
@@ -63,7 +64,7 @@ def learning_section(run: RunRecords) -> Iterator[Block]:
 
 
 def growth_section(run: RunRecords) -> Iterator[Block]:
-    """Yield the policy against the baselines, and its episodes slot by slot."""
+    """Yield the policy's result against the baselines, and its episodes slot by slot."""
     if run.result is None:
         yield missing_paragraph("result", "result.json", run.state)
         return
@@ -107,21 +108,21 @@ def operations_chart(run: RunRecords) -> Chart:
 
 
 def accuracy_chart(result: Mapping[str, Any]) -> Chart:
-    """Return bars for the two kinds of hosts, or for all where there is one kind."""
+    """Return bars of each player's accuracy on capable and on impaired hosts, or on all if they are of one kind."""
     players = result["players"]
     both_kinds = ("accuracy_capable", "accuracy_impaired")
     kinds = [kind for kind in both_kinds if any(row.get(kind) is not None for row in players.values())] or ["accuracy"]
-    places = [f"{kind.removeprefix('accuracy').removeprefix('_')} hosts".strip() for kind in kinds]
+    host_kinds = [f"{kind.removeprefix('accuracy').removeprefix('_')} hosts".strip() for kind in kinds]
     marks = []
     for name, row in players.items():
         heights = [None if row.get(kind) is None else 100 * row[kind] for kind in kinds]
         labels = ["" if height is None else f"{height:.0f}" for height in heights]
         colour = JUDGED_COLOUR if name == "policy" else PLAYERS.get(name, "--others")
-        marks.append(Bars(name=name, at=places, values=heights, colour=colour, labels=labels, form=".1f"))
+        marks.append(Bars(name=name, at=host_kinds, values=heights, colour=colour, labels=labels, form=".1f"))
     return Chart(
         title=fill_form("Accuracy after the last step ({episodes} {split} {episodes:episode})", result),
         marks=marks,
-        x=Axis(rows=places),
+        x=Axis(rows=host_kinds),
         # To 112, so that the label above a bar of 100 has room.
         y=Axis(unit="%", span=(0, 112)),
         height=280,
@@ -129,62 +130,69 @@ def accuracy_chart(result: Mapping[str, Any]) -> Chart:
 
 
 def lives_grid(table: SlotHistory) -> Grid:
-    """Return each slot's life in the policy's first episodes."""
-    of_policy, kinds = table["player"] == "policy", bool(table["impaired"].any())
+    """Return a chart of each slot's life for each of the policy's first episodes."""
+    is_policy, has_impaired = table["player"] == "policy", bool(table["impaired"].any())
     # A dict keeps the order of the episodes, which a set would lose.
-    seeds = list(dict.fromkeys(table["env_seed"][of_policy].tolist()))[:LIVES]
-    episodes = [of_policy & (table["env_seed"] == seed) for seed in seeds]
+    seeds = list(dict.fromkeys(table["env_seed"][is_policy].tolist()))[:LIVES]
+    episodes = []
+    for seed in seeds:
+        rows = is_policy & (table["env_seed"] == seed)
+        episodes.append({name: column[rows] for name, column in table.items()})
     return Grid(
         title="What the policy grows",
         reading="An episode each: a row is a slot of the host, from its first step to its last; the line is the host's "
-        "accuracy, 0 to 100 %." + " Capable hosts see 3 x 3 pixels, impaired ones single pixels." * kinds,
-        charts=[life_chart({name: column[rows] for name, column in table.items()}, kinds=kinds) for rows in episodes],
+        "accuracy, 0 to 100 %." + " Capable hosts see 3 x 3 pixels, impaired ones single pixels." * has_impaired,
+        charts=[life_chart(episode, has_impaired=has_impaired) for episode in episodes],
         height=170 * (1 + (len(seeds) > LIVES // 2)),
     )
 
 
-def life_chart(episode: SlotHistory, *, kinds: bool) -> Chart:
+def life_chart(episode: SlotHistory, *, has_impaired: bool) -> Chart:
     """Return a chart of one episode: its slots' stages by colour, and the host's accuracy.
 
     Args:
         episode: rows in the order of steps, with `stage` (one number a slot), `accuracy` and `impaired`.
-        kinds: whether the run has impaired hosts.
+        has_impaired: whether the run has impaired hosts.
     """
     stages: list[list[int]] = episode["stage"].tolist()
     accuracy: list[float] = episode["accuracy"].tolist()
     slots = len(stages[0])
     steps = len(stages)
-    names = list(STAGES)
-    segments: dict[str, list[tuple[int, int, int]]] = {name: [] for name in names}
-    for slot in range(slots):
-        # A bar for each segment of equal stages, not for each step.
-        for stage, segment in groupby(range(steps), key=[row[slot] for row in stages].__getitem__):
-            segment_steps = [*segment]
-            segments[names[stage]].append((slot, segment_steps[0], segment_steps[-1] + 1))
-    marks: list[Mark] = []
-    for name, bars in segments.items():
-        rows, starts, ends = zip(*bars, strict=True) if bars else ((), (), ())
-        hover_texts = [f"{name}, steps {start + 1} to {end}" for start, end in zip(starts, ends, strict=True)]
-        slots_of = [f"slot {row}" for row in rows]
-        spans = Spans(
-            name=name,
-            rows=slots_of,
-            starts=starts,
-            ends=ends,
-            colour=STAGES[name],
-            hover_text=hover_texts,
-            thickness=0.96,
-        )
-        marks.append(spans)
+    marks: list[Mark] = [_stage_spans(name, bars) for name, bars in _stage_segments(stages).items()]
     # Rows of slots are centred on whole numbers, so the axis goes from -0.5 (0 %) to slots - 0.5 (100 %).
     x, y = [step + 0.5 for step in range(steps)], [slots * value - 0.5 for value in accuracy]
     hover_texts = [f"accuracy {value:.0%}" for value in accuracy]
     marks.append(Line(name="accuracy", x=x, y=y, colour=ACCURACY, width=2, hover_text=hover_texts))
     kind = "impaired " if episode["impaired"][0] else "capable "
     return Chart(
-        title=f"{kind if kinds else ''}host: {accuracy[-1]:.0%}",
+        title=f"{kind if has_impaired else ''}host: {accuracy[-1]:.0%}",
         marks=marks,
         x=Axis(kind="round", span=(0, steps)),
         y=Axis(rows=[f"slot {slot}" for slot in reversed(range(slots))]),
         height=60 + 28 * slots,
+    )
+
+
+def _stage_segments(stages: Sequence[Sequence[int]]) -> dict[str, list[tuple[int, int, int]]]:
+    """Return, for each stage, the slot, first step and end of every stretch in it; `stages` is [steps][slots]."""
+    names = list(STAGES)
+    segments: dict[str, list[tuple[int, int, int]]] = {name: [] for name in names}
+    for slot in range(len(stages[0])):
+        for stage, segment in groupby(range(len(stages)), key=[row[slot] for row in stages].__getitem__):
+            steps = [*segment]
+            segments[names[stage]].append((slot, steps[0], steps[-1] + 1))
+    return segments
+
+
+def _stage_spans(name: str, bars: Sequence[tuple[int, int, int]]) -> Spans:
+    """Return bars in the colour of a stage, from the slot, first step and end of each."""
+    slots, starts, ends = zip(*bars, strict=True) if bars else ((), (), ())
+    return Spans(
+        name=name,
+        rows=[f"slot {slot}" for slot in slots],
+        starts=starts,
+        ends=ends,
+        colour=STAGES[name],
+        hover_text=[f"{name}, steps {start + 1} to {end}" for _, start, end in bars],
+        thickness=0.96,
     )

@@ -1,7 +1,8 @@
 """Processes for growing networks: each plays the episodes of a share of the environments.
 
-An episode begins with the policy and the seeds that workers are sent, goes on a step at a time, and ends with the rows
-of the pool brought home. Steps that are lost in between are played again from there: all random numbers are known here.
+An episode begins with the policy and the seeds, which are sent to the workers, goes on step by step, and ends when
+their rows of the pool are copied back. If a worker dies in between, its replacement plays the episode again from the
+beginning: the run draws all random numbers, and keeps them until then.
 """
 
 import numpy as np
@@ -21,12 +22,12 @@ from flatwater.trainers.grow.executor import Columns, LocalGroupExecutor
 from flatwater.trainers.grow.state import GrowSetup, GrowState, build_share, env_rows
 from flatwater_watch.errors import RunError
 
-DESK = "flatwater.recipes.grow.workers:GrowService"
+SERVICE_CLASS = "flatwater.recipes.grow.workers:GrowService"
 """Import path of the worker's class, for a new process."""
 
 
 class GrowService(WorkerService):
-    """A worker's side, in its own process: the environments of its share, brought up to date by messages."""
+    """A worker's side, in its own process: a share of the environments, and the calls that the run sends for it."""
 
     def __init__(self, assignment: Assignment) -> None:
         """Load the task and allocate the share.
@@ -43,38 +44,40 @@ class GrowService(WorkerService):
         count = assignment.share[1] - assignment.share[0]
         self._share = share = build_share(setup, task, count)
         # A share begins with a group, and only the last group of all may be smaller.
-        self._here = LocalGroupExecutor(setup, share.policy, share.envs, share.memory, split_spans(count, config.group))
+        self._executor = LocalGroupExecutor(
+            setup, share.policy, share.envs, share.memory, split_spans(count, config.group)
+        )
         self.hold_(share)
 
-    def begin(self, policy: Arrays, alone: Arrays, seeds: np.ndarray) -> None:
-        """Begin an episode of this policy on these seeds."""
-        self._receive_policy_(policy, alone)
-        self._here.begin_(torch.from_numpy(seeds))
+    def begin(self, policy: Arrays, ungrown: Arrays, seeds: np.ndarray) -> None:
+        """Begin an episode of this policy in every environment of the share, with these env seeds."""
+        self._receive_policy_(policy, ungrown)
+        self._executor.begin_(torch.from_numpy(seeds))
 
-    def load(self, policy: Arrays, alone: Arrays, rows: Arrays) -> None:
-        """Write the policy and the rows of a running episode into the share."""
-        self._receive_policy_(policy, alone)
+    def load(self, policy: Arrays, ungrown: Arrays, rows: Arrays) -> None:
+        """Write the policy and the environments' rows, in the middle of an episode, into the share."""
+        self._receive_policy_(policy, ungrown)
         for name, leaf in env_rows(self._share.envs, self._share.memory):
             leaf.copy_(torch.from_numpy(rows[name]))
 
     def step(self, player: str, noise: np.ndarray | None) -> Arrays:
         """Take a player's next step in every environment of the share, and return its results."""
-        columns = self._here.step_(player, None if noise is None else torch.from_numpy(noise))
+        columns = self._executor.step_(player, None if noise is None else torch.from_numpy(noise))
         # Views: the answer is sent before the next step writes over them.
         return {name: column.numpy() for name, column in columns.items()}
 
     def rows(self) -> Arrays:
-        """Return the rows of the environments."""
+        """Return the rows of the share's environments, by the name of the leaf."""
         return {name: leaf.numpy() for name, leaf in env_rows(self._share.envs, self._share.memory)}
 
-    def _receive_policy_(self, policy: Arrays, alone: Arrays) -> None:
-        """Copy the run's policy into the share, and the measured accuracy of hosts that were left alone."""
-        held_policy, ungrown = self._share.policy, self._share.envs.alone
-        held_policy.block.copy_(torch.from_numpy(policy["block"]))
-        for name, statistic in held_policy.statistics.items():
+    def _receive_policy_(self, policy: Arrays, ungrown: Arrays) -> None:
+        """Copy the run's policy, and its record of hosts without growth, into the share."""
+        own_policy, own_record = self._share.policy, self._share.envs.alone
+        own_policy.block.copy_(torch.from_numpy(policy["block"]))
+        for name, statistic in own_policy.statistics.items():
             statistic.copy_(torch.from_numpy(policy[name]))
-        ungrown.accuracy.copy_(torch.from_numpy(alone["accuracy"]))
-        ungrown.hosts.copy_(torch.from_numpy(alone["hosts"]))
+        own_record.accuracy.copy_(torch.from_numpy(ungrown["accuracy"]))
+        own_record.hosts.copy_(torch.from_numpy(ungrown["hosts"]))
 
 
 class GrowWorkers(WorkerPool):
@@ -101,57 +104,62 @@ class GrowWorkers(WorkerPool):
         self._setup, self._run = setup, run
         self.shares = split_environments(config, len(plan.workers))
         super().__init__(
-            config, plan, DESK, [Assignment(config, share, fingerprint, version_facts(), ()) for share in self.shares]
+            config,
+            plan,
+            SERVICE_CLASS,
+            [Assignment(config, share, fingerprint, version_facts(), ()) for share in self.shares],
         )
+        # Env seeds of the episode, and each step that was played since: player and noise. A replaced worker needs them.
         self._seeds: Tensor | None = None
-        self._played: list[tuple[str, Tensor | None]] = []
-        self._stale = True
+        self._played_steps: list[tuple[str, Tensor | None]] = []
+        # Whether the workers must get the rows of a running episode before they can play its next step.
+        self._needs_rows = True
 
     def begin_(self, seeds: Int[Tensor, "E"]) -> None:
-        """Begin episodes in all shares at once."""
+        """Begin an episode in every environment, in all workers at once."""
         self.ready_()
         # A copy: the run draws its next seeds into the same tensor.
-        self._seeds, self._played, self._stale = seeds.clone(), [], False
-        # All are asked before any is awaited, so that they compute side by side.
+        self._seeds, self._played_steps, self._needs_rows = seeds.clone(), [], False
+        # All workers are asked before any answer is awaited, so that they compute side by side.
         for worker in self.workers:
             worker.post("begin", *self._known_arrays(), self._worker_rows(worker, seeds))
         for worker in self.workers:
             worker.take_answer()
 
     def step_(self, player: str, noise: Float[Tensor, "E N"] | None) -> Columns:
-        """Step all shares at once; after the last step of an episode its environments come home."""
+        """Step all environments, in all workers at once; after an episode's last step, copy their rows back."""
         self.ready_()
-        if self._stale:  # the run goes on within an episode
+        if self._needs_rows:  # the run was resumed within an episode
             for worker in self.workers:
                 self._load_(worker)
-            self._stale = False
+            self._needs_rows = False
         for worker in self.workers:
             worker.post("step", player, self._worker_rows(worker, noise))
         answers = [to_tensors(worker.take_answer()) for worker in self.workers]
-        # After all have answered: a worker that is replaced within the step plays only earlier steps again.
-        self._played.append((player, noise))
-        if self._progress_ends():
+        # Noted after all answers: a worker that is replaced within this step plays only earlier steps again.
+        self._played_steps.append((player, noise))
+        if self._is_last_step():
             self.gather_()
-        return {name: torch.cat([each[name] for each in answers]) for name in answers[0]}
+        return {name: torch.cat([answer[name] for answer in answers]) for name in answers[0]}
 
     def gather_(self) -> None:
-        """Copy the workers' environments into the state tree, where they were played in since."""
-        if self._seeds is None and not self._played:
+        """Copy the workers' environments into the state tree, if the workers have played since the last copy."""
+        if self._seeds is None and not self._played_steps:
             return
         answers = self.ask_all("rows")
         for span, rows in zip(self.shares, answers, strict=True):
             for name, leaf in env_rows(self._run.envs, self._run.memory):
                 leaf[slice(*span)] = torch.from_numpy(rows[name])
-        # Nothing to play again from here on: the state tree has the environments as they are.
-        self._seeds, self._played = None, []
+        # The state tree is up to date: a replaced worker gets its rows, and plays no step again.
+        self._seeds, self._played_steps = None, []
 
     def close(self) -> None:
         """End the processes."""
         super().close()
-        self._stale = True
+        self._needs_rows = True
 
-    def _progress_ends(self) -> bool:
-        """Whether the step that is being played is the episode's last one; the run counts it afterwards."""
+    def _is_last_step(self) -> bool:
+        """Return whether the current step is the episode's last one; the run counts it afterwards."""
         return (self._run.progress.step + 1) % self._setup.config.env.steps == 0
 
     def _worker_rows(self, worker: Worker, values: Tensor | None) -> np.ndarray | None:
@@ -159,12 +167,12 @@ class GrowWorkers(WorkerPool):
         return None if values is None else values[slice(*self.shares[worker.number])].numpy()
 
     def _known_arrays(self) -> tuple[Arrays, Arrays]:
-        """Return the policy, and the accuracy of hosts that were left alone."""
-        learner, alone = self._run.learner, self._run.envs.alone
+        """Return the policy, and the record of hosts without growth, as arrays by name."""
+        learner, ungrown = self._run.learner, self._run.envs.alone
         policy = {"block": learner.block, **learner.statistics}
         return (
             {name: tensor.numpy() for name, tensor in policy.items()},
-            {"accuracy": alone.accuracy.numpy(), "hosts": alone.hosts.numpy()},
+            {"accuracy": ungrown.accuracy.numpy(), "hosts": ungrown.hosts.numpy()},
         )
 
     def _load_(self, worker: Worker) -> None:
@@ -174,14 +182,11 @@ class GrowWorkers(WorkerPool):
         worker.ask("load", *self._known_arrays(), rows)
 
     def restore_worker_(self, worker: Worker) -> None:
-        """Bring a process that replaces a dead worker up to date, by playing its episode again.
-
-        The pool has started the process already.
-        """
-        # None if the state tree has the environments: after `gather_`, or when a run is resumed within an episode.
+        """Let a new process, which the pool has started for a dead worker, play the worker's episode again."""
+        # Without seeds the state tree has the rows: after `gather_`, or when a run is resumed within an episode.
         if self._seeds is None:
             self._load_(worker)
         else:
             worker.ask("begin", *self._known_arrays(), self._worker_rows(worker, self._seeds))
-        for player, noise in self._played:
+        for player, noise in self._played_steps:
             worker.ask("step", player, self._worker_rows(worker, noise))

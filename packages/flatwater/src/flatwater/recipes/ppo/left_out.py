@@ -1,7 +1,7 @@
-"""Settings of PPO that a user may leave out, and what they are then: decided once, where a run begins.
+"""Settings of PPO that a user may leave out, and the functions that decide their values when a run begins.
 
-They follow from what is known there, the environment and the other settings, and never from a time that something
-takes. The decision is kept with the settings, so that a resumed run goes on with it.
+A value follows from the environment and the other settings, and never from a measured time. It is kept with the
+settings, so that a resumed run goes on with it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +21,7 @@ PASSES, IMAGE_PASSES = 8, 4
 """Epochs, and minibatches in each. With eight of eight a policy of images that had learned MiniGrid was lost again;
 with four of four, which are usual for images and take half of the passes, it was not (`docs/flatwater/networks.md`)."""
 COMPILED_UPDATES, STEPS_OF_UPDATE = 25_000, 8
-"""Updates of a run from which it is compiled by itself; `STEPS_OF_UPDATE` steps of the policy count as one update.
+"""Updates from which a run is compiled by default; `STEPS_OF_UPDATE` steps of the policy count as one update.
 
 Compiling takes 20 seconds of the CPU, or 5 where torch has the code in its cache. Each update then takes 1.5
 milliseconds less, and each step 0.2 (`docs/adr/0021-one-ppo-for-worlds.md`): it gains up to twice what it pays."""
@@ -29,7 +29,7 @@ COMPILED = "the policy is compiled: about 20 CPU seconds in the first block (lef
 
 
 def decide_settings(config: C, spaces: Spaces) -> C:
-    """Return the settings of a new run, with a decision for each of `LEFT_OUT` that was left out.
+    """Return the settings of a new run, with a value for each setting in `LEFT_OUT` that the user left out.
 
     Args:
         config: settings as the user gave them.
@@ -42,7 +42,7 @@ def decide_settings(config: C, spaces: Spaces) -> C:
 
 
 def decision_notes(config: BlocksRunConfig, spaces: Spaces) -> Iterator[str]:
-    """Give the lines at the start and in the plan about settings that differ from those of other runs."""
+    """Yield the lines, at the start and in the plan, about settings that were decided for the user."""
     learner = config.learner
     if spaces.form == "image":
         passes = f"{learner.epochs} epochs of {learner.minibatches} minibatches"
@@ -56,7 +56,7 @@ def _passes(_config: BlocksRunConfig, spaces: Spaces) -> int:
 
 
 def _gains_by_compiling(config: BlocksRunConfig, spaces: Spaces) -> bool:
-    """Return whether a run is long enough to gain, and can be compiled: a compiled run has other last bits."""
+    """Return whether a run has enough updates for compiling to pay, and its policy can be compiled."""
     learner = config.learner
     updates = config.rounds * (config.block / STEPS_OF_UPDATE + learner.epochs * learner.minibatches)
     if updates < COMPILED_UPDATES or find_device(config.device).type != "cpu" or not has_compiler():
@@ -70,4 +70,4 @@ LEFT_OUT: Mapping[str, tuple[object, Callable[[BlocksRunConfig, Spaces], Any]]] 
     "minibatches": (0, _passes),
     "compile": (None, _gains_by_compiling),  # last, as it counts the passes
 }
-"""Settings of the learner: the value that says that it was left out, and what decides it."""
+"""Settings of the learner: the value of a setting that was left out, and the function that decides its value."""

@@ -42,7 +42,7 @@ def make_trained_policy(run: BlocksRun, _folder: RunFolder | None = None) -> Tra
 
 
 def build_policy(network: ActorCritic, spaces: Spaces, native: NativeSpaces | None, weights: Weights) -> TrainedPolicy:
-    """Return a policy of these weights, which it holds as they are.
+    """Return a policy with these weights, which are not copied.
 
     Args:
         network: network of the policy as functions.
@@ -62,10 +62,10 @@ class PolicyModule(nn.Module):
         super().__init__()
         self.network, self.spaces, self.cells = network, spaces, network.policy.cells
         trained = {name: weight for name, weight in weights.items() if name in network.layout.weights}
-        # The count is left out: nothing is absorbed here.
+        # Without the count of observations: the statistics learn nothing more here.
         fixed = {name: weight for name, weight in weights.items() if name not in trained and name != COUNT}
         self.net = NamedWeights(trained, fixed)
-        # Called once now: it caches middle and half width of the bounds, which an export must not trace.
+        # Called now for its cache of the bounds' middle and half width, whose making an export must not trace.
         network.actions.distribution(torch.zeros(1, network.actions.outputs, device=network.device))
         low, high = torch.tensor(spaces.bounds or [(0.0, 0.0)], dtype=torch.float32, device=network.device).T
         self.register_buffer("low", low.contiguous())
@@ -81,7 +81,7 @@ class PolicyModule(nn.Module):
     def act(
         self, obs: Tensor, memory: Tensor, *, legal: Tensor | None = None, rng: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return actions, the likeliest or drawn, and the memory after the step; see `PolicyNetwork`."""
+        """Return actions, drawn with `rng` or else the likeliest, and the memory after the step."""
         choice, actions = self._choose(obs, memory), self._actions(obs.device)
         distribution = actions.distribution(choice.logits, legal)
         if rng is None:
@@ -92,11 +92,12 @@ class PolicyModule(nn.Module):
     def value(self, obs: Tensor, memory: Tensor) -> Tensor:
         """Return the critic's value of each state, [B]."""
         weights, starts = self.net.weights_by_name(), obs.new_zeros(1, obs.shape[0], dtype=torch.bool)
-        return self.network.policy(weights, self._read(weights, obs), memory, starts).value[0]
+        return self.network.policy(weights, self._embed(weights, obs), memory, starts).value[0]
 
     def _choose(self, obs: Tensor, memory: Tensor) -> ActorCriticStep:
+        """Return logits, value and memory of one step, within an episode."""
         weights, starts = self.net.weights_by_name(), obs.new_zeros(obs.shape[0], dtype=torch.bool)
-        return self.network.run_embedded_step(weights, self._read(weights, obs), memory, starts)
+        return self.network.run_embedded_step(weights, self._embed(weights, obs), memory, starts)
 
     def _actions(self, device: torch.device) -> Actions:
         """Return the actions that outputs stand for, on a device: built again if the module was moved."""
@@ -107,8 +108,8 @@ class PolicyModule(nn.Module):
             return action
         return torch.minimum(torch.maximum(action, self.get_buffer("low")), self.get_buffer("high"))
 
-    def _read(self, weights: Weights, obs: Tensor) -> Tensor:
-        """Return the network's input [1, B, O]; tokens are summed in operations that an exported program can hold."""
+    def _embed(self, weights: Weights, obs: Tensor) -> Tensor:
+        """Return the network's input [1, B, O]; tokens are summed without `embedding_bag`, which cannot be exported."""
         network = self.network
         if not network.sees_tokens:
             return network.embed_observation(weights, obs.unsqueeze(0))
@@ -119,7 +120,7 @@ class PolicyModule(nn.Module):
 
 
 def _build_export(module: PolicyModule, native: NativeSpaces | None) -> PolicyExport:
-    """Return the policy without its run, to be exported."""
+    """Return the policy with its weights on the CPU, and the texts and numbers that an exported file needs."""
     spaces, config, cpu = module.spaces, module.network.config, torch.device("cpu")
     network = build_actor_critic(spaces, config, cpu)
     # Contiguous, as .safetensors takes no other tensors.
@@ -191,18 +192,28 @@ class _PolicyHeader:
 
 
 def rebuild_policy(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> TrainedPolicy:
-    """Return the policy of a .safetensors file."""
+    """Return the policy of a .safetensors file, from the file's header and its tensors by name."""
     values = convert_to(dict(header), _PolicyHeader)
     config = from_mapping(ActorCriticConfig, values.policy, "policy")
-    action_fields = (values.actions, 1, values.bounds, values.choices)
     native = None if values.env is None else read_native(values.env, values.obs)
     parts = () if native is None else native.reader.parts
-    spaces = Spaces(1, 1, values.form, values.obs, *action_fields, measures=values.measures, parts=parts)
+    spaces = Spaces(
+        envs=1,
+        agents=1,
+        form=values.form,
+        obs=values.obs,
+        actions=values.actions,
+        steps=1,
+        bounds=values.bounds,
+        choices=values.choices,
+        measures=values.measures,
+        parts=parts,
+    )
     network = build_actor_critic(spaces, config, torch.device("cpu"))
     statistics = (
         build_statistics(network.number_count, network.measures, torch.device("cpu")) if network.measures else {}
     )
-    # Mean and variance are in the file next to the weights; the count is not, as nothing is merged any more.
+    # The file has mean and variance next to the weights, and no count: the statistics learn nothing more.
     moments = {name: Weight((network.number_count,), 0) for name in (MEAN, VARIANCE) if statistics}
     layout = Layout(dict(network.layout.weights) | moments)
     weights = views(join_weights(tensors, layout), layout)

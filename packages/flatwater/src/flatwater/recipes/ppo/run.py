@@ -1,6 +1,6 @@
 """A run of PPO on blocks, with a teacher or without: its worlds, its plan, how it is composed and scored.
 
-The worlds, one to learn in and one for held-out episodes, are built first: they tell observations and actions.
+Both worlds, for training and for held-out episodes, are built first, as the network depends on their spaces.
 """
 
 from collections.abc import Mapping, Sequence
@@ -90,11 +90,11 @@ class BlocksRun(OnPolicyRun, WorldRun):
 
     @property
     def rows(self) -> Mapping[str, str]:
-        """All players, under their names."""
+        """Player by the name of its row in a result: each under its own name."""
         return {name: name for name in self.trainer.setup.players}
 
     def facts(self, split: str) -> dict[str, Any]:
-        """Return seeds, agents, how long the policy has learned, and how many of its opponents were taken."""
+        """Return the facts of a result: seeds, agents, how long the policy has learned, and its opponents' number."""
         facts = {
             "first_seed": FIRST_SEEDS[split],
             "agents": self.trainer.setup.held_out.agents,
@@ -111,7 +111,7 @@ class BlocksRun(OnPolicyRun, WorldRun):
         first of its earlier policies.
         """
         result = super().score(holdout=holdout)
-        (trained, *_), players = self.rows, result["players"]
+        trained, players = next(iter(self.rows)), result["players"]
         if (earlier := self.trainer.run.opponents.get(EARLIER)) is not None and earlier.count:
             first_seed = int(replace_opponents(np.array(result["first_seed"]), FIRST))
             players |= return_rows(score_players(self.trainer, {AGAINST_FIRST: trained}, first_seed))
@@ -123,11 +123,9 @@ class BlocksRun(OnPolicyRun, WorldRun):
 
 
 def build_worlds(config: BlocksRunConfig) -> Worlds:
-    """Return both worlds; nothing is begun in them."""
-    training, held_out = (
-        build_run_world(config, envs, config.foraging) for envs in (config.envs, config.evaluation.envs)
-    )
-    return Worlds(training, held_out)
+    """Return a world for training and one for held-out episodes; no episode is begun in them."""
+    training = build_run_world(config, config.envs, config.foraging)
+    return Worlds(training, build_run_world(config, config.evaluation.envs, config.foraging))
 
 
 def setup_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device) -> BlocksSetup:
@@ -136,22 +134,22 @@ def setup_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device) 
     Raises:
         ConfigError: minibatches of the agents' sequences cannot have one size.
     """
-    spaces = worlds.training.spaces, worlds.held_out.spaces
-    # Here and not with the settings: the number of agents is known from the world alone.
-    agents, parts = spaces[0].envs * spaces[0].agents, config.learner.minibatches
+    training, held_out = worlds.training.spaces, worlds.held_out.spaces
+    # Checked here and not with the settings: only the world knows its number of agents.
+    agents, minibatches = training.envs * training.agents, config.learner.minibatches
     per_agent = config.block // config.learner.unroll
     sequences = agents * per_agent
     # The largest number, up to the setting, that deals all sequences evenly, for the message.
-    nearest = max(part for part in range(1, min(parts, sequences) + 1) if sequences % part == 0)
+    nearest = max(number for number in range(1, min(minibatches, sequences) + 1) if sequences % number == 0)
     expected = f"a divisor of {sequences}, such as {nearest}: {agents} agents have {per_agent} sequences each"
-    require(sequences % parts == 0, "learner.minibatches", parts, expected)
+    require(sequences % minibatches == 0, "learner.minibatches", minibatches, expected)
     in_turns = isinstance(worlds.training, TurnsWorld)
     opponents = config.opponents if in_turns and isinstance(config, PpoRunConfig) else None
-    return BlocksSetup(config, device, *spaces, reported=config.reports_episodes, opponents=opponents)
+    return BlocksSetup(config, device, training, held_out, reported=config.reports_episodes, opponents=opponents)
 
 
 def plan_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device) -> Plan:
-    """Return the plan of a run, without its simulators, which are not ours to allocate.
+    """Return the plan of a run; it does not count simulators, whose libraries allocate their memory.
 
     Args:
         config: configuration of the run; `budget` is taken from it.
@@ -180,7 +178,7 @@ def measure_phase_peaks_(setup: BlocksSetup, run: BlocksState) -> dict[str, int]
 
     learn_ = bind_learning(setup, run)
     step_bytes = peak_bytes(lambda: step_policy(run.held_out.obs, run.held_out.memory))
-    # The first update computes the advantages as well; the statistics that the last merges take no more space.
+    # Update 0 computes the advantages as well. The last one merges the observations' statistics, which takes no more.
     return {
         "baselines": step_bytes,
         "collect": peak_bytes(lambda: step_policy(run.coming, run.memory)),

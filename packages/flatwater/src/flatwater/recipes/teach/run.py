@@ -41,29 +41,26 @@ class TeachRun(BlocksRun):
         return f"{super().describe()}, taught by {self.config.teacher}"
 
     def about(self) -> Sequence[str]:
-        """Return notes about the run; one says if PPO has no weight in all of it."""
+        """Return notes about the run; one of them says if PPO has weight 0 from its first to its last step."""
         spaces, config = self.trainer.setup.spaces, self.config
         steps = config.rounds * config.block * spaces.envs * spaces.agents
         if config.learner.reinforcement.scheduled_value(steps):
             return super().about()
-        alone = f"PPO has weight 0 in all of the {steps:,} agent steps: the student learns from the teacher alone"
-        return (*super().about(), f"{alone}. Set learner.reinforcement.begins to change this.")
+        no_ppo = f"PPO has weight 0 in all of the {steps:,} agent steps: the student learns from the teacher alone"
+        return (*super().about(), f"{no_ppo}. Set learner.reinforcement.begins to change this.")
 
     def build_player(self, other_seed: int) -> tuple[World, WorldPlayer]:
-        """Return a world and a player with the user's teacher.
-
-        Teachers that ship forget an episode, and their draws are saved, so they are not tested.
-        """
+        """Return a world of two environments and its player, for the test whether a resume will be exact."""
         world = self.build_world(2)
         name = self.config.teacher
+        # Only a teacher of the user's plays in the test: those that ship keep nothing over episodes.
         if ":" not in name or name.startswith(OF_A_RUN):
             return world, WorldPlayer(world, other_seed)
-        return world, WorldPlayer(
-            world, other_seed, build_teacher(name, world, generator(0, "unused", torch.device("cpu")))
-        )
+        teacher = build_teacher(name, world, generator(0, "unused", torch.device("cpu")))
+        return world, WorldPlayer(world, other_seed, teacher)
 
     def score(self, *, holdout: bool) -> dict[str, Any]:
-        """Return the student's score against the teacher and random actions."""
+        """Return the student's score against the teacher and random actions, with the teacher's name."""
         score = super().score(holdout=holdout) | {"teacher": self.config.teacher}
         if self.config.teacher == RANDOM:
             score["players"]["student"].pop("of_teacher")
@@ -77,11 +74,11 @@ def compose(config: TeachRunConfig) -> TeachRun:
     worlds = build_teach_worlds(config)
     config = decide_settings(config, worlds.training.spaces)
     plan, setup, run = allocate(config, worlds, device)
-    draws = run.generators
-    teacher = find_teacher(config.teacher, worlds.training, draws["teacher"], device)
+    generators = run.generators
+    teacher = find_teacher(config.teacher, worlds.training, generators["teacher"], device)
     others = {
-        TEACHER: find_teacher(config.teacher, worlds.held_out, draws["held out teacher"], device),
-        RANDOM: find_teacher("random", worlds.held_out, draws["random"], device),
+        TEACHER: find_teacher(config.teacher, worlds.held_out, generators["held out teacher"], device),
+        RANDOM: find_teacher("random", worlds.held_out, generators["random"], device),
     }
     return TeachRun(config, plan, build_trainer(setup, run, worlds, teacher, others))
 
@@ -90,13 +87,13 @@ def plan(config: TeachRunConfig) -> Plan:
     """Return the plan of a run."""
     device = find_device(config.device)
     worlds = build_teach_worlds(config)
-    # Found here as well: a teacher that cannot be used is refused with the plan.
+    # A teacher that cannot be used is refused by the plan already.
     find_teacher(config.teacher, worlds.training, generator(config.seed, "teacher", torch.device("cpu")), device)
     return plan_blocks(decide_settings(config, worlds.training.spaces), worlds, device)
 
 
 def build_teach_worlds(config: TeachRunConfig) -> Worlds:
-    """Return the worlds to learn in and to be judged in.
+    """Return a world for training and one for held-out episodes.
 
     Raises:
         ConfigError: `config.world` names no world, or one where an action is more than a choice from a list.
@@ -121,8 +118,8 @@ def find_teacher(name: str, world: World, rng: torch.Generator, device: torch.de
     Args:
         name: name of the teacher; after `run:`, the folder of a run whose student is the teacher.
         world: the world that it will be asked in.
-        rng: the generator of its draws; not for the student of a run.
-        device: device of the student of a run.
+        rng: generator of the teacher's random numbers; the student of a run draws none.
+        device: device of the network, if the teacher is the student of a run.
     """
     if not name.startswith(OF_A_RUN):
         return build_teacher(name, world, rng)
@@ -130,10 +127,7 @@ def find_teacher(name: str, world: World, rng: torch.Generator, device: torch.de
 
 
 class StudentTeacher:
-    """A network as a teacher: the student of a run of teaching, as it was at its last checkpoint, without gradient.
-
-    It takes the likeliest action.
-    """
+    """A teacher that takes the likeliest actions of a network: the student of another run at its last checkpoint."""
 
     def __init__(self, run: Path, world: World, device: torch.device) -> None:
         """Read the checkpoint.
@@ -156,11 +150,11 @@ class StudentTeacher:
         self._memory = torch.zeros(2, world.spaces.envs * self._agents, student.policy.cells, device=device)
 
     def begin_(self, which: Array) -> None:
-        """Forget these environments' agents."""
+        """Zero the LSTM memory of all agents in the environments, bool [E], that begin an episode."""
         self._memory[:, torch.from_numpy(which.repeat(self._agents))] = 0
 
     def step_batch(self, obs: Array, actions_out: Array, legal: Array | None = None) -> None:
-        """Write the likeliest action of each agent."""
+        """Write the likeliest action of each agent into `actions_out`, from observations [E, A, *obs]."""
         device, rows = self._memory.device, torch.from_numpy(obs.reshape(-1, *obs.shape[2:]))
         starts = torch.zeros(len(rows), dtype=torch.bool, device=device)
         with torch.no_grad():

@@ -34,18 +34,18 @@ TITLES = ("part of a step", "µs an agent step", "share")
 
 
 def teaching_sections(run: RunRecords) -> Sections:
-    """Return blocks by title."""
+    """Return the blocks of each section of the page by the section's title."""
     return {"Learning": learning_section(run), "Profile": profile_section(run)}
 
 
 def teaching_picture(run: RunRecords) -> Picture:
-    """Return a picture: returns and the hand-over over the blocks, each player's return, and the time of a step."""
-    charts = [] if run.result is None else [players_chart(run.result)]
-    return [[learned_chart(run), handover_chart(run)], [*charts, profile_chart(run)]]
+    """Return rows of charts: returns and the hand-over over the blocks, then each player's return and a step's time."""
+    result_charts = [] if run.result is None else [players_chart(run.result)]
+    return [[learned_chart(run), handover_chart(run)], [*result_charts, profile_chart(run)]]
 
 
 def learning_section(run: RunRecords) -> Iterator[Block]:
-    """Yield returns against teacher and random actions, and the hand-over."""
+    """Yield charts of returns and of the hand-over, then the result against teacher and random actions."""
     if not run.metrics.get("round"):
         yield missing_paragraph("block", "metrics.jsonl", run.state, "after each block")
         return
@@ -65,7 +65,7 @@ def learning_section(run: RunRecords) -> Iterator[Block]:
 
 
 def profile_section(run: RunRecords) -> Iterator[Block]:
-    """Yield the parts of a step: medians over the run, and their course."""
+    """Yield the time of a step by its parts: a table of medians over the run, and a chart over the blocks."""
     rows = profile_rows(run.metrics)
     if not rows:
         yield missing_paragraph("profile", "metrics.jsonl", run.state, "after each block")
@@ -75,7 +75,10 @@ def profile_section(run: RunRecords) -> Iterator[Block]:
 
 
 def profile_rows(metrics: Mapping[str, Sequence[float]]) -> list[tuple[str, str, str]]:
-    """Return part of a step, microseconds, share: medians over the blocks; empty if no block was measured."""
+    """Return a row for each part of a step, and one for all: the part, its median microseconds, its share of all.
+
+    The rows are empty if no block was measured.
+    """
     values_by_part = {part: finite_points(metrics["round"], metrics.get(f"profile/{part}_us", []))[1] for part in PARTS}
     # Medians: a block that the machine was slow in does not move them.
     medians = {part: median(values) for part, values in values_by_part.items() if values}
@@ -85,7 +88,7 @@ def profile_rows(metrics: Mapping[str, Sequence[float]]) -> list[tuple[str, str,
 
 
 def profile_tables(metrics: Mapping[str, Sequence[float]]) -> list[ShownTable]:
-    """Return the time of a step by its parts; nothing if it was not measured."""
+    """Return the table of a step's time by its parts, for the terminal; no table if it was not measured."""
     rows = profile_rows(metrics)
     return [ShownTable(TITLES, rows)] if rows else []
 
