@@ -154,13 +154,7 @@ def _build(cls: type[Any], mapping: Mapping[str, Any], path: str) -> object:
 
 
 def _unknown_name_hint(name: str, path: str, hints: Mapping[str, Any]) -> str:
-    """Return what to write in place of an unknown setting, as a sentence after a blank.
-
-    Args:
-        name: the unknown name.
-        path: dotted name of the table that it stands in; empty for the whole file.
-        hints: types of the table's settings, by name.
-    """
+    """Return ` Expected ...` with what to write for an unknown setting; `hints` are the types of known settings."""
     # First a table below that has the name: a setting in the wrong table is a likelier slip than a misspelt one.
     elsewhere = [f"{path}.{table}.{name}".lstrip(".") for table in hints if name in _setting_names(hints[table])]
     if elsewhere:

@@ -216,11 +216,8 @@ class CountedTime:
     """
 
     def __init__(self) -> None:
-        self._cpu_start, self._clock_start, self._queued_start = (
-            time.process_time(),
-            time.monotonic(),
-            queued_seconds(),
-        )
+        self._cpu_start, self._clock_start = time.process_time(), time.monotonic()
+        self._queued_start = queued_seconds()
 
     def elapsed_seconds(self) -> float:
         """Return the counted seconds since the timer was made."""

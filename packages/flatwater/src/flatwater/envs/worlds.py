@@ -79,12 +79,7 @@ def build_world(
 
 
 def _find_maker(name: str, env_id: str | None, arguments: Mapping[str, Any]) -> EnvMaker:
-    """Return the maker of the environments of a name.
-
-    Args:
-        name: name of the environment.
-        env_id: Gymnasium's ID, if the name is one.
-        arguments: arguments of the environment by name.
+    """Return the maker of the environments of a name; `env_id` is Gymnasium's ID, if the name has one.
 
     Raises:
         ConfigError: no environment has this name.
@@ -99,12 +94,6 @@ def _find_maker(name: str, env_id: str | None, arguments: Mapping[str, Any]) -> 
 
 def _wrapped_world(maker: EnvMaker, wrapped: WrappedConfig, envs: int, *, allow_nan: bool) -> World:
     """Make environments, and return the kind of world that plays environments of their class.
-
-    Args:
-        maker: makes one environment, or a number of them.
-        wrapped: settings of the environments.
-        envs: number of environments, E.
-        allow_nan: whether NaN and infinities are passed on; else they end the run.
 
     Raises:
         ConfigError: the maker makes something else than environments.

@@ -171,12 +171,12 @@ def test_what_an_agent_explores_stays_where_it_is_while_the_agent_moves() -> Non
     moved = []
 
     def act(obs: Array, actions: Array) -> None:
-        goal, dice = teacher._goal.copy(), teacher._dice.copy()
+        goal, dice = teacher._exploration_goal.copy(), teacher._random_state.copy()
         teacher.step_batch(obs, actions)
-        if (teacher._dice == dice).all():
-            shift = teacher._eyes.read_tokens(obs.reshape(1, *world.spaces.obs)).shift
+        if (teacher._random_state == dice).all():
+            shift = teacher._token_reader.read_tokens(obs.reshape(1, *world.spaces.obs)).shift
             moved.append(bool(shift.any()))
-            assert np.array_equal(teacher._goal, goal - shift)
+            assert np.array_equal(teacher._exploration_goal, goal - shift)
 
     play(world, begun(world, [1]), 40, act)
     assert sum(moved) >= 20

@@ -4,7 +4,7 @@ import pytest
 import torch
 from small import begun, config, do, generator
 
-from flatwater.envs.growing.baselines import BASELINES, STARTS_AT, Baseline, draw_noise
+from flatwater.envs.growing.baselines import BASELINES, FIRST_SEED_STEP, Baseline, draw_noise
 from flatwater.envs.growing.simulator import masks, step_
 from flatwater.envs.growing.spaces import Operation, head_sizes
 from flatwater.envs.growing.stages import SlotStage
@@ -24,7 +24,7 @@ def test_a_baseline_never_tries_the_impossible(act: Baseline) -> None:
 
 def test_the_heuristic_lets_strong_hosts_be_and_grows_weak_ones_to_the_end() -> None:
     envs, act = begun(config(steps=60), torch.tensor([2, 4])), BASELINES["heuristic"]
-    for _ in range(STARTS_AT):
+    for _ in range(FIRST_SEED_STEP):
         do(envs)
     for step in range(40):
         # The host's own luck with four images is not what is tested: the second is made strong, each seed a help.

@@ -11,7 +11,7 @@ from flatwater.envs.growing.stream import (
     draw_weights_,
     hash_sequence,
     image_numbers,
-    longest_search,
+    longest_non_coprime_run,
     mix_bits,
     stream_key,
 )
@@ -43,7 +43,7 @@ def test_an_epoch_of_any_number_of_images_shows_each_once(seed: int, epoch: int,
 
 
 def test_a_slope_is_searched_as_far_as_the_factors_ask() -> None:
-    assert [longest_search(images) for images in (2, 1433, 9, 30, 50_000)] == [0, 0, 1, 5, 3]
+    assert [longest_non_coprime_run(images) for images in (2, 1433, 9, 30, 50_000)] == [0, 0, 1, 5, 3]
 
 
 def test_a_prime_number_of_images_keeps_the_slope_that_the_hash_gives() -> None:

@@ -1,4 +1,4 @@
-"""The game in mettagrid's words, and maps for it. The one module that imports mettagrid, which takes a second."""
+"""The foraging game as mettagrid's simulator plays it, and its maps. No other module imports mettagrid: a second."""
 
 import numpy as np
 from mettagrid.config.action_config import ActionsConfig, ChangeVibeActionConfig
@@ -17,9 +17,9 @@ from flatwater.envs.foraging.config import ForagingConfig
 
 ORE, DELIVERED = "ore", "delivered"
 OWN_TOKENS = 4
-"""Number of tokens about the agent itself: episode progress, last action, whether it moved, last reward."""
+"""Number of tokens about the observing agent's state: episode progress, last action, whether it moved, last reward."""
 AGENT_TOKENS = 6
-"""Most tokens about one agent: kind, group, number, ore, and up to two for its deliveries (65,535 at most)."""
+"""Most tokens about an agent in sight: kind, group, number, ore, and two bytes for its number of deliveries."""
 EMPTY, WALL, MINE, DEPOT = "empty", "wall", "mine", "depot"
 
 
@@ -29,29 +29,30 @@ class Game:
     def __init__(self, config: ForagingConfig) -> None:
         """Compile the rules once; each episode shuffles the same objects over the cells inside the wall."""
         self.tokens = max(config.tokens, most_tokens(config))
-        """Tokens that a simulator has space for, for each agent: it stops where an observation does not fit."""
+        """Tokens of an observation in a simulator: enough for any view, as a simulator fails if one is too long."""
         rules = _game_rules(config, self.tokens)
         self._size = config.size
         self._compiled, agents = _compile_rules(rules)
         cells = (config.size - 2) ** 2
         counts = {MINE: config.mines, DEPOT: config.depots, WALL: config.walls}
         objects = [name for name, count in counts.items() for _ in range(count)] + agents
+        # Contents of the cells inside the wall, in an order that each episode shuffles.
         self._cells = np.array(objects + [EMPTY] * (cells - len(objects)), dtype=object)
         self.actions = tuple(action.name for action in rules.actions.actions())
         ids = rules.id_map()
         self.features = {feature.name: int(feature.id) for feature in ids.features()}
-        """Numbers of the features in tokens, by name."""
+        """Name of a feature -> its number in tokens."""
         self.tags = {name.removeprefix("type:"): number for number, name in enumerate(ids.tag_names())}
-        """Values of the feature `tag`, by the name of the object."""
+        """Name of an object -> its value of the feature `tag` in tokens."""
 
     def begin(self, seed: int) -> MettaGrid:
-        """Return a simulator at the start of the episode of this seed, map included."""
-        # NumPy takes no negative seed, and the simulator takes 32 bits of it.
+        """Return a simulator at the beginning of the episode of `seed`, which decides its map too."""
+        # NumPy takes no negative seed, and the simulator takes 32 bits.
         seed %= 2**64
         return MettaGrid(self._compiled, self._shuffled_map(seed), seed % 2**32)
 
     def _shuffled_map(self, seed: int) -> list[list[str]]:
-        """Return the episode's map [size, size] of names: a wall around all objects, shuffled by the seed."""
+        """Return a map [size, size] of names of objects: a wall, and inside it all objects at random cells."""
         cells = np.full((self._size, self._size), WALL, dtype=object)
         inside = (self._size - 2, self._size - 2)
         cells[1:-1, 1:-1] = np.random.default_rng(seed).permutation(self._cells).reshape(inside)
@@ -59,7 +60,7 @@ class Game:
 
 
 def most_tokens(config: ForagingConfig) -> int:
-    """Return the number of tokens of a view with everything in it."""
+    """Return the largest number of tokens that a view can have."""
     cells = config.window**2
     agents = min(config.agents, cells)
     others = config.mines + config.depots + config.walls + most_border_cells(config)
@@ -67,16 +68,24 @@ def most_tokens(config: ForagingConfig) -> int:
 
 
 def most_border_cells(config: ForagingConfig) -> int:
-    """Return the largest number of cells of the wall around the map that are in sight at once."""
+    """Return the largest number of cells of the wall around the map that an agent can see at once."""
     size, radius = config.size, config.window // 2
-    spans = [(min(row, radius) + min(size - 1 - row, radius) + 1, row, size - 1 - row) for row in range(1, size - 1)]
-    sides = [(span, (before <= radius) + (after <= radius)) for span, before, after in spans]
-    # Rows of wall by columns in sight, columns of wall by rows in sight, less the corners that are in both.
-    return max(high * across + wide * down - high * wide for down, high in sides for across, wide in sides)
+    # For each row of an agent: number of rows in sight, and of rows of wall among them. The same holds for columns.
+    extents = []
+    for row in range(1, size - 1):
+        rows_before, rows_after = row, size - 1 - row
+        in_sight = min(rows_before, radius) + 1 + min(rows_after, radius)
+        extents.append((in_sight, (rows_before <= radius) + (rows_after <= radius)))
+    # Rows of wall times columns in sight, and columns of wall times rows in sight, less the corners, which are in both.
+    return max(
+        wall_rows * columns + wall_columns * rows - wall_rows * wall_columns
+        for rows, wall_rows in extents
+        for columns, wall_columns in extents
+    )
 
 
 def _game_rules(config: ForagingConfig, tokens: int) -> GameConfig:
-    """Return the game for the simulator: agents carry one ore at a time from mines to depots, and are paid there."""
+    """Return mettagrid's configuration: agents carry one ore at a time from mines to depots, with a reward there."""
     return GameConfig(
         num_agents=config.agents,
         max_steps=config.steps,
@@ -106,6 +115,6 @@ def _game_rules(config: ForagingConfig, tokens: int) -> GameConfig:
 
 
 def _compile_rules(rules: GameConfig) -> tuple[CompiledConfig, list[str]]:
-    """Return the simulator's own configuration, and the name that a map has for each agent."""
+    """Return the simulator's compiled configuration, and the name of each agent in maps."""
     compiled, names = convert_to_cpp_game_config(rules)
-    return compiled, list(names.get("agent.agent", ["agent.agent"]))  # one agent alone keeps its name
+    return compiled, list(names.get("agent.agent", ["agent.agent"]))  # a single agent is not renamed

@@ -1,10 +1,10 @@
-"""A teacher for the foraging game: a wave from each agent's target, through the cells in sight, back to the agent.
+"""A teacher for the foraging game: breadth-first searches from targets, through the cells in sight, to the agents.
 
-All agents' waves run together, one array operation for a step of all of them. An agent whose target is out of sight
+The searches of all agents run together, with one operation for a step of all. An agent whose target is out of sight
 heads for the mine or depot that it saw last, or, while it knows none, for a place to explore. Everything is read from
-observations, also whether the agent moved, so it does not matter whose action was executed.
+observations, also whether the agent has moved, so it does not matter whose action was executed.
 
-Axes: N agents, E x A in order; C cells of the window with a border around it, row by row.
+Axes: N agents, E x A in order; C cells of an agent's window with a border of one cell around it, row by row.
 """
 
 from typing import NamedTuple
@@ -14,145 +14,148 @@ import numpy as np
 from flatwater.envs.foraging.world import ForagingWorld
 from flatwater.envs.world import PADDING, Array
 
-ELSEWHERE, WALL, MINE, DEPOT, AGENT = range(5)
-"""Contents of a cell; the first is nothing."""
+OPEN, WALL, MINE, DEPOT, AGENT = range(5)
+"""Contents of a cell; `OPEN` is nothing."""
 NEIGHBOUR_OFFSETS = np.array([(-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1)], np.int16)
-"""Rows and columns of a step in each direction of exploring, clockwise from north."""
-DICE_CONSTANTS = (np.uint64(6364136223846793005), np.uint64(1442695040888963407))
-"""Factor and summand of each agent's random numbers (Knuth's MMIX). Which way to explore is drawn, or agents circle."""
+"""(rows, columns) of a step in each of eight directions, clockwise from north."""
+RANDOM_CONSTANTS = (np.uint64(6364136223846793005), np.uint64(1442695040888963407))
+"""Factor and summand of each agent's linear congruential generator (Knuth's MMIX), which draws where to explore."""
 MOVE_TOWARDS = np.array((0, 0, 3, 3, 1, 1, 2, 2))
-"""Side to step to, of `MOVE_OFFSETS`, for each of these directions."""
+"""Index in `MOVE_OFFSETS` of the move for each of the eight directions."""
 MOVE_OFFSETS = {"move_north": (-1, 0), "move_south": (1, 0), "move_west": (0, -1), "move_east": (0, 1)}
-NO_PLACE = np.int16(2**14)
+FAR_AWAY = np.int16(2**14)
+"""Distance in cells that stands for unreachable."""
 
 
 class AgentView(NamedTuple):
-    """Observations of agents in one step."""
+    """The observations of all agents in one step, decoded from tokens."""
 
     cells: Array
     """Content of each cell, uint8 [N, C]."""
     carries: Array
     """Whether the agent has ore, bool [N]."""
     shift: Array
-    """Rows and columns that the agent has moved since the last step, int16 [N, 2]."""
+    """Rows and columns by which the agent has moved since the last step, int16 [N, 2]."""
 
 
 class SearchTeacher:
-    """A `Teacher` that takes the shortest way in sight; it remembers two places, a goal and a heading per agent."""
+    """A `Teacher` that takes the shortest way in sight. For each agent it remembers a mine, a depot and a goal."""
 
     def __init__(self, world: ForagingWorld) -> None:
-        """Allocate each agent's memory, N = envs * agents; cells are numbered row by row, border included."""
+        """Allocate the memory of N = envs * agents agents; cells are numbered row by row, border included."""
         self._spaces = world.spaces
         agents = self._spaces.envs * self._spaces.agents
-        self._eyes = _TokenReader(world)
+        self._token_reader = _TokenReader(world)
         self._side = world.window + 2
         self._middle = (self._side // 2) * (self._side + 1)
-        """The cell of the agent itself."""
+        """Number of the cell that the agent itself is in."""
         names = list(MOVE_OFFSETS)
         self._move = np.array([self._spaces.actions.index(name) for name in names])
-        self._beside = self._middle + np.array([row * self._side + column for row, column in MOVE_OFFSETS.values()])
-        """The cells around the agent, one for each move."""
+        self._neighbours = self._middle + np.array([row * self._side + column for row, column in MOVE_OFFSETS.values()])
+        """Numbers of the four cells next to the agent, in the order of `MOVE_OFFSETS`."""
         offset = np.arange(self._side, dtype=np.int16) - self._side // 2
         self._row, self._column = np.repeat(offset, self._side), np.tile(offset, self._side)
-        self._reach = (world.window // 2 + 1, 2 * world.window)
-        """Cells to a goal: the least, which is out of sight, and an upper bound that is not reached."""
+        self._goal_distances = (world.window // 2 + 1, 2 * world.window)
+        """Range of the distance of an exploration goal, in cells: from just out of sight to below twice the window."""
         number = np.arange(agents) % self._spaces.agents
-        self._prefers = np.where(number[:, None] % 2, (4, 3, 2, 1), (1, 2, 3, 4))
-        """int [N, 4]: the largest of equal numbers is taken. Neighbours differ, or they would bar each other's way."""
-        self._starts = number.astype(np.uint64)
-        self._dice = self._starts.copy()
+        self._preferences = np.where(number[:, None] % 2, (4, 3, 2, 1), (1, 2, 3, 4))
+        """Rank of each move, int [N, 4]: of equally short ways, that with the highest rank is taken. Agents of even and
+        of odd numbers differ, as two agents that face each other would else block each other."""
+        self._initial_random_state = number.astype(np.uint64)
+        self._random_state = self._initial_random_state.copy()
         self._heading = np.zeros(agents, np.int64)
-        self._goal = np.zeros((agents, 2), np.int16)
-        """Rows and columns to the place that the agent explores, int16 [N, 2]."""
-        self._longest = 3 * world.window
+        self._exploration_goal = np.zeros((agents, 2), np.int16)
+        """Rows and columns from the agent to the place that it explores, int16 [N, 2]."""
+        self._maximum_patience = 3 * world.window
         self._patience = np.zeros(agents, np.int64)
-        """Steps for which an agent still heads for a target out of sight."""
-        self._place = np.zeros((agents, 2, 2), np.int16)
-        """Rows and columns to the mine and the depot that the agent saw last, int16 [N, 2, 2]."""
-        self._knows = np.zeros((agents, 2), np.bool_)
+        """Steps for which each agent still heads for its target out of sight, int64 [N]."""
+        self._known_place = np.zeros((agents, 2, 2), np.int16)
+        """Rows and columns from the agent to the mine and to the depot that it saw last, int16 [N, 2, 2]."""
+        self._has_known_place = np.zeros((agents, 2), np.bool_)
 
     def begin_(self, which: Array) -> None:
-        """Forget places, and explore from the start: the first turns of an agent are the same in each episode."""
+        """Forget the places of the environments of `which`, bool [E], and draw goals from the initial random state."""
         agents = np.repeat(which, self._spaces.agents)
-        self._knows[agents] = False
-        self._dice[agents] = self._starts[agents]
-        self._explore_elsewhere_(np.flatnonzero(agents))
+        self._has_known_place[agents] = False
+        self._random_state[agents] = self._initial_random_state[agents]
+        self._draw_exploration_goal_(np.flatnonzero(agents))
 
     def step_batch(self, obs: Array, actions_out: Array) -> None:
-        """Write the first move of each agent's way."""
-        view = self._eyes.read_tokens(obs.reshape(len(self._heading), *self._spaces.obs))
-        self._remember_(view)
+        """Write each agent's move on the shortest way to a target; an agent without a way explores."""
+        view = self._token_reader.read_tokens(obs.reshape(len(self._heading), *self._spaces.obs))
+        self._update_known_places_(view)
         target_kind = np.where(view.carries, DEPOT, MINE)[:, None]
         targets = view.cells == target_kind
-        is_blind = ~targets.any(1)
-        self._head_for_(targets, is_blind, view)
-        side = first_cell_reached(targets, view.cells == ELSEWHERE, self._beside, self._prefers, self._side)
+        sees_no_target = ~targets.any(1)
+        self._set_targets_out_of_sight_(targets, sees_no_target, view)
+        side = first_cell_reached(targets, view.cells == OPEN, self._neighbours, self._preferences, self._side)
         lost_agents = np.flatnonzero(side < 0)
-        self._explore_elsewhere_(lost_agents)
+        self._draw_exploration_goal_(lost_agents)
         side[lost_agents] = MOVE_TOWARDS[self._heading[lost_agents]]
         actions_out[...] = self._move[side].reshape(actions_out.shape)
 
-    def _remember_(self, view: AgentView) -> None:
-        """Shift places and goals by the agent's move, and take up the nearest mine and depot in sight."""
-        # Places are relative to the agent, so that its own move is taken off them.
-        self._place -= view.shift[:, None]
-        self._goal -= view.shift
+    def _update_known_places_(self, view: AgentView) -> None:
+        """Shift places and goals by the agent's move, and record the nearest mine and the nearest depot in sight."""
+        # Places are relative to the agent, so its own move is subtracted.
+        self._known_place -= view.shift[:, None]
+        self._exploration_goal -= view.shift
         distances = np.abs(self._row) + np.abs(self._column)
         for number, kind in enumerate((MINE, DEPOT)):
-            distance = np.where(view.cells == kind, distances, NO_PLACE)
+            distance = np.where(view.cells == kind, distances, FAR_AWAY)
             nearest = distance.argmin(1)
-            in_sight = distance[np.arange(len(nearest)), nearest] < NO_PLACE
-            self._place[in_sight, number, 0] = self._row[nearest[in_sight]]
-            self._place[in_sight, number, 1] = self._column[nearest[in_sight]]
-            self._knows[in_sight, number] = True
+            in_sight = distance[np.arange(len(nearest)), nearest] < FAR_AWAY
+            self._known_place[in_sight, number, 0] = self._row[nearest[in_sight]]
+            self._known_place[in_sight, number, 1] = self._column[nearest[in_sight]]
+            self._has_known_place[in_sight, number] = True
 
-    def _head_for_(self, targets: Array, blind: Array, seen: AgentView) -> None:
-        """Give agents without a target in sight the cell within reach that is nearest to its known place, or to a goal.
+    def _set_targets_out_of_sight_(self, targets: Array, sees_no_target: Array, view: AgentView) -> None:
+        """Set the target of agents that see none to the reachable cell nearest to a known place, or else to their goal.
 
-        Where no cell is nearer than the agent itself, or it has gone to and fro behind a wall for longer than a way
-        takes, it forgets the place and explores elsewhere.
+        An agent forgets its known place and explores elsewhere if no reachable cell is nearer to the goal than itself,
+        or if its patience is over, as it then goes to and fro behind a wall. It writes `targets`, bool [N, C].
         """
-        self._patience[~blind] = self._longest
-        if not blind.any():
+        self._patience[~sees_no_target] = self._maximum_patience
+        if not sees_no_target.any():
             return
-        agents = np.flatnonzero(blind)
-        target = seen.carries[blind].astype(np.int64)
-        is_known = self._knows[agents, target]
-        goal = np.where(is_known[:, None], self._place[agents, target], self._goal[agents])
+        agents = np.flatnonzero(sees_no_target)
+        place_index = view.carries[agents].astype(np.int64)  # 0 for the mine, 1 for the depot
+        is_known = self._has_known_place[agents, place_index]
+        goal = np.where(is_known[:, None], self._known_place[agents, place_index], self._exploration_goal[agents])
         distance = np.abs(self._row - goal[:, :1]) + np.abs(self._column - goal[:, 1:])
-        distance[~reachable_cells(seen.cells[agents] == ELSEWHERE, self._middle, self._side)] = NO_PLACE
+        distance[~reachable_cells(view.cells[agents] == OPEN, self._middle, self._side)] = FAR_AWAY
         nearest = distance.argmin(1)
         targets[agents, nearest] = True
         is_nearer = distance[np.arange(len(agents)), nearest] < np.abs(goal).sum(1)
         self._patience[agents] -= 1
         gives_up = ~is_nearer | (self._patience[agents] < 0)
-        self._knows[agents[gives_up], target[gives_up]] = False
-        self._explore_elsewhere_(agents[gives_up])
+        self._has_known_place[agents[gives_up], place_index[gives_up]] = False
+        self._draw_exploration_goal_(agents[gives_up])
 
-    def _explore_elsewhere_(self, which: Array) -> None:
-        """Send agents, of these numbers, to another place: the last place leads no further."""
-        if not len(which):
+    def _draw_exploration_goal_(self, agents: Array) -> None:
+        """Draw a random direction and distance to explore for the agents of these numbers."""
+        if not len(agents):
             return
-        self._patience[which] = self._longest
-        # uint64 wraps on purpose: the generator is taken modulo 2^64.
-        self._dice[which] = self._dice[which] * DICE_CONSTANTS[0] + DICE_CONSTANTS[1]
-        # The upper half: the low bits of such a generator repeat soon.
-        number = (self._dice[which] >> 32).astype(np.int64)
-        self._heading[which] = number % len(NEIGHBOUR_OFFSETS)
-        far = self._reach[0] + number // len(NEIGHBOUR_OFFSETS) % (self._reach[1] - self._reach[0])
-        self._goal[which] = NEIGHBOUR_OFFSETS[self._heading[which]] * far[:, None]
+        self._patience[agents] = self._maximum_patience
+        # uint64 wraps on purpose: the generator is modulo 2^64.
+        self._random_state[agents] = self._random_state[agents] * RANDOM_CONSTANTS[0] + RANDOM_CONSTANTS[1]
+        # The upper half, as the low bits of such a generator soon repeat.
+        number = (self._random_state[agents] >> 32).astype(np.int64)
+        self._heading[agents] = number % len(NEIGHBOUR_OFFSETS)
+        nearest, end = self._goal_distances
+        distance = nearest + number // len(NEIGHBOUR_OFFSETS) % (end - nearest)
+        self._exploration_goal[agents] = NEIGHBOUR_OFFSETS[self._heading[agents]] * distance[:, None]
 
 
 class _TokenReader:
-    """A reader of cells, ore and movement from tokens."""
+    """A decoder of tokens: cells, ore and movement of all agents."""
 
     def __init__(self, world: ForagingWorld) -> None:
-        """Build look-up tables from a token's bytes to cells and kinds; a view has a border of one cell around it."""
+        """Build look-up tables from a token's bytes to cells and their contents."""
         side, spaces = world.window + 2, world.spaces
         self._features = world.features
         self._cell = np.zeros(PADDING + 1, np.int64)
-        """Cell of a packed position (the upper four bits are its row, the lower four its column); the corner, which
-        nobody reaches, for every byte that is not a position."""
+        """Packed position (row in the upper four bits, column in the lower four) -> number of the cell. Other bytes ->
+        0, a corner, which no agent reaches."""
         for row in range(world.window):
             for column in range(world.window):
                 self._cell[row << 4 | column] = (row + 1) * side + column + 1
@@ -161,7 +164,7 @@ class _TokenReader:
         for kind, name in ((WALL, "wall"), (MINE, "mine"), (DEPOT, "depot"), (AGENT, "agent")):
             self._kind[world.tags[name]] = kind
         border = np.full((side, side), WALL, np.uint8)
-        border[1:-1, 1:-1] = ELSEWHERE
+        border[1:-1, 1:-1] = OPEN
         self._empty = border.ravel()
         self._steps = np.array([MOVE_OFFSETS.get(name, (0, 0)) for name in spaces.actions], np.int16)
         self._agents = np.arange(spaces.envs * spaces.agents)
@@ -171,7 +174,7 @@ class _TokenReader:
         position, feature, value = np.ascontiguousarray(np.moveaxis(tokens, 2, 0))
         is_tag = feature == self._features["tag"]
         cells = np.tile(self._empty, (len(tokens), 1))
-        # Tokens that are not tags are all written to the corner, which is a wall again below: one write without a mask.
+        # One write without a mask: tokens that are no tags all go to cell 0, a corner, which becomes a wall again.
         cells[self._agents[:, None], self._cell[position] * is_tag] = self._kind[value]
         cells[:, 0] = WALL
         has_ore = (feature == self._features["inv:ore"]) & (position == self._middle) & (value > 0)
@@ -180,75 +183,76 @@ class _TokenReader:
         return AgentView(cells, has_ore.any(1), self._steps[action] * has_moved[:, None])
 
 
-def first_cell_reached(targets: Array, free: Array, neighbours: Array, prefers: Array, side: int) -> Array:
-    """Return the cell next to an agent that a wave from its targets reaches first.
+def first_cell_reached(targets: Array, free: Array, neighbours: Array, preferences: Array, side: int) -> Array:
+    """Return which of the cells next to an agent a breadth-first search from its targets reaches first.
 
     Args:
-        targets: bool [N, C]: where the waves start; none at the border.
-        free: bool [N, C]: where they pass; no cell of the border.
-        neighbours: int [4]: the cells next to the agents.
-        prefers: int [N, 4], 1 to 4: of cells that the wave comes to together, the largest is taken.
-        side: cells of a row.
+        targets: bool [N, C]: the cells where the searches start; no cell of the border.
+        free: bool [N, C]: the cells that they pass; no cell of the border.
+        neighbours: int [4]: numbers of the cells next to the agents.
+        preferences: int [N, 4], 1 to 4: of cells that are reached in the same step, that with the largest is taken.
+        side: number of cells of a row.
 
     Returns:
-        int [N], 0 to 3, or -1 where it comes to no such cell.
+        int [N], an index in `neighbours`, or -1 where none of them is reached.
     """
-    rows = _reached_by_step(targets, free, side)
+    reached_by_step = _reached_by_step(targets, free, side)
     agents, cells = targets.shape
-    # Positions of the bits of these cells, int [N, 4]: bit n C + c, in byte (n C + c) // 8.
+    # Positions of the neighbours' bits, int [N, 4]: bit n C + c, in byte (n C + c) // 8.
     bit = (np.arange(agents) * cells)[:, None] + neighbours
-    packed_rows = _pack_bits(rows, targets.size)
-    # A wave never recedes: the rows in which a cell's bit is set tell when it was reached.
-    steps = len(rows) - (packed_rows[:, bit >> 3] >> (bit & 7) & 1).sum(0, dtype=np.int64)
-    # Preferences are 1 to 4, so that they decide between equal steps alone.
-    nearest = (steps * 8 - prefers).argmin(1)
-    return np.where(steps.min(1) < len(rows), nearest, -1)
+    packed = _pack_bits(reached_by_step, targets.size)
+    # A cell that is reached stays reached, so the number of steps in which its bit is set tells when that was.
+    steps = len(reached_by_step) - (packed[:, bit >> 3] >> (bit & 7) & 1).sum(0, dtype=np.int64)
+    # Preferences are below 8, so they decide only between equal steps.
+    first = (steps * 8 - preferences).argmin(1)
+    return np.where(steps.min(1) < len(reached_by_step), first, -1)
 
 
 def reachable_cells(free: Array, middle: int, side: int) -> Array:
     """Return the cells of `free` that agents in the cell `middle` can reach, bool [N, C].
 
     Args:
-        free: bool [N, C]: where agents can be; no cell of the border.
+        free: bool [N, C]: the cells that agents can enter; no cell of the border.
         middle: number of the cell that every agent is in, 0 to C - 1, free or not.
-        side: cells of a row.
+        side: number of cells of a row.
     """
     start = np.zeros_like(free)
     start[:, middle] = True
     reached_bits = _pack_bits(_reached_by_step(start, free, side)[-1:], free.size)[0]
-    # The middle itself may not be free.
+    # `& free`, as the middle itself may not be free.
     return np.unpackbits(reached_bits, count=free.size, bitorder="little").reshape(free.shape).view(np.bool_) & free
 
 
 def _reached_by_step(start: Array, free: Array, side: int) -> list[int]:
-    """Return the cells that waves have reached after each step, until they stand still.
+    """Return the cells that breadth-first searches have reached after each step, until they reach no new cell.
 
-    A breadth-first search. All cells of all agents are bits of one integer, bit n C + c for cell c of agent n, so a
-    step of all waves is four shifts of it.
+    All cells of all agents are bits of one integer, bit n C + c for cell c of agent n. So a step of all searches is
+    four shifts of that integer.
 
     Args:
-        start: bool [N, C]: where the waves start; no cell of the border.
-        free: bool [N, C]: where they pass; no cell of the border.
-        side: cells of a row.
+        start: bool [N, C]: the cells where the searches start; no cell of the border.
+        free: bool [N, C]: the cells that they pass; no cell of the border.
+        side: number of cells of a row.
 
     Returns:
-        The cells reached after 0, 1, 2, ... steps, at least one integer; the last step that reached a new cell is last.
+        The cells reached after 0, 1, 2, ... steps, as integers; the last step that reached a new cell is last.
     """
-    rows: list[int] = []
-    front, passable = _flags_to_integer(start), _flags_to_integer(start | free)
-    while not rows or front != rows[-1]:
-        rows.append(front)
+    reached_by_step: list[int] = []
+    reached, passable = _flags_to_integer(start), _flags_to_integer(start | free)
+    while not reached_by_step or reached != reached_by_step[-1]:
+        reached_by_step.append(reached)
         # The border is not passable, so no shift carries a bit into the next row, or to another agent.
-        front = (front | front << 1 | front >> 1 | front << side | front >> side) & passable
-    return rows
+        reached = (reached | reached << 1 | reached >> 1 | reached << side | reached >> side) & passable
+    return reached_by_step
 
 
 def _flags_to_integer(cells: Array) -> int:
-    """Return flags, bool [N, C], as one integer: flag c of row n is bit n C + c, from the lowest on."""
+    """Return flags, bool [N, C], as one integer: flag c of row n is bit n C + c, where bit 0 is the lowest."""
     return int.from_bytes(np.packbits(cells, bitorder="little").tobytes(), "little")
 
 
-def _pack_bits(rows: list[int], count: int) -> Array:
-    """Return the rows' `count` bits as uint8 [rows, bytes]: bit b is bit b % 8 of byte b // 8."""
-    size = -(-count // 8)
-    return np.frombuffer(b"".join(row.to_bytes(size, "little") for row in rows), np.uint8).reshape(len(rows), size)
+def _pack_bits(integers: list[int], count: int) -> Array:
+    """Return the `count` lowest bits of each integer as uint8 [integers, bytes]: bit b is bit b % 8 of byte b // 8."""
+    size = -(-count // 8)  # rounded up
+    content = b"".join(integer.to_bytes(size, "little") for integer in integers)
+    return np.frombuffer(content, np.uint8).reshape(len(integers), size)

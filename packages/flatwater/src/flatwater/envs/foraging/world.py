@@ -15,28 +15,30 @@ if TYPE_CHECKING:
 
 
 class ForagingWorld:
-    """A `World`. A simulator plays one episode, so each episode has its own, bound to its environment's slices.
+    """A `World` of foraging games. Each episode of an environment has a new simulator, which can play just one.
 
-    They write into one block of the world's, which is copied to the caller's row: a simulator that is bound to another
-    row renders its observation once more, which takes longer than its step.
+    Simulators write into arrays of this world, which are copied to the caller's: a simulator that is bound to another
+    array renders its observation once more, which takes longer than a step.
     """
 
     def __init__(self, config: ForagingConfig, envs: int) -> None:
         """Allocate the simulators' buffers; an environment has no simulator until its first `begin_`."""
-        game = _game(config)
+        game = _compile_game(config)
         self.features, self.tags = game.features, game.tags
-        """Numbers in tokens, by name: of features, and of the contents of a cell."""
+        """Numbers in tokens by name, of features and of the objects in cells; see `Game`."""
         self.window = config.window
-        """Cells of the side of an agent's view."""
+        """Side of an agent's view, in cells."""
         self._config, self._game = config, game
         agents, tokens = config.agents, config.tokens
-        self._spaces = Spaces(envs, agents, "tokens", (tokens, 3), game.actions, config.steps)
+        self._spaces = Spaces(
+            envs=envs, agents=agents, form="tokens", obs=(tokens, 3), actions=game.actions, steps=config.steps
+        )
         self._simulators: list[MettaGrid | None] = [None] * envs
         self._actions = np.zeros((envs, agents), np.int32)
         self._obs = np.zeros((envs, agents, game.tokens, 3), np.uint8)
         self._reward = np.zeros((envs, agents), np.float32)
-        self._over = np.zeros((2, envs, agents), np.bool_)
-        """Agents that have terminated, and agents that were truncated."""
+        self._is_over = np.zeros((2, envs, agents), np.bool_)
+        """Whether each agent has terminated, and whether it was truncated."""
 
     @property
     def spaces(self) -> Spaces:
@@ -47,10 +49,10 @@ class ForagingWorld:
         """Draw maps, and build simulators on them; the arguments are those of `World`."""
         for env in np.flatnonzero(which).tolist():
             simulator = self._game.begin(int(seeds[env]))
-            terminated, truncated = self._over[:, env]
+            terminated, truncated = self._is_over[:, env]
             simulator.set_buffers(self._obs[env], terminated, truncated, self._reward[env], self._actions[env])
             self._simulators[env] = simulator
-        # Simulators have space for all tokens; agents are shown the configured number, the nearest.
+        # Simulators write all tokens, the nearest first; an observation has the configured number.
         obs[which] = self._obs[which, :, : self._config.tokens]
 
     def step_(self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array) -> None:
@@ -59,7 +61,7 @@ class ForagingWorld:
         Raises:
             RuntimeError: an environment has had no `begin_` yet.
         """
-        # int64 to the simulators' int32: they hold this very array.
+        # From int64 into the int32 array that the simulators read.
         np.copyto(self._actions, actions, casting="same_kind")
         for env, simulator in enumerate(self._simulators):
             if simulator is None:
@@ -67,16 +69,16 @@ class ForagingWorld:
             simulator.step()
         np.copyto(obs, self._obs[:, :, : self._config.tokens])
         np.copyto(reward, self._reward)
-        np.copyto(terminated, self._over[0])
-        np.copyto(truncated, self._over[1])
+        np.copyto(terminated, self._is_over[0])
+        np.copyto(truncated, self._is_over[1])
 
     def close(self) -> None:
-        """Drop the simulators."""
+        """Release the simulators."""
         self._simulators[:] = [None] * len(self._simulators)
 
 
-def _game(config: ForagingConfig) -> "Game":
-    """Return the compiled game.
+def _compile_game(config: ForagingConfig) -> "Game":
+    """Return the compiled game of these settings.
 
     Raises:
         ConfigError: the game's package is not installed.

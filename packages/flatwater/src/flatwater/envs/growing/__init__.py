@@ -1,4 +1,4 @@
-"""Environments that are networks in training: E hosts with slots, grown by an agent, in one arena."""
+"""Environments that are networks in training: an agent grows E host networks, by seeds in their slots."""
 
 from flatwater_watch.lazy import offer_names
 

@@ -1,7 +1,6 @@
 """The 1,797 images of handwritten digits, 8 x 8, that are part of scikit-learn (UCI, Alpaydin & Kaynak 1998).
 
-Its file is read without the package, which would take 81 MB of every process, each worker's too, and is needed for
-nothing else.
+Its data file is read without importing scikit-learn, which would take 81 MB in every process.
 """
 
 from importlib.util import find_spec
@@ -14,13 +13,13 @@ from flatwater_watch.errors import ConfigError
 MAXIMUM_BRIGHTNESS = 16
 """Largest brightness in the file."""
 TRAINING, VALIDATION = 1433, 200
-"""Images in each part: enough to tell accuracies 1 % apart."""
+"""Number of images in each part: enough to tell accuracies that are 1 % apart."""
 _SHUFFLE_SEED = 20261121
 """Seed of the split, so that each part has the same images in every run."""
 
 
 def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return images and classes to train on, then images and classes to validate with."""
+    """Return training images [1433, 8, 8], 0 to 1, and their classes, then validation images and their classes."""
     images, labels = _read_file()
     # Its own generator: the split does not depend on the run's seed.
     order = np.random.default_rng(_SHUFFLE_SEED).permutation(len(images))
@@ -30,10 +29,10 @@ def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _read_file() -> tuple[np.ndarray, np.ndarray]:
-    """Return brightnesses [1797, 64], and classes: a row of the file is an image, its class last.
+    """Return brightnesses [1797, 64], 0 to 16, and classes [1797], from the rows of scikit-learn's file.
 
     Raises:
-        ConfigError: scikit-learn, which has the digits, is not installed.
+        ConfigError: scikit-learn is not installed.
     """
     package = find_spec("sklearn")
     if package is None or package.origin is None:

@@ -1,4 +1,4 @@
-"""The slots of E hosts, and how an operation or a step of time moves them: table look-ups, the same for every host."""
+"""The slots of E hosts, and how operations and time change their stages: table look-ups, the same for every host."""
 
 from functools import partial
 from typing import NamedTuple
@@ -29,32 +29,32 @@ IMPOSSIBLE = -1
 
 @state
 class Slots:
-    """Stage of each slot of each host. All numbers are zero in a new env, but for the targets."""
+    """The state of each slot of each host, all zero at the beginning of an episode."""
 
     stage: Int[Tensor, "E S"]
     in_stage: Int[Tensor, "E S"]
-    """Steps since the slot came into this stage."""
+    """Steps since the slot entered its stage."""
     blueprint: Int[Tensor, "E S"]
     alpha: Float[Tensor, "E S"]
     alpha_target: Float[Tensor, "E S"]
     pace: Float[Tensor, "E S"]
     """Change of alpha in a step of blending."""
     age: Int[Tensor, "E S"]
-    """Steps since its seed germinated; 0 without a seed."""
+    """Steps since the seed germinated; 0 without a seed."""
     germinations: Int[Tensor, "E S"]
     """Seeds that the slot has had in this episode."""
 
 
 @state
 class LifecycleTables:
-    """The constants of the lifecycle, on the device, where every step looks them up."""
+    """The constants of the lifecycle as tensors on the device, for 6 operations, 9 stages and 5 heads of an action."""
 
     by_operation: Int[Tensor, "6 9"]
-    """The stage to which an operation leads from a stage, or -1."""
+    """Stage after an operation in a stage, or -1 where the operation is impossible."""
     by_time: Int[Tensor, " 9"]
-    """The stage that follows by itself; the stage itself if no other does."""
+    """Stage that follows a stage with time; the stage itself if none does."""
     patience: Int[Tensor, " 9"]
-    """Steps after which the next stage follows."""
+    """Steps of a stage after which the next one follows."""
     hosted: Bool[Tensor, " 9"]
     mixed_in: Bool[Tensor, " 9"]
     relevant: Bool[Tensor, "6 5"]
@@ -66,21 +66,23 @@ class OperationEffect(NamedTuple):
     """Result of an operation in each host."""
 
     success: Bool[Tensor, " E"]
-    """False if it was impossible, which leaves the host as a WAIT does."""
+    """False if the operation was impossible, and so had the effect of a WAIT."""
     germinated: Bool[Tensor, "E S"]
+    """Slots with a new seed."""
     pruned: Bool[Tensor, "E S"]
+    """Slots whose seed was removed."""
 
 
 class OperationMasks(NamedTuple):
-    """Operations and choices that are possible in each host now."""
+    """Operations that are possible in each host now, and the choices of other heads with each of them."""
 
     operation: Bool[Tensor, "E 6"]
     choice_masks: dict[str, Tensor]
-    """Choices that each operation would leave, by head: Bool [E, 6, choices]."""
+    """Possible choices of each head, by its name, with each operation: Bool [E, 6, choices]."""
 
 
 def build_slots(hosts: int, slots: int, device: torch.device) -> Slots:
-    """Return empty slots."""
+    """Return the state of empty slots."""
     zeros = partial(filled_tensor, 0, hosts, slots, device=device)
     return Slots(
         stage=zeros(dtype=torch.int64),
@@ -95,7 +97,7 @@ def build_slots(hosts: int, slots: int, device: torch.device) -> Slots:
 
 
 def build_tables(config: LifecycleConfig, device: torch.device) -> LifecycleTables:
-    """Return the tables of `stages` as tensors."""
+    """Return the tables of the modules `stages` and `spaces` as tensors."""
     by_operation = [[STAGE_AFTER_OPERATION.get((o, s), IMPOSSIBLE) for s in SlotStage] for o in Operation]
     patience = [config.embargo if s == SlotStage.EMBARGOED else 1 for s in SlotStage]
     return LifecycleTables(
@@ -111,41 +113,42 @@ def build_tables(config: LifecycleConfig, device: torch.device) -> LifecycleTabl
 
 
 def possible_operations(slots: Slots, tables: LifecycleTables, config: LifecycleConfig) -> OperationMasks:
-    """Return masks of the choices that are possible with these slots; every other rule is left to the agent.
+    """Return masks of the operations and choices that are possible with these slots.
 
-    Where a head does not matter, or the operation itself is impossible, choice 0 alone is left: every row of every
-    mask has a choice, and an action is written in one way.
+    Where a head does not matter for an operation, or the operation is impossible, only choice 0 is possible. So every
+    row of every mask has a choice, and each operation is written in one way.
 
     Args:
         slots: only their stages are read.
         tables: constants.
-        config: numbers of alpha targets and tempos.
+        config: settings, from which the numbers of choices follow.
     """
-    # [6, E, S] of the look-up -> [E, 6, S].
-    possible = (tables.by_operation >= 0)[:, slots.stage].transpose(0, 1)
-    operation = possible.any(-1)
+    # Whether each operation is possible in each slot: the look-up's [6, E, S] -> [E, 6, S].
+    possible_in_slot = (tables.by_operation >= 0)[:, slots.stage].transpose(0, 1)
+    operation = possible_in_slot.any(-1)
     operation[:, Operation.WAIT] = True
+    # Whether a head matters for an operation that is possible, [E, 6, 5].
     matters = tables.relevant & operation[..., None]
     masks = {HEADS[OPERATION]: operation[:, None].expand(-1, len(Operation), -1)}
     for head, choices in list(enumerate(head_sizes(config, slots.stage.shape[1])))[SLOT:]:
         numbers = torch.arange(choices, device=operation.device)
-        choice_possible = possible if head == SLOT else numbers >= 0
-        masks[HEADS[head]] = torch.where(matters[..., head, None], choice_possible, numbers == 0)
+        possible_choices = possible_in_slot if head == SLOT else torch.ones_like(numbers, dtype=torch.bool)
+        masks[HEADS[head]] = torch.where(matters[..., head, None], possible_choices, numbers == 0)
     return OperationMasks(operation, masks)
 
 
 def apply_operation_(slots: Slots, tables: LifecycleTables, action: Int[Tensor, "E 5"]) -> OperationEffect:
-    """Carry out one operation in each host, and let time pass in all slots that it left alone.
+    """Carry out one operation in each host, and let a step of time pass in all other slots.
 
     Args:
         slots: written in place.
         tables: constants.
-        action: columns as in `HEADS`, each within its head's choices. Impossible operations do nothing.
+        action: columns as in `HEADS`, each within its head's choices. An impossible operation does nothing.
     """
     operation, slot = action[:, OPERATION, None], action[:, SLOT, None]
     is_chosen = torch.arange(slots.stage.shape[1], device=action.device) == slot
-    leads_to = tables.by_operation[operation, slots.stage]
-    is_acted_on = is_chosen & (leads_to >= 0)
+    next_stage = tables.by_operation[operation, slots.stage]
+    is_acted_on = is_chosen & (next_stage != IMPOSSIBLE)
     is_germinate, is_target = operation == Operation.GERMINATE, operation == Operation.SET_ALPHA_TARGET
     is_germinated, is_pruned = is_acted_on & is_germinate, is_acted_on & (operation == Operation.PRUNE)
     sets_pace = is_acted_on & tables.relevant[operation, TEMPO]
@@ -156,45 +159,42 @@ def apply_operation_(slots: Slots, tables: LifecycleTables, action: Int[Tensor, 
     write_where_(slots.alpha_target, is_acted_on & is_target, tables.alpha_targets[action[:, ALPHA_TARGET, None]])
     write_where_(slots.pace, sets_pace, tables.paces[action[:, TEMPO, None]])
     slots.germinations.add_(is_germinated)
-    pass_time_(slots, tables, acted=is_acted_on, leads_to=leads_to)
+    pass_time_(slots, tables, is_acted_on=is_acted_on, next_stage=next_stage)
     slots.alpha.masked_fill_(is_pruned, 0)
     success = is_acted_on.any(1) | (operation[:, 0] == Operation.WAIT)
     return OperationEffect(success, is_germinated, is_pruned)
 
 
 def pass_time_(
-    slots: Slots, tables: LifecycleTables, *, acted: Bool[Tensor, "E S"], leads_to: Int[Tensor, "E S"]
+    slots: Slots, tables: LifecycleTables, *, is_acted_on: Bool[Tensor, "E S"], next_stage: Int[Tensor, "E S"]
 ) -> None:
-    """Move alphas and stages on by one step, or to the stage that the operation leads to.
+    """Advance each slot by one step of time, or to the next stage of an operation.
 
     Args:
-        slots: alpha, stage, time in the stage and age are written in place.
+        slots: alpha, stage, steps in the stage and age are written in place.
         tables: constants.
-        acted: slots in which an operation is carried out, at most one of each host.
-        leads_to: the stage to which each host's operation leads from that of each slot; only read where `acted`.
+        is_acted_on: slots in which an operation is carried out, at most one of each host.
+        next_stage: stage after each host's operation in each slot; only read where `is_acted_on`.
     """
-    is_blending = (slots.stage == SlotStage.BLENDING) & ~acted
+    is_blending = (slots.stage == SlotStage.BLENDING) & ~is_acted_on
     alpha_left = slots.alpha_target - slots.alpha
     alpha = slots.alpha + torch.minimum(alpha_left.abs(), slots.pace) * alpha_left.sign()
-    # Rounding must not keep a ramp of six sixths from its end.
+    # Within rounding of the target counts as there: six steps of a sixth must end a ramp.
     alpha = torch.where(alpha_left.abs() <= slots.pace * (1 + 1e-4), slots.alpha_target, alpha)
     write_where_(slots.alpha, is_blending, alpha)
 
     is_over = torch.where(
         is_blending, slots.alpha == slots.alpha_target, slots.in_stage + 1 >= tables.patience[slots.stage]
     )
-    stage = torch.where(acted, leads_to, torch.where(is_over, tables.by_time[slots.stage], slots.stage))
-    slots.in_stage.add_(1).masked_fill_((stage != slots.stage) | acted, 0)
+    stage = torch.where(is_acted_on, next_stage, torch.where(is_over, tables.by_time[slots.stage], slots.stage))
+    slots.in_stage.add_(1).masked_fill_((stage != slots.stage) | is_acted_on, 0)
     slots.stage.copy_(stage)
-    slots.age.add_(1).mul_(tables.hosted[stage] & (leads_to_seed(leads_to, acted)))
-
-
-def leads_to_seed(leads_to: Int[Tensor, "E S"], acted: Bool[Tensor, "E S"]) -> Bool[Tensor, "E S"]:
-    """Return False if the operation has just put a new seed into the slot: its age is 0."""
-    return ~(acted & (leads_to == SlotStage.GERMINATED))
+    # Age 0 without a seed, and in the step in which it germinated.
+    has_new_seed = is_acted_on & (next_stage == SlotStage.GERMINATED)
+    slots.age.add_(1).mul_(tables.hosted[stage] & ~has_new_seed)
 
 
 def write_where_(values: Tensor, where: Bool[Tensor, "E S"], new: Tensor) -> None:
-    """Write `new`, which may broadcast, where the mask says so."""
-    # Not `values[where] = ...`, which waits for a GPU to count the places.
+    """Write `new`, which may broadcast, into `values` where the mask is True."""
+    # Not `values[where] = ...`, which waits until a GPU has counted the elements of the mask.
     values.copy_(torch.where(where, new, values))

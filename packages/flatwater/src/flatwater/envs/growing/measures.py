@@ -1,6 +1,6 @@
 """Measurements of each host: its last validations, the contributions of its seeds, and its rollbacks.
 
-Nothing here is measured before the first step, so each number has a count next to it: not yet measured is not 0.
+Nothing is measured before the first step, so each number has a count next to it, which tells 0 from not yet measured.
 """
 
 from functools import partial
@@ -17,7 +17,7 @@ from flatwater.state.tree import derived_field, state
 
 @state
 class Measures:
-    """The measurements of all hosts, all zero in a new env, but for `good_loss`."""
+    """The measurements of all hosts. All are zero at the beginning of an episode, except `good_loss`."""
 
     loss: Float[Tensor, "E H"]
     """Losses of the last validations, the newest first."""
@@ -25,7 +25,7 @@ class Measures:
     validations: Int[Tensor, " E"]
     contribution: Float[Tensor, "E S"]
     before: Float[Tensor, "E S"]
-    """The contribution measured before the last."""
+    """The contribution that was measured before the last one."""
     contributions: Int[Tensor, "E S"]
     """Number of measurements of the slot's present seed."""
     grad_norm: Float[Tensor, "E S"]
@@ -53,8 +53,8 @@ def build_measures(hosts: int, slots: int, *, history: int, chance: float, devic
         hosts: number of hosts, E.
         slots: number of slots of a host, S.
         history: number of validations that are kept, H.
-        chance: accuracy that a host has until its first validation.
-        device: device on which they will lie; `meta` makes a plan.
+        chance: accuracy of a host until its first validation.
+        device: device of the tensors; `meta` makes a plan.
     """
     zeros = partial(filled_tensor, 0, device=device)
     per_slot = (hosts, slots)
@@ -78,57 +78,57 @@ def build_measures(hosts: int, slots: int, *, history: int, chance: float, devic
 
 
 def last_accuracy(measures: Measures) -> Float[Tensor, " E"]:
-    """Return the last measured accuracy, or chance."""
+    """Return each host's last measured accuracy; before the first validation, that of chance."""
     return torch.where(measures.validations > 0, measures.accuracy[:, 0], measures.chance)
 
 
-def note_operation_(measures: Measures, operation: Int[Tensor, " E"], changed: OperationEffect) -> None:
-    """Record the operation; a seed that is new or gone has not been measured."""
+def record_operation_(measures: Measures, operation: Int[Tensor, " E"], effect: OperationEffect) -> None:
+    """Record each host's operation and its success; reset the measurements of slots whose seed is new or removed."""
     measures.operation.copy_(operation)
-    measures.success.copy_(changed.success)
-    # Before the step trains the host: the seed is judged by what the host was without it.
-    write_where_(measures.started_from, changed.germinated, last_accuracy(measures)[:, None])
-    is_new = changed.germinated | changed.pruned
+    measures.success.copy_(effect.success)
+    # The accuracy before the step's training, as that of the host without the seed.
+    write_where_(measures.started_from, effect.germinated, last_accuracy(measures)[:, None])
+    has_changed = effect.germinated | effect.pruned
     for leaf in (measures.contribution, measures.before, measures.contributions, measures.grad_norm, measures.graded):
-        leaf.masked_fill_(is_new, 0)
+        leaf.masked_fill_(has_changed, 0)
 
 
-def is_good(measures: Measures, worth: ValidationResult, spike: float) -> Bool[Tensor, " E"]:
-    """Return whether a loss is a number, and no more than `spike` times the last good loss + 1."""
-    return worth.loss.isfinite() & (worth.loss <= spike * measures.good_loss + 1)
+def has_good_loss(measures: Measures, validation: ValidationResult, spike: float) -> Bool[Tensor, " E"]:
+    """Return whether each host's loss is finite, and at most `spike` times its last good loss + 1."""
+    return validation.loss.isfinite() & (validation.loss <= spike * measures.good_loss + 1)
 
 
-def note_worth_(
-    measures: Measures, worth: ValidationResult, *, good: Bool[Tensor, " E"], measured: Bool[Tensor, "E S"]
+def record_validation_(
+    measures: Measures, validation: ValidationResult, *, is_good: Bool[Tensor, " E"], mixed_in: Bool[Tensor, "E S"]
 ) -> None:
-    """Record a validation where it was good; elsewhere count a rollback and keep the last record.
+    """Record the validation of good hosts; count a rollback of the others, and keep their last record.
 
-    After a rollback any loss is good, as long as it is a number: a host whose loss has a reason to be higher (a seed
-    was pruned) is taken back once, not for ever.
+    After a rollback any finite loss is good, as `good_loss` is infinite. So a host whose loss has risen for a reason,
+    such as a pruned seed, is rolled back once and not for ever.
 
     Args:
         measures: written in place.
-        worth: results of the validation.
-        good: hosts whose validation counts, as `is_good` says; the others were rolled back.
-        measured: slots whose seed is mixed into its host, so that its contribution was measured.
+        validation: results of the validation.
+        is_good: hosts with a good loss, by `has_good_loss`; the others were rolled back.
+        mixed_in: slots whose seed changes its host's output, so that its contribution was measured.
     """
-    for history, new in ((measures.loss, worth.loss), (measures.accuracy, worth.accuracy)):
+    for history, new in ((measures.loss, validation.loss), (measures.accuracy, validation.accuracy)):
         # Newest first: the oldest drops out at the end of the row.
-        write_where_(history, good[:, None], torch.cat((new[:, None], history[:, :-1]), 1))
-    measures.validations.add_(good)
-    measured = measured & good[:, None]
+        write_where_(history, is_good[:, None], torch.cat((new[:, None], history[:, :-1]), 1))
+    measures.validations.add_(is_good)
+    is_measured = mixed_in & is_good[:, None]
     # Before `contribution` is overwritten below.
-    write_where_(measures.before, measured, measures.contribution)
-    write_where_(measures.contribution, measured, worth.contribution)
-    measures.contributions.add_(measured)
-    write_where_(measures.good_loss, good, worth.loss)
-    measures.good_loss.masked_fill_(~good, torch.inf)
-    measures.rollbacks.add_(~good)
-    torch.logical_not(good, out=measures.rolled_back)
+    write_where_(measures.before, is_measured, measures.contribution)
+    write_where_(measures.contribution, is_measured, validation.contribution)
+    measures.contributions.add_(is_measured)
+    write_where_(measures.good_loss, is_good, validation.loss)
+    measures.good_loss.masked_fill_(~is_good, torch.inf)
+    measures.rollbacks.add_(~is_good)
+    torch.logical_not(is_good, out=measures.rolled_back)
 
 
-def note_gradients_(measures: Measures, norm: Float[Tensor, "E S"], *, has_learned: Bool[Tensor, "E S"]) -> None:
-    """Record the gradients' norms, where a seed has learned and the norm is a number."""
+def record_gradients_(measures: Measures, norm: Float[Tensor, "E S"], *, has_learned: Bool[Tensor, "E S"]) -> None:
+    """Record the norms of the seeds' gradients, where a seed has learned and the norm is finite."""
     is_finite = has_learned & norm.isfinite()
     write_where_(measures.grad_norm, is_finite, norm)
     measures.graded.logical_or_(is_finite)

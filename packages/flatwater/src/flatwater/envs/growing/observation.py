@@ -21,13 +21,8 @@ _SLOT_NUMBERS = ("alpha", "target", "contribution", "measured", "velocity", "mea
 
 def observation_size(config: GrowingConfig, slots: int) -> int:
     """Return D, the size of an observation, for hosts with `slots` slots."""
-    host = (
-        1
-        + len(_VALIDATION_NUMBERS) * config.history
-        + len(SlotStage)
-        + len(Operation)
-        + len(("success", "rolled back"))
-    )
+    flags = len(("share of the episode", "success", "rolled back"))
+    host = flags + len(_VALIDATION_NUMBERS) * config.history + len(SlotStage) + len(Operation)
     return host + slots * (len(SlotStage) + BLUEPRINTS + len(_SLOT_NUMBERS))
 
 
@@ -41,7 +36,7 @@ def host_observation(
         slots: the slots of the hosts.
         measures: the measurements of the hosts.
         tables: constants.
-        config: the settings, of which `steps` and `history` are used.
+        config: settings, of which `steps` and `history` are used.
     """
     host = host_columns(step, slots, measures, config)
     seeds = slot_columns(slots, measures, tables, config)
@@ -51,20 +46,14 @@ def host_observation(
 def host_columns(step: Int[Tensor, " E"], slots: Slots, measures: Measures, config: GrowingConfig) -> Tensor:
     """Return the columns of the host itself, [E, 3 + 3 H + 9 + 6], in this order.
 
-    Share of the episode that is over, success of the last operation, whether the last step ended in a rollback. Then of
-    the last H validations, the newest first: H losses (log1p), H accuracies, H flags that are 1 where there was one.
-    Then the share of slots in each of the 9 stages, and the last of the 6 operations as one-hot.
-
-    Args:
-        step: steps of the episode that each host has taken.
-        slots: only their stages are read.
-        measures: the measurements of the hosts.
-        config: H is its `history`; `steps` are those of an episode.
+    Share of the episode that is over, success of the last operation, whether the last step ended in a rollback. Then
+    for the last H validations, the newest first: H losses (log1p), H accuracies, H flags that are 1 if there was such a
+    validation. Then the share of slots in each of the 9 stages, and the last of the 6 operations as one-hot.
     """
-    steps_back = torch.arange(config.history, device=step.device)
-    is_known = (steps_back < measures.validations[:, None]).float()
+    age = torch.arange(config.history, device=step.device)
+    is_known = (age < measures.validations[:, None]).float()
     by_stage = one_hot(slots.stage, len(SlotStage)).float().mean(1)
-    # Before the first step there was no operation, not even WAIT.
+    # All zero before the first step: there was no operation, not even WAIT.
     operation = one_hot(measures.operation, len(Operation)) * (step > 0)[:, None]
     flags = torch.stack((step / config.steps, measures.success.float(), measures.rolled_back.float()), 1)
     # log1p keeps even a loss of 10^4 at the order of 10.
@@ -76,17 +65,11 @@ def slot_columns(
 ) -> Float[Tensor, "E S C"]:
     """Return the C columns of each slot: stage and blueprint as one-hot, then nine numbers in this order.
 
-    Alpha, its target, contribution, whether it was measured, its change since the measurement before, whether there
-    were two, age as a share of the episode, norm of the gradient (log1p), whether it is known.
-
-    Args:
-        slots: the slots of the hosts.
-        measures: the measurements of the hosts.
-        tables: says which stages have a seed: without one, blueprint and target are 0.
-        config: the settings, whose `steps` are those of an episode.
+    Alpha, its target, contribution, whether it was measured, its change since the previous measurement, whether there
+    was one, age as a share of the episode, norm of the gradient (log1p), whether it is known.
     """
     has_seed = tables.hosted[slots.stage]
-    # Blueprint 0 is also that of an empty slot, which shows none.
+    # All zero without a seed: the blueprint's number of an empty slot is 0, which is also that of a seed.
     blueprint = one_hot(slots.blueprint, BLUEPRINTS) * has_seed[..., None]
     has_change = measures.contributions > 1
     columns = (

@@ -1,4 +1,4 @@
-"""Hosts of the user's: a class is found, and tried out before the run, so that no run fails because of it."""
+"""Hosts of the user's: the class is found, and tried out before the run, so that no run fails because of it."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -24,21 +24,21 @@ EXPECTED_HOST = (
     "a class of torch.nn.Module, made from (channels, height, width, classes), whose forward takes images [N, C, H, W] "
     "and returns logits [N, classes], and whose `slots` name the submodules that seeds grow behind"
 )
-TRIED = 4
-"""Images that a class is tried out with."""
-TRIED_SEEDS = (1, 2)
+TRIAL_IMAGES = 4
+"""Number of images that a class is tried out with."""
+TRIAL_SEEDS = (1, 2)
 """Seeds of the two networks that are tried out."""
 RELATIVE_TOLERANCE = 1e-3
-"""Largest distance of a stacked network's logits from the same network's alone, relative to the largest logit.
+"""Largest difference between a network's logits stacked and alone, as a share of the largest logit.
 
 float32 sums in another order differ by less.
 """
-CONVOLVED, DENSE = 4, 2
-"""Dimensions of a slot's output, [N, C, H, W] and [N, F]."""
+CONV_DIMENSIONS, DENSE_DIMENSIONS = 4, 2
+"""Number of dimensions of a slot's output, [N, C, H, W] or [N, F]."""
 
 
 class ForwardTrace(NamedTuple):
-    """Record of one network's pass alone."""
+    """Record of a forward of one network."""
 
     logits: Tensor
     outputs: Mapping[str, list[Any]]
@@ -46,7 +46,7 @@ class ForwardTrace(NamedTuple):
 
 
 def find_host(name: str | None, config: HostConfig, images: Images, device: torch.device) -> Host:
-    """Return the host that computes with the hosts' weights.
+    """Return the host, the function of weights and images, that the settings name; a class of the user's is tried out.
 
     Args:
         name: `package.module:Class` of the user's, or None for the hosts of `config`.
@@ -70,35 +70,35 @@ def find_host(name: str | None, config: HostConfig, images: Images, device: torc
 
 
 def _try_host(build: Any, images: Images, rank: int, device: torch.device) -> OwnHost:  # noqa: ANN401  (whatever it is)
-    """Make three networks of the class, compute with two of them alone and stacked, and return the host if all agrees.
+    """Return the host of a user's class, if three networks made of it behave alike, alone and stacked.
 
     Args:
-        build: object that the user's name leads to, perhaps no class.
+        build: object that the user has named, perhaps no class.
         images: size of the images.
-        rank: rank of low-rank dense seeds, at most the width of their slot's output.
+        rank: largest rank of low-rank dense seeds; it is also at most the width of their slot's output.
         device: device of the constants of the result; the trial itself is on the CPU.
 
     Raises:
         ConfigError: `build` is no such class, or cannot be stacked.
     """
     slots = _check_class(build, images)
-    # Twice from one seed, which must give the same weights, and once from another.
-    first, repeated, other = (make_network(build, images, seed) for seed in (TRIED_SEEDS[0], *TRIED_SEEDS))
+    # Two networks of one seed, which must have the same weights, and one of another seed.
+    first, repeated, other = (make_network(build, images, seed) for seed in (TRIAL_SEEDS[0], *TRIAL_SEEDS))
     _check_weights(first, repeated)
     rng = torch.Generator().manual_seed(0)
-    sample_images = torch.rand(TRIED, images.channels, images.height, images.width, generator=rng)
-    # Copied before the pass: buffers that it changes are not constants.
+    sample_images = torch.rand(TRIAL_IMAGES, images.channels, images.height, images.width, generator=rng)
+    # Copied before the forward, as buffers that a forward changes are refused.
     buffers = {name: buffer.clone() for name, buffer in first.named_buffers()}
-    traces = [_run_alone(network, slots, sample_images) for network in (first, other)]
+    traces = [_trace_forward(network, slots, sample_images) for network in (first, other)]
     _check_constants(buffers, first, other)
     _check_logits(traces[0].logits, images)
     grafts = {slot: _make_graft(slot, outputs, rank) for slot, outputs in traces[0].outputs.items()}
     constants = {name: buffer.to(device) for name, buffer in buffers.items()}
-    # Tried on the CPU; it gets its constants on the device afterwards. `repeated` alone has run no forward and has no
-    # hooks, so the host keeps its form.
+    # The host is tried on the CPU, and gets its constants on the device afterwards. It is made from `repeated`, the one
+    # network that has no hooks.
     host = OwnHost(build, images, repeated.to("meta"), grafts, buffers)
     try:
-        _check_stacked(host, [first, other], [trace.logits for trace in traces], sample_images)
+        _check_stacked(host, [trace.logits for trace in traces], sample_images)
     except RuntimeError as error:
         raise ConfigError(
             f"many hosts at once, stacked by torch.func.vmap, cannot run its forward: {torch_error_text(error)}. Leave "
@@ -145,45 +145,45 @@ def _check_weights(network: nn.Module, twin: nn.Module) -> None:
     parameters = dict(network.named_parameters())
     if not parameters:
         raise ConfigError("the module has no parameters: it cannot learn")
-    again_parameters = dict(twin.named_parameters())
+    twin_parameters = dict(twin.named_parameters())
     for name, value in parameters.items():
         if value.dtype != torch.float32 or not value.requires_grad:
             kind = str(value.dtype).removeprefix("torch.") if value.requires_grad else "frozen"
             raise ConfigError(
                 f"parameter {name} is {kind}: expected a trainable float32 parameter. Use register_buffer for constants"
             )
-        if not torch.equal(value, again_parameters[name]):
+        if not torch.equal(value, twin_parameters[name]):
             raise ConfigError(
                 f"parameter {name} has other initial numbers each time, though torch.manual_seed was the same. "
                 "Draw them from torch's own generator in __init__, so that an episode follows from its seed"
             )
 
 
-def _run_alone(network: nn.Module, slots: tuple[str, ...], images: Tensor) -> ForwardTrace:
+def _trace_forward(network: nn.Module, slots: tuple[str, ...], images: Tensor) -> ForwardTrace:
     """Run one network on some images, and record the outputs of its slots.
 
     Args:
-        network: the user's module; hooks stay on its slots.
+        network: the user's module; its slots keep the hooks that record.
         slots: names of submodules.
-        images: [TRIED, C, H, W].
+        images: [TRIAL_IMAGES, C, H, W].
 
     Raises:
         ConfigError: a slot is not a submodule.
     """
     submodules = dict(network.named_modules())
     outputs = {slot: list[Any]() for slot in slots}
-    for slot, seen in outputs.items():
+    for slot, slot_outputs in outputs.items():
         if not slot or slot not in submodules:
             names = ", ".join(name for name in submodules if name)
             raise ConfigError(f"slot {short_repr(slot)} is no submodule: expected one of {names}")
-        # `seen` is bound as a default: a closure would read the last slot's alone.
-        submodules[slot].register_forward_hook(lambda _, __, output, seen=seen: seen.append(output))
+        # The list is bound as a default: a closure would append all outputs to the last slot's list.
+        submodules[slot].register_forward_hook(lambda _, __, output, kept=slot_outputs: kept.append(output))
     with torch.no_grad():
         return ForwardTrace(network(images), outputs)
 
 
 def _check_constants(before: Mapping[str, Tensor], first_network: nn.Module, second_network: nn.Module) -> None:
-    """Refuse buffers that differ after a forward of `first_network` from `before` it, or in a second network.
+    """Refuse buffers that a forward of `first_network` has changed since `before`, or that differ in a second network.
 
     Raises:
         ConfigError: a buffer changes in a forward, or differs between hosts.
@@ -200,25 +200,25 @@ def _check_constants(before: Mapping[str, Tensor], first_network: nn.Module, sec
 
 
 def _check_logits(logits: Any, images: Images) -> None:  # noqa: ANN401  (whatever it returns)
-    """Refuse anything but float32 logits [TRIED, classes].
+    """Refuse anything but float32 logits [TRIAL_IMAGES, classes].
 
     Raises:
         ConfigError: the result of the forward is something else.
     """
-    expected_shape = (TRIED, images.classes)
+    expected_shape = (TRIAL_IMAGES, images.classes)
     if not isinstance(logits, Tensor) or logits.shape != expected_shape or logits.dtype != torch.float32:
         actual = f"{logits.dtype} {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
-        image_shape = (TRIED, images.channels, images.height, images.width)
+        image_shape = (TRIAL_IMAGES, images.channels, images.height, images.width)
         raise ConfigError(f"forward: expected logits, float32 {expected_shape}, of images {image_shape}, got {actual}")
 
 
 def _make_graft(slot: str, outputs: list[Any], rank: int) -> Graft:
-    """Return the graft that puts a seed behind a slot, for its recorded output: features [N, C, H, W] or [N, F].
+    """Return the graft that adds a seed behind a slot, by the form of the slot's output.
 
     Args:
         slot: name of the slot, for messages.
-        outputs: outputs of the slot in one forward of `TRIED` images.
-        rank: rank of low-rank dense seeds; at most the number of features is used.
+        outputs: outputs of the slot in one forward of `TRIAL_IMAGES` images, [N, C, H, W] or [N, F].
+        rank: largest rank of low-rank dense seeds; it is also at most the number of features.
 
     Raises:
         ConfigError: the slot was not called exactly once, or its output has another shape.
@@ -226,29 +226,28 @@ def _make_graft(slot: str, outputs: list[Any], rank: int) -> Graft:
     if len(outputs) != 1:
         raise ConfigError(f"slot {slot}: expected one call in a forward, got {len(outputs)}")
     (features,) = outputs
-    dimensions = features.ndim if isinstance(features, Tensor) and len(features) == TRIED else 0
-    if dimensions == CONVOLVED:
+    dimensions = features.ndim if isinstance(features, Tensor) and len(features) == TRIAL_IMAGES else 0
+    if dimensions == CONV_DIMENSIONS:
         return ConvGraft(features.shape[1])
-    if dimensions == DENSE:
+    if dimensions == DENSE_DIMENSIONS:
         return DenseGraft(features.shape[1], min(rank, features.shape[1]))
     actual = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
-    raise ConfigError(f"slot {slot}: expected features [N, C, H, W] or [N, F] of {TRIED} images, got {actual}")
+    raise ConfigError(f"slot {slot}: expected features [N, C, H, W] or [N, F] of {TRIAL_IMAGES} images, got {actual}")
 
 
-def _check_stacked(host: OwnHost, networks: list[nn.Module], logits_alone: list[Tensor], images: Tensor) -> None:
-    """Check that two networks at once give the outputs of each alone, and that all their weights learn.
+def _check_stacked(host: OwnHost, logits_alone: list[Tensor], images: Tensor) -> None:
+    """Check that stacked networks have the logits of each network alone, and that all weights get gradients.
 
     Args:
-        host: the host that is tried, on the CPU.
-        networks: networks of `TRIED_SEEDS`, in this order; only their number is read, as `host` draws new weights.
-        logits_alone: logits [TRIED, classes] of each of them, computed alone.
-        images: the images of these logits, [TRIED, C, H, W].
+        host: the host that is tried, on the CPU; it draws the weights of `TRIAL_SEEDS` again.
+        logits_alone: logits [TRIAL_IMAGES, classes] of each network of `TRIAL_SEEDS`, computed alone.
+        images: the images of these logits, [TRIAL_IMAGES, C, H, W].
 
     Raises:
         ConfigError: logits differ by more than `RELATIVE_TOLERANCE`, or do not depend on a parameter.
-        RuntimeError: torch cannot run the forward stacked, or not differentiate it.
+        RuntimeError: torch cannot run the forward stacked, or cannot differentiate it.
     """
-    hosts = len(networks)
+    hosts = len(logits_alone)
     flat = images.flatten(1)
     host_weights, seeds, gates = _example_arena(host, hosts)
     logits = host.logits(host_weights, seeds, gates, flat[:, None].expand(-1, hosts, -1))
@@ -261,21 +260,21 @@ def _check_stacked(host: OwnHost, networks: list[nn.Module], logits_alone: list[
     grads: Sequence[Tensor | None] = torch.autograd.grad(
         logits.square().sum(), [*host_weights.values()], allow_unused=True
     )
-    idle = [name for name, grad in zip(host_weights, grads, strict=True) if grad is None]
-    if idle:
-        raise ConfigError(f"the logits do not depend on parameter {idle[0]}, so it cannot learn. Leave it out")
-    # Tried out as well: validation runs the module in evaluation mode.
+    unused = [name for name, grad in zip(host_weights, grads, strict=True) if grad is None]
+    if unused:
+        raise ConfigError(f"the logits do not depend on parameter {unused[0]}, so it cannot learn. Leave it out")
+    # An ablation, as in a validation, must run too.
     host.ablations(host_weights, seeds, gates, flat)
 
 
 def _example_arena(host: OwnHost, hosts: int) -> tuple[dict[str, Tensor], list[dict[str, Tensor]], SlotGates]:
-    """Return weights of a few hosts and seeds, and gates that shut the seeds out."""
+    """Return weights of hosts of `TRIAL_SEEDS` and of their seeds, and gates that shut the seeds out."""
     slots = len(host.grafts)
     layouts = (host.layout, *host.seeds)
     blocks = [torch.zeros(hosts, layout.size) for layout in layouts]
     for block, layout in zip(blocks[1:], host.seeds, strict=True):
         init_(block, layout, torch.Generator().manual_seed(0))
-    host.draw_(blocks[0], torch.tensor(TRIED_SEEDS))
+    host.draw_(blocks[0], torch.tensor(TRIAL_SEEDS))
     host_weights, *seeds = [
         views(block.requires_grad_(), layout) for block, layout in zip(blocks, layouts, strict=True)
     ]

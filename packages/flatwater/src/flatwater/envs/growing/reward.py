@@ -1,7 +1,7 @@
 """The reward of a step: a pure function of measurements, and of the accuracy of hosts in which nothing is grown.
 
-`UngrownAccuracy` has sums over hosts that were left alone, by kind and by step: a seed is paid for gains beyond
-their accuracy.
+`UngrownAccuracy` has the sums over such hosts, by kind and by step: a seed gets credit only for a gain beyond the
+accuracy that its host would have reached without growing.
 """
 
 from functools import partial
@@ -20,23 +20,22 @@ def seed_credit(
     *,
     accuracy: Float[Tensor, " E"],
     started_from: Float[Tensor, "E S"],
-    alone: Float[Tensor, " E"],
+    ungrown: Float[Tensor, " E"],
 ) -> Float[Tensor, "E S"]:
-    """Return the credit of each seed: its contribution, but no more than the host has gained by it.
+    """Return the credit of each seed: its contribution, but at most the gain of its host.
 
-    A host's gain is its accuracy above that at the seed's germination, and above that of hosts of its kind that were
-    left alone for as long. Without the bound it pays to make a host depend on a seed that it does not need: removing
-    a seed that was blended in costs accuracy, even if it never brought any. A harmful seed's contribution counts
-    in full.
+    A host's gain is its accuracy beyond both that at the seed's germination and that of ungrown hosts of its kind.
+    Without this bound, an agent would be rewarded for making hosts depend on seeds that they do not need: removing a
+    seed that was blended in costs accuracy, even if the seed has never raised it.
 
     Args:
         contribution: accuracy with each seed minus accuracy without it.
         accuracy: accuracy of each host.
         started_from: accuracy of each host when the seed germinated.
-        alone: accuracy of hosts of its kind, left alone, after as many steps; 0 if it is not known.
+        ungrown: accuracy of ungrown hosts of the same kind after as many steps; 0 if it is not known.
     """
-    gain = (accuracy[:, None] - torch.maximum(started_from, alone[:, None])).clamp(min=0)
-    # `gain` is never negative, so that a negative contribution is the minimum.
+    gain = (accuracy[:, None] - torch.maximum(started_from, ungrown[:, None])).clamp(min=0)
+    # `gain` is never negative, so the negative contribution of a harmful seed counts in full.
     return torch.minimum(contribution, gain)
 
 
@@ -44,44 +43,45 @@ def step_reward(
     config: GrowRewardConfig,
     *,
     credits_: Float[Tensor, "E S"],
-    weights: Float[Tensor, "E S"],
+    sizes: Float[Tensor, "E S"],
     changes: Float[Tensor, " E"],
     accuracy: Float[Tensor, " E"],
-    last: Bool[Tensor, " E"],
+    is_last: Bool[Tensor, " E"],
 ) -> Float[Tensor, " E"]:
-    """Return the reward of a step, as a price for each of its parts.
+    """Return the reward of a step: the weighted sum of seeds' credits and final accuracy, less rent and churn.
 
     Args:
-        config: prices.
-        credits_: result of `seed_credit` for each seed, 0 if there is none.
-        weights: weights of each seed, as a share of the host's own, 0 if there is none.
-        changes: seeds germinated and pruned in this step.
+        config: weights and prices.
+        credits_: result of `seed_credit` for each seed; 0 without a seed.
+        sizes: number of weights of each seed, as a share of the host's own; 0 without a seed.
+        changes: number of seeds that germinated or were pruned in this step.
         accuracy: accuracy after the step.
-        last: whether it is the episode's last.
+        is_last: whether the step is the episode's last.
     """
-    reward = config.contribution * credits_.sum(1) + config.terminal * accuracy * last
-    return reward - config.rent * weights.sum(1) - config.churn * changes
+    reward = config.contribution * credits_.sum(1) + config.terminal * accuracy * is_last
+    return reward - config.rent * sizes.sum(1) - config.churn * changes
 
 
 @state
 class UngrownAccuracy:
-    """Sums over the hosts of each kind, capable and impaired. All zero until `note_alone_` is called."""
+    """Sums over ungrown hosts of each kind, capable and impaired, by step. All are zero until hosts are added."""
 
     accuracy: Float[Tensor, "2 T"]
+    """Sum of the accuracies."""
     hosts: Float[Tensor, "2 T"]
-    """Hosts that were added up."""
+    """Number of hosts in the sum."""
 
 
-def build_alone(steps: int, device: torch.device) -> UngrownAccuracy:
-    """Return sums of zero for episodes of `steps` steps: T = `steps`."""
+def build_ungrown_accuracy(steps: int, device: torch.device) -> UngrownAccuracy:
+    """Return sums of zero for episodes of T = `steps` steps."""
     zeros = partial(filled_tensor, 0, 2, steps, device=device)
     return UngrownAccuracy(accuracy=zeros(), hosts=zeros())
 
 
-def note_alone_(
+def add_ungrown_accuracy_(
     ungrown: UngrownAccuracy, accuracy: Float[Tensor, " E"], *, impaired: Bool[Tensor, " E"], step: Int[Tensor, " E"]
 ) -> None:
-    """Add the accuracies of hosts in which nothing was grown.
+    """Add the accuracies of hosts in which nothing was grown to the sums.
 
     Args:
         ungrown: written in place.
@@ -94,10 +94,10 @@ def note_alone_(
     ungrown.hosts.index_put_(index, torch.ones_like(accuracy), accumulate=True)
 
 
-def accuracy_alone(
+def ungrown_accuracy(
     ungrown: UngrownAccuracy, *, impaired: Bool[Tensor, " E"], step: Int[Tensor, " E"]
 ) -> Float[Tensor, " E"]:
-    """Return the mean accuracy of such hosts after that many steps, 1 or more; 0 if none is known."""
+    """Return the mean accuracy of ungrown hosts of each host's kind after `step` steps, 1 or more; 0 if unknown."""
     index = (impaired.long(), (step - 1).clamp(max=ungrown.hosts.shape[1] - 1))
     # At least 1: where no host was counted, the sum is 0 as well.
     return ungrown.accuracy[index] / ungrown.hosts[index].clamp(min=1)

@@ -1,4 +1,4 @@
-"""The life of a seed as data: which operation, and how much time, leads from which stage to which.
+"""The stages of a slot as data: the next stage after each operation, and after time.
 
 dormant -> germinated -> training -> blending -> holding -> fossilised
                |             |           |          |

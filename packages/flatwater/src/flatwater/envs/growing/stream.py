@@ -10,9 +10,9 @@ number p of an env's stream is
     a = the first from 1 + fold(fold(h, epoch), 0) mod (N - 1) upwards that shares no factor with N
     c = fold(fold(h, epoch), 1) mod N
 
-Each epoch is a permutation of the N training images, because a has an inverse mod N; N - 1 always has, so the search
-for a ends below N. Where N is prime there is nothing to search. Nothing depends on how many envs there are or on what
-they do.
+Each epoch is a permutation of the N training images, because a has an inverse mod N. N - 1 always has one, so the
+search for a ends below N; if N is prime, the first number is taken. Nothing depends on the number of envs or on their
+actions.
 """
 
 import math
@@ -25,7 +25,7 @@ from torch import Tensor
 from flatwater.nets.stack import Layout, views
 
 WEIGHTS, SEEDLING, DATA = range(3)
-"""Uses of a number, so that no two uses share it."""
+"""Uses of random numbers: each use has its own stream."""
 _MASK, _GOLDEN = 0xFFFFFFFF, 0x9E3779B9
 """The lower 32 bits, and G of the formula above."""
 _CHUNK_NUMBERS = 1 << 15
@@ -48,12 +48,12 @@ def hash_sequence(first_words: Int[Tensor, "..."], *words: Int[Tensor, "..."] | 
 
 
 def stream_key(seed: Int[Tensor, " E"], use: int, *words: Int[Tensor, " E"] | int) -> Int[Tensor, " E"]:
-    """Return the hash that all numbers of one use of a 64-bit env seed start from."""
+    """Return the 32-bit key of a stream of random numbers, from a 64-bit env seed, a use and further 32-bit words."""
     return hash_sequence(seed & _MASK, (seed >> 32) & _MASK, use, *words)
 
 
 def image_numbers(seed: Int[Tensor, " E"], drawn: Int[Tensor, " E"], *, count: int, images: int) -> Int[Tensor, "B E"]:
-    """Return the next images of each env's stream (see the formula above).
+    """Return the numbers of each env's next training images, 0 to N - 1 (see the formula above).
 
     Args:
         seed: seed of each env.
@@ -65,31 +65,31 @@ def image_numbers(seed: Int[Tensor, " E"], drawn: Int[Tensor, " E"], *, count: i
     epoch, k = position // images, position % images
     stream = hash_sequence(stream_key(seed, DATA), epoch)
     slope, offset = 1 + hash_sequence(stream, 0) % (images - 1), hash_sequence(stream, 1) % images
-    # As often as the longest search takes: a loop until all are coprime would wait for the device.
-    for _ in range(longest_search(images)):
+    # The search for a, as long as it can take: a loop until all slopes are coprime would wait for the device.
+    for _ in range(longest_non_coprime_run(images)):
         slope = slope + (torch.gcd(slope, torch.full_like(slope, images)) != 1)
     return (slope * k + offset) % images
 
 
 @lru_cache(maxsize=8)
-def longest_search(images: int) -> int:
-    """Return the most numbers in a row below `images` that share a factor with it: 0 if it is prime."""
-    longest = row = 0
+def longest_non_coprime_run(images: int) -> int:
+    """Return the length of the longest run of consecutive numbers below `images` that share a factor with it."""
+    longest = run = 0
     for number in range(1, images):
-        row = row + 1 if math.gcd(number, images) != 1 else 0
-        longest = max(longest, row)
+        run = run + 1 if math.gcd(number, images) != 1 else 0
+        longest = max(longest, run)
     return longest
 
 
 def draw_weights_(
-    block: Float[Tensor, "E n"], layout: Layout, start: Int[Tensor, " E"], chosen: Bool[Tensor, " E"]
+    block: Float[Tensor, "E n"], layout: Layout, key: Int[Tensor, " E"], chosen: Bool[Tensor, " E"]
 ) -> None:
-    """Write initial weights of the chosen envs: uniform in +-1/sqrt(fan_in), from 24 bits of the hash.
+    """Write initial weights of the chosen envs: uniform in +-1/sqrt(fan_in), or a constant where there is no fan-in.
 
     Args:
         block: written in place.
-        layout: the weights of a row.
-        start: start of each env's hashes.
+        layout: names, shapes and fan-ins of a row's weights.
+        key: result of `stream_key`; weight i of a row is drawn from the hash of its env's key and i.
         chosen: envs to write; the others stay as they are.
     """
     offset = 0
@@ -101,7 +101,7 @@ def draw_weights_(
             part = flat[:, low : low + _CHUNK_NUMBERS]
             index = torch.arange(offset + low, offset + low + part.shape[1], device=block.device)
             # The upper 24 of 32 bits, which float32 holds exactly.
-            bits = hash_sequence(start[:, None], index) >> 8
+            bits = hash_sequence(key[:, None], index) >> 8
             values = (bits.to(block.dtype) * 2**-23 - 1) * weight.fan_in**-0.5
             part.copy_(torch.where(chosen[:, None], values, part))
         offset += flat.shape[1]

@@ -1,4 +1,4 @@
-"""The task of the hosts: images or vectors of some classes, split once and for all into training and validation."""
+"""The task of the hosts: images or vectors with classes, in a fixed split into training and validation."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -16,22 +16,22 @@ from flatwater_watch.errors import ConfigError
 from flatwater_watch.sanitize import short_repr
 
 SHIPPED_TASKS = {"digits": "flatwater.envs.growing.digits:digits"}
-"""Tasks that have a short name."""
+"""Short name of a task -> its function."""
 EXPECTED_TASK = (
     "a function without arguments that returns images and their classes, or images and classes to train on and then "
     "images and classes to validate with"
 )
 MINIMUM_IMAGES, MAXIMUM_CLASSES = 8, 1 << 14
-"""Images of a part at least, and classes at most."""
+"""Fewest images of training and of validation, and most classes."""
 IMAGES_PER_VALIDATION, MINIMUM_VALIDATION, MAXIMUM_VALIDATION = 10, 200, 2000
-"""One in ten images is kept to validate with, and within these bounds: 200 tell accuracies 1 % apart."""
+"""One image in ten is for validation, but at least 200, which tell accuracies that are 1 % apart, and at most 2,000."""
 _SHUFFLE_SEED = 20261121
 """Seed of the split, so that each part has the same images in every run."""
 
 
 @state
 class Task:
-    """Images [.., P], pixels 0 to 1, and their classes 0 to K - 1."""
+    """Images, P pixels of 0 to 1 each, and their classes, 0 to K - 1."""
 
     train_images: Float[Tensor, "N P"]
     train_labels: Int[Tensor, " N"]
@@ -45,10 +45,10 @@ def load_task(name: str, device: torch.device) -> Task:
 
     Args:
         name: `digits`, or `package.module:function`, installed or in the folder where the command runs.
-        device: device on which it will lie; `meta` makes a plan.
+        device: device of the tensors; `meta` makes a plan.
 
     Raises:
-        ConfigError: `name` names no function, or the function's result cannot be learned.
+        ConfigError: `name` names no function, or the function's result is no task.
     """
     target = SHIPPED_TASKS.get(name, name)
     if ":" not in target:
@@ -68,12 +68,12 @@ def load_task(name: str, device: torch.device) -> Task:
 
 
 def make_task(result: Any, device: torch.device) -> Task:  # noqa: ANN401  (whatever a function returned)
-    """Check the arrays of a task function, and put them on a device.
+    """Check the arrays that a task function has returned, and put them on a device.
 
     Args:
-        result: two arrays, images and classes, or four, to train on and to validate with. Images [N, C, H, W],
-            [N, H, W] or vectors [N, D], uint8 0 to 255 or numbers; classes [N], 0 to K - 1.
-        device: device on which it will lie.
+        result: two arrays, images and classes, which are split; or four, to train on and to validate with. Images
+            [N, C, H, W], [N, H, W] or vectors [N, D], uint8 0 to 255 or numbers; classes [N], 0 to K - 1.
+        device: device of the tensors.
 
     Raises:
         ConfigError: the message says what is wrong and what is expected.
@@ -103,20 +103,18 @@ def make_task(result: Any, device: torch.device) -> Task:  # noqa: ANN401  (what
 
 
 def _split(images: np.ndarray, labels: np.ndarray) -> list[list[np.ndarray]]:
-    """Return images and labels to train on, and those to validate with; the split is random, and the same each time."""
+    """Return [images, labels] to train on and [images, labels] to validate with; the split is the same every time."""
     _check_arrays("learn", images, labels)
     # Its own generator: the split does not depend on the run's seed.
     order = np.random.default_rng(_SHUFFLE_SEED).permutation(len(images))
     # At most half, so that a small set still has images to train on.
-    held_out = min(max(len(images) // IMAGES_PER_VALIDATION, MINIMUM_VALIDATION), MAXIMUM_VALIDATION, len(images) // 2)
-    return [
-        [array[order[held_out:]] for array in (images, labels)],
-        [array[order[:held_out]] for array in (images, labels)],
-    ]
+    count = min(max(len(images) // IMAGES_PER_VALIDATION, MINIMUM_VALIDATION), MAXIMUM_VALIDATION, len(images) // 2)
+    validation, training = order[:count], order[count:]
+    return [[images[training], labels[training]], [images[validation], labels[validation]]]
 
 
 def _check_arrays(use: str, images: np.ndarray, labels: np.ndarray) -> None:
-    """Refuse arrays that cannot be learned from; `use` says in messages what they are for.
+    """Refuse images and labels of wrong shapes, types or numbers; messages call them images `to {use}`.
 
     Raises:
         ConfigError: the message names the array, and what was expected.
@@ -139,14 +137,14 @@ def _check_arrays(use: str, images: np.ndarray, labels: np.ndarray) -> None:
 
 
 def _pixels_to_device(images: np.ndarray, device: torch.device) -> Tensor:
-    """Return pixels in a row; bytes become shares of 255."""
+    """Return images as a float32 tensor [N, P], bytes divided by 255."""
     flat = images.reshape(len(images), -1)
-    # A float32 divisor: bytes by a Python number are float64, twice the size of the result.
+    # A float32 divisor, as NumPy divides bytes by a Python number in float64, twice the size.
     pixels = flat / np.float32(255) if flat.dtype == np.uint8 else flat
     return torch.tensor(pixels, dtype=torch.float32, device=device)
 
 
 def _image_shape(shape: tuple[int, ...], classes: int) -> Images:
-    """Return the shape of an image; a vector is an image of one row."""
+    """Return `Images` for a shape (C, H, W), (H, W) or (D,); missing axes have length 1."""
     channels, height, width = (1,) * (3 - len(shape)) + shape
     return Images(channels, height, width, classes)

@@ -1,4 +1,4 @@
-"""A part of every host, its own weights or the seeds of one slot, with its optimizer: [E, n] blocks that never move."""
+"""Stacked weights of all hosts, or of the seeds in one slot of all hosts, with their optimizer: blocks [E, n]."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -13,12 +13,12 @@ from flatwater.state.tree import derived_field, state
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 MOMENTUM = 0.9
-"""Momentum of SGD; the three constants above are Adam's."""
+"""Momentum of SGD; the constants above are Adam's."""
 
 
 @state
 class StackedMoments:
-    """The optimizer of one part: every host's row has moments and a count of updates of its own."""
+    """The optimizer's state for one block of weights: every host's row has its own moments and number of updates."""
 
     exp_avg: Float[Tensor, "E n"]
     """Adam's first moment, or the momentum of SGD."""
@@ -30,24 +30,24 @@ class StackedMoments:
 
 @state
 class StackedWeights:
-    """Weights of every host, with all that their training and rollback need."""
+    """A block of weights with a row for each host, and what its training and rollback need."""
 
     weights: Float[Tensor, "E n"]
     good: Float[Tensor, "E n"]
-    """The weights after the last step whose losses were good."""
+    """The weights of each host after its last step with a good loss, for a rollback."""
     moments: StackedMoments
     grad: Float[Tensor, "E n"] = derived_field()
     """Gradient of the last update."""
 
 
-def build_part(hosts: int, layout: Layout, *, adam: bool, device: torch.device) -> StackedWeights:
-    """Return weights, moments and gradients of zero, their pages touched.
+def build_weights(hosts: int, layout: Layout, *, adam: bool, device: torch.device) -> StackedWeights:
+    """Return weights, moments and gradients of zero.
 
     Args:
         hosts: number of hosts, E.
         layout: names and shapes of one host's weights, n numbers in all.
-        adam: whether there is space for Adam's second moments; else the optimizer is SGD with momentum.
-        device: device on which they will lie; `meta` makes a plan.
+        adam: whether the optimizer is Adam, which has second moments; else it is SGD with momentum.
+        device: device of the tensors; `meta` makes a plan.
     """
     zeros = partial(filled_tensor, 0, device=device)
     size = layout.size
@@ -57,8 +57,8 @@ def build_part(hosts: int, layout: Layout, *, adam: bool, device: torch.device) 
     return StackedWeights(weights=zeros(hosts, size), good=zeros(hosts, size), moments=moments, grad=zeros(hosts, size))
 
 
-def graph_weights(part: StackedWeights, layout: Layout) -> dict[str, Tensor]:
-    """Return the weights by name, on the same storage, as leaves of a graph of their own."""
+def autograd_leaves(part: StackedWeights, layout: Layout) -> dict[str, Tensor]:
+    """Return the weights by name as new leaves of autograd, in the same storage."""
     return {name: weight.detach().requires_grad_() for name, weight in views(part.weights, layout).items()}
 
 
@@ -70,12 +70,11 @@ def write_gradients_(
     Args:
         parts: their `grad` is overwritten.
         layouts: names and shapes of each part's weights.
-        weights: results of `graph_weights` for each part, of which the loss was computed.
-        loss: a single number. It must depend on every weight.
+        weights: results of `autograd_leaves` for each part, from which the loss was computed.
+        loss: a single number, which must depend on every weight.
     """
-    grads = iter(
-        torch.autograd.grad(loss, [weight for weights_of_part in weights for weight in weights_of_part.values()])
-    )
+    leaves = [weight for part_weights in weights for weight in part_weights.values()]
+    grads = iter(torch.autograd.grad(loss, leaves))
     for part, layout in zip(parts, layouts, strict=True):
         for grad in views(part.grad, layout).values():
             grad.copy_(next(grads))
@@ -103,10 +102,10 @@ def step_optimizer_(part: StackedWeights, *, lr: float, learns: Bool[Tensor, " E
     # Counted before the kernels, which read the counts for their bias correction.
     moments.updates.add_(learns)
     columns = (part.weights, part.grad, moments.exp_avg)
-    # Rows, not the block: the kernels take one count of updates for each tensor.
+    # A tensor for each row, as the kernels take one count of updates for each tensor.
     weights, grad, exp_avg = ([*column.unbind()] for column in columns)
     if moments.exp_avg_sq.numel():
-        # A count of 0 would divide by the bias correction 1 - beta ** 0.
+        # At least 1: with a count of 0 the kernel would divide by the bias correction 1 - beta ** 0, which is 0.
         counts = [*moments.updates.clamp(min=1).unbind()]
         torch._fused_adam_(
             weights,

@@ -13,6 +13,7 @@ import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
 from flatwater.envs.world import Array, Spaces
+from flatwater.envs.wrapped.actions import make_action_spec, world_spaces
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.native import native_spaces
 from flatwater.envs.wrapped.step_limit import StepLimit
@@ -51,16 +52,8 @@ class CartPoleWorld:
         self.native = native_spaces(cartpole.observation_space, cartpole.action_space, "vector", name)
         """Spaces of Gymnasium's environment."""
         reader = self.native.reader
-        self._spaces = Spaces(
-            envs=envs,
-            agents=1,
-            form=reader.form,
-            obs=reader.shape,
-            actions=("0", "1"),
-            steps=steps,
-            measures=reader.measures,
-            parts=reader.parts,
-        )
+        actions = make_action_spec(cartpole.action_space, None, name)
+        self._spaces = world_spaces(reader, actions, envs=envs, steps=steps, masked=False, kept=0)
         self._limit = StepLimit(envs, min(steps, limit))
         self.infos: list[dict[str, Any]] = [{}] * envs
         """Info of each copy's last step, always empty as in Gymnasium's CartPole."""

@@ -35,9 +35,7 @@ class OwnWorld:
         spaces: object = self._spaces
         if not isinstance(spaces, Spaces) or spaces.envs != envs:
             raise ConfigError(f"`spaces`: expected flatwater.envs.world.Spaces of {envs} copies, got {spaces!r}")
-        self._begin_border, self._step_border = (
-            Border(self._subject, self.inner, method) for method in ("begin_", "step_")
-        )
+        self._begin_border, self._step_border = (Border(self._subject, inner, name) for name in ("begin_", "step_"))
         self._closing = bind_closing([self.inner], Border(self._subject, self.inner, "close"))
         self._checks_rewards = not allow_nan
         """Whether NaN in rewards ends the run."""
@@ -126,9 +124,7 @@ class OwnTeacher:
         with Border(subject, build, "__init__", call=f"{cast('Any', build).__name__}(world)"):
             self.inner = build(inner_world)
             """Object of the user's class."""
-        self._begin_border, self._step_border = (
-            Border(subject, self.inner, method) for method in ("begin_", "step_batch")
-        )
+        self._begin_border, self._step_border = (Border(subject, self.inner, name) for name in ("begin_", "step_batch"))
 
     def begin_(self, which: Array) -> None:
         """Forget environments; the arguments are those of `Teacher`."""

@@ -38,14 +38,7 @@ class PettingZooWorld(PettingZooCopies):
     def __init__(
         self, make: Callable[[], Any], title: str, config: WrappedConfig, envs: int, *, allow_nan: bool = False
     ) -> None:
-        """Build the copies.
-
-        Args:
-            make: returns a new copy.
-            title: name of the environment, for messages.
-            config: settings of the copies.
-            envs: number of copies, E, stepped one after another.
-            allow_nan: whether NaN and infinities are passed on; else they end the run.
+        """Build the copies; the arguments are those of `GymnasiumWorld`.
 
         Raises:
             ConfigError: the environment has no agents.

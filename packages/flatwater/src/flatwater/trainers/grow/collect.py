@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from flatwater.envs.growing.baselines import BASELINES, DRAWS, draw_noise
-from flatwater.envs.growing.reward import note_alone_
+from flatwater.envs.growing.reward import add_ungrown_accuracy_
 from flatwater.envs.growing.spaces import head_sizes
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.rollouts.block import write_step_
@@ -102,7 +102,7 @@ class PoolEvaluator:
         if name == ALONE:
             columns = executor.step_("wait", None)
             step = torch.full((envs,), t + 1, dtype=torch.int64, device=self._setup.device)
-            note_alone_(run.envs.alone, columns["accuracy"], impaired=columns["impaired"], step=step)
+            add_ungrown_accuracy_(run.envs.alone, columns["accuracy"], impaired=columns["impaired"], step=step)
             return
         # A view of the scores in the state tree, which the additions below write.
         returns = self.scores[name][first : first + envs]

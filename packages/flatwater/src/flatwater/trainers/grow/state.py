@@ -12,7 +12,7 @@ from flatwater.algorithms.ppo import Learner, bound_weights, build, step_columns
 from flatwater.envs.growing.baselines import BASELINES
 from flatwater.envs.growing.observation import observation_size
 from flatwater.envs.growing.own_host import find_host
-from flatwater.envs.growing.simulator import OF_EACH, GrowingEnvs, build_envs
+from flatwater.envs.growing.simulator import PER_HOST_FIELDS, GrowingEnvs, build_envs
 from flatwater.envs.growing.spaces import HEADS, RELEVANT, Operation, head_sizes
 from flatwater.envs.growing.task import Task
 from flatwater.envs.world import PADDING
@@ -161,7 +161,7 @@ def build_share(setup: GrowSetup, data: Task, count: int) -> WorkerShare:
 
 def env_rows(envs: GrowingEnvs, memory: Float[Tensor, "2 E M"]) -> Iterator[tuple[str, Tensor]]:
     """Yield the path and the tensor [E, ...] of all saved state that has a row for each environment."""
-    for name in OF_EACH:
+    for name in PER_HOST_FIELDS:
         branch = getattr(envs, name)
         if isinstance(branch, Tensor):
             yield f"{name}.", branch
