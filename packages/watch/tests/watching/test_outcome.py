@@ -38,7 +38,7 @@ def take(size):
 SHAPES = {
     "straight": "for i in range(N): take(TOTAL // N); time.sleep(PAUSE)",
     "stairs": "for i in range(N): take(TOTAL // 4 if i % (N // 4) == N // 8 else 0); time.sleep(PAUSE)",
-    "slowing": "for i in range(N): take(int(TOTAL / 3 / (i + 1))); time.sleep(PAUSE)",
+    "slowing": "for i in range(N): take(int(TOTAL / 12 / (i + 1) ** 0.5)); time.sleep(PAUSE)",
     "one jump": "for i in range(N): take(TOTAL if i == N // 2 else 0); time.sleep(PAUSE)",
     "beside a small owner": "LOG = []\nfor i in range(N): take(TOTAL // N); LOG.append(bytes(3000)); time.sleep(PAUSE)",
     "a handle of a library": (
