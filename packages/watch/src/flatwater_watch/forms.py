@@ -43,7 +43,7 @@ def check_form(form: str, *, names: bool) -> None:
 
 
 def is_specification(text: str) -> bool:
-    """Whether a text is the format of a number, such as `.2f`, and nothing else."""
+    """Return whether a text is the format of a number, such as `.2f`, and nothing else."""
     return _SPECIFICATION.fullmatch(text) is not None
 
 
@@ -61,12 +61,12 @@ def noun_form(count: float | str, noun: str) -> str:
 
 
 def count_phrase(count: int, noun: str) -> str:
-    """A count with its noun: `1 agent`, `1,500 agents`."""
+    """Return a count with its noun: `1 agent`, `1,500 agents`."""
     return f"{count:,} {noun_form(count, noun)}"
 
 
 def list_phrase(names: Sequence[str], maximum: int = 20) -> str:
-    """The first names of a list, and how many more there are: `AAPL, GOOG and 3 more`."""
+    """Return the first names of a list, and how many more there are: `AAPL, GOOG and 3 more`."""
     ending = f" and {len(names) - maximum} more" if len(names) > maximum else ""
     return ", ".join(names[:maximum]) + ending
 

@@ -63,7 +63,9 @@ _KNOWN_TOKENS = re.compile(
 def names_secret(name: str) -> bool:
     """Return whether an option, a variable, a field of a URL or a header with this name holds a secret."""
     words = [word.lower() for word in _WORDS.findall(name)]
-    if not words or words[0] in {"no", "without"} or words[-1] in _PLACE_WORDS or tuple(words[-2:]) in _HARMLESS_PAIRS:
+    if not words or words[0] in {"no", "without"}:  # `--no-password`
+        return False
+    if words[-1] in _PLACE_WORDS or tuple(words[-2:]) in _HARMLESS_PAIRS:
         return False
     if _SECRET_ANYWHERE.search("".join(words)) or not _SECRET_WORDS.isdisjoint(words):
         return True
@@ -84,14 +86,14 @@ def mask_words(words: Sequence[str]) -> list[str]:
     secret_follows = False  # as after `--password`
     for word in words:
         name, equals, value = word.partition("=")
-        is_name = re.fullmatch(r"[\w.+\-]+", name) is not None and names_secret(name)
+        is_secret_name = re.fullmatch(r"[\w.+\-]+", name) is not None and names_secret(name)
         if secret_follows and not word.startswith("-"):
             masked.append(MASK)
-        elif equals and value and is_name:
+        elif equals and value and is_secret_name:
             masked.append(f"{name}={MASK}")
         else:
             masked.append(mask_secrets(word))
-        secret_follows = not equals and word.startswith("-") and is_name
+        secret_follows = not equals and word.startswith("-") and is_secret_name
     return masked
 
 

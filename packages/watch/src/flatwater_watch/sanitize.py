@@ -1,4 +1,4 @@
-"""Text from elsewhere, made safe to show: no terminal obeys it, and no value fills the screen.
+"""Text that others have chosen, made safe to show: no terminal obeys it, and no value fills the screen.
 
 Others choose class names, file names, TOML keys, column names and the words of a store. A terminal takes control
 characters in them as orders: to move the cursor, to set its title, to answer as if the user had typed.

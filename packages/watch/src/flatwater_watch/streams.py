@@ -182,11 +182,11 @@ class SurvivingStream:
         return self._stream.encoding
 
     def isatty(self) -> bool:
-        """Whether the stream is a terminal."""
+        """Return whether the stream is a terminal."""
         return self._stream.isatty()
 
     def fileno(self) -> int:
-        """The stream's descriptor."""
+        """Return the stream's descriptor."""
         return self._stream.fileno()
 
     def write(self, text: str) -> int:

@@ -1,4 +1,4 @@
-r"""The console of all commands, for which text from elsewhere is text and nothing else.
+r"""The console of all commands, which shows text that others have chosen as it is, and never obeys it.
 
 Square brackets are not read as rich's markup, and control characters are not passed on, anywhere in a table, a progress
 bar or a message: `[1]` may be a folder's name, and `\x1b]0;...` a class's.
@@ -108,11 +108,11 @@ class WorkStatus(Status):
         now = time.monotonic()
         parts = (format_duration(now - self._began_at), self._progress_track.line())
         line = f"{self._status_text} {', '.join(filter(None, parts))}"
+        first_seconds = self._first_line_seconds
+        first_is_due = first_seconds is not None and now - self._began_at >= first_seconds
         if self.console.is_terminal:
             super().update(Text(line))
-        elif is_due(now, self._began_at, self._last_line_at) or (
-            self._first_line_seconds is not None and now - self._began_at >= self._first_line_seconds
-        ):
+        elif first_is_due or is_due(now, self._began_at, self._last_line_at):
             self._first_line_seconds = None
             self._last_line_at = now
             self.console.print(Text(line), soft_wrap=True)
@@ -178,5 +178,5 @@ class PrintableStream(io.TextIOBase):
         return len(text)
 
     def isatty(self) -> bool:
-        """Whether the stream is a terminal, and so takes colours."""
+        """Return whether the stream is a terminal, and so takes colours."""
         return self._stream.isatty()

@@ -133,7 +133,7 @@ class BoundarySampler:
     def _choose_frequent_kinds_(self, now: float) -> None:
         """Review the time since the last review: divide the seconds between samples, then choose the frequent kinds."""
         self._divide_unsampled_seconds_()
-        # Taken back before the counts are compared, so that no boundary is still on its way in a counter.
+        # From here on every boundary is reported, so that the counts are complete.
         self._skip_next_(0)
         new_counts = {kind: self._counts.get(kind, 0) - self._counts_at_review.get(kind, 0) for kind in self._counters}
         period = now - self._reviewed_at

@@ -91,7 +91,8 @@ def measure_growth(
     if share is None:
         share = min(1.0, rate / process_rate) if process_rate > 0 else cause.share
     scale = rate / cause.drift.per_step  # the bounds keep their ratios to the rate
-    return MeasuredGrowth(Slope(rate, cause.drift.low * scale, cause.drift.high * scale), share)
+    slope = Slope(per_step=rate, low=cause.drift.low * scale, high=cause.drift.high * scale)
+    return MeasuredGrowth(rate=slope, share=share)
 
 
 def _recent_rate(steps: Sequence[float], sizes: Sequence[float]) -> float:

@@ -79,11 +79,14 @@ def decide_outcome(
         state: State = "grows" if findings else "unexplained"
         gain_sentences = _gain_sentences(samples, censuses, has_leads=bool(lead_advice), has_findings=bool(findings))
         sentences = (*notes, *map(_refilled_sentence, refilled_paths), *gain_sentences)
-        return Outcome(state, open_bytes, sentences, (*lead_advice, longer_run, LIBRARY_ADVICE, NATIVE_ADVICE))
+        advice = (*lead_advice, longer_run, LIBRARY_ADVICE, NATIVE_ADVICE)
+        return Outcome(state, bytes=open_bytes, known=sentences, next=advice)
     if findings:
         return Outcome("grows")
     kept_bytes = samples[-1].resident - samples[0].resident - garbage_bytes
-    return Outcome("settled", kept_bytes, notes) if kept_bytes >= ENDING.open_bytes else Outcome("flat", 0, notes)
+    if kept_bytes >= ENDING.open_bytes:
+        return Outcome("settled", bytes=kept_bytes, known=notes)
+    return Outcome("flat", known=notes)
 
 
 def _lead_advice(leads: Sequence[tuple[str, int]], findings: Sequence[Finding], open_bytes: int) -> list[str]:
@@ -151,7 +154,8 @@ def drop_rooted_native(
     """
     if sum(size for _, size in root_gains) < OWNING.explained_share * resident_gain:
         return [*causes]
-    return [cause for cause in causes if cause.owner != UNOWNED_KINDS["native"][0]]
+    native_owner, *_ = UNOWNED_KINDS["native"]
+    return [cause for cause in causes if cause.owner != native_owner]
 
 
 def in_order(findings: Sequence[Finding]) -> list[Finding]:
@@ -210,7 +214,7 @@ def may_conclude(monitor: "Monitor", samples: Sequence[Sample], *, at_ticks: boo
         samples: all readings, one or more.
         at_ticks: whether readings were taken at ticks of a timer, and not at boundaries of the program.
     """
-    # Both are sets of paths: a container that is emptied again and again explains some of the growth.
+    # Sets of paths: some container is emptied again and again, and it may explain the growth, so nothing else does.
     if monitor.reset_tracker.periodically_emptied > monitor.negligible_resets:
         return False
     # Data that is loaded at the beginning looks like a leak: only a program's own boundaries show that it repeats.

@@ -60,7 +60,8 @@ def add_untouched_(arrays: FillingArrays, census: Census) -> int:
                 continue
             touched = touched_bytes(address, size)
             if touched < FILLING.fully_touched_share * size:
-                arrays.blocks[address] = LargeArray(path, weakref.ref(array), address, size, touched)
+                reference = weakref.ref(array)
+                arrays.blocks[address] = LargeArray(path, reference, address=address, size=size, touched_bytes=touched)
     return len(arrays.blocks) - before
 
 

@@ -82,17 +82,22 @@ def choose_scale(samples: Sequence[Sample], unit: str | None = None, now: float 
         now: seconds since 1970.
     """
     first, last = after_warm_up(samples)[0], samples[-1]
-    boundaries = last.reading.step - first.reading.step
-    chosen = unit or _slowest_kind(samples)
-    if chosen not in last.counts:
-        chosen = "second"
-    if chosen == "second":
-        seconds = last.seconds - first.seconds
-        per_unit, count = boundaries / seconds if seconds else 1.0, round(last.seconds)
+    steps = last.reading.step - first.reading.step
+    chosen_unit = unit or _slowest_kind(samples)
+    if chosen_unit != "second" and chosen_unit in last.counts:
+        unit_count = last.counts[chosen_unit]
+        units: float = unit_count - first.counts.get(chosen_unit, 0)
     else:
-        units = last.counts[chosen] - first.counts.get(chosen, 0)
-        per_unit, count = boundaries / units if units else 1.0, last.counts[chosen]
-    return Scale(chosen, per_unit, last.reading.step, count, boundaries_per_second(samples) if boundaries else 0.0, now)
+        chosen_unit, unit_count = "second", round(last.seconds)
+        units = last.seconds - first.seconds
+    return Scale(
+        unit=chosen_unit,
+        per_unit=steps / units if units else 1.0,
+        step=last.reading.step,
+        units=unit_count,
+        steps_per_second=boundaries_per_second(samples) if steps else 0.0,
+        now=now,
+    )
 
 
 def _slowest_kind(samples: Sequence[Sample]) -> str:
@@ -174,7 +179,7 @@ def cap_native_rate(causes: Sequence[Evidence], samples: Sequence[Sample]) -> li
         if cause.verdict != "native":
             capped.append(cause)
         elif is_open:
-            rate = Slope(*(min(bound, open_rate) for bound in cause.rate[:3]))  # the rate, its low and its high bound
+            rate = Slope(*(min(number, open_rate) for number in cause.rate[:3]))  # the slope, its low and high bounds
             measured = MeasuredGrowth(rate, min(1.0, rate.per_step / process_rate))
             capped.append(replace(cause, measured=measured))
     return capped
@@ -292,7 +297,8 @@ def native_evidence_at_end(samples: Sequence[Sample]) -> list[Evidence]:
 def process_growth(samples: Sequence[Sample]) -> Growth:
     """Return the growth of the process since warm-up, per boundary."""
     last, rate = samples[-1].reading, growth_rate(samples)
-    return Growth(last.step, last.resident, last.limit, Slope(rate, rate, rate), "boundary")  # without bounds
+    slope = Slope(per_step=rate, low=rate, high=rate)  # without uncertainty
+    return Growth(step=last.step, resident=last.resident, limit=last.limit, whole=slope, unit="boundary")
 
 
 def boundaries_per_second(samples: Sequence[Sample]) -> float:

@@ -107,6 +107,7 @@ class ProcessWatch:
         self._filling_arrays, self._workers, self._census_history = FillingArrays(), Workers(), CensusHistory()
         self._allocator = AllocatorMeter()
         self._unread_by_class: Mapping[str, int] = {}
+        # Growth without owned arrays at the last census, bytes that the watch has made, and id of the reading thread.
         self._growth_at_census = self._watch_bytes = self._reading_thread = 0
         self._samples_after_main = 0
         """Number of samples since the program's main code returned."""
@@ -308,8 +309,8 @@ class ProcessWatch:
 
     def _request_census(self, reading: Reading) -> None:
         """Ask for a census when growth has doubled, which may be a new array, or when the sizes of owners are due."""
-        grown = reading.resident - self._samples[0].reading.resident - reading.owned_bytes
-        has_doubled = grown >= max(FILLING.large_array_bytes, 2 * self._growth_at_census)
+        unowned_growth = reading.resident - self._samples[0].reading.resident - reading.owned_bytes
+        has_doubled = unowned_growth >= max(FILLING.large_array_bytes, 2 * self._growth_at_census)
         owners_due = reading.step >= self._census_history.next_step and bool(self._found_owners())
         if (has_doubled or owners_due) and self._monitor.censuses.is_affordable:
             self._monitor.take_census()
@@ -322,9 +323,9 @@ class ProcessWatch:
         add_untouched_(self._filling_arrays, census)
         if self._samples:
             last = self._samples[-1].reading
-            grown = last.resident - self._samples[0].reading.resident - last.owned_bytes
+            unowned_growth = last.resident - self._samples[0].reading.resident - last.owned_bytes
             # `_request_census` asks for the next census at twice this number.
-            self._growth_at_census = max(grown, FILLING.large_array_bytes // 2)
+            self._growth_at_census = max(unowned_growth, FILLING.large_array_bytes // 2)
 
     def _take_last_census(self) -> None:
         """Take a last reading, and a census for the sizes of the owners that were found."""
@@ -422,8 +423,8 @@ class ProcessWatch:
 
     def _drop_rooted_native(self, causes: list[Evidence]) -> list[Evidence]:
         """Return the causes, without native growth if roots of the program hold its bytes."""
-        is_native = any(cause.owner == UNOWNED_KINDS["native"][0] for cause in causes)
-        if not is_native or not self._census_is_short:
+        native_owner, *_ = UNOWNED_KINDS["native"]
+        if not self._census_is_short or all(cause.owner != native_owner for cause in causes):
             return causes
         return conclusion.drop_rooted_native(causes, self._monitor.root_gains(), growth.growth_bytes(self._samples))
 
@@ -461,7 +462,7 @@ class ProcessWatch:
             self._spool_due = now + write_spool(self._spool, self.summary)
 
     def close(self, *, conclude: bool = True) -> None:
-        """Stop, and write the spool; a second call does nothing.
+        """Stop the watch, and write the last spool; a second call does nothing.
 
         Args:
             conclude: whether `find_final_findings_` is called first, unless there are no readings.
@@ -483,7 +484,7 @@ class ProcessWatch:
             write_spool(self._spool, lambda: self.summary(findings) | {"ended": True})
 
     def detach(self) -> None:
-        """Stop at once, and leave nothing in the program: no tracer, no callback of the collector."""
+        """Stop the watch at once, and leave nothing in the program: no tracer, no callback of the collector."""
         self._closed = True
         self._due = self._latest_due = self._rss_check_due = inf
         self._monitor.close()
@@ -492,7 +493,7 @@ class ProcessWatch:
             self._collector.close()
 
     def abandon(self) -> None:
-        """Stop at once, in a forked child, and write nothing."""
+        """Stop the watch at once, in a forked child, and write nothing."""
         restore_collector()  # the parent may have paused it for a census at the moment of the fork
         self._spool = None  # the file is the parent's
         self.detach()

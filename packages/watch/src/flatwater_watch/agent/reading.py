@@ -94,6 +94,7 @@ def main_has_returned() -> bool:
     frame: FrameType | None = sys._current_frames().get(main)  # noqa: SLF001  (the documented way to another thread)
     while frame is not None and frame.f_back is not None:
         frame = frame.f_back
+    # The outermost frame is that of the main code, until Python waits for threads.
     return frame is not None and frame.f_code is SHUTDOWN_CODE
 
 

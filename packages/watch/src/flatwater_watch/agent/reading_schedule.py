@@ -1,7 +1,8 @@
-"""The times of readings, for a program that passes thousands of boundaries a second: close at first, later by a share.
+"""The times at which the watch reads memory: often at first, and later within its share of the program's time.
 
-A program's memory swings within a round, so readings are best taken at the same place of it: at the anchor, which is
-the slowest boundary that comes often enough. If none does, any boundary will do.
+A program may pass thousands of boundaries a second, and its memory swings within each round. So readings are taken at
+the same place of a round: at the anchor, which is the slowest kind of boundary that comes often enough. If no kind
+comes often enough, they are taken at any boundary.
 """
 
 from collections.abc import Mapping
@@ -54,7 +55,7 @@ LAST_DOUBLING, DOUBLING_RESUMES = 3, 10
 
 @dataclass(eq=False, repr=False)
 class ReadingSchedule:
-    """Times of the next reading; `step` of a watch compares with these fields and does nothing else."""
+    """Times of the next reading, and the cost of readings so far; most boundaries only compare the time with these."""
 
     began: float
     """Monotonic time of the first boundary."""
@@ -70,13 +71,14 @@ class ReadingSchedule:
     recent_costs: list[float] = field(default_factory=list)
     """CPU seconds of the latest plain readings."""
     investigation_readings: int = 0
-    """Readings since the first of two censuses, without those at which the second one was under way."""
+    """Readings since the first of two censuses, without those at which the second census was under way."""
     quick_readings_left: int = MAXIMUM_POINTS
     """Number of coming readings whose gap ignores the program's CPU time: until series are full, after memory rose."""
     gap: float = 0.0
     """Seconds from the last reading to the next one, if the clock alone decides."""
     is_growing: bool = False
-    """Whether memory rises from boundary to boundary, so that the owner is wanted soon; at ticks a program may load."""
+    """Whether memory rises from boundary to boundary, so that a census may take full slices. False at ticks, as the
+    program may be loading data."""
 
     def pace_by_clock(self) -> None:
         """Let the clock alone pace the next `FIRST_READINGS` readings, after memory rose."""
@@ -212,8 +214,8 @@ def _idle_gap_seconds(schedule: ReadingSchedule, now: float, program_cpu: float)
     """
     if schedule.quick_readings_left:
         return schedule.gap
-    seconds_per_cpu_second = (now - schedule.began) / program_cpu if program_cpu > 0 else inf
-    affordable_gap = median(schedule.recent_costs) / PLAIN_SHARE * seconds_per_cpu_second
+    cpu_gap = median(schedule.recent_costs) / PLAIN_SHARE  # CPU seconds of the program from reading to reading
+    affordable_gap = cpu_gap * (now - schedule.began) / program_cpu if program_cpu > 0 else inf
     return max(schedule.gap, min(MAXIMUM_GAP_SECONDS, affordable_gap))
 
 

@@ -21,15 +21,15 @@ PAGE_BYTES = 4096
 """Bytes mapped into a process that is entered, for a line of Python."""
 
 
-def worker_environment(runner_variables: Mapping[str, str], before: str | None) -> dict[str, str]:
+def worker_environment(runner_variables: Mapping[str, str], user_pythonpath: str | None) -> dict[str, str]:
     """Return the environment variables with which the watch begins in a new process.
 
     Args:
         runner_variables: variables that the runner has set for the watch.
-        before: PYTHONPATH without the watch; None if it is not set.
+        user_pythonpath: PYTHONPATH without the watch; None if it is not set.
     """
-    inject = os.path.join(os.path.dirname(__file__), "inject")  # noqa: PTH118, PTH120  (programs replace what a Path is made of)
+    inject_folder = os.path.join(os.path.dirname(__file__), "inject")  # noqa: PTH118, PTH120  (programs replace what a Path is made of)
     variables = {name: value for name, value in runner_variables.items() if name != PYTHONPATH}
-    if before is None:
-        return variables | {"PYTHONPATH": inject}
-    return variables | {PYTHONPATH: before, "PYTHONPATH": os.pathsep.join((inject, before))}
+    if user_pythonpath is None:
+        return variables | {"PYTHONPATH": inject_folder}
+    return variables | {PYTHONPATH: user_pythonpath, "PYTHONPATH": os.pathsep.join((inject_folder, user_pythonpath))}

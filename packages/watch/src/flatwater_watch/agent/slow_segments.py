@@ -15,13 +15,13 @@ SLOWER = SHIPPED.slower
 
 def find_slow_segment(samples: Sequence[Sample]) -> SlowSegment | None:
     """Return the segment of the program that has most of its slowdown; None if no segment has most of it."""
-    after = after_warm_up(samples)
-    if len(after) <= 2 * SLOWER.comparison_divisor:
+    steady_samples = after_warm_up(samples)
+    if len(steady_samples) <= 2 * SLOWER.comparison_divisor:
         return None
-    stretch = len(after) // SLOWER.comparison_divisor
-    first_seconds = _segment_seconds(after[0], after[stretch])
-    last_seconds = _segment_seconds(after[-1 - stretch], after[-1])
-    gained_seconds = {segment: seconds - first_seconds.get(segment, 0.0) for segment, seconds in last_seconds.items()}
+    stretch = len(steady_samples) // SLOWER.comparison_divisor
+    early_seconds = _segment_seconds(steady_samples[0], steady_samples[stretch])
+    late_seconds = _segment_seconds(steady_samples[-1 - stretch], steady_samples[-1])
+    gained_seconds = {segment: seconds - early_seconds.get(segment, 0.0) for segment, seconds in late_seconds.items()}
     if not gained_seconds:
         return None
     slowest = max(gained_seconds, key=lambda segment: gained_seconds[segment])
@@ -29,8 +29,9 @@ def find_slow_segment(samples: Sequence[Sample]) -> SlowSegment | None:
     total_gain = sum(seconds for seconds in gained_seconds.values() if seconds > 0)
     if gained_seconds[slowest] <= 0 or gained_seconds[slowest] < SLOWER.minimum_main_share * total_gain:
         return None
-    name = f"from {slowest[0]} to {slowest[1]}" if slowest[0] != slowest[1] else f"from one {slowest[0]} to the next"
-    now_ms, before_ms = (1e3 * seconds.get(slowest, 0.0) for seconds in (last_seconds, first_seconds))
+    begin, end = slowest
+    name = f"from {begin} to {end}" if begin != end else f"from one {begin} to the next"
+    now_ms, before_ms = (1e3 * seconds.get(slowest, 0.0) for seconds in (late_seconds, early_seconds))
     return SlowSegment(name, f"{name}: {now_ms:.3g} ms a boundary, {before_ms:.3g} ms before")
 
 

@@ -73,7 +73,7 @@ def start_watch(variables: dict[str, str]) -> None:
     if _is_launcher():
         os.environ.update(worker_environment(variables, variables.get(PYTHONPATH)))
         return
-    if os.environ.get("LOCAL_RANK", "0") != "0":
+    if os.environ.get("LOCAL_RANK", "0") != "0":  # a worker of a launcher, whose rank 0 is the program
         ProcessAgent(variables).begin_later()
         _watch_workers(variables)
         return
@@ -81,7 +81,7 @@ def start_watch(variables: dict[str, str]) -> None:
     try:
         # O_EXCL decides between processes that start at the same time: exactly one of them creates the file.
         os.close(os.open(claim, os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
+    except FileExistsError:  # another process is the program
         if _is_worker():
             ProcessAgent(variables).begin_later()
         elif not _is_fork_server():  # another program of the command
@@ -145,8 +145,8 @@ def _watch_workers(runner_variables: dict[str, str]) -> None:
         @functools.wraps(start)
         def spawnv_passfds(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  (of any Python's version)
             """Start a process with the watch's variables in C's environment, for the time of this call."""
-            before = os.environ.get("PYTHONPATH")
-            variables = worker_environment(runner_variables, before)
+            user_pythonpath = os.environ.get("PYTHONPATH")
+            variables = worker_environment(runner_variables, user_pythonpath)
             for name, value in variables.items():
                 os.putenv(name, value)
             try:
@@ -154,8 +154,8 @@ def _watch_workers(runner_variables: dict[str, str]) -> None:
             finally:
                 for name in variables:
                     os.unsetenv(name)
-                if before is not None:
-                    os.putenv("PYTHONPATH", before)
+                if user_pythonpath is not None:
+                    os.putenv("PYTHONPATH", user_pythonpath)
 
         module.spawnv_passfds = spawnv_passfds  # type: ignore[attr-defined]
 
@@ -235,7 +235,7 @@ class ProcessAgent:
 
     def _begin(self) -> None:
         """Begin to watch this process: by the user's boundaries, by those of known libraries, or by ticks alone."""
-        before = footprint().anonymous
+        bytes_before = footprint().anonymous
         from flatwater_watch.agent.process import ProcessWatch  # noqa: PLC0415  (measured: it is the watch's cost)
         from flatwater_watch.agent.step_hooks import hook_steps  # noqa: PLC0415  (the same)
 
@@ -248,7 +248,7 @@ class ProcessAgent:
         limit = int(self._variables[LIMIT]) if LIMIT in self._variables else None
         spool = self._file_prefix + (WORKER if is_worker else PROGRAM)
         self._watch = watch = ProcessWatch(kind, None, limit, spool, self._guard, lines=_lines)
-        watch.cost_bytes = max(0, footprint().anonymous - before)
+        watch.cost_bytes = max(0, footprint().anonymous - bytes_before)
         counters = {} if by_time else hook_steps(watch.step)
         if kind is None:
             watch.boundaries.use_counters_(counters)

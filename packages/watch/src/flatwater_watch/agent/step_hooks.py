@@ -68,12 +68,12 @@ class _ImportPreparer:
             except AttributeError:  # an old finder, which the interpreter passes over as well
                 continue
             if finder is not self and (spec := find(name, path, target)) is not None:
-                Guard().run(_run_after, spec.loader, prepare)
+                Guard().run(_prepare_after_execution, spec.loader, prepare)
                 return spec
         return None
 
 
-def _run_after(found_loader: object, prepare: Callable[[ModuleType], None]) -> None:
+def _prepare_after_execution(found_loader: object, prepare: Callable[[ModuleType], None]) -> None:
     """Let a module's loader call `prepare` once it has executed the module; only loaders of source files do."""
     if not isinstance(found_loader, importlib.machinery.SourceFileLoader):
         return
@@ -118,19 +118,19 @@ def _prepare_loaders(module: ModuleType) -> None:
 
 def _prepare_envs(module: ModuleType) -> None:
     env, wrapper = vars(module)["Env"], vars(module).get("Wrapper", ())
-    _wrap_subclasses(env, lambda cls: not issubclass(cls, wrapper))
+    _hook_subclasses(env, lambda cls: not issubclass(cls, wrapper))
 
 
 def _prepare_vector_envs(module: ModuleType) -> None:
     """Count steps and episodes of vector environments, without those that wrap other environments."""
     wrapper = vars(module).get("VectorWrapper", ())
     # A synchronous vector environment steps environments of this process, which are counted themselves.
-    _wrap_subclasses(
+    _hook_subclasses(
         vars(module)["VectorEnv"], lambda cls: not issubclass(cls, wrapper) and cls.__name__ != "SyncVectorEnv"
     )
 
 
-def _wrap_subclasses(parent: Any, has_boundaries: Callable[[type], bool]) -> None:
+def _hook_subclasses(parent: Any, has_boundaries: Callable[[type], bool]) -> None:
     """Count `step` and `reset` of the subclasses that have boundaries of their own, those defined later included.
 
     Args:
@@ -240,7 +240,7 @@ def _takes_one_argument(method: Any) -> bool:
 # --- servers ---
 
 
-def _counts_requests(owner: str, name: str) -> Callable[[ModuleType], None]:
+def _request_preparer(owner: str, name: str) -> Callable[[ModuleType], None]:
     """Return a function that prepares a server's module: calls of the method `owner.name` count as requests."""
 
     def prepare(module: ModuleType) -> None:
@@ -272,7 +272,7 @@ _SERVERS = (
     ("http.server", "BaseHTTPRequestHandler", "parse_request"),
 )
 _PREPARED: dict[str, Callable[[ModuleType], None]] = {
-    **{module: _counts_requests(owner, name) for module, owner, name in _SERVERS},
+    **{module: _request_preparer(owner, name) for module, owner, name in _SERVERS},
     "torch.optim.optimizer": _prepare_optimizers,
     "torch.utils.data.dataloader": _prepare_loaders,
     "gymnasium.core": _prepare_envs,

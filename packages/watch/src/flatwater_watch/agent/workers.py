@@ -1,4 +1,4 @@
-"""The processes that a program starts, summed by private bytes: DataLoader workers, vector environments, pools."""
+"""The memory of the processes that a program starts: DataLoader workers, vector environments, pools."""
 
 from dataclasses import dataclass, field
 

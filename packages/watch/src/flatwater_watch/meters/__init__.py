@@ -1,1 +1,1 @@
-"""Read-only meters of a running process. None of them needs torch."""
+"""Read-only meters of a running process. None of them but `torch_ops` needs torch."""

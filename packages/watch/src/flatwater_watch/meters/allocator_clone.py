@@ -144,14 +144,14 @@ def _start_copy(libc: ctypes.PyDLL, shared: int) -> int:
         OSError: the system refuses a copy.
     """
     # All signals are blocked in the copy: a handler of the program would run in it too.
-    before = _Signals()
-    libc.pthread_sigmask(signal.SIG_SETMASK, ctypes.byref(_EVERY_SIGNAL), ctypes.byref(before))
+    program_mask = _Signals()
+    libc.pthread_sigmask(signal.SIG_SETMASK, ctypes.byref(_EVERY_SIGNAL), ctypes.byref(program_mask))
     try:
         pid: int = libc.clone(
             _query_function(libc), ctypes.c_void_p(shared + RESULT_BYTES), CLONE_FLAGS, ctypes.c_void_p(shared)
         )
     finally:
-        libc.pthread_sigmask(signal.SIG_SETMASK, ctypes.byref(before), None)
+        libc.pthread_sigmask(signal.SIG_SETMASK, ctypes.byref(program_mask), None)
     if pid < 0:
         raise OSError(ctypes.get_errno(), "no copy of this process")
     return pid

@@ -79,7 +79,7 @@ class AllocatorMeter:
         )
         for pause_seconds_per_byte, start in starters:
             if query_seconds > pause_seconds_per_byte * anonymous:
-                # No memory for it, another machine than x86-64, or a library that hangs in a fork.
+                # It fails without memory for a copy, on another machine than x86-64, or if a library hangs in a fork.
                 with suppress(OSError):
                     self._query_process = start()
                     return True
@@ -120,4 +120,5 @@ def _query_totals() -> tuple[int, int, float] | None:
     """Return the bytes in use, the free bytes, and the CPU seconds of the query; None if there are no totals."""
     # In a fork of this process: no lock is taken, and nothing is printed.
     totals = allocator_totals()
-    return None if totals is None else (totals.in_use, totals.free, expected_seconds())
+    query_seconds = expected_seconds()  # after a query, those of this query
+    return None if totals is None else (totals.in_use, totals.free, query_seconds)

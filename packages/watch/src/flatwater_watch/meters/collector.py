@@ -87,7 +87,7 @@ class CollectionListener:
         """Whether listening has ended."""
 
     def start_listening(self) -> None:
-        """Begin, behind all callbacks that the program has."""
+        """Append the callback to the collector's callbacks, after those of the program."""
         self._callbacks.append(self._callback)
 
     def reset_baseline(self) -> None:
@@ -100,8 +100,8 @@ class CollectionListener:
         self._collections.clear()
         if _is_costly():
             return
-        used = self._read()
-        self._baseline = (Collection(self._full_collections() - self._count_at_start, monotonic(), used, used),)
+        used, number = self._read(), self._full_collections() - self._count_at_start
+        self._baseline = (Collection(number=number, seconds=monotonic(), before=used, after=used),)
 
     def close(self) -> None:
         """Stop listening."""
@@ -182,14 +182,13 @@ def _is_costly() -> bool:
 def _full_collection_callback(act: Callable[[], bool]) -> Callable[[str, dict[str, int]], object]:
     """Return a callback of the collector, made of C functions alone, that calls `act` around each full collection.
 
-    The collector calls it with the word `start` or `stop`, and a dict with the generation. It formats an object, whose
-    `__format__` gets both as one text, and looks this text up in a dict: the dict has those of young collections, and
-    calls `act` for the missing ones. The generation is formatted as a character, not as digits, and nothing calls
-    `str`: there Python would run signal handlers, whose exceptions would be lost.
+    The collector calls the callback with the word `start` or `stop`, and a dict with the generation. The callback is a
+    `str.format` of an object whose `__format__` gets both as one text, and looks this text up in a dict: the dict has
+    the texts of young collections, and its `__missing__` calls `act` for the others. The generation is formatted as a
+    character: to write digits Python runs signal handlers, whose exceptions would be lost.
     """
-    empty_texts = map(
-        {False: ""}.__getitem__, iter(act, None)
-    )  # `act` returns False, and `__format__` must return a text
+    # `__format__` must return a text, and `act` returns False.
+    empty_texts = map({False: ""}.__getitem__, iter(act, None))
     text_by_phase = type("Phases", (dict,), {"__missing__": staticmethod(partial(next, empty_texts))})(_YOUNG_PHASES)
     formatted = type("Formatted", (), {"__format__": staticmethod(text_by_phase.__getitem__)})()
     return partial("{0:{1}{2[generation]:c}}".format, formatted)
@@ -273,7 +272,8 @@ def signal_safe_turns(
             while True:
                 try:
                     if fault is None:
-                        yield from repeat(False, 1)  # noqa: FBT003  (its value)
+                        # Wait for the next turn. The yielded value is False, as `untraced_callable` demands.
+                        yield from repeat(False, 1)  # noqa: FBT003  (a value that is repeated once)
                         work()
                     else:
                         on_error(fault)

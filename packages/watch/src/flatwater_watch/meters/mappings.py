@@ -97,14 +97,14 @@ def descendant_memory(pid: int | None = None) -> FamilyMemory:
     The call is as costly as `family_memory`.
     """
     if pid is None and not has_children():
-        return FamilyMemory(0, 0, 0)
+        return FamilyMemory(count=0, private=0, proportional=0)
     return _sum_family(descendant_pids(pid))
 
 
-def _sum_family(family: list[int]) -> FamilyMemory:
+def _sum_family(pids: list[int]) -> FamilyMemory:
     """Return sums over the processes with these ids; processes that have ended are left out."""
     private = proportional = libraries = count = 0
-    for pid in family:
+    for pid in pids:
         try:
             counters = read_kib_counters(f"/proc/{pid}/smaps_rollup")
             libraries += read_kib_counters(f"/proc/{pid}/status").get("VmLib", 0)

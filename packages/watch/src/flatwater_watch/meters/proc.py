@@ -142,6 +142,7 @@ def process_owner(pid: int) -> tuple[int, int]:
     """
     # Not by the owner of `/proc/PID`, which is root for a process that may not be dumped.
     lines = dict(line.split(":", 1) for line in read_text(f"/proc/{pid}/status").splitlines())
+    # Each line has four ids: real, effective, saved, and that of the file system.
     return int(lines["Uid"].split()[1]), int(lines["Gid"].split()[1])
 
 

@@ -118,8 +118,9 @@ class RiseRecorder:
     def end(self) -> None:
         """Stop recording, in the thread that began to record; the records stay."""
         if self._statm_file is not None:
+            # `gettrace` returns the object given to `PyEval_SetTrace`; the program may have set another tracer.
             tracer: object = sys.gettrace()
-            if tracer is self:  # the program may have set a tracer of its own meanwhile
+            if tracer is self:
                 sys.settrace(None)
             close_file(self._statm_file)
             self._statm_file = None
@@ -200,7 +201,7 @@ class RiseRecorder:
     def _add_rise_(self, gain: int) -> None:
         """Add a rise of the line that ran, to the last rise if that is of the same line."""
         rises = self._lasting_rises
-        rise = _Rise(self._running_line, gain, 1, self._is_early())
+        rise = _Rise(self._running_line, size=gain, times=1, is_early=self._is_early())
         if rises and (rises[-1].line, rises[-1].is_early) == (rise.line, rise.is_early):
             rise = rise._replace(size=gain + rises[-1].size, times=1 + rises.pop().times)
         rises.append(rise)

@@ -1,4 +1,4 @@
-"""Tells exceptions of the program, raised while the watch runs, from faults of the watch.
+"""A test that tells exceptions of the program, which are raised while the watch runs, from faults of the watch.
 
 Signal handlers run wherever the main thread is, and another thread may set an exception in it, as time limits do
 (`PyThreadState_SetAsyncExc`): both may be raised in the watch's code just as in the program's.

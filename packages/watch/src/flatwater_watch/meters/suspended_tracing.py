@@ -1,4 +1,4 @@
-"""Calls that no debugger, profiler or coverage tool of the program sees, and that leave their state as it was.
+"""Calls that no debugger, profiler or coverage tool of the program sees, and that leave the tool's state as it was.
 
 CPython counts for each thread whether tracing is suspended (3.11 and later; `sys.monitoring` heeds it too). Neither
 `sys.settrace` nor the frames of the program are touched, so a tool that looks finds itself where it was.

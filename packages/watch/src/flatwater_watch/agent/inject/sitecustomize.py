@@ -29,7 +29,7 @@ def _remove_from_environment():
 
 def _make_importable(folder):
     # type: (str) -> None
-    """Make the runner's `flatwater_watch` importable, and nothing else in the same folder."""
+    """Make the runner's `flatwater_watch` importable from its folder, unless this Python has the package installed."""
     import importlib.util
 
     installed = importlib.util.find_spec("flatwater_watch")
