@@ -74,7 +74,7 @@ class PanelImport:
 
         check_place(self.out, source=self.source, force=self.force)
         investable = None if self.investable is None else _parse_names(self.investable)
-        with terminal().status(f"reading {self.source} and computing the indicators …", first=2.0):
+        with terminal().status(f"reading {self.source} and computing the indicators …", first_line_seconds=2.0):
             imported = read_prices(
                 self.source,
                 investable=investable,
