@@ -164,7 +164,7 @@ def test_a_return_over_many_days_begins_at_the_close_that_was_known_then() -> No
     close = np.full((70, 1), np.nan)
     close[[1, 3, 63, 65, 69]] = np.array([[100.0], [200.0], [50.0], [300.0], [400.0]])
     [feature] = find_features(("return_60",))
-    found = feature.of({"close": close})[:, 0]
+    found = feature.compute({"close": close})[:, 0]
     assert np.flatnonzero(np.isfinite(found)).tolist() == [63, 65, 69]
     np.testing.assert_allclose(found[[63, 65, 69]], [100 * (50 / 200 - 1), 50.0, 100.0])
 

@@ -79,22 +79,22 @@ class BacktestCommand(WithTrust, WithBudget):
         from flatwater_trading.recipe.benchmark import find_benchmark
         from flatwater_watch.terminal import terminal
 
-        # Checked before the run is read, and again once the folder is chosen: a result must not be lost after playing.
+        # Checked before the run is read, and again once the folder is chosen, so that no result is lost after playing.
         if self.out is not None:
             require_free_folder(self.out, force=self.force)
         trader = load_trader(self.run, "Backtests")
         prices = trained_panel(self.run) if self.prices is None else self.prices
-        given = load_panel(prices)
-        panel = trader.align_panel(given)
+        all_columns = load_panel(prices)
+        panel = trader.align_panel(all_columns)
         days = trader.find_days(panel, self.first, self.last)
-        benchmark = None if self.benchmark is None else find_benchmark(self.benchmark, given)
+        benchmark = None if self.benchmark is None else find_benchmark(self.benchmark, all_columns)
         plan = trader.plan_backtest(panel, days, self.budget)
         if self.plan:
             return plan
         refuse(plan)
         folder = self._choose_folder(panel, days)
         require_free_folder(folder, force=self.force)
-        # The look is logged before holdout days are played: an interrupted look counts too.
+        # The look is logged before holdout days are played, as an interrupted look counts too.
         if look := log_holdout_look(trader, panel, days):
             terminal(errors=True).print(look, highlight=False)
         return trader.play_backtest(panel, days, known_truth(prices, panel), benchmark), folder

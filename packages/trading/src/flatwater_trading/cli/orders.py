@@ -74,15 +74,15 @@ class OrdersCommand(WithTrust, WithBudget):
         if self.json and self.csv:
             raise ConfigError("--json, --csv: only one of them can be printed. Leave out the other.")
         if self.after is not None:
-            # Checked before anything is read: orders that took seconds must not fail when they are written. A table of
-            # positions is also a table of shares.
+            # Checked before anything is read, as orders that took seconds must not fail when they are written. A table
+            # of positions is also a table of shares.
             check_output("--after", self.after, SHARES)
         with terminal(errors=True).status("reading the run and the prices …"):
             answer = self.decide()
         if isinstance(answer, Plan):
             return print_plan(answer, as_json=self.json)
         if self.after is not None:
-            # The file is written before the output: a closed pipe must not lose the positions.
+            # The file is written before the output, as a closed pipe must not lose the positions.
             answer.write_holdings(self.after)
         if self.json:
             print(json.dumps(answer.json, indent=1))
@@ -113,20 +113,22 @@ class OrdersCommand(WithTrust, WithBudget):
         prices = trained_panel(self.run) if self.prices is None else self.prices
         options: dict[str, Any] = {"raw_prices": self.raw_prices, "budget": self.budget}
         if isinstance(trader, WeightsTrader):
-            held = ShareTable({}, None, None) if self.positions is None else read_shares(self.positions)
+            table = ShareTable({}, None, None) if self.positions is None else read_shares(self.positions)
             panel = trader.align_panel(load_panel(prices))
             if self.plan:
                 return trader.plan_orders(panel, self.budget)
-            cash = held.cash if self.cash is None else self.cash
-            return portfolio_order_sheet(trader.orders(panel, held.shares, cash, stop=held.stop, **options))
+            cash = table.cash if self.cash is None else self.cash
+            return portfolio_order_sheet(trader.orders(panel, table.shares, cash, stop=table.stop, **options))
         portfolio = Portfolio() if self.positions is None else read_positions(self.positions)
         panel = trader.align_panel(load_panel(prices))
         if self.plan:
             return trader.plan_orders(panel, self.budget)
         cash = portfolio.cash if self.cash is None else self.cash
         orders = trader.orders(panel, portfolio.positions, cash, **options)
-        first = orders.ranking[0][0] if orders.ranking else None
-        reasons = () if first is None else trader.reasons(panel, orders, first, budget=self.budget)[:REASONS]
+        if not orders.ranking:
+            return purchase_order_sheet(orders, ())
+        top_instrument, _ = orders.ranking[0]
+        reasons = trader.reasons(panel, orders, top_instrument, budget=self.budget)[:REASONS]
         return purchase_order_sheet(orders, reasons)
 
 
@@ -147,15 +149,15 @@ def purchase_order_sheet(orders: "Orders", reasons: "Sequence[Reason]") -> "Orde
     )
 
 
-def load_trader(run: str, what: str) -> "Trader | WeightsTrader":
+def load_trader(run: str, use: str) -> "Trader | WeightsTrader":
     """Load the trader of a run or of a file.
 
     Args:
         run: folder of a run or exported file, as for `flatwater.load`.
-        what: use of the trader, in the plural and capitalised, for the message.
+        use: use of the trader, in the plural and capitalised, for the message.
 
     Raises:
-        FlatwaterError: the run cannot be used, or what it trained is not a trader.
+        FlatwaterError: the run cannot be used, or its policy is not a trader.
     """
     from flatwater.api import load
     from flatwater_trading.recipe.trader import Trader
@@ -164,7 +166,7 @@ def load_trader(run: str, what: str) -> "Trader | WeightsTrader":
 
     trader = load(run)
     if not isinstance(trader, Trader | WeightsTrader):
-        raise ConfigError(f"{run}: what it has trained buys nothing. {what} belong to `train erl` and `train weights`.")
+        raise ConfigError(f"{run}: what it has trained buys nothing. {use} belong to `train erl` and `train weights`.")
     return trader
 
 
@@ -254,11 +256,11 @@ def _sentences(orders: "Orders", reasons: "Sequence[Reason]") -> list[str]:
     new = orders.purchases
     lines = []
     if new:
-        subject, what = ("The purchase takes", "it") if len(new) == 1 else ("The purchases take", "each")
+        subject, pronoun = ("The purchase takes", "it") if len(new) == 1 else ("The purchases take", "each")
         lines.append(
             f"{subject} {sum(each.share for each in new):.1%} of the equity of {orders.equity:,.0f}; "
-            f"{orders.cash:,.0f} are left in cash. Sell {what} at its limit, or at the close after {new[0].hold_days} "
-            f"{_periods(orders)}."
+            f"{orders.cash:,.0f} are left in cash. Sell {pronoun} at its limit, or at the close after "
+            f"{new[0].hold_days} {_periods(orders)}."
         )
     else:
         lines.append(f"{_why_nothing(orders)} Cash {orders.cash:,.0f} of an equity of {orders.equity:,.0f}.")

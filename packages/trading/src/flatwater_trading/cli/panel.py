@@ -107,7 +107,7 @@ def _parse_names(text: str) -> list[str]:
     file = Path(text)
     if file.is_file():
         try:
-            # utf-8-sig: a byte order mark would become part of the first name.
+            # utf-8-sig, as a byte order mark would become part of the first name.
             text = read_regular(file).decode("utf-8-sig").replace("\n", ",")
         except (OSError, ValueError) as error:
             raise ConfigError(f"--investable {text}: the file cannot be read: {error}. Write names in it.") from error
@@ -175,7 +175,9 @@ def _summary_table(imported: "ImportResult", summary: "PanelSummary") -> Table:
     table.add_row("not used", list_phrase(layout.unused, MAXIMUM_LISTED) or "-")
     table.add_row(f"{summary.unit}s", f"{summary.days:,}, {summary.first} to {summary.last}; {_longest_gap(imported)}")
     table.add_row("frequency", imported.panel.calendar.in_words)
-    holes = sorted((instrument for instrument in summary.instruments if instrument.gaps), key=lambda one: -one.gaps)
+    holes = sorted(
+        (instrument for instrument in summary.instruments if instrument.gaps), key=lambda instrument: -instrument.gaps
+    )
     table.add_row(
         "gaps",
         list_phrase([f"{instrument.name} {instrument.gaps} {summary.unit}s" for instrument in holes], MAXIMUM_LISTED)

@@ -63,7 +63,7 @@ class PaperCommand(WithTrust, WithBudget):
         return 0
 
     def play(self) -> "PlayedEvenings | Plan":
-        """Play the evenings; with --plan return the plan of the memory of one."""
+        """Play the evenings and return them; with --plan return the plan of one evening's memory."""
         from flatwater_trading.cli.orders import load_trader, trained_panel
         from flatwater_trading.panel.locate import load_panel
         from flatwater_trading.recipe.backtest import date_row
@@ -75,14 +75,14 @@ class PaperCommand(WithTrust, WithBudget):
         if self.plan:
             return trader.plan_orders(panel, self.budget)
         if self.first is not None:
-            date_row(panel, self.first, None, after=self.first)  # refuses what is no date
+            date_row(panel, self.first, None, after=self.first)  # refuses text that is not a date
         with hold_account(self.account):
             return play_account(
                 trader, panel, self.account, run=self.run, first=self.first, cash=self.cash, budget=self.budget
             )
 
     def _show_newest(self, played: "PlayedEvenings") -> None:
-        """Print the orders of the newest evening, and where the account stands."""
+        """Print the orders of the newest evening, and the account's equity, cash and costs."""
         from flatwater_trading.cli.orders import purchase_order_sheet
         from flatwater_trading.cli.weight_orders import portfolio_order_sheet
         from flatwater_trading.recipe.weights.orders import WeightOrders

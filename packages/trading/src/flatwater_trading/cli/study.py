@@ -75,15 +75,15 @@ class StudyCommand(WithTrust, RecipeSettings):
 
     @classmethod
     def read(cls, program: str, options: Sequence[str]) -> Self:
-        """Read the options over the settings of a file, or of the study in --run, whose recipe is meant then.
+        """Read the options over the settings of a file, or of the study in --run, whose recipe counts then.
 
         Raises:
             ConfigError: the source stands for an option that is given as well.
         """
         words = with_folder_settings(options, "study.toml")
-        meant: type[Self] = _recipe_command(cls, words)
-        if meant is not cls:
-            return meant.read(program, options)
+        recipe_command: type[Self] = _recipe_command(cls, words)
+        if recipe_command is not cls:
+            return recipe_command.read(program, options)
         command = super().read(program, words)
         source = command.source
         if source is None:
@@ -115,7 +115,7 @@ StudyTraders, StudyWeights = STUDIES.values()
 
 
 def _recipe_command(command: type[Any], words: Sequence[str]) -> type[Any]:
-    """Return the command of the recipe that a file of settings is for, where the recipe was left out; else the same."""
+    """Return the command of the recipe that a settings file names, if `command` names none; else `command` itself."""
     file = config_option(words) or next((Path(word) for word in words if word.lower().endswith(SETTINGS_SUFFIX)), None)
     if command is not StudyTraders or file is None or not file.is_file():
         return command

@@ -1,6 +1,6 @@
-"""Splits and dividends: prices scaled by an adjusted close, and moves that look like an unadjusted split."""
+"""Splits and dividends: scaling of prices by an adjusted close, and a search for splits without adjustment."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +46,7 @@ def adjust_prices(source: Path, table: pl.DataFrame, columns: Mapping[str, str])
             f"{source}: row {row}, column {column}: {'empty' if adj_close is None else adj_close} for a close of "
             f"{close:g}. Fill it, or drop the column to use prices as they are."
         )
-    # One factor for all four prices of a row: high, low and close keep their order.
+    # One factor for all four prices of a row, so that high, low and close keep their order.
     factor = adjusted / pl.col("close")
     scaled = [
         pl.when(is_adjusted).then(pl.col(price) * factor).otherwise(pl.col(price)).alias(price) for price in PRICES
@@ -54,13 +54,13 @@ def adjust_prices(source: Path, table: pl.DataFrame, columns: Mapping[str, str])
     return table.with_columns(*scaled, pl.col("close").alias(RAW_CLOSE)).drop(ADJUSTED_CLOSE)
 
 
-def say_adjusted(source: Path, column: str, count: int = 1) -> None:
+def note_adjustment(source: Path, column: str, count: int = 1) -> None:
     """Note that the prices are scaled by the adjusted close."""
     more = f" and {count - 1} more" if count > 1 else ""
     note_about_file(source, f"open, high, low and close are scaled by the adjusted close ({column}{more}).")
 
 
-def say_unused(source: Path, columns: list[str]) -> None:
+def note_unused_columns(source: Path, columns: list[str]) -> None:
     """Note which columns of a file are left out."""
     if columns:
         note_about_file(source, f"not used: {list_phrase(columns, maximum=8)}.")
@@ -81,28 +81,35 @@ def find_jumps(instruments: tuple[str, ...], dates: np.ndarray, close: np.ndarra
     ratios = SPLIT_RATIOS if calendar.a_year >= DAILY.a_year else SPLIT_RATIOS[1:]
     for n, name in enumerate(instruments):
         rows = np.flatnonzero(np.isfinite(close[:, n]))
-        # Across holes too, and in float64: a split during a halt is a move between the closes around it.
+        if len(rows) < 2:  # noqa: PLR2004  (one close has no move)
+            continue
+        # Across holes too, as a split during a halt is a move between the closes around it.
         moves = np.diff(np.log(close[rows, n].astype(np.float64)))
         # Shares often move by less without a split, and a rate near 0 or a volatility index moves by large ratios.
-        least_move = (
-            MINIMUM_SPLIT_MOVE_FACTOR * np.median(np.abs(moves)) * (calendar.a_year / DAILY.a_year) ** 0.5
-            if len(moves)
-            else 0
-        )
-        if not (np.abs(moves) > max(least_move, np.log(ratios[0]) - RATIO_DISTANCE)).any():
-            continue
-        for ratio in ratios:
-            tolerance = RATIO_DISTANCE if ratio >= 2 else SMALL_RATIO_DISTANCE  # noqa: PLR2004  (two shares for one)
-            for sign, word in ((-1, f"{ratio:g}:1"), (1, f"1:{ratio:g}")):
-                # At 2:1 the number of shares doubles and their price halves: the logarithm has the opposite sign.
-                matches = np.flatnonzero(
-                    (np.abs(moves - sign * np.log(ratio)) < tolerance) & (np.abs(moves) > least_move)
-                )
-                jumps += [(str(dates[rows[step + 1]]), name, float(np.expm1(moves[step])), word) for step in matches]
-    return [f"{name} {move:+.1%} on {day} ({word})" for day, name, move, word in sorted(jumps)]
+        least_move = MINIMUM_SPLIT_MOVE_FACTOR * np.median(np.abs(moves)) * (calendar.a_year / DAILY.a_year) ** 0.5
+        if (np.abs(moves) > max(least_move, np.log(ratios[0]) - RATIO_DISTANCE)).any():
+            for step, split in _split_like_moves(moves, ratios, least_move):
+                jumps.append((str(dates[rows[step + 1]]), name, float(np.expm1(moves[step])), split))
+    return [f"{name} {move:+.1%} on {day} ({split})" for day, name, move, split in sorted(jumps)]
 
 
-def say_jumps(source: Path, jumps: list[str]) -> None:
+def _split_like_moves(moves: np.ndarray, ratios: Sequence[float], least_move: float) -> Iterator[tuple[int, str]]:
+    """Yield the place of each move that looks like a split, with the split such as `2:1`.
+
+    Args:
+        moves: logarithmic moves from one close to the next.
+        ratios: ratios of splits, new shares for an old share.
+        least_move: size that a move must exceed.
+    """
+    for ratio in ratios:
+        tolerance = RATIO_DISTANCE if ratio >= 2 else SMALL_RATIO_DISTANCE  # noqa: PLR2004  (two shares for one)
+        # At 2:1 the number of shares doubles and their price halves, so the logarithm has the opposite sign.
+        for sign, split in ((-1, f"{ratio:g}:1"), (1, f"1:{ratio:g}")):
+            is_near = np.abs(moves - sign * np.log(ratio)) < tolerance
+            yield from ((int(step), split) for step in np.flatnonzero(is_near & (np.abs(moves) > least_move)))
+
+
+def note_jumps(source: Path, jumps: list[str]) -> None:
     """Note the moves that look like a split."""
     if jumps:
         more = f"; and {len(jumps) - MAXIMUM_JUMPS_SHOWN} more" if len(jumps) > MAXIMUM_JUMPS_SHOWN else ""

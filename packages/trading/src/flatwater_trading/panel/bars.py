@@ -34,24 +34,24 @@ def to_daily_rows(source: Path, prices: Prices, dates: pl.Series, bars: Bars | N
     frame = prices.frame
     if moments is None or not frame.select(pl.struct(_DAY_COLUMNS)).to_series().is_duplicated().any():
         return prices
-    # By row number: a wide file has become long, so each of its rows is here once for each instrument.
+    # By the file's row number, as a wide file has become long and each of its rows is here for every instrument.
     file_row = (frame["row"] - 1).cast(pl.UInt32)
     frame = frame.with_columns(moments.gather(file_row).alias("moment"), dates.gather(file_row).alias("cell"))
     _check_times(source, frame)
-    of_day = frame.group_by(_DAY_COLUMNS, maintain_order=True).agg(
+    days = frame.group_by(_DAY_COLUMNS, maintain_order=True).agg(
         pl.len(), first=pl.col("moment").min(), last=pl.col("moment").max()
     )
     if bars is None:
-        name, day, rows, first, last = of_day.filter(pl.col("len") > 1).row(0)
+        name, day, rows, first, last = days.filter(pl.col("len") > 1).row(0)
         raise DataError(
             f"{source}: intraday prices: {name} has {rows} rows on {day}, from {_clock_text(first)} to "
             f"{_clock_text(last)}. A panel has one row a day. Import it with flatwater panel import FILE --out PANEL "
             "and --bars daily (first open, highest high, lowest low, last close of each day) "
             "or --bars last (the last row of each day)."
         )
-    usual_count = of_day["len"].sort()[len(of_day) // 2]
+    usual_count = days["len"].sort()[len(days) // 2]
     note_about_file(source, f"intraday prices, {usual_count} rows on a usual day: --bars {bars} made one of each day.")
-    # Stable: rows with the same time, after a clock was set back, keep the order of the file.
+    # A stable sort: rows with the same time, after a clock was set back, keep the order of the file.
     frame = frame.sort(*_DAY_COLUMNS, "moment", maintain_order=True).drop("moment", "cell")
     daily = _last_rows(frame) if bars == "last" else _daily_bar(frame)
     return Prices(daily.select(prices.frame.columns), prices.instruments, prices.columns)
@@ -63,7 +63,7 @@ def _check_times(source: Path, frame: pl.DataFrame) -> None:
     Raises:
         DataError: two rows of an instrument have the same cell.
     """
-    # The cell and not its time: if it has a zone, two rows with the same time, after a clock was set back, differ.
+    # The cell instead of its time: after a clock was set back, two rows have the same time but cells with other zones.
     repeated = frame.filter(pl.struct("symbol", "cell").is_duplicated())
     if not repeated.is_empty():
         name, cell = repeated["symbol"][0], repeated["cell"][0]
@@ -75,7 +75,7 @@ def _check_times(source: Path, frame: pl.DataFrame) -> None:
 
 def _last_rows(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the last row with a close of each instrument and day; the rows must be in the order of their times."""
-    # A row without a close would hide the last trade of its day.
+    # Rows without a close are left out, as they would hide the last trade of their day.
     return frame.filter(pl.col("close").is_not_null()).group_by(_DAY_COLUMNS, maintain_order=True).last()
 
 

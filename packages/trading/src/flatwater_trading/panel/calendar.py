@@ -68,13 +68,13 @@ def infer_calendar(dates: np.ndarray) -> Calendar:
     if len(days) < 2:  # noqa: PLR2004  (one day has no pause)
         return DAILY
     pauses = np.diff(days)
-    # The median: weekends and holes in the file do not move it.
+    # The median, which weekends and holes in the file do not change.
     usual_pause = float(np.median(pauses))
     weekdays = _regular_weekdays(days) if usual_pause <= 1 and len(days) >= MINIMUM_DATES else TRADING_WEEKDAYS
     if usual_pause <= 1 and weekdays < DAYS_OF_A_WEEK:
         return _weekday_calendar(weekdays)
-    # The mean without holes: a median of monthly pauses, 31 days, would count 11.8 months a year.
-    return _name_by_count(DAYS_OF_A_YEAR / float(pauses[pauses <= HOLE_PAUSE_FACTOR * usual_pause].mean()))
+    # The mean without holes, as the median of monthly pauses, 31 days, would count 11.8 months a year.
+    return _calendar_by_count(DAYS_OF_A_YEAR / float(pauses[pauses <= HOLE_PAUSE_FACTOR * usual_pause].mean()))
 
 
 def calendar_of_year(a_year: int) -> Calendar:
@@ -85,16 +85,17 @@ def calendar_of_year(a_year: int) -> Calendar:
     )
 
 
-def _name_by_count(count: float) -> Calendar:
-    # Distances are logarithmic: half as many rows are as far away as twice as many.
+def _calendar_by_count(count: float) -> Calendar:
+    """Return the known calendar whose rows a year are within `RATE_TOLERANCE` of `count`; else an irregular one."""
+    # Distances are logarithmic, so half as many rows are as far away as twice as many.
     nearest = min(_KNOWN_CALENDARS, key=lambda each: abs(np.log(count / each.a_year)))
     return nearest if abs(count / nearest.a_year - 1) <= RATE_TOLERANCE else calendar_of_year(max(1, round(count)))
 
 
 def _regular_weekdays(days: np.ndarray) -> int:
     """Count the weekdays that have at least half as many rows as the most frequent weekday."""
-    of_weekday = np.bincount(days % DAYS_OF_A_WEEK, minlength=DAYS_OF_A_WEEK)
-    return int((2 * of_weekday >= of_weekday.max()).sum())
+    rows_by_weekday = np.bincount(days % DAYS_OF_A_WEEK, minlength=DAYS_OF_A_WEEK)
+    return int((2 * rows_by_weekday >= rows_by_weekday.max()).sum())
 
 
 def _weekday_calendar(weekdays: int) -> Calendar:

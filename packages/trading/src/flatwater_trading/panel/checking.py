@@ -35,21 +35,21 @@ def check_order(source: Path, prices: Prices) -> None:
     Raises:
         DataError: a date is repeated, or is earlier than the date above it; names row, instrument and both dates.
     """
-    date_above = pl.col("date").shift(1).over("symbol")
-    # Over symbol: rows of other instruments may be in between.
-    steps = prices.frame.with_columns(before=date_above, above=pl.col("row").shift(1).over("symbol"))
-    misplaced = steps.filter(pl.col("date") <= pl.col("before")).sort("row")
+    # Over symbol, as rows of other instruments may be in between.
+    date_above, row_above = (pl.col(name).shift(1).over("symbol") for name in ("date", "row"))
+    steps = prices.frame.with_columns(date_above=date_above, row_above=row_above)
+    misplaced = steps.filter(pl.col("date") <= pl.col("date_above")).sort("row")
     if misplaced.is_empty():
         return
-    if not (steps["date"] >= steps["before"]).any():
+    if not (steps["date"] >= steps["date_above"]).any():
         note_about_file(source, "the newest day comes first: sorted by date.")
         return
-    row, name, date, earlier = (misplaced[key][0] for key in ("row", "symbol", "date", "before"))
+    row, name, date, earlier = (misplaced[key][0] for key in ("row", "symbol", "date", "date_above"))
     same_day = prices.frame.filter((pl.col("symbol") == name) & (pl.col("date") == date) & (pl.col("row") < row))
     if not same_day.is_empty():
         raise DataError(f"{source}: row {row}, {name}: {date} is there already in row {same_day['row'][0]}. Drop one.")
     raise DataError(
-        f"{source}: row {row}, {name}: {date} comes after {earlier} (row {misplaced['above'][0]}). "
+        f"{source}: row {row}, {name}: {date} comes after {earlier} (row {misplaced['row_above'][0]}). "
         "Sort the rows by date within each instrument."
     )
 
@@ -63,7 +63,7 @@ def check_prices(source: Path, prices: Prices, traded: Collection[str]) -> None:
         DataError: a row breaks a rule (names the first, with instrument, date and numbers), or an instrument has no
             close.
     """
-    # Checked first: the rules below find nothing in a column without a close.
+    # Checked first, as the rules below find nothing in a column without a close.
     closes = prices.frame.filter(pl.col("close").is_not_null())["symbol"].unique()
     empty = sorted(set(prices.instruments) - set(closes))
     if empty:
@@ -76,7 +76,7 @@ def check_prices(source: Path, prices: Prices, traded: Collection[str]) -> None:
     rules: list[tuple[pl.Expr, tuple[str, ...], str]] = [
         (can_be_bought & (pl.col(price) <= 0), (price,), must_be_positive) for price in PRICES
     ]
-    # A panel is float32: outside of this range prices and indicators become infinite, or 0, which is missing.
+    # Outside of this range prices and indicators, which are float32, become infinite, or 0, which means missing.
     rules += [
         (
             (can_be_bought | (pl.col(price) != 0)) & ~pl.col(price).cast(pl.Float32).abs().is_between(*PRICE_RANGE),
@@ -104,5 +104,5 @@ def check_prices(source: Path, prices: Prices, traded: Collection[str]) -> None:
 
 def _is_clearly_smaller(smaller: str, greater: str) -> pl.Expr:
     """Return an expression of each row: whether `smaller` is below `greater` by more than `TOLERANCE`."""
-    # abs: prices of instruments that are not traded may be negative.
+    # abs, as prices of instruments that are not traded may be negative.
     return pl.col(smaller) + TOLERANCE * pl.col(smaller).abs() < pl.col(greater)

@@ -45,19 +45,19 @@ def compute_custom(source: Path, frame: pl.DataFrame, features: Sequence[str]) -
     origins = {name: f"column {name}" for name in file_column_names(features)}
     functions = [each for each in features if ":" in each]
     if functions:
-        # The user's function takes symbols as text: those of a wide file are an Enum here.
+        # The user's function takes symbols as text; those of a wide file are an Enum here.
         frame = frame.with_columns(pl.col("symbol").cast(pl.String))
         rows = frame.drop("row", RAW_CLOSE, strict=False).sort(_KEY_COLUMNS)
-    for where in functions:
-        function, version = _find_feature(where)
-        features_frame = _call_feature(where, function, rows)
-        _check_causal(where, function, rows, features_frame)
+    for place in functions:
+        function, version = _find_feature(place)
+        features_frame = _call_feature(place, function, rows)
+        _check_causal(place, function, rows, features_frame)
         for name in (name for name in features_frame.columns if name not in _KEY_COLUMNS):
             _check_name(name)
             if name in origins:
-                raise DataError(f"--features {where}: {name} is there already, as {origins[name]}. Rename one.")
-            origins[name] = f"{where} {version}"
-        # maintain_order: row numbers in messages follow the order of the file.
+                raise DataError(f"--features {place}: {name} is there already, as {origins[name]}. Rename one.")
+            origins[name] = f"{place} {version}"
+        # maintain_order, as row numbers in messages follow the order of the file.
         frame = frame.join(features_frame, on=_KEY_COLUMNS, how="left", maintain_order="left")
     for name in origins:
         infinite = frame.filter(pl.col(name).is_infinite())
@@ -139,17 +139,17 @@ def _check_causal(place: str, function: Any, prices: pl.DataFrame, values: pl.Da
         DataError: a value of an early day depends on later days, or the function fails on the first half.
     """
     days = prices["date"].unique().sort()
-    # Half of the days: a look ahead of one day shows on the last of them, a look over all days shows on each.
+    # On half of the days a look ahead of one day shows on the last of these, and a look over all days on each.
     middle = days[(len(days) - 1) // 2]
     first_half = _call_feature(place, function, prices.filter(pl.col("date") <= middle))
-    both = first_half.join(values, on=_KEY_COLUMNS, how="left", suffix=" of all")
+    joined = first_half.join(values, on=_KEY_COLUMNS, how="left", suffix=" of all")
     for name in (name for name in first_half.columns if name not in _KEY_COLUMNS):
         early_value, late_value = pl.col(name), pl.col(f"{name} of all")
-        # With a tolerance: a sum over fewer days may round differently. 1e-6 is far above the rounding of float64.
+        # With a tolerance, as a sum over fewer days may round differently; 1e-6 is far above the rounding of float64.
         alike = (early_value == late_value) | (
             (early_value - late_value).abs() <= 1e-6 * (early_value.abs() + late_value.abs())
         )
-        changed = both.filter(
+        changed = joined.filter(
             ~pl.when(early_value.is_null() | late_value.is_null())
             .then(early_value.is_null() & late_value.is_null())
             .otherwise(alike)

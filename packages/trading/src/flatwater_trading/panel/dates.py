@@ -65,7 +65,7 @@ def parse_dates(source: Path, column: pl.Series, order: DateOrder | None = None)
         days = column
     elif isinstance(column.dtype, pl.Datetime):
         days = column.dt.date()  # in the column's zone: a cast to dates would take the UTC day
-        _say_times(source, column.name, {column.dtype.time_zone} - {None})
+        _note_zones(source, column.name, {column.dtype.time_zone} - {None})
     else:
         if column.dtype.is_float():
             # A column of whole numbers with holes is float: 20240102.0 would not be read as a date.
@@ -90,20 +90,24 @@ def seconds_of_day(column: pl.Series) -> pl.Series | None:
         return None
     else:
         text = (column.cast(pl.Int64, strict=False) if column.dtype.is_float() else column).cast(pl.String)
-        if text.str.contains(_EPOCH).all() and text.null_count() == 0:
-            stamps = _stamps_since_1970(text)[1]
-        else:
-            parts = text.str.extract_groups(_CLOCK).struct.unnest()
-            # 12 am is hour 0 and 12 pm hour 12.
-            hour = pl.col("h").cast(pl.Int64) % 12 + 12 * (pl.col("half").str.to_lowercase() == "p")
-            hour = pl.when(pl.col("half").is_null()).then(pl.col("h").cast(pl.Int64)).otherwise(hour)
-            second = pl.col("s").cast(pl.Int64).fill_null(0)
-            seconds_since_midnight = parts.select(3600 * hour + 60 * pl.col("m").cast(pl.Int64) + second).to_series()
-            return seconds_since_midnight.fill_null(0) if seconds_since_midnight.max() else None
+        if text.null_count() or not text.str.contains(_EPOCH).all():
+            return _seconds_in_text(text)
+        stamps = _stamps_since_1970(text)[1]
     clock = (stamps.dt.hour(), stamps.dt.minute(), stamps.dt.second())
     hours, minutes, seconds = (each.cast(pl.Int64) for each in clock)
     seconds_since_midnight = (3600 * hours + 60 * minutes + seconds).fill_null(0)
     return seconds_since_midnight if seconds_since_midnight.max() else None
+
+
+def _seconds_in_text(text: pl.Series) -> pl.Series | None:
+    """Return the seconds since midnight of times in text such as `09:30` and `9:30:05 PM`; None if no row has one."""
+    parts = text.str.extract_groups(_CLOCK).struct.unnest()
+    # 12 am is hour 0 and 12 pm hour 12.
+    hour = pl.col("h").cast(pl.Int64) % 12 + 12 * (pl.col("half").str.to_lowercase() == "p")
+    hour = pl.when(pl.col("half").is_null()).then(pl.col("h").cast(pl.Int64)).otherwise(hour)
+    second = pl.col("s").cast(pl.Int64).fill_null(0)
+    seconds_since_midnight = parts.select(3600 * hour + 60 * pl.col("m").cast(pl.Int64) + second).to_series()
+    return seconds_since_midnight.fill_null(0) if seconds_since_midnight.max() else None
 
 
 def _parse_text_dates(source: Path, column: pl.Series, text: pl.Series, order: DateOrder | None) -> pl.Series:
@@ -120,14 +124,14 @@ def _parse_text_dates(source: Path, column: pl.Series, text: pl.Series, order: D
     """
     if text.str.contains(_EPOCH).all() and text.null_count() == 0:
         return _dates_from_epoch(source, text)
-    # Before times are cut off: the zone follows the time.
+    # Zones are read before times are cut off, as the zone follows the time.
     zones = text.str.extract(_TIME.replace(".*$", r".*?\s*") + _ZONE, 1).drop_nulls().unique().to_list()
-    _say_times(source, column.name, set(zones))
+    _note_zones(source, column.name, set(zones))
     text = text.str.replace(_TIME, "").str.strip_chars()
     form, first = _find_date_form(text)
     if form is None:
         return pl.repeat(None, len(text), dtype=pl.Date, eager=True)
-    # One form for the whole column: a cell of another form may have day and month exchanged.
+    # The whole column must have one form, as a cell of another form may have day and month exchanged.
     is_other_form = ~text.str.contains(form.pattern) & text.is_not_null()
     if is_other_form.any():
         row = int(is_other_form.arg_true()[0])
@@ -155,12 +159,12 @@ def _parse_text_dates(source: Path, column: pl.Series, text: pl.Series, order: D
 def _find_date_form(text: pl.Series) -> tuple[_DateForm | None, int]:
     """Return the form of the first readable cell, and its row; None and 0 if no cell is readable."""
     matches: list[tuple[int, _DateForm | None]] = []
-    for form_tried in _FORMS:
-        rows = text.str.contains(form_tried.pattern).fill_null(value=False).arg_true()
+    for form in _FORMS:
+        rows = text.str.contains(form.pattern).fill_null(value=False).arg_true()
         if len(rows):
-            matches.append((int(rows[0]), form_tried))
-    first, form = min(matches, key=lambda pair: pair[0]) if matches else (0, None)
-    return form, first
+            matches.append((int(rows[0]), form))
+    first_row, first_form = min(matches, key=lambda match: match[0]) if matches else (0, None)
+    return first_form, first_row
 
 
 def _find_date_order(source: Path, column: str, parts: pl.DataFrame, order: DateOrder | None) -> DateOrder:
@@ -187,7 +191,8 @@ def _find_date_order(source: Path, column: str, parts: pl.DataFrame, order: Date
             f"{source}: column {column}: {cell(rows['dmy'])} can only be {_WORDS['dmy']}, and {cell(rows['mdy'])} only "
             f"{_WORDS['mdy']}. Write all of them in one order, best as 2013-03-01."
         )
-    for found, row in rows.items():
+    if rows:
+        found, row = next(iter(rows.items()))
         if order not in {None, found}:
             raise DataError(
                 f"{source}: row {row + 1}, column {column}: {cell(row)} can only be {_WORDS[found]}, and "
@@ -218,13 +223,14 @@ def _stamps_since_1970(text: pl.Series) -> tuple[str, pl.Series]:
     """Return the unit of the column's numbers, and their times in UTC."""
     numbers = text.cast(pl.Int64, strict=False)
     digits = text.str.len_chars()
-    # By the longest number of the column: later days have more digits.
+    # By the longest number of the column, as later days have more digits.
     unit = next(unit for unit, most in _UNITS if (digits <= most).all())
-    days = numbers if unit != "s" else numbers * 1000
-    return unit, days.cast(pl.Datetime("ms" if unit in {"s", "ms"} else unit))  # type: ignore[arg-type]  # "us" or "ns"
+    # polars has no seconds.
+    times = numbers * 1000 if unit == "s" else numbers
+    return unit, times.cast(pl.Datetime("ms" if unit in {"s", "ms"} else unit))  # type: ignore[arg-type]  # "us" or "ns"
 
 
-def _say_times(source: Path, column: str, zones: set[str | None]) -> None:
+def _note_zones(source: Path, column: str, zones: set[str | None]) -> None:
     """Note that a column has times in these zones, of which the local date is taken; nothing without a zone."""
     if zones:
         zone_names = ", ".join(sorted(str(zone) for zone in zones)[:3])

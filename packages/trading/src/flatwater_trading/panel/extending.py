@@ -12,7 +12,7 @@ _CHUNK_DAYS = 256
 def find_difference(known: Panel, newer: Panel) -> str:
     """Find the first difference of `newer` on the days of `known`; empty if it begins with the same days.
 
-    Another order of instruments is a difference too: a trader knows columns by their place.
+    Another order of instruments is a difference too, as a trader knows columns by their place.
 
     Args:
         known: known panel.
@@ -29,27 +29,29 @@ def _difference_phrases(known: Panel, newer: Panel) -> Iterator[str]:
 
     Only the first is valid (the caller takes `next`), as later ones compare by position.
     """
-    for what, old, new in (
+    for kind, old, new in (
         ("instrument", known.instruments, newer.instruments),
         ("feature", known.features, newer.features),
         ("investable instrument", _investable_names(known), _investable_names(newer)),
     ):
         for name in old:
             if name not in new:
-                yield f"it lacks the {what} {name}"
+                yield f"it lacks the {kind} {name}"
         for name in new:
             if name not in old:
-                yield f"it has the {what} {name}, which was not there"
+                yield f"it has the {kind} {name}, which was not there"
         if old != new:
-            yield f"its {what}s are in another order: {', '.join(new[:5])} ..., and were {', '.join(old[:5])} ..."
+            yield f"its {kind}s are in another order: {', '.join(new[:5])} ..., and were {', '.join(old[:5])} ..."
     common = min(len(known.dates), len(newer.dates))
-    for day in np.flatnonzero(known.dates[:common] != newer.dates[:common])[:1]:  # the first differing day, if any
+    differing_days = np.flatnonzero(known.dates[:common] != newer.dates[:common])
+    if len(differing_days):
+        day = differing_days[0]
         yield (
             f"it lacks the day {known.dates[day]}"
             if known.dates[day] < newer.dates[day]
             else f"it has the day {newer.dates[day]}, which was not there"
         )
-    # In chunks: both panels are mapped files, and masks of a whole comparison would be as large as they are.
+    # In chunks, as both panels are mapped files and masks of a whole comparison would be as large as they are.
     for first in range(0, common, _CHUNK_DAYS):
         yield from _differing_cell(known, newer, slice(first, min(first + _CHUNK_DAYS, common)))
     if common < len(known.dates):
@@ -61,9 +63,9 @@ def _investable_names(panel: Panel) -> tuple[str, ...]:
 
 
 def _differing_cell(known: Panel, newer: Panel, days: slice) -> Iterator[str]:
-    """Describe the first cell that differs; missing in both is the same."""
+    """Yield a phrase about the first cell that differs, if any; a cell that is missing in both panels is equal."""
     values_before, values_now = known.values[days], newer.values[days]
-    # Bit for bit, as for the fingerprint: a price that was revised by a rounding is another panel.
+    # Compared exactly, as by the fingerprint: a price that was revised by a rounding makes another panel.
     unlike = (values_before != values_now) & ~(np.isnan(values_before) & np.isnan(values_now))
     if not unlike.any():
         return

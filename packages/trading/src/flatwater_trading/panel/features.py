@@ -25,7 +25,7 @@ class Feature:
 
     needs: tuple[str, ...]
     """The panel's features that the feature is computed from."""
-    of: Callable[[Columns], np.ndarray]
+    compute: Callable[[Columns], np.ndarray]
     """Function that computes the feature, [T, n] float64, NaN if missing. It does not read later days."""
     scale_free: bool
     """True if the feature is comparable between columns."""
@@ -37,15 +37,15 @@ def _plain_feature(name: str) -> Feature:
 
 def _was_always_positive(close: np.ndarray) -> np.ndarray:
     """Return the mask of days with all closes so far above 0: a spread that has crossed 0 has no percentage."""
-    # Accumulated: a later close below 0 must not change earlier days. fmin skips NaN.
+    # Accumulated, as a later close below 0 must not change earlier days. fmin skips NaN.
     return np.fmin.accumulate(close, axis=0) > 0
 
 
 def _past_return(columns: Columns, *, days: int = 1) -> np.ndarray:
-    """Return the return in percent since the last close that was known `days` rows ago, however old it was."""
+    """Return the return in percent since the close `days` rows ago or, if it is missing, the last close before it."""
     close = columns["close"]
     rows = np.where(np.isfinite(close), np.arange(len(close))[:, None], -1)
-    # The newest row with a close up to each row: later rows are not read.
+    # The newest row with a close up to each row, so no later row is read.
     newest_row = np.maximum.accumulate(rows, axis=0)
     row_before = np.vstack([np.full((min(days, len(close)), close.shape[1]), -1), newest_row[:-days]])
     close_before = np.where(
@@ -59,11 +59,11 @@ def _past_return(columns: Columns, *, days: int = 1) -> np.ndarray:
 def _percent_of_close(name: str) -> Feature:
     """Return the feature `name` in percent of the day's close; NaN from the first close at or below 0 on."""
 
-    def of(columns: Columns) -> np.ndarray:
+    def compute(columns: Columns) -> np.ndarray:
         close = columns["close"]
         return 100 * columns[name] / np.where(_was_always_positive(close), close, np.nan)
 
-    return Feature((name, "close"), of, scale_free=True)
+    return Feature((name, "close"), compute, scale_free=True)
 
 
 OBSERVABLE: dict[str, Feature] = {name: _plain_feature(name) for name in FEATURES} | {
@@ -107,6 +107,6 @@ def observed_features(panel: Panel, features: Sequence[Feature], stop: int, colu
     needed: Columns = {}
     for name in {name for feature in features for name in feature.needs}:
         needed[name] = panel.feature(name)[:stop, columns].astype(np.float64)
-        # Written to the copy of astype. Without a usable close all features of the day are missing.
+        # Written to the copy that astype made. Without a usable close all features of the day are missing.
         needed[name][~valid] = np.nan
-    return np.stack([feature.of(needed) for feature in features], axis=-1)
+    return np.stack([feature.compute(needed) for feature in features], axis=-1)

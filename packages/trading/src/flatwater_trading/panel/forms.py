@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from flatwater_trading.panel.adjusting import adjust_prices, say_adjusted
+from flatwater_trading.panel.adjusting import adjust_prices, note_adjustment
 from flatwater_trading.panel.checking import Prices
 from flatwater_trading.panel.dates import DateOrder, parse_dates, seconds_of_day
-from flatwater_trading.panel.naming import ADJUSTED_CLOSE, ColumnLayout, file_kind, say_closes
+from flatwater_trading.panel.naming import ADJUSTED_CLOSE, ColumnLayout, file_kind, note_lone_closes
 from flatwater_trading.panel.notes import note_about_file
 from flatwater_trading.panel.panel import PRICES
 from flatwater_trading.panel.parsing import parse_columns, parse_numbers, to_text
@@ -38,15 +38,15 @@ def long_prices(
     if "symbol" in names_by_role:
         symbol = to_text(source, frame[names_by_role["symbol"]])
     else:
-        symbol = _from_file_name(source, frame[names_by_role["date"]], days)
+        symbol = _symbol_from_file_name(source, frame[names_by_role["date"]], days)
     nameless = symbol.is_null() | (symbol == "")
     if nameless.any():
         row = int(nameless.arg_true()[0]) + 1
         raise DataError(f"{source}: row {row}, column {names_by_role['symbol']}: the symbol is empty.")
     instruments = tuple(sorted(symbol.unique().to_list()))
     if "open" not in names_by_role:
-        say_closes(source, len(instruments))
-    # A close alone becomes all four prices: a high equal to it meets targets at closes only.
+        note_lone_closes(source, len(instruments))
+    # A close alone becomes all four prices, so sale targets are met at closes only.
     columns = {price: names_by_role.get(price, names_by_role["close"]) for price in PRICES}
     table = pl.DataFrame(
         [
@@ -61,11 +61,11 @@ def long_prices(
     if adjusted is not None and adjusted != names_by_role["close"]:
         table = table.with_columns(parse_numbers(source, frame[adjusted]).alias(ADJUSTED_CLOSE))
         table = adjust_prices(source, table, dict.fromkeys(instruments, adjusted))
-        say_adjusted(source, adjusted)
+        note_adjustment(source, adjusted)
     return Prices(table, instruments, {(name, price): columns[price] for name in instruments for price in PRICES})
 
 
-def _from_file_name(source: Path, dates: pl.Series, days: pl.Series) -> pl.Series:
+def _symbol_from_file_name(source: Path, dates: pl.Series, days: pl.Series) -> pl.Series:
     """Return the file's name as the symbol of every row, for a file of one instrument without symbols; noted.
 
     Args:
@@ -109,7 +109,7 @@ def wide_prices(
     adjusted = {name: column for (name, field), column in columns.items() if field == ADJUSTED_CLOSE}
     fields = (*PRICES, *own_features, *((ADJUSTED_CLOSE,) if adjusted else ()))
     number_columns = [column for (_, field), column in columns.items() if field in fields]
-    # Each column once: a close alone is used as four prices.
+    # Each column is parsed once, as a close alone is used as four prices.
     numbers = parse_columns(source, frame, [*dict.fromkeys(number_columns)])
     missing_column = pl.repeat(None, height, dtype=pl.Float64, eager=True)
 
@@ -121,7 +121,7 @@ def wide_prices(
     rows = np.arange(len(instruments) * height)
     table = pl.DataFrame(
         [
-            # The file's row, which repeats for each instrument: messages name it.
+            # The file's row, which messages name; it repeats for each instrument.
             pl.Series("row", rows % max(1, height) + 1),
             pl.Series("symbol", instruments, dtype=pl.Enum(instruments)).gather(rows // max(1, height)),
             pl.concat([days] * len(instruments)).alias("date"),
@@ -130,5 +130,5 @@ def wide_prices(
     )
     if adjusted:
         table = adjust_prices(source, table, adjusted)
-        say_adjusted(source, next(iter(adjusted.values())), len(adjusted))
+        note_adjustment(source, next(iter(adjusted.values())), len(adjusted))
     return Prices(table, instruments, columns)

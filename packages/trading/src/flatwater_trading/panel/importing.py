@@ -17,7 +17,7 @@ from types import MappingProxyType
 import numpy as np
 import polars as pl
 
-from flatwater_trading.panel.adjusting import RAW_CLOSE, find_jumps, say_jumps, say_unused
+from flatwater_trading.panel.adjusting import RAW_CLOSE, find_jumps, note_jumps, note_unused_columns
 from flatwater_trading.panel.bars import Bars, to_daily_rows
 from flatwater_trading.panel.calendar import DAILY
 from flatwater_trading.panel.checking import check_order, check_prices
@@ -34,8 +34,8 @@ from flatwater_trading.panel.naming import (
     check_names,
     file_kind,
     find_layout,
-    join_heads,
-    say_guessed,
+    join_header_rows,
+    note_guesses,
 )
 from flatwater_trading.panel.notes import note_about_file, notes_at_the_end
 from flatwater_trading.panel.panel import FEATURES, PRICES, Panel, build_panel, investable_columns
@@ -96,9 +96,9 @@ def import_panel(
         sheet=sheet,
         bars=bars,
     )
-    say_guessed(source, imported.layout)
-    say_unused(source, imported.layout.unused)
-    say_jumps(source, imported.jumps)
+    note_guesses(source, imported.layout)
+    note_unused_columns(source, imported.layout.unused)
+    note_jumps(source, imported.jumps)
     if (calendar := imported.panel.calendar) != DAILY:
         note_about_file(source, f"{calendar.in_words}. What is said of a year counts with these.")
     return imported.panel
@@ -135,28 +135,27 @@ def read_prices(
         DataError: the file cannot be used; the message names file, row, column and reason.
     """
     with notes_at_the_end():
-        frame = _read(source, decimal, sheet)
+        frame = _read_table(source, decimal, sheet)
         if frame.height == 0:
             raise DataError(f"{source}: the file has no rows. It needs one for each day (and instrument).")
         kept_columns = file_column_names(features)
         frame, mapping = unpack_lists(source, frame, columns, kept_columns)
         layout = find_layout(source, frame.columns, mapping, kept_columns)
-        read = wide_prices if layout.wide_columns else long_prices
-        prices = to_daily_rows(
-            source, read(source, frame, layout, dates, kept_columns), frame[layout.roles["date"]], bars
-        )
-        # The order is checked first: indicators and jumps below compare neighbouring rows.
+        read_form = wide_prices if layout.wide_columns else long_prices
+        prices = read_form(source, frame, layout, dates, kept_columns)
+        prices = to_daily_rows(source, prices, frame[layout.roles["date"]], bars)
+        # The order is checked first, as indicators and jumps below compare neighbouring rows.
         check_order(source, prices)
         traded = investable_columns(prices.instruments, investable)
         names = tuple(prices.instruments[n] for n in traded)
         check_prices(source, prices, names)
-        # Called last: the user's function takes prices that have passed all checks.
+        # Called last, as the user's function takes prices that have passed all checks.
         table, origins = compute_custom(source, prices.frame, features)
-        panel = _panel(prices.instruments, table, names, origins)
+        panel = _build_from_table(prices.instruments, table, names, origins)
         return ImportResult(panel, layout, find_jumps(names, panel.dates, panel.feature("close")[:, traded]))
 
 
-def _read(source: Path, decimal: Decimal | None, sheet: str | None) -> pl.DataFrame:
+def _read_table(source: Path, decimal: Decimal | None, sheet: str | None) -> pl.DataFrame:
     """Read the file as a table, by its suffix: a sheet, Parquet with its types, or CSV with all fields as text.
 
     Raises:
@@ -193,7 +192,7 @@ def _read(source: Path, decimal: Decimal | None, sheet: str | None) -> pl.DataFr
 
 
 def _read_text(source: Path, text: Path, decimal: Decimal | None) -> pl.DataFrame:
-    """Read all fields as text: numbers are parsed here, so that an error can name its row and column."""
+    """Read all fields as text, so that numbers are parsed later and an error can name their row and column."""
     separator = find_separator(text)
     check_rows(source, separator, text=text)
     try:
@@ -204,17 +203,17 @@ def _read_text(source: Path, text: Path, decimal: Decimal | None) -> pl.DataFram
 
 
 def _read_fields(source: Path, text: Path, separator: str, decimal: Decimal | None) -> pl.DataFrame:
-    """Read the fields of a text whose rows are equally long."""
+    """Read the fields of a text whose rows are equally long, under the names of one or of several header rows."""
     top = pl.read_csv(text, infer_schema=False, separator=separator, has_header=False, n_rows=3).fill_null("")
-    names, heads = join_heads(top.rows()) or (None, 1)
+    names, header_rows = join_header_rows(top.rows()) or (None, 1)
     check_names(source, names or top.row(0))
     frame = pl.read_csv(
-        text, infer_schema=False, separator=separator, new_columns=names, skip_rows_after_header=heads - 1
+        text, infer_schema=False, separator=separator, new_columns=names, skip_rows_after_header=header_rows - 1
     )
     return plain_numbers(frame, separator=separator, decimal=decimal)
 
 
-def _panel(
+def _build_from_table(
     instruments: tuple[str, ...], table: pl.DataFrame, investable: Sequence[str], origins: Mapping[str, str]
 ) -> Panel:
     """Scatter the rows of a table over days and instruments, compute the indicators, and build the panel.
@@ -226,7 +225,7 @@ def _panel(
         origins: origins of own features by name; a feature with an indicator's name replaces the indicator.
     """
     dates = table["date"].unique().sort().to_numpy().astype("datetime64[D]")
-    # A table of all days from the first to the last: searching each row's date would take longer.
+    # A table of all days from the first to the last, as searching each row's date would take longer.
     place_of_day = np.zeros(int((dates[-1] - dates[0]).astype(int)) + 1, dtype=np.int64)
     place_of_day[(dates - dates[0]).astype(int)] = np.arange(len(dates))
     day = place_of_day[(table["date"].to_numpy().astype("datetime64[D]") - dates[0]).astype(int)]

@@ -35,7 +35,7 @@ def compute_indicators(close: np.ndarray) -> np.ndarray:
         return np.full((days, 5), np.nan)
     macd, signal, _ = talib.MACD(close, MACD_FAST, MACD_SLOW, MACD_SIGNAL)
     mean = talib.SMA(close, SMA_DAYS)
-    # Accumulated: days before the first close at or below 0 keep the value that they had when they were newest.
+    # Accumulated, so that days before the first close at or below 0 keep the value that they had when they were newest.
     trix = np.where(np.minimum.accumulate(close) > 0, talib.TRIX(close, TRIX_DAYS), np.nan)
     return np.stack([talib.RSI(close, RSI_DAYS), macd, signal, trix, close - mean], axis=1)
 

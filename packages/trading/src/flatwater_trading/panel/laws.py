@@ -95,10 +95,10 @@ class HiddenTrend:
     def draw(self, rng: np.random.Generator) -> np.ndarray:
         """Return states [T] of variance 1: each day's is redrawn with chance 1 / signal_days, else the day before's."""
         days = self.config.days
-        # Two draws of fixed size, in this order: the column's later draws do not depend on the states.
+        # Two draws of fixed size, in this order, so that the column's later draws do not depend on the states.
         redrawn = rng.random(days) < 1 / self.config.signal_days
         states = rng.choice(_DRIFT_STATES, size=days)
-        # The running maximum points each day to its last redraw: the states without a loop.
+        # The running maximum points each day to its last redraw, which saves a loop over the days.
         return np.asarray(states[np.maximum.accumulate(np.where(redrawn, np.arange(days), 0))])
 
     def moves(self, n: int, hidden: np.ndarray | None, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # noqa: ARG002  (of the protocol)
@@ -150,7 +150,7 @@ class ShockFollowing:
     def context_returns(self) -> np.ndarray | None:
         """Return the leader's returns, or the sign with some noise; None if the law shows neither."""
         if self.leader is not None:
-            # Less half the variance: the mean of exp(return) is then 1.
+            # Less half the variance, so that the mean of exp(return) is 1.
             return self.leader * DAILY_NOISE - DAILY_NOISE**2 / 2
         if not self.shows_sign:
             return None
@@ -191,7 +191,7 @@ def _make_regimes(config: SyntheticConfig, *, shows_sign: bool = False) -> Shock
     flips = np.where(rng.random(config.days) < 1 / MEAN_REGIME_DAYS, -1.0, 1.0)
     flips[0] = rng.choice([-1.0, 1.0])
     return _make_shock_following(
-        config, sign=np.cumprod(flips), persists=1 - 2 / MEAN_REGIME_DAYS, shows_sign=shows_sign
+        config, sign=np.cumprod(flips), sign_persistence=1 - 2 / MEAN_REGIME_DAYS, shows_sign=shows_sign
     )
 
 
@@ -249,7 +249,7 @@ def _make_shock_following(
     config: SyntheticConfig,
     *,
     sign: np.ndarray,
-    persists: float = 1.0,
+    sign_persistence: float = 1.0,
     leader: np.ndarray | None = None,
     shows_sign: bool = False,
 ) -> ShockFollowing:
@@ -260,7 +260,7 @@ def _make_shock_following(
     Args:
         config: settings of the market.
         sign: signs s [T] of the days, 1 or -1.
-        persists: correlation lambda of the sign from a day to the next; 1 for a constant sign.
+        sign_persistence: correlation lambda of the sign from a day to the next; 1 for a constant sign.
         leader: shocks [T] of the column that leads, in deviations; None if each column follows its own shocks.
         shows_sign: whether the first context column rises and falls with the sign.
 
@@ -272,23 +272,23 @@ def _make_shock_following(
     follows_own = leader is None
     ahead = np.arange(1, HORIZON_DAYS + 1)
     # g.
-    gain = float((persists**ahead * rho ** (ahead - 1)).sum())
+    gain = float((sign_persistence**ahead * rho ** (ahead - 1)).sum())
     # V, and H e^2.
-    total = _summed_variance(persists * rho)
+    total = _summed_variance(sign_persistence * rho)
     noise = HORIZON_DAYS * DAILY_NOISE**2
-    # c before its factors: the drift of each of the H days has the shocks of the days before it, by rho^0, rho^1 ...
-    shocks_within = float(sum((rho ** np.arange(day)).sum() for day in range(HORIZON_DAYS)))
-    covariance = (
-        float(sign[0]) * _OWN_NOISE * (1 - rho**2) ** 0.5 * shocks_within if follows_own and persists == 1 else 0.0
-    )
-    largest_signal, because = gain**2 / total, "it may change within them"
+    covariance = 0.0
+    if follows_own and sign_persistence == 1:
+        # c: the drift of each of the H days has the shocks of the days before it, by rho^0, rho^1 ...
+        shocks_within = float(sum((rho ** np.arange(day)).sum() for day in range(HORIZON_DAYS)))
+        covariance = float(sign[0]) * _OWN_NOISE * (1 - rho**2) ** 0.5 * shocks_within
+    largest_signal, reason = gain**2 / total, "it may change within them"
     if follows_own:
         full_strength = _OWN_NOISE * ((1 - rho) / (1 + rho)) ** 0.5  # at which shocks are reversed whole
         largest_signal = (
             full_strength**2 * gain**2 / (full_strength**2 * total + 2 * full_strength * covariance + noise)
         )
-        because = "no more than the shocks of those days can be taken back"
-    _check_signal_size(signal, largest_signal, config.signal_days, because)
+        reason = "no more than the shocks of those days can be taken back"
+    _check_signal_size(signal, largest_signal, config.signal_days, reason)
     # a b^2 - 2 h b - k = 0, the module's equation with a = g^2 - signal V, h = signal s c, k = signal H e^2. a is above
     # 0, so one root is positive.
     a, h, k = gain**2 - signal * total, signal * covariance, signal * noise
@@ -300,7 +300,7 @@ def _weighted_shocks(shocks: np.ndarray, rho: float) -> np.ndarray:
     """Return the sum of the shocks up to each day, older shocks weighted less, scaled to variance 1."""
     sums = np.empty_like(shocks)
     weighted_sum = 0.0
-    # A loop over Python floats: NumPy has no recursive filter.
+    # A loop over Python floats, as NumPy has no recursive filter.
     for day, shock in enumerate(shocks.tolist()):
         weighted_sum = rho * weighted_sum + shock
         sums[day] = weighted_sum
@@ -313,14 +313,14 @@ def _summed_variance(persistence: float) -> float:
     return float((persistence ** np.abs(days[:, None] - days[None, :])).sum())
 
 
-def _check_signal_size(signal: float, most: float, signal_days: int, because: str) -> None:
+def _check_signal_size(signal: float, most: float, signal_days: int, reason: str) -> None:
     """Check that a law can explain the share `signal` of the variance: at most `most`.
 
     Args:
         signal: configured share.
         most: largest share of the law, which `signal` must stay below.
         signal_days: mean life of a drift, for the message.
-        because: reason of the limit, for the message.
+        reason: reason of the limit, for the message.
 
     Raises:
         ConfigError: `signal` is `most` or more.
@@ -328,18 +328,18 @@ def _check_signal_size(signal: float, most: float, signal_days: int, because: st
     if signal >= most:
         raise ConfigError(
             f"synthetic.signal = {signal}: a drift that lives {signal_days} days can explain less than {most:.2f} of a "
-            f"{HORIZON_DAYS}-day return, because {because}. Lower it or change synthetic.signal_days."
+            f"{HORIZON_DAYS}-day return, because {reason}. Lower it or change synthetic.signal_days."
         )
 
 
-def _require_context(config: SyntheticConfig, does: str) -> None:
-    """Check that there is a context column; `does` says in the message what the law does with it.
+def _require_context(config: SyntheticConfig, role: str) -> None:
+    """Check that there is a context column; `role` is a predicate of the message, such as `leads the others`.
 
     Raises:
         ConfigError: there is no context column.
     """
     if config.context_instruments == 0:
         raise ConfigError(
-            f"synthetic.law = {config.law}: needs a column that can be watched and not traded, which {does}. Set "
+            f"synthetic.law = {config.law}: needs a column that can be watched and not traded, which {role}. Set "
             "synthetic.context_instruments to 1 or more."
         )

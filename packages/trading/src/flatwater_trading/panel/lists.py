@@ -52,7 +52,7 @@ def unpack_lists(
             columns += [cells.get(place - 1).alias(f"{column.name}[{price}]") for price, place in places.items()]
         else:
             columns.append(column)
-    # By name: a list of series loses an empty name, which pandas writes for an index.
+    # By name, as a list of series loses an empty name, which pandas writes for an index.
     other_mapping = {role: name for role, name in mapping.items() if role not in places}
     return pl.DataFrame({column.name: column for column in columns}), other_mapping
 
@@ -66,7 +66,7 @@ def _to_lists(column: pl.Series) -> pl.Series | None:
     if column.dtype != pl.String or not column.str.contains(_LIST_TEXT).any():
         return None
     text = column.str.replace_all(r"[\[\](),\s]+", " ").str.strip_chars()
-    # An empty list is missing and not a list of one empty text.
+    # An empty list becomes a missing value instead of a list with one empty text.
     return text.set(text == "", None).str.split(" ")
 
 

@@ -67,10 +67,10 @@ def cache_folder(kind: str = "panels") -> Path:
 
 
 def name_in_cache(origin: str, *packages: str) -> str:
-    """Return a name for a file that depends on `origin` and on the code of these packages."""
+    """Return a name for a file that depends on `origin` and on the code of these packages: a hash of both."""
     digest = hashlib.sha256(origin.encode())
     for package in packages:
-        # Sorted: a folder's order differs between machines. A new version of the code makes new files.
+        # Sorted, as a folder's order differs between machines.
         for module in sorted(files(package).iterdir(), key=lambda entry: entry.name):
             if module.name.endswith(".py"):
                 digest.update(module.read_bytes())
@@ -99,7 +99,7 @@ def _open_or_store(origin: str, make: Callable[[], Panel]) -> Panel:
             "can be written, or use flatwater panel import SOURCE --out FILE once and pass FILE."
         ) from error
     save_panel(panel, stored)
-    # Mapped as in every later process; the copy in this process's memory is freed.
+    # Opened from the file as in every later process, so that the copy in this process's memory is freed.
     return open_panel(stored)
 
 

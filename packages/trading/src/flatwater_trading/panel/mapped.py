@@ -70,12 +70,12 @@ def open_mapped(place: Path) -> dict[str, Tensor]:
     if len(mapping) < _HEAD_STRUCT.size:
         raise ValueError("it is cut off")
     format_mark, digest, length = _HEAD_STRUCT.unpack_from(mapping)
-    # Views are released at once: on an error the mapping can only be closed without views.
-    with memoryview(mapping) as view, view[_HEAD_STRUCT.size :] as rest:
-        if format_mark != _FORMAT or hashlib.sha256(rest).digest() != digest:
+    # Views are released at once, as after an error the mapping can only be closed without views.
+    with memoryview(mapping) as view, view[_HEAD_STRUCT.size :] as body:
+        if format_mark != _FORMAT or hashlib.sha256(body).digest() != digest:
             raise ValueError("its contents do not match their hash")
     layout = json.loads(mapping[_HEAD_STRUCT.size : _HEAD_STRUCT.size + length])
-    return {name: _tensor_view(mapping, *about) for name, about in layout.items()}
+    return {name: _tensor_view(mapping, dtype, shape, offset) for name, (dtype, shape, offset) in layout.items()}
 
 
 def _tensor_view(file_map: mmap.mmap, dtype: str, shape: list[int], offset: int) -> Tensor:
@@ -89,7 +89,7 @@ def _tensor_view(file_map: mmap.mmap, dtype: str, shape: list[int], offset: int)
     """
     count = torch.Size(shape).numel()
     with warnings.catch_warnings():
-        # Nothing writes to the mapping; the system would end a process that did.
+        # Nothing writes to the mapping; the system would end a process that wrote to it.
         warnings.filterwarnings("ignore", message="The given buffer is not writable")
         return torch.frombuffer(file_map, dtype=_DTYPES[dtype], count=count, offset=offset).view(shape)
 
@@ -106,7 +106,7 @@ def _file_pieces(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
         layout[name] = (names[tensor.dtype], list(tensor.shape), offset)
         offset += -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT
     text = json.dumps(layout).encode()
-    # Views of the tensors: a market of gigabytes is hashed and written without a copy.
+    # Views of the tensors, so that a market of gigabytes is hashed and written without a copy.
     body: list[bytes | memoryview] = [text.ljust(body_start - _HEAD_STRUCT.size)]
     for tensor in tensors.values():
         body += [memoryview(tensor.numpy().data).cast("B"), bytes(-tensor.nbytes % _ALIGNMENT)]
@@ -119,7 +119,7 @@ def _file_pieces(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
 
 def _remove_old_files(folder: Path) -> None:
     """Remove all but the `MAXIMUM_FILES` newest files; a process that maps a removed file keeps its pages."""
-    # By the time of writing: many systems do not record access times.
+    # By the time of writing, as many systems do not record access times.
     newest = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in newest[MAXIMUM_FILES:]:
         path.unlink(missing_ok=True)

@@ -113,36 +113,39 @@ def find_layout(
     if long_form and not wide:
         _check_long(source, columns, column_by_role, mapping)
         column_by_role |= {name: name for name in own_features if name in columns}
-        _check_kept(source, columns, own_features, column_by_role.keys())
+        _check_own_features(source, columns, own_features, column_by_role.keys())
         unused = [column for column in columns if column not in column_by_role.values()]
         return ColumnLayout(column_by_role, {}, _guessed_columns(column_by_role, mapping), unused)
     if "date" not in column_by_role:
         raise _missing_error(source, columns, ["date"])
     date_column = {"date": column_by_role["date"]}
     others = [column for column in columns if column != column_by_role["date"]]
-    wide = _require_all_prices(source, wide) if wide else _closes_alone(source, others)
-    _check_kept(source, columns, own_features, {field for _, field in wide})
+    wide = _require_all_prices(source, wide) if wide else _closes_as_prices(source, others)
+    _check_own_features(source, columns, own_features, {field for _, field in wide})
     unused = [column for column in others if column not in wide.values()]
     return ColumnLayout(date_column, wide, _guessed_columns(date_column, mapping), unused)
 
 
-def join_heads(rows: Sequence[Sequence[str]]) -> tuple[list[str], int] | None:
-    """Join the names of columns under two heads, as yfinance writes them: a row of prices and a row of tickers.
+def join_header_rows(rows: Sequence[Sequence[str]]) -> tuple[list[str], int] | None:
+    """Join the names in two or three header rows, as yfinance writes them.
+
+    Such a file begins with `Price,Close,High`, then `Ticker,AAPL,AAPL`, and possibly `Date,,`.
 
     Args:
         rows: first three rows of a file.
 
     Returns:
-        A name such as `('Close', 'AAPL')` for each column, and the number of rows that are heads; None for a file with
-        one head.
+        A name such as `('Close', 'AAPL')` for each column, and the number of header rows; None for a file with one
+        header row.
     """
-    if len(rows) < 3:  # noqa: PLR2004  (two heads and a row)
+    if len(rows) < 3:  # noqa: PLR2004  (two header rows and a row of prices)
         return None
     if {_plain_name(rows[0][0]), _plain_name(rows[1][0])} not in ({"price", "ticker"}, {"", "ticker"}):
         return None
     pairs = [f"('{above.strip()}', '{below.strip()}')" for above, below in zip(rows[0][1:], rows[1][1:], strict=True)]
-    third = _plain_name(rows[2][0]) in SYNONYMS["date"].split() and not any(cell.strip() for cell in rows[2][1:])
-    return ["date", *pairs], 3 if third else 2
+    first_cell, *other_cells = rows[2]
+    has_date_row = _plain_name(first_cell) in SYNONYMS["date"].split() and not any(map(str.strip, other_cells))
+    return ["date", *pairs], 3 if has_date_row else 2
 
 
 def _check_mapping(source: Path, columns: list[str], mapping: Mapping[str, str]) -> None:
@@ -160,7 +163,9 @@ def _check_mapping(source: Path, columns: list[str], mapping: Mapping[str, str])
             )
 
 
-def _check_kept(source: Path, columns: list[str], own_features: Sequence[str], found_names: Collection[str]) -> None:
+def _check_own_features(
+    source: Path, columns: list[str], own_features: Sequence[str], found_names: Collection[str]
+) -> None:
     """Check that each own feature has a column.
 
     Args:
@@ -193,11 +198,12 @@ def _guess_roles(source: Path, columns: list[str]) -> dict[str, str]:
                 f"{source}: columns {plain_names[_plain_name(column)]!r} and {column!r} have the same name. Drop one."
             )
         plain_names[_plain_name(column)] = column
-    # A single letter may be a share (C is Citigroup): it counts only if all four prices are letters.
-    letters = {"o", "h", "l", "c"} <= plain_names.keys()
+    # A single letter may be a share (C is Citigroup), so it counts only if all four prices are letters.
+    allows_letters = {"o", "h", "l", "c"} <= plain_names.keys()
     column_by_role = {}
     for role, names in SYNONYMS.items():
-        candidates = [plain_names[name] for name in names.split() if name in plain_names and (letters or len(name) > 1)]
+        synonyms = [name for name in names.split() if allows_letters or len(name) > 1]
+        candidates = [plain_names[name] for name in synonyms if name in plain_names]
         if role == "date" and "" in plain_names:
             candidates.append(plain_names[""])  # pandas writes its index without a name
         if candidates:
@@ -220,10 +226,10 @@ def _check_long(source: Path, columns: list[str], roles: dict[str, str], mapping
     Raises:
         DataError: a column is missing.
     """
-    is_all = set(columns) == {roles.get("date"), roles.get("close")}
-    is_close_meant = "symbol" in roles or "close" in mapping or is_all
-    close_alone = not roles.keys() & {"open", "high", "low"} and is_close_meant
-    required = ("date", "close") if close_alone else ("date", *PRICES)
+    has_nothing_else = set(columns) == {roles.get("date"), roles.get("close")}
+    may_lack_prices = "symbol" in roles or "close" in mapping or has_nothing_else
+    has_close_alone = may_lack_prices and not roles.keys() & {"open", "high", "low"}
+    required = ("date", "close") if has_close_alone else ("date", *PRICES)
     missing = [role for role in required if role not in roles]
     if missing:
         raise _missing_error(source, columns, missing if "symbol" in roles else ["symbol", *missing])
@@ -281,7 +287,7 @@ def _split_wide_column(column: str, patterns: dict[str, str]) -> tuple[str, str]
         return None
     pair = _PAIR.fullmatch(column)
     text = f"{pair['first']}.{pair['second']}" if pair else column
-    # The suffix is tried before the prefix: `OPEN_close` is the close of OPEN.
+    # The suffix is tried before the prefix, so `OPEN_close` is the close of OPEN.
     match = _UNPACKED.fullmatch(text) or _SUFFIXED.fullmatch(text) or _PREFIXED.fullmatch(text)
     if (
         match is None
@@ -323,11 +329,11 @@ def _require_all_prices(source: Path, columns_by_price: dict[tuple[str, str], st
             raise DataError(f"{source}: instrument {name} has no column for {' and '.join(missing)}.")
     closes = [name for name, price in columns_by_price if price == "close" and (name, "open") not in columns_by_price]
     if closes:
-        say_closes(source, len(closes))
+        note_lone_closes(source, len(closes))
     return columns_by_price | {(name, price): columns_by_price[name, "close"] for name in closes for price in PRICES}
 
 
-def _closes_alone(source: Path, columns: list[str]) -> dict[tuple[str, str], str]:
+def _closes_as_prices(source: Path, columns: list[str]) -> dict[tuple[str, str], str]:
     """Take every column that is neither the date nor another number as closes of an instrument, and note that.
 
     Returns:
@@ -340,11 +346,11 @@ def _closes_alone(source: Path, columns: list[str]) -> dict[tuple[str, str], str
     names = [column for column in columns if _plain_name(column) not in no_price]
     if not names:
         raise DataError(f"{source}: the file has dates, but no column with prices.")
-    say_closes(source, len(names))
+    note_lone_closes(source, len(names))
     return {(name.strip(), price): name for name in names for price in PRICES}
 
 
-def say_closes(source: Path, count: int) -> None:
+def note_lone_closes(source: Path, count: int) -> None:
     """Note that the file has only one price a day for some instruments."""
     instruments = "one instrument" if count == 1 else f"{count} instruments"
     note_about_file(
@@ -354,7 +360,7 @@ def say_closes(source: Path, count: int) -> None:
     )
 
 
-def say_guessed(source: Path, layout: ColumnLayout) -> None:
+def note_guesses(source: Path, layout: ColumnLayout) -> None:
     """Note the columns that were guessed, each with its role."""
     if layout.guessed:
         guesses = ", ".join(f"{name or 'the column without a name'} as {role}" for role, name in layout.guessed.items())

@@ -61,7 +61,7 @@ def training_statistics(panel: Panel, features: tuple[str, ...], days: range | s
         count[columns] = np.isfinite(block).sum(axis=0)
         total[columns] = np.nansum(block, axis=0)
     mean = _pool_sums(total, pooled) / np.maximum(_pool_sums(count, pooled), 1)
-    # The second pass squares differences from the mean: squares of the values would lose digits.
+    # A second pass squares differences from the mean, as squares of the values would lose digits.
     for columns, block in _column_blocks(panel, features, start, stop):
         np.subtract(block, mean[columns], out=block)
         squares[columns] = np.nansum(np.square(block, out=block), axis=0)
@@ -128,5 +128,5 @@ def _column_blocks(
     width = max(1, BLOCK_BYTES // max(1, stop * len(features) * 8))
     for first in range(0, len(panel.instruments), width):
         columns = slice(first, min(first + width, len(panel.instruments)))
-        # Computed from row 0 and then cut: a return over 120 rows needs rows before `start`.
+        # Computed from row 0 and then cut, as a return over 120 rows needs rows before `start`.
         yield columns, observed_features(panel, feature_list, stop, columns)[start:]

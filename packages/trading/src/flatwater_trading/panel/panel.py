@@ -78,7 +78,7 @@ def first_days(panel: Panel, days: int | None) -> Panel:
         return panel
     require(days < len(panel.dates), "splits.days", days, f"at most the {len(panel.dates)} rows of the panel")
     values, dates = panel.values[:days], panel.dates[:days]
-    # Indicators depend on earlier days only: the result has the fingerprint of an import without the newer days.
+    # Indicators depend on earlier days alone, so the fingerprint is that of an import without the newer days.
     return replace(
         panel,
         values=values,
@@ -159,7 +159,7 @@ def build_panel(
     columns = investable_columns(names, investable)
     close = values[:, :, FEATURES.index("close")]
     valid = np.isfinite(close)
-    # A context column may be of any sign: a spread of 0 is a value.
+    # Only for columns that can be bought: a context column, such as a spread, may be of any sign, or 0.
     valid[:, columns] &= close[:, columns] > 0
     for array in (values, valid, dates, columns, *(() if raw_close is None else (raw_close,))):
         array.setflags(write=False)
@@ -223,13 +223,13 @@ def fingerprint(
         features: names [F].
     """
     digest = hashlib.sha256(f"{features}{values.shape}{instruments}".encode())
-    # Little-endian and of fixed width: machines of another byte order compute the same hash.
+    # Little-endian and of fixed width, so that machines of another byte order compute the same hash.
     digest.update(np.ascontiguousarray(dates.astype("datetime64[D]").astype("<i8")).data)
     digest.update(np.ascontiguousarray(investable.astype("<i8")).data)
     rows = max(1, _HASH_BYTES // max(1, values[:1].nbytes))
     for first in range(0, len(values), rows):
         block = np.array(values[first : first + rows], dtype="<f4", order="C")
-        # Every NaN becomes the same: payload and sign of a NaN depend on the processor that computed it.
+        # Every NaN becomes the same, as payload and sign of a NaN depend on the processor that computed it.
         block[np.isnan(block)] = np.nan
         digest.update(block.data)
     return digest.hexdigest()

@@ -50,31 +50,31 @@ def plain_numbers(frame: pl.DataFrame, *, separator: str, decimal: Decimal | Non
     columns = frame.select(text.str.strip_chars()).get_columns()
     if decimal is None and not any(column.str.contains(",", literal=True).any() for column in columns):
         return frame  # the only mark is a decimal point
-    ways_by_column = {column.name: {decimal} if decimal else _decimal_readings(column) for column in columns}
-    commas, points = (sum(way == {only} for way in ways_by_column.values()) for only in ("comma", "point"))
+    marks_by_column = {column.name: {decimal} if decimal else _required_marks(column) for column in columns}
+    commas, points = (sum(marks == {mark} for marks in marks_by_column.values()) for mark in ("comma", "point"))
     # A file that separates its fields by commas hardly uses them as decimal marks.
-    usual_way: Decimal = "comma" if commas > points or (commas == points and separator != ",") else "point"
-    return frame.with_columns([_plain_column(name, way or {usual_way}) for name, way in ways_by_column.items()])
+    usual_mark: Decimal = "comma" if commas > points or (commas == points and separator != ",") else "point"
+    return frame.with_columns([_plain_column(name, marks or {usual_mark}) for name, marks in marks_by_column.items()])
 
 
-def _decimal_readings(column: pl.Series) -> set[Decimal]:
-    """Return the decimal marks that numbers of a column require: empty if all can be read with both marks."""
-    kinds: tuple[tuple[Decimal, str], ...] = (("comma", _ONLY_GERMAN), ("point", _ONLY_ENGLISH))
-    return {way for way, pattern in kinds if column.str.contains(pattern).any()}
+def _required_marks(column: pl.Series) -> set[Decimal]:
+    """Return the decimal marks that numbers of a column require; empty if all can be read with both marks."""
+    patterns: tuple[tuple[Decimal, str], ...] = (("comma", _ONLY_GERMAN), ("point", _ONLY_ENGLISH))
+    return {mark for mark, pattern in patterns if column.str.contains(pattern).any()}
 
 
-def _plain_column(name: str, way: set[Decimal]) -> pl.Expr:
-    """Return the column `name` with numbers in plain form; cells that cannot be read this way stay as they are.
+def _plain_column(name: str, marks: set[Decimal]) -> pl.Expr:
+    """Return the column `name` with numbers in plain form; cells that cannot be read with the mark stay as they are.
 
     Args:
         name: name of a column of text.
-        way: decimal mark, `comma` or `point`; with both in it the column stays as it is.
+        marks: decimal mark, `comma` or `point`; a column that requires both stays as it is.
     """
     text, stripped = pl.col(name), pl.col(name).str.strip_chars()
-    if way == {"comma"}:
+    if marks == {"comma"}:
         with_point = stripped.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
         return pl.when(stripped.str.contains(_GERMAN)).then(with_point).otherwise(text).alias(name)
-    if way == {"point"}:
+    if marks == {"point"}:
         without_commas = stripped.str.replace_all(",", "", literal=True)
         return pl.when(stripped.str.contains(_ENGLISH)).then(without_commas).otherwise(text).alias(name)
     return text
@@ -87,18 +87,17 @@ def parse_columns(source: Path, frame: pl.DataFrame, names: Sequence[str]) -> di
         DataError: a cell is neither a finite number nor missing.
     """
     numbers_by_name: dict[str, pl.Series] = {}
-    kinds = dict(frame.schema)  # once: polars builds the schema on every access
+    kinds = dict(frame.schema)  # once, as polars builds the schema on every access
     chunks = [
         names[first_column : first_column + COLUMNS_AT_ONCE] for first_column in range(0, len(names), COLUMNS_AT_ONCE)
     ]
     for chunk in count_steps(f"columns, {COLUMNS_AT_ONCE} at once", chunks):
         text = [name for name in chunk if kinds[name] == pl.String]
         numbers = frame.select(pl.col(text).str.strip_chars().cast(pl.Float64, strict=False))
-        finite = (
-            dict(zip(text, numbers.select(pl.col(text).is_finite().all(ignore_nulls=False)).row(0), strict=True))
-            if text
-            else {}
-        )
+        finite = {}
+        if text:
+            is_finite = numbers.select(pl.col(text).is_finite().all(ignore_nulls=False)).row(0)
+            finite = dict(zip(text, is_finite, strict=True))
         for name in chunk:
             numbers_by_name[name] = numbers[name] if finite.get(name) else parse_numbers(source, frame[name])
     return numbers_by_name

@@ -1,4 +1,4 @@
-"""Search for rows of a CSV file that are shorter or longer than its head: their prices may be in the wrong column."""
+"""Search for rows of a CSV file that are shorter or longer than its header, whose prices may be in wrong columns."""
 
 import csv
 import io
@@ -12,31 +12,31 @@ SEPARATORS = (";", "\t")
 
 
 def find_separator(text: Path) -> str:
-    """Find the separator of a file's head.
+    """Find the separator of the names in a file's header row.
 
     Raises:
         OSError: the file cannot be read.
     """
     with open_regular(text) as file:
-        # Limited: a file without line ends, such as a binary file, would be read whole. 1 MiB is 50,000 names.
-        head = file.readline(1 << 20).decode(errors="replace")
-    return next((each for each in SEPARATORS if each in head and "," not in head), ",")
+        # Limited, as a file without line ends, such as a binary file, would be read whole. 1 MiB is 50,000 names.
+        header = file.readline(1 << 20).decode(errors="replace")
+    return next((each for each in SEPARATORS if each in header and "," not in header), ",")
 
 
 def unclosed_quote(text: Path) -> int | None:
-    """Return the line of a CSV file on which a quotation mark is without its second; None if all marks are in pairs.
+    """Return the line number of a quotation mark of a CSV file that is never closed; None if all marks are in pairs.
 
     Raises:
         OSError: the file cannot be read.
     """
     with open_regular(text) as file:
         odd_lines = [number for number, line in enumerate(file, 1) if line.count(b'"') % 2]
-    # A field may have a line end between its marks: these lines come in pairs, and the last is without a second.
+    # A field may have a line end between its marks. Such lines come in pairs, so with an odd number the last is alone.
     return odd_lines[-1] if len(odd_lines) % 2 else None
 
 
 def refuse_unclosed_quote(source: Path, text: Path) -> None:
-    """Refuse a file in which a quotation mark is without its second.
+    """Refuse a file in which a quotation mark is never closed.
 
     Raises:
         DataError: there is such a mark; the message names its line.
@@ -47,7 +47,7 @@ def refuse_unclosed_quote(source: Path, text: Path) -> None:
 
 
 def check_rows(source: Path, separator: str = ",", *, text: Path | None = None) -> None:
-    """Check that every row has as many fields as the head.
+    """Check that every row has as many fields as the header.
 
     Args:
         source: file, for messages.
@@ -62,12 +62,12 @@ def check_rows(source: Path, separator: str = ",", *, text: Path | None = None) 
     with io.TextIOWrapper(open_regular(text or source), encoding="utf-8-sig", errors="replace", newline="") as file:
         rows = csv.reader(file, delimiter=separator)
         try:
-            head = next(rows, [])
+            header = next(rows, [])
             for row in rows:
-                if row and len(row) != len(head):
+                if row and len(row) != len(header):
                     refuse_unclosed_quote(source, text or source)
                     raise DataError(
-                        f"{source}: line {rows.line_num}: has {len(row)} fields, and the head has {len(head)}. "
+                        f"{source}: line {rows.line_num}: has {len(row)} fields, and the head has {len(header)}. "
                         "Complete the row, or remove it."
                     )
         except csv.Error as error:

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 import polars as pl
 
-from flatwater_trading.panel.naming import join_heads
+from flatwater_trading.panel.naming import join_header_rows
 from flatwater_trading.panel.notes import note_about_file
 from flatwater_trading.panel.parsing import MISSING_TEXTS, Decimal, plain_numbers
 from flatwater_watch.errors import DataError
@@ -44,7 +44,7 @@ def read_sheet(source: Path, file: IO[bytes], sheet: str | None, decimal: Decima
         ) from no_package
     try:
         book = calamine.load_workbook(file)
-        # Empty areas are kept: the number of a row in the note below is then that of the spreadsheet.
+        # Empty areas are kept, so that row numbers in the note below are those of the spreadsheet.
         tables = {name: book.get_sheet_by_name(name).to_python(skip_empty_area=False) for name in book.sheet_names}
     except (calamine.CalamineError, OSError) as error:
         raise DataError(
@@ -52,10 +52,10 @@ def read_sheet(source: Path, file: IO[bytes], sheet: str | None, decimal: Decima
         ) from error
     name = _choose_sheet(source, tables, sheet)
     rows = tables[name]
-    head = _header_row(rows)
-    if head:
-        note_about_file(source, f"sheet {name}: the table begins in row {head + 1}; rows above it are left out.")
-    return _build_frame(source, name, rows[head:], decimal)
+    header = _header_row(rows)
+    if header:
+        note_about_file(source, f"sheet {name}: the table begins in row {header + 1}; rows above it are left out.")
+    return _build_frame(source, name, rows[header:], decimal)
 
 
 def _choose_sheet(source: Path, tables: dict[str, list[list[Any]]], sheet: str | None) -> str:
@@ -88,22 +88,25 @@ def _first_number_row(rows: list[list[Any]]) -> int | None:
     width = max((_count_filled_cells(row) for row in top_rows), default=0)
     for number, row in enumerate(top_rows):
         numbers = sum(_is_number(cell) for cell in row)
-        # Not row 0: there must be a row of names above.
+        # Row 0 does not count, as there must be a row of names above.
         if number and numbers and _count_filled_cells(row) > 1 and 2 * _count_filled_cells(row) > width:
             return number
     return None
 
 
 def _header_row(rows: list[list[Any]]) -> int:
-    """Find the row of the table's names: the last above its numbers that is about as wide; of two heads the upper."""
+    """Find the first header row: the last row above the numbers that is about as wide, or the row above it.
+
+    The row above it counts if both are header rows as `join_header_rows` knows them.
+    """
     number_row = _first_number_row(rows)
     if number_row is None:
         return 0
     wide_rows = [
         row for row in range(number_row) if 2 * _count_filled_cells(rows[row]) > _count_filled_cells(rows[number_row])
     ]
-    head = wide_rows[-1] if wide_rows else number_row - 1
-    return head - 1 if head and join_heads(_rows_as_text(rows[head - 1 : head + 2])) else head
+    header = wide_rows[-1] if wide_rows else number_row - 1
+    return header - 1 if header and join_header_rows(_rows_as_text(rows[header - 1 : header + 2])) else header
 
 
 def _rows_as_text(rows: list[list[Any]]) -> list[list[str]]:
@@ -118,19 +121,19 @@ def _is_number(cell: object) -> bool:
     """Return whether a cell is a number or a date, in text or as such."""
     if isinstance(cell, str):
         return _WRITTEN_NUMBER.fullmatch(cell.strip()) is not None
-    # A bool is an int in Python, but not a number of a table.
+    # Other cells are numbers and dates, and bools, which are ints in Python but no numbers of a table.
     return not isinstance(cell, bool)
 
 
 def _build_frame(source: Path, sheet: str, rows: list[list[Any]], decimal: Decimal | None) -> pl.DataFrame:
-    """Return the rows as a table: names from the first row, or from two heads, then columns by their types.
+    """Return the rows as a table: names from one or several header rows, then columns by their types.
 
     Columns without a name and without a cell are left out, and so are empty rows at the end.
 
     Args:
         source: workbook, for messages.
         sheet: name of the sheet, for messages.
-        rows: cells of each row, from the heads on, "" if empty; empty rows at the end are removed in place.
+        rows: cells of each row, from the header on, "" if empty; empty rows at the end are removed in place.
         decimal: decimal mark of text; None to guess it.
 
     Raises:
@@ -140,10 +143,10 @@ def _build_frame(source: Path, sheet: str, rows: list[list[Any]], decimal: Decim
         rows.pop()
     if not rows:
         raise DataError(f"{source}: sheet {sheet} is empty. Add --sheet NAME for another one.")
-    names, heads = join_heads(_rows_as_text(rows[:3])) or ([str(cell).strip() for cell in rows[0]], 1)
+    names, header_rows = join_header_rows(_rows_as_text(rows[:3])) or ([str(cell).strip() for cell in rows[0]], 1)
     columns: dict[str, list[Any]] = {}
     for column, name in enumerate(names):
-        cells = [row[column] for row in rows[heads:]]
+        cells = [row[column] for row in rows[header_rows:]]
         if name == "" and all(cell == "" for cell in cells):
             continue
         if name in columns:
@@ -154,7 +157,7 @@ def _build_frame(source: Path, sheet: str, rows: list[list[Any]], decimal: Decim
         {name: [cell if isinstance(cell, str) else None for cell in cells] for name, cells in texts.items()},
         schema=dict.fromkeys(texts, pl.String),
     )
-    # A tab: commas do not separate fields in a sheet, so if nothing else determines the decimal mark it is a comma.
+    # With a tab as separator, the decimal mark is a comma if nothing else determines it.
     plain_frame = plain_numbers(text_frame, separator="\t", decimal=decimal)
     return pl.DataFrame(
         [
@@ -169,7 +172,7 @@ def _is_text(cell: object) -> bool:
 
 
 def _typed_column(name: str, cells: list[Any]) -> pl.Series:
-    """Build a column of numbers, days or times; of text if it has days and numbers. Text cells are missing."""
+    """Build a column of numbers, days or times, or of text if it has days and numbers; text cells become missing."""
     values = [None if isinstance(cell, str) else cell for cell in cells]
     if any(isinstance(cell, dt.date) for cell in values):
         if all(cell is None or isinstance(cell, dt.date) for cell in values):

@@ -19,16 +19,16 @@ import numpy as np
 from flatwater_trading.panel.panel import Panel
 
 MEMORIES = (1, 2, 4, 8, 16, 32, 64, 128)
-"""Rows that a move remembers."""
+"""Memories of a move, in rows: the spans of its exponential means."""
 QUICK, USUAL, SLOW = 8, 60, 250
-"""Rows that deviations remember: of the last days, of the last months, and of the last year."""
+"""Memories of deviations, in rows: the last days, the last months, and the last year."""
 OWN_SIGNALS = len(MEMORIES) + 2
 """Signals of an instrument."""
 MARKET_SIGNALS = len(MEMORIES) + 2
 CONTEXT_SIGNALS = len(MEMORIES) + 2
 """Signals of a column that cannot be bought."""
 MAXIMUM_CONTEXT = 8
-"""Most columns that cannot be bought for which they give signals, as in ridge's yardstick."""
+"""Most columns that cannot be bought that give signals, as in ridge's yardstick; if there are more, none does."""
 LIMIT = 5.0
 """Largest signal, in deviations."""
 MINIMUM_DEVIATION = 1e-4
@@ -64,12 +64,12 @@ def find_signals(panel: Panel) -> Signals:
     listed = np.logical_or.accumulate(tradable, axis=0)
     own = np.empty((*close.shape, OWN_SIGNALS), dtype=np.float32)
     deviation = deviation_so_far(moves, USUAL, listed)
-    remembered = _remember(_in_deviations(moves, deviation))
-    remembered -= _day_mean(remembered, tradable)
-    own[..., : len(MEMORIES)] = remembered
+    past_moves = _remembered_moves(_in_deviations(moves, deviation))
+    past_moves -= _day_mean(past_moves, tradable)
+    own[..., : len(MEMORIES)] = past_moves
     own[..., -2] = np.log(deviation_so_far(moves, QUICK, listed) / deviation)
-    relative = np.log(deviation)
-    own[..., -1] = relative - _day_mean(relative[..., None], tradable)[..., 0]
+    log_deviation = np.log(deviation)
+    own[..., -1] = log_deviation - _day_mean(log_deviation[..., None], tradable)[..., 0]
     own[~tradable] = 0
     np.clip(own, -LIMIT, LIMIT, out=own)
     following = np.zeros(close.shape, dtype=np.float32)
@@ -82,7 +82,7 @@ def _shared_signals(panel: Panel, moves: np.ndarray, tradable: np.ndarray) -> np
     mean = _day_mean(moves[..., None], tradable)[:, 0]
     deviations = [deviation_so_far(mean, memory) for memory in (QUICK, USUAL, SLOW)]
     parts = [
-        _remember(_in_deviations(mean, deviations[1]))[:, 0],
+        _remembered_moves(_in_deviations(mean, deviations[1]))[:, 0],
         np.log(deviations[0] / deviations[1]),
         np.log(deviations[1] / deviations[2]),
     ]
@@ -92,12 +92,13 @@ def _shared_signals(panel: Panel, moves: np.ndarray, tradable: np.ndarray) -> np
             np.where(panel.valid[:, others], panel.feature("close")[:, others], np.nan).astype(np.float64)
         )
         steps = np.diff(levels, axis=0, prepend=levels[:1])
-        parts.append(_remember(_in_deviations(steps, deviation_so_far(steps, USUAL, least=0))).reshape(len(levels), -1))
-        distance = levels - mean_so_far(levels, SLOW)
-        place = np.divide(
-            distance, spread := deviation_so_far(distance, SLOW, least=0), where=spread > 0, out=distance * 0
+        parts.append(
+            _remembered_moves(_in_deviations(steps, deviation_so_far(steps, USUAL, least=0))).reshape(len(levels), -1)
         )
-        parts += [place, mean_so_far(place, QUICK)]
+        distance = levels - mean_so_far(levels, SLOW)
+        spread = deviation_so_far(distance, SLOW, least=0)
+        relative_level = np.divide(distance, spread, where=spread > 0, out=distance * 0)
+        parts += [relative_level, mean_so_far(relative_level, QUICK)]
     return np.concatenate(parts, axis=-1).clip(-LIMIT, LIMIT).astype(np.float32)
 
 
@@ -144,8 +145,8 @@ def _in_deviations(moves: np.ndarray, deviation: np.ndarray) -> np.ndarray:
     return np.asarray(np.clip(scaled, -2 * LIMIT, 2 * LIMIT))
 
 
-def _remember(moves: np.ndarray) -> np.ndarray:
-    """Return the moves over each of `MEMORIES`, scaled to deviation 1 [T, C, M] float32."""
+def _remembered_moves(moves: np.ndarray) -> np.ndarray:
+    """Return exponential means of one-row moves for each of `MEMORIES`, scaled to deviation 1 [T, C, M] float32."""
     parts = np.array([2 / (memory + 1) for memory in MEMORIES])
     # The variance of an exponential mean of independent moves of variance 1 is part / (2 - part).
     scale = np.sqrt((2 - parts) / parts)

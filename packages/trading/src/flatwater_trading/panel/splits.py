@@ -50,7 +50,7 @@ def split_days(n_days: int, *, context: int, config: SplitConfig, context_name: 
     require(context >= 1, "context", context, "1 day or more")
     if config.days is not None:
         require(config.days <= n_days, "splits.days", config.days, f"at most the {n_days} rows of the panel")
-    # First of all: what comes after `days` is neither split nor looked at.
+    # Rows after `splits.days` are neither split nor looked at.
     used_days = n_days if config.days is None else config.days
     holdout = used_days - config.holdout_days
     validation = holdout - config.validation_days

@@ -122,7 +122,7 @@ def open_panel(path: Path) -> Panel:
     try:
         with open_regular(path) as file:
             header, start = _read_header(path, file)
-            # Read in pieces instead of through the mapping: pages of a mapping count as resident once they are read.
+            # Read in pieces instead of through a mapping, whose pages count as resident once they are read.
             digest = _hash_contents(header, iter(lambda: file.read(_CHUNK_BYTES), b""))
         if digest != header["__metadata__"]["sha256"]:
             raise DataError(f"{path}: the contents do not match their hash: cut off or damaged. Import it again.")
@@ -160,7 +160,7 @@ def _build_header(arrays: dict[str, np.ndarray], panel: Panel) -> bytes:
         size = array.size * np.dtype(dtype).itemsize
         header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [offset, offset + size]}
         offset += size
-    # Arrays are read twice, to hash and to write: the hash is written before them, and no copy is kept.
+    # Arrays are read here to be hashed, and again to be written, as the hash stands before them and no copy is kept.
     facts["sha256"] = _hash_contents(header, _array_blocks(arrays))
     text = json.dumps(header).encode()
     # Spaces after the JSON (allowed by the format) make the float32 values begin on a cache line.
@@ -205,29 +205,28 @@ def _map_panel(path: Path, header: dict[str, Any], start: int) -> Panel:
     """
     facts = header["__metadata__"]
     features = tuple(json.loads(facts["features"]))
-    # Checked after the hash: a whole panel of another version must not be called damaged.
+    # Checked after the hash, as a whole panel of another version must not be called damaged.
     if features[: len(FEATURES)] != FEATURES:
         raise DataError(f"{path}: the panel has the features {features}, this version wants {FEATURES}. Import again.")
 
-    def place(name: str) -> dict[str, Any]:
-        described = header[name]
-        shape = tuple(described["shape"])
-        offset = start + described["data_offsets"][0]
-        return {"dtype": _ARRAY_KINDS[name][1], "mode": "r", "offset": offset, "shape": shape}
+    def map_array(name: str) -> np.ndarray:
+        entry = header[name]
+        offset = start + entry["data_offsets"][0]
+        return np.memmap(path, dtype=_ARRAY_KINDS[name][1], mode="r", offset=offset, shape=tuple(entry["shape"]))
 
-    # Copies: they are small, and no mapping stays open for them.
-    dates = np.array(np.memmap(path, **place("dates"))).astype("datetime64[D]")
-    investable = np.array(np.memmap(path, **place("investable")))
+    # Small arrays are copied, so that no mapping stays open for them.
+    dates = np.array(map_array("dates")).astype("datetime64[D]")
+    investable = np.array(map_array("investable"))
     dates.setflags(write=False)
     investable.setflags(write=False)
     return Panel(
-        values=np.memmap(path, **place("values")),
-        valid=np.memmap(path, **place("valid")),
+        values=map_array("values"),
+        valid=map_array("valid"),
         dates=dates,
         instruments=tuple(json.loads(facts["instruments"])),
         investable=investable,
         features=features,
         origins=json.loads(facts.get("origins", "{}")),
         fingerprint=facts["fingerprint"],
-        raw_close=np.memmap(path, **place("raw_close")) if "raw_close" in header else None,
+        raw_close=map_array("raw_close") if "raw_close" in header else None,
     )

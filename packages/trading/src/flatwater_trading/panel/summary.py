@@ -136,7 +136,7 @@ def _summarise_instrument(panel: Panel, n: int) -> InstrumentSummary:
 def _summarise_feature(panel: Panel, name: str) -> FeatureSummary:
     """Summarise a feature over all days and columns; mean and deviation are None without a value."""
     values = panel.feature(name)
-    # In float64: a float32 mean over millions of cells loses digits.
+    # In float64, as a float32 mean over millions of cells loses digits.
     finite_values = values[np.isfinite(values)].astype(np.float64)
     return FeatureSummary(
         name=name,
@@ -148,7 +148,7 @@ def _summarise_feature(panel: Panel, name: str) -> FeatureSummary:
 
 
 def _summarise_splits(panel: Panel, context: int, episode: int) -> tuple[list[SplitSummary], str | None]:
-    """Return the default splits, empty for a short panel, and the reason why they do not fit; None if they do."""
+    """Return the default splits, none for a short panel, and the reason why they do not fit; None if they fit."""
     try:
         splits = split_days(len(panel.dates), context=context, config=SplitConfig())
     except ConfigError as error:

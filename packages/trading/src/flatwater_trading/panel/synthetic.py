@@ -36,7 +36,7 @@ class SyntheticPanel:
 
 
 def synthetic_panel(config: SyntheticConfig) -> SyntheticPanel:
-    """Generate a market, column by column: besides the result, little more than a column is in memory.
+    """Generate a market column by column, so that little more than a column is in memory besides the result.
 
     Every column has its own random stream, so more columns never change earlier columns.
 
@@ -47,10 +47,10 @@ def synthetic_panel(config: SyntheticConfig) -> SyntheticPanel:
 
     values = np.full((config.days, config.instruments, len(FEATURES)), np.nan, dtype=np.float32)
     drift = np.full((config.days, config.instruments), np.nan, dtype=np.float32)
-    for n, (prices, traded, ahead) in enumerate(_generate_columns(config)):
+    for n, (prices, traded, expected_return) in enumerate(_generate_columns(config)):
         for name, price in prices.items():
             values[traded, n, FEATURES.index(name)] = price[traded]
-        drift[traded, n] = ahead[traded]
+        drift[traded, n] = expected_return[traded]
     write_indicators_(values)
     drift.setflags(write=False)
     return SyntheticPanel(panel=_to_panel(values, config), drift=drift)
@@ -59,8 +59,8 @@ def synthetic_panel(config: SyntheticConfig) -> SyntheticPanel:
 def synthetic_truth(config: SyntheticConfig) -> np.ndarray:
     """Generate the drift [T, K] of investable columns without the panel, whose indicators take most of the time."""
     drift = np.full((config.days, config.instruments - config.context_instruments), np.nan, dtype=np.float32)
-    for n, (_, traded, ahead) in enumerate(islice(_generate_columns(config), drift.shape[1])):
-        drift[traded, n] = ahead[traded]
+    for n, (_, traded, expected_return) in enumerate(islice(_generate_columns(config), drift.shape[1])):
+        drift[traded, n] = expected_return[traded]
     return drift
 
 
@@ -79,7 +79,7 @@ def _generate_columns(config: SyntheticConfig) -> Iterator[tuple[dict[str, np.nd
         rng = np.random.default_rng([config.seed, 1, n])
         hidden = law.draw(rng)
         beta = rng.uniform(0.7, 1.3)
-        # The rest of the variance, so that every column has the deviation DAILY_NOISE whatever its beta is.
+        # With the variance that is left, so that every column has the deviation DAILY_NOISE whatever its beta is.
         own_noise = (1 - sector_share - beta**2 * market_share) ** 0.5 * DAILY_NOISE * rng.standard_normal(config.days)
         moves, expected_return = law.moves(n, hidden, own_noise)
         returns = moves + beta * market + sectors[n % SECTORS] + own_noise - law.growth
@@ -97,7 +97,7 @@ def _draw_prices(rng: np.random.Generator, returns: np.ndarray) -> dict[str, np.
     before = np.concatenate([[start], close[:-1]])
     gap, above, below = rng.standard_normal((3, len(returns))) * DAILY_NOISE
     opened = before + 0.3 * gap
-    # Beyond open and close, by |noise|: high and low are consistent without a check.
+    # High and low are beyond open and close by |noise|, so they are consistent without a check.
     high = np.maximum(opened, close) + 0.4 * np.abs(above)
     low = np.minimum(opened, close) - 0.4 * np.abs(below)
     return {name: np.exp(log) for name, log in {"open": opened, "close": close, "high": high, "low": low}.items()}
@@ -114,9 +114,9 @@ def _draw_traded_days(rng: np.random.Generator, config: SyntheticConfig) -> np.n
         traded &= days >= config.days * (0.05 + 0.55 * moments[0])
     if delisting_draw < config.delistings:
         traded &= days < config.days * (0.6 + 0.35 * moments[1])
-    # The running maximum joins halts that overlap: a column trades again after the last of them.
-    until = np.maximum.accumulate(np.where(begins, days + lengths, 0))
-    return traded & (days >= until)
+    # The running maximum joins halts that overlap, so a column trades again after the last of them.
+    halted_until = np.maximum.accumulate(np.where(begins, days + lengths, 0))
+    return traded & (days >= halted_until)
 
 
 def _to_panel(values: np.ndarray, config: SyntheticConfig) -> Panel:

@@ -39,7 +39,7 @@ class TradedCloses:
         """
         column = self.columns[instrument]
         raw, close = self.raw[: row + 1, column], self.close[: row + 1, column]
-        # Only up to `row`: a later split must not change the ratio of an earlier day.
+        # Only up to `row`, as a later split must not change the ratio of an earlier day.
         rows_with_both = np.flatnonzero((raw > 0) & (close > 0))
         return float(raw[rows_with_both[-1]]) / float(close[rows_with_both[-1]]) if len(rows_with_both) else 1.0
 
@@ -74,7 +74,7 @@ def with_raw_closes(panel: Panel, traded: Panel) -> Panel:
     """
     source = traded.feature("close") if traded.raw_close is None else traded.raw_close
     raw = np.full(panel.valid.shape, np.nan, dtype=np.float32)
-    # By date: the other file may begin earlier, or lack days.
+    # Matched by date, as the other file may begin earlier, or lack days.
     _, rows, source_rows = np.intersect1d(panel.dates, traded.dates, assume_unique=True, return_indices=True)
     columns_by_name = {name: n for n, name in enumerate(traded.instruments)}
     for n, name in enumerate(panel.instruments):

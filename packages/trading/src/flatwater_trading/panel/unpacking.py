@@ -18,7 +18,7 @@ from flatwater_watch.files.safe_read import open_regular
 
 MAXIMUM_BYTES = 4 << 30
 """Most bytes of an unpacked file: prices of 10,000 instruments on 10,000 days."""
-MAXIMUM_SHARE, FREE = 200, 64 << 20
+MAXIMUM_GROWTH, FREE_BYTES = 200, 64 << 20
 """Largest factor by which a file may grow when unpacked, beyond the first 64 MiB: numbers reach a factor of 3 to 20,
 repeated numbers 100, and a file that was made to fill a disk 1,000."""
 _CHUNK_BYTES = 1 << 20  # memory that unpacking takes, whatever the file
@@ -71,16 +71,16 @@ def _unpack_(source: Path, target: IO[bytes]) -> None:
         OSError: the file cannot be read, or `target` cannot be written.
     """
     size = source.stat().st_size
-    cap = min(MAXIMUM_BYTES, FREE + MAXIMUM_SHARE * size)
+    maximum = min(MAXIMUM_BYTES, FREE_BYTES + MAXIMUM_GROWTH * size)
     written = 0
     try:
         with open_regular(source) as packed, gzip.GzipFile(fileobj=packed) as file:
             while chunk := file.read(_CHUNK_BYTES):
                 written += len(chunk)
-                # Counted before it is written: the size in gzip's trailer can be wrong.
-                if written > cap:
+                # Counted while unpacking, as the size in gzip's trailer can be wrong.
+                if written > maximum:
                     raise DataError(
-                        f"{source}: {size:,} bytes unpack to more than {cap:,}, too much for prices. If it "
+                        f"{source}: {size:,} bytes unpack to more than {maximum:,}, too much for prices. If it "
                         "has prices, unpack it first (gunzip) and give the .csv file."
                     )
                 target.write(chunk)
@@ -121,7 +121,7 @@ def _rewrite_(source: Path, place: Path, encoding: str, target: IO[bytes]) -> No
         DataError: the text is not in this encoding.
     """
     with open_regular(place) as file:
-        # Incremental: a chunk may end within a character.
+        # Decoded incrementally, as a chunk may end within a character.
         decoder = codecs.getincrementaldecoder(encoding)()
         try:
             while chunk := file.read(_CHUNK_BYTES):

@@ -27,7 +27,7 @@ _NORMAL = NormalDist()
 
 @dataclass(frozen=True)
 class DeflatedSharpe:
-    """A Sharpe ratio, and the highest that chance would bring among as many tries."""
+    """A Sharpe ratio, and the highest that chance would give among as many tries."""
 
     sharpe: float
     """Sharpe ratio of one period."""
@@ -49,7 +49,7 @@ def deflated_sharpe(returns: np.ndarray, tries: int) -> DeflatedSharpe:
         return DeflatedSharpe(0.0, 0.0, 0.5)
     # SR0 with V = 1 / (T - 1), the variance of a Sharpe ratio without skill.
     sharpe, by_chance = float(returns.mean()) / spread, highest_by_chance(tries) / sqrt(periods - 1)
-    # Moments of the population, divided by T: with them g4 >= 1 + g3^2 holds exactly, which `width` below needs.
+    # Moments of the population, divided by T, for which g4 >= 1 + g3^2: `sharpe_probability` relies on it.
     scaled = (returns - returns.mean()) / returns.std()
     skewness, kurtosis = float((scaled**3).mean()), float((scaled**4).mean())
     probability = sharpe_probability(sharpe, by_chance, periods=periods, skewness=skewness, kurtosis=kurtosis)
@@ -66,14 +66,14 @@ def sharpe_probability(sharpe: float, by_chance: float, *, periods: int, skewnes
         skewness: skewness of the returns.
         kurtosis: kurtosis of the returns; 3 for a normal distribution.
     """
-    # At least (1 - g3 SR / 2)^2, as g4 >= 1 + g3^2, but that can be 0.
+    # The radicand is at least (1 - g3 SR / 2)^2, as g4 >= 1 + g3^2, and that can be 0.
     width = sqrt(max(1 - skewness * sharpe + (kurtosis - 1) / 4 * sharpe**2, ROUNDING_DEVIATION))
     return _NORMAL.cdf((sharpe - by_chance) * sqrt(periods - 1) / width)
 
 
 def highest_by_chance(tries: int) -> float:
     """Approximate the expected highest of `tries` draws from the standard normal distribution; 0 for one draw."""
-    # The quantile of 1 - 1 / 1 is minus infinity; one draw has the mean 0.
+    # For one draw the formula would take the quantile of 0, which is minus infinity.
     if tries == 1:
         return 0.0
     quantiles = _NORMAL.inv_cdf(1 - 1 / tries), _NORMAL.inv_cdf(1 - 1 / (tries * e))

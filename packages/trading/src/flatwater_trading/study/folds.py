@@ -28,15 +28,15 @@ class Fold:
 def cut_folds(days: int, folds: int) -> list[Fold]:
     """Cut a panel of `days` days into folds; the remainder is only for training. Test days may be empty."""
     length = days // (folds + 1)
-    # What does not divide goes to the front: the newest days are tested.
+    # The remainder goes to the front, so that the newest days are tested.
     first = days - folds * length
     return [Fold(n + 1, Days(first + n * length, first + (n + 1) * length)) for n in range(folds)]
 
 
 def fold_config(base: C, fold: Fold, seed: int) -> C:
-    """Return the settings of one run: the fold is the panel's end, and its test days are the holdout."""
+    """Return the settings of a fold's run: the panel ends with the fold, whose test days are the holdout."""
     splits = replace(base.splits, days=fold.test.stop, holdout_days=len(fold.test))
-    return replace(base, splits=splits, seed=seed)  # type: ignore[type-var]  # a dataclass it is
+    return replace(base, splits=splits, seed=seed)  # type: ignore[type-var]  # a dataclass
 
 
 def find_folds(base: PanelSettings, days: int, folds: int) -> list[Fold]:
@@ -50,10 +50,10 @@ def find_folds(base: PanelSettings, days: int, folds: int) -> list[Fold]:
     try:
         _check_first_fold(base, parts)
     except ConfigError as error:
-        fewer = next((n for n in range(folds - 1, 0, -1) if _folds_fit(base, cut_folds(days, n))), None)
-        remedies = [f"--folds {fewer}{' or fewer' if fewer > 1 else ''}"] if fewer else []
-        if more := _find_more_folds(base, days, range(folds, fewer or 0, -1)):
-            remedies.append(more)
+        most = next((count for count in range(folds - 1, 0, -1) if _folds_fit(base, cut_folds(days, count))), 0)
+        remedies = [f"--folds {most}{' or fewer' if most > 1 else ''}"] if most else []
+        if options := _find_more_folds(base, days, range(folds, most, -1)):
+            remedies.append(options)
         remedy = f"Give {', or '.join(remedies)}." if remedies else "It is too short for one fold: give a longer panel."
         raise ConfigError(
             f"--folds {folds}: of {days:,} days the first fold would train on {parts[0].test.first:,} and be tested on "
@@ -73,7 +73,7 @@ def _find_more_folds(base: PanelSettings, days: int, counts: range) -> str:
         if not 0 < validation_days < base.splits.validation_days:
             continue
         splits = replace(base.splits, validation_days=validation_days)
-        if _folds_fit(replace(base, splits=splits), parts):  # type: ignore[type-var]  # a dataclass it is
+        if _folds_fit(replace(base, splits=splits), parts):  # type: ignore[type-var]  # a dataclass
             return f"--folds {count} --splits.validation-days {validation_days}"
     return ""
 
@@ -86,7 +86,7 @@ def _check_first_fold(base: PanelSettings, folds: list[Fold]) -> None:
     """
     if not len(folds[0].test):
         raise ConfigError("there is no day to test on.")
-    # The first fold has the fewest days: if it fits, all do.
+    # The first fold has the fewest days, so if it fits all others fit.
     fold_config(base, folds[0], seed=0).split(folds[0].test.stop)
 
 

@@ -31,7 +31,7 @@ def main() -> None:
 def run_order(order: Mapping[str, Any]) -> dict[str, Any]:
     """Train or resume the run, and play its test days."""
     answer = train(order["config"], Path(order["run"]))
-    # Only after the training: a champion that is still learning must not be seen on its test days.
+    # Only after the training, as a champion that is still learning must not be seen on its test days.
     if answer["finished"]:
         play_test_days(RunFolder(Path(order["run"])))
     return answer
@@ -42,7 +42,7 @@ def play_test_days(folder: RunFolder) -> None:
     config = read_config(folder)
     use_threads(config.threads)
     run, manifest = restore_run(config, folder, print)
-    # Logged before the days are played: an interrupted look counts.
+    # Logged before the days are played, as an interrupted look counts too.
     log_look(folder, manifest.round)
     run.write_holdout(folder)
 
@@ -54,7 +54,8 @@ def prepare(order: Mapping[str, Any]) -> dict[str, Any]:
     panel = read_run_panel(config)
     days = len(panel.dates)
     folds = find_folds(config, days, order["folds"])
-    plan_of_fold(config, folds[0])  # the fewest days: settings that cannot be trained are refused here
+    # The first fold has the fewest days: planning it refuses settings that cannot be trained.
+    plan_of_fold(config, folds[0])
     plan = plan_of_fold(config, folds[-1])
     if not config.start_over_budget:
         refuse(plan)

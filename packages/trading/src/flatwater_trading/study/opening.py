@@ -86,26 +86,32 @@ class StudyRequest:
 
 
 def complete_order(order: StudyOrder) -> StudyRequest:
-    """Complete an order.
+    """Complete an order by the settings of the study in its folder, the defaults, and the machine's cores.
 
     Raises:
         ConfigError: folds, seeds or settings differ from those of the study in the folder.
     """
     folder = None if order.folder is None else StudyFolder(order.folder)
     existing_folder = folder if folder is not None and folder.study.is_file() else None
-    before = None if existing_folder is None else load_config(StudyConfig, existing_folder.study)
-    folds = order.folds or (FOLDS if before is None else before.folds)
-    if before is not None and folds != before.folds:
-        raise ConfigError(f"--folds {folds}: the study in {order.folder} has {before.folds}. {_OTHER_FOLDER_ADVICE}")
-    seeds = _choose_seeds(order, before)
+    existing = None if existing_folder is None else load_config(StudyConfig, existing_folder.study)
+    folds = order.folds or (FOLDS if existing is None else existing.folds)
+    if existing is not None and folds != existing.folds:
+        raise ConfigError(f"--folds {folds}: the study in {order.folder} has {existing.folds}. {_OTHER_FOLDER_ADVICE}")
+    seeds = _choose_seeds(order, existing)
     cores = free_cores()
     jobs = min(order.jobs or cores, folds * len(seeds))
     base = order.config if existing_folder is None else _match_settings(order.config, existing_folder)
     # Settled once and written with the settings: the last bits of a run follow from its threads.
     base = replace(base, threads=base.threads or max(1, cores // jobs))
-    trials = _choose_trials(order, base, existing_folder, before)
+    trials = _choose_trials(order, base, existing_folder, existing)
     return StudyRequest(
-        existing_folder=existing_folder, existing=before, base=base, folds=folds, seeds=seeds, jobs=jobs, trials=trials
+        existing_folder=existing_folder,
+        existing=existing,
+        base=base,
+        folds=folds,
+        seeds=seeds,
+        jobs=jobs,
+        trials=trials,
     )
 
 
@@ -116,11 +122,11 @@ def open_study_folder(order: StudyOrder, program: Sequence[str]) -> OpenedStudy:
         FlatwaterError: settings, panel or folder cannot be used, or the runs do not fit into memory at once.
     """
     request = complete_order(order)
-    # In another process: this process stays free of torch while its runs take the memory.
+    # In another process, so that this process stays free of torch while its runs take the memory.
     answer = ask_process(program, {"config": to_mapping(request.base), "folds": request.folds})
     base = from_mapping(type(request.base), answer["config"], "the study")
-    before = request.existing
-    if before is not None and (before.days, before.data) != (answer["days"], answer["data"]):
+    existing = request.existing
+    if existing is not None and (existing.days, existing.data) != (answer["days"], answer["data"]):
         raise ConfigError(
             f"{base.panel}: has other days or prices than when the study was begun. {_OTHER_FOLDER_ADVICE}"
         )
@@ -133,11 +139,11 @@ def open_study_folder(order: StudyOrder, program: Sequence[str]) -> OpenedStudy:
         days=answer["days"],
         data=answer["data"],
         trials=request.trials,
-        # Kept from the beginning: the settings of a trial follow from those that have ended before it.
-        trials_at_once=min(jobs, max(1, request.trials)) if before is None else before.trials_at_once,
+        # Kept from the beginning, as the settings of a trial follow from the trials that have ended before it.
+        trials_at_once=min(jobs, max(1, request.trials)) if existing is None else existing.trials_at_once,
     )
     folder = request.existing_folder or StudyFolder(create_folder(order.folder, "study").path)
-    if before is None and order.space is not None:
+    if existing is None and order.space is not None:
         write_object(folder.space, read_regular(order.space))
         remember_file(folder.space, lambda _: None, trainer=base.trainer)
     write_config(base, folder.base)
@@ -150,19 +156,19 @@ def open_study_folder(order: StudyOrder, program: Sequence[str]) -> OpenedStudy:
 _OTHER_FOLDER_ADVICE = "Give another folder with --run for a new study."
 
 
-def _choose_trials(order: StudyOrder, base: Any, folder: StudyFolder | None, before: StudyConfig | None) -> int:  # noqa: ANN401  (settings of any recipe on a panel)
-    """Return the trials of the search in each fold, 0 without one, after checking that it can be made.
+def _choose_trials(order: StudyOrder, base: Any, folder: StudyFolder | None, existing: StudyConfig | None) -> int:  # noqa: ANN401  (settings of any recipe on a panel)
+    """Return the number of trials of the search in each fold; 0 without a search. Check that the search can be made.
 
     Args:
         order: the order.
         base: settings that all runs share.
         folder: folder of the existing study; None for a new study.
-        before: setup of the existing study; None for a new study.
+        existing: setup of the existing study; None for a new study.
 
     Raises:
         ConfigError: the space does not fit the settings, the existing study searches otherwise, or Optuna is missing.
     """
-    if folder is None or before is None:
+    if folder is None or existing is None:
         if order.space is None and order.trials is not None:
             raise ConfigError(f"--trials {order.trials}: expected --space too, a TOML file of settings to search")
         if order.space is None:
@@ -170,35 +176,35 @@ def _choose_trials(order: StudyOrder, base: Any, folder: StudyFolder | None, bef
         require_optuna()
         require_evaluation(base, read_space(order.space, base))
         return order.trials or TRIALS
-    if order.trials not in (None, before.trials):
+    if order.trials not in (None, existing.trials):
         raise ConfigError(
-            f"--trials {order.trials}: the study in {order.folder} has {before.trials}, and another number would be a "
-            f"choice after a look at the test days. {_OTHER_FOLDER_ADVICE}"
+            f"--trials {order.trials}: the study in {order.folder} has {existing.trials}, and another number would be "
+            f"a choice after a look at the test days. {_OTHER_FOLDER_ADVICE}"
         )
-    if before.trials:
+    if existing.trials:
         require_optuna()
-        # Before the space is read: its values may name code, and a folder may come from somebody else.
+        # Before the space is read, as its values may name code and a folder may come from somebody else.
         permit_file(folder.space, trainer=base.trainer)
-    given = None if order.space is None else read_space(order.space, base)
-    if given is not None and (not before.trials or given != read_space(folder.space, base)):
-        search = "searches another space" if before.trials else "was begun without a search"
+    space = None if order.space is None else read_space(order.space, base)
+    if space is not None and (not existing.trials or space != read_space(folder.space, base)):
+        search = "searches another space" if existing.trials else "was begun without a search"
         raise ConfigError(
             f"--space {order.space}: the study in {order.folder} {search}. Leave --space out, or give another folder "
             "with --run for a new study."
         )
-    return before.trials
+    return existing.trials
 
 
-def _choose_seeds(order: StudyOrder, before: StudyConfig | None) -> tuple[int, ...]:
-    """Return the seeds of the order, else those of the existing study (`before`; None for a new one), else `SEEDS`.
+def _choose_seeds(order: StudyOrder, existing: StudyConfig | None) -> tuple[int, ...]:
+    """Return the seeds of the order, else those of the existing study, else `SEEDS`.
 
     Raises:
         ConfigError: a seed of the existing study is left out, or the text names no seeds.
     """
-    if order.seeds is None and before is not None:
-        return before.seeds
+    if order.seeds is None and existing is not None:
+        return existing.seeds
     seeds = read_seeds(order.seeds or SEEDS, order.config.seed)
-    if before is not None and (missing := [seed for seed in before.seeds if seed not in seeds]):
+    if existing is not None and (missing := [seed for seed in existing.seeds if seed not in seeds]):
         raise ConfigError(
             f"--seeds {order.seeds}: leaves out {', '.join(map(str, missing))}, which the study in {order.folder} has. "
             f"Seeds can be added and not taken away: a choice among them would be one more try. {_OTHER_FOLDER_ADVICE}"
@@ -206,16 +212,16 @@ def _choose_seeds(order: StudyOrder, before: StudyConfig | None) -> tuple[int, .
     return seeds
 
 
-def _match_settings(now: Any, folder: StudyFolder) -> Any:  # noqa: ANN401  (settings of any recipe on a panel)
+def _match_settings(settings: Any, folder: StudyFolder) -> Any:  # noqa: ANN401  (settings of any recipe on a panel)
     """Return the settings, after checking that they are the study's in all parts that may not change.
 
     Raises:
         ConfigError: a setting that may not change differs.
     """
-    before = load_settings(type(now), folder.base)
-    now = replace(now, threads=now.threads or before.threads)
-    refuse_others(replace(before, panel=None), replace(now, panel=None), folder.path, "study")
-    return now
+    existing = load_settings(type(settings), folder.base)
+    settings = replace(settings, threads=settings.threads or existing.threads)
+    refuse_others(replace(existing, panel=None), replace(settings, panel=None), folder.path, "study")
+    return settings
 
 
 def jobs_that_fit(jobs: int, needed: int, limit: int, *, is_explicit: bool) -> int:

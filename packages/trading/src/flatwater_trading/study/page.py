@@ -59,17 +59,12 @@ def study_report(path: Path) -> tuple[Path, Callable[[], str]]:
 
 
 def study_picture(study: StudyRecords) -> Picture:
-    """Draw the pooled equity, the folds, and the intervals of the differences; of a study with a complete fold."""
-    above = (
-        [[equity_chart(study.equity, study.pooled_numbers)]]
-        if study.equity is not None and study.pooled_numbers
-        else []
-    )
-    return (
-        above
-        if study.pooled_numbers is None
-        else [*above, [folds_chart(study), differences_chart(study.pooled_numbers)]]
-    )
+    """Draw the pooled equity, the folds, and the intervals of the differences; nothing before a fold is complete."""
+    pooled = study.pooled_numbers
+    if pooled is None:
+        return []
+    below: list[Chart] = [folds_chart(study), differences_chart(pooled)]
+    return [below] if study.equity is None else [[equity_chart(study.equity, pooled)], below]
 
 
 def _page_subtitle(study: StudyRecords) -> str:
@@ -124,8 +119,7 @@ def _result_section(study: StudyRecords) -> Iterator[Block]:
     yield Paragraph(pooled["verdict"])
     if study.equity is not None:
         yield equity_chart(study.equity, pooled)
-    titles, rows, words = trader_rows(pooled)
-    yield Table(titles, rows, words)
+    yield Table(*trader_rows(pooled))
     how_pooled = (
         "The champions of all seeds begin each fold with equal money; the next fold begins with what they ended with."
     )
@@ -199,7 +193,7 @@ def folds_chart(study: StudyRecords) -> Chart:
 
 def differences_chart(pooled: Mapping[str, Any]) -> Chart:
     """Draw the champions' return less a rule's, with the interval."""
-    # Reversed: an axis of rows is drawn from the bottom up.
+    # Reversed, as an axis of rows is drawn from the bottom up.
     rows = dict(reversed(_difference_numbers(pooled).items()))
     mean, low, high = ([100 * row[name] for row in rows.values()] for name in ("mean", "low", "high"))
     bars = Bars(name="a year", at=list(rows), values=mean, low=low, high=high, colour="--champion", horizontal=True)
@@ -226,7 +220,7 @@ def _folds_section(study: StudyRecords) -> Iterator[Block]:
         "the same turnover earned less.",
         "reading",
     )
-    if (searched := search_rows(study.result))[1]:
+    if (searched := search_rows(study.result)).rows:
         yield Heading("Settings that were searched")
         yield Table(*searched)
         yield Paragraph(
@@ -239,14 +233,14 @@ def _folds_section(study: StudyRecords) -> Iterator[Block]:
 def _rule_sections(study: StudyRecords) -> Iterator[Section]:
     """Yield the section `Rules` of a study of purchases: other holding times, and the rules that were chosen."""
     pooled = study.pooled_numbers
-    if pooled is None or not (times := holding_rows(pooled))[1]:
+    if pooled is None or not (times := holding_rows(pooled)).rows:
         return
     blocks: list[Block] = [Heading(SAME_SCORES), Table(*times)]
     held = "Return over all folds of the champions' choices if each position were held for so long."
     blocks.append(
         Paragraph(f"{held} The best of them is so partly by luck, as it is picked on the test days.", "reading")
     )
-    if (chosen := chosen_rows(pooled))[1]:
+    if (chosen := chosen_rows(pooled)).rows:
         blocks += [
             Heading("Rules that were chosen"),
             Table(*chosen),
@@ -260,10 +254,9 @@ def _certainty_section(study: StudyRecords) -> Iterator[Block]:
     if study.pooled_numbers is None:
         yield Paragraph("No fold is complete.", "missing")
         return
-    titles, rows, words = seed_rows(study.pooled_numbers)
     calendar = calendar_of_study(study.pooled_numbers)
     yield differences_chart(study.pooled_numbers)
-    yield Table(titles, rows, words)
+    yield Table(*seed_rows(study.pooled_numbers))
     deflated, lead = study.pooled_numbers["deflated"], study.pooled_numbers["deflated_lead_over_equal_weight"]
     yield Table(
         (f"Sharpe ratio of a {calendar.unit}", "measured", "the best of all tries by chance", "deflated"),

@@ -145,7 +145,7 @@ def pool_folds(
         [read_fold_result(folder.run(fold, seed), recipe, seed) for seed in setup.seeds]
         for fold in range(1, setup.folds + 1)
     ]
-    # A fold counts once every seed has played it: seeds that came first must not choose which folds are shown.
+    # A fold counts once every seed has played it, as the seeds that are done must not choose which folds are shown.
     complete_folds = [[run for run in runs if run is not None] for runs in runs_by_fold if None not in runs]
     if not complete_folds:
         return None
@@ -204,7 +204,7 @@ def _mean_equity(runs: Sequence[FoldResult], trader: str) -> np.ndarray:
 
 
 def _chance_returns(runs: Sequence[FoldResult]) -> np.ndarray:
-    """Return the final equity of each random trader in a fold, 1 at the start: the mean over the fold's runs, [R]."""
+    """Return the final equity [R] of the random traders in a fold, 1 at the start, as means over the fold's runs."""
     # Runs of another version may have played another number of random traders.
     fewest = min(len(run.result["chance"]) for run in runs)
     return 1 + np.asarray(np.mean([run.result["chance"][:fewest] for run in runs], axis=0))
@@ -213,7 +213,7 @@ def _chance_returns(runs: Sequence[FoldResult]) -> np.ndarray:
 def as_json(result: PooledResult) -> dict[str, Any]:
     """Return the pooled result as plain values."""
     years = result.years
-    of_tries = {"tries": result.tries, "tried": result.tried}
+    tries = {"tries": result.tries, "tried": result.tried}
     return {
         "first_day": str(result.dates[1]),
         "last_day": str(result.dates[-1]),
@@ -225,9 +225,9 @@ def as_json(result: PooledResult) -> dict[str, Any]:
         },
         "comparison": vars(result.comparison),
         "against_equal_weight": vars(result.against_equal),
-        "deflated": vars(result.deflated) | of_tries,
-        "deflated_lead_over_equal_weight": vars(result.deflated_excess) | of_tries,
-        "by_seed": [_describe_seed(result, seed_place, years) for seed_place in range(len(result.folds[0]))],
+        "deflated": vars(result.deflated) | tries,
+        "deflated_lead_over_equal_weight": vars(result.deflated_excess) | tries,
+        "by_seed": [_describe_seed(result, place, years) for place in range(len(result.folds[0]))],
         "by_fold": [_describe_fold(result, runs) for runs in result.folds],
         **pooled_rules(result.folds),
         "verdict": result.verdict,
@@ -245,17 +245,17 @@ def _curve_numbers(curve: torch.Tensor, years: float, a_year: int) -> dict[str, 
 
 
 def _turnover(result: PooledResult, trader: str, years: float) -> float | None:
-    """Return the multiples of the equity bought and sold in a year; None for a trader that only holds."""
-    of_folds = [
+    """Return a trader's turnover in a year, in multiples of its equity; None for a trader that only holds."""
+    turnover_by_fold = [
         np.mean([run.result[result.players][trader]["turnover"] for run in runs])
         for runs in result.folds
         if all(run.result[result.players][trader].get("turnover") is not None for run in runs)
     ]
-    return float(np.sum(of_folds) / years) if len(of_folds) == len(result.folds) else None
+    return float(np.sum(turnover_by_fold) / years) if len(turnover_by_fold) == len(result.folds) else None
 
 
 def _describe_seed(result: PooledResult, place: int, years: float) -> dict[str, Any]:
-    """Return the measures of one seed's champions alone, chained over the folds; `place` is the seed's place."""
+    """Return the measures of one seed's champions, chained over the folds; `place` is the seed's index in each fold."""
     curve = torch.from_numpy(chain_curves([runs[place].relative_equity(CHAMPION) for runs in result.folds]))
     return {"seed": result.folds[0][place].seed} | _curve_numbers(curve, years, result.a_year)
 
@@ -285,7 +285,7 @@ def _describe_fold(result: PooledResult, runs: Sequence[FoldResult]) -> dict[str
 
 
 def _mean_return(result: PooledResult, runs: Sequence[FoldResult], trader: str) -> float:
-    """Return the total return of a trader in a fold: that of the mean of the runs."""
+    """Return the total return of a trader in a fold, as the mean over the fold's runs."""
     returns = [run.result[result.players][trader]["total_return"] or 0.0 for run in runs]
     return returns[0] if len({*returns}) == 1 else float(np.mean(returns))
 

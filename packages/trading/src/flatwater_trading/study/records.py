@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -38,7 +38,7 @@ class StudyFolder(Folder):
     """Page of the study."""
 
     def run(self, fold: int, seed: int) -> RunFolder:
-        """Folder of the run of a fold and a seed."""
+        """Return the folder of the run of a fold and a seed."""
         return RunFolder(self.path / f"fold-{fold:02}-seed-{seed}")
 
     def search(self, fold: int) -> Path:
@@ -46,12 +46,17 @@ class StudyFolder(Folder):
         return self.path / f"fold-{fold:02}-search"
 
     def log(self, fold: int, seed: int) -> Path:
-        """File that the process of a run writes its output to."""
+        """Return the file that the process of a run writes its output to."""
         return self.path / "logs" / f"fold-{fold:02}-seed-{seed}.txt"
 
 
-Rows = tuple[Sequence[str], Sequence[Sequence[str]], int]
-"""Titles, rows of cells, and the number of columns on the left that hold words (the others are aligned right)."""
+class TableRows(NamedTuple):
+    """The contents of a table."""
+
+    titles: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    words: int
+    """Number of columns on the left that hold words; the others are aligned right."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,9 +132,9 @@ def _require_result(result: Any) -> None:  # noqa: ANN401  (whatever the file ho
         _require_texts(row, "first_day", "best_rule")
         date.fromisoformat(row["first_day"])
         _require_numbers(row, "total_return", "lowest", "highest", "equal_weight", "best_rule_return", "beaten")
-    # Built once to see that they can be: the page is then drawn without a check of each cell.
-    for rows in (fold_rows(pooled, all_columns=True), trader_rows(pooled), seed_rows(pooled)):
-        if not rows[1]:
+    # Built here as a check: a damaged cell raises before the page is drawn.
+    for table in (fold_rows(pooled, all_columns=True), trader_rows(pooled), seed_rows(pooled)):
+        if not table.rows:
             raise ValueError("a table of it is empty")
     holding_rows(pooled)
     chosen_rows(pooled)
@@ -165,8 +170,8 @@ def calendar_of_study(pooled: Mapping[str, Any]) -> Calendar:
     return calendar_of_year(int(pooled.get("periods_per_year", DAILY.a_year)))
 
 
-def fold_rows(pooled: Mapping[str, Any], *, all_columns: bool = False) -> Rows:
-    """Return titles, a row for each fold (newest last), and 2: the columns of words, which are fold and first day.
+def fold_rows(pooled: Mapping[str, Any], *, all_columns: bool = False) -> TableRows:
+    """Return a row for each fold, the newest last; fold and first day are words.
 
     Args:
         pooled: numbers of the study.
@@ -188,11 +193,11 @@ def fold_rows(pooled: Mapping[str, Any], *, all_columns: bool = False) -> Rows:
         more_cells = [f"{percent_cell(row['lowest'], '{:+.0%}')} … {percent_cell(row['highest'], '{:+.0%}')}"]
         more_cells += [number_cell(row["turnover"], "{:.0f} x"), percent_cell(row["beaten"], "{:.0%}")]
         rows.append([*cells, *more_cells] if all_columns else cells)
-    return [*titles, *more_titles] if all_columns else titles, rows, 2
+    return TableRows([*titles, *more_titles] if all_columns else titles, rows, words=2)
 
 
-def trader_rows(pooled: Mapping[str, Any]) -> Rows:
-    """Return titles, a row for the champions together and for each yardstick, and 1: the column of words."""
+def trader_rows(pooled: Mapping[str, Any]) -> TableRows:
+    """Return a row for the champions together and for each yardstick; the name is a word."""
     titles = ("over all folds", "a year", "in all", "Sharpe", "drawdown", "turnover a year")
     rows = [
         [
@@ -205,11 +210,11 @@ def trader_rows(pooled: Mapping[str, Any]) -> Rows:
         ]
         for name, row in pooled["traders"].items()
     ]
-    return titles, rows, 1
+    return TableRows(titles, rows, words=1)
 
 
-def seed_rows(pooled: Mapping[str, Any]) -> Rows:
-    """Return titles, a row for the champions of each seed alone, and 1: the column of words."""
+def seed_rows(pooled: Mapping[str, Any]) -> TableRows:
+    """Return a row for the champions of each seed alone; the seed is a word."""
     titles = ("seed", "a year", "in all", "Sharpe", "drawdown")
     rows = [
         [
@@ -221,26 +226,26 @@ def seed_rows(pooled: Mapping[str, Any]) -> Rows:
         ]
         for row in pooled["by_seed"]
     ]
-    return titles, rows, 1
+    return TableRows(titles, rows, words=1)
 
 
-def holding_rows(pooled: Mapping[str, Any]) -> Rows:
-    """Return titles, a row for each holding time of the same scores, and 1; no row in studies without purchases."""
+def holding_rows(pooled: Mapping[str, Any]) -> TableRows:
+    """Return a row for each holding time of the same scores; no row for a study without purchases."""
     times, unit = pooled.get("holding_times", {}), calendar_of_study(pooled).unit
     rows = [[count_phrase(int(held), unit), percent_cell(value)] for held, value in times.items()]
     if rows:
         rows.append(["as they were played", percent_cell(pooled["traders"]["champion"]["total_return"])])
-    return ("held for", "in all"), rows, 1
+    return TableRows(("held for", "in all"), rows, words=1)
 
 
-def chosen_rows(pooled: Mapping[str, Any]) -> Rows:
-    """Return titles, a row for each run with the rule that its champion trades by, and 0; no row without a choice."""
+def chosen_rows(pooled: Mapping[str, Any]) -> TableRows:
+    """Return a row for each run with the rule that its champion trades by; no row if no rule was chosen."""
     rows = [[str(int(row["fold"])), str(int(row["seed"])), *rule_cells(row)] for row in pooled.get("rules", ())]
-    return ("fold", "seed", *RULE_TITLES), rows, 0
+    return TableRows(("fold", "seed", *RULE_TITLES), rows, words=0)
 
 
-def search_rows(result: Mapping[str, Any]) -> Rows:
-    """Return titles, a row for each fold whose settings were searched, and 2: its left columns are words."""
+def search_rows(result: Mapping[str, Any]) -> TableRows:
+    """Return a row for each fold whose settings were searched; fold and settings are words."""
     rows = [
         [
             str(int(row["fold"])),
@@ -250,7 +255,7 @@ def search_rows(result: Mapping[str, Any]) -> Rows:
         ]
         for row in result.get("search", ())
     ]
-    return ("fold", "settings", "trial", "on validation days"), rows, 2
+    return TableRows(("fold", "settings", "trial", "on validation days"), rows, words=2)
 
 
 def setting_cell(value: object) -> str:

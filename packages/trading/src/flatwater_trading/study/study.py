@@ -89,7 +89,7 @@ class StudyProgress:
         self.rounds_before = self.done
 
     def time_left(self) -> str:
-        """Phrase such as `12m left`, once a round is done."""
+        """Return a phrase such as `12m left`, once a round is done."""
         rounds_since_start = self.done - self.rounds_before
         if not rounds_since_start:
             return "time left unknown yet"
@@ -112,7 +112,7 @@ class _RunningStudy:
     """Fold -> the settings that its search has found; empty in a study without a search."""
 
     def require_in_place(self) -> None:
-        """Check that the folder has its name: runs are started below it, so a study cannot go on under another name.
+        """Check that the folder still has its name, as runs are started below it.
 
         Raises:
             RunError: the folder was moved, or is gone.
@@ -131,9 +131,9 @@ class _RunningStudy:
     def show_(self) -> None:
         """Update the status line."""
         tested = sum(member.is_tested for member in self.members)
-        pace = self.progress
-        rounds = f"{self.opened.recipe.layout.round} {pace.done:,} of {pace.rounds:,}"
-        self.status.update(f"{tested} of {len(self.members)} runs, {rounds}, {pace.time_left()}")
+        progress = self.progress
+        rounds = f"{self.opened.recipe.layout.round} {progress.done:,} of {progress.rounds:,}"
+        self.status.update(f"{tested} of {len(self.members)} runs, {rounds}, {progress.time_left()}")
 
     def jobs(self) -> Iterator[Job]:
         """Yield the runs that have not been tested yet."""
@@ -173,7 +173,7 @@ def train_study(
     """Begin a study or resume it, until it is done or a signal stops it.
 
     Args:
-        order: the study that is wanted.
+        order: settings, folds, seeds and folder of the study.
         console: terminal for progress.
         program: command of a run's process, which speaks as `member.py` does.
         trial_program: command of a trial's process, which speaks as `flatwater.sweeps.trial` does.
@@ -182,17 +182,17 @@ def train_study(
         opened = open_study_folder(order, program)
     folder, setup, members = opened.folder, opened.setup, study_runs(opened)
     threads = "1 thread" if opened.base.threads == 1 else f"{opened.base.threads} threads"
-    pace = StudyProgress(
+    progress = StudyProgress(
         rounds=len(members) * opened.base.rounds, done=sum(recorded_rounds(member.run) for member in members)
     )
     with (
-        # The lock is taken before any run is started: two processes must not train the same runs.
+        # The lock is taken before any run is started, as two processes must not train the same runs.
         hold_lock(RunFolder(folder.path)) as locked_folder,
         stop_on_signals(console) as stop,
         console.status("") as status,
     ):
         work = _RunningStudy(
-            opened=opened, held_folder=locked_folder, members=members, console=console, status=status, progress=pace
+            opened=opened, held_folder=locked_folder, members=members, console=console, status=status, progress=progress
         )
         work.say(
             f"study folder {folder.path}: {len(members)} runs (folds: {setup.folds}, seeds: {len(setup.seeds)}), "
@@ -205,10 +205,9 @@ def train_study(
         failed = train_members_(work, pool)
         children = getrusage(RUSAGE_CHILDREN)
         cpu = format_duration(children.ru_utime + children.ru_stime)
-        work.say(
-            f"{progress_line(members)}; this took {format_duration(time.monotonic() - pace.began_at)}, and {cpu} of CPU"
-        )
-        # Runs take hours: the folder may have been moved before anything is written below its name.
+        elapsed = format_duration(time.monotonic() - progress.began_at)
+        work.say(f"{progress_line(members)}; this took {elapsed}, and {cpu} of CPU")
+        # Runs take hours, so the folder may have been moved before the result is written below its name.
         status.update("pooling the folds …")
         work.require_in_place()
         return StudyOutcome(folder=folder, result=write_study(opened, members, failed, work.searches), stop=stop)
@@ -233,7 +232,8 @@ def search_settings_(work: _RunningStudy, stop: StopRequest, program: Sequence[s
             return
         work.status.update(f"searching settings for fold {number} of {len(folds)}, {work.opened.setup.trials} trials")
         outcome = search_fold(work.opened, fold, work.console, program)
-        if outcome.stop.signal:  # its handlers stood in the place of the study's
+        # The sweep's handlers of signals have stood in the place of the study's.
+        if outcome.stop.signal:
             stop.signal = outcome.stop.signal
             return
         work.searches[number] = chosen_settings(outcome, fold)
@@ -253,7 +253,7 @@ def train_members_(work: _RunningStudy, pool: RunPool) -> dict[str, str]:
 
 
 def progress_line(members: Sequence[StudyRun]) -> str:
-    """Phrase such as `5 of 24 runs done`."""
+    """Return a phrase such as `5 of 24 runs done`."""
     return f"{sum(member.is_tested for member in members)} of {len(members)} runs done"
 
 

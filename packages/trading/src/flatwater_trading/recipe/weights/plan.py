@@ -76,11 +76,14 @@ def score_bytes(panel: Panel, account: PortfolioConfig) -> int:
     days, instruments = len(panel.dates), len(panel.investable)
     # Random traders are played one day at a time, in `TABLES` tables.
     played = 8 * TABLES * RANDOM_TRADERS * instruments
+    # The samples of ridge, with a margin: it reads all signals of an instrument.
     samples = 8 * len(MEMORIES) * 2 * days * instruments
     # The signals are computed once more for the days that are played.
     signals = sum(nbytes(outline_market(panel, META)).values())
     rates = 0 if account.is_proportional else 8 * RATE_TABLES * days * instruments
-    return signals + played + samples + rates + 8 * TABLES * days * instruments + 8 * 4 * instruments**2
+    # A covariance, its diagonal, and their two sums.
+    covariances = 8 * 4 * instruments**2
+    return signals + played + samples + rates + 8 * TABLES * days * instruments + covariances
 
 
 def plan_use(command: str, account: PortfolioConfig, panel: Panel, budget: str | None, *, plays: bool) -> Plan:
