@@ -43,7 +43,7 @@ def test_a_packed_file_is_named_as_panel_and_gives_its_name_to_one_instrument(tm
 
 def test_what_unpacks_to_a_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(unpacking, "FREE", 1 << 20)
+    monkeypatch.setattr(unpacking, "FREE_BYTES", 1 << 20)
     (tmp_path / "bomb.csv.gz").write_bytes(gzip.compress(b"date,A\n" + bytes(32 << 20)))
     with pytest.raises(DataError, match=r"unpack to more than .*\(gunzip\)"):
         read_prices(tmp_path / "bomb.csv.gz")
