@@ -20,7 +20,7 @@ import torch
 
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.checkpoints.config import CheckpointConfig
-from flatwater.checkpoints.remote import list_stored, missing_shards, read_remote
+from flatwater.checkpoints.remote import find_shard_problem, list_stored, read_remote
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater.mirror.sender import MirrorSender
 from flatwater.mirror.uploader import Mirror
@@ -63,7 +63,7 @@ class MirroredRun:
         """Of the checkpoints that are whole at the store."""
         names, sizes = list_stored(self.objects)
         found = [read_remote(self.objects, name) for name in names]
-        return [m.round for m in found if not missing_shards(m, sizes)]
+        return [m.round for m in found if not find_shard_problem(m, sizes)]
 
 
 def keep_saving(folder: Path, url: str) -> NoReturn:

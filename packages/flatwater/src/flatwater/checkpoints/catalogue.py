@@ -82,7 +82,8 @@ def checkpoints_to_keep(manifests: Sequence[Manifest], config: CheckpointConfig)
     *older, newest = manifests
     rounds = [manifest for manifest in older if manifest.step == 0]
     recent = rounds[max(0, len(rounds) - (config.keep - 1)) :]  # `keep` includes the newest
-    lasting = [m for m in rounds if config.keep_every and m.round % config.keep_every == 0 and m not in recent]
+    every = config.keep_every
+    lasting = [old for old in rounds if every and old.round % every == 0 and old not in recent]
     return [*lasting, *recent, newest]
 
 

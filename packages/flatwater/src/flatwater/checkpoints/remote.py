@@ -116,7 +116,7 @@ def _read_manifest(objects: StoredObjects, name: str) -> tuple[Manifest, bytes]:
     return last_result
 
 
-def missing_shards(manifest: Manifest, shards: dict[str, int]) -> str:
+def find_shard_problem(manifest: Manifest, shards: dict[str, int]) -> str:
     """Return a problem of a checkpoint at a URL that shows from `shards`, sizes by name; empty if there is none."""
     if manifest.damage:
         return manifest.damage
@@ -198,7 +198,7 @@ def fetch_newest(objects: StoredObjects, folder: Path, *, say: ShowLine) -> Mani
     names, sizes = list_stored(objects)
     for skipped, name in enumerate(reversed(names)):
         manifest, content = _read_manifest(objects, name)
-        problem = missing_shards(manifest, sizes) or _fetch_shards(objects, folder, manifest)
+        problem = find_shard_problem(manifest, sizes) or _fetch_shards(objects, folder, manifest)
         if not problem:
             # The manifest is written last: it says that its shards are there.
             write_object(folder / manifest.file.name, content)
@@ -258,7 +258,7 @@ def list_remote(objects: StoredObjects) -> list[tuple[Manifest, list[str]]]:
     checkpoints = []
     for name in names:
         manifest = read_remote(objects, name)
-        if problem := missing_shards(manifest, sizes):
+        if problem := find_shard_problem(manifest, sizes):
             problems = [problem]
         else:
             problems = [damage(shard, leaves) for shard, leaves in leaves_by_shard(manifest).items()]

@@ -75,12 +75,12 @@ class ConsoleTable:
         self._total, self._console, self._rounds_done, self._clock = total_rounds, console, done, clock
         self._layout, self._columns = layout, list[Column]()
         self._rows_printed = 0
-        self._shown_resident = 0.0
+        self._shown_resident = 0.0  # resident bytes in the last line about memory
         self._round_times: deque[float] = deque(maxlen=ROUNDS_REMEMBERED)
         self._run_began_at = self._round_began_at = self._phase_began_at = self._last_refresh = clock()
         self._last_line_at = self._run_began_at
         self._rounds_at_start = done
-        self._phase, self._phase_steps = "", (0, 0)
+        self._phase, self._phase_steps = "", (0, 0)  # complete steps of the phase, and all its steps
         self._progress_bar, self._task = _progress_bar(console)
         self._exit_stack = ExitStack()
         self._progress_track: ProgressTrack | None = None

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from flatwater.checkpoints.catalogue import find_damage, list_checkpoints, remove_checkpoints
 from flatwater.checkpoints.intact import find_quick_problems
-from flatwater.checkpoints.remote import is_intact, list_stored, missing_shards, read_remote, shard_name
+from flatwater.checkpoints.remote import find_shard_problem, is_intact, list_stored, read_remote, shard_name
 from flatwater.mirror.download import no_run_error
 from flatwater.rundir.layout import hold_lock, open_folder
 from flatwater.storage.claims import take_lock
@@ -104,7 +104,7 @@ def _prune_url(url: str, keep: int) -> PruneResult:
         kept = choose_newest_good(
             names,
             keep,
-            is_whole=lambda name: not missing_shards(manifests[name], shard_bytes),
+            is_whole=lambda name: not find_shard_problem(manifests[name], shard_bytes),
             is_good=lambda name: is_intact(objects, manifests[name]),
         )
         needed_shards = {shard_name(shard.sha256) for name in kept for shard in manifests[name].shards}

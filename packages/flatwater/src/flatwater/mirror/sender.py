@@ -14,10 +14,10 @@ from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.manifest import Manifest
 from flatwater.checkpoints.remote import (
     CHECKPOINT_FOLDER,
+    find_shard_problem,
     is_intact,
     list_stored,
     manifest_name,
-    missing_shards,
     read_remote,
     send_manifest,
     send_shards,
@@ -108,7 +108,7 @@ class MirrorSender:
             self.objects.remove_unfinished(folder)
         names, sizes = list_stored(self.objects)
         manifests = {name: read_remote(self.objects, name) for name in names}
-        problems = {name: problem for name, m in manifests.items() if (problem := missing_shards(m, sizes))}
+        problems = {name: problem for name, m in manifests.items() if (problem := find_shard_problem(m, sizes))}
         whole_manifests = {name: m for name, m in manifests.items() if name not in problems}
         # Without leaves, which are thousands of records and not needed here.
         self.manifests = {name: replace(m, leaves=()) for name, m in whole_manifests.items()}

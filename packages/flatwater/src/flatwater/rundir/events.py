@@ -73,7 +73,7 @@ class RunEvents:
 
     @contextmanager
     def report_ending(self) -> Iterator[None]:
-        """Around a run: send listeners the event `failure` if an exception ends it, and close them at the end."""
+        """Send listeners the event `failure` if an exception ends the `with` block, and close them at its end."""
         try:
             yield
         except BaseException as error:  # Ctrl-C and signals as well

@@ -83,7 +83,7 @@ def list_runs(folder: Path) -> list[RunLine]:
     if not folder.is_dir():
         raise RunError(f"{folder}: the folder does not exist. Give a folder, such as . for the runs here.")
     try:
-        folders = [path for each in folder.iterdir() for path in _run_folders(each)]
+        folders = [run_path for path in folder.iterdir() for run_path in _run_folders(path)]
     except OSError as error:
         raise RunError(f"{folder}: cannot be read: {error.strerror}. Make the folder readable.") from error
     lines = ((path, read_run_line(RunFolder(path))) for path in sorted(folders, key=_last_change))
@@ -257,11 +257,7 @@ def _read_tag(settings: Mapping[str, object], folder: RunFolder) -> tuple[str, .
 def _headline_result(
     recipe: Description, result: Mapping[str, float], curve_value: float | None
 ) -> tuple[str, float | None, str]:
-    """Return the title of a run's score, the score, and both as text.
-
-    The score is the headline of its result; before there is a result, it is the last value of the recipe's main curve,
-    or None.
-    """
+    """Return the title of a run's score, the score, and both as text: of its result, or, before, of its main curve."""
     headline = recipe.headline
     if headline.key in result:
         value = result[headline.key]

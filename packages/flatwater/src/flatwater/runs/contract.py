@@ -77,10 +77,7 @@ class MemoryContract:
         self.base_bytes = base_bytes(self.measure_owned_()) - compiler_bytes()
 
     def measure_owned_(self) -> dict[str, int]:
-        """Return the bytes of RAM that each leaf has now, by path, and those of `extra_bytes`.
-
-        A leaf on a GPU has none. Leaves that are found fully in RAM are remembered in `fully_resident`.
-        """
+        """Return the bytes of RAM of each leaf now, by path, and those of `extra_bytes`; a leaf on a GPU has 0."""
         leaf_bytes = {path: size for path, size in nbytes(self.root).items() if path not in self.plan.mapped}
         for leaf in leaves(self.root):
             if leaf.path in self.plan.mapped:

@@ -120,10 +120,8 @@ def _play_holdout(
         other_files = [
             file for file in sorted(folder.root.glob("holdout*")) if file not in {folder.holdout, folder.looks}
         ]
-        for file in (
-            *other_files,
-            folder.holdout,
-        ):  # the result last, so that a reader of the result finds the other files
+        # The result is sent last, so that a reader of the result finds the other files.
+        for file in (*other_files, folder.holdout):
             if file.is_file():
                 send_back(str(run), folder, file)
     return result

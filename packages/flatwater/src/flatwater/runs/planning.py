@@ -376,9 +376,7 @@ def check_machine(config: Any, *, trains: bool = True) -> None:  # noqa: ANN401 
 
 
 def check_settings(config: Any, functions: Callbacks = NO_CALLBACKS, *, trains: bool = True) -> CheckedConfig:  # noqa: ANN401  (a RunConfig of any kind)
-    """Check the settings against this machine, the mirror and the user's functions, and return their final form.
-
-    Data and memory are checked later, when the run is planned.
+    """Check the settings against this machine, the mirror and the user's functions; data and memory are checked later.
 
     Args:
         config: the settings.

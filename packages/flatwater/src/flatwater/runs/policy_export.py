@@ -112,7 +112,7 @@ def plan_export(policy: PolicyExport, suffix: str, budget: str | None) -> Plan:
     """
     weights = sum(tensor.nbytes for tensor in policy.tensors.values())
     example = policy.example(1)
-    example_bytes = (TRACED_ROWS + COMPARED_ROWS) * sum(each.nbytes for each in example)
+    example_bytes = (TRACED_ROWS + COMPARED_ROWS) * sum(tensor.nbytes for tensor in example)
     run_forward = _bind_meta_forward(policy, example) if policy.measure_forward else lambda: None
     other_bytes = COPIES_IN_MEMORY * weights + example_bytes + LIBRARY_BYTES[suffix]
     phases = phase_bytes(
@@ -148,8 +148,7 @@ def export(policy: ExportablePolicy, file: Path, budget: str | None = None) -> f
         budget: memory that the export may take, such as 2GiB; None for 90 % of the tightest limit.
 
     Returns:
-        The largest difference between the program's and the policy's outputs on random inputs, relative to outputs
-        above 1.
+        The largest difference between the outputs of both on random inputs, relative to outputs above 1.
 
     Raises:
         ConfigError: there is no such form, the form cannot hold this policy, or a package for it is missing.

@@ -143,7 +143,7 @@ class Profiler:
             self._start_trace_(*next_step, step_limit=0)
 
     def after_step(self) -> None:
-        """After each step of the run: keep the trace open for the next step, or write it and start another."""
+        """Keep the trace open for the next step, or write it and start another; call it after each step of the run."""
         if self._round not in self.rounds:
             return
         next_step = self._next_step()

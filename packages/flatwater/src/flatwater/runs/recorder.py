@@ -265,12 +265,12 @@ class Recorder:
         values = {"round": round_, "rounds": rounds, "left_seconds": left_seconds, "metrics": dict(numbers)}
         self.events.notify_listeners("round", line, settled.ended, **values)
 
-    def report_alarms(self, round_: int, found: Sequence[Alarm]) -> None:
+    def report_alarms(self, round_: int, round_alarms: Sequence[Alarm]) -> None:
         """Write the round's alarms to `alarms.jsonl`; print alarms that are new in this run, a line for each kind."""
-        if not found:
+        if not round_alarms:
             return
-        self.alarms.write(round_, {"alarms": [f"{a.kind}: {a.message}" for a in found]})
-        for alarms in group_by_kind(take_new_alarms_(self.alarm_counts, found)):
+        self.alarms.write(round_, {"alarms": [f"{alarm.kind}: {alarm.message}" for alarm in round_alarms]})
+        for alarms in group_by_kind(take_new_alarms_(self.alarm_counts, round_alarms)):
             (line,) = alarm_lines(alarms)
             self.events.console.print(Text.assemble(("alarm:", "yellow"), " ", line))
             places = [alarm.where for alarm in alarms]
@@ -310,7 +310,7 @@ class Recorder:
             )
 
     def explain_stop(self) -> None:
-        """If the run stops at its budget, print the reason, and report which memory has grown."""
+        """If the run stops at its budget, print why, and report which memory has grown."""
         if self.contract.breach:
             plan, resident = self.contract.plan, self.contract.breach
             self.events.show_line(
@@ -319,11 +319,8 @@ class Recorder:
             self.report_findings(self.composed.trainer.progress.round, self.contract.monitor.conclude())
 
     def should_stop(self) -> bool:
-        """Return whether the run must stop, by a signal or its budget; before, serve a request to save.
-
-        The loop calls it after each step. Signal handlers only set flags, which are read here, so no checkpoint is
-        saved while a step is half done.
-        """
+        """Return whether the run must stop, by a signal or its budget; before, save if SIGUSR2 asks for it."""
+        # Called after each step. Handlers only set flags, so no checkpoint is saved while a step is half done.
         if self.stop.asks_to_save_():
             self._save_within_round_()
         if self.stop.signal and not self.signal_reported:
@@ -347,10 +344,7 @@ class Recorder:
         self.events.notify_listeners("signal", line, signal=name, round=self.composed.trainer.progress.round)
 
     def is_over_budget_(self) -> bool:
-        """Return whether the run must stop at its budget, and write rounds that have gathered for too long.
-
-        Does both at most once in `CHECK_SECONDS`; in between it returns False.
-        """
+        """Write rounds that wait too long, and return whether the run must stop; both once in `CHECK_SECONDS`."""
         now = time.monotonic()
         if now - self.last_check_time < CHECK_SECONDS:
             return False

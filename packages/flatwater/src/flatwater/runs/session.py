@@ -355,14 +355,14 @@ def _with_added_defaults(saved: JSON, defaults: Mapping[str, Any], present: Mapp
     """
     if not isinstance(saved, Mapping):
         return saved
-    added = {name: value for name, value in defaults.items() if name in present and name not in saved}
-    saved_settings = {
-        name: _with_added_defaults(value, defaults.get(name, {}), present.get(name, {}))
-        if isinstance(defaults.get(name), Mapping) and isinstance(present.get(name), Mapping)
-        else value
-        for name, value in saved.items()
-    }
-    return {**saved_settings, **added}
+    settings = dict(saved)
+    for name, default in defaults.items():
+        table = present.get(name)
+        if name not in saved and name in present:
+            settings[name] = default
+        elif name in saved and isinstance(default, Mapping) and isinstance(table, Mapping):
+            settings[name] = _with_added_defaults(saved[name], default, table)
+    return settings
 
 
 def _without_host_text(data: JSON) -> JSON:

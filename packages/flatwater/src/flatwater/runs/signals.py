@@ -122,7 +122,7 @@ def stop_on_signals(console: "Console") -> Iterator[StopRequest]:
 
 @contextmanager
 def end_on_signals() -> Iterator[None]:
-    """Around a command: raise `Terminated` on SIGINT and `ENDING_SIGNALS`; ignore `SAVING_SIGNAL` and SIGCONT.
+    """Raise `Terminated` on SIGINT and `ENDING_SIGNALS` in the `with` block; ignore `SAVING_SIGNAL` and SIGCONT.
 
     A signal for which the calling program has its own handler is left alone. Outside of the main thread, where no
     handler may be set, nothing is done.

@@ -184,7 +184,7 @@ def _encode_gif(frames: Iterator[Array], frames_per_second: float, _folder: Path
     for number, frame in enumerate(frames):
         if not number:
             height, width, _ = frame.shape
-            # The header of a GIF: signature, size with a global colour table that nothing uses, and endless repetition.
+            # The header of a GIF: signature, size without a global colour table, and endless repetition.
             screen = width.to_bytes(2, "little") + height.to_bytes(2, "little") + b"\x70\x00\x00"
             yield b"GIF89a" + screen + b"\x21\xff\x0bNETSCAPE2.0\x03\x01\x00\x00\x00"
         image = Image.fromarray(frame).quantize(COLOURS, Image.Quantize.FASTOCTREE)

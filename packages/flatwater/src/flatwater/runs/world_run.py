@@ -84,7 +84,8 @@ class EpisodeReplays:
         """Begin to count the time of which a share may go into replays."""
         self._next_replay_step = 0.0
         """Number of environment steps from which the next finished episode is replayed; inf for never."""
-        self._steps, self._clock, self._spent_seconds, self._last_seconds = 0, CountedTime(), 0.0, 0.0
+        self._steps, self._clock = 0, CountedTime()  # environment steps in ended episodes, and time since the start
+        self._spent_seconds, self._last_seconds = 0.0, 0.0  # seconds of all replays, and of the last one
 
     def replay_next_(self) -> None:
         """Have the next finished episode replayed, unless replays cannot be compared in this world."""
@@ -230,14 +231,14 @@ class WorldRun(Run):
         super().begin_()
         unsaved = set[str]()
 
-        def make(other_seed: int) -> WorldPlayer:
+        def make_player(other_seed: int) -> WorldPlayer:
             """Return a new player; add the state that its world cannot save to `unsaved`."""
             world, player = self.build_player(other_seed)
             if isinstance(world, ReplayableWorld):
                 unsaved.add(f"; {world.beginnings.unsaved}")
             return player
 
-        verdict = try_exactness(make)
+        verdict = try_exactness(make_player)
         if verdict.tested and verdict.why:
             self.doubts.append(f"{self.world_name}: {verdict.why}{''.join(unsaved - {'; '})}. {NEW_EPISODES}")
         elif verdict.why:
