@@ -30,6 +30,16 @@ ROOT = Path(__file__).parents[2]
 STORE = runpy.run_path(str(ROOT / "packages" / "flatwater" / "tests" / "runs" / "object_store.py"))["ObjectStore"]
 TRAIN = ["train", "erl", "--config", str(ROOT / "examples" / "trading" / "small.toml")]
 FLATWATER = [sys.executable, "-c", "import sys; from flatwater.cli.main import main; sys.exit(main())"]
+MIRROR_METHODS = (
+    "protected_manifests",
+    "offer",
+    "take_messages",
+    "status_line",
+    "metrics",
+    "buffer_bytes",
+    "finish",
+)
+"""Methods that a run calls on its mirror."""
 THREAD = "_run_thread"
 """Name of the function that the mirror's thread runs, from its beginning to its end."""
 Hashes = dict[str, str]
@@ -44,7 +54,7 @@ class Inside:
 
     def count_(self) -> None:
         """Count from here on, in this process."""
-        for name in ("spared", "offer", "news", "line", "metrics", "held", "finish"):
+        for name in MIRROR_METHODS:
             setattr(Mirror, name, self._around(getattr(Mirror, name)))
         work = getattr(Mirror, THREAD)
 

@@ -45,9 +45,9 @@ class MirroredRun:
         tree = {"shared": torch.zeros(500), "own": torch.full((numbers,), float(round_))}
         with self.folder.metrics.open("a") as lines:
             lines.write(json.dumps({"round": round_}) + "\n")
-        spared = self.mirror.protected_manifests()
+        protected = self.mirror.protected_manifests()
         saved = save_checkpoint(
-            self.folder.checkpoints, tree, round=round_, step=0, facts={}, config=KEEP, spared=spared
+            self.folder.checkpoints, tree, round=round_, step=0, facts={}, config=KEEP, protected=protected
         )
         self.mirror.offer(saved)
         return saved

@@ -1,4 +1,4 @@
-"""`flatwater cluster check`."""
+"""`flatwater cluster check`: which machines of a Ray cluster would compute the same numbers as this machine."""
 
 from dataclasses import dataclass
 from typing import Annotated

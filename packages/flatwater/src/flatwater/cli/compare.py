@@ -1,4 +1,4 @@
-"""`flatwater compare RUN RUN ...`."""
+"""`flatwater compare RUN RUN ...`: settings and numbers of runs side by side, and how sure a difference is."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""`flatwater report RUN`, `flatwater report STUDY` and `flatwater report told.json`."""
+"""`flatwater report`: a run, a study or a watch (`told.json`) as one web page."""
 
 import time
 from collections.abc import Callable

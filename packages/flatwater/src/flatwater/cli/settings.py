@@ -132,7 +132,8 @@ def environment_option(options: Sequence[str]) -> tuple[object, list[str]]:
     if env is None:
         return (None if file is None else read_toml(file).get("env")), [*options]
     index = next(n for n, word in enumerate(options) if word == "--env" or word.startswith("--env="))
-    return env, [*options[:index], *options[index + (2 if options[index] == "--env" else 1) :]]
+    word_count = 2 if options[index] == "--env" else 1  # `--env X`, or `--env=X`
+    return env, [*options[:index], *options[index + word_count :]]
 
 
 @dataclass(frozen=True, kw_only=True)

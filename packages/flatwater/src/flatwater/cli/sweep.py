@@ -1,4 +1,4 @@
-"""`flatwater sweep RECIPE`."""
+"""`flatwater sweep RECIPE`: many runs, each with settings drawn from a space."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

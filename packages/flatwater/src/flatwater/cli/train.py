@@ -1,4 +1,4 @@
-"""`flatwater train RECIPE`, `flatwater resume` and `flatwater fork`."""
+"""The commands that train a run: `flatwater train RECIPE`, `flatwater resume` and `flatwater fork`."""
 
 import gc
 from collections.abc import Iterator, Sequence

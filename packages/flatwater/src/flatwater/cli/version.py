@@ -1,4 +1,4 @@
-"""`flatwater version`, and `flatwater --version`."""
+"""`flatwater version`: the version, and the facts about the machine that numbers depend on."""
 
 from dataclasses import dataclass
 

@@ -91,14 +91,14 @@ class MirrorSender:
         if left_by:
             self.say(f"mirror: took over the lock that {left_by} has left behind")
         try:
-            self._read_store_()
+            self._list_store_()
             self._require_not_ahead_()
         except LockedError:
             lock.release_()
             raise
         self.lock, self.renewed_at = lock, time.monotonic()  # set last, so that a failed try is repeated
 
-    def _read_store_(self) -> None:
+    def _list_store_(self) -> None:
         """Remove leftovers, and note the manifests and the shards at the store: whole, damaged and unnamed.
 
         Damaged checkpoints stay, with their shards, and unnamed shards stay while a manifest cannot be read: the

@@ -1,13 +1,13 @@
-"""The package that sweeps need, which not everybody has installed."""
+"""A check that Optuna, which sweeps need, is installed."""
 
 from flatwater_watch.errors import ConfigError
 
 
 def require_optuna() -> None:
-    """Check that Optuna, which draws the settings of trials and keeps them in a database, can be imported.
+    """Refuse a sweep if Optuna, which draws the settings of trials and stores them, cannot be imported.
 
     Raises:
-        ConfigError: it is not installed, or a package that it needs is missing.
+        ConfigError: Optuna is not installed, or a package that it needs is missing.
     """
     try:
         import optuna  # noqa: F401, PLC0415  (a second: only by commands that sweep)

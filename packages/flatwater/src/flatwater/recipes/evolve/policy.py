@@ -206,32 +206,32 @@ class _ChampionHeader:
 
 def rebuild_champion(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> TrainedPolicy:
     """Return the champion of a .safetensors file, from the file's header and its tensors by name."""
-    values = convert_to(dict(header), _ChampionHeader)
-    native = None if values.env is None else read_native(values.env, values.image or (values.obs,))
-    names = values.actions or tuple(map(str, range(len(values.bounds))))
-    form: Literal["image", "vector"] = "image" if values.image else "vector"
-    parts = native.reader.parts if values.image and native is not None else ()
+    facts = convert_to(dict(header), _ChampionHeader)
+    native = None if facts.env is None else read_native(facts.env, facts.image or (facts.obs,))
+    names = facts.actions or tuple(map(str, range(len(facts.bounds))))
+    form: Literal["image", "vector"] = "image" if facts.image else "vector"
+    parts = native.reader.parts if facts.image and native is not None else ()
     spaces = Spaces(
         envs=1,
         agents=1,
         form=form,
-        obs=values.image or (values.obs,),
+        obs=facts.image or (facts.obs,),
         actions=names,
         steps=1,
-        bounds=values.bounds or None,
+        bounds=facts.bounds or None,
         parts=parts,
     )
-    choices = {"duelling": values.duelling, "drawn": values.drawn}
+    choices = {"duelling": facts.duelling, "drawn": facts.drawn}
     actor: MLPActor | MLPValues
-    if values.image:
-        actor = image_values(spaces.parts, values.network, len(names), values.hidden, **choices)
-    elif values.actions:
-        actor = MLPValues(values.obs, len(names), values.hidden, **choices)
+    if facts.image:
+        actor = image_values(spaces.parts, facts.network, len(names), facts.hidden, **choices)
+    elif facts.actions:
+        actor = MLPValues(facts.obs, len(names), facts.hidden, **choices)
     else:  # an action has as many numbers as there are bounds
-        actor = MLPActor(values.obs, len(values.bounds), values.hidden, drawn=values.drawn)
+        actor = MLPActor(facts.obs, len(facts.bounds), facts.hidden, drawn=facts.drawn)
     critic = matching_critic(actor)
     weights = dict(actor.layout.weights)
-    for number in range(min(values.critics, len(tensors))):  # a file may claim any number
+    for number in range(min(facts.critics, len(tensors))):  # a file may claim any number
         weights |= {f"{CRITIC}{number}.{name}": weight for name, weight in critic.layout.weights.items()}
     layout = Layout(weights)
     return build_champion(actor, spaces, native, _member_weights(join_weights(tensors, layout), layout, ""))

@@ -1,4 +1,4 @@
-"""The recipe `grow`."""
+"""The recipe `grow`: a policy learns when and where networks in training should grow."""
 
 from collections.abc import Mapping
 from dataclasses import replace

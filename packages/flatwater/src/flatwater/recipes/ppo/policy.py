@@ -193,20 +193,20 @@ class _PolicyHeader:
 
 def rebuild_policy(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> TrainedPolicy:
     """Return the policy of a .safetensors file, from the file's header and its tensors by name."""
-    values = convert_to(dict(header), _PolicyHeader)
-    config = from_mapping(ActorCriticConfig, values.policy, "policy")
-    native = None if values.env is None else read_native(values.env, values.obs)
+    facts = convert_to(dict(header), _PolicyHeader)
+    config = from_mapping(ActorCriticConfig, facts.policy, "policy")
+    native = None if facts.env is None else read_native(facts.env, facts.obs)
     parts = () if native is None else native.reader.parts
     spaces = Spaces(
         envs=1,
         agents=1,
-        form=values.form,
-        obs=values.obs,
-        actions=values.actions,
+        form=facts.form,
+        obs=facts.obs,
+        actions=facts.actions,
         steps=1,
-        bounds=values.bounds,
-        choices=values.choices,
-        measures=values.measures,
+        bounds=facts.bounds,
+        choices=facts.choices,
+        measures=facts.measures,
         parts=parts,
     )
     network = build_actor_critic(spaces, config, torch.device("cpu"))
@@ -218,5 +218,5 @@ def rebuild_policy(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
     layout = Layout(dict(network.layout.weights) | moments)
     weights = views(join_weights(tensors, layout), layout)
     buffers = {} if network.encoder is None else network.encoder.fill_buffers(tensors)
-    named = {name: weight[0] for name, weight in weights.items()}
-    return build_policy(network, spaces, native, statistics | buffers | named)
+    one_member = {name: weight[0] for name, weight in weights.items()}
+    return build_policy(network, spaces, native, statistics | buffers | one_member)

@@ -1,4 +1,4 @@
-"""The recipe `ppo`."""
+"""The recipe `ppo`: a policy learns in any environment by PPO."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The recipe `teach`."""
+"""The recipe `teach`: a student learns from a teacher, then by PPO without one."""
 
 from dataclasses import replace
 
