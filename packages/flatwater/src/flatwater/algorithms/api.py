@@ -64,8 +64,8 @@ class Networks:
     """The networks of an algorithm, as functions."""
 
     actor: Any
-    """The policies: an `Actor`, or a `ValueNetwork` where an action is a choice. Each algorithm's file says what else
-    it asks of them."""
+    """The policies: an `Actor`, or a `ValueNetwork` where an action is a choice. An algorithm may need more of them,
+    such as a `GaussianActor`."""
     critic: Any
     """The action values: a `Critic`, or a `ValueNetwork`; an algorithm without a critic ignores them."""
 
@@ -178,9 +178,9 @@ class Algorithm:
     build: Callable[[Any, Networks, Setting], Members]
     """Allocates a population whole; its first argument is the `AlgorithmConfig`, of which `own` are its settings."""
     make_update: Callable[[Any, Networks, Any, Sequence[Span]], Update]
-    """Binds an update to a population's storage; members are trained in these groups, whose batches stand in memory
-    one after the other. A group's update is the same whatever the other groups are, here and in a worker; other groups
-    may be other numbers, as `normal` draws for a whole group and names its stream by the group's first member."""
+    """Returns a function that updates a population in place, group by group, so that only one group's batch is in
+    memory. A group's update does not depend on the other groups, nor on the process that computes it. How members are
+    grouped may change numbers, because `normal` draws for a whole group."""
     explorer: Callable[[Any, Any, Spread], Explorer]
     """Binds how a population acts while it learns from its own transitions."""
     numbers: Callable[[Any, Any], Mapping[str, float]] = lambda _config, _members: {}

@@ -1,4 +1,4 @@
-"""Seeds that can be grown behind a layer of somebody else's network, for one host at a time under `torch.func.vmap`.
+"""Seeds behind a layer of a user's network, computed for one host at a time under `torch.func.vmap`.
 
 Their weights and blueprints are those of the shipped hosts' seeds: a masked 3 x 3 convolution behind [N, C, H, W], a
 matrix behind [N, F], each with a norm and ReLU.

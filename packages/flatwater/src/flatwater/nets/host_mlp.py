@@ -1,7 +1,7 @@
 """Hosts with slots whose blocks are dense layers: E of them as batched matrix products.
 
 Blocks are a linear layer, a layer norm and ReLU; a slot follows each. A seed is a matrix, a norm and ReLU too, and its
-blueprint says what the matrix is: any, of low rank, or the identity, which leaves the norm alone to learn.
+blueprint decides the matrix: full, of low rank, or the identity, with which only the norm learns.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
 """Hosts with slots, E of them as one: convolutional networks for images of any size.
 
-All hosts have the same shapes, so that one grouped convolution serves them all; what tells them apart are masks and
+All hosts have the same shapes, so that one grouped convolution serves them all; they differ by weights, masks and
 gates. An impaired host has the centre tap of its 3 x 3 kernels alone (it sees single pixels), a seed's blueprint is a
 mask of one 3 x 3 weight, an empty slot is a gate of 0. No host's numbers reach another's: channels of host e are
 channels [e C, (e + 1) C) of every layer, and groups never cross that border.

@@ -43,7 +43,7 @@ class ModuleEncoder:
 
     build: Callable[[], nn.Module]
     """Makes a new module, with initial weights."""
-    what: str
+    subject: str
     """Subject of messages, such as `network eyes:Eyes`."""
     parts: Parts
     """Parts of a row of observations."""
@@ -124,11 +124,11 @@ class ModuleEncoder:
         if any(tensor.is_meta for tensor in tensors.values()):
             return
         seed = int(torch.randint(1 << 62, (), generator=rng, device=rng.device))
-        module = make_module(self.build, self.what, self.parts, seed)
+        module = make_module(self.build, self.subject, self.parts, seed)
         for name, value in (*module.named_parameters(), *module.named_buffers()):
             target = tensors.get(PREFIX + name)
             if target is None or target.shape != value.shape:
-                raise ConfigError(f"{self.what}: {name} is not the same in each module that is made. Make all alike")
+                raise ConfigError(f"{self.subject}: {name} is not the same in each module that is made. Make all alike")
             target.copy_(value.detach())
 
     def __call__(self, tensors: Mapping[str, Tensor], numbers: Tensor, row: Tensor | None, *, learning: bool) -> Tensor:
@@ -158,19 +158,19 @@ def shipped_encoder(parts: Parts, name: str) -> ModuleEncoder:
     return ModuleEncoder(build, f"network {name}", parts, module, module.features, raw=True)
 
 
-def make_module(build: Callable[[], nn.Module], what: str, parts: Parts, seed: int) -> nn.Module:
+def make_module(build: Callable[[], nn.Module], subject: str, parts: Parts, seed: int) -> nn.Module:
     """Return a new module on the CPU, whose weights follow from the seed; torch's generator is left as it was.
 
     Raises:
         ConfigError: `build` made something else than a module.
     """
     with lend_generator(seed):
-        with Border(what, build, "__init__", call="its construction"):
+        with Border(subject, build, "__init__", call="its construction"):
             module = build()
         if not isinstance(module, nn.Module):
-            raise ConfigError(f"{what}: expected a torch.nn.Module, got a {type(module).__name__}")
+            raise ConfigError(f"{subject}: expected a torch.nn.Module, got a {type(module).__name__}")
         if any(nn.parameter.is_lazy(value) for value in module.parameters()):
-            with torch.no_grad(), Border(what, module, "forward"):
+            with torch.no_grad(), Border(subject, module, "forward"):
                 # A call gives lazy layers their sizes and numbers; evaluation mode keeps buffers unchanged.
                 module.eval()(_example(parts, "cpu"))
     return module
@@ -181,39 +181,39 @@ def _example(parts: Parts, device: str) -> Any:  # noqa: ANN401  (as the observa
     return nest_parts(parts, [torch.zeros(TRIAL_BATCH, *part.read_shape, device=device) for part in parts])
 
 
-def try_module(build: Callable[[], nn.Module], what: str, parts: Parts) -> ModuleEncoder:
+def try_module(build: Callable[[], nn.Module], subject: str, parts: Parts) -> ModuleEncoder:
     """Try a new module on observations of zeros, and return its encoder.
 
     Args:
         build: function that makes the module.
-        what: subject of messages, such as `network eyes:Eyes`.
+        subject: subject of messages, such as `network eyes:Eyes`.
         parts: parts of a row of observations.
 
     Raises:
         ConfigError: the module cannot read observations, or cannot learn under the memory contract.
         UserCodeError: the module raised.
     """
-    module = make_module(build, what, parts, 0)
+    module = make_module(build, subject, parts, 0)
     for name, value in module.named_parameters():
         if value.requires_grad and value.dtype != torch.float32:
             raise ConfigError(
-                f"{what}: parameter {name}: expected float32, got {str(value.dtype).removeprefix('torch.')}"
+                f"{subject}: parameter {name}: expected float32, got {str(value.dtype).removeprefix('torch.')}"
             )
     with lend_generator(0) as rng, torch.no_grad():
         state_before = rng.get_state()
-        with Border(what, module, "forward"):
+        with Border(subject, module, "forward"):
             features = module(_example(parts, "cpu"))
         if not torch.equal(rng.get_state(), state_before):
             raise ConfigError(
-                f"{what}: forward draws random numbers, as dropout does: a resumed run would draw others. Leave "
+                f"{subject}: forward draws random numbers, as dropout does: a resumed run would draw others. Leave "
                 "them out"
             )
     if not isinstance(features, Tensor) or features.dtype != torch.float32 or features.shape[:-1] != (TRIAL_BATCH,):
         got = f"{features.dtype} {list(features.shape)}" if isinstance(features, Tensor) else type(features).__name__
         raise ConfigError(
-            f"{what}: forward: expected features float32 [{TRIAL_BATCH}, F] of {TRIAL_BATCH} observations, got {got}"
+            f"{subject}: forward: expected features float32 [{TRIAL_BATCH}, F] of {TRIAL_BATCH} observations, got {got}"
         )
-    encoder = ModuleEncoder(build, what, parts, module.to_empty(device="meta"), features.shape[1])
+    encoder = ModuleEncoder(build, subject, parts, module.to_empty(device="meta"), features.shape[1])
     _check_on_meta(encoder)
     return encoder
 
@@ -230,12 +230,12 @@ def _check_on_meta(encoder: ModuleEncoder) -> None:
     except (RuntimeError, NotImplementedError) as error:
         first_line = str(error).partition("\n")[0]
         raise ConfigError(
-            f"{encoder.what}: forward cannot be planned on the meta device: {first_line}. Keep "
+            f"{encoder.subject}: forward cannot be planned on the meta device: {first_line}. Keep "
             "tensors with register_buffer, and leave branches on their values and .item() out"
         ) from error
     for name, value in encoder.module.named_buffers():
         if buffers.get(name) is not value:
             raise ConfigError(
-                f"{encoder.what}: forward puts another tensor in the place of buffer {name}, which would be lost. "
+                f"{encoder.subject}: forward puts another tensor in the place of buffer {name}, which would be lost. "
                 f"Write into it: self.{name}.copy_(...)"
             )

@@ -160,7 +160,7 @@ class FeedForwardPolicy:
                 name = f"{self._trunk(head)}.{layer}"
                 weights[f"{name}.weight"] = Weight((inputs, width), fan_in=inputs / (2 * UNIT_GAIN_DIVISOR))
                 weights[f"{name}.bias"] = Weight((width,), fan_in=0)
-            weights[f"{head}.weight"] = Weight((widths[-1], outputs), fan_in_factor * widths[-1])
+            weights[f"{head}.weight"] = Weight((widths[-1], outputs), fan_in=fan_in_factor * widths[-1])
             weights[f"{head}.bias"] = Weight((outputs,), fan_in=0)
         return Layout(weights | ({"free": Weight((self.free,), fan_in=0)} if self.free else {}))
 

@@ -345,9 +345,8 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
             begin(steps == steps_left)
         if teacher is not None:
             call_teacher_(teacher, obs, scratch.teacher_choices, scratch.legal)
-        step, waits = np.clip(steps - steps_left, 0, None), steps < steps_left
-        actions = action_log[step, np.arange(envs)]
-        actions = actions.astype(np.int64) if actions.dtype == np.int16 else actions  # as worlds take them
+        waits = steps < steps_left
+        actions = _logged_actions(action_log, np.clip(steps - steps_left, 0, None))
         if scratch.legal is not None and waits.any():
             actions[waits] = first_legal_actions(spaces, scratch.legal[waits])
         _step_world_(world, actions, obs, scratch.outcome, scratch.legal)
@@ -359,6 +358,13 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
     if (steps == 0).any():
         begin(steps == 0)
     return over, returns
+
+
+def _logged_actions(action_log: Array, steps: Array) -> Array:
+    """Return the actions [E, A, *action] that environment e executed in step `steps[e]`, in the type of worlds."""
+    actions = action_log[steps, np.arange(len(steps))]
+    # Choices are kept as int16, and worlds take int64.
+    return actions.astype(np.int64) if actions.dtype == np.int16 else actions
 
 
 def replay_episodes_(world: World, teacher: Teacher | None, episodes: Episodes, saved: Array) -> str:

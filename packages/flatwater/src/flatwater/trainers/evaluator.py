@@ -50,7 +50,7 @@ class Player:
 
 
 class EpisodeEvaluator:
-    """A world of episodes that are not trained on, and its players."""
+    """A world of episodes for evaluation, and its players."""
 
     def __init__(
         self,

@@ -168,17 +168,17 @@ def own_encoder(name: str, spaces: Spaces) -> ModuleEncoder:
         ConfigError: `name` names no such class, or its modules cannot read observations.
         UserCodeError: the class raised.
     """
-    what = f"policy.network = {name!r}"
+    subject = f"policy.network = {name!r}"
     if spaces.form == "tokens":
-        raise ConfigError(f"{what}: expected observations of numbers or images, got tokens. Leave out wrapped.form")
-    build = find_object(name, setting=f"{what}: it", expected="package.module:Class of a torch.nn.Module")
+        raise ConfigError(f"{subject}: expected observations of numbers or images, got tokens. Leave out wrapped.form")
+    build = find_object(name, setting=f"{subject}: it", expected="package.module:Class of a torch.nn.Module")
     space = read_space(spaces.parts)
     if not callable(build):
-        raise ConfigError(f"{what}: expected a class of torch.nn.Module, got a {type(build).__name__}")
+        raise ConfigError(f"{subject}: expected a class of torch.nn.Module, got a {type(build).__name__}")
     try:
         inspect.signature(build).bind(space)
     except TypeError as error:
-        raise ConfigError(f"{what}: cannot be called with the observation space alone: {error}") from error
+        raise ConfigError(f"{subject}: cannot be called with the observation space alone: {error}") from error
     return try_module(lambda: build(space), f"network {name}", spaces.parts)
 
 
