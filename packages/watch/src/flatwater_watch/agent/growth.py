@@ -14,7 +14,7 @@ from typing import NamedTuple
 from flatwater_watch.diagnose.evidence import GARBAGE_OWNER, Evidence, MeasuredGrowth, unowned_evidence
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.verdicts import VERDICTS
-from flatwater_watch.heap.roots import is_of_library_call
+from flatwater_watch.heap.roots import lies_in_library_call
 from flatwater_watch.series.readings import Growth, Reading, Scale
 from flatwater_watch.series.slope import Slope, drift_slope
 from flatwater_watch.thresholds import SHIPPED
@@ -202,7 +202,7 @@ def drop_unsure(causes: Sequence[Evidence], samples: Sequence[Sample]) -> list[E
         for cause in causes
         if (cause.has_proof or sure_bytes(cause, samples) >= ENDING.open_bytes)
         and (has_grown_much or not VERDICTS[cause.verdict].is_of_bytes or cause.rate.low > 0)
-        and (has_grown_much or not is_of_library_call(cause.owner))
+        and (has_grown_much or not lies_in_library_call(cause.owner))
     ]
 
 

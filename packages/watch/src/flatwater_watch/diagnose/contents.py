@@ -13,7 +13,7 @@ from flatwater_watch.heap.arrays import Graph, array_figures
 from flatwater_watch.heap.census import Holding
 from flatwater_watch.heap.children import ATOM_TYPE_IDS, LONG_TEXT_BYTES, inner_container, open_object
 from flatwater_watch.heap.functions import cache_name, newest_results
-from flatwater_watch.heap.instances import DRAWS_OF_CHILDREN
+from flatwater_watch.heap.instances import CHILD_SAMPLE_RATIO
 from flatwater_watch.heap.raw import callable_name, class_name, is_a, own_size, read_stable
 from flatwater_watch.heap.view import OPAQUE, Walk, evenly_spaced_slice
 from flatwater_watch.meters.allocations import allocation_frames
@@ -87,7 +87,7 @@ def newest_items(container: Any, kind: str, count: int) -> list[Any]:
         entries = read_stable(_newest_entries, builtin, inner, count)
         return [_entry_value(key, value) for key, value in entries] if builtin is dict else entries
     # An object that C code made, or one with attributes.
-    opened = open_object(container, _fresh_walk(SAMPLED_SET_ITEMS // (2 * DRAWS_OF_CHILDREN)))
+    opened = open_object(container, _fresh_walk(SAMPLED_SET_ITEMS // (2 * CHILD_SAMPLE_RATIO)))
     sampled_children = [child for _, child in opened.sampled]
     items = [part for name, part in opened.parts if name == "[*]"] or [part for _, part in opened.parts]
     return _newest_by_trace(sampled_children, CHILDREN_PER_ITEM * count) or items[-count:]

@@ -26,7 +26,7 @@ from flatwater_watch.heap.arrays import array_figures
 from flatwater_watch.heap.census import Census, Holding
 from flatwater_watch.heap.libraries import ContainerLengths, GrownHolders, grown_holders
 from flatwater_watch.heap.raw import full_name, is_a
-from flatwater_watch.heap.roots import Callback, Roots, is_of_library_call
+from flatwater_watch.heap.roots import Callback, Roots, lies_in_library_call
 from flatwater_watch.meters.system_calls import thread_seconds
 from flatwater_watch.series.readings import Growth
 from flatwater_watch.series.slope import Slope
@@ -167,7 +167,7 @@ def _without_weak_tables(owners: list[Owner]) -> list[Owner]:
 
 def _minimum_share(owner: Owner) -> float:
     """Minimum share of the process's growth for an owner, 0 to 1; more for a local variable of a library's call."""
-    return OWNING.minimum_library_call_share if is_of_library_call(owner.hops[0]) else OWNING.minimum_reported_share
+    return OWNING.minimum_library_call_share if lies_in_library_call(owner.hops[0]) else OWNING.minimum_reported_share
 
 
 def root_gains(before: Census, now: Census) -> list[tuple[str, int]]:

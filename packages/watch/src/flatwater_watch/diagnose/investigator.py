@@ -290,9 +290,9 @@ class Investigator:
             return CaseEvent.UNEXPLAINED
         explained = sum(cause.drift.per_step for cause in case.comparison_evidence)
         missing_bytes = (self._growth_slope.low - explained) * (reading.step - case.lengths_step)
-        holders, way_ids = take_grown_holders_(case, self._roots, missing_bytes)
+        holders, must_open_ids = take_grown_holders_(case, self._roots, missing_bytes)
         self.censuses.library_roots |= holders
-        self.censuses.way_ids |= way_ids
+        self.censuses.must_open_ids |= must_open_ids
         return CaseEvent.LIBRARIES_GREW if holders else CaseEvent.UNEXPLAINED
 
     def _start_garbage_search(self, reading: Reading) -> CaseEvent | None:
@@ -400,7 +400,7 @@ class Investigator:
         kept_roots = {root: obj for root, obj in library_roots if any(owner.startswith(root) for owner in owners)}
         self.censuses.library_roots = kept_roots
         if not kept_roots:
-            self.censuses.way_ids = frozenset()
+            self.censuses.must_open_ids = frozenset()
         self._pause_readings_left = self._next_pause_readings * (CASE.explained_rest_factor if explained else 1)
         self._next_pause_readings = min(2 * self._next_pause_readings, CASE.maximum_rest_readings)
 

@@ -40,7 +40,7 @@ ARRAY_BYTES = 48
 
 
 class Graph:
-    """Stand-in for the autograd graph of a tensor in a walk; it is opened last, so that other owners come first."""
+    """A stand-in for a tensor's autograd graph in a walk; it is opened last, so that other owners come first."""
 
     __slots__ = ("_tensor",)
 
@@ -49,20 +49,24 @@ class Graph:
 
     @property
     def end_node(self) -> Any:
-        """The graph's last node; None if the tensor is gone, as nothing keeps it alive for a backward pass."""
+        """The graph's last node; None if the tensor is gone."""
         tensor = self._tensor()
         return None if tensor is None else _graph_end(tensor)
 
 
 def _graph_end(tensor: Any) -> Any:
-    """The last node of a tensor's autograd graph; None if it has none. No code of a subclass runs."""
+    """Return the last node of a tensor's autograd graph; None for a tensor without a graph."""
+    # Runs no code of the watched program.
     torch: Any = sys.modules["torch"]
     with torch._C.DisableTorchFunction():
         return torch._C.TensorBase.grad_fn.__get__(tensor)
 
 
 def open_array(array: Any, walk: Walk) -> OpenedObject:
-    """Open a numpy array: its own bytes, or the base that holds them; a memory-mapped file has none."""
+    """Open a numpy array: the bytes of its data, or the base that holds them.
+
+    An array of objects that is filled from its beginning counts as a list with a capacity.
+    """
     # Runs no code of the watched program.
     # By descriptors of `numpy.ndarray`: a subclass of the program may have replaced any attribute.
     numpy: Any = sys.modules["numpy"]
@@ -77,7 +81,6 @@ def open_array(array: Any, walk: Walk) -> OpenedObject:
         return OpenedObject("array", size, length)
     flat = numpy.ndarray.flat.__get__(array)
     filled_count = _filled_count(flat, length)
-    # An array of objects that is filled from its beginning is a list with a capacity: only the filled part counts.
     sample = (flat[i] for i in range(filled_count)[evenly_spaced_slice(filled_count, walk.sampled_items)])
     if filled_count < length:
         return opened_container("list", size, filled_count, sample, walk, length)
@@ -85,10 +88,11 @@ def open_array(array: Any, walk: Walk) -> OpenedObject:
 
 
 def _filled_count(flat: Any, length: int) -> int:
-    """Number of objects in an array that is filled from its beginning; its length if it is not."""
+    """Return the number of objects before the first None, if an array is filled from its beginning; else its length."""
     if length == 0 or flat[0] is None or flat[length - 1] is not None:
         return length
-    return bisect(range(length), 0, key=lambda at: int(flat[at] is None))
+    # By bisection, as the array may be long: 0 for each filled place, 1 for each place behind them.
+    return bisect(range(length), 0, key=lambda index: int(flat[index] is None))
 
 
 def open_tensor(tensor: Any, walk: Walk) -> OpenedObject:
@@ -97,17 +101,18 @@ def open_tensor(tensor: Any, walk: Walk) -> OpenedObject:
     torch: Any = sys.modules["torch"]
     tensor_class = torch._C.TensorBase  # the class whose attributes no subclass has replaced
     with torch._C.DisableTorchFunction():  # neither a subclass nor a mode of the program is asked
-        storages = storage_bytes(tensor, walk)
-        size = object.__sizeof__(tensor) + TENSOR_BYTES + storages
+        storage_size = storage_bytes(tensor, walk)
+        size = object.__sizeof__(tensor) + TENSOR_BYTES + storage_size
         if tensor_class._is_view(tensor):
-            size += VIEW_BYTES + (BASE_BYTES if storages else 0)
+            size += VIEW_BYTES + (BASE_BYTES if storage_size else 0)  # the base counts with the first view
         elif tensor_class.requires_grad.__get__(tensor):
             size += AUTOGRAD_BYTES
         parts: list[Named] = []
-        fn = tensor_class.grad_fn.__get__(tensor)
-        if fn is not None:
+        has_graph = tensor_class.grad_fn.__get__(tensor) is not None
+        if has_graph:
             parts.append((".<graph>", Graph(tensor)))
-        if fn is None or tensor_class.retains_grad.__get__(tensor):  # other tensors warn when asked for their gradient
+        # All other tensors warn when they are asked for their gradient.
+        if not has_graph or tensor_class.retains_grad.__get__(tensor):
             gradient = tensor_class.grad.__get__(tensor)
             if gradient is not None:
                 parts.append((".grad", gradient))
@@ -115,14 +120,14 @@ def open_tensor(tensor: Any, walk: Walk) -> OpenedObject:
 
 
 def _wraps_tensors(tensor: Any) -> bool:
-    """Whether a tensor wraps other tensors (nested, quantised, distributed), which are among its attributes."""
-    # Nothing else may be asked of a wrapper: Python code may compute even its shape and its device.
+    """Return whether a tensor wraps other tensors (nested, quantised, distributed), which are among its attributes."""
+    # Nothing but its dispatch keys may be read of a wrapper: Python code may compute even its shape and its device.
     torch: Any = sys.modules["torch"]
     return bool(torch._C._dispatch_keys(tensor).has(torch._C.DispatchKey.Python))
 
 
 def storage_bytes(tensor: Any, walk: Walk) -> int:
-    """Bytes of a tensor's storages that no object seen earlier holds; a sparse tensor has several storages."""
+    """Return bytes of a tensor's storages that no object seen earlier holds; a sparse tensor has several storages."""
     # Runs no code of the watched program.
     tensor_class: Any = sys.modules["torch"]._C.TensorBase
     total = 0
@@ -134,7 +139,7 @@ def storage_bytes(tensor: Any, walk: Walk) -> int:
 
 
 def dense_parts(tensor: Any) -> list[Any]:
-    """The tensors with a storage of which a tensor is made; empty for a wrapper."""
+    """Return the dense tensors that make up a tensor: itself, or the parts of a sparse one; none for a wrapper."""
     if _wraps_tensors(tensor):
         return []
     torch: Any = sys.modules["torch"]
@@ -157,7 +162,7 @@ _SPARSE_PARTS = {
 
 
 def _storage_block(storage: Any) -> tuple[int, int]:
-    """Address and bytes of a storage's data."""
+    """Return address and bytes of a storage's data."""
     storage_class: Any = sys.modules["torch"]._C.StorageBase
     return storage_class.data_ptr(storage), storage_class.nbytes(storage)
 
@@ -183,7 +188,7 @@ class ArrayFigures(NamedTuple):
 
 
 def array_figures(array: Any) -> ArrayFigures | None:
-    """The figures of an array or a tensor; None for all other objects."""
+    """Return the figures of an array or a tensor; None for all other objects."""
     # Runs no code of the watched program.
     numpy: Any = sys.modules.get("numpy")
     torch: Any = sys.modules.get("torch")
@@ -199,24 +204,25 @@ def array_figures(array: Any) -> ArrayFigures | None:
 
 
 def _tensor_figures(tensor: Any) -> ArrayFigures:
-    """Figures of a tensor; the bytes of a sparse one and of a wrapper count as 0. No code of the program runs."""
+    """Return the figures of a tensor; the bytes of a sparse tensor and of a wrapper count as 0."""
+    # Runs no code of the watched program.
     torch: Any = sys.modules["torch"]
     tensor_class = torch._C.TensorBase
     with torch._C.DisableTorchFunction():
         has_graph = tensor_class.grad_fn.__get__(tensor) is not None
         if _wraps_tensors(tensor):
             return ArrayFigures(class_name(type(tensor)), 0, 0, has_graph)
-        dense = tensor_class.layout.__get__(tensor) is torch.strided
-        size = tensor_class.numel(tensor) * tensor_class.element_size(tensor) if dense else 0
-        storage_size = _storage_block(tensor_class.untyped_storage(tensor))[1] if dense else 0
-        shape = list(tensor_class.shape.__get__(tensor))
-        return ArrayFigures(
-            f"{str(tensor_class.dtype.__get__(tensor)).removeprefix('torch.')}{shape}", size, storage_size, has_graph
-        )
+        dtype = str(tensor_class.dtype.__get__(tensor)).removeprefix("torch.")
+        label = f"{dtype}{list(tensor_class.shape.__get__(tensor))}"
+        if tensor_class.layout.__get__(tensor) is not torch.strided:
+            return ArrayFigures(label, 0, 0, has_graph)
+        size = tensor_class.numel(tensor) * tensor_class.element_size(tensor)
+        _, storage_size = _storage_block(tensor_class.untyped_storage(tensor))
+        return ArrayFigures(label, size, storage_size, has_graph)
 
 
 def last_base(array: Any) -> Any:
-    """The numpy array that holds the memory of a view, or the array itself."""
+    """Return the numpy array at the end of a view's chain of bases, or the array itself if it is no view."""
     numpy: Any = sys.modules["numpy"]
     base = array
     while is_a(above := numpy.ndarray.base.__get__(base), numpy.ndarray):
@@ -225,13 +231,15 @@ def last_base(array: Any) -> Any:
 
 
 def saved_tensors(tensor: Any, maximum: int = 10_000) -> Iterator[Any]:
-    """Tensors that the autograd graph of a tensor saves for backward; at most `maximum` nodes are visited."""
+    """Yield the tensors that a tensor's autograd graph saves for backward; at most `maximum` nodes are visited."""
     # Runs no code of the watched program.
     graph_end = _graph_end(tensor)
-    open_nodes, seen_nodes = [] if graph_end is None else [graph_end], {id(graph_end): graph_end}
+    open_nodes = [] if graph_end is None else [graph_end]
+    seen_nodes = {id(graph_end): graph_end}  # kept alive, so that no id is used again
     while open_nodes and len(seen_nodes) < maximum:
         node = open_nodes.pop()
-        yield from _saved_values(node)[0]
+        saved, _ = _saved_values(node)
+        yield from saved
         for next_node in _next_nodes(node):
             if id(next_node) not in seen_nodes:
                 seen_nodes[id(next_node)] = next_node
@@ -239,7 +247,7 @@ def saved_tensors(tensor: Any, maximum: int = 10_000) -> Iterator[Any]:
 
 
 def open_graph(graph: Graph, walk: Walk) -> OpenedObject:
-    """Return the saved storages of a whole autograd graph, and objects that custom Functions keep on `ctx`.
+    """Open a whole autograd graph: the storages that it saves, and the objects that custom Functions keep on `ctx`.
 
     The parameters at its ends do not belong to the graph.
     """
@@ -247,10 +255,10 @@ def open_graph(graph: Graph, walk: Walk) -> OpenedObject:
     # Only `_raw_saved_*` is read, whose `data` is the tensor as it was saved. `_saved_*` would unpack it: run
     # checkpointed forwards again, and raise where a tensor was changed in place.
     torch: Any = sys.modules["torch"]
-    fn = graph.end_node
-    if fn is None:
+    end_node = graph.end_node
+    if end_node is None:
         return OPAQUE
-    size, count, parts, nodes = 0, 0, [], [fn]
+    size, count, parts, nodes = 0, 0, [], [end_node]
     for node in nodes:  # `nodes` grows inside the loop: breadth-first
         if id(node) in walk.seen_ids or walk.opened_count >= walk.maximum_objects:
             continue
@@ -268,12 +276,12 @@ def open_graph(graph: Graph, walk: Walk) -> OpenedObject:
 
 
 def _next_nodes(node: Any) -> list[Any]:
-    """The nodes of a graph to which a node passes gradients on."""
-    return [fn for fn, _ in c_attribute(node, "next_functions") or () if fn is not None]
+    """Return the nodes of an autograd graph to which a node passes gradients on."""
+    return [next_node for next_node, _ in c_attribute(node, "next_functions") or () if next_node is not None]
 
 
 def _saved_values(node: Any) -> tuple[list[Any], list[Named]]:
-    """The tensors that a graph node saves, and other objects that it holds, each with its name."""
+    """Return the tensors that a graph node saves, and the other objects that it holds, each with its name."""
     torch: Any = sys.modules["torch"]
     tensors, objects = [], []
     for name in _raw_names(type(node)):
@@ -282,19 +290,19 @@ def _saved_values(node: Any) -> tuple[list[Any], list[Named]]:
             data = None if saved is None else saved.data
             if is_a(data, torch._C.TensorBase):
                 tensors.append(data)
-            elif data is not None:  # the object into which a hook has packed the tensor
+            elif data is not None:  # an object into which a hook of saved tensors has packed the tensor
                 objects.append((".<packed>", data))
     objects += [(f".<context>.{name}", value) for name, value in named_entries(instance_dict(node))]
     return tensors, objects
 
 
 def _raw_names(kind: type) -> list[str]:
-    """Attributes in which nodes of a class keep saved tensors as they are, without unpacking them."""
+    """Return the names of the attributes that give a node's saved tensors without unpacking them."""
     return [name for owner in mro(kind) for name, _ in named_entries(names_of(owner)) if name.startswith("_raw_saved_")]
 
 
 def _read_saved(node: Any, name: str) -> Any:
-    """The attribute, or None if backward has freed it."""
+    """Return an attribute of a graph node; None if backward has freed it."""
     try:
         return c_attribute(node, name)
     except RuntimeError:

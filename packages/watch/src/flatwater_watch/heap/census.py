@@ -1,7 +1,7 @@
 """The census: the containers of the user's program by path, and the bytes below each.
 
-The heap is walked in breadth from the roots, so that an object belongs to the shallowest container that reaches it. Big
-containers are sized from a sample. Instances on like paths ("train.AGENTS[*].history") are one holding.
+The heap is walked breadth-first from the roots, so that an object belongs to the shallowest container that reaches it.
+Big containers are sized from a sample. Instances on like paths ("train.AGENTS[*].history") are one holding.
 
 A census of a million objects takes a second or more. So it can be taken in slices, while the program goes on:
 `begin_census` and `continue_census_`. `walk.py` describes the objects that it keeps alive meanwhile.
@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 from flatwater_watch.heap.roots import Roots
 from flatwater_watch.heap.view import strong_object
 from flatwater_watch.heap.walk import (
-    DRAWN,
     FOLDED,
+    SAMPLED,
     HeapWalk,
     PathRecord,
     begin_walk,
@@ -83,7 +83,7 @@ class Census(NamedTuple):
     """Items of a big container that were sampled: estimates of items are compared only between equal samples."""
 
     def without_objects(self) -> "Census":
-        """The census without references to objects of the program."""
+        """Return the census without references to objects of the program."""
         return self._replace(live={})
 
 
@@ -92,7 +92,7 @@ class CensusInProgress:
     """A census that is under way."""
 
     roots: Roots
-    most: int
+    maximum_objects: int
     """Maximum number of objects to visit."""
     heap_walk: HeapWalk
     seconds: float = 0.0
@@ -106,7 +106,7 @@ class CensusInProgress:
 
 
 def take_census(roots: Roots, *, maximum: int = 200_000) -> Census:
-    """Walk the heap from the roots, at once.
+    """Walk the heap from the roots in one go, while the program stands still.
 
     Args:
         roots: roots of the walk.
@@ -120,21 +120,20 @@ def take_census(roots: Roots, *, maximum: int = 200_000) -> Census:
     return census
 
 
-def begin_census(roots: Roots, *, maximum: int = 200_000, few: bool = False) -> CensusInProgress:
+def begin_census(roots: Roots, *, maximum: int = 200_000, few_items: bool = False) -> CensusInProgress:
     """Begin a census from the roots as they are now, without opening an object.
 
     Args:
         roots: roots of the walk.
         maximum: maximum number of objects to visit, without single numbers and short texts.
-        few: whether few items are sampled from the beginning, as the walk is known to be long.
+        few_items: whether few items of a container are sampled from the beginning, as the walk is known to be long.
     """
     # With the collector paused.
     with _pause_collector():
-        walking = (
-            begin_walk(roots, draw=FEWER_SAMPLED_ITEMS, maximum=maximum)
-            if few
-            else begin_walk(roots, draw=SAMPLED_ITEMS, maximum=min(LONG_WALK_OBJECTS, maximum))
-        )
+        if few_items:
+            walking = begin_walk(roots, sampled_items=FEWER_SAMPLED_ITEMS, maximum=maximum)
+        else:  # up to a limit, at which the walk begins again with few items
+            walking = begin_walk(roots, sampled_items=SAMPLED_ITEMS, maximum=min(LONG_WALK_OBJECTS, maximum))
         return CensusInProgress(roots, maximum, walking)
 
 
@@ -143,8 +142,8 @@ def continue_census_(counting: CensusInProgress, seconds: float, step: int = 0) 
 
     Args:
         counting: census from `begin_census`.
-        seconds: maximum CPU seconds of this thread, for which the program stands still; a single container, or graph,
-            is not interrupted.
+        seconds: maximum CPU seconds of this thread, for which the program stands still; the opening of one container
+            or graph is not interrupted.
         step: step of the program now.
     """
     # With the collector paused: between two slices nothing is kept that the walk does not need.
@@ -158,29 +157,31 @@ def continue_census_(counting: CensusInProgress, seconds: float, step: int = 0) 
     return None if census is None else census._replace(seconds=counting.seconds)
 
 
-_stopped: list[bool] = []
-"""Stack of the slices under way: whether each has to turn the collector on again."""
+_collector_was_enabled: list[bool] = []
+"""Whether the collector was on before each pause under way, the innermost last."""
 
 
 @contextmanager
 def _pause_collector() -> Iterator[None]:
-    """Pause the collector: allocations of the walk must not start a collection, which would free objects to count.
+    """Pause the garbage collector during the block, so that allocations of the walk free no objects to be counted.
 
     A fork that another thread makes meanwhile inherits the pause: `restore_collector` ends it there.
     """
-    _stopped.append(gc.isenabled())
+    _collector_was_enabled.append(gc.isenabled())
     gc.disable()
     try:
         yield
     finally:
-        if _stopped and _stopped.pop():  # empty in a fork, where `restore_collector` was called
+        # Empty in a fork, where `restore_collector` was called.
+        if _collector_was_enabled and _collector_was_enabled.pop():
             gc.enable()
 
 
 def restore_collector() -> None:
-    """Turn the collector on again, in a fork made while another thread took a census, which never ends there."""
-    while _stopped:
-        if _stopped.pop():
+    """Turn the collector on again in a fork that was made while another thread took a census."""
+    # In a fork: the thread of the census does not exist here, so its pause would never end.
+    while _collector_was_enabled:
+        if _collector_was_enabled.pop():
             gc.enable()
 
 
@@ -190,10 +191,12 @@ def _continue_until_(counting: CensusInProgress, deadline: float) -> Census | No
         if not continue_walk_(counting.heap_walk, deadline):
             return None
         if counting.heap_walk.truncated and counting.heap_walk.walk.sampled_items == SAMPLED_ITEMS:
-            # Begun again with few items, once: the sample decides how far a walk gets within its limit.
+            # The walk begins again, once, with few items of each container: so it gets further within its limit.
             _break_cycles(counting.heap_walk)
             step = counting.heap_walk.step
-            counting.heap_walk = begin_walk(counting.roots, draw=FEWER_SAMPLED_ITEMS, maximum=counting.most)
+            counting.heap_walk = begin_walk(
+                counting.roots, sampled_items=FEWER_SAMPLED_ITEMS, maximum=counting.maximum_objects
+            )
             counting.heap_walk.step = step
             return _continue_until_(counting, deadline)
         counting.walk_done = True
@@ -202,9 +205,14 @@ def _continue_until_(counting: CensusInProgress, deadline: float) -> Census | No
         return None
     holdings, live = _holdings(walking.records.values())
     _break_cycles(walking)
-    walk = walking.walk
     return Census(
-        holdings, walk.opened_count, walking.truncated, 0.0, live, dict(walk.unread_by_class), walk.sampled_items
+        holdings,
+        visited=walking.walk.opened_count,
+        truncated=walking.truncated,
+        seconds=0.0,  # set by the caller
+        live=live,
+        unread=dict(walking.walk.unread_by_class),
+        draw=walking.walk.sampled_items,
     )
 
 
@@ -226,7 +234,7 @@ def _sum_subtrees_(counting: CensusInProgress, walking: HeapWalk, deadline: floa
             if sample is not None:
                 sizes[row] += sample.estimate_total()
             holder = holders[row]
-            if marks[row] & DRAWN:
+            if marks[row] & SAMPLED:  # the holder gets an estimate of all its items when its own row comes
                 samples[holder].add(sizes[row])
             elif holder >= 0:
                 sizes[holder] += sizes[row]
@@ -237,14 +245,15 @@ def _sum_subtrees_(counting: CensusInProgress, walking: HeapWalk, deadline: floa
 
 
 def _assign_to_paths_(counting: CensusInProgress, walking: HeapWalk, deadline: float) -> bool:
-    """Hand the factors of samples down, and add the bytes of each row to its path; return whether all are done."""
+    """Add the bytes of each row, scaled by the samples that it lies in, to its path; return whether all are done."""
+    # From the first row on: a holder has a lower row than its parts, and its scale counts for them too.
     sizes, holders, marks, scales = walking.sizes, walking.holders, walking.marks, walking.weights
     while counting.rows_assigned < len(sizes):
         end = min(len(sizes), counting.rows_assigned + ROWS_BETWEEN_CLOCKS)
         for row in range(counting.rows_assigned, end):
             holder, mark = holders[row], marks[row]
             scale = 1.0 if holder < 0 else scales[holder]
-            if mark & DRAWN:
+            if mark & SAMPLED:
                 scale *= walking.samples[holder].scale
             scales[row] = scale  # in place of the weights, which nobody reads any more
             if not mark & FOLDED:
@@ -256,7 +265,7 @@ def _assign_to_paths_(counting: CensusInProgress, walking: HeapWalk, deadline: f
 
 
 def _holdings(records: Iterable[PathRecord]) -> tuple[dict[str, Holding], dict[str, Any]]:
-    """Holdings by path, parents first, and the container on each, without containers that went away meanwhile."""
+    """Return the holdings and their containers by path, parents first, without containers that were freed meanwhile."""
     holdings = dict[str, Holding]()
     live = dict[str, Any]()
     for record in records:
@@ -267,13 +276,23 @@ def _holdings(records: Iterable[PathRecord]) -> tuple[dict[str, Holding], dict[s
 
 
 def _make_holding(record: PathRecord) -> Holding:
-    """What a path holds: bytes and items of all its containers, mean length of one; a chain is as long as its links."""
-    weight = max(record.weight, 1.0)
-    length = 1 + record.chained_objects / weight if record.chained_objects else record.length / weight
-    parent = None if record.parent is None else record.parent.path
-    size, instances = round(record.bytes), round(weight)
-    kind, capacity, items = record.kind, record.capacity, length * weight
-    return Holding(record.path, parent, kind, round(length), capacity, size, instances, record.step, items)
+    """Return the holding of a path, with the bytes and items of all its containers, and the mean length of one.
+
+    The length of a linked structure is its number of links.
+    """
+    count = max(record.weight, 1.0)
+    length = 1 + record.chained_objects / count if record.chained_objects else record.length / count
+    return Holding(
+        path=record.path,
+        parent=None if record.parent is None else record.parent.path,
+        kind=record.kind,
+        length=round(length),
+        capacity=record.capacity,
+        bytes=round(record.bytes),
+        instances=round(count),
+        step=record.step,
+        items=length * count,
+    )
 
 
 class CompletedCensus(NamedTuple):
@@ -289,7 +308,7 @@ CensusListener = Callable[[int, Census], None]
 
 
 class CensusTaker:
-    """Takes the censuses of one process, one at a time, in slices."""
+    """The censuses of one process, taken one at a time, in slices."""
 
     def __init__(self, roots: Roots, on_census: CensusListener) -> None:
         """Prepare without a census.
@@ -306,16 +325,16 @@ class CensusTaker:
         """CPU seconds so far of the census under way."""
         self.library_roots: dict[str, Any] = {}
         """Holders by path, or weak references to them, which are roots of the coming censuses as well."""
-        self.way_ids = frozenset[int]()
-        """Ids of objects below these that the coming censuses open."""
+        self.must_open_ids = frozenset[int]()
+        """Ids of objects below `library_roots` that the coming censuses open, whether they are sampled or not."""
         self._roots, self._on_census = roots, on_census
         self._in_progress: CensusInProgress | None = None
         self._complete: Census | None = None
         self._first_step = self._step = 0
         self._process_seconds_at_last = 0.0
         """CPU seconds of the process at the end of the last census."""
-        self._starts_with_fewer = False
-        """Whether the last census had to begin again with few items: the next one begins with them at once."""
+        self._starts_with_few_items = False
+        """Whether the next census samples few items from the beginning, as the last walk was long."""
 
     @property
     def is_under_way(self) -> bool:
@@ -324,7 +343,7 @@ class CensusTaker:
 
     @property
     def is_affordable(self) -> bool:
-        """Whether a census that only measures costs little of the CPU seconds since the last one."""
+        """Whether a census that only measures costs a small share of the CPU seconds since the last census."""
         seconds = process_seconds() - self._process_seconds_at_last
         return self.last_cpu_seconds <= MEASURING.quick_census_seconds + MEASURING.maximum_cpu_share * seconds
 
@@ -333,27 +352,23 @@ class CensusTaker:
         """Roots of the next census."""
         holders = ((path, strong_object(holder)) for path, holder in self.library_roots.items())
         libraries = tuple((path, holder) for path, holder in holders if holder is not None)
-        return self._roots._replace(libraries=libraries, way_ids=self.way_ids)
+        return self._roots._replace(libraries=libraries, must_open_ids=self.must_open_ids)
 
     def advance(self, step: int) -> CompletedCensus | None:
-        """Take a slice of the census under way, or begin one, and return the census if it is done.
-
-        A step has one slice.
-        """
+        """Take this step's slice of the census under way, or of a new census, and return the census if it is done."""
         if self.slice_seconds <= 0:
             return None
         if self._in_progress is None:
-            self._in_progress, self._first_step = begin_census(self.roots, few=self._starts_with_fewer), step
+            self._in_progress, self._first_step = begin_census(self.roots, few_items=self._starts_with_few_items), step
         self._step = step
         self.run_slice(self.slice_seconds)
         self.slice_seconds = 0.0
         if self._complete is None:
             return None
         census, walk = self._complete, self._in_progress.heap_walk.walk
-        self._starts_with_fewer = (
-            walk.sampled_items == FEWER_SAMPLED_ITEMS
-            and walk.opened_count > LONG_WALK_OBJECTS * FEWER_SAMPLED_ITEMS // SAMPLED_ITEMS
-        )
+        # A walk that opens so many objects with few items would reach its limit with many items again.
+        minimum_objects = LONG_WALK_OBJECTS * FEWER_SAMPLED_ITEMS // SAMPLED_ITEMS
+        self._starts_with_few_items = walk.sampled_items == FEWER_SAMPLED_ITEMS and walk.opened_count > minimum_objects
         self.last_cpu_seconds = self.current_cpu_seconds
         self.discard()
         start_seconds = thread_seconds()
@@ -364,7 +379,7 @@ class CensusTaker:
         return CompletedCensus(self._first_step, census)
 
     def run_slice(self, seconds: float) -> None:
-        """Take a slice of the census under way, between two steps; `advance` hands it over at the next step."""
+        """Take a slice of the census under way, between two steps; a census that is done waits for `advance`."""
         if self._in_progress is not None and self._complete is None:
             start_seconds = thread_seconds()
             self._complete = continue_census_(self._in_progress, seconds, self._step)

@@ -80,10 +80,9 @@ MAXIMUM_SPREAD_DICT = 200_000
 
 
 def open_object(obj: Any, walk: Walk) -> OpenedObject:
-    """Open one object; its type decides how, and the decision is kept for the walk.
+    """Open one object, by the opener of its type, which is kept for the walk.
 
-    This is the edge between the watch and a foreign object: if reading it fails, it is counted as unread, and the walk
-    goes on.
+    An object that cannot be read is counted as unread, and the walk goes on.
     """
     # Runs no code of the watched program.
     kind = type(obj)
@@ -93,51 +92,52 @@ def open_object(obj: Any, walk: Walk) -> OpenedObject:
         if opener is None:
             opener = walk.openers[id(kind)] = _find_opener(kind)
         opened = opener(obj, walk)
-        return _with_way(opened, obj, walk) if walk.way_ids and opened.sampled else opened
-    except Exception as error:  # the edge to a foreign object: if it fails, it is counted as unread
-        if is_program_fault(error):  # a signal came meanwhile, for example
+        return _with_required_items(opened, obj, walk) if walk.must_open_ids and opened.sampled else opened
+    except Exception as error:  # the edge to a foreign object
+        if is_program_fault(error):  # not of the object: a signal's handler has raised it, for example
             raise
         walk.unread_by_class[f"{class_name(kind)} ({class_name(type(error))})"] += 1
         return OPAQUE
 
 
-def _with_way(opened: OpenedObject, container: Any, walk: Walk) -> OpenedObject:
-    """A container, opened, with those of its items that are to be opened although they may not be sampled."""
+def _with_required_items(opened: OpenedObject, container: Any, walk: Walk) -> OpenedObject:
+    """Return an opened container with its items of `walk.must_open_ids`, which its sample may have left out."""
     items = gc.get_referents(container)
-    if walk.way_ids.isdisjoint(map(id, items)):
+    if walk.must_open_ids.isdisjoint(map(id, items)):
         return opened
-    wanted = [("[*]", item) for item in items if id(item) in walk.way_ids]
-    return opened._replace(parts=[*opened.parts, *wanted])
+    required = [("[*]", item) for item in items if id(item) in walk.must_open_ids]
+    return opened._replace(parts=[*opened.parts, *required])
 
 
 def _find_opener(kind: type) -> Opener:
-    """The opener of the first class in the method resolution order that has one, extended by the attributes."""
+    """Return the opener of the first class in the method resolution order that has one; a subclass adds attributes."""
     if kind is not Graph and is_opaque_class(kind):
         return _open_opaque
     for owner in mro(kind):
         opener = _BUILTIN_OPENERS.get(id(owner)) or _library_opener(owner)
         if opener is not None:
-            complete = kind is owner or opener in _OPENERS_WITH_ATTRIBUTES or type(opener) is partial
-            return opener if complete else _with_attributes(opener, kind)
+            # The partial is that of `_open_container`, which reads all attributes.
+            reads_attributes = opener in _OPENERS_WITH_ATTRIBUTES or type(opener) is partial
+            return opener if kind is owner or reads_attributes else _with_attributes(opener, kind)
     return instance_opener(kind) or foreign_opener(kind)
 
 
 def _library_opener(kind: type) -> Opener | None:
-    """The opener of a library's class; None for other classes, and for a class that only claims its name."""
+    """Return the opener of a library's class; None for other classes, and for a class that only claims its name."""
     spec = CONTAINERS.get(full_name(kind))
     opener = _LIBRARY_OPENERS.get(full_name(kind)) if spec is None else partial(_open_container, spec=spec)
     return opener if opener is not None and _is_genuine(kind) else None
 
 
 def _is_genuine(kind: type) -> bool:
-    """Whether a class is the object that its module has under the class's name."""
+    """Return whether a class is the object that its module has under the class's name."""
     module, name = full_name(kind)
     space = module_namespace(module)
     return space is not None and space.get(name) is kind
 
 
 def _with_attributes(opener: Opener, kind: type) -> Opener:
-    """An opener for a subclass of a known class: the items of the class, and the subclass's attributes."""
+    """Extend the opener of a known class for a subclass, which has attributes besides the items."""
     read_attributes = attribute_reader(kind)
 
     def open_with_attributes(obj: Any, walk: Walk) -> OpenedObject:
@@ -202,19 +202,19 @@ def _open_dict(mapping: dict[Any, Any], walk: Walk) -> OpenedObject:
     if count <= MAXIMUM_NAMED_KEYS and all(type(key) is str for key, _ in pairs):
         parts = [(f"['{key}']" if _is_name(key) else "[*]", value) for key, value in pairs]
         return OpenedObject("dict", size, count, parts=[*parts, *(("[key]", key) for key, _ in pairs)])
-    labelled = [labelled for key, value in pairs for labelled in (("[*]", value), ("[key]", key))]
+    entries = [part for key, value in pairs for part in (("[*]", value), ("[key]", key))]
     if count <= walk.sampled_items:
-        return OpenedObject("dict", size, count, parts=labelled)
-    return OpenedObject("dict", size, count, sampled=labelled, sampled_of=count, children_per_item=2)
+        return OpenedObject("dict", size, count, parts=entries)
+    return OpenedObject("dict", size, count, sampled=entries, sampled_of=count, children_per_item=2)
 
 
 def _is_name(key: str) -> bool:
-    """Whether a key names a field, rather than numbers an item."""
+    """Return whether a key looks like a field's name, not like an item's number or text."""
     return len(key) <= MAXIMUM_NAMED_KEYS and not any(c.isdigit() for c in key)
 
 
 def _sample_entries(mapping: dict[Any, Any], count: int, draw: int) -> list[tuple[Any, Any]]:
-    """Sample about `draw` entries: all of a small dict, else evenly spaced; both ends above `MAXIMUM_SPREAD_DICT`."""
+    """Take all entries of a small dict, else about `draw`: evenly spaced, or from both ends of a very large dict."""
     # Called by `read_stable`: C code alone, as another thread may change the dict between two Python instructions.
     if count <= max(draw, MAXIMUM_NAMED_KEYS):
         return list(dict.items(mapping))
@@ -225,34 +225,34 @@ def _sample_entries(mapping: dict[Any, Any], count: int, draw: int) -> list[tupl
 
 
 def _open_class(cls: type, walk: Walk) -> OpenedObject:
-    """Open a class of the user's, or one made at run time; other classes of libraries are not entered.
+    """Open a class of the user's, or a class made at run time; other classes of libraries are not entered.
 
-    Classes made at run time hold the fields, schemas and validators that a library writes into each of them.
+    A library writes fields, schemas and validators into each class that it makes at run time.
     """
-    made_at_run_time = _made_at_run_time(cls)
+    made_at_run_time = _is_made_at_run_time(cls)
     if not walk.is_user_class(cls) and not made_at_run_time:
         return OPAQUE
     space = named_entries(names_of(cls))
     parts = [
         (f".{name}", value)
         for name, value in space
-        if not name.startswith("__") or (made_at_run_time and _is_data(value))
+        if not name.startswith("__") or (made_at_run_time and _is_class_data(value))
     ]
     tables = sum(dict.__sizeof__(referent) for referent in gc.get_referents(cls) if type(referent) is dict)
-    special = sum(function_size(value, walk) for name, value in space if name.startswith("__"))
-    size = claim_bytes(walk, id(cls), type.__sizeof__(cls) + GC_BYTES + tables + special)
+    special_methods = sum(function_size(value, walk) for name, value in space if name.startswith("__"))
+    size = claim_bytes(walk, id(cls), type.__sizeof__(cls) + GC_BYTES + tables + special_methods)
     return OpenedObject("class", size, len(parts), parts)
 
 
-def _made_at_run_time(cls: type) -> bool:
-    """Whether a class is missing from its module: `make_dataclass` and `namedtuple` give theirs to a caller."""
+def _is_made_at_run_time(cls: type) -> bool:
+    """Return whether a class is missing from its module, as classes of `make_dataclass` and `namedtuple` may be."""
     module, name = full_name(cls)
     space = module_namespace(module)
     return space is not None and "." not in name and name not in space
 
 
-def _is_data(value: object) -> bool:
-    """Whether a special attribute is data, not a function or an accessor, which each class has."""
+def _is_class_data(value: object) -> bool:
+    """Return whether a special attribute of a class is data, not a function or a descriptor, which each class has."""
     kind = type(value)
     return kind in {dict, list, tuple, set} or full_name(kind)[0] not in {"builtins", "types"}
 
@@ -285,12 +285,12 @@ def register_container(where: str, *, items: str, bound: str | None = None) -> N
     CONTAINERS[module, name] = ContainerSpec(items, bound)
 
 
-def _open_container(held_by: Any, walk: Walk, *, spec: ContainerSpec) -> OpenedObject:
-    """Open a container of a library, by the builtin container in which it keeps its items."""
-    fields = attribute_reader(type(held_by))(held_by)
+def _open_container(container: Any, walk: Walk, *, spec: ContainerSpec) -> OpenedObject:
+    """Open a library's container: the builtin container in which it keeps its items, and its other attributes."""
+    fields = attribute_reader(type(container))(container)
     attributes = dict(fields)
-    if f".{spec.items}" not in attributes:  # a subclass may keep them in another way
-        return OpenedObject("object", object.__sizeof__(held_by) + GC_BYTES, len(fields), parts=fields)
+    if f".{spec.items}" not in attributes:  # a subclass may keep its items in another attribute
+        return OpenedObject("object", object.__sizeof__(container) + GC_BYTES, len(fields), parts=fields)
     inside = open_object(attributes.pop(f".{spec.items}"), walk)
     capacity = None if spec.bound is None else attributes.pop(f".{spec.bound}", None)
     return inside._replace(
@@ -301,7 +301,7 @@ def _open_container(held_by: Any, walk: Walk, *, spec: ContainerSpec) -> OpenedO
 
 
 def item_counter(kind: type) -> Callable[[Any], int] | None:
-    """A function for the number of items of a container or a cache, which reads none; None for other classes."""
+    """Return a function that counts the items of a container or cache without reading them; None for other classes."""
     # Runs no code of the watched program.
     for builtin in (list, dict, set, deque, array):
         if issubclass(kind, builtin):
@@ -312,13 +312,13 @@ def item_counter(kind: type) -> Callable[[Any], int] | None:
 
 
 def item_count(value: Any) -> int:
-    """Number of items of a container or a cache, without reading one; -1 for other objects."""
+    """Return number of items of a container or a cache, without reading one; -1 for other objects."""
     counter = item_counter(type(value))
     return -1 if counter is None else counter(value)
 
 
 def inner_container(container: Any) -> Any:
-    """The list, deque, dict or set in which a container of a library keeps its items; another object itself."""
+    """Return the list, deque, dict or set in which a library's container keeps its items; other objects as they are."""
     # Runs no code of the watched program.
     for owner in mro(type(container)):
         spec = CONTAINERS.get(full_name(owner))
@@ -331,14 +331,14 @@ def inner_container(container: Any) -> Any:
 
 
 def _open_reference(reference: weakref.ReferenceType[Any], _walk: Walk) -> OpenedObject:
-    """Open a weak reference: its own bytes and its callback; it does not hold the object that it refers to."""
+    """Open a weak reference: its own bytes and its callback, but not its referent, which it does not hold."""
     callback = c_attribute(reference, "__callback__")
     parts = [] if callback is None else [(".<callback>", callback)]
     return OpenedObject("object", weakref.ReferenceType.__sizeof__(reference) + GC_BYTES, len(parts), parts)
 
 
 def _open_simple_queue(queue: Any, walk: Walk) -> OpenedObject:
-    """Open a `queue.SimpleQueue`; its items are counted by its size, of 8 bytes for each pointer."""
+    """Open a `queue.SimpleQueue`: its items, and 8 bytes for the pointer to each."""
     items = _queued_items(queue)
     count = len(items)
     sample = items[evenly_spaced_slice(count, walk.sampled_items)]
@@ -346,15 +346,16 @@ def _open_simple_queue(queue: Any, walk: Walk) -> OpenedObject:
 
 
 def _queued_items(queue: Any) -> list[Any]:
-    """The items of a `queue.SimpleQueue`, oldest first."""
-    # Written in C, so only the collector sees its items, among its attributes and before its class.
+    """Return the items of a `queue.SimpleQueue`, oldest first."""
+    # The queue is written in C: only the collector sees its items, behind its attributes and before its class. Up to
+    # 3.12 they are in one list, which begins with None for each item that was taken out.
     space = module_namespace("_queue")
     assert space is not None  # noqa: S101  (it is where the class was found)
     count = space["SimpleQueue"].qsize(queue)
     referents = gc.get_referents(queue)
     referents.pop()  # the class
     if sys.version_info < (3, 13):
-        referents = list(referents.pop())  # whose taken items are None
+        referents = list(referents.pop())
     del referents[: max(0, len(referents) - count)]  # in place: one more copy would be as long as the queue
     return referents
 
@@ -371,13 +372,12 @@ def _open_module(module: Any, _walk: Walk) -> OpenedObject:
 
 
 def _open_columns(table: Any, _walk: Walk) -> OpenedObject:
-    """Open a polars frame or series: its columns lie outside of Python, and have a method for their size."""
+    """Open a polars frame or series: its columns lie outside of Python, and have methods for their size and length."""
     attributes = instance_dict(table)
     columns = attributes.get("_df", attributes.get("_s"))
-    size, length = (
-        names_of(type(columns))[name] for name in ("estimated_size", "height" if "_df" in attributes else "len")
-    )
-    return OpenedObject("array", size(columns), length(columns))
+    methods = names_of(type(columns))
+    length_method = methods["height" if "_df" in attributes else "len"]
+    return OpenedObject("array", methods["estimated_size"](columns), length_method(columns))
 
 
 _Opener = Callable[..., OpenedObject]

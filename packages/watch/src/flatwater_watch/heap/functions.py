@@ -26,7 +26,7 @@ from flatwater_watch.heap.view import OPAQUE, Named, OpenedObject, Walk, claim_b
 
 
 def open_function(function: types.FunctionType, walk: Walk) -> OpenedObject:
-    """Open a function: the variables that it closes over, its defaults and attributes, but not its globals."""
+    """Open a function: the variables that it closes over, its defaults and its attributes, but not its globals."""
     # Runs no code of the watched program.
     name, code = callable_name(function), function.__code__
     parts: list[Named] = []
@@ -35,48 +35,49 @@ def open_function(function: types.FunctionType, walk: Walk) -> OpenedObject:
         size += claim_bytes(walk, id(cell), object.__sizeof__(cell) + GC_BYTES)  # functions made together share a cell
         parts += [(f".<closure of {name}>.{variable}", value) for value in gc.get_referents(cell)]
     parts += [(f".<default of {name}>", value) for value in tuple.__iter__(function.__defaults__ or ())]
-    globals_ = function.__globals__
-    for referent in gc.get_referents(function):  # the dict of its attributes, which reading it would create
+    # The collector shows the dict of its attributes only if there is one: `function.__dict__` would make it. The other
+    # dicts are the globals and the builtins, which have `__build_class__`.
+    for referent in gc.get_referents(function):
         if type(referent) is tuple:  # cells, defaults, annotations
             size += claim_bytes(walk, id(referent), tuple.__sizeof__(referent) + GC_BYTES)
-        elif type(referent) is dict and referent is not globals_ and "__build_class__" not in referent:
+        elif type(referent) is dict and referent is not function.__globals__ and "__build_class__" not in referent:
             size += dict.__sizeof__(referent) + GC_BYTES
             parts += [(f".<attribute of {name}>.{key}", value) for key, value in named_entries(referent)]
     return OpenedObject("closure", size, len(parts), parts=parts)
 
 
 def function_size(function: object, walk: Walk) -> int:
-    """Bytes of a function and of its code, which counts once; 0 for other objects."""
+    """Return the bytes of a function and of its code, which counts once in a walk; 0 for other objects."""
     if type(function) is not types.FunctionType:
         return 0
     return object.__sizeof__(function) + GC_BYTES + _code_size(function.__code__, walk)
 
 
 def _code_size(code: types.CodeType, walk: Walk) -> int:
-    """Bytes of a code object with its tables; 0 if the walk has seen it before."""
+    """Return the bytes of a code object with its tables; 0 if the walk has seen it before."""
     tables = (code.co_consts, code.co_names, code.co_linetable)
     size = code.__sizeof__() + sum(table.__sizeof__() for table in tables) + GC_BYTES * len(tables)
     return claim_bytes(walk, id(code), size)
 
 
 def open_code(code: types.CodeType, walk: Walk) -> OpenedObject:
-    """Open code that is kept without a function, with the code of the functions in it."""
+    """Open a code object, with the code of the functions defined in it."""
     nested = [(".<code>", constant) for constant in code.co_consts if type(constant) is types.CodeType]
     return OpenedObject("object", _code_size(code, walk), len(nested), nested)
 
 
 def open_traceback(trace: types.TracebackType, _walk: Walk) -> OpenedObject:
-    """Open a traceback: it holds the locals of its frame and of the frames further in."""
+    """Open a traceback: its frame, and the next traceback further in."""
     inner = trace.tb_next
     parts: list[Named] = [(".<traceback>", trace.tb_frame), *([] if inner is None else [(".<next>", inner)])]
     return OpenedObject("object", object.__sizeof__(trace) + GC_BYTES, len(parts), parts)
 
 
 def open_bound(method: Any, _walk: Walk) -> OpenedObject:
-    """Open a method of C: the object to which it is bound, such as the list of `rows.append`."""
+    """Open a method of C by the object to which it is bound, such as the list of `rows.append`."""
     # Runs no code of the watched program.
     bound_object = method.__self__
-    # A module's function is bound to the module.
+    # A function of C is bound to its module, and a class method to its class.
     if bound_object is None or issubclass(type(bound_object), (types.ModuleType, type)):
         return OPAQUE
     parts = [(f".<self of {plain_text(method.__name__)}>", bound_object)]
@@ -90,33 +91,38 @@ def open_method(method: types.MethodType, _walk: Walk) -> OpenedObject:
     return OpenedObject("closure", object.__sizeof__(method) + GC_BYTES, len(parts), parts=parts)
 
 
-_kept_function, _kept_arguments, _kept_keywords = (vars(partial)[name].__get__ for name in ("func", "args", "keywords"))
+_partial_function, _partial_arguments, _partial_keywords = (
+    vars(partial)[name].__get__ for name in ("func", "args", "keywords")
+)
 
 
 def open_partial(bound_call: partial[Any], _walk: Walk) -> OpenedObject:
     """Open a partial: its function and its arguments."""
     # Runs no code of the watched program.
-    function = _kept_function(bound_call)
+    function = _partial_function(bound_call)
     name = callable_name(function)
     parts = [(f".<partial of {name}>", function)]
-    parts += [(f".<argument of {name}>", value) for value in tuple.__iter__(_kept_arguments(bound_call))]
-    parts += [(f".<argument of {name}>.{key}", value) for key, value in named_entries(_kept_keywords(bound_call))]
+    parts += [(f".<argument of {name}>", value) for value in tuple.__iter__(_partial_arguments(bound_call))]
+    parts += [(f".<argument of {name}>.{key}", value) for key, value in named_entries(_partial_keywords(bound_call))]
     return OpenedObject("closure", object.__sizeof__(bound_call) + GC_BYTES, len(parts), parts=parts)
 
 
 Cache: Any = type(lru_cache(lambda: None))
-"""The class of caches, which functools does not export."""
+"""The class of the functions that `lru_cache` makes, which functools does not export."""
 
 
 def open_cache(wrapper: Any, walk: Walk) -> OpenedObject:
-    """Open an `lru_cache`: its keys and results."""
+    """Open an `lru_cache`: its function, its keys and its results, or a sample of them if they are many."""
     # Runs no code of the watched program.
-    # Python code cannot reach them: they are among the objects that the collector sees.
+    # No attribute leads to the keys and results: they are among the objects that the collector sees.
     count = result_count(wrapper)
     capacity = names_of(Cache)["cache_info"](wrapper).maxsize
     table = _result_table(wrapper)
-    size = object.__sizeof__(wrapper) + GC_BYTES + (0 if table is None else dict.__sizeof__(table) + GC_BYTES)
-    size += 0 if capacity is None else count * _LINK_BYTES
+    size = object.__sizeof__(wrapper) + GC_BYTES
+    if table is not None:
+        size += dict.__sizeof__(table) + GC_BYTES
+    if capacity is not None:
+        size += count * _LINK_BYTES
     function = [(f".<function of {cache_name(wrapper)}>", instance_dict(wrapper).get("__wrapped__"))]
     results = read_stable(_slice_results, wrapper, table, evenly_spaced_slice(count, walk.sampled_items))
     parts = [part for key, value in results for part in (("[*]", value), ("[key]", key))]
@@ -128,18 +134,18 @@ def open_cache(wrapper: Any, walk: Walk) -> OpenedObject:
 
 
 def cache_name(wrapper: object) -> str:
-    """The name of the function with cached results; for a callable without a name, its class."""
+    """Return the name of the function whose results are cached, or of its class if it has no name."""
     attributes = instance_dict(wrapper)
     return plain_text(attributes.get("__name__")) or callable_name(attributes.get("__wrapped__"))
 
 
 _LINK_BYTES = 56
-"""Bytes of a link of a bounded cache: a C object with a header, four pointers and a hash."""
+"""Bytes of the link that a bounded cache has for each result: a C object with a header, four pointers and a hash."""
 
 
 def _result_table(wrapper: object) -> dict[Any, Any] | None:
-    """The dict of results of a cache; its other dict has the attributes of a function."""
-    attributes = instance_dict(wrapper)
+    """Return the dict in which a cache keeps its results."""
+    attributes = instance_dict(wrapper)  # the cache's other dict, of attributes such as `__wrapped__`
     return next(
         (referent for referent in gc.get_referents(wrapper) if type(referent) is dict and referent is not attributes),
         None,
@@ -147,19 +153,20 @@ def _result_table(wrapper: object) -> dict[Any, Any] | None:
 
 
 def result_count(wrapper: object) -> int:
-    """Number of results in an `lru_cache`."""
+    """Return the number of results in an `lru_cache`."""
     count: int = names_of(Cache)["cache_info"](wrapper).currsize
     return count
 
 
 def newest_results(wrapper: object, count: int) -> list[tuple[Any, Any]]:
-    """The newest keys and results of an `lru_cache`, oldest first."""
+    """Return the newest `count` keys and results of an `lru_cache`, oldest first."""
     # Runs no code of the watched program.
     return read_stable(_last_results, wrapper, _result_table(wrapper), count)
 
 
 def _slice_results(wrapper: object, table: dict[Any, Any] | None, places: slice) -> list[tuple[Any, Any]]:
-    """Some keys and results of a cache, as a slice of them, oldest first; called by `read_stable`."""
+    """Return a slice of the keys and results of a cache, which are ordered from the oldest to the newest."""
+    # Called by `read_stable`: C code alone, as another thread may change the cache.
     if not table:
         return []
     if _is_linked(table):
@@ -168,23 +175,22 @@ def _slice_results(wrapper: object, table: dict[Any, Any] | None, places: slice)
 
 
 def _last_results(wrapper: object, table: dict[Any, Any] | None, count: int) -> list[tuple[Any, Any]]:
-    """The newest `count` keys and results of a cache, oldest first; called by `read_stable`."""
+    """Return the newest `count` keys and results of a cache, oldest first."""
+    # Called by `read_stable`: C code alone, as another thread may change the cache.
     if not table:
         return []
-    return (
-        _linked_results(wrapper, table)[-count:]
-        if _is_linked(table)
-        else list(islice(reversed(table.items()), count))[::-1]
-    )
+    if _is_linked(table):
+        return _linked_results(wrapper, table)[-count:]
+    return list(islice(reversed(table.items()), count))[::-1]
 
 
 def _is_linked(table: dict[Any, Any]) -> bool:
-    """Whether the table is that of a bounded cache: its values are links, each with a key and a result."""
+    """Return whether a cache's dict is that of a bounded cache, whose values are links with a key and a result each."""
     return full_name(type(next(iter(table.values()), None)))[1] == "_lru_list_elem"
 
 
 def _linked_results(wrapper: object, table: dict[Any, Any]) -> list[tuple[Any, Any]]:
-    """Keys and results of a bounded cache, oldest first."""
+    """Return the keys and results of a bounded cache, oldest first."""
     # `_functools.c` reports to the collector, in this order: key, result and class of each link of the ring, and then
     # the table. Without the classes the keys and results alternate.
     link = type(next(iter(table.values())))
@@ -195,7 +201,7 @@ def _linked_results(wrapper: object, table: dict[Any, Any]) -> list[tuple[Any, A
 
 
 def open_exception(error: BaseException, _walk: Walk) -> OpenedObject:
-    """Open an exception: it holds the locals of every frame that it passed."""
+    """Open an exception: its arguments, cause and context, and every frame that it has passed."""
     # Runs no code of the watched program.
     getters = BaseException.__dict__
     parts: list[Named] = [(".args[*]", value) for value in getters["args"].__get__(error)]
@@ -208,9 +214,9 @@ def open_exception(error: BaseException, _walk: Walk) -> OpenedObject:
 
 
 def open_frame(frame: types.FrameType, _walk: Walk) -> OpenedObject:
-    """Open the frame of a function: its locals; the namespace of a module is not its frame's."""
+    """Open the frame of a function by its local variables; frames of modules and classes are not entered."""
     # Runs no code of the watched program.
-    if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+    if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:  # the flag of functions
         return OPAQUE
     name = function_name(frame.f_code)
     parts = [(f".<locals of {name}>.{key}", value) for key, value in frame_locals(frame).items()]
@@ -222,7 +228,7 @@ _FRAME_OBJECT_TYPES = frozenset(map(id, (types.FunctionType, types.CodeType, typ
 
 
 def open_generator(generator: Any, _walk: Walk) -> OpenedObject:
-    """Open a generator or coroutine that waits: its locals, and values on its stack, such as the iterator of a loop."""
+    """Open a generator or coroutine: its locals, and values on its stack, such as the iterator of a loop."""
     # Runs no code of the watched program.
     if type(generator) is types.GeneratorType:
         frame, code = generator.gi_frame, generator.gi_code

@@ -1,9 +1,9 @@
-"""Containers that became longer where no root of the user's need reach them, by a name of what holds them.
+"""The search in the whole heap, libraries included, for containers that became longer, and for their named holders.
 
 A census of all that libraries hold would open hundreds of thousands of objects. So the collector is asked for the
-containers that it knows, and only their lengths are kept. From those that are longer later the way goes up, through
-what refers to them, to a global of a module, an attribute of a class, a function, a generator or a coroutine: these
-have a name, whichever registry of the interpreter, or of C code, holds them.
+containers that it knows, and only their lengths are kept. Later the search climbs from longer containers, through the
+objects that refer to them, to an object with a name: a global of a module, an attribute of a class, a function, a
+generator or a coroutine. These have a name, whichever registry of the interpreter, or of C code, holds them.
 """
 
 import gc
@@ -41,21 +41,25 @@ OBJECT_SECONDS = 4e-7
 """CPU seconds to look at one object of the collector: 2.5e-7 for tuples, 4e-7 for lists, 7e-7 for dicts."""
 FROZEN_COST_RATIO = 3
 """CPU seconds to look at a frozen object, to which the way must be found first, in those of another object."""
-READ_INSTANCES, MAXIMUM_OPENED, MAXIMUM_READ = 40, 200, 100_000
-"""Instances of each class that are looked into for containers, as registries are few of a kind; items of a container
-that is; and number of both together: 50 ms of CPU."""
-MAXIMUM_WEIGHED, MAXIMUM_CLIMBED = 300, 24
-"""Longer containers that are weighed, and the heaviest of them, whose names are looked for. That takes passes over all
-objects, of 80 ms of CPU each with 360,000 objects."""
+READ_INSTANCES = 40
+"""Maximum instances of a class that are read for untracked containers: registries have few instances."""
+MAXIMUM_OPENED = 200
+"""Maximum items of a container that is read for untracked containers."""
+MAXIMUM_READ = 100_000
+"""Maximum instances and containers that are read, together: 50 ms of CPU."""
+MAXIMUM_WEIGHED = 300
+"""Maximum longer containers that are weighed."""
+MAXIMUM_CLIMBED = 24
+"""Maximum containers whose holders are looked for, the heaviest of the weighed containers."""
 MAXIMUM_FRONTIER, MAXIMUM_PASSES = 48, 10
-"""Objects whose referrers are looked for in one pass, and maximum passes; `moto` stores its objects five hops below
-`s3_backends`."""
+"""Maximum objects whose referrers are looked for in one pass over all objects, and maximum passes: one takes 80 ms of
+CPU with 360,000 objects. `moto` stores its objects five hops below `s3_backends`."""
 WEIGHED_ITEMS, WEIGHED_CHILDREN, WEIGHED_OBJECTS = 4, 8, 60
-"""Newest items of a container that stand for those that came; children that stand for all of an object; and objects
+"""Newest items that stand for all new items of a container; children that stand for all of an object; and objects
 below the items that are weighed."""
 MINIMUM_SHARE = 0.01
 """Minimum share of the growth without an owner that all longer containers may explain, by a rough weight, for their
-holders to be looked for: each program has some, and two more censuses delay what else may be found. Unmeasured."""
+holders to be looked for: each program has some, and two more censuses delay other findings. Unmeasured."""
 _OWN = frozenset(OWN_PACKAGES)
 
 
@@ -68,28 +72,29 @@ class ContainerLengths(NamedTuple):
     """Number of items of each."""
 
     def length(self, container_id: int) -> int:
-        """Number of items that a container had; 0 for a container that was shorter than the minimum, or not there."""
-        at = bisect_left(self.ids, container_id)
-        return self.lengths[at] if at < len(self.ids) and self.ids[at] == container_id else 0
+        """Return the number of items that a container had; 0 if it was shorter than the minimum, or not there."""
+        index = bisect_left(self.ids, container_id)
+        is_known = index < len(self.ids) and self.ids[index] == container_id
+        return self.lengths[index] if is_known else 0
 
 
 class GrownHolders(NamedTuple):
-    """What holds the containers that became longer."""
+    """The named holders of the containers that became longer."""
 
     holders: dict[str, Any]
-    """By path: the value of a global or of a class's attribute; or a weak reference (`OwnWeakref`) to a function, a
-    generator or a coroutine, as nothing of the program may live longer for it."""
-    way_ids: frozenset[int]
-    """Ids of the objects from the holders down to the containers."""
+    """Holders by path: the value of a global or of a class's attribute; or a weak reference (`OwnWeakref`) to a
+    function, a generator or a coroutine, as nothing of the program may live longer for it."""
+    must_open_ids: frozenset[int]
+    """Ids of the objects on the way from the holders down to the containers, both included."""
 
 
 def expected_seconds() -> float:
-    """CPU seconds that `heap_lengths` will take, by the number of objects."""
+    """Return CPU seconds that `heap_lengths` will take, by the number of objects."""
     return OBJECT_SECONDS * (len(gc.get_objects()) + FROZEN_COST_RATIO * gc.get_freeze_count())
 
 
 def heap_lengths() -> ContainerLengths:
-    """The lengths of all containers, but for short ones."""
+    """Return the lengths of all containers of the heap but short ones."""
     # Runs no code of the watched program, and keeps no object of it.
     lengths = {id(container): count for container, count in _containers_with_counts(frozen_objects())}
     ids = array("Q", sorted(lengths))
@@ -99,35 +104,48 @@ def heap_lengths() -> ContainerLengths:
 def grown_holders(
     before: ContainerLengths, roots: Roots, known_ids: Collection[int] = (), missing_bytes: float = 0.0
 ) -> GrownHolders:
-    """What holds the heaviest of the containers that became longer, or are new.
+    """Find the named holders of the heaviest containers that became longer, or are new.
 
     Args:
         before: lengths at an earlier time.
         roots: choice of roots; globals of the user's modules are left out, as each census begins at them.
         known_ids: ids of containers that a census has reached from other roots.
-        missing_bytes: bytes that came since then and have no owner; nothing is returned if the containers are no
-            match for them.
+        missing_bytes: bytes that came since then and have no owner; nothing is returned if the containers have less
+            than `MINIMUM_SHARE` of them.
     """
     # Runs no code of the watched program.
-    # A short container that was not there is mostly a part of a new object: it counts like one item.
-    gains: list[tuple[int, Any]] = []
     frozen = frozen_objects()
     spaces = _class_spaces(frozen) | {id(space): name for name, space in reversed(_module_spaces().items())}
+    item_gains = _longest_gains(before, frozen, known_ids, spaces)
+    byte_gains = [(gain * _item_bytes(container), container) for gain, container in item_gains]
+    byte_gains.sort(key=_gain, reverse=True)
+    is_match = sum(map(_gain, byte_gains)) >= MINIMUM_SHARE * missing_bytes
+    containers = [container for _, container in byte_gains[:MAXIMUM_CLIMBED]] if is_match else []
+    # These lists would be among the objects that refer to the containers.
+    item_gains.clear()
+    byte_gains.clear()
+    if not containers:
+        return GrownHolders({}, frozenset())
+    return _find_named_holders(containers, spaces, user_modules(roots), frozen)
+
+
+def _longest_gains(
+    before: ContainerLengths, frozen: list[Any], known_ids: Collection[int], spaces: Mapping[int, str]
+) -> list[tuple[int, Any]]:
+    """Return the `MAXIMUM_WEIGHED` containers that gained most items since `before`, each behind its gain.
+
+    Containers of `known_ids` and namespaces, whose ids are in `spaces`, are left out.
+    """
+    gains: list[tuple[int, Any]] = []
     for container, count in _containers_with_counts(frozen):
         length = before.length(id(container))
         if count > length and id(container) not in known_ids and id(container) not in spaces:
+            # A short container that was not there is mostly a part of a new object: it counts like one item.
             is_part = length == 0 and count < MINIMUM_ITEMS_OF_MANY
             gains.append((1 if is_part else count - length, container))
     gains.sort(key=_gain, reverse=True)
     del gains[MAXIMUM_WEIGHED:]
-    gains = [(gain * _item_bytes(container), container) for gain, container in gains]
-    gains.sort(key=_gain, reverse=True)
-    is_match = sum(map(_gain, gains)) >= MINIMUM_SHARE * missing_bytes
-    containers = [container for _, container in gains[:MAXIMUM_CLIMBED]] if is_match else []
-    gains.clear()  # it would be a referrer of each
-    if not containers:
-        return GrownHolders({}, frozenset())
-    return _climb(containers, spaces, user_modules(roots), frozen)
+    return gains
 
 
 def _gain(entry: tuple[int, Any]) -> int:
@@ -135,53 +153,60 @@ def _gain(entry: tuple[int, Any]) -> int:
 
 
 def _containers_with_counts(frozen: list[Any]) -> Iterator[tuple[Any, int]]:
-    """Yield each container with its number of items, but for short ones; buffers are containers of numbers."""
+    """Yield each container or buffer of the heap, `frozen` included, with its number of items, without short ones."""
     objects = gc.get_objects()
     objects += frozen
     minimum = MINIMUM_ITEMS if len(objects) < MANY_OBJECTS else MINIMUM_ITEMS_OF_MANY
-    counters: dict[int, Callable[[Any], int] | None] = {}
-    instances_left: dict[int, int] = {}  # by the id of a class whose instances are read
-    holders: list[Any] = list(_module_spaces().values())
-    most_holders = len(holders) + MAXIMUM_READ
+    counters: dict[int, Callable[[Any], int] | None] = {}  # by the id of a class; None for classes to be skipped
+    reads_left: dict[int, int] = {}  # instances of a class that may still be read, by its id
+    holders: list[Any] = list(_module_spaces().values())  # objects to be read for untracked containers
+    maximum_holders = len(holders) + MAXIMUM_READ
     counter_of = counters.get
     for obj, kind_id in zip(objects, map(id, map(type, objects)), strict=True):  # by C code: this runs for each object
-        counter = counter_of(kind_id, _not_met)
+        counter = counter_of(kind_id, _new_class)
         if counter is None:
             continue
-        if counter is _not_met:
+        if counter is _new_class:
             kind = type(obj)
             counter = counters[kind_id] = item_counter(kind) or (None if made_in_c(kind) else _no_items)
-            instances_left[kind_id] = READ_INSTANCES if counter is _no_items else MAXIMUM_READ
+            reads_left[kind_id] = READ_INSTANCES if counter is _no_items else MAXIMUM_READ
             if counter is None:
                 continue
         count = counter(obj)
         if count >= minimum:
             yield obj, count
-        if count <= MAXIMUM_OPENED and len(holders) < most_holders and instances_left[kind_id]:
-            instances_left[kind_id] -= 1
+        if count <= MAXIMUM_OPENED and len(holders) < maximum_holders and reads_left[kind_id]:
+            reads_left[kind_id] -= 1
             holders.append(obj)
     objects.clear()
-    # The collector does not know buffers, nor dicts without a container in them: they are found in what holds them.
+    yield from _untracked_containers(holders, minimum)
+
+
+def _untracked_containers(holders: list[Any], minimum: int) -> Iterator[tuple[Any, int]]:
+    """Yield the containers with `minimum` items or more that the collector does not list, each with its items' number.
+
+    Buffers, and dicts without a container in them, are found only in the objects that hold them.
+    """
     seen_ids = set[int]()
     for obj in gc.get_referents(*holders):
-        is_unknown = (type(obj) is dict or type(obj) is bytearray) and not gc.is_tracked(obj)
-        if is_unknown and len(obj) >= minimum and id(obj) not in seen_ids:
+        is_untracked = (type(obj) is dict or type(obj) is bytearray) and not gc.is_tracked(obj)
+        if is_untracked and len(obj) >= minimum and id(obj) not in seen_ids:
             seen_ids.add(id(obj))
             yield obj, len(obj)
 
 
-def _not_met(_obj: object) -> int:
-    """The mark of a class that was not met before."""
+def _new_class(_obj: object) -> int:
+    """Stand for the counter of a class that was not met before; this is never called."""
     raise AssertionError
 
 
 def _no_items(_obj: object) -> int:
-    """The number of items of an instance, which is no container."""
+    """Return 0, the number of items of an instance that is no container."""
     return 0
 
 
 def _module_spaces() -> dict[str, dict[str, Any]]:
-    """The namespace of each loaded module, by its name."""
+    """Return the namespace of each loaded module by the module's name."""
     modules = list(sys.modules.items())  # a copy: other threads may import meanwhile
     return {
         name: namespace(module)
@@ -191,14 +216,14 @@ def _module_spaces() -> dict[str, dict[str, Any]]:
 
 
 def _item_bytes(container: Any) -> int:
-    """Rough mean bytes of an item of a container with what it refers to, by its newest; 1 for numbers in a buffer.
+    """Estimate the mean bytes of a container's item, with the objects below it, from its newest items; 1 for a buffer.
 
-    Of very many children a few stand for all; what several items share counts once.
+    A few children stand for all of a large object; an object that several items share counts once.
     """
-    items = read_stable(_newest, container)
+    items = read_stable(_newest_items, container)
     seen_ids, size = set[int](), 0.0
     weighted: list[tuple[Any, float]] = [(item, 1.0) for item in items]
-    for obj, weight in weighted:  # the list grows on the way: breadth first
+    for obj, weight in weighted:  # the list grows inside the loop: breadth-first
         if id(obj) in seen_ids or issubclass(type(obj), (types.ModuleType, types.FunctionType, types.FrameType)):
             continue
         seen_ids.add(id(obj))
@@ -206,13 +231,14 @@ def _item_bytes(container: Any) -> int:
         size += weight * (own_size(obj) + (0 if figures is None else figures.bytes))
         if len(weighted) < WEIGHED_OBJECTS and not issubclass(type(obj), type):
             children = gc.get_referents(obj)
-            drawn = children[evenly_spaced_slice(len(children), WEIGHED_CHILDREN)]
-            weighted += [(child, weight * len(children) / len(drawn)) for child in drawn]
+            sample = children[evenly_spaced_slice(len(children), WEIGHED_CHILDREN)]
+            weighted += [(child, weight * len(children) / len(sample)) for child in sample]
     return round(size) // len(items) if items else 1
 
 
-def _newest(container: Any) -> list[Any]:
-    """The newest items of a container, values of dicts; any of a set; empty for a buffer. Called by `read_stable`."""
+def _newest_items(container: Any) -> list[Any]:
+    """Return the newest items of a container, keys and values of a dict, any items of a set, nothing of a buffer."""
+    # Called by `read_stable`: C code alone, as another thread may change the container.
     kind = type(container)
     if issubclass(kind, list):
         return list.__getitem__(container, slice(-WEIGHED_ITEMS, None))
@@ -225,21 +251,22 @@ def _newest(container: Any) -> list[Any]:
     return [value for _, value in newest_results(container, WEIGHED_ITEMS)] if kind is Cache else []
 
 
-def _climb(
-    containers: list[Any], spaces: Mapping[int, str], of_user: Collection[str], frozen: list[Any]
+def _find_named_holders(
+    containers: list[Any], spaces: Mapping[int, str], user_names: Collection[str], frozen: list[Any]
 ) -> GrownHolders:
-    """The holders of containers, found hop by hop through what refers to them, until each has a name.
+    """Climb from containers, hop by hop through the objects that refer to them, until each has a named holder.
 
     Args:
         containers: containers without a name, heaviest first.
         spaces: names of modules and classes by the id of their namespaces.
-        of_user: names of the user's modules.
+        user_names: names of the user's modules.
         frozen: frozen objects.
     """
     holders: dict[str, Any] = {}
     passed = {id(container): container for container in containers}
-    ranks = {id(container): {rank} for rank, container in enumerate(containers)}  # of containers, by objects above them
-    unnamed = set(range(len(containers)))
+    # The containers that lie below each object passed, as indexes into `containers`, by the object's id.
+    indexes_below = {id(container): {index} for index, container in enumerate(containers)}
+    unnamed_indexes = set(range(len(containers)))
     waiting = containers  # nearest to the containers first
     for _ in range(MAXIMUM_PASSES):
         frontier, waiting = waiting[:MAXIMUM_FRONTIER], waiting[MAXIMUM_FRONTIER:]
@@ -248,43 +275,44 @@ def _climb(
         for referrer in all_referrers(frontier, frozen):
             if id(referrer) in own_ids or issubclass(type(referrer), types.FrameType):  # frames are roots of their own
                 continue
-            below = frontier_ids.intersection(map(id, gc.get_referents(referrer)))
-            held = set[int]().union(*(ranks[child] for child in below))
-            named = None if id(referrer) in ranks else _name_holder(referrer, spaces, of_user, below)
+            child_ids = frontier_ids.intersection(map(id, gc.get_referents(referrer)))
+            indexes = set[int]().union(*(indexes_below[child_id] for child_id in child_ids))
+            is_new = id(referrer) not in indexes_below
+            named = _name_holder(referrer, spaces, user_names, child_ids) if is_new else None
             if named is not None:
                 holders |= named
-                unnamed -= held
-            elif not held <= ranks.get(id(referrer), set()):  # on the way of a further container, or of its first one
-                ranks.setdefault(id(referrer), set()).update(held)
+                unnamed_indexes -= indexes
+            elif not indexes <= indexes_below.get(id(referrer), set()):  # else passed before, from these containers
+                indexes_below.setdefault(id(referrer), set()).update(indexes)
                 passed[id(referrer)] = referrer
                 waiting.append(referrer)
-        waiting = [referrer for referrer in waiting if not unnamed.isdisjoint(ranks[id(referrer)])]
+        waiting = [obj for obj in waiting if not unnamed_indexes.isdisjoint(indexes_below[id(obj)])]
         if not waiting:
             break
-    of_program = {path: holder for path, holder in holders.items() if path.partition(".")[0] not in _OWN}
-    return GrownHolders(of_program, frozenset(passed))
+    program_holders = {path: holder for path, holder in holders.items() if path.partition(".")[0] not in _OWN}
+    return GrownHolders(program_holders, frozenset(passed))
 
 
 def _name_holder(
-    holder: Any, spaces: Mapping[int, str], of_user: Collection[str], below: Collection[int]
+    holder: Any, spaces: Mapping[int, str], user_names: Collection[str], child_ids: Collection[int]
 ) -> dict[str, Any] | None:
-    """What an object with a name holds of the objects below it, by path; None for an object without a name.
+    """Return a named holder's values among `child_ids` by path, or a weak reference to a function; None without a name.
 
     Args:
-        holder: object that refers to some of them.
+        holder: namespace, function, generator or other object that refers to objects of `child_ids`.
         spaces: names of modules and classes by the id of their namespaces.
-        of_user: names of the user's modules, whose globals are left out.
-        below: ids of the objects on the way up that it refers to.
+        user_names: names of the user's modules, whose globals are left out.
+        child_ids: ids of the objects from which the search has come to the holder.
     """
     name = spaces.get(id(holder))
     if name is not None:
-        return {} if name in of_user else _named_values(name, named_entries(holder), below)
+        return {} if name in user_names else _named_values(name, named_entries(holder), child_ids)
     path = _code_path(holder)
     return None if path is None else {path: OwnWeakref(holder)}
 
 
 def _class_spaces(frozen: list[Any]) -> dict[int, str]:
-    """The names of all classes by the id of their namespaces; `frozen` has the frozen objects."""
+    """Return the full names of all classes, those of `frozen` included, by the id of their namespaces."""
     # No `[*gc.get_objects(), ...]`: that list is among the objects, and would hold itself until a collection.
     classes = [obj for objects in (gc.get_objects(), frozen) for obj in objects if issubclass(type(obj), type)]
     return {
@@ -293,14 +321,14 @@ def _class_spaces(frozen: list[Any]) -> dict[int, str]:
 
 
 def _named_values(space: str, entries: list[tuple[str, Any]], wanted_ids: Collection[int]) -> dict[str, Any]:
-    """The wanted values of a namespace by path, without special names."""
+    """Return the values of a namespace with wanted ids, by path, without special names."""
     return {
         f"{space}.{name}": value for name, value in entries if id(value) in wanted_ids and not name.startswith("__")
     }
 
 
 def _code_path(holder: Any) -> str | None:
-    """The path of a function, a generator or a coroutine: module and qualified name; None for other objects."""
+    """Return the path of a function, a generator or a coroutine: module and qualified name; None for other objects."""
     kind = type(holder)
     if kind is types.FunctionType:
         code, names = holder.__code__, holder.__globals__
@@ -318,4 +346,4 @@ _FRAME_PREFIXES = {
     id(types.CoroutineType): "cr",
     id(types.AsyncGeneratorType): "ag",
 }
-"""First letters of the attributes of what waits, by the id of its class."""
+"""Prefixes of attributes such as `gi_frame`, by the id of the class."""

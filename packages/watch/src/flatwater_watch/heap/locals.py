@@ -14,7 +14,7 @@ from flatwater_watch.heap.raw import plain_text
 
 _FRAMES_KEEP_LOCALS = sys.version_info < (3, 13)
 _POINTERS_BEFORE_LOCALS = 3 if sys.version_info < (3, 12) else 5
-"""Number of pointers in an interpreter's frame before that to its dict; both versions are final in this."""
+"""Pointers in an interpreter's frame before the pointer to its dict; 3.11 and 3.12 will not change this any more."""
 
 
 class _InterpreterFrame(ctypes.Structure):
@@ -34,7 +34,7 @@ class _FrameObject(ctypes.Structure):
 
 
 def frame_locals(frame: FrameType) -> dict[str, Any]:
-    """The local variables of a function's frame, without leaving references to them behind."""
+    """Return the local variables of a function's frame, and leave the dict of its `locals()` as it was."""
     # In any frame of the watched program: changes no variable of it.
     if not _FRAMES_KEEP_LOCALS:
         return dict(frame.f_locals)
@@ -48,15 +48,15 @@ def frame_locals(frame: FrameType) -> dict[str, Any]:
 
 
 def _cached_locals(frame: FrameType) -> dict[str, Any] | None:
-    """The dict that a frame keeps; None if nobody has asked for its locals yet."""
+    """Return the dict that a frame keeps for `locals()`, up to Python 3.12; None if nobody has asked for it yet."""
     fields = _FrameObject.from_address(id(frame))
     try:
-        # No other thread runs between these three: none is a call, and only after calls may another one take over.
+        # Another thread may take over only at a call: so the frame cannot end between these three attribute reads.
         return fields.running.contents.locals  # type: ignore[no-any-return]
     except ValueError:  # a null pointer
         return None
 
 
 def function_name(code: CodeType) -> str:
-    """The qualified name of a function without `<locals>`: `Agent.act`, `main.step`."""
+    """Return the qualified name of a function without `<locals>`: `Agent.act`, `main.step`."""
     return plain_text(code.co_qualname).replace("<locals>.", "")

@@ -41,7 +41,7 @@ _HEAP_TYPE_FLAG = 1 << 9
 
 
 def plain_text(text: object, default: str = "") -> str:
-    """The text as a plain `str`; `default` for other objects."""
+    """Return a text as a plain `str`, and `default` for other objects."""
     # Names of functions and classes, and keys of namespaces, may be of a class of the program's that extends `str`.
     kind = type(text)
     if kind is str:
@@ -50,18 +50,18 @@ def plain_text(text: object, default: str = "") -> str:
 
 
 def class_name(kind: type) -> str:
-    """The name of a class, past its metaclass."""
+    """Return the name of a class, without asking its metaclass."""
     return plain_text(_name(kind))
 
 
 def full_name(kind: type) -> tuple[str, str]:
-    """Module and qualified name of a class, past its metaclass; the module is empty if its name is not a text."""
+    """Return module and qualified name of a class, without asking its metaclass; an odd module is empty."""
     module = names_of(kind).get("__module__") if _flags(kind) & _HEAP_TYPE_FLAG else _module(kind)
     return module if type(module) is str else "", plain_text(_qualname(kind))
 
 
 def count_values(values: Iterable[H]) -> Counter[H]:
-    """Number of times that each value comes."""
+    """Count how often each value comes."""
     # `Counter(values)` would ask whether the values are a Mapping, and with that all registered classes, the program's
     # and their metaclasses among them, as `isinstance` with any abstract class does.
     counts = Counter[H]()
@@ -71,13 +71,14 @@ def count_values(values: Iterable[H]) -> Counter[H]:
 
 
 def is_a(obj: object, *kinds: type) -> bool:
-    """Whether the object is of one of the classes, whatever its `__class__` says."""
+    """Return whether an object is an instance of one of the classes, whatever its `__class__` says."""
     return any(owner is kind for owner in mro(type(obj)) for kind in kinds)
 
 
 def made_in_c(kind: type) -> bool:
-    """Whether C code made the class, and not a class statement or a call of `type`."""
-    # C code may make heap types as well: their instances are larger than slots, a dict and a weak reference are.
+    """Return whether C code made a class, and not a class statement or a call of `type`."""
+    # C code may make heap types as well, by their fields: their instances have more bytes than a class statement adds,
+    # which are a pointer for each slot, one for the dict and one for weak references.
     space = names_of(kind)
     if not _flags(kind) & _HEAP_TYPE_FLAG or "__module__" not in space:
         return True
@@ -87,7 +88,7 @@ def made_in_c(kind: type) -> bool:
 
 
 def c_attribute(obj: object, name: str) -> Any:
-    """An attribute that C code keeps; None if the object has none of that name."""
+    """Return an attribute that C code keeps, such as a slot; None if the object has none of that name."""
     for owner in mro(type(obj)):
         descriptor = names_of(owner).get(name)
         if type(descriptor) is types.GetSetDescriptorType or type(descriptor) is types.MemberDescriptorType:
@@ -96,7 +97,7 @@ def c_attribute(obj: object, name: str) -> Any:
 
 
 def instance_dict(obj: object) -> dict[Any, Any]:
-    """The `__dict__` in which an instance keeps its attributes; empty if it has none."""
+    """Return the `__dict__` of an instance; empty if it has none."""
     attributes = c_attribute(obj, "__dict__")
     return attributes if issubclass(type(attributes), dict) else {}
 
@@ -112,7 +113,7 @@ def read_stable(read: Callable[..., list[T]], *arguments: Any) -> list[T]:
         RuntimeError: the container was changed each time.
         IndexError: a deque was made shorter each time.
     """
-    # No thread gets its turn while C code iterates, but one may between its beginning and its first item.
+    # No other thread runs while C code iterates, but one may run between the call and the first item.
     for _ in range(MAXIMUM_TRIES - 1):
         try:
             return read(*arguments)
@@ -122,15 +123,15 @@ def read_stable(read: Callable[..., list[T]], *arguments: Any) -> list[T]:
 
 
 def named_entries(space: Mapping[Any, Any]) -> list[tuple[str, Any]]:
-    """The entries of a namespace that have text keys."""
-    of_class = type(space) is types.MappingProxyType
-    items: Iterable[tuple[Any, Any]] = space.items() if of_class else dict.items(space)  # type: ignore[arg-type]
+    """Return the entries of a namespace that have text keys."""
+    is_class_space = type(space) is types.MappingProxyType
+    items: Iterable[tuple[Any, Any]] = space.items() if is_class_space else dict.items(space)  # type: ignore[arg-type]
     pairs: list[tuple[Any, Any]] = read_stable(list, items)
     return [(plain_text(key), value) for key, value in pairs if issubclass(type(key), str)]
 
 
 def size_reader(kind: type) -> Callable[[Any], int]:
-    """A function for the bytes of a class's objects: the `__sizeof__` of the nearest base class written in C."""
+    """Return a function for the bytes of a class's objects: the `__sizeof__` of the nearest base class written in C."""
     for owner in mro(kind):
         method = names_of(owner).get("__sizeof__")
         if type(method) is types.MethodDescriptorType:
@@ -140,32 +141,30 @@ def size_reader(kind: type) -> Callable[[Any], int]:
 
 
 def own_size(obj: object) -> int:
-    """The bytes of one object, without its children."""
+    """Return the bytes of one object, without its children."""
     return size_reader(type(obj))(obj)
 
 
 def referents(obj: object) -> list[Any]:
-    """The objects that the collector sees below an object, without classes."""
-    return (
-        [referent for referent in gc.get_referents(obj) if not issubclass(type(referent), type)]
-        if gc.is_tracked(obj)
-        else []
-    )
+    """Return the objects to which an object refers, as the collector sees them, without classes."""
+    if not gc.is_tracked(obj):
+        return []
+    return [referent for referent in gc.get_referents(obj) if not issubclass(type(referent), type)]
 
 
 def callable_name(function: object) -> str:
-    """The name of a function, or of the class of another callable."""
+    """Return the name of a function, or the name of another callable's class."""
     if type(function) is types.FunctionType or type(function) is types.BuiltinFunctionType:
         return plain_text(function.__name__)
     return class_name(type(function))
 
 
 def module_namespace(name: str) -> dict[str, Any] | None:
-    """The namespace of a loaded module; None if it is not loaded, or a library has put another object in its place."""
+    """Return the namespace of a loaded module; None if another object, or nothing, is in its place."""
     module = sys.modules.get(name)
     return namespace(module) if issubclass(type(module), types.ModuleType) else None  # type: ignore[arg-type]
 
 
 def thread_name(thread: Thread) -> str:
-    """The name of a thread, past a property that may have replaced it."""
+    """Return the name of a thread, without a property of the program that may have replaced it."""
     return plain_text(dict.get(instance_dict(thread), "_name"), class_name(type(thread)))

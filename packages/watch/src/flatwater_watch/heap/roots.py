@@ -12,7 +12,7 @@ import sysconfig
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import lru_cache
-from itertools import chain, count
+from itertools import chain, count, takewhile
 from types import FrameType, ModuleType
 from typing import Any, NamedTuple
 
@@ -35,12 +35,12 @@ _INSTALL_FOLDERS = ("site-packages", "dist-packages")
 _SCRIPTS_FOLDER = os.path.normpath(sysconfig.get_path("scripts"))
 """The folder of installed commands."""
 _INTERACTIVE_FILES = ("<string>", "<stdin>", "<ipython-input")
-"""Names that Python gives the file of code without one: `python -c`, the prompt, a notebook's cell."""
+"""Beginnings of the file names of code without a file: `python -c`, the prompt, a notebook's cell."""
 _threads: dict[int, threading.Thread] = vars(threading)["_active"]
 _TOOL_FOLDER = folder_of(folder_of(__file__))
 """The folder of the finder itself, whose objects never count."""
 _host_packages: set[str] = set()
-"""Libraries that run the program, such as `_pytest`: the calls in which the user's code has run."""
+"""Libraries that run the program, such as `_pytest`: the main thread calls the user's code from theirs."""
 TRAINER_PACKAGES = ("flatwater", "flatwater_trading")
 """Packages that are libraries wherever they lie: an installation for development is outside of site-packages."""
 OWN_PACKAGES = (file_name(_TOOL_FOLDER), *TRAINER_PACKAGES)
@@ -52,16 +52,16 @@ class Roots(NamedTuple):
     packages: tuple[str, ...] = ()
     """Library packages whose code counts as the user's as well, such as "flatwater" in its own runs."""
     named: tuple[tuple[str, Any], ...] = ()
-    """Objects that are held outside of the program's own variables, each with its path: a test's fixtures."""
+    """Objects that no variable of the program need hold, such as a test's fixtures, each with its path."""
     libraries: tuple[tuple[str, Any], ...] = ()
     """Holders in libraries, each with its path: they own the objects that no root of the user's reaches."""
-    way_ids: frozenset[int] = frozenset()
-    """Ids of objects below these that are to be opened, although samples of what holds them may leave them out."""
+    must_open_ids: frozenset[int] = frozenset()
+    """Ids of objects below `libraries` that are opened even if the sample of their container leaves them out."""
 
 
 @lru_cache(maxsize=16_384)
 def is_user_file(file: str, packages: tuple[str, ...] = ()) -> bool:
-    """Whether code of this file is the user's: in neither the standard library nor an installed package.
+    """Return whether code of this file is the user's: in neither the standard library nor an installed package.
 
     Args:
         file: path as in `co_filename` or `__file__`.
@@ -74,45 +74,47 @@ def is_user_file(file: str, packages: tuple[str, ...] = ()) -> bool:
 
 @lru_cache(maxsize=4_096)
 def _is_user_folder(folder: str, packages: tuple[str, ...]) -> bool:
-    """Whether code in a folder is the user's; asked once a folder, as a program has a thousand modules in a few."""
+    """Return whether code in a folder is the user's; `packages` are installed packages that count as the user's."""
+    # Kept by folder, as a program has a thousand modules in a few folders.
     path = os.path.join(os.path.abspath(folder), "")  # noqa: PTH100, PTH118  (the same)
     if _lies_within(path, _TOOL_FOLDER):
         return False
     if any(_lies_within(path, folder) for package in packages for folder in _package_folders(package)):
         return True
-    library = any(_lies_within(path, folder) for folder in (*_STDLIB_FOLDERS, *_trainer_folders()))
-    return not library and not any(f"{sep}{name}{sep}" in path for name in _INSTALL_FOLDERS for sep in _PATH_SEPARATORS)
+    if any(_lies_within(path, folder) for folder in (*_STDLIB_FOLDERS, *_trainer_folders())):
+        return False
+    return not any(f"{sep}{name}{sep}" in path for name in _INSTALL_FOLDERS for sep in _PATH_SEPARATORS)
 
 
 def is_installed_command(file: str) -> bool:
-    """Whether a file is the script of an installed command, such as `pytest`, which calls the library and no more."""
+    """Return whether a file is the script of an installed command, such as `pytest`, which only calls its library."""
     return folder_of(file) == _SCRIPTS_FOLDER
 
 
 def _lies_within(path: str, folder: str) -> bool:
-    """Whether a file's path lies below a folder."""
+    """Return whether a file's path lies below a folder."""
     return path.startswith(folder) and path[len(folder) :].startswith(_PATH_SEPARATORS)
 
 
 def _trainer_folders() -> list[str]:
-    """Folders of the loaded packages of `TRAINER_PACKAGES`."""
+    """Return folders of the loaded packages of `TRAINER_PACKAGES`."""
     return [folder for package in TRAINER_PACKAGES for folder in _package_folders(package)]
 
 
 def _package_folders(package: str) -> list[str]:
-    """Folders of a loaded package; empty for a package that is not loaded, or a single file."""
+    """Return folders of a loaded package; empty for a package that is not loaded, or a single file."""
     space = module_namespace(package) or {}
     return [_absolute(folder) for folder in space.get("__path__", ())]
 
 
 @lru_cache(maxsize=64)
 def _absolute(folder: str) -> str:
-    """The folder's absolute path; asked for each file of a program."""
+    """Return the folder's absolute path, kept as each file of a program asks for it."""
     return os.path.abspath(folder)  # noqa: PTH100  (the same)
 
 
 def user_modules(roots: Roots) -> dict[str, dict[str, Any]]:
-    """Namespaces of the user's code by module name: of loaded modules, and the globals of running code.
+    """Return the namespaces of the user's code by module name: of loaded modules, and of code that runs without one.
 
     A profiler, a tracer or `exec` runs code in a dict that belongs to no module.
     """
@@ -125,16 +127,16 @@ def user_modules(roots: Roots) -> dict[str, dict[str, Any]]:
     for name, module in list(sys.modules.items()):
         if type(name) is not str or not issubclass(type(module), ModuleType):  # a few libraries put other objects there
             continue
-        names, top = namespace(module), name.partition(".")[0]
-        if id(names) in namespace_ids:
+        names, top_package = namespace(module), name.partition(".")[0]
+        if id(names) in namespace_ids:  # the same module under a second name
             continue
         namespace_ids.add(id(names))
-        if top in libraries:
+        if top_package in libraries:
             continue
         file = names.get("__file__")
         if name == "__main__" or (type(file) is str and is_user_file(file, roots.packages)):
             spaces[name] = names
-        elif name == top and file is not None and top not in mixed_packages:
+        elif name == top_package and file is not None and top_package not in mixed_packages:
             libraries.add(name)  # modules below it are the library's as well
     return spaces | _running_globals(roots, spaces, namespace_ids)
 
@@ -142,9 +144,9 @@ def user_modules(roots: Roots) -> dict[str, dict[str, Any]]:
 def _running_globals(
     roots: Roots, modules: Mapping[str, dict[str, Any]], known_ids: set[int]
 ) -> dict[str, dict[str, Any]]:
-    """Globals of the user's running code that belong to no loaded module, by their `__name__`.
+    """Return globals of the user's running code that belong to no loaded module, by their `__name__`.
 
-    A program that a profiler or tracer runs calls itself `__main__`, which is the tool's module: it takes that name.
+    A program under a profiler or tracer calls itself `__main__`, as does the tool's module: the program gets the name.
     """
     spaces: dict[str, dict[str, Any]] = {}
     for frame in _user_frames(roots):
@@ -160,26 +162,27 @@ def _running_globals(
 
 
 def _is_tool(names: Mapping[str, Any]) -> bool:
-    """Whether the namespace belongs to installed code, such as a profiler that runs as the main program."""
+    """Return whether a namespace is that of installed code, such as a profiler that runs as the main program."""
     file = names.get("__file__")
     return type(file) is str and not is_user_file(file)
 
 
 def _unused_name(name: str, names: Collection[str]) -> str:
-    """The name, with a number if it is taken."""
-    return next(each for each in chain([name], (f"{name}~{n}" for n in count(2))) if each not in names)
+    """Return the name, or `name~2`, `name~3` and so on if it is among `names`."""
+    candidates = chain([name], (f"{name}~{number}" for number in count(2)))
+    return next(candidate for candidate in candidates if candidate not in names)
 
 
 def display_module_name(module: str, names: Mapping[str, Any]) -> str:
-    """The name of a module in paths; the main program goes by its file, as it would if it were imported."""
+    """Return the name of a module in paths: for the main program its file's, as if the file were imported."""
     # Python takes `__file__` away when a script has ended, and leaves its loader.
     file = names.get("__file__") or instance_dict(names.get("__loader__")).get("path")
-    nameless = module == "__main__" or module.startswith("<")
-    return file_stem(file) if nameless and type(file) is str else module
+    is_main = module == "__main__" or module.startswith("<")
+    return file_stem(file) if is_main and type(file) is str else module
 
 
 def root_tiers(roots: Roots, modules: Mapping[str, dict[str, Any]]) -> Iterator[list[tuple[str, Any]]]:
-    """The roots in groups; objects that a group reaches belong to it before the next group begins.
+    """Yield the roots in groups, with their paths; a group owns all that it reaches before the next group begins.
 
     Globals, registries and the outermost frame of the main thread are there at every census. Frames below come and go,
     and must not take over objects of the outer frames: each is a group, outermost first. A coroutine has the same paths
@@ -190,7 +193,7 @@ def root_tiers(roots: Roots, modules: Mapping[str, dict[str, Any]]) -> Iterator[
         modules: namespaces from `user_modules`.
     """
     # Runs no code of the watched program.
-    _note_hosts(roots, modules)
+    _note_host_packages(roots, modules)
     frames = [frame for frame in _user_frames(roots) if frame.f_code.co_flags & inspect.CO_OPTIMIZED]
     outermost = _frame_locals(frames[0]) if frames else []
     yield [*_module_globals(modules), *outermost, *loaded_registries(), *roots.named]
@@ -207,27 +210,27 @@ def root_tiers(roots: Roots, modules: Mapping[str, dict[str, Any]]) -> Iterator[
 
 
 def named_roots(roots: Roots) -> Iterator[tuple[str, Any]]:
-    """Each root with its path: "train.HISTORY", "play() in train.py: losses", "pyplot's figures"."""
+    """Yield each root with its path: "train.HISTORY", "play() in train.py: losses", "pyplot's figures"."""
     for tier in root_tiers(roots, user_modules(roots)):
         yield from tier
 
 
 def _module_globals(modules: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """The globals of modules, as `module.name` and value, but for special names other than the warning registry."""
+    """Yield the globals of modules, as `module.name` and value, without special names but the warning registry."""
     for module, names in modules.items():
-        spoken = display_module_name(module, names)
+        display_name = display_module_name(module, names)
         for name, value in named_entries(names):
             if not name.startswith("__") or name == "__warningregistry__":
-                yield f"{spoken}.{name}", value
+                yield f"{display_name}.{name}", value
 
 
 def _user_frames(roots: Roots) -> list[FrameType]:
-    """Frames of the user's code, outermost first, the main thread before the others."""
+    """Return frames of the user's code, outermost first, the main thread before the others."""
     return _all_frames(lambda file: is_user_file(file, roots.packages))
 
 
 def _all_frames(accepts: Callable[[str], bool]) -> list[FrameType]:
-    """Frames of files that `accepts` allows, outermost first, the main thread before the others."""
+    """Return frames of files that `accepts` allows, outermost first, the main thread before the others."""
     frames = sys._current_frames()  # noqa: SLF001  the documented way to see the frames of other threads
     main = threading.main_thread().ident
     order = sorted(frames, key=lambda thread: (thread != main, thread))
@@ -237,7 +240,7 @@ def _all_frames(accepts: Callable[[str], bool]) -> list[FrameType]:
 
 
 def _stack_frames(innermost: FrameType, accepts: Callable[[str], bool]) -> list[FrameType]:
-    """Frames of one stack, outermost first, of files that `accepts` allows."""
+    """Return frames of one stack, outermost first, of files that `accepts` allows."""
     accepted: list[FrameType] = []
     frame: FrameType | None = innermost
     while frame is not None:
@@ -248,13 +251,13 @@ def _stack_frames(innermost: FrameType, accepts: Callable[[str], bool]) -> list[
 
 
 def _frame_locals(frame: FrameType, place: str | None = None) -> list[tuple[str, Any]]:
-    """Local variables of a frame with their paths; the place is the file's name, unless another one is given."""
-    where = f"{function_name(frame.f_code)}() in {place or file_name(frame.f_code.co_filename)}"
-    return [(f"{where}: {name}", value) for name, value in frame_locals(frame).items() if not name.startswith(".")]
+    """Return a frame's local variables with paths such as `play() in train.py: losses`; `place` replaces the file."""
+    call = f"{function_name(frame.f_code)}() in {place or file_name(frame.f_code.co_filename)}"
+    return [(f"{call}: {name}", value) for name, value in frame_locals(frame).items() if not name.startswith(".")]
 
 
 def _is_library_file(file: str) -> bool:
-    """Whether a file is a library's: neither the user's, nor Python's own start, nor this tool's."""
+    """Return whether a file is a library's: not the user's, the finder's or a trainer package's."""
     if file.startswith("<") or is_user_file(file):
         return False
     path = os.path.abspath(file)  # noqa: PTH100  (the same)
@@ -262,69 +265,67 @@ def _is_library_file(file: str) -> bool:
 
 
 def _package_of_frame(frame: FrameType) -> str:
-    """The library that a frame belongs to: "torch", "asyncio"."""
+    """Return the library that a frame belongs to: "torch", "asyncio"."""
     return plain_text(frame.f_globals.get("__name__"), file_stem(frame.f_code.co_filename)).partition(".")[0]
 
 
-def _note_hosts(roots: Roots, modules: Collection[str]) -> None:
-    """Note the libraries whose calls lie outside of all the user's, in the main thread.
+def _note_host_packages(roots: Roots, modules: Collection[str]) -> None:
+    """Add the libraries that call the user's code, such as `_pytest`, to `_host_packages`.
 
-    Where no code of the user's is loaded, nothing is noted: a library is the program then, such as an application that
-    is installed, and what it keeps is its own.
+    These are the libraries with calls on the main thread's stack that lie outside of the user's outermost call.
 
     Args:
         roots: choice of roots, which decides whose code is the user's.
         modules: names of the user's modules.
     """
-    hosts = set[str]()
     # No variable may hold the innermost frame, which is this very one: a cycle, as in `_all_frames`.
-    for file, package in _called_code(sys._current_frames().get(threading.main_thread().ident or 0)):  # noqa: SLF001  (the only way)
-        if is_user_file(file, roots.packages):
-            break
+    calls = _stack_files(sys._current_frames().get(threading.main_thread().ident or 0))  # noqa: SLF001  (the only way)
+    outer_calls = list(takewhile(lambda call: not is_user_file(call[0], roots.packages), calls))
+    if len(outer_calls) == len(calls) and not set(modules) - {"__main__"}:
+        # No code of the user's runs or is loaded: an installed application is the program, and owns what it keeps.
+        return
+    for file, package in outer_calls:
         if _is_library_file(file) and package != "__main__" and package not in sys.stdlib_module_names:
-            hosts.add(package)
-    else:
-        if not set(modules) - {"__main__"}:
-            return
-    _host_packages.update(hosts)
+            _host_packages.add(package)
 
 
-def _called_code(frame: FrameType | None) -> list[tuple[str, str]]:
-    """The files of a stack with their packages, outermost first, without the scripts of installed commands."""
-    called = []
+def _stack_files(frame: FrameType | None) -> list[tuple[str, str]]:
+    """Return file and package of each call on a stack, outermost first, without the scripts of installed commands."""
+    calls = []
     while frame is not None:
         if not is_installed_command(frame.f_code.co_filename):
-            called.append((frame.f_code.co_filename, _package_of_frame(frame)))
+            calls.append((frame.f_code.co_filename, _package_of_frame(frame)))
         frame = frame.f_back
-    return called[::-1]
+    return calls[::-1]
 
 
-def is_of_library_call(path: str) -> bool:
-    """Whether a path begins at a local variable of a library's function, which exists only during its call.
+def lies_in_library_call(path: str) -> bool:
+    """Return whether a path begins at a local variable of a library's function, which exists only during its call.
 
-    So does a global of a library that runs the program, which keeps its record of that call.
+    The globals of a library that runs the program count too: they keep its record of that call.
     """
-    where, variable, _ = path.partition(": ")
-    _, function, module = where.rpartition("() in ")
+    # Such as `fit() in torch: batches`, where the user's functions have a file's name: `fit() in train.py: batches`.
+    call, variable, _ = path.partition(": ")
+    _, function, module = call.rpartition("() in ")
     is_local = bool(variable and function) and module_namespace(module) is not None
     return is_local or path.partition(".")[0] in _host_packages
 
 
-def _coroutine_locals(roots: Roots, running: Collection[int]) -> list[tuple[str, Any]]:
-    """Local variables of the user's coroutines that wait."""
+def _coroutine_locals(roots: Roots, running_ids: Collection[int]) -> list[tuple[str, Any]]:
+    """Return the local variables of the user's coroutines that wait; `running_ids` are ids of running frames."""
     # At once, as a list: a frame that is kept would hold its variables after the coroutine has ended.
-    frames = [frame for frame in suspended_frames() if id(frame) not in running]
-    users = [frame for frame in frames if is_user_file(frame.f_code.co_filename, roots.packages)]
-    return [root for frame in users for root in _frame_locals(frame)]
+    frames = [frame for frame in suspended_frames() if id(frame) not in running_ids]
+    user_frames = [frame for frame in frames if is_user_file(frame.f_code.co_filename, roots.packages)]
+    return [root for frame in user_frames for root in _frame_locals(frame)]
 
 
 def _without_number(name: str) -> str:
-    """A thread's name without its number, which differs from run to run: `Thread-12 (worker)` as `Thread (worker)`."""
+    """Return a thread's name without its number, which differs from run to run: `Thread (worker)`."""
     return "".join(c for c in name if not c.isdigit()).replace("- ", " ").strip("-_ ")
 
 
 class Callback:
-    """Stand-in for a function that C code keeps with its arguments: only the number of these is known."""
+    """A stand-in for a function that C code keeps with its arguments: only the number of such functions is known."""
 
 
 _KNOWN_REGISTRIES = (
@@ -353,12 +354,12 @@ _REGISTRY_LABELS = (_EXIT_REGISTRY, *(label for _, _, label in _KNOWN_REGISTRIES
 
 
 def lies_in_registry(path: str) -> bool:
-    """Whether a path begins at a registry, to which libraries add once, when they are loaded."""
+    """Return whether a path begins at a known registry; libraries add to it once, when they are loaded."""
     return path.startswith(_REGISTRY_LABELS)
 
 
 def loaded_registries() -> list[tuple[str, Any]]:
-    """Registries of the libraries that are loaded, by their names in reports, and atexit's callbacks."""
+    """Return the registries of loaded libraries with their names in reports, and a stand-in for atexit's callbacks."""
     # Runs no code of the watched program.
     registries = []
     for module, dotted_name, label in _KNOWN_REGISTRIES:
@@ -370,7 +371,7 @@ def loaded_registries() -> list[tuple[str, Any]]:
 
 
 def _read_dotted(space: Mapping[str, Any], names: list[str]) -> Any:
-    """The value of a dotted name, or None if this version of the library has none."""
+    """Return the value of a dotted name, or None if this version of the library has none."""
     value: Any = None
     for name in names:
         if name not in space:

@@ -1,7 +1,7 @@
 """Mapped memory that belongs to no file: anonymous mappings, and segments in shared memory.
 
-Pages of a file are the system's, which takes them back. Pages of these stay until the mapping is closed, and a segment
-in /dev/shm until it is unlinked.
+Pages of a file are the system's, which takes them back. Pages without a file stay until the mapping is closed, and a
+segment in /dev/shm stays until it is unlinked.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ from flatwater_watch.meters.mappings import fileless_spans, touched_bytes
 
 
 class _Buffer(ctypes.Structure):
-    """A buffer as C code is given it (Py_buffer), of which only the beginning is read."""
+    """The buffer that an object exports to C code (`Py_buffer`), of which only the beginning is read."""
 
     _fields_ = (
         ("address", ctypes.c_void_p),
@@ -30,15 +30,16 @@ def open_mapping(mapping: Any, walk: Walk) -> OpenedObject:
     if walk.fileless_spans is None:
         walk.fileless_spans = fileless_spans()
     address, size = _address_and_size(mapping)
-    at = bisect_right(walk.fileless_spans, (address, 1 << 64)) - 1
-    if size == 0 or at < 0 or address >= walk.fileless_spans[at][1]:
+    # The last span that begins at the address or below it: no span ends at 1 << 64 or above.
+    index = bisect_right(walk.fileless_spans, (address, 1 << 64)) - 1
+    if size == 0 or index < 0 or address >= walk.fileless_spans[index][1]:
         return OPAQUE
     touched = claim_bytes(walk, address, touched_bytes(address, size))
     return OpenedObject("bytes", object.__sizeof__(mapping) + GC_BYTES + touched, size)
 
 
 def _address_and_size(mapping: Any) -> tuple[int, int]:
-    """Address and bytes of a mapping; 0 of both for a mapping that is closed."""
+    """Return address and bytes of a mapping; both are 0 for a mapping that is closed."""
     view = _Buffer()
     try:
         ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(mapping), ctypes.byref(view), 0)

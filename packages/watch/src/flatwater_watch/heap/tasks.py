@@ -25,9 +25,9 @@ _WRAPPER_TYPES = frozenset({"async_generator_asend", "async_generator_athrow", "
 
 
 def suspended_frames() -> Iterator[FrameType]:
-    """Frames of the coroutines of all tasks, running coroutines included, and of the greenlets that wait.
+    """Yield the frames of all tasks' coroutines, running ones included, and of waiting greenlets.
 
-    Of each task and each greenlet, the outermost frame comes first.
+    The frames of a task or greenlet come together, the outermost first.
     """
     # Runs no code of the watched program.
     for task in _all_tasks():
@@ -37,17 +37,19 @@ def suspended_frames() -> Iterator[FrameType]:
 
 
 def _waiting_greenlets() -> list[Any]:
-    """Greenlets, the youngest last and at most `MAXIMUM_TASKS`; empty if the library is not loaded."""
-    # Each waits in the loop of a C library, to which no object leads: the collector alone knows them all.
+    """Return the youngest `MAXIMUM_TASKS` greenlets, oldest first; none if the library is not loaded."""
+    # A greenlet waits in the loop of a C library, to which no object leads: the collector alone knows all of them.
     builtin = (module_namespace("greenlet._greenlet") or {}).get("greenlet")
     if builtin is None:
         return []
     kinds: list[type] = [builtin]
-    for kind in kinds:
+    for kind in kinds:  # the list grows inside the loop
         kinds += type.__subclasses__(kind)
     kind_ids = set(map(id, kinds))
     objects = [obj for generation in (2, 1, 0) for obj in gc.get_objects(generation)]
-    return list(compress(objects, map(kind_ids.__contains__, map(id, map(type, objects)))))[-MAXIMUM_TASKS:]
+    # By C code alone, as this runs for each object of the heap.
+    are_greenlets = map(kind_ids.__contains__, map(id, map(type, objects)))
+    return list(compress(objects, are_greenlets))[-MAXIMUM_TASKS:]
 
 
 def _called_frames(innermost: FrameType | None) -> Iterator[FrameType]:
@@ -58,7 +60,7 @@ def _called_frames(innermost: FrameType | None) -> Iterator[FrameType]:
 
 
 def context_variables() -> Iterator[tuple[ContextVar[Any], Any]]:
-    """Context variables with their values, of the code that runs now and of each task."""
+    """Yield the context variables with their values, of the code that runs now and of each task."""
     # Runs no code of the watched program.
     contexts = (referent for task in _all_tasks() for referent in gc.get_referents(task) if type(referent) is Context)
     for context in (copy_context(), *contexts):
@@ -66,32 +68,33 @@ def context_variables() -> Iterator[tuple[ContextVar[Any], Any]]:
 
 
 def _all_tasks() -> list[Any]:
-    """The living tasks of asyncio and trio; tasks of running loops come first."""
+    """Return the living tasks of asyncio and trio; the main tasks of asyncio's loops come first."""
     space = module_namespace("asyncio.tasks") or {}
     task_sets = [instance_dict(space[name]).get("data", ()) for name in _TASK_SETS if name in space]
     weak_tasks = [reference() for tasks in task_sets for reference in read_stable(_first_tasks, tasks)]
+    # Main tasks first, as a set of tasks has no order, and as a rule the main task's coroutine keeps the other tasks.
     tasks = {id(task): task for task in (*_main_tasks(), *weak_tasks, *_trio_tasks()) if task is not None}
     return list(tasks.values())
 
 
 def _first_tasks(tasks: Iterable[Any]) -> list[Any]:
-    """The first tasks of a set, at most `MAXIMUM_TASKS`; called by `read_stable`."""
+    """Return the first tasks of a set, at most `MAXIMUM_TASKS`; called by `read_stable`."""
     return list(islice(tasks, MAXIMUM_TASKS))
 
 
 def _main_tasks() -> list[Any]:
-    """The main task of each loop, which is a local variable of asyncio's functions."""
-    # First, as a set of tasks has no order, and as a rule the main task's coroutine keeps the others.
+    """Return the main task of each running loop, which is a local variable of asyncio's functions."""
     builtin: Any = (module_namespace("_asyncio") or {}).get("Task")
     tasks: list[Any] = []
     frames = {} if builtin is None else sys._current_frames()  # noqa: SLF001  the documented way to see other threads
-    while frames:  # no variable has one of them: this very frame is among them, and would keep itself and its callers
+    # No variable holds one of the frames: this very frame is among them, and would keep itself and its callers.
+    while frames:
         tasks += _tasks_in_stack(frames.popitem()[1], builtin)
     return tasks
 
 
 def _tasks_in_stack(innermost: FrameType, builtin: type) -> list[Any]:
-    """Tasks among the local variables of asyncio's functions, in a stack."""
+    """Return the tasks among the local variables of asyncio's functions on a stack."""
     tasks: list[Any] = []
     frame: FrameType | None = innermost
     while frame is not None:
@@ -102,7 +105,7 @@ def _tasks_in_stack(innermost: FrameType, builtin: type) -> list[Any]:
 
 
 def _trio_tasks() -> list[Any]:
-    """Tasks of trio's run in this thread, oldest first."""
+    """Return the tasks of trio's run in this thread, oldest first."""
     context: Any = (module_namespace("trio._core._run") or {}).get("GLOBAL_RUN_CONTEXT")
     if not issubclass(type(context), threading.local):
         return []
@@ -111,22 +114,23 @@ def _trio_tasks() -> list[Any]:
     except AttributeError:  # no run is under way
         return []
     tasks = c_attribute(runner, "tasks")
-    # Which task of several is the owner must not depend on the order of a set: the task that began first comes first.
-    return (
-        sorted(tasks, key=lambda task: c_attribute(task, "_counter") or 0)[:MAXIMUM_TASKS] if type(tasks) is set else []
-    )
+    if type(tasks) is not set:
+        return []
+    # Sorted, as the owner among several tasks must not depend on the order of a set.
+    return sorted(tasks, key=lambda task: c_attribute(task, "_counter") or 0)[:MAXIMUM_TASKS]
 
 
 def _coroutine(task: Any) -> Any:
-    """The coroutine of a task of asyncio or trio; None if it has none."""
+    """Return the coroutine of a task of asyncio or trio; None if it has none."""
     builtin = (module_namespace("_asyncio") or {}).get("Task")
     if builtin is not None and issubclass(type(task), builtin):
         return builtin.get_coro(task)
-    return instance_dict(task).get("_coro") or c_attribute(task, "coro")  # a task that is written in Python
+    # Tasks that are written in Python: asyncio's own with `_coro`, and trio's with a slot `coro`.
+    return instance_dict(task).get("_coro") or c_attribute(task, "coro")
 
 
 def _awaited_frames(waiting: Any) -> Iterator[FrameType]:
-    """Frames of a coroutine, and of the coroutines that it waits for."""
+    """Yield the frames of a coroutine and of the coroutines that it awaits, outermost first."""
     for _ in range(MAXIMUM_DEPTH):
         frame: FrameType | None = None
         if type(waiting) is CoroutineType:
@@ -135,7 +139,7 @@ def _awaited_frames(waiting: Any) -> Iterator[FrameType]:
             frame, waiting = waiting.gi_frame, waiting.gi_yieldfrom
         elif type(waiting) is AsyncGeneratorType:
             frame, waiting = waiting.ag_frame, waiting.ag_await
-        elif full_name(type(waiting))[1] in _WRAPPER_TYPES:
+        elif full_name(type(waiting))[1] in _WRAPPER_TYPES:  # it has no frame, and leads to the next generator
             kinds = (AsyncGeneratorType, CoroutineType, GeneratorType)
             waiting = next((referent for referent in gc.get_referents(waiting) if type(referent) in kinds), None)
         else:

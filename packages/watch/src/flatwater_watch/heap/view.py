@@ -11,11 +11,11 @@ Named = tuple[str, Any]
 
 
 class OpenedObject(NamedTuple):
-    """One object, opened."""
+    """The result of opening one object."""
 
     kind: str
     size: int
-    """Its own bytes, without children, with a storage that no object seen earlier holds."""
+    """Its own bytes, without children; a storage counts with the first object that holds it."""
     length: int = 0
     """Items of a container, elements of an array, nodes of a graph."""
     parts: Sequence[Named] = ()
@@ -39,7 +39,7 @@ class Walk:
     is_user_class: Callable[[type], bool]
     maximum_objects: int
     """Maximum number of objects to visit."""
-    way_ids: frozenset[int] = frozenset()
+    must_open_ids: frozenset[int] = frozenset()
     """Ids of items that are opened whether they are sampled or not."""
     opened_count: int = 0
     """Number of objects that were opened."""
@@ -72,15 +72,15 @@ def claim_bytes(walk: Walk, address: int, size: int) -> int:
 
 
 def evenly_spaced_slice(count: int, draw: int) -> slice:
-    """A slice of at most `draw` evenly spaced positions of `count`; of all if there are no more."""
-    # Up to `count` even where all are taken, as another thread may have appended since; the step is rounded up.
+    """Return a slice of at most `draw` evenly spaced positions of `count`, or of all positions if there are no more."""
+    # It ends at `count` in any case, as another thread may have appended since. The step is rounded up.
     return slice(count) if count <= draw else slice(0, count, -(-count // draw))
 
 
 def opened_container(  # noqa: PLR0917  (the fields of an opened object)
     kind: str, size: int, count: int, values: Iterable[Any], walk: Walk, capacity: int | None = None
 ) -> OpenedObject:
-    """A container of `count` items, opened, of which `values` were taken: all of them, or a sample."""
+    """Return the opened form of a container with `count` items; `values` are all of them, or a sample."""
     # All fields by their place: most objects of a heap are small containers, and this runs for each.
     labelled = [("[*]", value) for value in values]
     if count <= walk.sampled_items:
@@ -89,7 +89,7 @@ def opened_container(  # noqa: PLR0917  (the fields of an opened object)
 
 
 def allocated_size(size: int) -> int:
-    """Bytes that Python's allocator takes for an object: the next multiple of 16."""
+    """Return the bytes that Python's allocator takes for an object: the next multiple of 16."""
     return size + 15 & -16
 
 
@@ -99,6 +99,6 @@ class OwnWeakref(weakref.ref[Any]):
     __slots__ = ()
 
 
-def strong_object(place: Any) -> Any:
-    """The object that a walk holds, weakly or not; None if it is gone."""
-    return place() if type(place) is OwnWeakref else place
+def strong_object(reference: Any) -> Any:
+    """Return the object to which a walk's weak reference leads, None if it is gone; other objects as they are."""
+    return reference() if type(reference) is OwnWeakref else reference

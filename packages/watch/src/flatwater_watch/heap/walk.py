@@ -1,17 +1,16 @@
-"""The walk behind a census: in breadth from the roots, in slices that may lie steps of the program apart.
+"""The walk of a census: breadth-first from the roots, in slices between which the program goes on.
 
-Objects are rows of columns, not nodes: a million nodes would set off collections of the whole heap.
+The walk keeps objects as rows of columns, not as nodes: a million nodes would set off collections of the whole heap.
 
-Between two slices the program goes on, and objects that wait to be opened should not live longer for it. Arrays and
-tensors are held weakly meanwhile, graphs by their tensors. Containers are held until the end of a slice finds that
-nobody else holds them; each slice checks 8000, in turn. An object that is made between two slices at the address of a
-freed object may pass for it.
+Objects that wait to be opened should not live longer for the walk. Between two slices it holds arrays and tensors
+weakly, graphs by their tensors, and containers until the end of a slice finds that nobody else holds them; each slice
+checks 8000, in turn. An object that is made between two slices at the address of a freed object may pass for it.
 """
 
 import sys
 from array import array
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -56,7 +55,7 @@ class PathRecord:
     )  # fmt: skip
 
     def __init__(self, path: str, parent: "PathRecord | None", key: tuple[str, int], depth: int) -> None:
-        """Begin without a container.
+        """Make a record without a container.
 
         Args:
             path: readable path, as in `Holding.path`.
@@ -90,7 +89,7 @@ class ItemSample:
     __slots__ = ("item_count", "largest_part", "sampled_bytes", "sampled_count", "scale")
 
     def __init__(self, sampled_count: int, item_count: int) -> None:
-        """Begin without bytes.
+        """Make a sample without bytes.
 
         Args:
             sampled_count: number of sampled items.
@@ -109,51 +108,53 @@ class ItemSample:
         self.largest_part = max(self.largest_part, size)
 
     def estimate_total(self) -> float:
-        """Estimated bytes of all items; to be called when the sample is complete."""
+        """Estimate the bytes of all items, when the sample is complete, and set `scale`."""
         total = estimate_bytes(self.sampled_bytes, self.largest_part, self.sampled_count, self.item_count)
         self.scale = total / self.sampled_bytes if self.sampled_bytes else 1.0
         return total
 
 
-def estimate_bytes(total: float, maximum: float, measured: int, count: int) -> float:
-    """Estimated bytes of `count` items, of which `measured` were measured.
+def estimate_bytes(total: float, maximum: float, measured_count: int, item_count: int) -> float:
+    """Estimate the bytes of all items from those of the measured items.
 
     Args:
         total: bytes of the measured items.
-        maximum: bytes of the largest one.
-        measured: number of measured items.
-        count: number of all items.
+        maximum: bytes of the largest measured item.
+        measured_count: number of measured items.
+        item_count: number of all items.
     """
-    if measured < 2:  # noqa: PLR2004  one item stands for itself
+    if measured_count < 2:  # noqa: PLR2004  one item stands for itself
         return total
-    # The largest item counts once: the base that many views share is counted with the first of them.
-    other_mean = (total - maximum) / (measured - 1)
-    return total / measured * count if maximum <= other_mean else maximum + other_mean * (count - 1)
+    other_mean = (total - maximum) / (measured_count - 1)
+    if maximum <= other_mean:
+        return total / measured_count * item_count
+    # The largest item counts once: a base that many views share is counted with the first of them.
+    return maximum + other_mean * (item_count - 1)
 
 
 def find_child_record(name: str, kind: type, parent: PathRecord) -> PathRecord:
-    """The record of a child: a new one, or a record above, as `head.next.next` is on the path `head.next`.
+    """Find the record for a child of `parent`: an ancestor's if the path folds, else a new record.
 
-    From `MAXIMUM_DEPTH` hops on no path gets longer: a child gets the nearest record above of its class, else its
-    parent's.
+    A linked structure folds into one path: `head.next.next` gets the record of `head.next`. From `MAXIMUM_DEPTH` hops
+    on no path gets longer: a child gets the nearest record above it of its class, else its parent's.
     """
     key = (name, id(kind))
-    record: PathRecord | None = parent
-    while record is not None:
-        is_same = (
-            record.key == key and not name.startswith("[")
-            if parent.depth < MAXIMUM_DEPTH
-            else record.key[1] == id(kind)
-        )
-        if is_same:
-            break
-        record = record.parent
-    if record is None:
-        record = (
-            parent if parent.depth >= MAXIMUM_DEPTH else PathRecord(parent.path + name, parent, key, parent.depth + 1)
-        )
+    if parent.depth >= MAXIMUM_DEPTH:
+        record = next((above for above in _lineage(parent) if above.key[1] == id(kind)), parent)
+    else:
+        is_item = name.startswith("[")  # lists within lists do not fold
+        same = None if is_item else next((above for above in _lineage(parent) if above.key == key), None)
+        record = same or PathRecord(parent.path + name, parent, key, parent.depth + 1)
     parent.children[key] = record
     return record
+
+
+def _lineage(record: PathRecord) -> Iterator[PathRecord]:
+    """Yield a record and the records of its holders, up to the root."""
+    above: PathRecord | None = record
+    while above is not None:
+        yield above
+        above = above.parent
 
 
 CHECKED_PER_SLICE = 8000
@@ -162,8 +163,8 @@ OBJECTS_BETWEEN_CLOCKS = 32
 """Objects opened between two looks at the clock: about 0.3 ms."""
 
 
-DRAWN, FOLDED = 1, 2
-"""Marks of rows: a sampled item that stands for others; an object below another one on its own path."""
+SAMPLED, FOLDED = 1, 2
+"""Marks of rows: a sampled item, which stands for others; an object below another object on the same path."""
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -180,7 +181,7 @@ class HeapWalk:
     path_records: list[PathRecord] = field(default_factory=list)
     """Column of the records of the objects' paths."""
     marks: bytearray = field(default_factory=bytearray)
-    """Column of marks: `DRAWN`, `FOLDED`, both or none."""
+    """Column of marks: `SAMPLED`, `FOLDED`, both or none."""
     weights: "array[float]" = field(default_factory=lambda: array("d"))
     """Column of the number of objects for which each stands, itself included."""
     sizes: "array[float]" = field(default_factory=lambda: array("d"))
@@ -205,27 +206,28 @@ class HeapWalk:
     """Records with a new container since the end of the last slice, by path."""
     next_record_to_check: int = 0
     """The record after the last record that was checked for other holders."""
-    is_data_by_class: dict[int, bool] = field(default_factory=dict)
-    """Whether objects of a class are held weakly, by the class's id."""
+    is_array_by_class: dict[int, bool] = field(default_factory=dict)
+    """Whether objects of a class are arrays or tensors, by the class's id."""
 
 
-def begin_walk(roots: Roots, *, draw: int, maximum: int) -> HeapWalk:
-    """A walk that has not opened an object yet.
+def begin_walk(roots: Roots, *, sampled_items: int, maximum: int) -> HeapWalk:
+    """Begin a walk without opening an object.
 
     Args:
-        roots: roots of the walk; their variables are read now, whenever the walk gets to them.
-        draw: number of sampled items of a big container.
+        roots: roots of the walk; their variables are read now, and opened when the walk gets to them.
+        sampled_items: number of sampled items of a big container.
         maximum: maximum number of objects to visit.
     """
     # Runs no code of the watched program.
     modules = user_modules(roots)
-    walk = Walk(draw, lambda cls: full_name(cls)[0] in modules, maximum, roots.way_ids)
+    walk = Walk(sampled_items, lambda cls: full_name(cls)[0] in modules, maximum, roots.must_open_ids)
     return HeapWalk(walk, deque(root_tiers(roots, modules)))
 
 
 def continue_walk_(walking: HeapWalk, deadline: float) -> bool:
-    """Go on until a time of `thread_seconds`, or to the end; return whether the walk has ended."""
+    """Go on with a walk until `thread_seconds` reaches the deadline; return whether the walk has ended."""
     # Runs no code of the watched program.
+    # One group after the other, so that objects belong to the first group that reaches them; graphs come last.
     while _open_waiting_(walking, deadline):
         if walking.groups and not walking.truncated:
             _begin_group_(walking, walking.groups.popleft())
@@ -239,7 +241,7 @@ def continue_walk_(walking: HeapWalk, deadline: float) -> bool:
 
 
 def _begin_group_(walking: HeapWalk, group: Iterable[Named]) -> None:
-    """Append the roots of a group that no earlier group has reached."""
+    """Append a row for each root of a group that no earlier group has reached, without numbers and short texts."""
     seen_ids = walking.walk.seen_ids
     for path, root in group:
         obj = strong_object(root)
@@ -259,7 +261,7 @@ def _append_row_(  # noqa: PLR0917  (a row)
         obj: the object.
         holder: row of its holder; -1 for a root.
         record: record of its path.
-        mark: `DRAWN`, `FOLDED`, both or 0.
+        mark: `SAMPLED`, `FOLDED`, both or 0.
         weight: number of objects for which it stands, itself included.
     """
     walking.objects.append(obj)
@@ -270,10 +272,14 @@ def _append_row_(  # noqa: PLR0917  (a row)
 
 
 def _open_waiting_(walking: HeapWalk, deadline: float) -> bool:
-    """Open the objects that wait, until a time of `thread_seconds`; return whether all are open or the walk is full."""
+    """Open the waiting objects until `thread_seconds` reaches the deadline, and append rows for their children.
+
+    Return True if no object waits any more, or the walk is at its maximum number of objects.
+    """
     walk, objects, sizes = walking.walk, walking.objects, walking.sizes
     row = len(sizes)
-    clock_row = row + OBJECTS_BETWEEN_CLOCKS  # by rows, not by objects that wait: of a chain only one waits at a time
+    # The clock is read by rows, not by the number of waiting objects: of a chain only one object waits at a time.
+    clock_row = row + OBJECTS_BETWEEN_CLOCKS
     while row < len(objects):
         if walk.opened_count >= walk.maximum_objects:
             walking.truncated = True
@@ -289,7 +295,8 @@ def _open_waiting_(walking: HeapWalk, deadline: float) -> bool:
             if opened.parts:
                 _offer_children_(walking, row, opened.parts)
             if opened.sampled:
-                walking.samples[row] = ItemSample(len(opened.sampled) // opened.children_per_item, opened.sampled_of)
+                sampled_count = len(opened.sampled) // opened.children_per_item
+                walking.samples[row] = ItemSample(sampled_count, opened.sampled_of)
                 _offer_sampled_(walking, row, opened.sampled)
         row += 1
         if row >= clock_row:
@@ -300,7 +307,7 @@ def _open_waiting_(walking: HeapWalk, deadline: float) -> bool:
 
 
 def _record_on_path_(walking: HeapWalk, row: int, obj: Any, opened: OpenedObject) -> None:
-    """Record an opened object on its path; below another one on its own path it only lengthens the chain.
+    """Add an opened object to the record of its path; a folded object only lengthens the record's chain.
 
     Args:
         walking: the walk.
@@ -310,9 +317,9 @@ def _record_on_path_(walking: HeapWalk, row: int, obj: Any, opened: OpenedObject
     """
     weight, record = walking.weights[row], walking.path_records[row]
     path = record.path
-    entered = walking.records.setdefault(path, record)
-    if entered is not record:  # a child of another class has come to the same path
-        record = walking.path_records[row] = entered
+    first_record = walking.records.setdefault(path, record)
+    if first_record is not record:  # a child of another class has come to the same path
+        record = walking.path_records[row] = first_record
     if walking.marks[row] & FOLDED:
         record.chained_objects += weight
         return
@@ -328,24 +335,24 @@ def _record_on_path_(walking: HeapWalk, row: int, obj: Any, opened: OpenedObject
 
 
 def _holding_kind(record: PathRecord, opened: OpenedObject) -> str:
-    """The kind of a holding: that of the object, unless its path says that it keeps hooks or figures."""
+    """Return the kind of a holding: the object's kind, unless the path is that of hooks or of pyplot's figures."""
     if opened.kind in {"dict", "list"} and record.path.endswith("hooks"):
         return "hooks"
     return "figures" if record.path == "pyplot's figures" else opened.kind
 
 
 def _offer_children_(walking: HeapWalk, row: int, parts: Iterable[Named]) -> None:
-    """Count the bytes of atoms in the row `row` at once, and append the other children that were not seen yet."""
+    """Add the bytes of new atoms among the children to row `row`, and append a row for each other new child."""
     walk, above, weight, size = walking.walk, walking.path_records[row], walking.weights[row], 0
     for name, obj in parts:
         kind = type(obj)
-        atom_bytes = _atom_bytes_(walk, obj, kind)
+        atom_bytes = _mark_seen_(walk, obj, kind)
         if atom_bytes >= 0:
             size += atom_bytes
             continue
         record = above.children.get((name, id(kind))) or find_child_record(name, kind, above)
         mark = FOLDED if record.depth <= above.depth else 0
-        if kind is Graph:
+        if kind is Graph:  # opened after all other objects
             walking.late_graphs.append((obj, row, record, mark, weight))
         else:
             _append_row_(walking, obj, row, record, mark, weight)
@@ -354,22 +361,29 @@ def _offer_children_(walking: HeapWalk, row: int, parts: Iterable[Named]) -> Non
 
 
 def _offer_sampled_(walking: HeapWalk, row: int, sampled: Sequence[Named]) -> None:
-    """Append the drawn items of the big container in row `row`, each weighted for the items that it represents."""
+    """Append a row for each sampled child of the big container in row `row`, weighted for the items that it represents.
+
+    The bytes of atoms are added to the container's sample at once.
+    """
     above, sample = walking.path_records[row], walking.samples[row]
     weight = walking.weights[row] * sample.item_count / sample.sampled_count
     for name, obj in sampled:
         kind = type(obj)
-        atom_bytes = _atom_bytes_(walking.walk, obj, kind)
+        atom_bytes = _mark_seen_(walking.walk, obj, kind)
         if atom_bytes > 0:
             sample.add(atom_bytes)
         elif atom_bytes < 0:
             record = above.children.get((name, id(kind))) or find_child_record(name, kind, above)
-            _append_row_(walking, obj, row, record, DRAWN | FOLDED * (record.depth <= above.depth), weight)
+            fold_mark = FOLDED if record.depth <= above.depth else 0
+            _append_row_(walking, obj, row, record, SAMPLED | fold_mark, weight)
 
 
-def _atom_bytes_(walk: Walk, obj: Any, kind: type) -> int:
-    """Bytes of an atom, 0 for an object that was seen, -1 for an object to be opened."""
-    # Runs for every child of every object: the ids of atoms are marked here, without a row of their own.
+def _mark_seen_(walk: Walk, obj: Any, kind: type) -> int:
+    """Mark an object as seen; return the bytes of an atom, 0 for an object seen before, -1 for an object to be opened.
+
+    An atom is a number, a short text or another small object without children; it gets no row.
+    """
+    # Runs for every child of every object, so it does three things at once.
     seen_ids, own_id = walk.seen_ids, id(obj)
     if own_id in seen_ids:
         return 0
@@ -384,28 +398,31 @@ def _atom_bytes_(walk: Walk, obj: Any, kind: type) -> int:
     return -1
 
 
-# --- rest ---
+# --- between two slices ---
 
 
 def release_objects_(walking: HeapWalk) -> None:
     """Release objects at the end of a slice, so that the program can free them before the next one."""
     # Between two slices nothing of the watched program may live longer for the walk.
     objects, opened_rows = walking.objects, len(walking.sizes)
+    # Opened objects are not needed any more.
     objects[walking.released_rows : opened_rows] = [None] * (opened_rows - walking.released_rows)
+    # Arrays and tensors that came to wait in this slice are held weakly from now on.
     for row in range(max(opened_rows, walking.rows_at_release), len(objects)):
-        if _is_data(walking, type(objects[row])):
+        if _is_array_class(walking, type(objects[row])):
             objects[row] = OwnWeakref(objects[row])
+    # Some waiting objects, in turn, are checked: an object that only the walk holds is released.
+    is_waiting = opened_rows <= walking.next_row_to_check < len(objects)
+    begin = walking.next_row_to_check if is_waiting else opened_rows
     # The count is read by C code under `map`: a loop variable would be one more reference.
-    begin = walking.next_row_to_check if opened_rows <= walking.next_row_to_check < len(objects) else opened_rows
     for row, count in enumerate(map(sys.getrefcount, islice(objects, begin, begin + CHECKED_PER_SLICE)), begin):
-        if count <= _SOLE and not _is_made_by_walk(objects[row]):
+        if count <= _SOLE_REFCOUNT and not _is_made_by_walk(objects[row]):
             objects[row] = None
-    walking.released_rows, walking.rows_at_release, walking.next_row_to_check = (
-        opened_rows,
-        len(objects),
-        begin + CHECKED_PER_SLICE,
-    )
+    walking.released_rows = opened_rows
+    walking.rows_at_release = len(objects)
+    walking.next_row_to_check = begin + CHECKED_PER_SLICE
     _release_containers_(walking)
+    # `root[1]`, not a loop variable, which would be one more reference.
     walking.groups = deque(
         [(root[0], _lighter_reference(walking, root[1])) for root in group] for group in walking.groups
     )
@@ -415,7 +432,7 @@ def release_objects_(walking: HeapWalk) -> None:
 
 
 def _release_containers_(walking: HeapWalk) -> None:
-    """Hold the longest containers of new paths weakly or not at all, and check some older containers in turn."""
+    """Replace the containers of changed records, and of some others in turn, by lighter references."""
     records = list(walking.records.values())
     begin = walking.next_record_to_check if walking.next_record_to_check < len(records) else 0
     walking.next_record_to_check = begin + CHECKED_PER_SLICE
@@ -425,52 +442,56 @@ def _release_containers_(walking: HeapWalk) -> None:
         record.longest_container = _lighter_reference(walking, record.longest_container)
 
 
-def _is_data(walking: HeapWalk, kind: type) -> bool:
-    """Whether objects of a class are arrays or tensors, which a walk holds weakly between slices."""
-    weakly = walking.is_data_by_class.get(id(kind))
-    if weakly is None:
-        weakly = walking.is_data_by_class[id(kind)] = any(full_name(owner) in _DATA_CLASSES for owner in mro(kind))
-    return weakly
+def _is_array_class(walking: HeapWalk, kind: type) -> bool:
+    """Return whether objects of a class are arrays or tensors, which a walk holds weakly between slices."""
+    is_array = walking.is_array_by_class.get(id(kind))
+    if is_array is None:
+        is_array = any(full_name(owner) in _ARRAY_CLASSES for owner in mro(kind))
+        walking.is_array_by_class[id(kind)] = is_array
+    return is_array
 
 
 def _lighter_reference(walking: HeapWalk, obj: Any) -> Any:
-    """The replacement for an object in a place of the walk: None if nobody else holds it, a weak reference to data."""
+    """Return what the walk holds of an object between slices: None if nobody else holds the object.
+
+    Arrays and tensors are held weakly, other objects as they are.
+    """
     if _is_made_by_walk(obj):
         return obj
-    if _count_references(obj) <= _SOLE_GIVEN:
+    if _count_references(obj) <= _SOLE_NESTED_REFCOUNT:
         return None
-    return OwnWeakref(obj) if _is_data(walking, type(obj)) else obj
+    return OwnWeakref(obj) if _is_array_class(walking, type(obj)) else obj
 
 
 def _count_references(obj: object) -> int:
-    """Number of references to an object, including those of this call; comparable with `_SOLE_GIVEN`."""
+    """Return the number of references to an object, this call's included: compare it with `_SOLE_NESTED_REFCOUNT`."""
     return sys.getrefcount(obj)
 
 
-_DATA_CLASSES = {("numpy", "ndarray"), ("torch._C", "TensorBase")}
+_ARRAY_CLASSES = {("numpy", "ndarray"), ("torch._C", "TensorBase")}
 
 
 def _is_made_by_walk(obj: object) -> bool:
-    """Whether the walk made the object itself, so that nothing of the program lives longer for it."""
+    """Return whether the walk made the object itself, so that nothing of the program lives longer for it."""
     return type(obj) is OwnWeakref or type(obj) is Graph
 
 
 def _measure_refcount() -> int:
-    """The count of `getrefcount`, under `map`, for an object that only a list holds."""
+    """Return what `getrefcount` under `map` counts for an object that only a list holds."""
     (count,) = map(sys.getrefcount, [object()])
     return count
 
 
 def _measure_nested_refcount() -> int:
-    """The count of `_count_references` for an object that only a record holds, passed on through one function."""
+    """Return what `_count_references` counts for an object that only a record holds, if a function passes it on."""
     # Measured, not written down: how many references a call adds differs between versions of CPython.
     record = PathRecord("", None, ("", 0), 0)
     record.longest_container = object()
 
-    def count_given(obj: object) -> int:
+    def pass_on(obj: object) -> int:
         return _count_references(obj)
 
-    return count_given(record.longest_container)
+    return pass_on(record.longest_container)
 
 
-_SOLE, _SOLE_GIVEN = _measure_refcount(), _measure_nested_refcount()
+_SOLE_REFCOUNT, _SOLE_NESTED_REFCOUNT = _measure_refcount(), _measure_nested_refcount()

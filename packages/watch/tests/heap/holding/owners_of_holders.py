@@ -32,8 +32,8 @@ def owner_paths(kinds: list[str]) -> list[str]:
     of_user = [owner.path for owner in find_owners(first, second)]
     reached = {id(container) for path, container in second.live.items() if path in first.holdings}
     del second  # nothing else may refer to the containers
-    holders, way_ids = grown_holders(lengths, Roots(), reached)
-    roots = Roots((), (), tuple((path, strong_object(holder)) for path, holder in holders.items()), way_ids)
+    holders, must_open_ids = grown_holders(lengths, Roots(), reached)
+    roots = Roots((), (), tuple((path, strong_object(holder)) for path, holder in holders.items()), must_open_ids)
     holders.clear()  # no variable of this program may be an owner
     first = take_census(roots).without_objects()
     add(kinds, MORE)
