@@ -4,6 +4,7 @@ gdb stops the process for less than a second, maps a page with one line of Pytho
 interpreter as a pending call: it runs in the main thread, between two instructions, as the watch's own readings do.
 """
 
+import mmap
 import os
 import re
 import shutil
@@ -30,6 +31,9 @@ UNSEEN_PAST = (
     "what had grown before the watch began: the rates are measured while it looks",
     "what was loaded into the process to look stays loaded: about 5 MiB of modules, once",
 )
+
+
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
 class CannotEnterError(FlatwaterError):
@@ -81,7 +85,7 @@ def watch_inside(
 
 @contextmanager
 def _exchange_folders(pid: int) -> Iterator[tuple[Path, Path]]:
-    """Two folders: the runner's, which the process reads, and below it the folder of the process's notes.
+    """Make two folders for the block: the runner's, which the process reads, and below it one for the process's notes.
 
     The process may be another user's: the runner writes nothing into that user's folder, and reads it by
     `folder.read_notes` only. When the runner's folder is gone, the watch in the process ends.
@@ -90,22 +94,20 @@ def _exchange_folders(pid: int) -> Iterator[tuple[Path, Path]]:
         process_folder = runner_folder / "notes"
         (runner_folder / runner_protocol.STAY).touch()
         # By descriptors: a path could be replaced by a link between the check and the change of owner.
-        ours_descriptor = os.open(runner_folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        runner_descriptor = os.open(runner_folder, _FOLDER_FLAGS)
         try:
             process_folder.mkdir(0o700)
-            theirs_descriptor = os.open(
-                process_folder.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=ours_descriptor
-            )
+            process_descriptor = os.open(process_folder.name, _FOLDER_FLAGS, dir_fd=runner_descriptor)
             try:
                 user, group = process_owner(pid)
                 if user != os.geteuid():
-                    os.fchmod(ours_descriptor, 0o755)
+                    os.fchmod(runner_descriptor, 0o755)
                     with suppress(PermissionError):  # then gdb may not enter either, and says so
-                        os.fchown(theirs_descriptor, user, group)
+                        os.fchown(process_descriptor, user, group)
             finally:
-                os.close(theirs_descriptor)
+                os.close(process_descriptor)
         finally:
-            os.close(ours_descriptor)
+            os.close(runner_descriptor)
         yield runner_folder, process_folder
 
 
@@ -139,30 +141,29 @@ def _enter_process(pid: int, runner_folder: Path, process_folder: Path, limit: i
     )
     line.write_bytes(_PYTHON_LINE.format(script=str(script)).encode() + b"\0")
     script.chmod(0o644)
-    # mmap's 3: read and write; 0x22: private, of no file.
     commands = [
-        f"set $page = {_MMAP_EXPRESSION}(0, {runner_protocol.PAGE_BYTES}, 3, 0x22, -1, 0)",
+        f"set $page = {_MMAP_EXPRESSION}(0, {runner_protocol.PAGE_BYTES}, {_READ_WRITE}, {_PRIVATE_ANONYMOUS}, -1, 0)",
         f"restore {line} binary $page",
         "print/d $page",
         "print ((int(*)(void*, void*))Py_AddPendingCall)((void*)PyRun_SimpleString, $page)",
     ]
-    page, messages = _run_gdb(gdb, pid, commands)
-    if page[1:] != [0]:  # the result of Py_AddPendingCall: 0 if the call is in the queue
+    printed_numbers, messages = _run_gdb(gdb, pid, commands)
+    # The page's address, and the result of Py_AddPendingCall: 0 if the call is in the queue.
+    if printed_numbers[1:] != [0]:
         raise CannotEnterError(_gdb_refusal(messages))
-    return page[0]
+    return printed_numbers[0]
 
 
 def _try_gdb(gdb: str) -> None:
-    """Check in a process of our own that gdb can call a function there and leave it alive.
+    """Check in a probe process of our own that gdb can call a function in a process and leave it alive.
 
-    gdb 13 cannot on processors whose registers it does not know, and a process that it has tried fails at its next
-    call.
+    gdb 13 cannot do so on processors whose registers it does not know, and the process then fails at its next call.
 
     Raises:
         CannotEnterError: gdb cannot call a function here, or has ended the process.
     """
-    line = [sys.executable, "-c", f"import time; time.sleep({2 * GDB_SECONDS})"]
-    with subprocess.Popen(line, stderr=subprocess.DEVNULL) as probe:  # noqa: S603  (our own)
+    command = [sys.executable, "-c", f"import time; time.sleep({2 * GDB_SECONDS})"]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as probe:  # noqa: S603  (our own)
         try:
             answers, messages = _run_gdb(gdb, probe.pid, ["print ((int(*)(void))getpid)()"])
             if answers != [probe.pid] or probe.poll() is not None:
@@ -171,25 +172,28 @@ def _try_gdb(gdb: str) -> None:
             probe.kill()
 
 
-def _run_gdb(gdb: str, pid: int, commands_asked: Sequence[str]) -> tuple[list[int], str]:
+def _run_gdb(gdb: str, pid: int, commands: Sequence[str]) -> tuple[list[int], str]:
     """Run commands of gdb in a process; return the numbers that it prints, and its messages on stderr.
 
     Raises:
         CannotEnterError: gdb took too long.
     """
-    before = [word for command in _GDB_SETTINGS for word in ("-iex", command)]
-    commands = [word for command in (*_LIBRARIES, *commands_asked) for word in ("-ex", command)]
+    settings = [word for command in _GDB_SETTINGS for word in ("-iex", command)]
+    actions = [word for command in (*_LIBRARIES, *commands) for word in ("-ex", command)]
     try:
-        ran = subprocess.run(  # noqa: S603  (gdb, and nothing of the user's)
-            [gdb, "-p", str(pid), "-batch", "-nx", *before, *commands],
+        ended = subprocess.run(  # noqa: S603  (gdb, and nothing of the user's)
+            [gdb, "-p", str(pid), "-batch", "-nx", *settings, *actions],
             capture_output=True, text=True, check=False, timeout=GDB_SECONDS, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise CannotEnterError(f"gdb took more than {GDB_SECONDS:.0f} s. Try again, or run under watch") from error
-    return [int(number) for number in re.findall(r"^\$\d+ = (-?\d+)$", ran.stdout, re.MULTILINE)], ran.stderr
+    # A line such as `$1 = 140213`.
+    printed_numbers = re.findall(r"^\$\d+ = (-?\d+)$", ended.stdout, re.MULTILINE)
+    return [int(number) for number in printed_numbers], ended.stderr
 
 
 _GDB_SETTINGS = ("set auto-load off", "set debuginfod enabled off", "set auto-solib-add off")
+_READ_WRITE, _PRIVATE_ANONYMOUS = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _MMAP_EXPRESSION = "((void*(*)(void*, long, int, int, int, long))mmap)"
 _LIBRARIES = ("sharedlibrary libc.so", "sharedlibrary ld-musl", "sharedlibrary libpython")
 """Commands that load symbols of the libraries needed. With the symbols of all libraries gdb stops a program with torch
@@ -218,7 +222,7 @@ except Exception as fault:
 
 
 def _gdb_refusal(messages: str) -> str:
-    """The reason why gdb failed, with a remedy, from its messages."""
+    """Return the reason why gdb failed, with a remedy, from its messages."""
     if "not permitted" in messages or "ptrace" in messages:
         return (
             "gdb may not enter the process: run as its user or as root; where the system forbids it, sudo sysctl "
@@ -235,7 +239,7 @@ def _gdb_refusal(messages: str) -> str:
 def _watch_until_end(
     pid: int, runner_folder: Path, process_folder: Path, seconds: float, on_reading: Callable[[float], None]
 ) -> dict[str, Any]:
-    """Wait for some seconds, then have the watch in the process end, and return the summary that it leaves.
+    """Wait for some seconds, then end the watch in the process, and return the summary that it leaves.
 
     Args:
         pid: number of the process.
@@ -248,15 +252,15 @@ def _watch_until_end(
         CannotEnterError: the watch in the process failed, did not begin in time, or left no summary.
     """
     began = time.monotonic()
-    with until_interrupted():  # with the findings so far
+    with until_interrupted():  # Ctrl-C ends the loop, and the findings so far are reported
         while (elapsed := time.monotonic() - began) < seconds and _is_alive(pid):
             on_reading(elapsed)
             time.sleep(min(POLL_SECONDS, seconds))
             _check_began(process_folder, elapsed)
     (runner_folder / runner_protocol.STAY).unlink(missing_ok=True)  # at its next tick the watch in the process ends
-    ends = time.monotonic() + ANSWER_SECONDS
+    deadline = time.monotonic() + ANSWER_SECONDS
     while (
-        time.monotonic() < ends
+        time.monotonic() < deadline
         and _is_alive(pid)
         and not any(summary.get("ended") for summary in read_spools(process_folder))
     ):
@@ -269,18 +273,16 @@ def _watch_until_end(
 
 
 def _check_began(process_folder: Path, waited: float) -> None:
-    """Raise an error if the watch failed, or has not begun in time.
+    """Check by its notes that the watch in the process has begun, if `waited` seconds are enough for that.
 
     Raises:
         CannotEnterError: the watch in the process failed, or has not begun in time.
     """
     for sentence in read_sentences(process_folder, "fault"):
         raise CannotEnterError(sentence)
-    if (
-        waited >= ANSWER_SECONDS
-        and not read_notes(process_folder, runner_protocol.CLAIM)
-        and not read_spools(process_folder)
-    ):
+    if waited < ANSWER_SECONDS:
+        return
+    if not read_notes(process_folder, runner_protocol.CLAIM) and not read_spools(process_folder):
         raise CannotEnterError(
             f"the program's main thread ran no Python for {ANSWER_SECONDS:.0f} s: it waits in a call of C. "
             "Try again when it works"
@@ -288,7 +290,7 @@ def _check_began(process_folder: Path, waited: float) -> None:
 
 
 def _is_alive(pid: int) -> bool:
-    """Whether a process has memory: a process that has ended and is not waited for has none."""
+    """Return whether a process has memory, which a zombie has not."""
     try:
         return bool(read_kib_counters(f"/proc/{pid}/status").get("VmRSS"))
     except (OSError, KeyError):

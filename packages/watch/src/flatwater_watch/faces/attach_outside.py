@@ -33,7 +33,7 @@ COUNTER_KINDS: dict[str, tuple[VerdictName, str, str]] = {
     "workers": ("native", "worker processes", "private bytes of the processes below it"),
 }
 """Verdict, owner and content by counter of /proc/PID/status."""
-_ANONYMOUS_COUNTERS = tuple(name for name in COUNTER_KINDS if name != "workers")
+_STATUS_COUNTERS = tuple(name for name in COUNTER_KINDS if name != "workers")
 UNSEEN_OUTSIDE = (
     "objects, owners and lines: from outside only totals are visible. Run it with `flatwater watch -- COMMAND` instead",
     "what the allocator has freed and kept: growth that is reported as native may be retention",
@@ -44,6 +44,8 @@ INSIDE_ADVICE = "Start it again under `flatwater watch -- COMMAND`, which says w
 
 @dataclass
 class _CounterHistory:
+    """Readings of a process's counters, by time in seconds."""
+
     series: dict[str, Series]
     resident: Series
 
@@ -68,7 +70,7 @@ def watch_outside(
     program = check_process(pid, seconds)
     history = _CounterHistory({name: Series() for name in COUNTER_KINDS}, Series())
     began = time.monotonic()
-    with until_interrupted():  # with the findings so far
+    with until_interrupted():  # Ctrl-C ends the loop, and the findings so far are reported
         for number in range(READING_COUNT):
             elapsed = time.monotonic() - began
             if not _read_once_(history, pid, elapsed):
@@ -82,7 +84,7 @@ def watch_outside(
 
 
 def _read_once_(history: _CounterHistory, pid: int, at: float) -> bool:
-    """Take a reading; return False if the process has ended."""
+    """Append a reading of the counters to the history; return False if the process has ended."""
     counters = _read_counters(pid)
     if counters is not None:
         for name, series in (history.series | {"VmRSS": history.resident}).items():
@@ -106,24 +108,18 @@ def check_process(pid: int, seconds: float) -> list[str]:
 
 
 def _read_counters(pid: int) -> dict[str, int] | None:
-    """Bytes by name of the counter; None if the process has ended."""
+    """Read the bytes of a process by counter; return None if it has ended, or belongs to another user."""
     try:
         counters = read_kib_counters(f"/proc/{pid}/status")
-        return {name: counters[name] for name in ("VmRSS", *_ANONYMOUS_COUNTERS)} | {
+        return {name: counters[name] for name in ("VmRSS", *_STATUS_COUNTERS)} | {
             "workers": descendant_memory(pid).private
         }
     except (OSError, KeyError):  # a zombie has no counters
         return None
 
 
-def _summarize(history: _CounterHistory, limit: int | None) -> dict[str, Any]:
-    """The JSON of `flatwater watch` from counters alone, with a finding for each counter that grows for good."""
-    steps, resident = history.resident.steps, history.resident.values
-    resident_now = int(resident[-1])
-    limit_bytes = resident_now + available_bytes() if limit is None else limit
-    grown = int(resident[-1] - resident[0])
-    slope = Slope(grown / (steps[-1] or 1.0), 0.0, 0.0)
-    growth = Growth(round(steps[-1]), resident_now, limit_bytes, slope, "second")
+def _find_causes(history: _CounterHistory, growth: Growth) -> tuple[list[Evidence], float]:
+    """Return evidence for each counter that grows for good, and the bytes of the process's own growth among them."""
     causes = list[Evidence]()
     explained_bytes = 0.0
     for name, series in history.series.items():
@@ -133,7 +129,20 @@ def _summarize(history: _CounterHistory, limit: int | None) -> dict[str, Any]:
             advice = INSIDE_ADVICE if verdict == "native" else None
             share = growth_share(drift.per_step, growth)
             causes.append(Evidence(verdict=verdict, owner=owner, drift=drift, share=share, what=words, advice=advice))
-            explained_bytes += 0 if name == "workers" else max(0.0, series.values[-1] - series.values[0])
+            if name != "workers":  # their bytes are not in the process's resident memory
+                explained_bytes += max(0.0, series.values[-1] - series.values[0])
+    return causes, explained_bytes
+
+
+def _summarize(history: _CounterHistory, limit: int | None) -> dict[str, Any]:
+    """Return the JSON of `flatwater watch` from counters alone, with a finding for each counter that grows for good."""
+    steps, resident = history.resident.steps, history.resident.values
+    resident_now = int(resident[-1])
+    limit_bytes = resident_now + available_bytes() if limit is None else limit
+    grown = int(resident[-1] - resident[0])
+    slope = Slope(grown / (steps[-1] or 1.0), 0.0, 0.0)
+    growth = Growth(round(steps[-1]), resident_now, limit_bytes, slope, "second")
+    causes, explained_bytes = _find_causes(history, growth)
     share = min(1.0, explained_bytes / grown) if grown > DRIFT.least_bytes else 1.0
     unexplained_bytes = round((1 - share) * grown)
     is_open = unexplained_bytes >= ENDING.open_bytes

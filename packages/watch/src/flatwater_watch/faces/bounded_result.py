@@ -27,7 +27,7 @@ _LIST_DECODER = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def read_record(path: Path) -> Any:  # noqa: ANN401  (what JSON can hold: whoever reads it checks what it is)
-    """The JSON of a file; for a result of a watch, with a bounded number of readings and findings.
+    """Read the JSON of a file, and of a watch's result a bounded number of readings and findings.
 
     Raises:
         OSError: the file cannot be read, or is too large.
@@ -58,7 +58,7 @@ def read_record(path: Path) -> Any:  # noqa: ANN401  (what JSON can hold: whoeve
 
 
 def _first_findings(value: msgspec.Raw, notes: list[str]) -> Any:  # noqa: ANN401  (JSON)
-    """The first findings, at most `MAXIMUM_FINDINGS`; if some are left out, `notes` gets a sentence on them.
+    """Read the first findings, at most `MAXIMUM_FINDINGS`; if some are left out, append a sentence on them to `notes`.
 
     Raises:
         ValueError: the findings are not a list, or the first of them are too large.
@@ -77,7 +77,7 @@ def _first_findings(value: msgspec.Raw, notes: list[str]) -> Any:  # noqa: ANN40
 
 
 def _thin_columns(value: msgspec.Raw, notes: list[str]) -> Any:  # noqa: ANN401  (JSON)
-    """The series by name, long series thinned to every n-th reading; then `notes` gets a sentence on the others.
+    """Read the series by name, long series thinned to every n-th reading; then append a sentence on that to `notes`.
 
     Raises:
         ValueError: the series are not an object.
@@ -96,30 +96,31 @@ def _thin_columns(value: msgspec.Raw, notes: list[str]) -> Any:  # noqa: ANN401 
 
 
 def _thin_column(text: bytes) -> tuple[Any, int]:
-    """Read a column of JSON, a long one thinned to every n-th of its values, the last included; return it and n."""
+    """Read a JSON list, a long list of numbers thinned to every n-th number and the last; return the list and n."""
     count = text.count(b",") + 1
     # Commas separate numbers only where the column has no text and no nested list.
     if count <= MAXIMUM_POINTS or b'"' in text or text.count(b"[") != 1:
         return json.loads(text), 1
-    stride = -(-count // MAXIMUM_POINTS)
-    values_kept = list[bytes]()
-    offset = 0
-    # Within the brackets.
+    stride = -(-count // MAXIMUM_POINTS)  # rounded up
+    thinned = list[bytes]()
+    index = 0  # of the first value of the piece, in the whole column
+    # Split piece by piece, as there may be millions of numbers; within the brackets.
     begin, end = 1, len(text) - 1
     while begin < end:
-        stop = text.find(b",", begin + PIECE_BYTES, end)
-        values = text[begin : end if stop < 0 else stop].split(b",")
-        # From the first value of this piece whose place in the whole column is a multiple of the stride.
-        values_kept += values[-offset % stride :: stride]
-        offset += len(values)
-        begin = end if stop < 0 else stop + 1
-    if (count - 1) % stride:
-        values_kept.append(values[-1])
-    return json.loads(b"[" + b",".join(values_kept) + b"]"), stride
+        comma = text.find(b",", begin + PIECE_BYTES, end)
+        piece_end = end if comma < 0 else comma
+        values = text[begin:piece_end].split(b",")
+        # From the first value of this piece whose index in the whole column is a multiple of the stride.
+        thinned += values[-index % stride :: stride]
+        index += len(values)
+        begin = piece_end + 1
+    if (count - 1) % stride:  # the last value was left out
+        thinned.append(values[-1])
+    return json.loads(b"[" + b",".join(thinned) + b"]"), stride
 
 
 def _split_list(value: msgspec.Raw) -> list[msgspec.Raw]:
-    """The items of a JSON list, not yet read.
+    """Split a JSON list into its items, without reading them.
 
     Raises:
         ValueError: the value is not a list.

@@ -17,7 +17,7 @@ _Hook = Callable[..., Any]
 
 
 def sb3(*, budget: str | int | None = None, report: bool = True) -> Any:
-    """A Stable-Baselines3 callback: `model.learn(..., callback=sb3())`. Growth is reported per rollout.
+    """Make a Stable-Baselines3 callback: `model.learn(..., callback=sb3())`. Growth is reported per rollout.
 
     Args:
         budget: bytes, or a text such as "8GiB", at which the forecasts end; None takes the machine's limit.
@@ -38,7 +38,7 @@ def sb3(*, budget: str | int | None = None, report: bool = True) -> Any:
 
 
 def lightning(*, budget: str | int | None = None, report: bool = True) -> Any:
-    """A PyTorch Lightning callback: `Trainer(callbacks=[lightning()])`. Growth is reported per batch.
+    """Make a PyTorch Lightning callback: `Trainer(callbacks=[lightning()])`. Growth is reported per batch.
 
     Args:
         budget: bytes, or a text such as "8GiB", at which the forecasts end; None takes the machine's limit.
@@ -53,7 +53,7 @@ def lightning(*, budget: str | int | None = None, report: bool = True) -> Any:
 
 
 def transformers(*, budget: str | int | None = None, report: bool = True) -> Any:
-    """A Hugging Face Trainer callback: `Trainer(..., callbacks=[transformers()])`. Growth is reported per update.
+    """Make a Hugging Face Trainer callback: `Trainer(..., callbacks=[transformers()])`. Growth is reported per update.
 
     Args:
         budget: bytes, or a text such as "8GiB", at which the forecasts end; None takes the machine's limit.
@@ -68,7 +68,7 @@ def transformers(*, budget: str | int | None = None, report: bool = True) -> Any
 
 
 def _find_callback_class(modules: tuple[str, ...], name: str, package: str) -> type:
-    """The library's callback class; if two packages have it, from the package that the program has imported.
+    """Find the library's callback class; if two packages have it, in the package that the program has imported.
 
     Raises:
         ConfigError: no package with the class is installed.
@@ -82,7 +82,7 @@ def _find_callback_class(modules: tuple[str, ...], name: str, package: str) -> t
 
 
 def _watch_methods(unit: str, budget: str | int | None, *, report: bool) -> tuple[_Hook, _Hook, _Hook]:
-    """Methods that open, step and close a watch, with any arguments of the library."""
+    """Make the methods of a callback that open, step and close its watch; they take any arguments of the library."""
 
     def open_watch() -> Watch:
         # A trainer that fails may not tell its callbacks: the next watch then closes this watch.
@@ -95,7 +95,8 @@ def _watch_methods(unit: str, budget: str | int | None, *, report: bool) -> tupl
         self.watch.open()
 
     def step(self: Any, *_: object, **__: object) -> None:
-        # A trainer inside of this trainer has closed the watch, or the trainer resumes without telling that it begins.
+        # The watch may be closed by a trainer inside of this trainer, or None in a trainer that resumes without a call
+        # of `begin`.
         if self.watch is not None and self.watch.is_open:
             self.watch.step()
 
@@ -107,5 +108,6 @@ def _watch_methods(unit: str, budget: str | int | None, *, report: bool) -> tupl
 
 
 def _make_instance(base: type, **hooks: _Hook) -> Any:
+    """Make an instance of a new subclass of `base`, with the hooks as methods."""
     space = {"__doc__": "Watches what memory grows.", "__module__": __name__, "watch": None}
     return type(f"Flatwater{base.__name__}", (base,), {**space, **hooks})()

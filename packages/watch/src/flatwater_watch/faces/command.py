@@ -87,10 +87,11 @@ class WatchCommand:
 
     @staticmethod
     def read(program: str, options: Sequence[str]) -> "WatchCommand":
-        """Read the options up to `--` or the first other word; the rest is the program's command."""
+        """Read the options up to `--` or the first word that is none; the words behind are the program's command."""
         words, command = split_options(options)
+        # The first word of the command stands behind a bare --json: it may be a file whose name lacks .json.
         if command and words[-1:] == ["-"] and options[-len(command) - 1] == "--json":
-            check_no_file(command[0])
+            check_is_command(command[0])
         parsed = read_plain(WatchCommand, words)
         if parsed is None:
             from flatwater_watch.options.parsing import read_options
@@ -111,25 +112,25 @@ class WatchCommand:
         before = None if self.against is None else read_earlier_result(self.against)
         allowance = None if self.fail_if_grows is None else GrowthAllowance.parse(self.fail_if_grows)
         # Before the program starts: it may run for hours, and then nothing could be written.
-        check_places(None if self.json in {None, "-"} else self.json, self.html, self.out)
-        with self._finding_command() as tell:
-            code, summary = self._run_watched(limit, self._make_reports(tell))
-            if tell is not None:
-                tell(summary)
+        check_output_files(None if self.json in {None, "-"} else self.json, self.html, self.out)
+        with self._finding_command() as notify:
+            code, summary = self._run_watched(limit, self._make_reports(notify))
+            if notify is not None:
+                notify(summary)
             try:
                 self._print_and_save(summary, before, keep=not self._reads_kept_result)
             except OSError:  # stdout is full, or nobody reads it
-                if not code:  # the exit code of a program that failed goes before
+                if not code:  # else the exit code of the program, which failed, is more important
                     raise
         return code or self._exit_status(summary, allowance)
 
     @property
     def _reads_kept_result(self) -> bool:
-        """Whether the command is a kept result to print again."""
+        """Whether the command is a kept result, which is printed again."""
         return self.attach is None and len(self.command) == 1 and self.command[0].endswith(".json")
 
     def _run_watched(self, limit: int | None, reports: "PeriodicReports | None") -> tuple[int, dict[str, Any]]:
-        """The exit code of the program, and its summary."""
+        """Run the program, attach to a process or read a kept result; return the exit code and the summary."""
         from flatwater_watch.faces.runner import watch_command
 
         if self.attach is not None:
@@ -141,7 +142,7 @@ class WatchCommand:
         return process.code, process.summary
 
     def _exit_status(self, summary: dict[str, Any], allowed: "GrowthAllowance | None") -> int:
-        """The exit status if the program's is 0: 1 if it grew by more than is allowed."""
+        """Return the exit status for a program that ended with 0: 1 if it grew by more than is allowed, else 0."""
         excess = "" if allowed is None else allowed.describe_excess(summary)
         if excess:
             say(excess)
@@ -149,9 +150,9 @@ class WatchCommand:
 
     @contextmanager
     def _finding_command(self) -> Iterator[Callable[[dict[str, Any]], None] | None]:
-        """A function that gives each new finding of a summary to the command of --on-finding; None without one.
+        """Yield a function that runs the command of --on-finding for new findings of a summary; None without a command.
 
-        The command is waited for at the end of the block.
+        The end of the block waits for the command.
         """
         if self.on_finding is None or not self.on_finding.strip():
             yield None
@@ -163,7 +164,7 @@ class WatchCommand:
         command = EventCommand(self.on_finding, say, "--on-finding")
         reported = set[tuple[str, str]]()
 
-        def tell(summary: dict[str, Any]) -> None:
+        def notify(summary: dict[str, Any]) -> None:
             """Run the command for findings that no earlier summary had, by verdict and owner."""
             for record in summary["findings"]:
                 if (record["verdict"], record["owner"]) not in reported:
@@ -172,15 +173,15 @@ class WatchCommand:
                     command.on_event(Event("finding", line, {"program": summary["program"], **record}))
 
         try:
-            yield tell
+            yield notify
         finally:
             command.close()
 
-    def _make_reports(self, tell: Callable[[dict[str, Any]], None] | None) -> "PeriodicReports | None":
-        """The reports for --every and --on-finding; None without either.
+    def _make_reports(self, notify: Callable[[dict[str, Any]], None] | None) -> "PeriodicReports | None":
+        """Make the reports for --every and --on-finding; return None if neither is given.
 
         Args:
-            tell: callback for findings, every few seconds.
+            notify: callback of `_finding_command`, to be called every few seconds.
 
         Raises:
             ConfigError: --every is not a length of time, or --out is given without it.
@@ -192,19 +193,19 @@ class WatchCommand:
         if self.every is None:
             if self.out is not None:
                 raise ConfigError("--out takes what --every tells. Give --every as well, such as --every 10m.")
-            return None if tell is None else PeriodicReports(FINDING_SECONDS, tell)
+            return None if notify is None else PeriodicReports(FINDING_SECONDS, notify)
         reported = set[tuple[str, str]]()
         every = max(1.0, parse_duration(self.every, "--every"))
         report = PeriodicReports(every, lambda summary: self._write_report(summary, reported))
-        if tell is None:
+        if notify is None:
             return report
+        began = monotonic()
 
-        def both(summary: dict[str, Any]) -> None:
-            tell(summary)
+        def notify_and_report(summary: dict[str, Any]) -> None:
+            notify(summary)
             report.report_if_due(monotonic() - began, lambda: [summary])
 
-        began = monotonic()
-        return PeriodicReports(min(every, FINDING_SECONDS), both)
+        return PeriodicReports(min(every, FINDING_SECONDS), notify_and_report)
 
     def _write_report(self, summary: dict[str, Any], reported: set[tuple[str, str]]) -> None:
         """Print the findings so far on stderr, or append them to the file of --out; rewrite the file of --json.
@@ -260,7 +261,7 @@ class WatchCommand:
                 continue
             try:
                 written_files.append(str(write_output(Path(path), content().encode(errors="replace"), kind)))
-            except FlatwaterError as error:  # the exit code is the program's
+            except FlatwaterError as error:  # not raised, as the exit code is the program's
                 say(f"not written: {error}")
         if written_files:
             say(f"kept in {', '.join(written_files)}")
@@ -269,15 +270,16 @@ class WatchCommand:
 
 
 def say(line: str) -> None:
-    """Print one line of any length on stderr, if it can be printed."""
-    # Without rich, whose import takes long.
-    with suppress(OSError, AttributeError):  # closed, full, without a reader: the exit code is the program's
+    """Print a text on stderr, without control characters and secrets, if stderr can be written."""
+    # Without rich, whose import takes long. A stderr that is closed, full or without a reader raises nothing, as the
+    # exit code is the program's.
+    with suppress(OSError, AttributeError):
         sys.stderr.write(f"{escape_controls(mask_secrets(line))}\n")
         sys.stderr.flush()
 
 
 def fail_option_applies(summary: dict[str, Any]) -> bool:
-    """Whether --fail makes the exit status 1."""
+    """Return whether --fail makes the exit status 1 for the outcome and the findings of a summary."""
     from flatwater_watch.agent.outcome import Outcome, fails_build
     from flatwater_watch.diagnose.finding import Finding
 
@@ -287,7 +289,7 @@ def fail_option_applies(summary: dict[str, Any]) -> bool:
 
 
 def _page_html(summary: dict[str, Any]) -> str:
-    """The HTML page of `--html`."""
+    """Return the HTML of the page for --html."""
     from datetime import datetime
 
     from flatwater_watch.faces.page import watch_page
@@ -299,7 +301,7 @@ def _page_html(summary: dict[str, Any]) -> str:
 def _watch_attached(
     pid: int, seconds: float, limit: int | None, *, outside: bool, reports: "PeriodicReports | None"
 ) -> dict[str, Any]:
-    """The summary of a running process: from inside, or else from outside with the reason.
+    """Watch a running process, from inside or else from outside, and return its summary, with the reason if outside.
 
     Args:
         pid: number of the process.
@@ -334,13 +336,16 @@ def _watch_attached(
 
 
 def split_options(options: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The options of `watch` itself, and the command. A bare `--json` becomes `--json -`."""
+    """Split the command line into the options of `watch` itself and the program's command.
+
+    A bare `--json` becomes `--json -`.
+    """
     words = list(options)
     own_words = list[str]()
     while words and words[0].startswith("-") and words[0] not in {"--", "-m"}:
         word = words.pop(0)
         own_words.append(word)
-        if "=" in word or word in FLAG_WORDS:  # these take no word after them
+        if "=" in word or word in FLAG_WORDS:  # its value is not in a word of its own
             continue
         if word == "--json" and not (words and words[0].endswith(".json")):
             own_words.append("-")
@@ -349,8 +354,8 @@ def split_options(options: Sequence[str]) -> tuple[list[str], list[str]]:
     return own_words, words[1:] if words[:1] == ["--"] else words
 
 
-def check_no_file(word: str) -> None:
-    """Refuse a word after `--json` that is not a command, script or `-m`, and was probably meant as its file.
+def check_is_command(word: str) -> None:
+    """Check that the word after a bare `--json` is a command, a script or `-m`, and not meant as the file of --json.
 
     Raises:
         ConfigError: there is no such command.
@@ -366,8 +371,8 @@ def check_no_file(word: str) -> None:
         )
 
 
-def read_earlier_result(named: str) -> dict[str, Any]:
-    """The result of an earlier run.
+def read_earlier_result(name: str) -> dict[str, Any]:
+    """Read the result of an earlier run; `name` is a path, or `last` for the newest result in this folder.
 
     Raises:
         ConfigError: there is no such file, or it is not the result of a watch.
@@ -375,7 +380,7 @@ def read_earlier_result(named: str) -> dict[str, Any]:
     from flatwater_watch.errors import ConfigError
     from flatwater_watch.faces.bounded_result import read_record
 
-    path = LAST_RESULT if named == "last" else Path(named)
+    path = LAST_RESULT if name == "last" else Path(name)
     try:
         record = read_record(path)
     except OSError as fault:
@@ -385,15 +390,15 @@ def read_earlier_result(named: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         record = None
     if not isinstance(record, dict) or "findings" not in record:
-        raise ConfigError(f"{named}: {path} was not written by `flatwater watch --json`")
+        raise ConfigError(f"{name}: {path} was not written by `flatwater watch --json`")
     return record
 
 
 def json_text(summary: dict[str, Any]) -> str:
-    """The result as JSON, with each list of numbers on one line."""
+    """Return the result as indented JSON, with each list of numbers on one line."""
     import json
 
-    # A line break is structure here: inside of texts JSON escapes it.
+    # Line breaks in texts are escaped by JSON, so the pattern matches brackets of lists alone.
     return re.sub(r'\[\n[^\[\]{}"]*\]', _numbers_on_one_line, json.dumps(summary, indent=1)) + "\n"
 
 
@@ -401,7 +406,7 @@ def _numbers_on_one_line(match: re.Match[str]) -> str:
     return f"[{' '.join(match[0][1:-1].split())}]"
 
 
-def check_places(json: str | None, html: Path | None, out: Path | None = None) -> None:
+def check_output_files(json: str | None, html: Path | None, out: Path | None = None) -> None:
     """Check, before the program starts, that the results can be written when it has ended, hours later.
 
     Raises:
@@ -424,7 +429,7 @@ def check_places(json: str | None, html: Path | None, out: Path | None = None) -
 
 
 def _save_last_result(text: str) -> bool:
-    """Keep the result for `--against last`; return False if the working folder cannot be written."""
+    """Save the result for `--against last`; return False if the working folder cannot be written."""
     from flatwater_watch.errors import RunError
     from flatwater_watch.files.directory import write_object
 

@@ -37,7 +37,7 @@ PRINT_COLUMNS = 100
 MINIMUM_SEARCH_GAP_SECONDS = 0.5
 """Minimum seconds between two searches for new findings."""
 SEARCH_TIME_SHARE = 1 / 300
-"""Share of the time that these searches may take."""
+"""Share of the time that searches for new findings may take."""
 
 _open_watches: list["Watch"] = []
 """The watch that is open in this process; at most one, because only one can trace allocations."""
@@ -59,14 +59,14 @@ def watch(*, unit: str = "round", budget: str | int | None = None, report: bool 
 
 
 class _WatchResult(NamedTuple):
-    """The end of a watch."""
+    """The final findings and the summary of a watch."""
 
     findings: list[Finding]
     summary: dict[str, Any]
 
 
 class Watch:
-    """One watched stretch of a program, made by `watch`; `step` is called in the thread that trains."""
+    """A watch over a stretch of a program, made by `watch`; `step` is called in the thread that trains."""
 
     def __init__(self, *, unit: str | None, budget: str | int | None, report: bool, yields: bool = False) -> None:
         """Prepare without watching.
@@ -75,7 +75,7 @@ class Watch:
             unit: name of one call of `step`; None finds boundaries, needs no `step`, and works in the main thread only.
             budget: bytes, or a text such as "8GiB", at which the forecasts end.
             report: whether findings are printed to stderr.
-            yields: whether the next watch closes this watch. A trainer that fails may never tell its callbacks so.
+            yields: whether the next watch closes this watch, as a trainer that fails may never call back.
 
         Raises:
             ConfigError: the unit is not a word, or the budget is not positive.
@@ -87,7 +87,7 @@ class Watch:
             raise ConfigError(
                 f"watch: budget = {budget!r}: expected a positive amount, such as '8GiB'; None takes the machine's"
             )
-        self._unit, self._limit, self._report, self._gives_way = unit, limit, report, yields
+        self._unit, self._limit, self._report, self._yields = unit, limit, report, yields
         self._reading_guard, self._print_guard, self._tick_guard = Guard(), Guard(), Guard()
         self._has_begun = False
         self._process_watch: ProcessWatch | None = None
@@ -95,7 +95,9 @@ class Watch:
         self._result: _WatchResult | None = None
         """Findings and summary at the end; None before."""
         self._printed_keys: set[tuple[str, str]] = set()
+        """Verdict and owner of the findings that were printed."""
         self._next_search_time = 0.0
+        """Time of `monotonic` from which on `step` searches for new findings."""
 
     def __enter__(self) -> Self:
         self.open()
@@ -107,7 +109,7 @@ class Watch:
         self.close()
 
     def open(self) -> None:
-        """Begin; `with` does it.
+        """Begin the watch, as `with` does.
 
         Raises:
             ConfigError: the watch was used before, or another one is open.
@@ -116,7 +118,7 @@ class Watch:
             raise ConfigError(
                 "this watch has been used: each `with` needs one of its own, `with flatwater_watch.watch() as w:`."
             )
-        if _open_watches and not _open_watches[0]._gives_way:  # noqa: SLF001  (of the same class)
+        if _open_watches and not _open_watches[0]._yields:  # noqa: SLF001  (of the same class)
             raise ConfigError(
                 "a watch is open in this process: it sees everything, so there can be one only. Leave out this one, or "
                 "begin it after the `with` block of the other."
@@ -128,7 +130,7 @@ class Watch:
         _open_watches.append(self)
 
     def _start_process_watch(self) -> ProcessWatch:
-        """Make the watch of this process; without a unit of the user's it passes the steps that it finds, and ticks."""
+        """Make the watch of this process; without a unit, hooks and a timer call its `step` and `tick`."""
         watch = ProcessWatch(unit=self._unit, roots=Roots(), limit=self._limit, guard=self._reading_guard)
         watch.name_cause = name_cells
         if self._unit is None:
@@ -147,7 +149,7 @@ class Watch:
         return self._has_begun and self._result is None
 
     def step(self) -> None:
-        """Pass a boundary: a round is done.
+        """Tell the watch that a round is done; new findings are printed at times.
 
         Raises:
             ConfigError: the watch is not open.
@@ -161,7 +163,7 @@ class Watch:
             self._print_guard.run(self._print_new_findings, self._process_watch)
 
     def findings(self) -> list[Finding]:
-        """The findings, most bytes first; after the end, the final findings.
+        """Return the findings so far, most bytes first, or the final findings after the end.
 
         Raises:
             ConfigError: the watch was never opened.
@@ -172,11 +174,11 @@ class Watch:
         return [] if self._process_watch is None else self._guarded_findings(self._process_watch.findings)
 
     def _guarded_findings(self, find: Callable[[], list[Finding]]) -> list[Finding]:
-        """Findings; none if the watch fails on the way."""
+        """Return the findings of `find`; none if the watch fails in it."""
         return self._reading_guard.run_or_default(list[Finding](), run_untraced, find)
 
     def summary(self) -> dict[str, Any]:
-        """The JSON of `flatwater watch`: steps, growth, the share explained, the watch's own cost, findings.
+        """Return the JSON of `flatwater watch`: steps, growth, the share explained, the watch's own cost, findings.
 
         Raises:
             ConfigError: the watch was never opened.
@@ -185,12 +187,13 @@ class Watch:
         return self._final_summary(None) if self._result is None else self._result.summary
 
     def close(self) -> None:
-        """End, and print the findings; `with` does it. A second call does nothing."""
+        """End the watch and print the findings, as `with` does; a second call does nothing."""
         if not self.is_open:
             return
         process, findings = self._process_watch, list[Finding]()
         if process is not None:
-            if self._unit is None:  # first: no boundary and no tick may begin a reading while the watch concludes
+            if self._unit is None:
+                # First of all: no boundary and no tick may begin a reading while the watch concludes.
                 set_listener(None)
                 self._tick_guard.has_ended = True
             findings = self._guarded_findings(process.find_final_findings_)
@@ -201,7 +204,7 @@ class Watch:
         _open_watches.remove(self)
         if self._report:
             self._print_guard.run(run_untraced, self._print_end)
-        # Once more, as the end itself may have failed.
+        # The faults once more, as the end itself may have failed.
         unseen = list(dict.fromkeys([*result.summary["unseen"], *self._faults()]))
         self._result = result._replace(summary=result.summary | {"unseen": unseen})
 
@@ -209,7 +212,7 @@ class Watch:
         _print(terminal_lines(self.summary(), printed_before=self._printed_keys if in_notebook() else ()))
 
     def _final_summary(self, findings: list[Finding] | None) -> dict[str, Any]:
-        """The summary, with the faults of the watch; if it cannot be made, the faults alone."""
+        """Return the summary with the faults of the watch; if it cannot be made, the faults alone."""
         process = self._process_watch
         summary: dict[str, Any] | None = (
             None
@@ -218,7 +221,7 @@ class Watch:
         )
         if process is None or summary is None:
             return masked_summary(spool.unwatched_summary("", "") | {"unseen": self._faults()}, sys.argv)
-        # A reading is not taken at every step: the last may be some steps ago.
+        # The steps so far, as the last reading, which the summary is made of, may be some steps ago.
         steps = summary["steps"] if self._unit is None else process.boundaries.counts.get(self._unit, 0)
         return masked_summary(summary | {"steps": steps, "unseen": [*summary["unseen"], *self._faults()]}, sys.argv)
 
@@ -258,6 +261,6 @@ def _print(lines: Iterable[str]) -> None:
     # To stderr as it is now: a notebook, or a test, may have replaced it.
     console = Terminal(file=sys.stderr, width=PRINT_COLUMNS, force_jupyter=False)
     for line in lines:
-        verdict, colon, rest = line.partition(": ")
-        strong = colon and not line.startswith(" ")
-        console.print(Text.assemble((verdict + colon, "bold"), rest) if strong else Text(line))
+        verdict, colon, words = line.partition(": ")
+        has_verdict = colon and not line.startswith(" ")
+        console.print(Text.assemble((verdict + colon, "bold"), words) if has_verdict else Text(line))

@@ -47,7 +47,7 @@ class FlatPlan:
 
 
 def flat_plan(rounds: int = 50, growth: str | int = "1 MiB", warmup: int | None = None) -> FlatPlan:
-    """The arguments of `pytest.mark.flat`, checked.
+    """Check the arguments of `pytest.mark.flat`, and return them as a plan.
 
     Args:
         rounds: number of times that the code runs.
@@ -61,18 +61,18 @@ def flat_plan(rounds: int = 50, growth: str | int = "1 MiB", warmup: int | None 
     require(growth_bytes > 0, "growth", growth, "positive, such as '1 MiB': allocators round up")
     warmup_rounds = rounds // 3 if warmup is None else warmup
     require(warmup_rounds >= 1, "warmup", warmup_rounds, "1 round or more: the first fills caches")
-    least_rounds = warmup_rounds + FLAT.minimum_rounds
+    minimum_rounds = warmup_rounds + FLAT.minimum_rounds
     require(
-        rounds >= least_rounds,
+        rounds >= minimum_rounds,
         "rounds",
         rounds,
-        f"{least_rounds} or more with a warm-up of {warmup_rounds}, to tell growth from chance",
+        f"{minimum_rounds} or more with a warm-up of {warmup_rounds}, to tell growth from chance",
     )
     return FlatPlan(rounds, growth_bytes, warmup_rounds)
 
 
 def check_max_growth(max_growth: str | int = "1 MiB") -> int:
-    """The argument of `pytest.mark.flatwater`, checked.
+    """Check the argument of `pytest.mark.flatwater`, and return it in bytes.
 
     Args:
         max_growth: bytes that a test may leave, or a text such as "1 MiB".
@@ -118,16 +118,17 @@ def describe_growth(
     """
     roots, tracer, series = Roots(named=tuple(extra_roots)), Tracer(), Series()
     untraced_rounds = plan.rounds - FLAT.traced_rounds
-    _run_rounds(run, _MemoryPoint(0, 0), plan.warmup, Series())
+    _run_rounds(run, _MemoryPoint(0, 0), plan.warmup, Series())  # the warm-up, whose series is not used
     before = _take_baseline(roots)
     start = _measure_memory(plan.warmup)  # after the census, which keeps memory of its own
     middle = _run_rounds(run, start, (plan.warmup + untraced_rounds) // 2, series)
     end = _run_rounds(run, middle, untraced_rounds, series)
-    suspicious = _grows(start, middle, end, plan)
-    if suspicious:  # only then, as tracing slows the code down
+    is_suspicious = _grows(start, middle, end, plan)
+    # The last rounds are traced only if memory has grown until then, as tracing slows the code down.
+    if is_suspicious:
         tracer.start()
     try:
-        if suspicious:
+        if is_suspicious:
             _run_times(run, FLAT.traced_rounds)
         else:
             end = _run_rounds(run, end, plan.rounds, series)
@@ -144,8 +145,8 @@ def describe_excess(
 ) -> str | None:
     """Run the code once; return None if it leaves no more than is allowed, else a text of several lines.
 
-    Bytes that are left once may be a cache, or a module that was loaded: so code that leaves more runs a second time,
-    and if it leaves more again a third time, traced.
+    Bytes that are left once may be a cache, or a module that was loaded. So code that leaves more runs a second time,
+    and if it leaves more again, a third time with its allocations traced.
 
     Args:
         run: the code; its exceptions are not caught.
@@ -155,10 +156,10 @@ def describe_excess(
     roots, tracer, series = Roots(named=tuple(extra_roots)), Tracer(), Series()
     gc.collect()
     start = _MemoryPoint(0, used_bytes())
-    once = _run_rounds(run, start, 1, series)
-    if once.held_bytes - start.held_bytes <= allowed:
+    after_first = _run_rounds(run, start, 1, series)
+    if after_first.held_bytes - start.held_bytes <= allowed:
         return None
-    rate = _run_rounds(run, once, 2, series).held_bytes - once.held_bytes
+    rate = _run_rounds(run, after_first, 2, series).held_bytes - after_first.held_bytes
     if rate <= allowed:
         return None
     before = _take_baseline(roots)
@@ -174,7 +175,7 @@ def describe_excess(
 
 
 def _run_rounds(run: Callable[[], object], start: _MemoryPoint, until: int, series: Series) -> _MemoryPoint:
-    """Run the code up to a round, and add a point to the series after each.
+    """Run the code up to a round, and add the used bytes after each round to the series.
 
     Args:
         run: the code.
@@ -192,7 +193,7 @@ def _run_rounds(run: Callable[[], object], start: _MemoryPoint, until: int, seri
 
 
 def _measure_memory(round_: int) -> _MemoryPoint:
-    """The memory in use after a number of rounds, without garbage."""
+    """Measure the memory in use after a number of rounds, without garbage."""
     gc.collect()
     return _MemoryPoint(round_, used_bytes())
 
@@ -203,7 +204,7 @@ def _run_times(run: Callable[[], object], times: int) -> None:
 
 
 def _grows(start: _MemoryPoint, middle: _MemoryPoint, end: _MemoryPoint, plan: FlatPlan) -> bool:
-    """Whether memory grew by more than is allowed in these rounds, and still grows.
+    """Return whether memory grew by more than is allowed in these rounds, and still grows.
 
     Args:
         start: memory after the warm-up.
@@ -217,7 +218,7 @@ def _grows(start: _MemoryPoint, middle: _MemoryPoint, end: _MemoryPoint, plan: F
 
 
 def _take_baseline(roots: Roots) -> _Baseline:
-    """A census and the touched bytes of large arrays, to compare with later; it holds no object of the program."""
+    """Take a census and the touched bytes of large arrays for a later comparison, without keeping objects alive."""
     census, pages = take_census(roots), FillingArrays()
     add_untouched_(pages, census)
     return _Baseline(census.without_objects(), pages, touched_by_path_(pages))
@@ -226,7 +227,7 @@ def _take_baseline(roots: Roots) -> _Baseline:
 def _find_growth(
     before: _Baseline, tracer: Tracer, roots: Roots, *, plan: FlatPlan, rate: float, series: Series
 ) -> list[Finding]:
-    """Findings of the growth: containers, arrays that are touched for the first time, and the native rest.
+    """Find the owners of the growth: containers, arrays that are filled for the first time, and native code.
 
     Args:
         before: census and touched bytes after the warm-up.
@@ -244,12 +245,13 @@ def _find_growth(
         line = tracer.find_line(owner.newest_items)
         steps = plan.measured_rounds
         causes.append(owner_evidence(owner, steps=steps, growth=growth, drift=process_slope, made_at=line))
-    ends = planned_by_path(before.filling_arrays)
+    final_sizes = planned_by_path(before.filling_arrays)
     for path, size in touched_by_path_(before.filling_arrays).items():
         touched_rate = (size - before.touched_bytes.get(path, size)) / plan.measured_rounds
         if touched_rate > 0:
             drift = Slope(touched_rate, touched_rate, touched_rate)
-            causes.append(leaf_evidence(path, size, ends[path], drift=drift, growth=growth))
+            causes.append(leaf_evidence(path, size, final_sizes[path], drift=drift, growth=growth))
+    # Growth that these do not explain is native code's.
     explained_rate = sum(cause.drift.per_step for cause in causes)
     if explained_rate < OWNING.explained_share * rate:
         native_slope = Slope(
@@ -260,7 +262,7 @@ def _find_growth(
 
 
 def _failure_text(rate: float, plan: FlatPlan, findings: Sequence[Finding]) -> str:
-    """Failure text of a test: measured and allowed growth, then the findings."""
+    """Return the failure text of a test: measured and allowed growth, then the findings."""
     first_line = (
         f"grew by {format_bytes(rate * plan.measured_rounds)} in the {plan.measured_rounds} rounds after a warm-up of "
         f"{plan.warmup}; {format_bytes(plan.allowed_bytes)} may be."

@@ -34,20 +34,20 @@ _NOTE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @contextmanager
 def watch_folder() -> Iterator[Path]:
-    """A new folder, removed at the end of the block; folders of runners that were killed are removed before."""
-    _remove_stale()
+    """Make a folder for the block, and remove it at its end; folders of runners that were killed are removed before."""
+    _remove_stale_folders()
     with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as name:
         descriptor = os.open(name, _FOLDER_FLAGS)
         try:
-            # Held until the descriptor is closed, at the latest by the kernel at our death.
-            with suppress(OSError):  # a file system without locks: then nothing is ever stale
+            # The lock lasts until the descriptor is closed, at the latest by the kernel when this process ends.
+            with suppress(OSError):  # a file system without locks, where no folder counts as stale
                 fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
             yield Path(name)
         finally:
             os.close(descriptor)
 
 
-def _remove_stale() -> None:
+def _remove_stale_folders() -> None:
     """Remove the folders of runners that were killed."""
     with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
         for entry in entries:
@@ -56,7 +56,7 @@ def _remove_stale() -> None:
 
 
 def _is_stale(entry: os.DirEntry[str]) -> bool:
-    """Whether a folder of this user's is old, and no runner holds its lock any more."""
+    """Return whether a folder is this user's and old, and no runner holds its lock any more."""
     try:
         status = entry.stat(follow_symlinks=False)
         if status.st_uid != os.geteuid() or time.time() - status.st_mtime < STALE_SECONDS:
@@ -74,7 +74,7 @@ def _is_stale(entry: os.DirEntry[str]) -> bool:
 
 
 def read_notes(folder: Path, kind: str) -> list[tuple[str, float]]:
-    """Text and time of writing of the notes whose names have this ending, in the order of names."""
+    """Return text and time of writing of the notes whose names end with `kind`, in the order of names."""
     notes = []
     with suppress(OSError):
         descriptor = os.open(folder, _FOLDER_FLAGS)
@@ -90,8 +90,8 @@ def read_notes(folder: Path, kind: str) -> list[tuple[str, float]]:
 
 
 def _read_note(folder: int, name: str) -> tuple[str, float]:
-    """The text of a note, and its time."""
-    # Another user may have put anything there: no link is followed, and no pipe waited for.
+    """Return the text of a note, and the time at which it was written; the text is empty if it is no regular file."""
+    # Another user may have put anything there: no link is followed, and no pipe is waited for.
     descriptor = os.open(name, _NOTE_FLAGS, dir_fd=folder)
     with os.fdopen(descriptor, "rb") as note:
         status = os.fstat(descriptor)
@@ -100,13 +100,13 @@ def _read_note(folder: int, name: str) -> tuple[str, float]:
 
 
 def read_sentences(folder: Path, kind: str) -> list[str]:
-    """The sentences that processes of the command left, each once."""
+    """Return the sentences in notes of a kind, such as `fault`, each once."""
     lines = [line for text, _ in read_notes(folder, f".{kind}") for line in text.splitlines()]
     return list(dict.fromkeys(line for line in lines if line.strip()))
 
 
 def read_spools(folder: Path, ending: str = PROGRAM) -> list[dict[str, Any]]:
-    """All summaries that the processes of one command left; the process that was watched longest comes first.
+    """Return all summaries that the processes of one command left, that of the longest watch first.
 
     Args:
         folder: folder of the runner.
@@ -130,25 +130,24 @@ def read_spools(folder: Path, ending: str = PROGRAM) -> list[dict[str, Any]]:
     return sorted(summaries, key=lambda summary: -float(summary["seconds"]))
 
 
-_SUMMARY_KEYS = unwatched_summary("", "")
+_EMPTY_SUMMARY = unwatched_summary("", "")
 
 
 def _is_summary(record: Any) -> bool:  # noqa: ANN401  (JSON)
-    """Whether a value has all keys of a summary, with values of their types."""
-    if type(record) is not dict or not all(
-        isinstance(record.get(name), int | float if type(value) is float else type(value))
-        for name, value in _SUMMARY_KEYS.items()
-        if name != "program"  # the runner adds it
-    ):
+    """Return whether a value has all keys of a summary, with values of their types."""
+    if type(record) is not dict:
         return False
+    for name, value in _EMPTY_SUMMARY.items():
+        kind = int | float if type(value) is float else type(value)
+        if name != "program" and not isinstance(record.get(name), kind):  # the runner adds the program
+            return False
     columns = record["series"]
-    return all(type(sentence) is str for sentence in record["unseen"]) and all(
-        type(columns.get(name)) is list for name in _SUMMARY_KEYS["series"]
-    )
+    has_columns = all(type(columns.get(name)) is list for name in _EMPTY_SUMMARY["series"])
+    return has_columns and all(type(sentence) is str for sentence in record["unseen"])
 
 
 def masked_summary(summary: dict[str, Any], words: list[str]) -> dict[str, Any]:
-    """A summary for keeping and sending: with its program's command, and with the secrets in all texts masked.
+    """Return a summary with its program's command, and with the secrets in all texts masked.
 
     Args:
         summary: summary of a process.
@@ -159,7 +158,7 @@ def masked_summary(summary: dict[str, Any], words: list[str]) -> dict[str, Any]:
 
 
 def mask_values(value: Any) -> Any:  # noqa: ANN401  (whatever JSON can hold)
-    """The value with the secrets in its texts masked, keys of dicts included: keys of a cache may be URLs."""
+    """Return the value with the secrets in its texts masked, keys of dicts included: keys of a cache may be URLs."""
     if type(value) is str:
         return mask_secrets(value)
     if type(value) is dict:

@@ -61,7 +61,7 @@ def expect_freed(obj: object) -> None:
 
 @contextmanager
 def gather_expectations() -> Iterator[list[ExpectedObject]]:
-    """Gather the objects that the code inside expects to be freed."""
+    """Yield a list, to which `expect_freed` appends objects during the block."""
     expected: list[ExpectedObject] = []
     _expectations.append(expected)
     try:
@@ -71,10 +71,10 @@ def gather_expectations() -> Iterator[list[ExpectedObject]]:
 
 
 def describe_survivors(expected: Sequence[ExpectedObject], extra_roots: Sequence[tuple[str, object]] = ()) -> list[str]:
-    """A text for each object that is still alive, with its class and its holders.
+    """Return a text for each object that is still alive, with its class and its holders.
 
     Args:
-        expected: list of `gather_expectations`; the code inside must have ended, so that its local variables are gone.
+        expected: list of `gather_expectations`; its block must have ended, so that local variables are gone.
         extra_roots: objects with a name that may be holders and are not variables of the program: the fixtures of a
             test.
     """
@@ -84,7 +84,7 @@ def describe_survivors(expected: Sequence[ExpectedObject], extra_roots: Sequence
 
 
 def _survivor_text(expected: ExpectedObject, extra_roots: Sequence[tuple[str, object]]) -> str | None:
-    """Failure text for an object that is still alive, with the chain that holds it; None if it was freed."""
+    """Return the failure text for an object that is still alive, with its holders; None if it was freed."""
     survivor = expected.reference()
     if survivor is None:
         return None

@@ -32,11 +32,14 @@ MAXIMUM_OBJECTS = 2_000_000
 """Maximum number of objects that are opened."""
 MAXIMUM_CHAIN_HOPS = 4
 """Maximum hops of a chain if no name leads to the object."""
+MAXIMUM_KEY_LETTERS = 40
 NO_PYTHON_HOLDER = "native code, as no Python object does: a C extension, or a tensor's C++ part"
 
 
 @dataclass(slots=True)
 class _ReachedObject:
+    """An object that the search has reached, with the object through which it was reached."""
+
     obj: Any
     name: str
     """Its part of the path from the object above."""
@@ -45,10 +48,10 @@ class _ReachedObject:
 
 
 def find_holder_chain(target: object, extra_roots: Sequence[tuple[str, object]] = ()) -> tuple[str, ...]:
-    """The chain from a root to the object: root first, then each reference on the way, in a few words.
+    """Find the shortest chain of references to an object: words for its root, then for each reference on the way.
 
-    The user's own names are tried first: globals, local variables of running functions, known registries. Then
-    everything that any loaded module reaches.
+    The search begins at the user's own names: globals, local variables of running functions, known registries. If none
+    leads to the object, it begins at the globals of all loaded modules, and then at the objects that refer to it.
 
     Args:
         target: the object. Variables of running functions that hold it are found too.
@@ -63,7 +66,7 @@ def find_holder_chain(target: object, extra_roots: Sequence[tuple[str, object]] 
 
 
 def _module_globals() -> Iterator[tuple[str, Any]]:
-    """The globals of all loaded modules, of libraries too."""
+    """Yield the globals of all loaded modules, with names such as `queue.Queue`."""
     for name, module in list(sys.modules.items()):
         if issubclass(type(module), ModuleType):
             yield from ((f"{name}.{key}", value) for key, value in named_entries(namespace(module)))
@@ -72,7 +75,7 @@ def _module_globals() -> Iterator[tuple[str, Any]]:
 def _search_chain(
     roots: Iterable[tuple[str, Any]], target: object, may_open: Callable[[type], bool]
 ) -> _ReachedObject | None:
-    """The target with its chain to a root; None if no root reaches it."""
+    """Search the target from the roots; return it with its chain to a root, None if no root reaches it."""
     # Breadth-first, so the chain found is the shortest.
     walk = Walk(sys.maxsize, may_open, MAXIMUM_OBJECTS)
     queue: deque[_ReachedObject] = deque()
@@ -96,22 +99,22 @@ def _search_chain(
     return None
 
 
-def _graph_saves(place: _ReachedObject, target: object) -> bool:
-    """Whether the graph of the tensor above saves the target for backward, which no Python reference shows."""
-    return place.holder is not None and any(saved is target for saved in saved_tensors(place.holder.obj))
+def _graph_saves(graph: _ReachedObject, target: object) -> bool:
+    """Return whether a tensor's graph saves the target for backward, which no Python reference shows."""
+    return graph.holder is not None and any(saved is target for saved in saved_tensors(graph.holder.obj))
 
 
-def _enqueue_new_(walk: Walk, queue: deque[_ReachedObject], place: _ReachedObject) -> None:
-    """Put an object into the queue of objects to open, unless the walk has seen it."""
-    if id(type(place.obj)) not in ATOM_TYPE_IDS and id(place.obj) not in walk.seen_ids:
-        walk.seen_ids.add(id(place.obj))
-        queue.append(place)
+def _enqueue_new_(walk: Walk, queue: deque[_ReachedObject], reached: _ReachedObject) -> None:
+    """Put an object into the queue of objects to open, unless it is an atom or the walk has seen it."""
+    if id(type(reached.obj)) not in ATOM_TYPE_IDS and id(reached.obj) not in walk.seen_ids:
+        walk.seen_ids.add(id(reached.obj))
+        queue.append(reached)
 
 
-def _chain_words(place: _ReachedObject) -> list[str]:
-    """A line for each reference, root first."""
+def _chain_words(reached: _ReachedObject) -> list[str]:
+    """Return a line for the root, and one for each reference from there to the object."""
     hops: list[str] = []
-    node = place
+    node = reached
     while node.holder is not None:
         hops.append(f"{_hop_words(node.name, node.holder.obj, node.obj)}: {_describe_object(node.obj)}")
         node = node.holder
@@ -119,14 +122,14 @@ def _chain_words(place: _ReachedObject) -> list[str]:
 
 
 def _root_words(name: str) -> str:
-    """A root in words: `test_env.CACHE` as `test_env.py, global CACHE`; other roots have names in words already."""
+    """Describe a root: `test_env.CACHE` as `test_env.py, global CACHE`; other roots have names in words already."""
     module, _, variable = name.rpartition(".")
     file = (module_namespace(module) or {}).get("__file__")
     return name if type(file) is not str or " " in name else f"{Path(file).name}, global {variable}"
 
 
 def _hop_words(name: str, holder: Any, obj: object) -> str:
-    """A hop in words: `[*]` with the number or key, `.<closure of step>.env` as `env, in the closure of step`."""
+    """Describe a hop: `[*]` by the item's number or key, `.<closure of step>.env` as `env, in the closure of step`."""
     if name == "[*]":
         return f"[{_item_key(holder, obj)}]"
     if name.startswith(".<") and ">." in name:
@@ -136,35 +139,30 @@ def _hop_words(name: str, holder: Any, obj: object) -> str:
 
 
 def _item_key(holder: Any, obj: object) -> str:
-    """The number or the key under which a container holds an object; `*` if it is not found."""
+    """Return the number or the key under which a container holds an object; `*` if it is not found."""
     if issubclass(type(holder), dict):
         pairs: list[tuple[Any, Any]] = read_stable(list, dict.items(holder))
         return next((_key_words(key) for key, value in pairs if value is obj), "*")
     for kind in (list, tuple, deque):
         if issubclass(type(holder), kind):
-            return next(
-                (str(index) for index, value in enumerate(read_stable(_container_pairs, kind, holder)) if value is obj),
-                "*",
-            )
+            items = read_stable(_container_items, kind, holder)
+            return next((str(index) for index, value in enumerate(items) if value is obj), "*")
     return "*"
 
 
-def _container_pairs(kind: Any, holder: Any) -> list[Any]:
+def _container_items(kind: Any, holder: Any) -> list[Any]:
     return list(kind.__iter__(holder))
 
 
 def _key_words(key: object) -> str:
-    """A key in words: a number or a text as it is, other keys by their class."""
-    # The `repr` of other keys is the program's code.
-    return (
-        repr(key)[:40]
-        if any(type(key) is kind for kind in (int, str, float, bool, bytes))
-        else f"a {class_name(type(key))}"
-    )
+    """Describe a key of a dict: a number or a text by itself, another key by its class."""
+    if any(type(key) is kind for kind in (int, str, float, bool, bytes)):
+        return repr(key)[:MAXIMUM_KEY_LETTERS]
+    return f"a {class_name(type(key))}"  # its `repr` may be the program's code
 
 
 def _describe_object(obj: object) -> str:
-    """The class of an object, with the number of items of a builtin container."""
+    """Describe an object by its class, with the number of items of a builtin container."""
     if type(obj) is Graph:
         return "what backward needs"
     class_words = class_name(type(obj))
@@ -175,18 +173,19 @@ def _describe_object(obj: object) -> str:
 
 
 def _referrer_chain(target: object) -> tuple[str, ...]:
-    """The nearest holders that the collector knows, outermost first."""
+    """Describe a chain of holders that the collector knows, outermost first, for an object to which no name leads."""
     chain: list[Any] = [target]
     for _ in range(MAXIMUM_CHAIN_HOPS):
-        above = [holder for holder in gc.get_referrers(chain[-1]) if _belongs_to_program(holder, chain)]
-        if not above:
+        holders = [holder for holder in gc.get_referrers(chain[-1]) if _belongs_to_program(holder, chain)]
+        if not holders:
             break
-        chain.append(above[0])
-        del above  # the list would be a referrer itself at the next hop
+        chain.append(holders[0])
+        del holders  # the list would be a referrer itself at the next hop
     words = [f"{_describe_object(holder)}, to which no name leads" for holder in chain[:0:-1]]
     return tuple(words) if words else (NO_PYTHON_HOLDER,)
 
 
 def _belongs_to_program(holder: object, chain: list[Any]) -> bool:
-    """Whether a holder is the program's: neither a frame, as of this search, nor a list of the search itself."""
-    return holder is not chain and not is_a(holder, FrameType, ModuleType) and all(holder is not c for c in chain)
+    """Return whether a holder is new and the program's: not a frame or module, and neither `chain` nor in it."""
+    is_new = holder is not chain and all(holder is not member for member in chain)
+    return is_new and not is_a(holder, FrameType, ModuleType)

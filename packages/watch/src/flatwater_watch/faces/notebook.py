@@ -38,7 +38,8 @@ def load_ipython_extension(shell: Any) -> None:  # noqa: ANN401  (IPython's)
         except ConfigError as fault:  # one line in place of a traceback
             raise import_module("IPython.core.error").UsageError(str(fault)) from fault
         try:
-            shell.run_cell(cell if cell.startswith("%%") else f"#\n{cell}")  # lines are counted from that of %%watch
+            # A comment in the place of the line with %%watch, so that lines have the numbers that the user sees.
+            shell.run_cell(cell if cell.startswith("%%") else f"#\n{cell}")
         finally:
             cell_watch.close()
         import_module("IPython.display").display(cell_watch)
@@ -49,7 +50,7 @@ def load_ipython_extension(shell: Any) -> None:  # noqa: ANN401  (IPython's)
 
 
 def _parse_budget(line: str) -> str | None:
-    """The amount of `--budget` in the words behind `%%watch`; None if there are no words.
+    """Return the amount of `--budget` in the words behind `%%watch`; None if there are no words.
 
     Raises:
         ConfigError: there are other words.
@@ -63,7 +64,7 @@ def _parse_budget(line: str) -> str | None:
 
 
 def notebook_cards(watched: Watch) -> str:
-    """The HTML of a watch's findings so far, for a notebook.
+    """Return the HTML of a watch's findings so far, for a notebook.
 
     Raises:
         ConfigError: the watch was never opened.

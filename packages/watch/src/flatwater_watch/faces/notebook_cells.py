@@ -13,24 +13,25 @@ MAIN, PROGRAM, NOTEBOOK = "__main__.", "the main program", "the notebook"
 
 
 def in_notebook() -> bool:
-    """Whether IPython runs this program, in a notebook or in a terminal."""
+    """Return whether IPython runs this program, in a notebook or in a terminal."""
     return _running_shell() is not None
 
 
 def _running_shell() -> Any:  # noqa: ANN401  (IPython's own class)
-    """The running shell of IPython, without importing it; None if none runs."""
+    """Return the running shell of IPython, without importing it; None if no shell runs."""
     module = sys.modules.get("IPython.core.interactiveshell")
     kind = None if module is None else vars(module)["InteractiveShell"]
     return kind.instance() if kind is not None and kind.initialized() else None
 
 
 def name_cells(cause: Evidence) -> Evidence:
-    """The evidence with `In[2]` for the file name that IPython made up for a cell; outside of IPython as it is."""
+    """Replace the file names that IPython made up for cells by `In[2]` and the like; no change outside of IPython."""
     shell = _running_shell()
     if shell is None:
         return cause
     numbers: Mapping[str, int] = vars(shell.compile).get("_filename_map", {})  # of IPython 7.33 and later
-    last_cell = len(shell.user_ns["In"]) - 1  # code that a cell's magic runs has the number of the cell after it
+    # Code that the magic of the last cell runs has the number of the next cell, which does not exist yet.
+    last_cell = len(shell.user_ns["In"]) - 1
     cells = {file: f"In[{min(number, last_cell)}]" for file, number in numbers.items()}
 
     def name_text(text: str) -> str:
@@ -41,12 +42,12 @@ def name_cells(cause: Evidence) -> Evidence:
     def name_line(line: AllocationSite | None) -> AllocationSite | None:
         return None if line is None else replace(line, file=cells.get(line.file, line.file))
 
-    seen = cause.newest_contents
-    holders = tuple(name_text(holder).replace(PROGRAM, NOTEBOOK) for holder in seen.holders)
+    contents = cause.newest_contents
+    holders = tuple(name_text(holder).replace(PROGRAM, NOTEBOOK) for holder in contents.holders)
     return replace(
         cause,
         owner=name_text(cause.owner).removeprefix(MAIN),
-        contents=CurrentContents(holders, seen.objects, name_text(seen.what)),
+        contents=CurrentContents(holders, contents.objects, name_text(contents.what)),
         made_at=name_line(cause.made_at),
         native_line=name_line(cause.native_line),
     )

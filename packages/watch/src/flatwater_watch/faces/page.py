@@ -39,7 +39,7 @@ MINIMUM_CLOCK_UNITS = 3.0
 
 
 def watch_page(watch: WatchRecords, written: datetime) -> str:
-    """The HTML of the whole page.
+    """Return the HTML of the whole page.
 
     Args:
         watch: result of a watch.
@@ -62,14 +62,14 @@ def watch_page(watch: WatchRecords, written: datetime) -> str:
 
 
 def _state_piece(watch: WatchRecords) -> list[str | Piece]:
-    """The end of the program, as a word on a coloured ground: green only if nothing was found."""
-    code, calm = watch.exit_code, not watch.findings and watch.outcome.state != "unexplained"
-    if code is None:
+    """Return how the program ended, as words on a coloured ground, which is green only if nothing was found."""
+    code = watch.exit_code
+    if code is None:  # the process was attached, and goes on
         return []
     if code == 0:
-        kind, word = (
-            ("finished", "ended") if calm else ("stopped", f"ended, {watch.outcome.first_words(len(watch.findings))}")
-        )
+        is_flat = not watch.findings and watch.outcome.state != "unexplained"
+        kind = "finished" if is_flat else "stopped"
+        word = "ended" if is_flat else f"ended, {watch.outcome.first_words(len(watch.findings))}"
     elif code == SIGNAL_EXIT_BASE + signal.SIGINT:
         kind, word = "stopped", "stopped by Ctrl-C"
     else:
@@ -79,7 +79,7 @@ def _state_piece(watch: WatchRecords) -> list[str | Piece]:
 
 
 def _subtitle(watch: WatchRecords, name: str) -> Iterator[str | Piece]:
-    """The text below the page's heading: the first finding, the command, its end, and the number of readings."""
+    """Yield the text below the heading: first finding, command if `name` is not all of it, its end, readings."""
     if watch.findings:
         yield f"{brief_line(watch.findings[0])} · "
     if name != watch.program:
@@ -90,14 +90,15 @@ def _subtitle(watch: WatchRecords, name: str) -> Iterator[str | Piece]:
     elif watch.exit_code == SIGNAL_EXIT_BASE + signal.SIGKILL:
         yield "SIGKILL is what the system sends where memory has run out · "
     readings = "1 reading" if watch.readings == 1 else f"{watch.readings} readings"
-    below = watch.processes - 1
-    workers = "" if below < 1 else f" · {below} worker process{'' if below == 1 else 'es'} below it"
+    worker_count = watch.processes - 1
+    plural = "" if worker_count == 1 else "es"
+    workers = "" if worker_count < 1 else f" · {worker_count} worker process{plural} below it"
     yield f"{readings} of memory{workers}"
 
 
 def _figure_tiles(watch: WatchRecords) -> Iterator[Tile]:
-    """The figures at the top of the page; without a reading only the program's duration."""
-    if watch.unit == "second":  # nothing but the clock counts here: a number of seconds in seconds says nothing
+    """Yield the figures at the top of the page; without a reading only the program's duration."""
+    if watch.unit == "second":  # the number of steps would be the duration once more
         yield Tile("duration", format_duration(watch.seconds), f"{watch.readings} readings")
     else:
         yield Tile(
@@ -111,18 +112,19 @@ def _figure_tiles(watch: WatchRecords) -> Iterator[Tile]:
     yield Tile("grown", short_bytes(watch.grown), "since warm-up")
     kind = "good" if watch.explained >= WELL_EXPLAINED_SHARE else ""
     explained_share, kept_share = explained_shares(watch.explained, watch.findings)
-    both_shares = f"{explained_share:.0%} found, {kept_share:.0%} freed memory and files"
-    below = both_shares if watch.findings and kept_share >= MINIMUM_KEPT_SHARE else "of the growth has a cause"
-    yield Tile("explained", f"{watch.explained:.0%}", below, kind)
-    grave = sum(is_grave(finding) for finding in watch.findings)
-    act_words = f"{grave} to act on" if watch.findings else watch.outcome.first_words(0)
-    bad = grave or watch.outcome.state == "unexplained"
-    yield Tile("findings", str(len(watch.findings)), act_words, "bad" if bad else "good")
+    note = "of the growth has a cause"
+    if watch.findings and kept_share >= MINIMUM_KEPT_SHARE:
+        note = f"{explained_share:.0%} found, {kept_share:.0%} freed memory and files"
+    yield Tile("explained", f"{watch.explained:.0%}", note, kind)
+    grave_count = sum(is_grave(finding) for finding in watch.findings)
+    note = f"{grave_count} to act on" if watch.findings else watch.outcome.first_words(0)
+    is_bad = grave_count or watch.outcome.state == "unexplained"
+    yield Tile("findings", str(len(watch.findings)), note, "bad" if is_bad else "good")
     yield Tile("the watch took", watch.cost_time, f"and {short_bytes(watch.cost_bytes)}")
 
 
 def _pace_words(watch: WatchRecords) -> str:
-    """Seconds per unit, or units per second, as the end of a sentence; empty without a step."""
+    """Return the seconds per unit, or the units per second, as the end of a sentence; empty without a step."""
     if not watch.steps or not watch.seconds:
         return ""
     unit_seconds = watch.seconds / watch.steps
@@ -134,7 +136,7 @@ def _units_phrase(unit: str) -> str:
 
 
 def _finding_blocks(watch: WatchRecords) -> Iterator[Block]:
-    """Cards of the findings, or a sentence if there are none; then growth without a cause, with facts and advice."""
+    """Yield the cards of the findings, or a sentence without findings; then unexplained growth, facts and advice."""
     if watch.findings:
         yield finding_cards([(finding, "") for finding in watch.findings])
     elif watch.readings:
@@ -153,7 +155,7 @@ def _finding_blocks(watch: WatchRecords) -> Iterator[Block]:
 
 
 def _memory_blocks(watch: WatchRecords) -> Iterator[Block]:
-    """The charts of memory over time, or a sentence if the result has no series."""
+    """Yield the charts of memory over time, or a sentence if the result has no series."""
     if watch.series.seconds:
         yield resident_chart(watch)
         yield kinds_chart(watch.series)
@@ -169,46 +171,43 @@ def _unseen_blocks(watch: WatchRecords) -> Iterator[Block]:
 
 
 def resident_chart(watch: WatchRecords) -> Chart:
-    """The chart of resident memory over time, with a straight line to the limit if a finding has its date."""
+    """Draw resident memory over time, with a dashed line towards the limit if a finding says when it is reached."""
     series = watch.series
-    clock, tick = _clock_unit(series.seconds[-1])
-    unit, size = byte_unit(series.resident)
+    clock, clock_seconds = _clock_unit(series.seconds[-1])
+    unit, unit_bytes = byte_unit(series.resident)
     drawn_bytes: list[float] = list(series.resident)
     step_labels = [] if watch.unit == "second" else [f"{watch.unit} {step}" for step in series.steps]
-    x, y = _to_unit(tick, series.seconds), _to_unit(size, drawn_bytes)
+    x, y = _to_unit(clock_seconds, series.seconds), _to_unit(unit_bytes, drawn_bytes)
     marks = [Line(name="resident", x=x, y=y, colour="--owner-1", width=2.2, hover_text=step_labels)]
-    warm = format_duration(series.seconds[_warm_up_index(series)])
-    start = f"The first {warm}, a fifth of the readings, are taken for warm-up: growth is measured from there."
+    warm_up = format_duration(series.seconds[_warm_up_index(series)])
+    start = f"The first {warm_up}, a fifth of the readings, are taken for warm-up: growth is measured from there."
     sentences = ["Bytes in RAM, without the watch's own.", start]
     end = forecast(watch)
     if end is not None:
-        line, level, words = _forecast_line(series, end)
-        sentences.append(words)
-        drawn_bytes += [bytes_ for _, bytes_ in line]
-        x, y = (_to_unit(each, column) for each, column in zip((tick, size), zip(*line, strict=True), strict=True))
+        line = _forecast_line(series, end)
+        sentences.append(line.sentence)
+        drawn_bytes += line.bytes
+        x, y = _to_unit(clock_seconds, line.seconds), _to_unit(unit_bytes, line.bytes)
         marks.append(Line(name="forecast", x=x, y=y, colour="--quiet", width=1.6, dashed=True))
-        if level:
-            ends = (series.seconds[0] / tick, x[-1])
-            marks.append(
-                Line(name="limit", x=ends, y=[end.bytes / size] * 2, colour="--budget", width=1.6, dashed=True)
-            )
+        if line.reaches_limit:
+            x, y = [series.seconds[0] / clock_seconds, x[-1]], [end.bytes / unit_bytes] * 2
+            marks.append(Line(name="limit", x=x, y=y, colour="--budget", width=1.6, dashed=True))
     return Chart(
         title="Resident memory",
         reading=" ".join(sentences),
         marks=marks,
         x=Axis(unit=f" {clock}"),
-        y=Axis(unit=f" {unit}", span=_axis_range(_to_unit(size, drawn_bytes))),
+        y=Axis(unit=f" {unit}", span=_axis_range(_to_unit(unit_bytes, drawn_bytes))),
         height=360,
     )
 
 
 def kinds_chart(series: ReadingColumns) -> Chart:
-    """The chart of kinds of memory: files, in use, freed and kept; each against its bytes at the end of warm-up."""
-    clock, tick = _clock_unit(series.seconds[-1])
+    """Draw the kinds of memory over time: files, in use, freed and kept; each as its change since warm-up."""
+    clock, clock_seconds = _clock_unit(series.seconds[-1])
     freed = series.freed or (0,) * len(series.resident)
-    in_use = [
-        resident - files - free for resident, files, free in zip(series.resident, series.files, freed, strict=True)
-    ]
+    rows = zip(series.resident, series.files, freed, strict=True)
+    in_use = [resident - file_bytes - freed_bytes for resident, file_bytes, freed_bytes in rows]
     kinds: list[tuple[str, Sequence[int], str]] = [("mapped files", series.files, "--owner-2")]
     if series.freed:
         kinds += [("freed, kept by the allocator", freed, "--owner-7"), ("in use", in_use, "--owner-1")]
@@ -216,20 +215,21 @@ def kinds_chart(series: ReadingColumns) -> Chart:
         kinds.append(("in use, or freed and kept", in_use, "--owner-1"))
     start = _warm_up_index(series)
     changes = {name: [value - values[start] for value in values] for name, values, _ in kinds}
-    every = [change for column in changes.values() for change in column]
-    unit, size = byte_unit([*every, MINIMUM_SPAN_BYTES])
-    low, high = min(*every, -MINIMUM_SPAN_BYTES), max(*every, MINIMUM_SPAN_BYTES)
-    x = _to_unit(tick, series.seconds)
+    all_changes = [change for column in changes.values() for change in column]
+    unit, unit_bytes = byte_unit([*all_changes, MINIMUM_SPAN_BYTES])
+    low, high = min(*all_changes, -MINIMUM_SPAN_BYTES), max(*all_changes, MINIMUM_SPAN_BYTES)
+    span = (1 + AXIS_MARGIN_SHARE) * low / unit_bytes, (1 + AXIS_MARGIN_SHARE) * high / unit_bytes
+    x = _to_unit(clock_seconds, series.seconds)
     return Chart(
         title="Which kind of memory grows",
         reading="Each line is a kind's bytes against those at the end of warm-up. In use: objects and native memory; "
         "freed: pages that the program gave back and the allocator keeps; files: pages that the system can take back.",
         marks=[
-            Line(name=name, x=x, y=_to_unit(size, changes[name]), colour=colour, form="+,.2f")
+            Line(name=name, x=x, y=_to_unit(unit_bytes, changes[name]), colour=colour, form="+,.2f")
             for name, _, colour in kinds
         ],
         x=Axis(unit=f" {clock}"),
-        y=Axis(unit=f" {unit}", span=((1 + AXIS_MARGIN_SHARE) * low / size, (1 + AXIS_MARGIN_SHARE) * high / size)),
+        y=Axis(unit=f" {unit}", span=span),
         height=260,
     )
 
@@ -245,7 +245,7 @@ class MemoryEnd(NamedTuple):
 
 
 def forecast(watch: WatchRecords) -> MemoryEnd | None:
-    """The end of memory; None if no finding has a date.
+    """Forecast the end of memory from the finding that comes to its limit first; None if no finding has a date.
 
     Findings count in steps, which are turned into seconds at their pace since warm-up.
     """
@@ -260,26 +260,44 @@ def forecast(watch: WatchRecords) -> MemoryEnd | None:
     step, limit = min(ends)
     start = _warm_up_index(series)
     steps_passed = series.steps[-1] - series.steps[start]
-    pace = (series.seconds[-1] - series.seconds[start]) / steps_passed if steps_passed > 0 else 0.0
+    seconds_passed = series.seconds[-1] - series.seconds[start]
+    seconds_per_step = seconds_passed / steps_passed if steps_passed > 0 else 0.0
     if watch.unit == "second":
-        pace = 1.0
-    seconds_left = (step - series.steps[-1]) * pace
+        seconds_per_step = 1.0
+    seconds_left = (step - series.steps[-1]) * seconds_per_step
     if seconds_left <= 0 or limit <= series.resident[-1]:
         return None
     return MemoryEnd(series.seconds[-1] + seconds_left, limit, step)
 
 
-def _forecast_line(series: ReadingColumns, end: MemoryEnd) -> tuple[list[tuple[float, float]], bool, str]:
-    """Points of the line from the last reading, whether it reaches the limit in the picture, and a sentence."""
-    end_seconds, limit = end.seconds, end.bytes
-    last_seconds, bytes_ = series.seconds[-1], series.resident[-1]
-    sentence = f"The dashed line goes on at this pace: the limit of {format_bytes(limit)} is reached"
-    words = f"{sentence} {format_duration(end_seconds - last_seconds)} after the last reading"
-    if end_seconds <= FORECAST_RATIO * last_seconds:
-        return [(last_seconds, bytes_), (end_seconds, limit)], True, f"{words}."
-    part = FORECAST_SHARE * last_seconds / (end_seconds - last_seconds)
-    glimpse = last_seconds * (1 + FORECAST_SHARE), bytes_ + part * (limit - bytes_)
-    return [(last_seconds, bytes_), glimpse], False, f"{words}, beyond the picture."
+class _ForecastLine(NamedTuple):
+    """The line from the last reading towards the end of memory."""
+
+    seconds: list[float]
+    """Seconds since the beginning of the watch, of both ends of the line."""
+    bytes: list[float]
+    """Resident bytes of both ends."""
+    reaches_limit: bool
+    """Whether the limit is within the picture."""
+    sentence: str
+    """Text below the chart."""
+
+
+def _forecast_line(series: ReadingColumns, end: MemoryEnd) -> _ForecastLine:
+    """Return the line from the last reading to the limit, or its beginning if the limit lies beyond the picture."""
+    last_seconds, last_bytes = series.seconds[-1], float(series.resident[-1])
+    seconds_left = end.seconds - last_seconds
+    words = (
+        f"The dashed line goes on at this pace: the limit of {format_bytes(end.bytes)} is reached "
+        f"{format_duration(seconds_left)} after the last reading"
+    )
+    if end.seconds <= FORECAST_RATIO * last_seconds:
+        drawn_seconds, drawn_bytes = [last_seconds, end.seconds], [last_bytes, end.bytes]
+        return _ForecastLine(drawn_seconds, drawn_bytes, reaches_limit=True, sentence=f"{words}.")
+    drawn_share = FORECAST_SHARE * last_seconds / seconds_left
+    drawn_seconds = [last_seconds, last_seconds * (1 + FORECAST_SHARE)]
+    drawn_bytes = [last_bytes, last_bytes + drawn_share * (end.bytes - last_bytes)]
+    return _ForecastLine(drawn_seconds, drawn_bytes, reaches_limit=False, sentence=f"{words}, beyond the picture.")
 
 
 def _warm_up_index(series: ReadingColumns) -> int:
@@ -287,16 +305,18 @@ def _warm_up_index(series: ReadingColumns) -> int:
 
 
 def _clock_unit(seconds: float) -> tuple[str, float]:
-    """The unit of the axis of time, and its seconds."""
-    return next((unit for unit in CLOCK_UNITS if seconds >= MINIMUM_CLOCK_UNITS * unit[1]), ("s", 1.0))
+    """Return the unit for an axis of so many seconds, such as `("min", 60.0)`."""
+    units = ((name, size) for name, size in CLOCK_UNITS if seconds >= MINIMUM_CLOCK_UNITS * size)
+    return next(units, ("s", 1.0))
 
 
-def _to_unit(size: float, values: Sequence[float]) -> list[float]:
-    return [value / size for value in values]
+def _to_unit(unit_size: float, values: Sequence[float]) -> list[float]:
+    return [value / unit_size for value in values]
 
 
 def _axis_range(values: Sequence[float]) -> tuple[float, float]:
-    """The range of an axis: from below the lowest value to above the highest, with a minimum span."""
+    """Return the range of an axis from below the lowest value to above the highest, with a minimum span."""
     low, high = min(values), max(values)
-    margin = max(AXIS_MARGIN_SHARE * (high - low), (MINIMUM_SPAN_SHARE * high - (high - low)) / 2)
+    missing_span = MINIMUM_SPAN_SHARE * high - (high - low)
+    margin = max(AXIS_MARGIN_SHARE * (high - low), missing_span / 2)
     return max(0.0, low - margin), high + margin

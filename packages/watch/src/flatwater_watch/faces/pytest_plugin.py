@@ -37,27 +37,27 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def expect_freed() -> Callable[[object], None]:
-    """A function to call with an object: the test fails at its end if it is still alive, and names its holders."""
+    """Give the test a function for objects: the test fails at its end if one is still alive, and names its holders."""
     return freed.expect_freed
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Check expected objects when the test has passed and its local variables are gone."""
-    # First, so outermost: the wrappers of other plugins, which may hold objects of the test, have ended at the check.
+    """Check the objects of `expect_freed` when the test has passed and its local variables are gone."""
+    # `tryfirst` makes this the outermost wrapper: the others, which may hold objects of the test, have ended by then.
     mark = _find_mark(item)
     if mark is not None and not _is_repeatable(item):
         pytest.fail(
             f"{mark.name}: {item.name} cannot be repeated. Mark a plain test function, not a TestCase's.", pytrace=False
         )
-    with freed.gather_expectations() as expected:
+    with freed.gather_expectations() as expected_objects:
         result = yield
-    if expected:
+    if expected_objects:
         from flatwater_watch.agent.guard import Guard  # noqa: PLC0415  (see the module's docstring)
 
         guard = Guard(lambda sentence: _warn(item, sentence))
         complaints = guard.run_or_default(
-            list[str](), lambda: freed.describe_survivors(expected, _named_fixtures(item))
+            list[str](), lambda: freed.describe_survivors(expected_objects, _named_fixtures(item))
         )
         if complaints:
             pytest.fail("\n".join(complaints), pytrace=False)
@@ -67,16 +67,16 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]:
     """Run a marked test as its mark says."""
-    # First, before plugins that wrap the test's function themselves: they then wrap the function that repeats it.
+    # `tryfirst`, before plugins that wrap the test's function themselves: they then wrap the function that repeats it.
     mark = _find_mark(pyfuncitem)
     if mark is None:
         return (yield)
-    once = pyfuncitem.obj
-    pyfuncitem.obj = _repeating_test(once, mark, pyfuncitem)
+    test_function = pyfuncitem.obj
+    pyfuncitem.obj = _repeating_test(test_function, mark, pyfuncitem)
     try:
         return (yield)
     finally:
-        pyfuncitem.obj = once
+        pyfuncitem.obj = test_function
 
 
 def _find_mark(item: pytest.Item) -> pytest.Mark | None:
@@ -84,16 +84,16 @@ def _find_mark(item: pytest.Item) -> pytest.Mark | None:
 
 
 def _is_repeatable(item: pytest.Item) -> bool:
-    """Whether a test is a plain function or method; pytest runs a TestCase's by itself."""
+    """Return whether a test is a plain function or method; pytest runs the tests of a TestCase in another way."""
     if not isinstance(item, pytest.Function):
         return False
     unittest: Any = sys.modules.get("unittest")  # not imported: that would take longer than all other imports
     return item.cls is None or unittest is None or not issubclass(item.cls, unittest.TestCase)
 
 
-def _repeating_test(once: Callable[..., Any], mark: pytest.Mark, item: pytest.Function) -> Callable[..., None]:
-    """A function in place of the test's, which repeats it as its mark asks, and fails if memory grows."""
-    if inspect.iscoroutinefunction(once):
+def _repeating_test(test_function: Callable[..., Any], mark: pytest.Mark, item: pytest.Function) -> Callable[..., None]:
+    """Make a function in place of the test's, which repeats the test as its mark asks, and fails if memory grows."""
+    if inspect.iscoroutinefunction(test_function):
         pytest.fail(
             f"{mark.name}: {item.name} is asynchronous. Run the loop inside of a plain test function.", pytrace=False
         )
@@ -102,17 +102,17 @@ def _repeating_test(once: Callable[..., Any], mark: pytest.Mark, item: pytest.Fu
         """Run the test as often as its mark says, with the arguments that pytest gives."""
         from flatwater_watch.agent.guard import Guard  # noqa: PLC0415  (see the module's docstring)
 
-        ran = False
+        has_run = False
 
         def run() -> None:
-            nonlocal ran
-            ran = True
-            once(**arguments)
+            nonlocal has_run
+            has_run = True
+            test_function(**arguments)
 
         check = _make_check(mark, item.name)
         guard = Guard(lambda sentence: _warn(item, sentence), program=[run.__code__])
         message = guard.run_or_default(None, lambda: check(run, _named_fixtures(item)))
-        if not ran:  # the watch failed before the first run: the test must still run once
+        if not has_run:  # the watch failed before the first run: the test must still run once
             run()
         if message is not None:
             pytest.fail(f"{item.name} {message}", pytrace=False)
@@ -122,7 +122,7 @@ def _repeating_test(once: Callable[..., Any], mark: pytest.Mark, item: pytest.Fu
 
 def _warn(item: pytest.Item, sentence: str) -> None:
     """Add a sentence to pytest's summary of warnings."""
-    # Past the filters of warnings: `-W error` would fail the test of the user.
+    # Not by `warnings.warn`: under `-W error` it would fail the user's test.
     file, line, _ = item.location
     warning = warnings.WarningMessage(
         pytest.PytestWarning(f"flatwater: {sentence}"), pytest.PytestWarning, file, line or 0
@@ -133,7 +133,7 @@ def _warn(item: pytest.Item, sentence: str) -> None:
 
 
 def _make_check(mark: pytest.Mark, name: str) -> Check:
-    """The check that a mark asks for: runs the code, returns a failure text or None. A wrong mark fails the test."""
+    """Return the check that a mark asks for, which runs the code; a mark with wrong arguments fails the test."""
     from flatwater_watch.faces.flatness import check_max_growth, describe_excess, describe_growth, flat_plan  # noqa: PLC0415  (the same)
 
     problem = ""
@@ -152,7 +152,7 @@ def _make_check(mark: pytest.Mark, name: str) -> Check:
 
 
 def _named_fixtures(item: pytest.Item) -> list[tuple[str, object]]:
-    """The fixtures of a test and its instance, without objects of pytest itself, which lead everywhere."""
+    """Return a test's fixtures and its instance with names, without objects of pytest itself, which lead everywhere."""
     if not isinstance(item, pytest.Function):
         return []
     named_objects = [(f"fixture {name}", value) for name, value in item.funcargs.items()]

@@ -78,7 +78,7 @@ def read_watch(path: Path) -> WatchRecords:
 
 
 def parse_watch(summary: Mapping[str, Any]) -> WatchRecords:
-    """The JSON of `flatwater watch`, checked.
+    """Check the JSON of `flatwater watch`, and return it as records.
 
     Raises:
         KeyError: a key is missing.
@@ -89,7 +89,8 @@ def parse_watch(summary: Mapping[str, Any]) -> WatchRecords:
     """
     code = summary.get("exit_code")
     cost = {name: _require_number(cost_value) for name, cost_value in summary["cost"].items()}
-    before: dict[str, Any] = {"state": "grows" if summary["findings"] else "flat", "bytes": 0, "known": [], "next": []}
+    state = "grows" if summary["findings"] else "flat"
+    default_outcome: dict[str, Any] = {"state": state, "bytes": 0, "known": [], "next": []}
     return WatchRecords(
         program=_require_text(summary["program"]),
         unit=_require_text(summary["unit"]),
@@ -103,7 +104,7 @@ def parse_watch(summary: Mapping[str, Any]) -> WatchRecords:
         cost_bytes=int(cost["bytes"]),
         processes=int(_require_number(summary["processes"])),
         exit_code=None if code is None else int(_require_number(code)),
-        outcome=Outcome.from_json(summary.get("outcome", before)),  # earlier versions wrote none
+        outcome=Outcome.from_json(summary.get("outcome", default_outcome)),  # earlier versions wrote none
         findings=tuple(Finding.from_json(record) for record in summary["findings"]),
         unseen=tuple(_require_text(sentence) for sentence in summary["unseen"]),
         series=_read_columns(summary.get("series", {})),
@@ -111,7 +112,7 @@ def parse_watch(summary: Mapping[str, Any]) -> WatchRecords:
 
 
 def _read_columns(columns: Mapping[str, Any]) -> ReadingColumns:
-    """The columns of readings, checked; all are empty without series, and `freed` is if the C library is silent.
+    """Check the columns of readings; all are empty without series, and `freed` is empty if it has a None.
 
     Raises:
         ValueError: the columns differ in length.
@@ -143,7 +144,7 @@ def _require_text(value: object) -> str:
 
 
 def _require_number(value: object) -> float:
-    """The value, if it is a finite number and no bool; else TypeError or ValueError.
+    """Return the value if it is a finite number and no bool.
 
     Raises:
         TypeError: the value is not a number.

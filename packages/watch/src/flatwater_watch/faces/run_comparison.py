@@ -17,44 +17,51 @@ SAME_CHANGE_SHARE = 0.8
 """Share of an owner's change from which on a container below it is listed instead of the owner."""
 ITEM_SUFFIXES = "[*]", "[*].<graph>"
 """Endings of the paths of a container's items, and of their autograd graphs."""
-NAME, NUMBER = 56, 12
+NAME_WIDTH, NUMBER_WIDTH = 56, 12
+"""Columns of the terminal."""
 
 
 def comparison_lines(now: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[str]:
-    """The comparison as lines of text.
+    """Yield the comparison of two results as lines of text.
 
     Args:
         now: the JSON of `flatwater watch`.
         before: the JSON of an earlier run.
     """
-    yield f"{'against the run before':<{NAME}}{'then':>{NUMBER}}{'now':>{NUMBER}}{'change':>{NUMBER}}"
-    for name, earlier, later in (*_kind_lines(now, before), *_owner_lines(_owner_bytes(now), _owner_bytes(before))):
+    owners_now, owners_before = _owner_bytes(now), _owner_bytes(before)
+    yield _table_row("against the run before", "then", "now", "change")
+    for name, earlier, later in (*_kind_lines(now, before), *_owner_lines(owners_now, owners_before)):
         sign = "+" if later >= earlier else "-"
         change = f"{sign}{short_bytes(abs(later - earlier))}" if later != earlier else "none"
-        label = name if len(name) < NAME - 2 else f"…{name[len(name) - NAME + 4 :]}"
-        yield f"  {label:<{NAME - 2}}{short_bytes(earlier):>{NUMBER}}{short_bytes(later):>{NUMBER}}{change:>{NUMBER}}"
-    if not _owner_bytes(now) or not _owner_bytes(before):
-        when = "one of them" if _owner_bytes(now) or _owner_bytes(before) else "both"
-        yield f"  owners are not known in {when}: objects are counted where memory grows"
+        label = name if len(name) < NAME_WIDTH - 2 else f"…{name[len(name) - NAME_WIDTH + 4 :]}"
+        yield _table_row(f"  {label}", short_bytes(earlier), short_bytes(later), change)
+    if not owners_now or not owners_before:
+        which_runs = "one of them" if owners_now or owners_before else "both"
+        yield f"  owners are not known in {which_runs}: objects are counted where memory grows"
     yield from _finding_lines(now, before)
 
 
+def _table_row(name: str, *numbers: str) -> str:
+    """Return a row of the comparison: a name aligned to the left, and numbers aligned to the right."""
+    return f"{name:<{NAME_WIDTH}}{''.join(f'{number:>{NUMBER_WIDTH}}' for number in numbers)}"
+
+
 def _owner_bytes(summary: Mapping[str, Any]) -> dict[str, int]:
-    """Bytes by owner at the newest census; empty for earlier versions, which wrote none."""
+    """Return the bytes by owner at the newest census; empty in results of earlier versions, which have none."""
     return dict(summary.get("held", {}))
 
 
 def _kind_lines(now: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
-    """Kinds of memory with the last reading of both runs."""
+    """Yield the kinds of memory, each with its bytes at the last readings of the earlier and the later run."""
     columns = {"resident_bytes": "resident", "file_bytes": "of it mapped files", "freed_bytes": "of it freed and kept"}
     for column, name in columns.items():
-        earlier, later = ((each.get("series", {}).get(column) or [None])[-1] for each in (before, now))
+        earlier, later = ((summary.get("series", {}).get(column) or [None])[-1] for summary in (before, now))
         if earlier is not None and later is not None:
             yield name, earlier, later
 
 
 def _owner_lines(now: Mapping[str, int], before: Mapping[str, int]) -> list[tuple[str, int, int]]:
-    """Lines of owners whose bytes changed, with both sizes, the largest change first."""
+    """Return the owners whose bytes changed, each with its earlier and later bytes, the largest change first."""
     if not now or not before:
         return []
     changes = {owner: now.get(owner, 0) - before.get(owner, 0) for owner in {*now, *before}}
@@ -67,24 +74,30 @@ def _owner_lines(now: Mapping[str, int], before: Mapping[str, int]) -> list[tupl
 
 
 def _is_redundant(owner: str, changes: Mapping[str, int]) -> bool:
-    """Whether the change of an owner is listed under another path, as an owner's bytes include those below it.
+    """Return whether another owner shows the change of an owner, whose bytes include those of all owners below it.
 
     That is the container whose items the owner is, or an owner below it with nearly the same change.
     """
-    if any(owner.endswith(items) and owner.removesuffix(items) in changes for items in ITEM_SUFFIXES):
-        return True  # items of a container that is listed itself
-    below = (inner for inner in changes if inner.startswith((f"{owner}.", f"{owner}[")))
-    below = (inner for inner in below if inner.removeprefix(owner) not in ITEM_SUFFIXES)
-    return any(changes[inner] / changes[owner] >= SAME_CHANGE_SHARE for inner in below if changes[owner])
+    if any(owner.endswith(suffix) and owner.removesuffix(suffix) in changes for suffix in ITEM_SUFFIXES):
+        return True
+    if not changes[owner]:
+        return False
+    inner_owners = (inner for inner in changes if inner.startswith((f"{owner}.", f"{owner}[")))
+    return any(
+        changes[inner] / changes[owner] >= SAME_CHANGE_SHARE
+        for inner in inner_owners
+        if inner.removeprefix(owner) not in ITEM_SUFFIXES
+    )
 
 
 def _finding_lines(now: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[str]:
-    """Lines of findings that are new, still there or gone, by their fingerprints."""
-    latest, earlier = ([Finding.from_json(finding) for finding in summary["findings"]] for summary in (now, before))
-    prints, current = {finding.fingerprint for finding in earlier}, {finding.fingerprint for finding in latest}
+    """Yield a line for each finding, which is new, still there or gone, by its fingerprint."""
+    latest, earlier = ([Finding.from_json(record) for record in summary["findings"]] for summary in (now, before))
+    latest_prints = {finding.fingerprint for finding in latest}
+    earlier_prints = {finding.fingerprint for finding in earlier}
     for word, finding in (
-        *(("still" if finding.fingerprint in prints else "new", finding) for finding in latest),
-        *(("gone", finding) for finding in earlier if finding.fingerprint not in current),
+        *(("still" if finding.fingerprint in earlier_prints else "new", finding) for finding in latest),
+        *(("gone", finding) for finding in earlier if finding.fingerprint not in latest_prints),
     ):
         yield f"  {word:<6}{finding.fingerprint}  {finding.verdict}: {finding.owner}"[:WIDTH]
     if not latest and not earlier:

@@ -23,13 +23,13 @@ from flatwater_watch.faces.folder import masked_summary, read_sentences, read_sp
 FORWARDED_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGCONT"))
 """Signals that are passed on. Ctrl-C reaches the program by itself, as it is in the same process group."""
 SIGNAL_EXIT_BASE = 128
-"""Exit code of a program that a signal has ended, without the signal's number, as shells count."""
+"""Shells' exit code of a program that a signal has ended, less the number of the signal."""
 NO_PYTHON_SENTENCE = "no Python program was seen: it was started with -I, -E or -S, or failed before its first line"
 
 
 @dataclass(frozen=True)
 class WatchedRun:
-    """The end of a watched program, and its summary."""
+    """The exit code and the summary of a watched program."""
 
     code: int
     """Its exit code; 128 plus the number of the signal that ended it."""
@@ -68,7 +68,7 @@ def watch_command(
 
 
 def python_command(words: Sequence[str]) -> list[str]:
-    """The command, with this Python put before a script or a module.
+    """Return the command to run: with this Python before a script or a module, and with the path of its program.
 
     Raises:
         ConfigError: the command is empty, or does not exist.
@@ -88,7 +88,7 @@ def python_command(words: Sequence[str]) -> list[str]:
 
 
 def _find_script(command: Sequence[str]) -> str | None:
-    """The script that a Python interpreter gets; None if it runs no script."""
+    """Return the script in a command of Python; None if it runs no script, or is no command of Python."""
     if not Path(command[0]).name.startswith("python"):
         return None
     words = iter(command[1:])
@@ -105,7 +105,7 @@ def _find_script(command: Sequence[str]) -> str | None:
 def environment_for(
     folder: Path, unit: str | None, limit: int | None, environment: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """The environment of a program that is watched.
+    """Return the environment of a program that is watched, with the variables by which the watch starts in it.
 
     Args:
         folder: folder for its notes.
@@ -139,7 +139,7 @@ def _run_program(
         Its exit code; `SIGNAL_EXIT_BASE` plus the signal's number if a signal has ended it.
     """
     sys.stdout.flush()  # so that our lines come before the program's
-    with _forwarding() as children:
+    with _forward_signals() as children:
         child = subprocess.Popen(command, env=environment)  # noqa: S603  (the user's own command)
         children.append(child)
         if reports is not None:
@@ -149,19 +149,19 @@ def _run_program(
 
 
 def _report_until_end(pid: int, reports: spool.PeriodicReports, make_summary: Callable[[], dict[str, Any]]) -> None:
-    """Report at regular times until the program ends."""
-    # A pidfd is readable when the process ends: one wait for both, and no polling in between.
-    process = os.pidfd_open(pid)
+    """Report the summary every `reports.every` seconds until the program ends."""
+    # A pidfd is readable when the process ends, so that one wait is for its end and for the next report.
+    pidfd = os.pidfd_open(pid)
     try:
-        while not select.select([process], [], [], reports.every)[0]:
+        while not select.select([pidfd], [], [], reports.every)[0]:
             reports.report(make_summary())
     finally:
-        os.close(process)
+        os.close(pidfd)
 
 
 @contextmanager
-def _forwarding() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Pass signals on to the processes that are put into the list, and ignore Ctrl-C, which they get themselves."""
+def _forward_signals() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Pass signals on to the processes that the block appends to the list; Ctrl-C, which they get too, is ignored."""
     children: list[subprocess.Popen[bytes]] = []
 
     def forward(number: int, _frame: FrameType | None) -> None:
@@ -181,7 +181,7 @@ def _forwarding() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 def _collect_summary(folder: Path, command: list[str], code: int | None, limit: int | None) -> dict[str, Any]:
-    """The summary of the process that was watched longest, as far as it is known if there is no exit code yet.
+    """Collect the summary of the process that was watched longest, with the findings of the workers.
 
     Args:
         folder: folder with the notes of the program and of its workers.

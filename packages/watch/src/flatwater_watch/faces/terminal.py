@@ -27,7 +27,7 @@ def terminal_lines(
     *,
     printed_before: Container[tuple[str, str]] = (),
 ) -> Iterator[str]:
-    """The summary as lines of text.
+    """Yield the summary as lines of text.
 
     Args:
         summary: the JSON of `flatwater watch`.
@@ -58,7 +58,7 @@ def terminal_lines(
 
 
 def _smaller_row(smaller: Sequence[Finding]) -> str:
-    """A row such as `and 5 smaller, 4% of the growth together: train.A, train.B, train.C and 2 more, in the JSON`."""
+    """Return a row such as `and 5 smaller, 4% of the growth together: a.A, a.B, a.C and 2 more, in the JSON`."""
     share = f"{sum(finding.share for finding in smaller):.0%} of the growth"
     names = ", ".join(finding.owner for finding in smaller[:MAXIMUM_NAMES])
     more_words = f" and {len(smaller) - MAXIMUM_NAMES} more, in the JSON" if len(smaller) > MAXIMUM_NAMES else ""
@@ -66,7 +66,7 @@ def _smaller_row(smaller: Sequence[Finding]) -> str:
 
 
 def _unexplained_lines(outcome: Outcome) -> Iterator[str]:
-    """Lines on growth without a cause, with known facts and advice."""
+    """Yield the lines on growth without a cause, with known facts and advice."""
     if outcome.open_growth_sentence():
         yield ""
         yield from textwrap.wrap(f"open: {outcome.open_growth_sentence()}", WIDTH, subsequent_indent="  ")
@@ -77,27 +77,27 @@ def _unexplained_lines(outcome: Outcome) -> Iterator[str]:
 
 
 def summary_head(summary: dict[str, Any]) -> list[str]:
-    """The first lines: the largest finding with its advice, then figures of the run and the cost of the watch."""
+    """Return the first lines: the largest finding in brief, then figures of the run and the cost of the watch."""
     findings = [Finding.from_json(record) for record in summary["findings"]]
     first_words = Outcome.from_json(summary["outcome"]).first_words(len(findings))
-    several = {"batch": "batches"}.get(summary["unit"], f"{summary['unit']}s")
-    steps = f"{summary['steps']} {summary['unit'] if summary['steps'] == 1 else several}"
-    ran = steps if summary["unit"] == "second" else f"{steps} in {format_duration(summary['seconds'])}"
     if not summary["readings"]:
         return [f"flatwater: {first_words}"]
+    plural = {"batch": "batches"}.get(summary["unit"], f"{summary['unit']}s")
+    steps = f"{summary['steps']} {summary['unit'] if summary['steps'] == 1 else plural}"
+    duration = "" if summary["unit"] == "second" else f" in {format_duration(summary['seconds'])}"
     explained_share, kept_share = explained_shares(summary["explained_share"], findings)
-    parts = f"{explained_share + kept_share:.0%} explained"
+    explained = f"{explained_share + kept_share:.0%} explained"
     if findings and kept_share >= MINIMUM_KEPT_SHARE:
-        parts = f"{explained_share:.0%} found, {kept_share:.0%} freed memory and files"
-    grown = f"{format_bytes(summary['resident_growth_bytes'])} grown, {parts}"
-    cost = summary["cost"]
-    counts = f"{first_words} · {ran} · {grown} · cost {cost_time(cost)}, {format_bytes(cost['bytes'])}"
-    return [f"flatwater: {brief_line(findings[0])}", counts] if findings else [f"flatwater: {counts}"]
+        explained = f"{explained_share:.0%} found, {kept_share:.0%} freed memory and files"
+    growth = f"{format_bytes(summary['resident_growth_bytes'])} grown, {explained}"
+    cost = f"cost {cost_time(summary['cost'])}, {format_bytes(summary['cost']['bytes'])}"
+    figures = f"{first_words} · {steps}{duration} · {growth} · {cost}"
+    return [f"flatwater: {brief_line(findings[0])}", figures] if findings else [f"flatwater: {figures}"]
 
 
 def cost_time(cost: dict[str, Any]) -> str:
-    """CPU time of the watch, as a share of the program's, or in seconds if these are few."""
+    """Return the CPU time of the watch in words: as a share of the program's, or in seconds if these are few."""
     # In a program that only waits, a few seconds would be a large share.
     program_seconds: float | None = cost.get("cpu_seconds")  # unknown for a process watched from outside
-    spent = inf if program_seconds is None else cost["cpu_share"] * program_seconds
-    return f"{spent:.1f} CPU s" if spent < MINIMUM_SHARE_SECONDS else f"{cost['cpu_share']:.1%} CPU"
+    watch_seconds = inf if program_seconds is None else cost["cpu_share"] * program_seconds
+    return f"{watch_seconds:.1f} CPU s" if watch_seconds < MINIMUM_SHARE_SECONDS else f"{cost['cpu_share']:.1%} CPU"

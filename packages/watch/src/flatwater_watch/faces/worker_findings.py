@@ -27,8 +27,8 @@ class _WorkerFinding:
     finding: Finding
 
     @property
-    def per_second(self) -> float:
-        """Units per second of the worker."""
+    def steps_per_second(self) -> float:
+        """Steps of the worker, in its own unit, per second."""
         return float(self.worker["steps"]) / max(float(self.worker["seconds"]), 1e-9)
 
     @property
@@ -38,19 +38,19 @@ class _WorkerFinding:
 
 
 class _ProcessCause(NamedTuple):
-    """One cause of growth in several processes."""
+    """One cause of growth, in one process or several."""
 
     evidence: Evidence
     limit: int | None
-    """Bytes of the program and the gain of its workers at which memory ends; None if no limit is known."""
+    """Bytes of the program, with the gain of its workers, at which memory ends; None if no limit is known."""
     is_dated: bool = True
-    """Whether the time of that may be told."""
+    """Whether the time at which memory ends may be reported."""
 
 
 def with_workers(
     summary: dict[str, Any], workers: Sequence[Mapping[str, Any]], *, budget: int | None = None
 ) -> dict[str, Any]:
-    """The summary of a program with the findings in its workers.
+    """Return the summary of a program with the findings in its workers added.
 
     Args:
         summary: summary of the program's own process.
@@ -62,30 +62,20 @@ def with_workers(
     groups = _group_findings(read_workers)
     if not groups:
         return summary | worker_fields
-    summary = _in_worker_time(summary, read_workers)
+    summary = _with_workers_clock(summary, read_workers)
     own_growth = max(0, summary["resident_growth_bytes"])
     total_growth = max(1, own_growth + sum(max(0, worker["resident_growth_bytes"]) for worker in read_workers))
-    merged = {key: _merge_group(group, summary, total_growth, budget) for key, group in groups.items()}
-    workers_share = sum(min(1.0, cause.evidence.share) for cause in merged.values())
+    worker_causes = {key: _merge_group(group, summary, total_growth, budget) for key, group in groups.items()}
+    workers_share = sum(min(1.0, cause.evidence.share) for cause in worker_causes.values())
+    workers_rate = sum(cause.evidence.drift.per_step for cause in worker_causes.values())
     own_causes = _own_causes(summary, own_growth / total_growth)
-    causes = [cause if (own := own_causes.get(key)) is None else _add_own(cause, own) for key, cause in merged.items()]
-    explained_rate = sum(cause.evidence.drift.per_step for cause in causes)
-    rest = [
-        cause
-        for key, cause in own_causes.items()
-        if key not in merged
-        and (
-            cause.evidence.owner != WORKERS_OWNER
-            or explained_rate < MEASURING.minimum_workers_explained_share * cause.evidence.drift.per_step
-        )
-    ]
-    workers_rate = sum(cause.evidence.drift.per_step for cause in merged.values())
-    findings = _judge_processes([*rest, *causes], workers_rate, summary, read_workers)
+    causes = _join_causes(worker_causes, own_causes)
+    findings = _judge_processes(causes, workers_rate, summary, read_workers)
     share = summary["explained_share"] * own_growth / total_growth + workers_share
     return {
         **summary,
         **worker_fields,
-        "held": _sum_owner_bytes(summary, read_workers, {cause.evidence.owner for cause in causes}),
+        "held": _sum_owner_bytes(summary, read_workers, {cause.evidence.owner for cause in worker_causes.values()}),
         "findings": [finding.to_json() for finding in findings],
         "explained_share": round(min(1.0, share), 4),
         "resident_growth_bytes": total_growth,
@@ -97,7 +87,7 @@ def with_workers(
 
 
 def _own_causes(summary: Mapping[str, Any], share: float) -> dict[str, _ProcessCause]:
-    """The causes in the program's own process, by fingerprint.
+    """Return the causes of growth in the program's own process, by fingerprint.
 
     Args:
         summary: summary of this process.
@@ -114,14 +104,33 @@ def _own_causes(summary: Mapping[str, Any], share: float) -> dict[str, _ProcessC
     }
 
 
+def _join_causes(
+    worker_causes: Mapping[str, _ProcessCause], own_causes: Mapping[str, _ProcessCause]
+) -> list[_ProcessCause]:
+    """Return all causes in the program's own process and in its workers, by fingerprint, each once.
+
+    Growth of the workers as a whole, as the program's process sees it, is left out if their own causes explain it.
+    """
+    joined = [_add_own(cause, own_causes[key]) if key in own_causes else cause for key, cause in worker_causes.items()]
+    explained_rate = sum(cause.evidence.drift.per_step for cause in joined)
+    own_only = []
+    for key, cause in own_causes.items():
+        enough_rate = MEASURING.minimum_workers_explained_share * cause.evidence.drift.per_step
+        is_explained = cause.evidence.owner == WORKERS_OWNER and explained_rate >= enough_rate
+        if key not in worker_causes and not is_explained:
+            own_only.append(cause)
+    return [*own_only, *joined]
+
+
 def _add_own(cause: _ProcessCause, own: _ProcessCause) -> _ProcessCause:
-    """The same cause in workers and in the program's own process, as one."""
-    of_workers, of_own = cause.evidence, own.evidence
+    """Return a cause in workers, with the growth of the same cause in the program's own process added."""
+    in_workers, in_program = cause.evidence, own.evidence
+    slopes = zip(in_workers.drift[:3], in_program.drift[:3], strict=True)  # rate per step, low and high
     evidence = replace(
-        of_workers,
-        drift=Slope(*(ends[0] + ends[1] for ends in zip(of_workers.drift[:3], of_own.drift[:3], strict=True))),
-        share=of_workers.share + of_own.share,
-        what=f"in the program itself, and {of_workers.what}",
+        in_workers,
+        drift=Slope(*(worker_slope + own_slope for worker_slope, own_slope in slopes)),
+        share=in_workers.share + in_program.share,
+        what=f"in the program itself, and {in_workers.what}",
     )
     return cause._replace(evidence=evidence)
 
@@ -130,27 +139,31 @@ _EVIDENCE_FIELDS = (
     "verdict", "owner", "share", "what", "holders", "count", "plateau_bytes", "plateau_step", "advice", "redundancy",
     "outside", "parts", "made_at",
 )  # fmt: skip
-"""Fields of a finding that are evidence on all processes."""
+"""Fields of a finding that are taken over as evidence on all processes."""
 
 
 def _evidence_of(finding: Finding, **facts: Any) -> Evidence:  # noqa: ANN401  (fields of `Evidence`)
-    """The finding of one process, as evidence on all of them; `facts` are known better than there."""
-    known = {name: getattr(finding, name) for name in _EVIDENCE_FIELDS}
-    return Evidence(**{"drift": Slope(finding.bytes_per_step, *finding.interval), **known, **facts})
+    """Return the finding of one process as evidence on all processes, with `facts` in place of its own values."""
+    own_facts = {name: getattr(finding, name) for name in _EVIDENCE_FIELDS}
+    return Evidence(**{"drift": Slope(finding.bytes_per_step, *finding.interval), **own_facts, **facts})
 
 
-def _in_worker_time(summary: dict[str, Any], workers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The summary by the clock of its workers if that runs longer: a program that only waits takes no reading."""
-    end = max(worker["ended_at"] for worker in workers)
-    seconds = end - min(worker["ended_at"] - worker["seconds"] for worker in workers)
+def _with_workers_clock(summary: dict[str, Any], workers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the summary of a program that counts seconds, with the time of its workers if that is longer.
+
+    A program that only waits for its workers takes no readings, so its own time is too short. A server that only starts
+    the processes that answer counts their requests.
+    """
     if summary["unit"] != "second":
         return summary
-    if {worker["unit"] for worker in workers} == {REQUEST}:  # a server that only starts the processes that answer
+    first_start = min(worker["ended_at"] - worker["seconds"] for worker in workers)
+    seconds = max(worker["ended_at"] for worker in workers) - first_start
+    if {worker["unit"] for worker in workers} == {REQUEST}:
         steps = sum(worker["steps"] for worker in workers)
         return summary | {"unit": REQUEST, "seconds": max(round(seconds, 3), summary["seconds"]), "steps": steps}
-    return (
-        summary if summary["seconds"] >= seconds else summary | {"seconds": round(seconds, 3), "steps": round(seconds)}
-    )
+    if summary["seconds"] >= seconds:
+        return summary
+    return summary | {"seconds": round(seconds, 3), "steps": round(seconds)}
 
 
 def _seconds_per_unit(summary: Mapping[str, Any]) -> float:
@@ -160,8 +173,8 @@ def _seconds_per_unit(summary: Mapping[str, Any]) -> float:
 def _sum_owner_bytes(
     summary: Mapping[str, Any], workers: Sequence[Mapping[str, Any]], owners: Collection[str]
 ) -> dict[str, int]:
-    """Bytes by owner, in the program and, for owners that grew there, in its workers."""
-    # Owners that did not grow in a worker are the program's, inherited by the fork: they would count twice.
+    """Return the bytes by owner in the program, with those in its workers added for `owners`, which grew there."""
+    # Other owners in a worker are the program's, inherited by the fork: they would count twice.
     sizes = dict(summary["held"])
     for worker in workers:
         for owner in worker["held"].keys() & owners:
@@ -170,13 +183,14 @@ def _sum_owner_bytes(
 
 
 def _sum_costs(summaries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """The cost of all watches together; the CPU share is that of all their CPU seconds."""
-    seconds = sum(summary["cost"]["cpu_seconds"] for summary in summaries)
-    watch_seconds = sum(summary["cost"]["cpu_share"] * summary["cost"]["cpu_seconds"] for summary in summaries)
+    """Return the cost of all watches together; the CPU share is that of all processes' CPU seconds."""
+    costs = [summary["cost"] for summary in summaries]
+    seconds = sum(cost["cpu_seconds"] for cost in costs)
+    watch_seconds = sum(cost["cpu_share"] * cost["cpu_seconds"] for cost in costs)
     return {
         "cpu_share": round(watch_seconds / seconds, 5) if seconds > 0 else 0.0,
         "cpu_seconds": round(seconds, 3),
-        "bytes": sum(summary["cost"]["bytes"] for summary in summaries),
+        "bytes": sum(cost["bytes"] for cost in costs),
     }
 
 
@@ -186,18 +200,18 @@ def _worker_line(worker: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _group_findings(workers: Iterable[Mapping[str, Any]]) -> dict[str, list[_WorkerFinding]]:
-    """Findings of memory in workers, grouped by fingerprint, without slowdowns and without groups that rose little."""
+    """Group the workers' findings of memory by fingerprint, without slowdowns and groups that rose little."""
     groups: dict[str, list[_WorkerFinding]] = {}
     for worker in workers:
         for finding in (Finding.from_json(record) for record in worker["findings"]):
             if VERDICTS[finding.verdict].is_of_bytes:
                 groups.setdefault(finding.fingerprint, []).append(_WorkerFinding(worker, finding))
-    least_bytes = 2 * DRIFT.least_bytes
-    return {key: group for key, group in groups.items() if sum(member.bytes for member in group) >= least_bytes}
+    minimum_bytes = 2 * DRIFT.least_bytes
+    return {key: group for key, group in groups.items() if sum(member.bytes for member in group) >= minimum_bytes}
 
 
 def _concurrent_count(group: Sequence[_WorkerFinding]) -> int:
-    """Maximum workers of a group that lived at the same time: workers that follow each other are not summed."""
+    """Return the maximum number of a group's workers that lived at once: workers in succession do not add up."""
     # A sweep over starts and ends; an end sorts before a start at the same time.
     starts = [(member.worker["ended_at"] - member.worker["seconds"], 1) for member in group]
     ends = [(member.worker["ended_at"], -1) for member in group]
@@ -211,7 +225,7 @@ def _concurrent_count(group: Sequence[_WorkerFinding]) -> int:
 def _merge_group(
     group: Sequence[_WorkerFinding], summary: Mapping[str, Any], total_growth: int, budget: int | None
 ) -> _ProcessCause:
-    """One cause for a group, at the rate of all workers that live at once, per unit of the program.
+    """Merge the findings of a group into one cause: all workers that live at once, per step of the program.
 
     Args:
         group: findings of one fingerprint.
@@ -225,22 +239,22 @@ def _merge_group(
     if summary["unit"] == REQUEST:  # the steps of the program are those of its workers
         scales = [member.worker["steps"] / max(1, summary["steps"]) for member in group]
     else:
-        scales = [simultaneous * _seconds_per_unit(summary) / len(group) * member.per_second for member in group]
-    rate = sum(scale * member.finding.bytes_per_step for scale, member in zip(scales, group, strict=True))
-    low, high = (
-        sum(scale * member.finding.interval[end] for scale, member in zip(scales, group, strict=True)) for end in (0, 1)
-    )
+        scales = [simultaneous * _seconds_per_unit(summary) / len(group) * member.steps_per_second for member in group]
+    scaled_findings = list(zip(scales, (member.finding for member in group), strict=True))
+    rate = sum(scale * finding.bytes_per_step for scale, finding in scaled_findings)
+    low, high = (sum(scale * finding.interval[end] for scale, finding in scaled_findings) for end in (0, 1))
     plateau, full_step = largest.plateau_bytes, largest.plateau_step
     if full_step is not None:
-        seconds_left = (full_step - main_member.worker["steps"]) / main_member.per_second
+        seconds_left = (full_step - main_member.worker["steps"]) / main_member.steps_per_second
         full_step = summary["steps"] + round(seconds_left / _seconds_per_unit(summary))
-    each = "in a worker process" if simultaneous == 1 else f"in each of {simultaneous} worker processes"
-    holds = f", {format_bytes(rate / simultaneous)} each" if simultaneous > 1 and summary["unit"] != REQUEST else ""
+    place = "in a worker process" if simultaneous == 1 else f"in each of {simultaneous} worker processes"
+    if simultaneous > 1 and summary["unit"] != REQUEST:
+        place += f", {format_bytes(rate / simultaneous)} each"
     evidence = _evidence_of(
         largest,
         drift=Slope(rate, low, high),
         share=sum(member.bytes for member in group) / total_growth,
-        what=f"{each}{holds}: {largest.what}",
+        what=f"{place}: {largest.what}",
         plateau_bytes=None if plateau is None else plateau * simultaneous,
         plateau_step=full_step,
     )
@@ -248,7 +262,7 @@ def _merge_group(
 
 
 def _joint_limit(member: _WorkerFinding, summary: Mapping[str, Any], budget: int | None) -> int | None:
-    """Bytes that the program holds, and its workers have gained, when memory ends; None if no limit is known."""
+    """Return the bytes of the program, with the gain of its workers, at which memory ends; None without a limit."""
     limit = member.finding.limit_bytes
     if limit is None or budget is not None:
         return limit
@@ -267,7 +281,7 @@ def _judge_processes(
     summary: Mapping[str, Any],
     workers: Sequence[Mapping[str, Any]],
 ) -> list[Finding]:
-    """Make the findings, the fastest first, with the step at which all processes together reach the limit.
+    """Turn causes into findings, the fastest first, with the step at which all processes together reach the limit.
 
     Args:
         causes: causes in the program and in its workers.
@@ -276,7 +290,7 @@ def _judge_processes(
         workers: summaries of the workers.
     """
     steps, grown = summary["steps"], max(0, summary["resident_growth_bytes"])
-    # Only the gain of the workers is added: a forked worker shares the pages that it began with with the program.
+    # Only the gain of the workers is added: a forked worker shares its first pages with the program.
     resident = summary["resident_bytes"] + sum(max(0, worker["resident_growth_bytes"]) for worker in workers)
     rate = grown / max(1, steps) + workers_rate
     pace = 1 / max(1e-9, _seconds_per_unit(summary))

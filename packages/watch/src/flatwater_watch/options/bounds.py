@@ -32,7 +32,7 @@ class Bounds:
     """Words that are allowed instead of a number."""
 
     def allow(self, value: Any) -> bool:  # noqa: ANN401  (what a user may have given)
-        """Whether a value is a number in the range, or an allowed word; infinities and NaN are in no range."""
+        """Return whether a value is a number in the range, or an allowed word; infinities and NaN are in no range."""
         if not isinstance(value, Real):
             return value in self.words
         number: Any = value
@@ -41,7 +41,7 @@ class Bounds:
         return bool(low and high)  # NaN is below nothing and above nothing, and the ends are finite
 
     def __str__(self) -> str:
-        """The bounds in words: `a number from 0 to 1,000,000 or auto`, or `a number above 0 and at most 1`."""
+        """Return the bounds in words: `a number from 0 to 1,000,000 or auto`, or `a number above 0 and at most 1`."""
         if not self.above and not self.below:
             return " or ".join((f"a number from {_bound_words(self.low)} to {_bound_words(self.high)}", *self.words))
         return (
@@ -67,48 +67,52 @@ Weight = Annotated[float, Bounds(0, 1e6)]
 
 
 def check_fields(instance: Any, table: str) -> None:  # noqa: ANN401  (any dataclass)
-    """Check every field of an instance against its declared bounds."""
+    """Check every field of an instance against its declared bounds; `table` is the path of its settings in messages."""
     check_values(type(instance), {f.name: getattr(instance, f.name) for f in fields(instance)}, table)
 
 
 def check_values(cls: type, values: Mapping[str, object], table: str) -> None:
-    """Check values from which a class is about to be made against the bounds of its fields."""
+    """Check values by field, from which an instance is about to be made, against the bounds of the class's fields.
+
+    Texts and paths must be UTF-8 without NUL. `table` is the path of the settings in messages.
+    """
     bounds = bounds_of(cls)
     for name, value in values.items():
         path = f"{table}.{name}" if table else name
+        items = list(_items_with_paths(path, value))
         if name in bounds:
-            for where, number in _path_and_numbers(path, value):
-                require(bounds[name].allow(number), where, number, str(bounds[name]))
-        for where, text in _path_and_numbers(path, value):
+            for item_path, number in items:
+                require(bounds[name].allow(number), item_path, number, str(bounds[name]))
+        for item_path, text in items:
             if isinstance(text, str | Path):
-                require(_can_be_kept(str(text)), where, text, "text in UTF-8, without the NUL character")
+                require(_is_storable(str(text)), item_path, text, "text in UTF-8, without the NUL character")
 
 
 @cache
 def bounds_of(cls: type) -> Mapping[str, Bounds]:
-    """The bounds of a dataclass's fields, by name; fields without bounds are left out."""
+    """Return the bounds of a dataclass's fields by name, without fields that have none."""
     extras = ((f.name, declared_extras(f.type, Bounds)) for f in fields(cls))
     return {name: bounds[0] for name, bounds in extras if bounds}
 
 
 def declared_extras(annotation: Any, kind: type[E]) -> list[E]:  # noqa: ANN401  (any annotation)
-    """The extras of one type in an `Annotated`, at any depth, the outermost first."""
+    """Return the metadata of one type in an annotation and the annotations within it, the outermost first."""
     extras = annotation.__metadata__ if get_origin(annotation) is Annotated else ()
     own_extras = [extra for extra in extras if isinstance(extra, kind)]
     return own_extras + [extra for part in get_args(annotation) for extra in declared_extras(part, kind)]
 
 
-def _path_and_numbers(path: str, value: object) -> Iterator[tuple[str, object]]:
-    """The value with its path, or each item of a tuple; nothing for None."""
+def _items_with_paths(path: str, value: object) -> Iterator[tuple[str, object]]:
+    """Yield a value with its path, for a tuple each of its items, such as `rates[0]`, and nothing for None."""
     if isinstance(value, tuple):
         for index, item in enumerate(value):
-            yield from _path_and_numbers(f"{path}[{index}]", item)
+            yield from _items_with_paths(f"{path}[{index}]", item)
     elif value is not None:
         yield path, value
 
 
-def _can_be_kept(text: str) -> bool:
-    """Whether a text can be written to a file and given to the system: it is UTF-8, without the NUL character."""
+def _is_storable(text: str) -> bool:
+    """Return whether a text can be written to a file and given to the system: it is UTF-8 without a NUL character."""
     try:
         text.encode()
     except UnicodeEncodeError:  # bytes of a command line that are no UTF-8
@@ -117,5 +121,5 @@ def _can_be_kept(text: str) -> bool:
 
 
 def _bound_words(number: float) -> str:
-    """A bound as people write it: whole numbers with commas, `1,000,000` for 1e6."""
+    """Return a bound as people write it, such as `1,000,000` for 1e6."""
     return f"{int(number):,}" if number == int(number) else f"{number:g}"

@@ -24,9 +24,9 @@ def config(*, table: str = ..., removed: Mapping[str, str] = ...) -> Callable[[t
 def config(
     cls: type[Any] | None = None, /, *, table: str = "", removed: Mapping[str, str] = MappingProxyType({})
 ) -> Any:
-    """A frozen, keyword-only, slotted dataclass: compared by value, never changed after it was checked.
+    """Make a class a frozen, keyword-only, slotted dataclass, each instance of which is checked.
 
-    Each field is checked against its declared bounds; then the class's own `__post_init__` checks combinations.
+    The check compares each field with its declared bounds, and then calls the class's own `__post_init__`.
 
     Args:
         cls: the class.
@@ -34,43 +34,42 @@ def config(
         removed: settings of earlier versions, each with a sentence for users who still have them in a file: the version
             that removed it, and what to change.
     """
-    return (
-        _declare_class(cls, table, removed)
-        if cls is not None
-        else lambda declared: _declare_class(declared, table, removed)
-    )
+    if cls is None:  # `@config(...)`, with arguments
+        return lambda declared: _declare_class(declared, table, removed)
+    return _declare_class(cls, table, removed)
 
 
 def removed_settings(cls: type[Any]) -> Mapping[str, str]:
-    """The settings that earlier versions of a configuration's class had, each with the change to make."""
+    """Return the settings that earlier versions of a configuration's class had, each with the change to make."""
     removed: Mapping[str, str] = cls.__removed__
     return removed
 
 
 def variant_class(cls: type[Any], values: Mapping[str, Any]) -> type[Any]:
-    """The class to build from values: one with `__variant__` may have more settings for some of them."""
-    has_some = any("__variant__" in vars(owner) for owner in cls.__mro__)
-    variant: type[Any] = cls.__variant__(values) if has_some else cls
+    """Return the class to build from values: `cls`, or its variant with more settings, which `__variant__` chooses."""
+    has_variants = any("__variant__" in vars(owner) for owner in cls.__mro__)
+    variant: type[Any] = cls.__variant__(values) if has_variants else cls
     return variant
 
 
 def absent_settings(cls: type[Any]) -> Mapping[str, str]:
-    """Settings that users may expect in a configuration's class, and the reason why it has none."""
-    field_names = {each.name for each in fields(cls)}
-    reasons: Mapping[str, str] = next((vars(each)["absent"] for each in cls.__mro__ if "absent" in vars(each)), {})
+    """Return settings that users may expect in a configuration's class, each with the reason why it is missing."""
+    field_names = {field.name for field in fields(cls)}
+    owners = (owner for owner in cls.__mro__ if "absent" in vars(owner))
+    reasons: Mapping[str, str] = next((vars(owner)["absent"] for owner in owners), {})
     return {name: reason for name, reason in reasons.items() if name not in field_names}
 
 
 def _declare_class(cls: type[Any], table: str, removed: Mapping[str, str]) -> type[Any]:
-    """Make a class a frozen dataclass; each value that is built is checked, its fields first, then its own rules."""
-    whole_check: Callable[[object], None] | None = next(
+    """Make a class a frozen dataclass, whose instances are checked: each field, then by the class's own rules."""
+    own_check: Callable[[object], None] | None = next(
         (vars(owner)["__post_init__"] for owner in cls.__mro__ if "__post_init__" in vars(owner)), None
     )
 
     def check(self: object) -> None:
         check_fields(self, table)
-        if whole_check is not None:
-            whole_check(self)
+        if own_check is not None:
+            own_check(self)
 
     cls.__post_init__ = check
     cls.__removed__ = removed
@@ -79,7 +78,7 @@ def _declare_class(cls: type[Any], table: str, removed: Mapping[str, str]) -> ty
 
 @cache
 def field_docs(cls: type) -> dict[str, str]:
-    """The docstrings of fields by name, inherited fields included; fields without one are left out."""
+    """Return the docstrings of fields by name, inherited fields included, without fields that have none."""
     docs: dict[str, str] = {}
     for owner in reversed(cls.__mro__[:-1]):
         docs |= _own_docs(owner)
@@ -87,7 +86,7 @@ def field_docs(cls: type) -> dict[str, str]:
 
 
 def _own_docs(cls: type) -> dict[str, str]:
-    """Docstrings of the fields that a class itself declares, from its source; empty if there is no source."""
+    """Return the docstrings of the fields that a class itself declares, read from its source; none without source."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
     except OSError:  # a class made in an interactive session has no source
@@ -96,18 +95,18 @@ def _own_docs(cls: type) -> dict[str, str]:
     if not isinstance(body, ast.ClassDef):
         return {}
     docs = {}
-    for statement, sentence in zip(body.body, body.body[1:], strict=False):
-        match statement, sentence:
+    for statement, next_statement in zip(body.body, body.body[1:], strict=False):
+        match statement, next_statement:  # a field, and a text below it
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
                 docs[name] = inspect.cleandoc(text)
     return docs
 
 
 def refuse_given(config: Any, table: str, because: str) -> None:  # noqa: ANN401  (any settings)
-    """Refuse a table with a setting that differs from its default.
+    """Raise an error if a setting of a table that nobody reads differs from its default.
 
     Args:
-        config: settings of a table that nobody reads.
+        config: settings of the table.
         table: dotted path of the table.
         because: text behind "must be left at its default (...) ": the other setting, and the change to make.
 

@@ -1,4 +1,4 @@
-"""The command line, read by tyro with the docstrings of fields as help, and with messages that name the expected."""
+"""The command line, read by tyro: the docstrings of fields are the help, and messages name the expected value."""
 
 import contextlib
 import inspect
@@ -45,7 +45,7 @@ def read_options(
     epilog: str = "",
     last_fields: Collection[str] = (),
 ) -> C:
-    """The options as an instance of the command's dataclass; for help or a mistake, print a text and exit.
+    """Read the options into an instance of the command's dataclass; for help or a mistake, print a text and exit.
 
     Args:
         interface: class of the command; its docstring and those of its fields are the help.
@@ -55,9 +55,10 @@ def read_options(
         epilog: help after the docstring of the class.
         last_fields: fields that the help shows after the others.
     """
-    markers = (tyro.conf.PositionalMetavarFromFieldName, tyro.conf.HelptextFromCommentsOff)
-    # A setting that a file turned on must have a flag that turns it off; a command has no file.
-    pairs = () if default is not None else (tyro.conf.FlagCreatePairsOff,)
+    markers: list[Any] = [tyro.conf.PositionalMetavarFromFieldName, tyro.conf.HelptextFromCommentsOff]
+    if default is None:
+        # Without `--no-` flags: they turn off settings that a file has turned on, and here is no file.
+        markers.append(tyro.conf.FlagCreatePairsOff)
     # tyro repeats words that it does not know, so its messages pass through a stream that masks secrets.
     with contextlib.redirect_stderr(PrintableStream(error_stream())), _set_tyro_terminal():
         parsed = tyro.cli(
@@ -65,7 +66,7 @@ def read_options(
             prog=program,
             args=options,
             description=_wrap_paragraphs(f"{inspect.getdoc(interface) or ''}\n\n{inspect.cleandoc(epilog)}".strip()),
-            config=(*markers, *pairs),
+            config=tuple(markers),
             registry=_type_registry(interface, last_fields, shows_help=not _HELP.isdisjoint(options)),
             default=tyro.MISSING_NONPROP if default is None else default,
         )
@@ -75,8 +76,8 @@ def read_options(
 
 @contextlib.contextmanager
 def _set_tyro_terminal() -> Iterator[None]:
-    """Set environment variables for tyro, which asks them for the terminal, and restore them after the block."""
-    # tyro does not know NO_COLOR (no-color.org), only dumb terminals; and in a column or two it never ends.
+    """Set the environment variables by which tyro knows the terminal, and restore them after the block."""
+    # tyro does not know NO_COLOR (no-color.org), only dumb terminals, and never ends in a terminal of two columns.
     before = {name: os.environ.get(name) for name in ("TERM", "COLUMNS")}
     if os.environ.get("NO_COLOR") and before["TERM"] is not None:
         os.environ["TERM"] = "dumb"
@@ -92,19 +93,19 @@ def _set_tyro_terminal() -> Iterator[None]:
 
 
 def _wrap_paragraphs(text: str) -> str:
-    """Paragraphs wrapped to the terminal, up to `WIDTH` columns; tyro wraps everything else itself."""
+    """Wrap paragraphs to the terminal, up to `WIDTH` columns, with commands to copy (`$ ...`) indented."""
     width = min(shutil.get_terminal_size().columns, WIDTH)
-    # tyro joins lines again, but not those that begin with a space.
     wrapped = ""
-    for part in text.split("\n\n"):
-        lead = "  " if part.startswith("$ ") else ""  # a command to copy
-        gap = ("\n" if lead else "\n\n") if wrapped else ""
-        wrapped += gap + textwrap.fill(part, width, initial_indent=lead, subsequent_indent=f"{lead}  ")
+    for paragraph in text.split("\n\n"):
+        indent = "  " if paragraph.startswith("$ ") else ""
+        gap = ("\n" if indent else "\n\n") if wrapped else ""
+        # tyro joins lines again, but not lines that begin with a space.
+        wrapped += gap + textwrap.fill(paragraph, width, initial_indent=indent, subsequent_indent=f"{indent}  ")
     return wrapped
 
 
 def _type_registry(interface: type[Any], last_fields: Collection[str], *, shows_help: bool) -> ConstructorRegistry:
-    """The rules by which tyro reads our types; the help shows `last_fields` of the command's class after the others."""
+    """Return the rules by which tyro reads our types; the help shows `last_fields` after the command's other fields."""
     registry = ConstructorRegistry()
     registry.struct_rule(lambda info: _dataclass_spec(info, interface, last_fields, shows_help=shows_help))
     registry.primitive_rule(_number_spec)
@@ -116,47 +117,53 @@ def _type_registry(interface: type[Any], last_fields: Collection[str], *, shows_
 def _dataclass_spec(
     info: StructTypeInfo, interface: type[Any], last_fields: Collection[str], *, shows_help: bool
 ) -> StructConstructorSpec | None:
-    """The specification of a dataclass for tyro; None for other types.
+    """Describe a dataclass for tyro; return None for other types.
 
     Args:
         info: the type, and the instance whose values are the defaults.
         interface: class of the command.
-        last_fields: fields of that class which come last in the help.
+        last_fields: fields of `interface` that come last in the help.
         shows_help: whether the help is asked for; else tables have none.
     """
-    # The help of each field is one paragraph: tyro would keep the line breaks of the source.
     if not is_dataclass(info.type):
         return None
     hints = get_type_hints(info.type, include_extras=True)
-    plain = get_type_hints(info.type)
+    hints_without_extras = get_type_hints(info.type)
     specs = []
     for f in sorted(fields(info.type), key=lambda field: info.type is interface and field.name in last_fields):
         default = _field_default(f, info.type, info.default)
-        # The sentences of a field that may be left out say what that means; "(default: None)" would not.
-        kind: Any = plain[f.name] if f.name in bounds_of(info.type) else hints[f.name]
+        # Without bounds, which tyro does not know: `check_values` checks them.
+        kind: Any = hints_without_extras[f.name] if f.name in bounds_of(info.type) else hints[f.name]
         if is_dataclass(default):  # a file or an option may have brought a class with more settings
             kind = type(default)
-        has_one_choice = get_origin(kind) is Literal and len(get_args(kind)) == 1
-        if f.metadata or has_one_choice:
-            kind = Annotated[kind, tyro.conf.Suppress]
-        if kind == bool | None and info.type is not interface:
-            # In a table of settings, where both of its flags exist; an option of a command is given as a word.
-            kind = Annotated[kind, tyro.conf.DisallowNone]
-        if default is None or default == ():
-            kind = Annotated[kind, tyro.conf.arg(help_behavior_hint="")]
-        # tyro asks for it where it shows help, and for that of a table always: it is read from the source of the class.
+        kind = _add_markers(kind, f, default, in_table=info.type is not interface)
+        # tyro always asks for the help of a table, which is slow: it is read from the source of the class.
         help_text = "" if is_dataclass(default) and not shows_help else partial(_help_text, info.type, f.name)
         specs.append(StructFieldSpec(name=f.name, type=kind, default=default, helptext=help_text))
     return StructConstructorSpec(instantiate=info.type, fields=tuple(specs))
 
 
+def _add_markers(kind: Any, field: Field[Any], default: object, *, in_table: bool) -> Any:  # noqa: ANN401  (types)
+    """Add tyro's markers to the type of a field; `in_table` says that it is a setting, not a command's own option."""
+    has_one_choice = get_origin(kind) is Literal and len(get_args(kind)) == 1
+    if field.metadata or has_one_choice:
+        kind = Annotated[kind, tyro.conf.Suppress]
+    if kind == bool | None and in_table:
+        # In a table both of its flags exist; an option of a command is given as a word.
+        kind = Annotated[kind, tyro.conf.DisallowNone]
+    if default is None or default == ():
+        # The help of a field that may be left out says what that means; "(default: None)" would not.
+        kind = Annotated[kind, tyro.conf.arg(help_behavior_hint="")]
+    return kind
+
+
 def _help_text(declared_in: type, name: str) -> str | None:
-    """The help of a field; None for one without, which stands for a group's own docstring."""
+    """Return the help of a field as one paragraph; None for a field without, for which tyro takes its class's help."""
     return " ".join(field_docs(declared_in).get(name, "").split()) or None
 
 
 def _field_default(declared: Field[Any], declared_in: type, instance: object) -> object:
-    """The default of a field: that of an instance, if there is one, else that of the class, else tyro's MISSING."""
+    """Return the default of a field: the value of an instance, else the default of the class, else tyro's MISSING."""
     if isinstance(instance, declared_in):
         return getattr(instance, declared.name)
     if declared.default is not MISSING:
@@ -168,7 +175,7 @@ _NUMBER_WORDS: dict[Any, str] = {int: "a whole number", float: "a number"}
 
 
 def _number_spec(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-    """The specification of a number for tyro, with an error message for people; None for other types."""
+    """Describe a number for tyro, with an error message for people; return None for other types."""
     if info.type not in _NUMBER_WORDS:
         return None
     return _one_word_spec(info.type.__name__.upper(), lambda word: _parse_number(info.type, word))
@@ -182,7 +189,7 @@ def _parse_number(kind: type[int] | type[float], word: str) -> float:
 
 
 def _path_spec(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-    """The specification of a path on this machine for tyro; None for other types."""
+    """Describe a path on this machine for tyro; return None for other types."""
     # A URL is refused: `s3://bucket/run` would become a folder with the name `s3:`.
     return _one_word_spec("PATH", _parse_local_path) if info.type is Path else None
 
@@ -194,8 +201,8 @@ def _parse_local_path(word: str) -> Path:
 
 
 def _optional_spec(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-    """The specification of `X | None` for tyro, shown as `X`; None for other types."""
-    # The field's help says what its absence means. The word `None` is understood as well.
+    """Describe `X | None` for tyro, shown as `X`, where X is int, str or Path; return None for other types."""
+    # The help shows no `None`, as a field's text says what its absence means; the word is understood all the same.
     options = [option for option in get_args(info.type) if option is not types.NoneType]
     if get_origin(info.type) not in (Union, types.UnionType) or len(options) != 1 or options[0] not in (int, str, Path):
         return None
@@ -204,13 +211,15 @@ def _optional_spec(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | N
     def parse(word: str) -> object:
         if word == "None":
             return None
-        return _parse_number(int, word) if kind is int else _parse_local_path(word) if kind is Path else word
+        if kind is int:
+            return _parse_number(int, word)
+        return _parse_local_path(word) if kind is Path else word
 
     return _one_word_spec(kind.__name__.upper(), parse)
 
 
 def _one_word_spec(metavar: str, parse: Callable[[str], object]) -> PrimitiveConstructorSpec[Any]:
-    """The specification for tyro of a value of one word, which the help shows as `metavar`."""
+    """Describe a value of one word for tyro: `metavar` stands for it in the help, and `parse` reads the word."""
     return PrimitiveConstructorSpec(
         nargs=1,
         metavar=metavar,

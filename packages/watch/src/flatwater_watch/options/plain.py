@@ -18,7 +18,7 @@ HIDDEN_FIELD = {"hidden": True}
 
 
 def read_plain(interface: type[C], options: Sequence[str]) -> C | None:
-    """The options as an instance of a command's dataclass; None if a word is not plain, so that tyro must read them.
+    """Read the options into an instance of a command's dataclass; None if a word is not plain, and tyro must read them.
 
     Raises:
         ConfigError: a value is out of bounds.
@@ -37,14 +37,14 @@ def read_plain(interface: type[C], options: Sequence[str]) -> C | None:
 
 
 def _read_pairs(kinds: dict[str, Any], words: Iterator[str]) -> Iterator[tuple[str, Any]]:
-    """Yield the options as pairs of field and value.
+    """Yield the options as pairs of field and value; `kinds` has types by option, such as `--fail_if_grows`.
 
     An option that is not plain raises KeyError or ValueError; a missing word, RuntimeError.
     """
     for word in words:
         name, equals, value = word.partition("=")
         name = f"--{name[2:].replace('-', '_')}"
-        kind = kinds[name if word.startswith("--") else ""]
+        kind = kinds[name if word.startswith("--") else ""]  # no option has an empty name: KeyError
         if kind is not bool:
             yield name[2:], _parse_value(kind, value if equals else next(words), joined=bool(equals))
         elif equals:
@@ -54,27 +54,23 @@ def _read_pairs(kinds: dict[str, Any], words: Iterator[str]) -> Iterator[tuple[s
 
 
 def _parse_value(kind: Any, word: str, *, joined: bool) -> Any:  # noqa: ANN401  (a type, and a value of it)
-    """The value of a word for a field's type.
+    """Convert a word to a value of a field's type.
 
     Args:
         kind: type of the field.
         word: the word.
-        joined: whether it was joined by `=`: only then it may begin with a hyphen.
+        joined: whether the option and the word are joined by `=`: only then it may begin with a hyphen.
 
     Raises:
         ValueError: the word is not plain, and tyro must read it.
     """
     if not joined and word.startswith("-") and word != "-":
         raise ValueError(word)
-    alternatives = (
-        [alternative for alternative in get_args(kind) if alternative is not NoneType]
-        if get_origin(kind) is not Literal
-        else []
-    )
-    if len(alternatives) == 1:
-        return None if word == "None" else _parse_value(alternatives[0], word, joined=joined)
     if get_origin(kind) is Literal:
-        return get_args(kind)[get_args(kind).index(word)]
+        return get_args(kind)[get_args(kind).index(word)]  # ValueError for another word
+    alternatives = [alternative for alternative in get_args(kind) if alternative is not NoneType]
+    if len(alternatives) == 1:  # X | None
+        return None if word == "None" else _parse_value(alternatives[0], word, joined=joined)
     if kind is Path and "://" in word:
         raise ValueError(word)
     if kind in {str, int, float, Path}:

@@ -6,7 +6,7 @@ from flatwater_watch.sanitize import short_repr
 
 
 class _TomlValue:
-    """A value whose text is how TOML writes it."""
+    """A value whose `repr` is the text of TOML."""
 
     def __init__(self, value: object) -> None:
         self._value = value
@@ -16,12 +16,12 @@ class _TomlValue:
 
 
 def short_setting(value: object) -> str:
-    """The text of a setting's value in TOML, without secrets, and without its middle if it is long."""
+    """Return a setting's value as TOML writes it, without secrets, and without its middle if it is long."""
     return short_repr(_TomlValue(value))
 
 
 def _toml_text(value: object) -> str:
-    """The text of a value in TOML; as Python writes it where TOML has no such value."""
+    """Return a value as TOML writes it, or as Python writes it where TOML has no such value."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dt.date | dt.time):
@@ -29,5 +29,5 @@ def _toml_text(value: object) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_toml_text, value))}]"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{name} = {_toml_text(each)}' for name, each in value.items())}}}"
+        return f"{{{', '.join(f'{name} = {_toml_text(item)}' for name, item in value.items())}}}"
     return repr(value)

@@ -131,22 +131,23 @@ class Tile(NamedTuple):
 
 
 def finding_cards(dated_findings: Iterable[tuple[Finding, str]]) -> Cards:
-    """A card for each finding: first the grave findings, and among them most bytes first.
+    """Make a card for each finding: first the grave findings, and among them most bytes first.
 
     Args:
         dated_findings: findings, each with a remark on when it was found, which may be empty.
     """
-    ranked = sorted(dated_findings, key=lambda each: (not is_grave(each[0]), -each[0].bytes_per_step))
-    return Cards([_card(finding, since) for finding, since in ranked])
+    by_bytes = sorted(dated_findings, key=lambda dated: -dated[0].bytes_per_step)
+    grave_first = sorted(by_bytes, key=lambda dated: not is_grave(dated[0]))
+    return Cards([_card(finding, since) for finding, since in grave_first])
 
 
 def is_grave(finding: Finding) -> bool:
-    """Whether a finding ends badly if nobody acts, such as a leak, or a buffer that does not fit."""
+    """Return whether a finding ends badly if nobody acts, such as a leak, or a buffer that does not fit."""
     return VERDICTS[finding.verdict].is_grave or finding.dies_first
 
 
 def _card(finding: Finding, since: str) -> Card:
-    """The card of a finding; facts without a text are left out. `since` says when it was found, and may be empty."""
+    """Make the card of a finding, without facts that have no text; `since` says when it was found, and may be empty."""
     low, high = (short_bytes(bound) for bound in finding.interval)
     share = f"{finding.share:.0%} of all growth; between {low} and {high} per {finding.unit}"
     remarks = [finding.what, *([share] if VERDICTS[finding.verdict].is_of_bytes else [])]

@@ -125,7 +125,7 @@ class Axis:
     """Names instead of numbers, from below or from the left; marks give a name as their place."""
 
     def place_values(self, values: Sequence[Any]) -> list[Any]:
-        """The values with numbers for names of rows; other values are unchanged."""
+        """Return the values with the numbers of rows for their names; other values are unchanged."""
         numbers: dict[Hashable, int] = {name: number for number, name in enumerate(self.rows)}
         return [numbers.get(value, value) for value in values]
 
@@ -151,16 +151,16 @@ class Chart:
 
     @property
     def vertical(self) -> Axis:
-        """The vertical axis, wide enough that curves which hardly move look level: fitted, it would magnify noise."""
+        """The vertical axis, with a minimum span if it is fitted to curves alone, so that noise looks flat."""
         curves = [mark for mark in self.marks if isinstance(mark, Line) and not mark.stacked]
         values = [value for curve in curves for value in finite_or_none(curve.y) if value is not None]
         is_fitted = self.y.span is None and self.y.kind == "number" and not self.y.rows and not self.y.from_zero
         if not values or not is_fitted or len(curves) < len(self.marks):
             return self.y
         minimum_span = MINIMUM_SPAN_SHARE * max(map(abs, values))
-        middle = (min(values) + max(values)) / 2
         if max(values) - min(values) >= minimum_span:
             return self.y
+        middle = (min(values) + max(values)) / 2
         return replace(self.y, span=(middle - minimum_span / 2, middle + minimum_span / 2))
 
 
@@ -183,7 +183,7 @@ class Grid:
 
     @property
     def legend(self) -> dict[str, Mark]:
-        """The names of marks, each with the first mark of that name."""
+        """The first mark of each name, by name."""
         marks: dict[str, Mark] = {}
         for mark in (mark for chart in self.charts for mark in chart.marks):
             marks.setdefault(mark.name, mark)
@@ -195,35 +195,35 @@ Picture = Sequence[Sequence[Chart | Grid]]
 
 
 def read_asset(name: str) -> str:
-    """The text of a file of `assets/`."""
+    """Return the text of a file in `assets/`."""
     return files("flatwater_watch.pages").joinpath("assets", name).read_text(encoding="utf-8")
 
 
 def round_axis(rounds: Sequence[float], title: str = "round") -> Axis:
-    """The axis of rounds from edge to edge; a single round is in the middle."""
+    """Return an axis from the first round to the last; a single round is in its middle."""
     ends = (rounds[0] - 1, rounds[0] + 1) if len(rounds) == 1 else (rounds[0], rounds[-1])
     return Axis(kind="round", title=title, span=ends)
 
 
 def axis_ends(rounds: Sequence[float]) -> list[float]:
-    """The first and the last place on the axis of rounds, for a line from edge to edge."""
+    """Return the first and the last place on the axis of rounds, for a line from edge to edge."""
     first, last = round_axis(rounds).span or (0.0, 0.0)
     return [first, last]
 
 
 def finite_or_none(values: Iterable[float | None]) -> list[float | None]:
-    """The values, with None for each number that is not finite."""
+    """Return the values, with None for each number that is not finite."""
     return [value if value is not None and isfinite(value) else None for value in values]
 
 
 def byte_unit(values: Iterable[float]) -> tuple[str, int]:
-    """The largest unit in which the largest value is at least 1, with its bytes."""
+    """Return the largest unit in which the largest value is at least 1, such as `("MiB", 1048576)`."""
     largest = max((abs(value) for value in values), default=0)
-    return next((unit for unit in UNITS if largest >= unit[1]), UNITS[-1])
+    return next(((name, size) for name, size in UNITS if largest >= size), UNITS[-1])
 
 
 def largest_values(values: dict[str, float], maximum: int, names: str) -> tuple[list[tuple[str, float]], str]:
-    """The largest values in ascending order, and a sentence on the others.
+    """Return the largest values in ascending order, and a sentence on the other values, which may be empty.
 
     Args:
         values: values by name.

@@ -22,13 +22,13 @@ from flatwater_watch.pages.chart import Chart, Grid, read_asset
 from flatwater_watch.pages.plotly_charts import plotly_figure
 
 PLOTLYJS_BYTES = 64 << 20
-"""Most bytes that plotly.js may have; it has 5 MB."""
+"""Maximum bytes of plotly.js, which has 5 MB."""
 
 
 def document(
     title: str, *, heading: Text = "", subtitle: Text, tiles: Iterable[Tile], sections: Sequence[Section], footer: str
 ) -> str:
-    """The HTML of the whole page.
+    """Return the HTML of a whole page.
 
     Args:
         title: title of the browser's window.
@@ -40,7 +40,7 @@ def document(
     """
     charts = [chart for part in sections for block in part.blocks for chart in _charts_of_block(block)]
     numbers = {id(chart): number for number, chart in enumerate(charts)}  # by identity: equal charts are drawn twice
-    # Without a chart plotly.js is left out, which is most of a page's bytes.
+    # A page without a chart has no plotly.js, which would be most of its bytes.
     scripts = [_normalize_line_ends(_read_plotlyjs()), _normalize_line_ends(read_asset("page.js"))] if charts else []
     return (
         _load_templates()
@@ -62,14 +62,14 @@ def document(
 
 
 def fragment(block: Block) -> str:
-    """The HTML of one block without a page around it, as a notebook shows it; charts are not possible."""
+    """Return the HTML of one block without a page around it, for a notebook; the block may hold no chart."""
     blocks: Any = _load_templates().get_template("blocks.j2").module
     return str(blocks.block(block, None))
 
 
 @cache
 def _load_templates() -> Environment:
-    """The templates of pages, which escape every text and refuse a name that is not defined."""
+    """Return the templates of pages, which escape every text and refuse a name that is not defined."""
     return Environment(
         loader=PackageLoader("flatwater_watch.pages"),
         autoescape=True,
@@ -80,21 +80,24 @@ def _load_templates() -> Environment:
 
 
 def _charts_of_block(block: Block) -> Sequence[Chart]:
-    """The charts in a block, folded charts included."""
-    if isinstance(block, Chart):
-        return [block]
-    return (
-        block.charts
-        if isinstance(block, Grid)
-        else _charts_of_block(block.content)
-        if isinstance(block, Folded)
-        else []
-    )
+    """Return the charts in a block, those in grids and folded blocks included."""
+    match block:
+        case Chart():
+            return [block]
+        case Grid():
+            return block.charts
+        case Folded():
+            return _charts_of_block(block.content)
+    return []
 
 
 def _read_plotlyjs() -> str:
-    """plotly.js, as the package plotly has it; nothing of the package is imported, which takes 0.1 to 0.6 CPU s."""
-    spec = find_spec("plotly")
+    """Return the text of plotly.js from the installed package plotly.
+
+    Raises:
+        ModuleNotFoundError: plotly is not installed.
+    """
+    spec = find_spec("plotly")  # without an import, which takes 0.1 to 0.6 CPU s
     if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError(name="plotly")
     path = Path(spec.submodule_search_locations[0], "package_data", "plotly.min.js")
@@ -102,14 +105,14 @@ def _read_plotlyjs() -> str:
 
 
 def _normalize_line_ends(text: str) -> Markup:
-    """A script with the line ends of a browser."""
-    # A browser normalises them before it computes the hash that the policy names.
+    """Return a script with a line feed as its only line end."""
+    # A browser normalises line ends before it computes the hash that the policy names.
     return Markup(text.replace("\r\n", "\n").replace("\r", "\n"))  # noqa: S704  (our own, and plotly's)
 
 
 def _content_security_policy(scripts: Sequence[Markup]) -> str:
-    """The content security policy of a page: these scripts run and no others, and no network is used."""
-    # A second wall behind the templates' escaping. Styles are allowed, as plotly.js writes them when it draws.
+    """Return the content security policy of a page: only these scripts run, and no network is used."""
+    # It protects readers if an escape is missing in a template. plotly.js writes styles when it draws.
     hashes = (
         " ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts) or "'none'"
     )
@@ -120,7 +123,7 @@ def _content_security_policy(scripts: Sequence[Markup]) -> str:
 
 
 def _embed_json(value: object) -> Markup:
-    """JSON for a script element, safe for any text."""
-    # Escaped as JSON, not as HTML, which a script element does not decode: no `<` may begin a tag there.
+    """Return a value as JSON that is safe within a script element, whatever its texts are."""
+    # No `<` may begin a tag there. It is escaped as JSON, as a script element does not decode escapes of HTML.
     text = json.dumps(value, separators=(",", ":")).replace("<", "\\u003c").replace("&", "\\u0026")
     return Markup(text)  # noqa: S704  (the line above)

@@ -47,7 +47,7 @@ SequenceType = get_origin(Sequence[int])
 
 
 def to_plain(value: object) -> Any:  # noqa: ANN401  (JSON)
-    """A block, or a value of a block's field, for JSON.
+    """Convert a block, or the value of a block's field, to plain values for JSON.
 
     Raises:
         TypeError: the value is neither.
@@ -68,39 +68,37 @@ def to_plain(value: object) -> Any:  # noqa: ANN401  (JSON)
 
 
 def _mapping_or_list(value: object) -> Any:  # noqa: ANN401  (JSON)
-    """A block as a mapping with its class under `is` and without default fields; a sequence as a list.
+    """Convert a block to a mapping with its class under `is` and without default fields, a sequence to a list.
 
     Raises:
         TypeError: the value is neither.
     """
     if type(value).__name__ in KINDS and is_dataclass(value) and not isinstance(value, type):
-        field_values = {each.name: getattr(value, each.name) for each in fields(value)}
         content = {
-            _WRITTEN_NAMES.get(each.name, each.name): to_plain(field_values[each.name])
-            for each in fields(value)
-            if not _is_default(each, field_values)
+            _WRITTEN_NAMES.get(field.name, field.name): to_plain(getattr(value, field.name))
+            for field in fields(value)
+            if not _is_default(field, getattr(value, field.name))
         }
         return {NAME: type(value).__name__} | content
     if isinstance(value, Iterable):
-        return [to_plain(each) for each in value]
+        return [to_plain(item) for item in value]
     raise TypeError(f"{short_repr(value)}: expected a block of flatwater.reports, got a {type(value).__name__}")
 
 
-def _is_default(field: "Field[Any]", values: Mapping[str, object]) -> bool:
-    value = values[field.name]
+def _is_default(field: "Field[Any]", value: object) -> bool:
     # By type as well: True equals 1, and must not be left out for it.
     return field.default is not MISSING and type(value) is type(field.default) and value == field.default
 
 
 def from_plain(content: object, hint: Any = Block) -> Any:  # noqa: ANN401  (JSON, and a type)
-    """A value of the type that `hint` names, from JSON.
+    """Convert JSON to a value of the type `hint`, and check it.
 
     Raises:
         ValueError: the content does not fit the type.
     """
     origin = get_origin(hint)
     if hint is Any:
-        return _axis_place(content)
+        return _parse_axis_place(content)
     if origin in {Union, types.UnionType}:
         return _convert_union(content, get_args(hint))
     if origin is not None:
@@ -129,7 +127,7 @@ def _convert_generic(content: object, origin: object, kinds: Sequence[Any]) -> o
 
 
 def _convert_scalar(content: object, kind: Any) -> object:  # noqa: ANN401  (a type)
-    """Convert JSON to a number, a text or None, without conversion between these; control characters are escaped.
+    """Check that JSON is of a type: a number, a text or None; control characters of a text are escaped.
 
     Raises:
         ValueError: the content is of another type.
@@ -145,8 +143,8 @@ def _convert_scalar(content: object, kind: Any) -> object:  # noqa: ANN401  (a t
     raise ValueError(f"{short_repr(content)}: expected {kind.__name__}")
 
 
-def _axis_place(content: object) -> object:
-    """A place on an axis from JSON: a text, a number, a date, or None."""
+def _parse_axis_place(content: object) -> object:
+    """Convert JSON to a place on an axis: a text, a number, a date, or None."""
     if isinstance(content, dict) and content.keys() == {DATE} and isinstance(content[DATE], str):
         text = content[DATE]
         return datetime.fromisoformat(text) if "T" in text else date.fromisoformat(text)
@@ -156,7 +154,7 @@ def _axis_place(content: object) -> object:
 
 
 def _convert_union(content: object, kinds: Sequence[Any]) -> object:
-    """Convert JSON to the first type of a union that it fits; a block names its class under `is`.
+    """Convert JSON to the first type of a union that it fits; JSON of a block names its class under `is`.
 
     Raises:
         ValueError: the content fits no type of the union.
@@ -184,8 +182,8 @@ def _build_block(kind: type[Any], content: object) -> object:
     content_by_field: dict[str, object] = {
         _FIELD_BY_WRITTEN_NAME.get(str(name), str(name)): item for name, item in content.items() if name != NAME
     }
-    if strange := content_by_field.keys() - hints.keys():
-        raise ValueError(f"{short_repr(min(strange))}: {kind.__name__} has no such field")
+    if unknown_names := content_by_field.keys() - hints.keys():
+        raise ValueError(f"{short_repr(min(unknown_names))}: {kind.__name__} has no such field")
     values = {name: from_plain(item, hints[name]) for name, item in content_by_field.items()}
     try:
         block = kind(**values)
@@ -197,14 +195,14 @@ def _build_block(kind: type[Any], content: object) -> object:
 
 @cache
 def _field_types(name: str) -> Mapping[str, Any]:
-    """Types of the fields of a block's class, by field."""
+    """Return the types of the fields of a block's class, by field."""
     kind: Any = KINDS[name]
     hints = get_type_hints(kind)
-    return {each.name: hints[each.name] for each in fields(kind)}
+    return {field.name: hints[field.name] for field in fields(kind)}
 
 
 def _require_drawable(block: object) -> None:
-    """Check properties that types do not express: columns of one length, colours, formats, links, sizes.
+    """Check the properties of a block that types do not express: columns of one length, colours, formats, links, sizes.
 
     Raises:
         ValueError: the block cannot be drawn.
@@ -222,13 +220,9 @@ def _require_drawable(block: object) -> None:
         case Spans():
             _require_mark(block, (block.rows, block.starts, block.ends), (block.hover_text,))
             positions = (*block.starts, *block.ends)
-            are_dates = {isinstance(position, date) for position in positions}
-            _require(
-                len(are_dates) <= 1
-                and all(isinstance(position, date) or is_number(position) for position in positions),
-                "ends",
-                "others",
-            )
+            are_dates = all(isinstance(position, date) for position in positions)
+            are_numbers = all(is_number(position) for position in positions)
+            _require(are_dates or are_numbers, "ends", "others")
         case Chart() | Grid():
             _require(0 < block.height <= MAXIMUM_PIXELS, "height", block.height)
             _require(block.weight > 0, "weight", block.weight)
@@ -237,7 +231,7 @@ def _require_drawable(block: object) -> None:
 
 
 def _require_mark(mark: Any, columns: Sequence[Sequence[Any]], other_columns: Sequence[Sequence[Any]]) -> None:  # noqa: ANN401  (any mark)
-    """Check the fields that all marks share: columns of one length, colours, and the format of numbers.
+    """Check the fields that all marks share: columns of one length, `other_columns` if not empty, colours, formats.
 
     Raises:
         ValueError: the mark cannot be drawn.

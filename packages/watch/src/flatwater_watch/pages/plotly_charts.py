@@ -23,26 +23,19 @@ Trace = dict[str, Any]
 
 
 def plotly_figure(chart: Chart) -> dict[str, Any]:
-    """The chart as JSON data for the browser."""
+    """Return a chart as plotly.js reads it from JSON: its traces and its layout."""
     traces = [_complete_trace(mark, trace) for mark in chart.marks for trace in _mark_traces(mark, chart)]
-    # For these the pointer shows the mark below it; for curves, the values of all at its place.
-    pointwise_marks = [
-        mark for mark in chart.marks if isinstance(mark, Dots | Spans) or (isinstance(mark, Bars) and mark.horizontal)
-    ]
-    positive_values = [
-        value
-        for mark in chart.marks
-        if isinstance(mark, Line)
-        for value in finite_or_none(mark.y)
-        if value and value > 0
-    ]
+    curves = [mark for mark in chart.marks if isinstance(mark, Line)]
+    positive_values = [value for curve in curves for value in finite_or_none(curve.y) if value and value > 0]
+    lowest, highest = min(positive_values, default=1.0), max(positive_values, default=1.0)
+    # The pointer shows the mark below it, or the values of all curves at its place.
+    is_pointwise = bool(chart.y.rows) or all(
+        isinstance(mark, Dots | Spans) or (isinstance(mark, Bars) and mark.horizontal) for mark in chart.marks
+    )
     layout = {
         "xaxis": _axis_layout(chart.x),
-        "yaxis": _axis_layout(
-            chart.vertical,
-            decades=max(positive_values, default=1.0) > MINIMUM_LOG_RATIO * min(positive_values, default=1.0),
-        ),
-        "hovermode": "closest" if len(pointwise_marks) == len(chart.marks) or chart.y.rows else "x unified",
+        "yaxis": _axis_layout(chart.vertical, decades=highest > MINIMUM_LOG_RATIO * lowest),
+        "hovermode": "closest" if is_pointwise else "x unified",
         "barmode": _bar_mode(chart.marks),
         "bargap": 0.12 if chart.x.kind == "round" else 0.3,
         "shapes": [_vertical_line_shape(place) for place in chart.vertical_lines],
@@ -51,7 +44,7 @@ def plotly_figure(chart: Chart) -> dict[str, Any]:
 
 
 def _complete_trace(mark: Mark, trace: Trace) -> Trace:
-    """The trace with the keys that all traces have, and every text escaped."""
+    """Return a trace with its columns as JSON, the keys that all traces have, and every text escaped."""
     columns = {key: _escape_texts(_json_numbers(trace[key])) for key in ("x", "y", "text", "base") if trace.get(key)}
     return trace | columns | {"name": escape(mark.name), "meta": mark.name}
 
@@ -61,7 +54,7 @@ def _json_numbers(values: Sequence[Any]) -> list[Any]:
 
 
 def _bar_mode(marks: Sequence[Mark]) -> str:
-    """The arrangement of bars at one place: over, on, or next to each other."""
+    """Return how bars at one place lie: over, on, or next to each other."""
     if any(isinstance(mark, Spans) for mark in marks):
         return "overlay"
     return "stack" if any(isinstance(mark, Line | Bars) and mark.stacked for mark in marks) else "group"
@@ -79,7 +72,8 @@ def _mark_traces(mark: Mark, chart: Chart) -> Iterator[Trace]:
             yield shape | {"y": finite_or_none(mark.low), "showlegend": False}
             yield shape | {"y": finite_or_none(mark.high), "fill": "tonexty", "fillcolor": mark.colour}
         case Dots():
-            size = 11 if mark.symbol == "up" else 8  # seen below a mark that points down at the same place
+            # Pixels: a mark that points up is larger, to be seen below one that points down at the same place.
+            size = 11 if mark.symbol == "up" else 8
             marker = {"color": mark.colour, "size": size, "symbol": SYMBOLS[mark.symbol]}
             yield {
                 "type": "scatter",
@@ -98,7 +92,7 @@ def _mark_traces(mark: Mark, chart: Chart) -> Iterator[Trace]:
 
 
 def _line_trace(mark: Line, chart: Chart) -> Trace:
-    """The trace of a curve: a line, dots, a filled area of a stack, or a bar where a stack has a single point."""
+    """Return the trace of a curve: a line, dots, an area of a stack, or a bar where a stack has a single point."""
     values = finite_or_none(mark.y)
     is_single = sum(value is not None for value in values) < 2  # noqa: PLR2004  (a line has two points)
     common: Trace = {"x": mark.x, "y": values, "text": mark.hover_text}
@@ -126,42 +120,40 @@ def _bar_traces(mark: Bars, chart: Chart) -> Iterator[Trace]:
     prefix = f"%{{{place_key}}}: " if place_axis.rows else ""
     trace["hovertemplate"] = f"{prefix}%{{{value_key}:{mark.form}}}{escape(value_axis.unit)}"
     if mark.low:
-        ends = list(zip(mark.low, mark.values, mark.high, strict=True))
-        trace[f"error_{value_key}"] = {
-            "type": "data",
-            "symmetric": False,
-            "arrayminus": finite_or_none(
-                None if low is None or middle is None else middle - low for low, middle, _ in ends
-            ),
-            "array": finite_or_none(
-                None if high is None or middle is None else high - middle for _, middle, high in ends
-            ),
-            "color": "--ink",
-            "thickness": 1.2,
-            "width": 3,
-        }
+        trace[f"error_{value_key}"] = _error_bars(mark)
         trace["textposition"] = "none"  # the bar's own label would lie on the interval
-        # Beside the end of the interval, not on it.
-        label_position = (
-            {"x": finite_or_none(mark.high), "y": positions}
-            if mark.horizontal
-            else {"x": positions, "y": finite_or_none(mark.high)}
-        )
-        label_style = {
+        yield {
+            "type": "scatter",
+            "text": mark.labels,
+            "hoverinfo": "skip",
+            "showlegend": False,
             "mode": "text",
             "textposition": "middle right" if mark.horizontal else "top center",
             "cliponaxis": False,
+            place_key: positions,
+            value_key: finite_or_none(mark.high),
         }
-        yield (
-            {"type": "scatter", "text": mark.labels, "hoverinfo": "skip", "showlegend": False}
-            | label_style
-            | label_position
-        )
     yield trace
 
 
+def _error_bars(mark: Bars) -> dict[str, Any]:
+    """Return the intervals of bars as plotly.js has them, by their distances from the values; None is a gap."""
+    ends = list(zip(mark.low, mark.values, mark.high, strict=True))
+    below = [None if low is None or value is None else value - low for low, value, _ in ends]
+    above = [None if high is None or value is None else high - value for _, value, high in ends]
+    return {
+        "type": "data",
+        "symmetric": False,
+        "arrayminus": finite_or_none(below),
+        "array": finite_or_none(above),
+        "color": "--ink",
+        "thickness": 1.2,
+        "width": 3,
+    }
+
+
 def _span_trace(mark: Spans, chart: Chart) -> Trace:
-    """The trace of bars from starts to ends; for dates plotly.js wants lengths in milliseconds, as whole days here."""
+    """Return the trace of bars from starts to ends, whose lengths are in milliseconds between two dates."""
     lengths = [
         (end - start).days * DAY_MILLISECONDS if isinstance(start, date) else end - start
         for start, end in zip(mark.starts, mark.ends, strict=True)
@@ -185,7 +177,7 @@ def _hover_lines(texts: Sequence[str]) -> str:
 
 
 def _vertical_line_shape(place: object) -> dict[str, Any]:
-    """A thin vertical line over the whole height of a chart."""
+    """Return the shape of a thin vertical line over the whole height of a chart."""
     line = {"color": "--quiet", "width": 1}
     position = str(place)
     return {
@@ -201,7 +193,7 @@ def _vertical_line_shape(place: object) -> dict[str, Any]:
 
 
 def _axis_layout(axis: Axis, *, decades: bool = False) -> dict[str, Any]:
-    """The layout of an axis for plotly.js.
+    """Return the layout of an axis for plotly.js.
 
     Args:
         axis: axis of a chart.
@@ -230,7 +222,7 @@ def _axis_layout(axis: Axis, *, decades: bool = False) -> dict[str, Any]:
 
 
 def _escape_texts(item: object) -> object:
-    """The item with all its texts escaped for HTML, at any depth; keys stay."""
+    """Return the item with all its texts escaped for HTML, at any depth, but not its keys."""
     match item:
         case str():
             return escape(item)
