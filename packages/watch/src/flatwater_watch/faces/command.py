@@ -142,7 +142,7 @@ class WatchCommand:
         return process.code, process.summary
 
     def _exit_status(self, summary: dict[str, Any], allowed: "GrowthAllowance | None") -> int:
-        """Return the exit status for a program that ended with 0: 1 if it grew by more than is allowed, else 0."""
+        """Return 1 if a program that ended with 0 grew by more than is allowed, or if --fail applies, else 0."""
         excess = "" if allowed is None else allowed.describe_excess(summary)
         if excess:
             say(excess)

@@ -131,17 +131,17 @@ def begin_census(roots: Roots, *, maximum: int = 200_000, few_items: bool = Fals
     # With the collector paused.
     with _pause_collector():
         if few_items:
-            walking = begin_walk(roots, sampled_items=FEWER_SAMPLED_ITEMS, maximum=maximum)
+            heap_walk = begin_walk(roots, sampled_items=FEWER_SAMPLED_ITEMS, maximum=maximum)
         else:  # up to a limit, at which the walk begins again with few items
-            walking = begin_walk(roots, sampled_items=SAMPLED_ITEMS, maximum=min(LONG_WALK_OBJECTS, maximum))
-        return CensusInProgress(roots, maximum, walking)
+            heap_walk = begin_walk(roots, sampled_items=SAMPLED_ITEMS, maximum=min(LONG_WALK_OBJECTS, maximum))
+        return CensusInProgress(roots, maximum, heap_walk)
 
 
-def continue_census_(counting: CensusInProgress, seconds: float, step: int = 0) -> Census | None:
+def continue_census_(progress: CensusInProgress, seconds: float, step: int = 0) -> Census | None:
     """Go on with a census for a while; return it when it is done, and None until then.
 
     Args:
-        counting: census from `begin_census`.
+        progress: census from `begin_census`.
         seconds: maximum CPU seconds of this thread, for which the program stands still; the opening of one container
             or graph is not interrupted.
         step: step of the program now.
@@ -149,12 +149,12 @@ def continue_census_(counting: CensusInProgress, seconds: float, step: int = 0) 
     # With the collector paused: between two slices nothing is kept that the walk does not need.
     start_seconds = monotonic()
     with _pause_collector():
-        counting.heap_walk.step = step
-        census = _continue_until_(counting, thread_seconds() + seconds)
+        progress.heap_walk.step = step
+        census = _continue_until_(progress, thread_seconds() + seconds)
         if census is None:
-            release_objects_(counting.heap_walk)
-    counting.seconds += monotonic() - start_seconds
-    return None if census is None else census._replace(seconds=counting.seconds)
+            release_objects_(progress.heap_walk)
+    progress.seconds += monotonic() - start_seconds
+    return None if census is None else census._replace(seconds=progress.seconds)
 
 
 _collector_was_enabled: list[bool] = []
@@ -185,49 +185,49 @@ def restore_collector() -> None:
             gc.enable()
 
 
-def _continue_until_(counting: CensusInProgress, deadline: float) -> Census | None:
+def _continue_until_(progress: CensusInProgress, deadline: float) -> Census | None:
     """Go on with a census until a time of `thread_seconds`; return it if it is complete, else None."""
-    if not counting.walk_done:
-        if not continue_walk_(counting.heap_walk, deadline):
+    if not progress.walk_done:
+        if not continue_walk_(progress.heap_walk, deadline):
             return None
-        if counting.heap_walk.truncated and counting.heap_walk.walk.sampled_items == SAMPLED_ITEMS:
+        if progress.heap_walk.truncated and progress.heap_walk.walk.sampled_items == SAMPLED_ITEMS:
             # The walk begins again, once, with few items of each container: so it gets further within its limit.
-            _break_cycles(counting.heap_walk)
-            step = counting.heap_walk.step
-            counting.heap_walk = begin_walk(
-                counting.roots, sampled_items=FEWER_SAMPLED_ITEMS, maximum=counting.maximum_objects
+            _break_cycles(progress.heap_walk)
+            step = progress.heap_walk.step
+            progress.heap_walk = begin_walk(
+                progress.roots, sampled_items=FEWER_SAMPLED_ITEMS, maximum=progress.maximum_objects
             )
-            counting.heap_walk.step = step
-            return _continue_until_(counting, deadline)
-        counting.walk_done = True
-    walking = counting.heap_walk
-    if not _sum_subtrees_(counting, walking, deadline) or not _assign_to_paths_(counting, walking, deadline):
+            progress.heap_walk.step = step
+            return _continue_until_(progress, deadline)
+        progress.walk_done = True
+    heap_walk = progress.heap_walk
+    if not _sum_subtrees_(progress, heap_walk, deadline) or not _assign_to_paths_(progress, heap_walk, deadline):
         return None
-    holdings, live = _holdings(walking.records.values())
-    _break_cycles(walking)
+    holdings, live = _holdings(heap_walk.records.values())
+    _break_cycles(heap_walk)
     return Census(
         holdings,
-        visited=walking.walk.opened_count,
-        truncated=walking.truncated,
+        visited=heap_walk.walk.opened_count,
+        truncated=heap_walk.truncated,
         seconds=0.0,  # set by the caller
         live=live,
-        unread=dict(walking.walk.unread_by_class),
-        draw=walking.walk.sampled_items,
+        unread=dict(heap_walk.walk.unread_by_class),
+        draw=heap_walk.walk.sampled_items,
     )
 
 
-def _break_cycles(walking: HeapWalk) -> None:
+def _break_cycles(heap_walk: HeapWalk) -> None:
     """Break the cycles between records, so that they are freed at once and without the collector."""
-    for record in walking.records.values():
+    for record in heap_walk.records.values():
         record.children.clear()
 
 
-def _sum_subtrees_(counting: CensusInProgress, walking: HeapWalk, deadline: float) -> bool:
+def _sum_subtrees_(progress: CensusInProgress, heap_walk: HeapWalk, deadline: float) -> bool:
     """Add the bytes of each row to its holder, from the leaves to the roots; return whether all rows are done."""
     # A holder always has a lower row than its parts, so one pass from the end sums whole subtrees.
-    sizes, holders, marks, samples = walking.sizes, walking.holders, walking.marks, walking.samples
-    while counting.rows_added < len(sizes):
-        end = len(sizes) - counting.rows_added
+    sizes, holders, marks, samples = heap_walk.sizes, heap_walk.holders, heap_walk.marks, heap_walk.samples
+    while progress.rows_added < len(sizes):
+        end = len(sizes) - progress.rows_added
         begin = max(0, end - ROWS_BETWEEN_CLOCKS)
         for row in range(end - 1, begin - 1, -1):
             sample = samples.get(row)
@@ -238,27 +238,27 @@ def _sum_subtrees_(counting: CensusInProgress, walking: HeapWalk, deadline: floa
                 samples[holder].add(sizes[row])
             elif holder >= 0:
                 sizes[holder] += sizes[row]
-        counting.rows_added += end - begin
+        progress.rows_added += end - begin
         if thread_seconds() >= deadline:
-            return counting.rows_added == len(sizes)
+            return progress.rows_added == len(sizes)
     return True
 
 
-def _assign_to_paths_(counting: CensusInProgress, walking: HeapWalk, deadline: float) -> bool:
+def _assign_to_paths_(progress: CensusInProgress, heap_walk: HeapWalk, deadline: float) -> bool:
     """Add the bytes of each row, scaled by the samples that it lies in, to its path; return whether all are done."""
     # From the first row on: a holder has a lower row than its parts, and its scale counts for them too.
-    sizes, holders, marks, scales = walking.sizes, walking.holders, walking.marks, walking.weights
-    while counting.rows_assigned < len(sizes):
-        end = min(len(sizes), counting.rows_assigned + ROWS_BETWEEN_CLOCKS)
-        for row in range(counting.rows_assigned, end):
+    sizes, holders, marks, scales = heap_walk.sizes, heap_walk.holders, heap_walk.marks, heap_walk.weights
+    while progress.rows_assigned < len(sizes):
+        end = min(len(sizes), progress.rows_assigned + ROWS_BETWEEN_CLOCKS)
+        for row in range(progress.rows_assigned, end):
             holder, mark = holders[row], marks[row]
             scale = 1.0 if holder < 0 else scales[holder]
             if mark & SAMPLED:
-                scale *= walking.samples[holder].scale
+                scale *= heap_walk.samples[holder].scale
             scales[row] = scale  # in place of the weights, which nobody reads any more
             if not mark & FOLDED:
-                walking.path_records[row].bytes += sizes[row] * scale
-        counting.rows_assigned = end
+                heap_walk.path_records[row].bytes += sizes[row] * scale
+        progress.rows_assigned = end
         if thread_seconds() >= deadline:
             return end == len(sizes)
     return True

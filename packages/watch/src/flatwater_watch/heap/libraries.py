@@ -41,16 +41,11 @@ OBJECT_SECONDS = 4e-7
 """CPU seconds to look at one object of the collector: 2.5e-7 for tuples, 4e-7 for lists, 7e-7 for dicts."""
 FROZEN_COST_RATIO = 3
 """CPU seconds to look at a frozen object, to which the way must be found first, in those of another object."""
-READ_INSTANCES = 40
-"""Maximum instances of a class that are read for untracked containers: registries have few instances."""
-MAXIMUM_OPENED = 200
-"""Maximum items of a container that is read for untracked containers."""
-MAXIMUM_READ = 100_000
-"""Maximum instances and containers that are read, together: 50 ms of CPU."""
-MAXIMUM_WEIGHED = 300
-"""Maximum longer containers that are weighed."""
-MAXIMUM_CLIMBED = 24
-"""Maximum containers whose holders are looked for, the heaviest of the weighed containers."""
+READ_INSTANCES, MAXIMUM_OPENED, MAXIMUM_READ = 40, 200, 100_000
+"""Limits of the search for untracked containers: instances of a class (registries have few), items of a container that
+is read, and instances and containers together, which take 50 ms of CPU."""
+MAXIMUM_WEIGHED, MAXIMUM_CLIMBED = 300, 24
+"""Maximum longer containers that are weighed, and the heaviest of them, whose holders are looked for."""
 MAXIMUM_FRONTIER, MAXIMUM_PASSES = 48, 10
 """Maximum objects whose referrers are looked for in one pass over all objects, and maximum passes: one takes 80 ms of
 CPU with 360,000 objects. `moto` stores its objects five hops below `s3_backends`."""

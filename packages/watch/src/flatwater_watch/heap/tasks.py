@@ -25,7 +25,7 @@ _WRAPPER_TYPES = frozenset({"async_generator_asend", "async_generator_athrow", "
 
 
 def suspended_frames() -> Iterator[FrameType]:
-    """Yield the frames of all tasks' coroutines, running ones included, and of waiting greenlets.
+    """Yield the frames of the coroutines of all tasks, running coroutines included, and of waiting greenlets.
 
     The frames of a task or greenlet come together, the outermost first.
     """

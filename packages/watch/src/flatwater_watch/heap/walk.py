@@ -224,65 +224,65 @@ def begin_walk(roots: Roots, *, sampled_items: int, maximum: int) -> HeapWalk:
     return HeapWalk(walk, deque(root_tiers(roots, modules)))
 
 
-def continue_walk_(walking: HeapWalk, deadline: float) -> bool:
+def continue_walk_(heap_walk: HeapWalk, deadline: float) -> bool:
     """Go on with a walk until `thread_seconds` reaches the deadline; return whether the walk has ended."""
     # Runs no code of the watched program.
     # One group after the other, so that objects belong to the first group that reaches them; graphs come last.
-    while _open_waiting_(walking, deadline):
-        if walking.groups and not walking.truncated:
-            _begin_group_(walking, walking.groups.popleft())
-        elif walking.late_graphs and not walking.truncated:
-            for row in walking.late_graphs:
-                _append_row_(walking, *row)
-            walking.late_graphs.clear()
+    while _open_waiting_(heap_walk, deadline):
+        if heap_walk.groups and not heap_walk.truncated:
+            _append_roots_(heap_walk, heap_walk.groups.popleft())
+        elif heap_walk.late_graphs and not heap_walk.truncated:
+            for row in heap_walk.late_graphs:
+                _append_row_(heap_walk, *row)
+            heap_walk.late_graphs.clear()
         else:
             return True
     return False
 
 
-def _begin_group_(walking: HeapWalk, group: Iterable[Named]) -> None:
+def _append_roots_(heap_walk: HeapWalk, group: Iterable[Named]) -> None:
     """Append a row for each root of a group that no earlier group has reached, without numbers and short texts."""
-    seen_ids = walking.walk.seen_ids
+    seen_ids = heap_walk.walk.seen_ids
     for path, root in group:
         obj = strong_object(root)
         is_atom = obj is None or (id(type(obj)) in ATOM_TYPE_IDS and obj.__sizeof__() < LONG_TEXT_BYTES)
         if not is_atom and id(obj) not in seen_ids:
             seen_ids.add(id(obj))
-            _append_row_(walking, obj, -1, PathRecord(path, None, (path, id(type(obj))), 0), 0, 1.0)
+            _append_row_(heap_walk, obj, -1, PathRecord(path, None, (path, id(type(obj))), 0), 0, 1.0)
 
 
 def _append_row_(  # noqa: PLR0917  (a row)
-    walking: HeapWalk, obj: object, holder: int, record: PathRecord, mark: int, weight: float
+    heap_walk: HeapWalk, obj: object, holder: int, record: PathRecord, mark: int, weight: float
 ) -> None:
     """Append a row to all columns of a walk but `sizes`.
 
     Args:
-        walking: the walk.
+        heap_walk: the walk.
         obj: the object.
         holder: row of its holder; -1 for a root.
         record: record of its path.
         mark: `SAMPLED`, `FOLDED`, both or 0.
         weight: number of objects for which it stands, itself included.
     """
-    walking.objects.append(obj)
-    walking.holders.append(holder)
-    walking.path_records.append(record)
-    walking.marks.append(mark)
-    walking.weights.append(weight)
+    heap_walk.objects.append(obj)
+    heap_walk.holders.append(holder)
+    heap_walk.path_records.append(record)
+    heap_walk.marks.append(mark)
+    heap_walk.weights.append(weight)
 
 
-def _open_waiting_(walking: HeapWalk, deadline: float) -> bool:
+def _open_waiting_(heap_walk: HeapWalk, deadline: float) -> bool:
     """Open the waiting objects until `thread_seconds` reaches the deadline, and append rows for their children.
 
     Return True if no object waits any more, or the walk is at its maximum number of objects.
     """
-    walk, objects, sizes = walking.walk, walking.objects, walking.sizes
+    walk, objects, sizes = heap_walk.walk, heap_walk.objects, heap_walk.sizes
     row = len(sizes)
     # The clock is read by rows, not by the number of waiting objects: of a chain only one object waits at a time.
     clock_row = row + OBJECTS_BETWEEN_CLOCKS
     while row < len(objects):
         if walk.opened_count >= walk.maximum_objects:
-            walking.truncated = True
+            heap_walk.truncated = True
             return True
         obj = objects[row]
         if type(obj) is OwnWeakref:
@@ -291,13 +291,13 @@ def _open_waiting_(walking: HeapWalk, deadline: float) -> bool:
         sizes.append(allocated_size(opened.size))
         if opened is not OPAQUE:
             walk.opened_count += 1
-            _record_on_path_(walking, row, obj, opened)
+            _record_on_path_(heap_walk, row, obj, opened)
             if opened.parts:
-                _offer_children_(walking, row, opened.parts)
+                _append_children_(heap_walk, row, opened.parts)
             if opened.sampled:
                 sampled_count = len(opened.sampled) // opened.children_per_item
-                walking.samples[row] = ItemSample(sampled_count, opened.sampled_of)
-                _offer_sampled_(walking, row, opened.sampled)
+                heap_walk.samples[row] = ItemSample(sampled_count, opened.sampled_of)
+                _append_sampled_(heap_walk, row, opened.sampled)
         row += 1
         if row >= clock_row:
             if thread_seconds() >= deadline:
@@ -306,29 +306,29 @@ def _open_waiting_(walking: HeapWalk, deadline: float) -> bool:
     return True
 
 
-def _record_on_path_(walking: HeapWalk, row: int, obj: Any, opened: OpenedObject) -> None:
+def _record_on_path_(heap_walk: HeapWalk, row: int, obj: Any, opened: OpenedObject) -> None:
     """Add an opened object to the record of its path; a folded object only lengthens the record's chain.
 
     Args:
-        walking: the walk.
+        heap_walk: the walk.
         row: row of the object.
         obj: the object.
         opened: the object, opened.
     """
-    weight, record = walking.weights[row], walking.path_records[row]
+    weight, record = heap_walk.weights[row], heap_walk.path_records[row]
     path = record.path
-    first_record = walking.records.setdefault(path, record)
+    first_record = heap_walk.records.setdefault(path, record)
     if first_record is not record:  # a child of another class has come to the same path
-        record = walking.path_records[row] = first_record
-    if walking.marks[row] & FOLDED:
+        record = heap_walk.path_records[row] = first_record
+    if heap_walk.marks[row] & FOLDED:
         record.chained_objects += weight
         return
     is_new = record.longest_container is None or strong_object(record.longest_container) is None
     if is_new:
-        record.step = walking.step
+        record.step = heap_walk.step
     if is_new or opened.length > record.greatest_length:
         record.longest_container, record.greatest_length = obj, opened.length
-        walking.changed_records[path] = record
+        heap_walk.changed_records[path] = record
         record.kind, record.capacity = _holding_kind(record, opened), opened.capacity
     record.length += opened.length * weight
     record.weight += weight
@@ -341,9 +341,9 @@ def _holding_kind(record: PathRecord, opened: OpenedObject) -> str:
     return "figures" if record.path == "pyplot's figures" else opened.kind
 
 
-def _offer_children_(walking: HeapWalk, row: int, parts: Iterable[Named]) -> None:
+def _append_children_(heap_walk: HeapWalk, row: int, parts: Iterable[Named]) -> None:
     """Add the bytes of new atoms among the children to row `row`, and append a row for each other new child."""
-    walk, above, weight, size = walking.walk, walking.path_records[row], walking.weights[row], 0
+    walk, above, weight, size = heap_walk.walk, heap_walk.path_records[row], heap_walk.weights[row], 0
     for name, obj in parts:
         kind = type(obj)
         atom_bytes = _mark_seen_(walk, obj, kind)
@@ -353,29 +353,29 @@ def _offer_children_(walking: HeapWalk, row: int, parts: Iterable[Named]) -> Non
         record = above.children.get((name, id(kind))) or find_child_record(name, kind, above)
         mark = FOLDED if record.depth <= above.depth else 0
         if kind is Graph:  # opened after all other objects
-            walking.late_graphs.append((obj, row, record, mark, weight))
+            heap_walk.late_graphs.append((obj, row, record, mark, weight))
         else:
-            _append_row_(walking, obj, row, record, mark, weight)
+            _append_row_(heap_walk, obj, row, record, mark, weight)
     if size:
-        walking.sizes[row] += size
+        heap_walk.sizes[row] += size
 
 
-def _offer_sampled_(walking: HeapWalk, row: int, sampled: Sequence[Named]) -> None:
+def _append_sampled_(heap_walk: HeapWalk, row: int, sampled: Sequence[Named]) -> None:
     """Append a row for each sampled child of the big container in row `row`, weighted for the items that it represents.
 
     The bytes of atoms are added to the container's sample at once.
     """
-    above, sample = walking.path_records[row], walking.samples[row]
-    weight = walking.weights[row] * sample.item_count / sample.sampled_count
+    above, sample = heap_walk.path_records[row], heap_walk.samples[row]
+    weight = heap_walk.weights[row] * sample.item_count / sample.sampled_count
     for name, obj in sampled:
         kind = type(obj)
-        atom_bytes = _mark_seen_(walking.walk, obj, kind)
+        atom_bytes = _mark_seen_(heap_walk.walk, obj, kind)
         if atom_bytes > 0:
             sample.add(atom_bytes)
         elif atom_bytes < 0:
             record = above.children.get((name, id(kind))) or find_child_record(name, kind, above)
             fold_mark = FOLDED if record.depth <= above.depth else 0
-            _append_row_(walking, obj, row, record, SAMPLED | fold_mark, weight)
+            _append_row_(heap_walk, obj, row, record, SAMPLED | fold_mark, weight)
 
 
 def _mark_seen_(walk: Walk, obj: Any, kind: type) -> int:
@@ -401,57 +401,57 @@ def _mark_seen_(walk: Walk, obj: Any, kind: type) -> int:
 # --- between two slices ---
 
 
-def release_objects_(walking: HeapWalk) -> None:
+def release_objects_(heap_walk: HeapWalk) -> None:
     """Release objects at the end of a slice, so that the program can free them before the next one."""
     # Between two slices nothing of the watched program may live longer for the walk.
-    objects, opened_rows = walking.objects, len(walking.sizes)
+    objects, opened_rows = heap_walk.objects, len(heap_walk.sizes)
     # Opened objects are not needed any more.
-    objects[walking.released_rows : opened_rows] = [None] * (opened_rows - walking.released_rows)
+    objects[heap_walk.released_rows : opened_rows] = [None] * (opened_rows - heap_walk.released_rows)
     # Arrays and tensors that came to wait in this slice are held weakly from now on.
-    for row in range(max(opened_rows, walking.rows_at_release), len(objects)):
-        if _is_array_class(walking, type(objects[row])):
+    for row in range(max(opened_rows, heap_walk.rows_at_release), len(objects)):
+        if _is_array_class(heap_walk, type(objects[row])):
             objects[row] = OwnWeakref(objects[row])
     # Some waiting objects, in turn, are checked: an object that only the walk holds is released.
-    is_waiting = opened_rows <= walking.next_row_to_check < len(objects)
-    begin = walking.next_row_to_check if is_waiting else opened_rows
+    is_waiting = opened_rows <= heap_walk.next_row_to_check < len(objects)
+    begin = heap_walk.next_row_to_check if is_waiting else opened_rows
     # The count is read by C code under `map`: a loop variable would be one more reference.
     for row, count in enumerate(map(sys.getrefcount, islice(objects, begin, begin + CHECKED_PER_SLICE)), begin):
         if count <= _SOLE_REFCOUNT and not _is_made_by_walk(objects[row]):
             objects[row] = None
-    walking.released_rows = opened_rows
-    walking.rows_at_release = len(objects)
-    walking.next_row_to_check = begin + CHECKED_PER_SLICE
-    _release_containers_(walking)
+    heap_walk.released_rows = opened_rows
+    heap_walk.rows_at_release = len(objects)
+    heap_walk.next_row_to_check = begin + CHECKED_PER_SLICE
+    _release_containers_(heap_walk)
     # `root[1]`, not a loop variable, which would be one more reference.
-    walking.groups = deque(
-        [(root[0], _lighter_reference(walking, root[1])) for root in group] for group in walking.groups
+    heap_walk.groups = deque(
+        [(root[0], _lighter_reference(heap_walk, root[1])) for root in group] for group in heap_walk.groups
     )
     # Nodes of graphs keep tensors for backward. Their ids may be used again now, which counts 200 bytes twice.
-    walking.walk.seen_ids.difference_update(map(id, walking.walk.kept_alive))
-    walking.walk.kept_alive.clear()
+    heap_walk.walk.seen_ids.difference_update(map(id, heap_walk.walk.kept_alive))
+    heap_walk.walk.kept_alive.clear()
 
 
-def _release_containers_(walking: HeapWalk) -> None:
+def _release_containers_(heap_walk: HeapWalk) -> None:
     """Replace the containers of changed records, and of some others in turn, by lighter references."""
-    records = list(walking.records.values())
-    begin = walking.next_record_to_check if walking.next_record_to_check < len(records) else 0
-    walking.next_record_to_check = begin + CHECKED_PER_SLICE
-    due_records = dict.fromkeys((*walking.changed_records.values(), *records[begin : walking.next_record_to_check]))
-    walking.changed_records.clear()
+    records = list(heap_walk.records.values())
+    begin = heap_walk.next_record_to_check if heap_walk.next_record_to_check < len(records) else 0
+    heap_walk.next_record_to_check = begin + CHECKED_PER_SLICE
+    due_records = dict.fromkeys((*heap_walk.changed_records.values(), *records[begin : heap_walk.next_record_to_check]))
+    heap_walk.changed_records.clear()
     for record in due_records:
-        record.longest_container = _lighter_reference(walking, record.longest_container)
+        record.longest_container = _lighter_reference(heap_walk, record.longest_container)
 
 
-def _is_array_class(walking: HeapWalk, kind: type) -> bool:
+def _is_array_class(heap_walk: HeapWalk, kind: type) -> bool:
     """Return whether objects of a class are arrays or tensors, which a walk holds weakly between slices."""
-    is_array = walking.is_array_by_class.get(id(kind))
+    is_array = heap_walk.is_array_by_class.get(id(kind))
     if is_array is None:
         is_array = any(full_name(owner) in _ARRAY_CLASSES for owner in mro(kind))
-        walking.is_array_by_class[id(kind)] = is_array
+        heap_walk.is_array_by_class[id(kind)] = is_array
     return is_array
 
 
-def _lighter_reference(walking: HeapWalk, obj: Any) -> Any:
+def _lighter_reference(heap_walk: HeapWalk, obj: Any) -> Any:
     """Return what the walk holds of an object between slices: None if nobody else holds the object.
 
     Arrays and tensors are held weakly, other objects as they are.
@@ -460,7 +460,7 @@ def _lighter_reference(walking: HeapWalk, obj: Any) -> Any:
         return obj
     if _count_references(obj) <= _SOLE_NESTED_REFCOUNT:
         return None
-    return OwnWeakref(obj) if _is_array_class(walking, type(obj)) else obj
+    return OwnWeakref(obj) if _is_array_class(heap_walk, type(obj)) else obj
 
 
 def _count_references(obj: object) -> int:
