@@ -14,7 +14,7 @@ from flatwater_watch.meters.mappings import fileless_spans, touched_bytes
 
 
 class _Buffer(ctypes.Structure):
-    """The buffer that an object exports to C code (`Py_buffer`), of which only the beginning is read."""
+    """The buffer that an object exports to C code (Py_buffer), of which only the beginning is read."""
 
     _fields_ = (
         ("address", ctypes.c_void_p),
