@@ -12,7 +12,7 @@ from flatwater.envs.foraging.config import ForagingConfig
 from flatwater.envs.world import World
 from flatwater.envs.worlds import build_world
 from flatwater.envs.wrapped.config import WrappedConfig
-from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld, named_env
+from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld, make_named_env
 from flatwater_watch.errors import ConfigError
 
 ASKED = """
@@ -67,7 +67,7 @@ def test_what_an_environment_lacks_is_told_in_its_own_words_alone(monkeypatch: p
 
     monkeypatch.setitem(gymnasium.registry, "Boat-v0", EnvSpec("Boat-v0", entry_point=make_boat))
     with pytest.raises(ConfigError) as refusal:
-        named_env("Boat-v0")
+        make_named_env("Boat-v0")
     assert str(refusal.value) == f"Boat-v0: {lack}"
 
 

@@ -216,6 +216,7 @@ def _called_maker(name: str, target: Callable[..., Any], arguments: Mapping[str,
     is_number_named = NUMBER in signature.parameters
     is_batch = isinstance(target, type) and issubclass(target, gymnasium.vector.VectorEnv | WorldLike)
     is_single = isinstance(target, type) and issubclass(target, gymnasium.Env)
+    # The number is given where a parameter has its name, where one call makes many, or where a call without it fails.
     takes_number = is_number_named or is_batch or not (is_single or _can_bind(signature, (), arguments))
 
     def place_number(number: int) -> tuple[tuple[int, ...], dict[str, Any]]:

@@ -117,7 +117,7 @@ class World(Protocol):
         """
 
     def step_(self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array) -> None:
-        """Step every environment. A finished agent sees padding and is paid 0 until its episode is over.
+        """Step every environment. An agent that is over gets padding and reward 0 until all of its environment are.
 
         Args:
             actions: int64 [E, A] or [E, A, H], or float32 [E, A, D] within the bounds.

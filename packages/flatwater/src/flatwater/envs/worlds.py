@@ -19,7 +19,7 @@ from flatwater.envs.worker_world import WorkerWorld
 from flatwater.envs.world import Teacher, World
 from flatwater.envs.wrapped.cartpole_world import CARTPOLE_IDS, CartPoleWorld
 from flatwater.envs.wrapped.config import WrappedConfig
-from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld, named_env
+from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld, make_named_env
 from flatwater.envs.wrapped.own_world import OwnTeacher, OwnWorld
 from flatwater.envs.wrapped.pettingzoo_world import PettingZooWorld, pettingzoo_maker
 from flatwater.envs.wrapped.turns_world import TurnsWorld
@@ -85,7 +85,7 @@ def _find_maker(name: str, env_id: str | None, arguments: Mapping[str, Any]) -> 
         ConfigError: no environment has this name.
     """
     if env_id is not None:
-        return EnvMaker(env_id, lambda: named_env(env_id, arguments))
+        return EnvMaker(env_id, lambda: make_named_env(env_id, arguments))
     kind, _, rest = name.partition(":")
     if not (kind and rest) or kind == FORAGE:
         raise unknown_name(name)

@@ -8,7 +8,7 @@ import pytest
 from flatwater.envs.world import World
 from flatwater.envs.wrapped.cartpole_world import CartPoleWorld
 from flatwater.envs.wrapped.config import WrappedConfig
-from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld, named_env
+from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld, make_named_env
 
 ENVS = 5
 
@@ -38,7 +38,7 @@ def play(world: World, steps: int) -> list[np.ndarray[tuple[int, ...], np.dtype[
 @pytest.mark.filterwarnings("ignore:.*CartPole-v0 is out of date:DeprecationWarning")
 def test_it_is_bit_for_bit_what_the_copies_do(name: str, steps: int) -> None:
     config = WrappedConfig(steps=steps)
-    fast, slow = CartPoleWorld(name, config, ENVS), GymnasiumWorld(partial(named_env, name), name, config, ENVS)
+    fast, slow = CartPoleWorld(name, config, ENVS), GymnasiumWorld(partial(make_named_env, name), name, config, ENVS)
     assert fast.spaces == slow.spaces
     found, wanted = (play(world, 700) for world in (fast, slow))
     assert len(found) == len(wanted) > 700

@@ -47,7 +47,7 @@ class Game:
 
     def begin(self, seed: int) -> MettaGrid:
         """Return a simulator at the beginning of the episode of `seed`, which decides its map too."""
-        # NumPy takes no negative seed, and the simulator takes 32 bits.
+        # NumPy's generator takes no negative seed, and the simulator takes the lower 32 bits.
         seed %= 2**64
         return MettaGrid(self._compiled, self._shuffled_map(seed), seed % 2**32)
 

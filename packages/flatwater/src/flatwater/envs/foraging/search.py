@@ -50,7 +50,7 @@ class SearchTeacher:
         self._middle = (self._side // 2) * (self._side + 1)
         """Number of the cell that the agent itself is in."""
         names = list(MOVE_OFFSETS)
-        self._move = np.array([self._spaces.actions.index(name) for name in names])
+        self._action_by_move = np.array([self._spaces.actions.index(name) for name in names])
         self._neighbours = self._middle + np.array([row * self._side + column for row, column in MOVE_OFFSETS.values()])
         """Numbers of the four cells next to the agent, in the order of `MOVE_OFFSETS`."""
         offset = np.arange(self._side, dtype=np.int16) - self._side // 2
@@ -88,11 +88,11 @@ class SearchTeacher:
         targets = view.cells == target_kind
         sees_no_target = ~targets.any(1)
         self._set_targets_out_of_sight_(targets, sees_no_target, view)
-        side = first_cell_reached(targets, view.cells == OPEN, self._neighbours, self._preferences, self._side)
-        lost_agents = np.flatnonzero(side < 0)
+        moves = first_cell_reached(targets, view.cells == OPEN, self._neighbours, self._preferences, self._side)
+        lost_agents = np.flatnonzero(moves < 0)
         self._draw_exploration_goal_(lost_agents)
-        side[lost_agents] = MOVE_TOWARDS[self._heading[lost_agents]]
-        actions_out[...] = self._move[side].reshape(actions_out.shape)
+        moves[lost_agents] = MOVE_TOWARDS[self._heading[lost_agents]]
+        actions_out[...] = self._action_by_move[moves].reshape(actions_out.shape)
 
     def _update_known_places_(self, view: AgentView) -> None:
         """Shift places and goals by the agent's move, and record the nearest mine and the nearest depot in sight."""
@@ -100,13 +100,13 @@ class SearchTeacher:
         self._known_place -= view.shift[:, None]
         self._exploration_goal -= view.shift
         distances = np.abs(self._row) + np.abs(self._column)
-        for number, kind in enumerate((MINE, DEPOT)):
+        for place_index, kind in enumerate((MINE, DEPOT)):
             distance = np.where(view.cells == kind, distances, FAR_AWAY)
             nearest = distance.argmin(1)
             in_sight = distance[np.arange(len(nearest)), nearest] < FAR_AWAY
-            self._known_place[in_sight, number, 0] = self._row[nearest[in_sight]]
-            self._known_place[in_sight, number, 1] = self._column[nearest[in_sight]]
-            self._has_known_place[in_sight, number] = True
+            self._known_place[in_sight, place_index, 0] = self._row[nearest[in_sight]]
+            self._known_place[in_sight, place_index, 1] = self._column[nearest[in_sight]]
+            self._has_known_place[in_sight, place_index] = True
 
     def _set_targets_out_of_sight_(self, targets: Array, sees_no_target: Array, view: AgentView) -> None:
         """Set the target of agents that see none to the reachable cell nearest to a known place, or else to their goal.

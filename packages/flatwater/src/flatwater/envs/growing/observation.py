@@ -14,6 +14,7 @@ from flatwater.envs.growing.measures import Measures
 from flatwater.envs.growing.spaces import BLUEPRINTS, Operation
 from flatwater.envs.growing.stages import SlotStage
 
+_HOST_NUMBERS = ("progress", "success", "rolled back")
 _VALIDATION_NUMBERS = ("loss", "accuracy", "measured")
 _SLOT_NUMBERS = ("alpha", "target", "contribution", "measured", "velocity", "measured", "age", "gradient", "measured")
 """Numbers of a slot besides stage and blueprint; `measured` says whether the number before it is known."""
@@ -21,8 +22,7 @@ _SLOT_NUMBERS = ("alpha", "target", "contribution", "measured", "velocity", "mea
 
 def observation_size(config: GrowingConfig, slots: int) -> int:
     """Return D, the size of an observation, for hosts with `slots` slots."""
-    flags = len(("share of the episode", "success", "rolled back"))
-    host = flags + len(_VALIDATION_NUMBERS) * config.history + len(SlotStage) + len(Operation)
+    host = len(_HOST_NUMBERS) + len(_VALIDATION_NUMBERS) * config.history + len(SlotStage) + len(Operation)
     return host + slots * (len(SlotStage) + BLUEPRINTS + len(_SLOT_NUMBERS))
 
 

@@ -239,7 +239,7 @@ def _find_user_layer(env: gymnasium.Env[Any, Any]) -> Any:  # noqa: ANN401  (an 
     return next((layer for layer in wrapper_layers(env) if find_source_line(layer)), env.unwrapped)
 
 
-def named_env(name: str, arguments: Mapping[str, Any] = MappingProxyType({})) -> gymnasium.Env[Any, Any]:
+def make_named_env(name: str, arguments: Mapping[str, Any] = MappingProxyType({})) -> gymnasium.Env[Any, Any]:
     """Make the environment that Gymnasium knows by a name, with these arguments.
 
     Raises:

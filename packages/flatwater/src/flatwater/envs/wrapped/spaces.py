@@ -418,5 +418,5 @@ def _image_tokens_reader(space: gym.Space[Any], name: str) -> ObservationReader:
 def _image_size(space: gym.Space[Any]) -> tuple[int, int]:
     """Return the number of pixels and the number of channels of a space of images [H, W] or [H, W, C]."""
     shape = space.shape or ()
-    channels = shape[2] if len(shape) == TOKEN else 1
+    channels = shape[2] if len(shape) == 3 else 1  # noqa: PLR2004  (height, width and channels)
     return int(np.prod(shape)) // channels, channels
