@@ -181,7 +181,8 @@ def test_a_game_conforms_and_a_wrong_one_is_told() -> None:
             return super().draw_stones(None)
 
     assert check_env_conformance(Nim) == []
-    assert any("differ" in finding for finding in check_env_conformance(Wrong))
+    # One of three numbers is drawn each time: in one check of 27 all draws that are compared agree.
+    assert any("differ" in finding for _ in range(8) for finding in check_env_conformance(Wrong))
 
 
 def test_numbers_are_drawn_within_their_bounds() -> None:
