@@ -93,6 +93,18 @@ def test_what_was_loaded_and_stays_does_not_go_on() -> None:
     assert cause_still_grows(GROWING, 370, loaded)  # three readings later nobody can tell
 
 
+def test_few_readings_over_many_boundaries_show_that_growth_has_ended() -> None:
+    """As on a busy machine: dense readings while memory rises, and then one or two for many more boundaries."""
+    all_rows = rows([min(i, 10) * 10 * MIB for i in range(80)])
+    dense = all_rows[:11]
+    assert cause_still_grows(GROWING, 90, dense)
+    assert not cause_still_grows(GROWING, 90, [*dense, all_rows[40], all_rows[60]])
+    assert cause_still_grows(GROWING, 90, [*dense, all_rows[30]]), "too few boundaries since it rose"
+    bursts = rows([i // 8 * 40 * MIB for i in range(80)])
+    assert cause_still_grows(GROWING, 160, bursts[:31]), "a pause between two bursts"
+    assert cause_still_grows(GROWING, 160, [*bursts[:17], bursts[40], bursts[60], bursts[79]])
+
+
 def test_a_rate_of_next_to_nothing_is_no_growth() -> None:
     """As all censuses tell it of a cache that was full soon after it was found, beside a page that came since."""
     full = rows([*(min(i, 10) * 10 * MIB for i in range(39)), 100 * MIB + 4096])

@@ -116,7 +116,7 @@ def _slowest_kind(samples: Sequence[Sample]) -> str:
 def cause_still_grows(cause: Evidence, found_step: int, samples: Sequence[Sample]) -> bool:
     """Return whether a cause still grows, by at least `ENDING.minimum_remaining_rate_share` of the rate found.
 
-    The growth is measured over the newest half of the readings since the finding, as a table that is being loaded grows
+    The growth is measured over the newest part of the readings since the finding, as a table that is being loaded grows
     like a leak until it is complete. Slowdowns and fillings always count as growing, and so does a cause that was found
     a few readings ago.
 
@@ -126,9 +126,16 @@ def cause_still_grows(cause: Evidence, found_step: int, samples: Sequence[Sample
         samples: all readings.
     """
     since_finding = [sample for sample in samples if sample.reading.step >= found_step]
-    if cause.verdict in {"slowdown", "filling"} or len(since_finding) <= ENDING.minimum_readings_since_finding:
+    newest_half = _newest_half_by_steps(since_finding, found_step)
+    steps_of_half = newest_half[-1].reading.step - newest_half[0].reading.step if newest_half else 0
+    # Readings are dense while memory rises, and rare on a busy machine. As many boundaries as the finding took, bursts
+    # and pauses included, show whether the growth goes on, however few readings were taken there.
+    is_long_half = 0 < found_step - samples[0].reading.step <= steps_of_half
+    is_new = len(since_finding) <= ENDING.minimum_readings_since_finding and not is_long_half
+    if cause.verdict in {"slowdown", "filling"} or is_new:
         return True
-    recent = since_finding[-1 - max(ENDING.recent_readings, len(since_finding) // 2) :]
+    newest_readings = since_finding[-1 - max(ENDING.recent_readings, len(since_finding) // 2) :]
+    recent = newest_half if is_long_half else newest_readings
     steps = recent[-1].reading.step - recent[0].reading.step
     if cause.owner == GARBAGE_OWNER:  # a collection frees garbage, and more comes
         grown = sum(
@@ -140,6 +147,12 @@ def cause_still_grows(cause: Evidence, found_step: int, samples: Sequence[Sample
     if steps > 0 and predicted < MINIMUM_TOTAL_BYTES:
         return False
     return grown >= ENDING.minimum_remaining_rate_share * predicted
+
+
+def _newest_half_by_steps(samples: Sequence[Sample], first_step: int) -> Sequence[Sample]:
+    """Return the samples in the newer half of the boundaries from `first_step` to the last sample."""
+    middle = (first_step + samples[-1].reading.step) / 2 if samples else 0
+    return [sample for sample in samples if sample.reading.step >= middle]
 
 
 def _measured_gain(before: Reading, after: Reading, cause: Evidence) -> int:
