@@ -30,14 +30,14 @@ class PeriodicReports:
     """Time of the last report, in seconds since the beginning."""
 
     def report_if_due(self, seconds: float, make_summaries: Callable[[], list[dict[str, Any]]]) -> None:
-        """Report the summary of the first process, if `every` seconds have passed since the last report.
+        """Report the summary of the longest watch, if `every` seconds have passed since the last report.
 
         The keys `ended` and `ended_at` are left out, as more reports may follow.
 
         Args:
             seconds: seconds since the beginning.
-            make_summaries: function that reads the summaries of all processes, that of the longest watch first, or of
-                none; it is called only if a report is due.
+            make_summaries: function that reads the summaries of all processes, that of the longest watch first; its
+                list may be empty, and then nothing is reported. It is called only if a report is due.
         """
         if seconds >= self.last_report_time + self.every:
             self.last_report_time = seconds
@@ -46,19 +46,19 @@ class PeriodicReports:
 
 
 def write_spool(path: str, make_summary: Callable[[], dict[str, Any]]) -> float:
-    """Replace the file by a new summary, in one step.
+    """Write a new summary in place of the file, in one step, so that the file is complete at any moment.
 
     Returns:
         Minimum seconds until the next write, so that writes stay within their share of the time.
     """
     # Never synced to disk: the file must survive the process, not the machine.
-    cpu = thread_seconds()
+    cpu_before = thread_seconds()
     write_whole(path, _as_json(make_summary()))
-    return max(MINIMUM_GAP_SECONDS, (thread_seconds() - cpu) / MAXIMUM_TIME_SHARE)
+    return max(MINIMUM_GAP_SECONDS, (thread_seconds() - cpu_before) / MAXIMUM_TIME_SHARE)
 
 
 def unwatched_summary(program: str, reason: str) -> dict[str, Any]:
-    """Return the summary of a program that could not be read.
+    """Return a summary without figures, for a program that could not be read.
 
     Args:
         program: command of the program.

@@ -70,7 +70,7 @@ def start_watch(variables: dict[str, str]) -> None:
         variables: environment variables that the runner has set for the watch.
     """
     # Runs within `sitecustomize`, before any line of the program.
-    if _is_launcher():
+    if _is_launcher():  # not watched itself: the processes that it starts inherit the variables
         os.environ.update(worker_environment(variables, variables.get(PYTHONPATH)))
         return
     if os.environ.get("LOCAL_RANK", "0") != "0":  # a worker of a launcher, whose rank 0 is the program
@@ -84,7 +84,7 @@ def start_watch(variables: dict[str, str]) -> None:
     except FileExistsError:  # another process is the program
         if _is_worker():
             ProcessAgent(variables).begin_later()
-        elif not _is_fork_server():  # another program of the command
+        elif not _is_fork_server():  # another program of the command; of a fork server, only the workers are watched
             return
     else:
         ProcessAgent(variables, claim).begin()
@@ -92,7 +92,7 @@ def start_watch(variables: dict[str, str]) -> None:
 
 
 def enter(variables: dict[str, str]) -> None:
-    """Watch this process, which has run for a while, at ticks, as long as the runner's file `STAY` exists.
+    """Watch this process, which was not started under the watch, until the runner's file `STAY` is gone.
 
     Args:
         variables: environment variables that the runner has set for the watch.
@@ -108,6 +108,7 @@ def enter(variables: dict[str, str]) -> None:
 
 
 def _is_launcher() -> bool:
+    """Return whether this process runs a launcher, as in `python -m torch.distributed.run` or `torchrun`."""
     words = [file_name(word) for word in sys.orig_argv[:4]]
     return any(word in LAUNCHERS for word in words)
 
@@ -218,6 +219,9 @@ class ProcessAgent:
     def _tick(self, ticks: int) -> int:
         """Handle ticks in a worker: at the first tick its watch begins, if there are not too many workers.
 
+        Args:
+            ticks: number of ticks since the last call.
+
         Returns:
             Number of ticks to the next call.
         """
@@ -239,18 +243,17 @@ class ProcessAgent:
         from flatwater_watch.agent.process import ProcessWatch  # noqa: PLC0415  (measured: it is the watch's cost)
         from flatwater_watch.agent.step_hooks import hook_steps  # noqa: PLC0415  (the same)
 
-        unit = self._variables.get(UNIT)
-        by_time = unit == TIME_UNIT
+        unit_wanted = self._variables.get(UNIT)
+        by_time = unit_wanted == TIME_UNIT
         is_worker = self._claim is None
-        if is_worker:
-            unit = None  # the boundaries of a worker may be of other kinds than the program's
-        kind = None if by_time else unit
+        # None counts at the slowest regular kind, or at ticks. A worker may have other kinds than the program.
+        kind = None if by_time or is_worker else unit_wanted
         limit = int(self._variables[LIMIT]) if LIMIT in self._variables else None
         spool = self._file_prefix + (WORKER if is_worker else PROGRAM)
         self._watch = watch = ProcessWatch(kind, None, limit, spool, self._guard, lines=_lines)
         watch.cost_bytes = max(0, footprint().anonymous - bytes_before)
         counters = {} if by_time else hook_steps(watch.step)
-        if kind is None:
+        if kind is None:  # frequent boundaries are only counted, and ticks notice when they stop coming
             watch.boundaries.use_counters_(counters)
             if not is_worker:  # a worker ticks already
                 start_ticking(
@@ -285,8 +288,8 @@ class ProcessAgent:
     def _register_end_of_main(self) -> None:
         """Have the watch end when the main code has returned, before `atexit`'s callbacks empty containers.
 
-        pyplot closes its figures there, for one. `threading` calls such functions before it waits for threads, the last
-        registered first: the threads of executors, which are registered later, have ended by then.
+        Such a callback of pyplot closes all figures. `threading` calls its own callbacks before it waits for threads,
+        the last registered first: the threads of executors, which are registered later, have ended by then.
         """
         import threading  # noqa: PLC0415  (it is loaded by now)
 
@@ -336,11 +339,12 @@ def _unmap(page: str) -> None:
 
 
 def _worker_file_count(folder: str) -> int:
+    """Return the number of workers of the command that are or were watched, each with a file of its own."""
     return sum(name.endswith(WORKER) for name in names_in(folder))
 
 
 def _note_code_without_file(note_path: str) -> None:
-    """Write a note on code of the program that has no file, as reports cannot name a line of it, if there is any."""
+    """Write a note that names the functions and frozen modules without a file, if any: they have no line to report."""
     from importlib.machinery import ModuleSpec  # noqa: PLC0415  (at the end, when nothing waits for it)
 
     from flatwater_watch.heap.raw import namespace  # noqa: PLC0415  (the same)
@@ -366,5 +370,6 @@ def _note_code_without_file(note_path: str) -> None:
 
 
 def _short_list(names: Sequence[str]) -> str:
+    """Return the first names as a text, with the number of the others: `a, b, c and 2 more`."""
     ending = f" and {len(names) - MAXIMUM_NAMES} more" if len(names) > MAXIMUM_NAMES else ""
     return ", ".join(names[:MAXIMUM_NAMES]) + ending

@@ -26,7 +26,8 @@ def hook_steps(count: Count) -> Mapping[str, CallCounter]:
     """Have `count` called at each boundary, in libraries that are loaded now and in libraries that are loaded later.
 
     Returns:
-        The call counters by kind, which can let a number of boundaries pass without a call of `count`.
+        The call counters by kind, which can let a number of boundaries pass without a call of `count`; not that of
+        requests, of which each is reported.
     """
     set_listener(count)
     prepare_on_import({name: prepare for name, prepare in _PREPARED.items() if name not in _hooked_modules})
@@ -92,6 +93,7 @@ def _prepare_after_execution(found_loader: object, prepare: Callable[[ModuleType
 
 
 def _prepare_optimizers(module: ModuleType) -> None:
+    """Count an update at each `step` of any optimizer, by torch's own hook."""
     if "register_optimizer_step_post_hook" in vars(module):  # torch 2.0 and later
         vars(module)["register_optimizer_step_post_hook"](_on_optimizer_step)
 
@@ -117,6 +119,7 @@ def _prepare_loaders(module: ModuleType) -> None:
 
 
 def _prepare_envs(module: ModuleType) -> None:
+    """Count steps and episodes of environments, without wrappers, as the wrapped environment is counted."""
     env, wrapper = vars(module)["Env"], vars(module).get("Wrapper", ())
     _hook_subclasses(env, lambda cls: not issubclass(cls, wrapper))
 
@@ -199,7 +202,7 @@ class _OutermostByClass(dict[type, bool]):
 
 def _counted_method(method: Any, cls: type, name: str, kind: str) -> Callable[..., Any]:
     """Return the method of a class, wrapped so that each call counts a boundary first."""
-    if not _takes_one_argument(method):
+    if not _takes_one_argument(method):  # the fast wrapper below passes exactly one argument on
         return _counted_if_outermost(method, cls, name, kind)
     counted: Any = _COUNTERS[kind].wrap(method)
     # The argument gets the name that the method has for it, so that calls by keyword work as before.

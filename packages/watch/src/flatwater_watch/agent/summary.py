@@ -148,6 +148,7 @@ def build_summary(
         known_causes: evidence of the monitor; causes that are not sure yet get a sentence only.
     """
     scale = choose_scale(samples, unit) if samples else Scale(unit="second", per_unit=1.0, step=0, units=0)
+    # Workers are left out, as their memory is no part of this process's growth.
     share = explained_share(samples, [finding for finding in findings if finding.owner != WORKERS_OWNER])
     return _run_figures(samples, scale.unit, counts, seconds) | {
         "explained_share": round(share, 4),

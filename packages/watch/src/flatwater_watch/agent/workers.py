@@ -54,16 +54,17 @@ def measure_workers_(workers: Workers, step: int) -> None:
     now = monotonic()
     if now < workers.due:
         return
-    cpu = thread_seconds()
+    cpu_before = thread_seconds()
     workers.family = family = descendant_memory()
     workers.began = workers.began or now
-    workers.spent_seconds += thread_seconds() - cpu
+    workers.spent_seconds += thread_seconds() - cpu_before
     # Seconds until the sums are within their share of the time again; negative if they are within it now.
-    overspent_seconds = (workers.spent_seconds - INITIAL_CREDIT_SECONDS) / MAXIMUM_TIME_SHARE - (now - workers.began)
-    workers.due = now + max(MINIMUM_GAP_SECONDS, overspent_seconds)
+    wait_seconds = (workers.spent_seconds - INITIAL_CREDIT_SECONDS) / MAXIMUM_TIME_SHARE - (now - workers.began)
+    workers.due = now + max(MINIMUM_GAP_SECONDS, wait_seconds)
     if family.count != workers.count or family.libraries > workers.library_bytes:
         workers.private_series = Series()  # neither processes that began or ended nor their imports are growth
     workers.count, workers.library_bytes = family.count, family.libraries
+    # At most one point for each step, as a slope needs steps that rise.
     if family.count and (not workers.private_series.steps or step > workers.private_series.steps[-1]):
         workers.private_series.add(step, family.private)
 

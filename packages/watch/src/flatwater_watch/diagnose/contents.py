@@ -70,7 +70,7 @@ class _Leaf(NamedTuple):
 
 
 def newest_items(container: Any, kind: str, count: int) -> list[Any]:
-    """The `count` items that were added last, oldest first; any items of a container without an order.
+    """The `count` items that were added last, oldest first; of a container without an order, traced items or any.
 
     Args:
         container: the container.
@@ -86,7 +86,7 @@ def newest_items(container: Any, kind: str, count: int) -> list[Any]:
     if builtin is not None:
         entries = read_stable(_newest_entries, builtin, inner, count)
         return [_entry_value(key, value) for key, value in entries] if builtin is dict else entries
-    # An object that C code made, or one with attributes.
+    # An object that C code made, or one with attributes. Of its children, half of `SAMPLED_SET_ITEMS` are sampled.
     opened = open_object(container, _fresh_walk(SAMPLED_SET_ITEMS // (2 * CHILD_SAMPLE_RATIO)))
     sampled_children = [child for _, child in opened.sampled]
     items = [part for name, part in opened.parts if name == "[*]"] or [part for _, part in opened.parts]
@@ -116,7 +116,7 @@ def _newest_entries(builtin: Any, container: Any, count: int) -> list[Any]:
 
 
 def _newest_by_trace(sample: list[Any], count: int) -> list[Any]:
-    """At most `count` items of a sample without an order: traced items if there are any, as a trace knows new ones."""
+    """At most `count` items of a sample without an order: traced ones, which are new, if there are any; else any."""
     if not tracemalloc.is_tracing():
         return sample[evenly_spaced_slice(len(sample), count)]  # neighbours in a table of C are often of one class
     # From the end, where most of the new items are, as the lookup of a trace takes 20 µs.
@@ -125,12 +125,12 @@ def _newest_by_trace(sample: list[Any], count: int) -> list[Any]:
 
 
 def _entry_value(key: Any, value: Any) -> Any:
-    """The value of an entry of a dict; its key if the value is a smaller atom, as in a table of remembered texts."""
+    """The value of a dict's entry; but its key if the value is an atom, as numbers are, and smaller than the key."""
     return value if id(type(value)) not in ATOM_TYPE_IDS or own_size(key) <= own_size(value) else key
 
 
 def _heavier_part(key: Any, result: Any) -> Any:
-    """The result of a cached call, or its argument if the result is a smaller atom; for a method that is `self`."""
+    """The result of a cached call; but if it is an atom smaller than the key, the key: its one argument, or all."""
     is_single_argument = issubclass(type(key), list) and list.__len__(key) == 1
     return _entry_value(list.__getitem__(key, 0) if is_single_argument else key, result)
 
@@ -159,6 +159,7 @@ def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
     graph = any(leaf.graph for leaf in leaves)
     base = kept_bytes > 0 and kept_bytes >= leaf_bytes / 2
     item_words = _describe_item(newest[-1], graph=graph, base=base) if newest else "nothing yet"
+    # Bytes of the newest items, if all items are of equal size.
     newest_bytes = holding.bytes / max(item_count * holding.instances, 1) * len(newest)
     if leaves and (graph or base or leaf_bytes >= newest_bytes / 2):
         label, leaves_per_item = _main_label(leaves, len(newest))
@@ -174,19 +175,20 @@ def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
             leaves=_largest_objects(leaves_by_item),
             arrays=tuple(leaf.obj for leaf in largest),
         )
-    newest, share = _heaviest_class(newest)
-    count = round(item_count * share) * holding.instances
-    item_words = _describe_item(newest[-1], graph=graph, base=base) if newest else item_words
+    main_items, main_share = _heaviest_class(newest)
+    count = round(item_count * main_share) * holding.instances
+    item_words = _describe_item(main_items[-1], graph=graph, base=base) if main_items else item_words
     item_words = "Figure" if holding.kind == "figures" else item_words  # pyplot's managers are unknown to users
     size_words = f" of {holding.bytes // max(1, count)} bytes" if holding.kind == "bytes" else ""
     what = f"{count} × {item_words}{size_words}"
-    return Contents(count, what, item_words, graph, base, leaves=tuple(newest[-MAXIMUM_LEAVES:]), arrays=())
+    return Contents(count, what, item_words, graph, base, leaves=tuple(main_items[-MAXIMUM_LEAVES:]), arrays=())
 
 
 def _heaviest_class(items: Sequence[Any]) -> tuple[Sequence[Any], float]:
-    """The items of the class with the most bytes, and their share of all items: a pickler keeps items of many classes.
+    """The items of the class with the most bytes, and their share of the number of items.
 
-    Arrays count for more than their bytes, so that the choice stays the same when another class has hardly more.
+    A pickler's memo, for one, has items of many classes. Arrays count for more than their bytes, so that the choice
+    stays the same when another class has hardly more.
     """
     bytes_by_class: dict[int, float] = {}
     for item in items:
@@ -231,7 +233,7 @@ def _find_leaves(item: Any, walk: Walk) -> list[_Leaf]:
         # A class to which an item refers is no part of the item, and leads to all that the class's functions reach.
         if id(obj) in walk.seen_ids or type(obj) is Graph or (obj is not item and issubclass(type(obj), type)):
             continue
-        if id(type(obj)) in ATOM_TYPE_IDS and obj.__sizeof__() < LONG_TEXT_BYTES:
+        if id(type(obj)) in ATOM_TYPE_IDS and obj.__sizeof__() < LONG_TEXT_BYTES:  # a number or a short text
             continue
         walk.seen_ids.add(id(obj))
         walk.kept_alive.append(obj)  # so that no other object gets its id
@@ -257,7 +259,7 @@ def _make_leaf(obj: Any, size: int) -> _Leaf:
     figures = array_figures(obj)
     if figures is None:
         return _Leaf(obj, size, f"{class_name(type(obj))} of {size} bytes", graph=False, base_bytes=0)
-    is_numpy = figures.graphed is None
+    is_numpy = figures.graphed is None  # a bool for a tensor
     own_bytes = figures.bytes if is_numpy else figures.bytes or size
     kept_bytes = figures.base_bytes if figures.base_bytes > OWNING.minimum_base_ratio * own_bytes else 0
     leaf_bytes = own_bytes if is_numpy else max(own_bytes, size)
@@ -315,7 +317,7 @@ def describe_redundancy(arrays: Sequence[Any]) -> str | None:
     readable = [a for a in map(_as_array, arrays) if a is not None and 0 < a.size <= MAXIMUM_ELEMENTS]
     pairs = [(a, b) for a, b in pairwise(readable) if a.shape == b.shape and a.dtype == b.dtype]
     all_are_alike = len(pairs) == len(readable) - 1
-    if pairs and all_are_alike and readable[0].size > 1:
+    if pairs and all_are_alike and readable[0].size > 1:  # single numbers may be equal by chance
         if all(numpy.array_equal(a, b) for a, b in pairs):
             return "all arrays are equal: store one"
         overlap = _describe_overlap(pairs)
@@ -342,7 +344,7 @@ def _as_array(obj: Any) -> Any:
 
 
 def _describe_overlap(pairs: Sequence[tuple[Any, Any]]) -> str | None:
-    """A sentence if each array is the array before, shifted by a few rows along one axis; None if not.
+    """A sentence if nearly each array is the array before, shifted by a few rows along one axis; None if not.
 
     Args:
         pairs: neighbouring arrays of equal shape, the earlier one first.

@@ -160,7 +160,7 @@ class Evidence:
 
     @property
     def has_proof(self) -> bool:
-        """Whether an object, a line, or a count of its own proves the growth, which is not a mere remainder."""
+        """Whether a line is known, or Python objects, mapped or freed bytes were measured; else it is a remainder."""
         return (self.made_at or self.native_line) is not None or not self.wants_native_line
 
     @property
@@ -185,6 +185,7 @@ def owner_evidence(
     rate = owner.bytes_grown / steps
     verdict = _container_verdict(owner)
     plateau_bytes = plateau_step = None
+    # A bounded container that leaks is full: its items themselves grow, and no end of that is known.
     if owner.capacity is not None and verdict != "leak":
         plateau_bytes = owner.item_bytes * owner.capacity
         items_per_step = (owner.length - owner.length_before) / steps
@@ -276,10 +277,11 @@ def garbage_evidence(garbage: "Garbage", rate: float, drift: Slope, share: float
         drift: slope of the memory that no container explains.
         share: share of the garbage in the growth of the process, 0 to 1.
     """
-    size, collect = format_bytes(garbage.bytes), RARE_COLLECTION_ADVICE if garbage.collecting else COLLECTOR_OFF_ADVICE
+    size = format_bytes(garbage.bytes)
     ending = f"a collection would free {size}"
+    collect_advice = RARE_COLLECTION_ADVICE if garbage.collecting else COLLECTOR_OFF_ADVICE
     if garbage.is_frozen:
-        ending, collect = f"`gc.freeze` hides {size} from the collector, which never frees them", FROZEN_ADVICE
+        ending, collect_advice = f"`gc.freeze` hides {size} from the collector, which never frees them", FROZEN_ADVICE
     return Evidence(
         verdict="leak",
         owner=GARBAGE_OWNER,
@@ -288,7 +290,7 @@ def garbage_evidence(garbage: "Garbage", rate: float, drift: Slope, share: float
         what=f"{garbage.what}, in cycles that nobody reaches: {ending}",
         holders=garbage.cycle,
         count=garbage.objects,
-        advice=collect + BREAK_CYCLE_ADVICE,
+        advice=collect_advice + BREAK_CYCLE_ADVICE,
     )
 
 
@@ -311,7 +313,7 @@ def _steps_per_second_text(steps: float) -> str:
 
 
 def growth_share(rate: float, growth: Growth) -> float:
-    """Share of a rate, in bytes per step, in the growth of the process: 0 to 1, and 1 if the process does not grow."""
+    """Share of a rate, in bytes per step, in the growth of the process, at most 1; 1 if the process does not grow."""
     # At most 1, as the rates of owners are estimates, and may exceed the whole growth a little.
     return min(1.0, rate / growth.whole.per_step) if growth.whole.per_step > 0 else 1.0
 

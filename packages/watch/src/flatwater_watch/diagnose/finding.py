@@ -163,7 +163,10 @@ def _check_types(finding: Finding) -> None:
 
 
 def sort_findings(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings, with most of the growth first, but kept free memory last, as its holes lie around what stays."""
+    """The findings, largest share of the growth first; `retention` (freed memory that the allocator keeps) is last.
+
+    Retention often follows from the other findings, as the free blocks lie between objects that stay.
+    """
     return sorted(
         findings, key=lambda finding: (finding.verdict == "retention", -finding.share, -finding.bytes_per_step)
     )

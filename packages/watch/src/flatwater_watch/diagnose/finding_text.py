@@ -38,7 +38,7 @@ def brief_line(finding: Finding) -> str:
         verb = f" {verb_form(finding, 'grows', 'grow')}"
         statement = f"{_shorten_owner(finding.owner, BRIEF_WIDTH // 2 - len(verb))}{verb}"
     opening = f"{statement}{place}: "
-    native_advice = "look at C extensions and buffers outside of Python"
+    native_advice = "look at C extensions and buffers outside of Python"  # the finding's own has several lines
     advice = native_advice if finding.verdict == "native" else finding.advice
     instruction = _fitting_instruction(f"{advice[:1].lower()}{advice[1:]}", BRIEF_WIDTH - len(opening))
     return textwrap.shorten(f"{opening}{instruction}", BRIEF_WIDTH, placeholder=" …")
@@ -85,7 +85,7 @@ def _labelled_texts(finding: Finding) -> list[tuple[str, str]]:
 
 
 def growth_end(finding: Finding) -> str:
-    """The end of the growth in words: full, or the memory limit reached; empty for a slowdown."""
+    """The end of the growth in words: full, and the memory limit reached, the earlier first; empty for a slowdown."""
     if not VERDICTS[finding.verdict].is_of_bytes:
         return ""
     if finding.verdict == "mapped":

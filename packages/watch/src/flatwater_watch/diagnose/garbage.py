@@ -73,9 +73,11 @@ class Garbage(NamedTuple):
         # If a collection has freed as much before, the swing is the better forecast: the collector's count falls with
         # each object that is freed, so that the forecast by the count is too large.
         has_freed_as_much = 2 * fall >= self.young_bytes
-        expected_bytes = swing if has_freed_as_much else max(swing, self.forecast_young_bytes)
-        expected_bytes = max(self.young_bytes, min(expected_bytes, COLLECTING.maximum_wave_ratio * self.young_bytes))
-        is_freed_soon = 2 * self.young_bytes > self.bytes and expected_bytes < COLLECTING.reported_young_bytes
+        forecast_bytes = swing if has_freed_as_much else max(swing, self.forecast_young_bytes)
+        # Bytes of the garbage when it is freed: between its bytes now and a few times as many.
+        expected_bytes = max(self.young_bytes, min(forecast_bytes, COLLECTING.maximum_wave_ratio * self.young_bytes))
+        is_mostly_young = 2 * self.young_bytes > self.bytes
+        is_freed_soon = is_mostly_young and expected_bytes < COLLECTING.reported_young_bytes
         is_small = self.collecting and self.bytes < COLLECTING.harmless_bytes
         return not self.is_frozen and (is_freed_soon or is_small)
 
@@ -87,6 +89,7 @@ class Garbage(NamedTuple):
     @property
     def may_be_felt(self) -> bool:
         """Whether this garbage may become large enough to be reported, before a collection frees it."""
+        # Without young bytes, no collection of young objects frees any of it.
         return not self.young_bytes or COLLECTING.maximum_wave_ratio * self.bytes >= COLLECTING.reported_young_bytes
 
 
@@ -188,7 +191,7 @@ def _search_garbage(roots: Roots, *, unfreezes: bool) -> dict[str, Any] | None:
 
 
 def _size_garbage(garbage: list[Any]) -> tuple[list[tuple[int, Any]], int]:
-    """Pairs of bytes and object, for the garbage and objects that it alone holds; and the bytes of young garbage."""
+    """The garbage and the objects that it alone holds, as (bytes, object); and the bytes of the young ones in all."""
     walk = Walk(len(garbage), lambda _: False, len(garbage))
     walk.seen_ids.update(map(id, garbage))  # each is sized by itself below, and none as a child of another
     old_garbage = _old_garbage(garbage)
@@ -325,7 +328,7 @@ def _largest_objects(sized: list[tuple[int, Any]], minimum_bytes: float) -> list
 
 
 def unreachable_objects() -> list[Any]:
-    """The garbage: tracked objects that only garbage refers to, oldest first.
+    """The garbage: tracked objects that no object held from outside reaches, the oldest generation first.
 
     They are found as the collector finds them: an object with more references than tracked objects have to it is held
     from outside; all objects that it reaches are alive, and the others are garbage.
@@ -347,12 +350,12 @@ def unreachable_objects() -> list[Any]:
     reached = _mark_reachable(held_outside, first_references, targets)
     # At most all objects, as some may be gone since the generations were counted.
     first_middle, first_old = min(young_count, len(objects)), min(young_count + middle_count, len(objects))
-    ages = ((first_old, len(objects)), (first_middle, first_old), (0, first_middle))
-    return [objects[n] for begin, end in ages for n in range(begin, end) if not reached[n]]
+    ranges_oldest_first = ((first_old, len(objects)), (first_middle, first_old), (0, first_middle))
+    return [objects[n] for begin, end in ranges_oldest_first for n in range(begin, end) if not reached[n]]
 
 
 def _mark_reachable(held_outside: list[int], first_references: list[int], targets: list[int]) -> bytearray:
-    """A byte for each object, 1 if an object that is held from outside reaches it, and a last byte.
+    """A byte for each object, 1 if an object that is held from outside reaches it, and a last byte for untracked ones.
 
     Args:
         held_outside: indices of objects that are held from outside themselves; emptied on the way.

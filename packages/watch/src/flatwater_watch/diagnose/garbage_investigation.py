@@ -17,7 +17,7 @@ CASE = SHIPPED.investigating
 
 
 def wants_garbage(case: Investigation) -> bool:
-    """Whether the next trace is to find the line of cyclic garbage.
+    """Whether the next trace is to find the line that makes cyclic garbage, as garbage is the main or suspected cause.
 
     A trace is wanted as soon as a search finds enough garbage for the growth, as a collection may free it before the
     growth is proven.
@@ -30,7 +30,7 @@ def wants_garbage(case: Investigation) -> bool:
 
 
 def update_garbage_wait_(case: Investigation, tracer: Tracer | None) -> bool:
-    """Count a traced reading; return whether to trace on, as the traced objects may contain no garbage yet.
+    """Count a traced reading; return whether the trace must go on, as the traced objects may contain no garbage yet.
 
     The program usually still holds the objects that it made last. So the wait lasts until the traced objects have the
     bytes of two pieces of the garbage, and of one more at each further try; but not for long, as tracing is slow.
@@ -45,7 +45,7 @@ def update_garbage_wait_(case: Investigation, tracer: Tracer | None) -> bool:
 
 
 def start_search_(case: Investigation, roots: Roots, tracer: Tracer | None, step: int) -> bool:
-    """Begin a search for cyclic garbage in a fork, at `step`; return whether a search is under way.
+    """Begin a search for cyclic garbage in a fork, unless one is under way; return whether one is under way now.
 
     None begins if an earlier search of this case found too little garbage, or if there is no memory for a fork.
     """
@@ -68,7 +68,7 @@ def stop_search_(case: Investigation) -> None:
 def finish_search_(
     case: Investigation, history: ReadingHistory, slope: Slope, growth: Growth, minimum: float
 ) -> list[Evidence]:
-    """Take the result of a search that has ended; return evidence if there is much garbage and it grows.
+    """Take the result of a search that has ended; return evidence if garbage is enough for the growth, and grows.
 
     Some garbage waits in any program, so a single search proves nothing. Later searches compare with the least garbage
     that a search has seen, as a collection may come between two searches.
@@ -82,7 +82,7 @@ def finish_search_(
     """
     search, case.garbage_search = case.garbage_search, None
     garbage = None if search is None else search.garbage()
-    # The fork keeps the objects as they were when it began, so the steps since then brought no garbage that it can see.
+    # The fork keeps the objects as they were when it began, so it sees no garbage of the steps since the search began.
     steps_seen = slope.span - (growth.step - case.search_step)
     if garbage is not None and steps_seen <= 0:
         return []  # the search took longer than the stretch that is judged: wait for the next search
@@ -99,7 +99,7 @@ def finish_search_(
     least_step, least_bytes = case.least_garbage
     grows = garbage.bytes - least_bytes >= minimum_rate * (case.search_step - least_step)
     is_backlog = garbage.is_ordinary_gc_backlog(history.swing_bytes, history.largest_fall)
-    if not (grows or is_backlog or memory_fell):
+    if not (grows or is_backlog or memory_fell):  # nothing else tells why it did not grow: it is not the cause
         case.suspected_garbage = None
     if is_backlog or not grows:
         return []
@@ -113,7 +113,7 @@ def _record_garbage_(case: Investigation, garbage: Garbage) -> None:
     if garbage.made_at is not None:
         case.lines[GARBAGE_OWNER] = garbage.made_at
     case.bytes_per_garbage_object = garbage.bytes_per_object
-    # A trace for the garbage counts as a try, and follows Python's allocations.
+    # So that a trace for the garbage counts as a try, and follows Python's allocations instead of tensors.
     case.first_owner_grew, case.contains_tensors = True, False
 
 
@@ -134,7 +134,7 @@ def garbage_evidence_at_end(garbage: Garbage, history: ReadingHistory, open_byte
 def search_garbage_now_(
     lines: dict[str, AllocationSite], roots: Roots, tracer: Tracer | None, step: int
 ) -> Garbage | None:
-    """Search for garbage at the end, and wait for the result; return None if there is none.
+    """Search for garbage at the end of the watch, and wait for the result; return None if there is none.
 
     Args:
         lines: allocating lines by owner; the line of the garbage is added if it is found.

@@ -19,7 +19,7 @@ BREAK_ADVICE = (
 
 
 def gc_explains_growth(sawtooth: GcSawtooth | None) -> bool:
-    """Whether collections free most of the bytes that come between them, and a material amount.
+    """Whether the growth is garbage: a full collection frees most of the bytes that come between two, and many bytes.
 
     Args:
         sawtooth: sawtooth of the process; None if no full collection was seen.
@@ -46,7 +46,7 @@ def is_negligible(sawtooth: GcSawtooth | None, waiting_bytes: int) -> bool:
 
 
 def gc_sawtooth_evidence(rate: Slope, *, collecting: bool) -> Evidence:
-    """The evidence on garbage that collections free, without its classes, as no fork has seen it.
+    """The evidence on garbage that collections free, without its classes, as no fork has searched for it.
 
     Args:
         rate: bytes per step that come between two collections.

@@ -55,14 +55,14 @@ def find_handles(before: Census, after: Census, missing: float) -> list[Owner]:
         missing: bytes that came between the censuses, and that no container explains; they are divided over the new
             items.
     """
-    found = (_find_candidate(before, after, path) for path in after.holdings)
-    candidates = [candidate for candidate in found if candidate is not None]
+    tried = (_find_candidate(before, after, path) for path in after.holdings)
+    candidates = [candidate for candidate in tried if candidate is not None]
     if not candidates:
         return []
     # Parents come first, so `max` takes the outermost of several containers that hold the same handles.
     best = max(candidates, key=lambda candidate: min(candidate.handles_per_item, 1.0) * candidate.new_items)
     handle_bytes = missing / best.new_items
-    if handle_bytes < HANDLES.least_bytes:
+    if handle_bytes < HANDLES.least_bytes:  # too little for memory of a C library
         return []
     holding, owner = after.holdings[best.path], describe_owner(before.holdings[best.path], after, best.path, missing)
     item_count = holding.length * holding.instances
@@ -80,6 +80,7 @@ def find_handles(before: Census, after: Census, missing: float) -> list[Owner]:
 def _describe_items(count: int, item: str, handle_class: type, handle_bytes: float) -> str:
     """Items in words: `30 × Client, each with its SSLContext, and about 1 MiB outside of Python with each`."""
     handle_name = class_name(handle_class)
+    # The handle goes without saying if the item itself is one. Classes of ctypes have names that say nothing.
     item_is_handle = item == handle_name or full_name(handle_class)[0] == "ctypes"
     items_text = f"{count} × {item}" if item_is_handle else f"{count} × {item}, each with its {handle_name}"
     place = "" if handle_class is Callback else "outside of Python "
@@ -114,7 +115,7 @@ def _find_candidate(before: Census, after: Census, path: str) -> _Candidate | No
 
 
 def _first_handles(items: Sequence[Any]) -> list[Any]:
-    """The first handle below each item that no earlier item has: a handle that all share did not come with each."""
+    """The first handle below each item, without handles of earlier items: a shared handle did not come with each."""
     handles: list[Any] = []
     seen_ids = set[int]()
     for item in items:
@@ -137,7 +138,7 @@ def _first_handles(items: Sequence[Any]) -> list[Any]:
 
 
 def _is_handle(kind: type) -> bool:
-    """Whether C code made a class, or a class that it extends, and may allocate memory that no census counts."""
+    """Whether a class, or a base class of it, is of C code that may allocate memory that no census counts."""
     if kind is Callback:
         return True
     c_classes = [owner for owner in mro(kind) if made_in_c(owner)]

@@ -112,7 +112,7 @@ class Investigation:
 
 
 def take_grown_holders_(case: Investigation, roots: Roots, missing_bytes: float) -> GrownHolders:
-    """Find the holders of containers that are longer than in `case.lengths`; forget the lengths if there are any.
+    """Find the holders of containers that are longer than in `case.lengths`; clear the lengths if holders are found.
 
     Args:
         case: the investigation.
@@ -128,7 +128,7 @@ def take_grown_holders_(case: Investigation, roots: Roots, missing_bytes: float)
 
 
 def find_grown_owners(before: Census, now: Census, rate: float, steps: int, *, handles: bool) -> list[Owner]:
-    """The containers that grew between two censuses, without containers too small to be reported.
+    """The containers that grew between two censuses, without those whose share of the growth is too small to report.
 
     If containers seem to grow much faster than the process, its growth is divided among them: nodes of a tree, when
     sampled, reach each other, and their sizes then count many times.
@@ -143,9 +143,10 @@ def find_grown_owners(before: Census, now: Census, rate: float, steps: int, *, h
     growth_bytes = rate * steps
     strong_owners = _without_weak_tables(find_owners(before, now))
     owners = [owner for owner in strong_owners if owner.bytes_grown >= _minimum_share(owner) * growth_bytes]
-    missing_bytes = growth_bytes - sum(owner.bytes_grown for owner in owners)
+    missing_bytes = growth_bytes - sum(owner.bytes_grown for owner in owners)  # that no owner explains
     summed_rate = sum(owner.bytes_grown / owner.steps for owner in owners)
-    if 0 < CASE.maximum_container_growth_ratio * rate < summed_rate:
+    maximum_rate = CASE.maximum_container_growth_ratio * rate
+    if 0 < maximum_rate < summed_rate:
         owners = [replace(owner, bytes_grown=round(owner.bytes_grown * rate / summed_rate)) for owner in owners]
     if handles and missing_bytes > (1 - OWNING.explained_share) * growth_bytes:
         return [*find_handles(before, now, missing_bytes), *owners]
@@ -155,7 +156,7 @@ def find_grown_owners(before: Census, now: Census, rate: float, steps: int, *, h
 def _without_weak_tables(owners: list[Owner]) -> list[Owner]:
     """The owners without tables of weak references, unless there are no others.
 
-    Another owner holds the objects of such a table, so the first one gets the bytes of the tables.
+    Such a table keeps no object alive: another owner does, so the first of the others gets the bytes of the tables.
     """
     strong_owners = [owner for owner in owners if not is_a(owner.container, WeakSet, WeakValueDictionary)]
     if not strong_owners:
@@ -195,7 +196,7 @@ def record_first_owner_(case: Investigation, owners: Sequence[Owner]) -> None:
 def find_owner_line_(
     case: Investigation, tracer: Tracer | None, owner: str, newest: Sequence[Any]
 ) -> AllocationSite | None:
-    """The line that made the `newest` items of an owner, which is kept; else a line that was kept before, or None."""
+    """The line that made the `newest` items of an owner, kept in `case.lines`; else the line kept before, or None."""
     line = None if tracer is None else tracer.find_line(newest)
     if line is not None:
         case.lines[owner] = line
@@ -218,11 +219,12 @@ def larger_contents(cause: Evidence, census: Census) -> CurrentContents | None:
         return None
     holders, content = current
     holding = census.holdings[cause.owner]
+    # An object that is its own only item (an array, a text) has as many contents as before, though larger.
     is_single = cause.newest_contents.objects == 1 and holding.kind not in ITEM_KINDS
     if is_single or content.count <= cause.newest_contents.objects:
         return None
     if cause.outside:
-        # The words begin with the number of items that have handles: `30 × Client, each with its SSLContext`.
+        # Only the number in the words changes: `30 × Client, each with its SSLContext`.
         count = holding.length * holding.instances
         return CurrentContents(holders, count, f"{count} ×{cause.what.partition('×')[2]}")
     return CurrentContents(holders, content.count, content.what)
@@ -254,7 +256,7 @@ def search_owner_line_(case: Investigation, tracer: Tracer | None, roots: Roots)
 
 
 def _continue_line_search_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
-    """Search for the line of the first-ranked owner, at the end for other owners' lines; return whether to go on."""
+    """Search for the first owner's line, and when that is done for the other owners' lines; return whether to go on."""
     evidence_by_owner = {cause.owner: cause for cause in case.last_evidence}
     first = next(iter(case.sought_containers), "")
     if first not in evidence_by_owner:
@@ -283,7 +285,13 @@ def _continue_line_search_(case: Investigation, tracer: Tracer | None, roots: Ro
 
 
 def _was_emptied(case: Investigation, owner: str, containers: Sequence[Any]) -> bool:
-    """Whether an owner, which now is one of the containers, lost most of its items since tracing began: no leak."""
+    """Whether an owner lost most of its items since tracing began, so that it is no leak.
+
+    Args:
+        case: the investigation, with the lengths when tracing began.
+        owner: path of the owner.
+        containers: containers that lie on the owner's way now.
+    """
     way, holding = case.sought_containers[owner]
     if leads_to_several(way) or holding.kind not in ITEM_KINDS:
         return False
@@ -310,7 +318,7 @@ def _record_traced_bytes_(case: Investigation, tracer: Tracer | None) -> bool:
 def _find_line_of_added_items_(
     case: Investigation, tracer: Tracer | None, cause: Evidence, containers: Sequence[Any]
 ) -> tuple[AllocationSite | None, bool]:
-    """Find the line that made the items added to an owner since tracing began; return whether it is final as well.
+    """Find the line that made the items added to an owner since tracing began; return it, and whether it is final.
 
     A new item may still be filled by lines that have not run yet. It is complete once another item follows, in any of
     the containers that lie on the owner's way now. Arrays, texts and handles are complete at once.
@@ -321,7 +329,7 @@ def _find_line_of_added_items_(
     line: AllocationSite | None = None
     for container, length in zip(containers, container_lengths(containers), strict=True):
         length_before = case.lengths_at_trace.get(id(container), unknown_length)
-        if line is not None:
+        if line is not None:  # found in an earlier container: only another new item, which makes it final, is wanted
             if length > length_before:
                 return line, True
             continue
@@ -329,7 +337,7 @@ def _find_line_of_added_items_(
         newest = added_leaves(container, length, holding_before, case.content_classes.get(cause.owner))
         if not newest:
             continue
-        if cause.owner == case.last_evidence[0].owner:
+        if cause.owner == case.last_evidence[0].owner:  # so that a later comparison sees only growth after this
             case.first_owner_length = length
         handles = handles_below(newest) if cause.outside else ()
         line = find_owner_line_(case, tracer, cause.owner, handles or newest)

@@ -145,7 +145,7 @@ class Investigator:
 
     @property
     def _awaits_first_comparison(self) -> bool:
-        """Whether growth is proven but no containers are compared yet, so that it may not be called native."""
+        """Whether growth is proven but no containers are compared yet, so that nobody may call it native yet."""
         return self.state is CaseState.COMPARING and self._case.proven and not self._case.comparisons
 
     def _follow_table(self, reading: Reading, event: CaseEvent | None) -> None:
@@ -160,7 +160,7 @@ class Investigator:
             event = self._actions[action](reading)
 
     def findings(self) -> list[Finding]:
-        """All findings so far with today's forecast, without containers that are emptied again and again."""
+        """All findings so far, with the forecast by the latest reading, without containers emptied again and again."""
         if self._latest_reading is None:
             return []
         return judge_new(self._known_evidence(), self._process_growth(self._latest_reading))
@@ -176,10 +176,11 @@ class Investigator:
 
     def _gather_facts(self, cause: Evidence) -> Evidence:
         """Return the evidence on a cause, with its contents and its lines as they are known by now."""
-        is_traced = cause.holders or cause.owner == GARBAGE_OWNER
+        # Only Python objects, held or garbage, are made at a line; `_lines` may have an older line for the owner.
+        has_objects = cause.holders or cause.owner == GARBAGE_OWNER
         known = replace(
             cause,
-            made_at=self._lines.get(cause.owner) if is_traced else None,
+            made_at=self._lines.get(cause.owner) if has_objects else None,
             contents=self._contents_by_owner.get(cause.owner),
         )
         return replace(known, native_line=self._native_search.line_for(known))
@@ -190,7 +191,7 @@ class Investigator:
         """Keep the state until the next reading."""
 
     def _check_readings(self, reading: Reading) -> CaseEvent | None:
-        """Report native growth if the readings prove it by now; else begin a case if memory rises after the pause."""
+        """Answer `NATIVE_CERTAIN` if the readings prove it now; else begin a case if memory rises after the pause."""
         if (self._is_unexplained or self.negligible_resets) and self._unexplained_evidence(reading):
             return CaseEvent.NATIVE_CERTAIN
         self._pause_readings_left -= 1
@@ -254,7 +255,7 @@ class Investigator:
             None while the census is under way; `UNEXPLAINED` if the owners explain too little; else `COMPARED`.
         """
         case = self._case
-        causes: list[Evidence] | None = case.last_evidence
+        causes: list[Evidence] | None = case.last_evidence  # None only while a census is under way
         traces_garbage = self.is_tracing and wants_garbage(case)
         if traces_garbage:
             causes = [cause for cause in case.last_evidence if cause.owner != GARBAGE_OWNER]
@@ -278,8 +279,8 @@ class Investigator:
     def _add_library_roots(self, reading: Reading) -> CaseEvent:
         """Make roots of library objects that hold growing containers, once in a case; then two new censuses follow.
 
-        The first call only records the lengths of all containers, and a later call finds longer ones. That most
-        programs never need, and 600,000 containers take 0.2 CPU seconds, too much for a program of a second.
+        The first call only records the lengths of all containers, and a later call finds containers that are longer.
+        Nothing is recorded if it would take longer than the caller allows: 600,000 containers take 0.2 CPU seconds.
         """
         case = self._case
         if self.is_tracing:  # for the line of garbage; to look at all objects takes 40 times as long under a trace
@@ -296,14 +297,14 @@ class Investigator:
         return CaseEvent.LIBRARIES_GREW if holders else CaseEvent.UNEXPLAINED
 
     def _start_garbage_search(self, reading: Reading) -> CaseEvent | None:
-        """Fork with the traces so far, then stop tracing; end the comparison if there is no memory for a fork."""
+        """Fork with the traces so far, then stop tracing; end the comparison if no search for garbage can begin."""
         if not start_search_(self._case, self._roots, self._tracer, reading.step):
             return self._finish_comparison()
         self._stop_tracing()
         return None
 
     def _finish_comparison(self) -> CaseEvent:
-        """End the fork and the trace of this comparison, whose evidence is in `comparison_evidence`."""
+        """Stop the garbage search and the trace of this comparison, whose evidence is in `comparison_evidence`."""
         stop_search_(self._case)
         self._stop_tracing()
         return CaseEvent.COMPARED
@@ -334,7 +335,7 @@ class Investigator:
     def _start_trace(self, reading: Reading) -> CaseEvent | None:
         """Begin to trace allocations for the line of the owner or garbage; refused if censuses would take too long."""
         case, is_further_try = self._case, self._case.trace_tries > 0
-        case.trace_tries += case.first_owner_grew  # a try without new items does not count
+        case.trace_tries += case.first_owner_grew  # a try counts only if the owner had new items
         case.last_evidence = case.comparison_evidence
         case.garbage_line_readings = 0
         case.most_traced_bytes = None
@@ -346,11 +347,12 @@ class Investigator:
             return CaseEvent.REFUSED
         # Tensors may lie deep in objects, and objects may be made of tensors: a further try traces both.
         tensors, objects = case.contains_tensors or is_further_try, not case.contains_tensors or is_further_try
+        # Torch operations can be traced only in the thread that runs them, which is not the watch's.
         self._tracer.start(tensors=tensors and not self.in_watch_thread, objects=objects or self.in_watch_thread)
         return None
 
     def _publish(self, reading: Reading) -> CaseEvent | None:
-        """Record the evidence of this comparison, with native growth if it explains too little, and end the case."""
+        """Record the evidence of this comparison, add native growth if that explains too little, and end the case."""
         causes = self._case.comparison_evidence
         has_suspect = self._case.suspected_garbage is not None
         self._garbage_suspected = has_suspect and all(cause.owner != GARBAGE_OWNER for cause in causes)
@@ -387,13 +389,13 @@ class Investigator:
         self._native_search.end()
 
     def _close_unproven(self, reading: Reading) -> None:
-        """End the case without a report; its unproven causes may be confirmed at the end (`confirm_unproven`)."""
+        """End the case without a report; keep its causes, which `confirm_unproven` may report when the watch ends."""
         if self._case.comparison_evidence:
             self._unproven = UnprovenGrowth(self._case.comparison_evidence, reading)
         self._pause_after_case(explained=False)
 
     def _pause_after_case(self, *, explained: bool) -> None:
-        """Clear the case, drop library roots below which no owner lies, and pause: each pause is twice as long."""
+        """Clear the case, drop library roots that hold no owner, and begin a pause, twice as long as the last pause."""
         self._case = Investigation(self._lines)
         owners = [*self._evidence_by_owner, *(cause.owner for cause in self._new_evidence)]
         library_roots = self.censuses.library_roots.items()
@@ -421,9 +423,10 @@ class Investigator:
             at_end: whether no further reading comes.
         """
         causes = (cause for owner, cause in self._explaining_causes.items() if owner not in stopped_owners)
+        # Freed memory, files and declared state explain nothing here, as the unaccounted bytes leave them out.
         explaining = (cause for cause in causes if cause.holders or cause.verdict in {"native", "leak"})
-        rate = sum(cause.drift.per_step for cause in explaining)
-        return native_growth_evidence(self._history, reading, self._process_growth(reading), rate, at_end=at_end)
+        explained = sum(cause.drift.per_step for cause in explaining)
+        return native_growth_evidence(self._history, reading, self._process_growth(reading), explained, at_end=at_end)
 
     def _explains(self, causes: Sequence[Evidence]) -> bool:
         """Whether causes explain most of the growth of the process, by bytes per step."""
@@ -455,7 +458,7 @@ class Investigator:
         # A program that still imports modules fills registries, once.
         if len(sys.modules) > case.module_count + CASE.maximum_modules_loaded:
             owners = [owner for owner in owners if not lies_in_registry(owner.path)]
-        if owners and case is not self._first_case:
+        if owners and case is not self._first_case:  # the first case gives leads at the end, which no trace follows
             record_first_owner_(case, owners)
             self.reset_tracker.track_owners(owners, growth.resident)
         return collect_owners_evidence_(case, self._tracer, owners, growth=growth, drift=slope)

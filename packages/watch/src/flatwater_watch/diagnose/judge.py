@@ -56,12 +56,15 @@ def judge_new(causes: Sequence[Evidence], growth: Growth) -> list[Finding]:
 
 def select_causes(causes: Sequence[Evidence]) -> list[Evidence]:
     """The causes that explain enough to be reported."""
-    largest_rate = max((cause.rate.per_step for cause in causes if cause.holders), default=0.0)
+    largest_rate = max((cause.rate.per_step for cause in causes if cause.holders), default=0.0)  # of all owners
     return [cause for cause in causes if _is_worth_reporting(cause, largest_rate)]
 
 
 def sort_causes(causes: Sequence[Evidence]) -> list[Evidence]:
-    """The causes, with most of the growth first, but kept free memory last, as its holes lie around what stays."""
+    """The causes, largest share of the growth first; `retention` (freed memory that the allocator keeps) is last.
+
+    Retention often follows from the other causes, as the free blocks lie between objects that stay.
+    """
     return sorted(causes, key=lambda cause: (cause.verdict == "retention", -cause.known_share, -cause.rate.per_step))
 
 
@@ -173,6 +176,7 @@ def _is_worth_reporting(cause: Evidence, largest_rate: float) -> bool:
     # If an owner grows faster than freed memory that is kept, the holes between its blocks are its doing.
     if cause.verdict == "retention" and cause.rate.per_step < largest_rate:
         return False
+    # A slowdown has no bytes, and so no share.
     return cause.known_share >= OWNING.minimum_reported_share or not VERDICTS[cause.verdict].is_of_bytes
 
 
@@ -216,7 +220,7 @@ def _cause_key(cause: Evidence) -> Hashable:
     """The key by which evidence is grouped: it is equal for causes that are merged."""
     if cause.verdict == "filling" and cause.plateau_bytes is not None:
         return cause.verdict, _buffer_path(cause.owner) or cause.owner
-    # The line of memory outside of Python is that which ran while it rose, and says nothing of its holder.
+    # Memory outside of Python is left out: its line ran while it rose, which says nothing of its holder.
     if cause.verdict == "leak" and cause.made_at is not None and cause.holders and not cause.outside:
         holders = cause.newest_contents.holders
         root_words, content_words = holders[0], holders[-1]
@@ -225,7 +229,10 @@ def _cause_key(cause: Evidence) -> Hashable:
 
 
 def _merge_parts(parts: Sequence[Evidence]) -> list[Evidence]:
-    """The causes with one key as one cause; but unmerged if one lies in another, so that no byte counts twice."""
+    """The causes with one key, merged into one cause; or all, unmerged, if one of them is part of another.
+
+    The bytes of a container that lies in another would count twice in a sum.
+    """
     first, owners = parts[0], [part.owner for part in parts]
     if len(parts) == 1:
         return [first]
@@ -236,7 +243,7 @@ def _merge_parts(parts: Sequence[Evidence]) -> list[Evidence]:
 
 
 def _buffer_path(path: str) -> str:
-    """The path of an array's holder, `train.BUFFER` for `train.BUFFER.rows`; empty for a variable of the program."""
+    """The path of an array's holder, `train.BUFFER` for `train.BUFFER.rows`; empty if a variable holds the array."""
     place, separator, name = path.rpartition(": ")
     buffer = name[: max(name.rfind("."), name.rfind("["))] if {".", "["} & set(name) else ""
     return f"{place}{separator}{buffer}" if buffer and (separator or "." in buffer) else ""
@@ -252,7 +259,7 @@ def _common_holder(paths: Sequence[str]) -> str:
 
 
 def _merge_filling(buffer: str, parts: Sequence[Evidence]) -> Evidence:
-    """One cause for the arrays of a buffer, which is full when its last array is.
+    """One cause for the arrays of a buffer, which is full when the last of its arrays is full.
 
     Args:
         buffer: path of the holder of the arrays.
@@ -307,7 +314,7 @@ def round_to_two_digits(steps: float) -> int:
 
 
 def _process_rate(causes: Sequence[Evidence], growing: Sequence[Evidence], growth: Growth) -> float:
-    """Bytes per step of the process without mapped pages: the sum of the causes if it explains the measured rate."""
+    """Bytes per step of the process without mapped pages: the causes' sum, or the measured rate if it is much more."""
     explained_rate = sum(cause.rate.per_step for cause in growing)
     measured_rate = growth.whole.per_step - sum(cause.rate.per_step for cause in causes if cause.verdict == "mapped")
     return explained_rate if explained_rate >= OWNING.explained_share * measured_rate else measured_rate

@@ -185,11 +185,14 @@ class Tracer:
         return AllocationSite(file, number, _enclosing_function(file, number), operation)
 
     def _responsible_line(self, lines: Iterable[Line]) -> Line | None:
-        """The user's line that is responsible for an allocation; `lines` go from the innermost frame outwards.
+        """The line responsible for an allocation: the user's innermost line if a package calls it, else the package's.
 
-        If packages count as the user's, they are a framework. A user's line that the framework calls, as its line lies
-        further out, is a hook, and responsible. A user's line that only started the framework is not: then the
-        framework's innermost line is.
+        Packages are those given to the tracer. A user's line with a package's line further out is a hook of the
+        package, and responsible; a user's line that only calls the package is not. Without a package's line it is the
+        user's innermost line. None if the innermost of these lines is the tool's, or there is none.
+
+        Args:
+            lines: lines of a stack, from the innermost frame outwards.
         """
         user: Line | None = None
         package: Line | None = None
@@ -244,6 +247,7 @@ class NativeLineSearch:
         ]
         if not item_lines or self.line is not None or self._tries_made >= self._maximum_tries:
             return False
+        # A cause without a known line may belong to any line that runs, so the search is not bound to a line then.
         self._item_line = None if None in item_lines else item_lines[0]
         return True
 
@@ -270,7 +274,7 @@ class NativeLineSearch:
             self.line = AllocationSite(file, number, _short_name(function), "native")
 
     def line_for(self, cause: Evidence) -> AllocationSite | None:
-        """The line that was found, if the cause wants a line and none other made its objects; else None."""
+        """The line that was found, if the cause wants one, and its objects have no line or the try's; else None."""
         is_sought = cause.wants_native_line and cause.made_at in {None, self._item_line}
         return self.line if is_sought else None
 

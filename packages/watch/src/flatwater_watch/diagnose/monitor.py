@@ -83,7 +83,7 @@ class Monitor(Investigator):
         """Go on with a census for the callback, or begin one; nothing happens before the first reading.
 
         Args:
-            seconds: maximum CPU seconds at this step; None for what the last reading has left of its own.
+            seconds: maximum CPU seconds at this step; None for those of the last reading, if no census used them.
         """
         if seconds is not None:
             self.censuses.slice_seconds = seconds
@@ -135,20 +135,20 @@ class Monitor(Investigator):
         }
 
     def _compare_first_at_end(self, _reading: Reading) -> CaseEvent | None:
-        """Have the action of a reading compare, with a census that is taken whole, unless a comparison was made."""
+        """Answer `READING`, which compares with a census taken whole, if nothing was compared yet; else None."""
         if not self._awaits_first_comparison:
             return None
         self.censuses.slice_seconds = CASE.last_search_seconds
         return CaseEvent.READING
 
     def _finish_garbage_search(self, _reading: Reading) -> CaseEvent | None:
-        """Wait for the fork that searches; if it ends in time, have the action of a reading take its result."""
+        """Wait for the fork that searches; answer `READING`, at which its result is taken, if it ends in time."""
         search = self._case.garbage_search
         is_done = search is not None and search.is_done(CASE.last_search_seconds)
         return CaseEvent.READING if is_done else None
 
     def _search_traced_garbage(self, _reading: Reading) -> CaseEvent | None:
-        """End the wait for new garbage under the trace: let the fork search for the garbage so far."""
+        """Wait no longer for new garbage under the trace: answer `TIME_TO_COMPARE`, so that a fork searches for it."""
         return CaseEvent.TIME_TO_COMPARE if wants_garbage(self._case) else None
 
     # --- answers at the end ---
@@ -209,6 +209,7 @@ class Monitor(Investigator):
             self.ordinary_garbage = garbage if garbage.bytes >= DRIFT.least_bytes else None
         elif garbage is not None and explains_most:
             causes = [garbage_evidence_at_end(garbage, self._history, open_bytes, steps)]
+        # Also an ordinary backlog that is most of the bytes leaves no native growth to look for.
         if not (causes or explains_most or self._awaits_first_comparison):
             causes = self._unexplained_evidence(self._latest_reading, self._stopped_owners, at_end=True)
         return self._record_evidence(causes)
@@ -265,11 +266,12 @@ class Monitor(Investigator):
         slope = recent_slope(self._history.unaccounted)
         causes = self._compare_owners(self._first_case, self._process_growth(self._latest_reading), slope) or []
         step = self._latest_reading.step
+        # Without bounded containers that are full by now.
         growing = (cause for cause in causes if cause.plateau_step is None or cause.plateau_step > step)
         return [cause for cause in growing if cause.drift.per_step >= CASE.minimum_bytes_per_step]
 
     def stop_trace(self) -> None:
-        """End the trace of this comparison, which goes on without a line. In the thread that began the trace."""
+        """End the trace; the comparison goes on without a line. Call it in the thread that began the trace."""
         self._stop_tracing()
 
     def close(self) -> None:

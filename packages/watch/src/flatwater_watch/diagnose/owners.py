@@ -265,7 +265,7 @@ def _find_rule(census: Census, path: str, newest: Sequence[Any]) -> Rule | None:
 
 
 def resolve_way(roots: Roots, way: tuple[str, ...]) -> Any:
-    """The object that lies at the end of a way now, by the newest of several items; None if the way leads nowhere.
+    """The object to which a way leads now; where a hop matches several objects, the newest. None if it leads nowhere.
 
     It need not be the container that a census saw: a program may copy tables when they grow, and dicts that several
     threads read.
@@ -274,7 +274,7 @@ def resolve_way(roots: Roots, way: tuple[str, ...]) -> Any:
 
 
 def resolve_all_ways(roots: Roots, way: tuple[str, ...], maximum: int) -> list[Any]:
-    """The containers at the end of a way now, at most `maximum`; of several at one hop the newest are followed.
+    """The containers to which a way leads now; where a hop matches more than `maximum`, the newest are followed.
 
     Args:
         roots: choice of roots.

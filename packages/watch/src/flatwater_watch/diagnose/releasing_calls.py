@@ -139,4 +139,5 @@ def _used_names(function: Any, namespace: Mapping[str, Any], depth: int = _DEPTH
 
 
 def _is_method_of_c(value: Any) -> bool:
+    """Whether a value is a function or method of C, whose code cannot be searched for names."""
     return full_name(type(value)) in {("builtins", "method_descriptor"), ("builtins", "builtin_function_or_method")}

@@ -31,6 +31,7 @@ def collect_series_evidence_(history: ReadingHistory, reading: Reading, unit: st
     """
     causes = []
     ownerless: list[tuple[VerdictName, Series]] = [("retention", history.free), ("mapped", history.file_mapped)]
+    # Each kind of series has a turn: after the first readings, only one kind is judged at each, to save time.
     for turn, (verdict, series) in enumerate(ownerless):
         if (
             history.is_due(turn)
@@ -115,7 +116,7 @@ def _slow_phases_evidence_(history: ReadingHistory, reading: Reading) -> list[Ev
 
 
 def retention_evidence_at_end(history: ReadingHistory, reading: Reading, unit: str) -> list[Evidence]:
-    """The evidence, at the end of a program, on freed memory that the allocator keeps; none if it is not most growth.
+    """The evidence, at the end, on freed memory that the allocator keeps; empty if that is not most of the growth.
 
     Two judgements in a row are enough: with the last reading and without it.
 
@@ -143,7 +144,7 @@ def _line_or_jump_drift(steps: Sequence[float], values: Sequence[float], minimum
 
 
 def slowdown_evidence_at_end(history: ReadingHistory) -> list[Evidence]:
-    """The evidence, at the end of a program, on phases that become slower with the last reading and without it."""
+    """The evidence, at the end, on phases that become slower: judged with the last reading, and again without it."""
     causes = []
     for phase, series in history.phase_costs.items():
         slower = find_slowdown(series)

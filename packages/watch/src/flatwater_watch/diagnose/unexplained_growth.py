@@ -19,7 +19,9 @@ class UnprovenGrowth(NamedTuple):
     """Reading at which the investigation ended."""
 
     def confirmed_evidence(self, latest: Reading, open_bytes: float) -> list[Evidence]:
-        """The evidence, if memory kept growing at its rate since then, and if it explains most open bytes; else none.
+        """The causes if memory kept growing at their rate after the investigation, and they explain most open bytes.
+
+        The result is empty if not.
 
         Args:
             latest: latest reading.
@@ -29,6 +31,7 @@ class UnprovenGrowth(NamedTuple):
         actual_bytes = latest.unaccounted - self.reading.unaccounted
         forecast_bytes = rate * (latest.step - self.reading.step)
         smaller, larger = sorted((actual_bytes, forecast_bytes))
+        # The share of the growth that garbage must have serves for both comparisons here.
         kept_growing = smaller >= CASE.minimum_garbage_share * larger > 0
         explains_most = rate * latest.step >= CASE.minimum_garbage_share * open_bytes
         return list(self.causes) if kept_growing and explains_most else []

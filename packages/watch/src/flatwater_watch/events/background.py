@@ -103,6 +103,7 @@ class BackgroundSink:
             self._show_line(f"{self.name}: {self._fault or 'too slow'}; {self._dropped_phrase()}")
 
     def _show_notes(self) -> None:
+        """Show the messages that the sink's thread has kept."""
         while self._notes:
             self._show_line(f"{self.name}: {self._notes.popleft()}")
 
@@ -137,7 +138,10 @@ class BackgroundSink:
                 self._fault = f"failed ({type(fault).__name__}: {first_line})"
 
     def _oldest_line(self) -> bytes | None:
-        """Wait for a line; return the oldest, which stays in the queue until the sink has it, or None at the end."""
+        """Wait for a line; return the oldest, which stays in the queue until it is written; None if `close` was called.
+
+        Lines that wait when `close` is called are returned first.
+        """
         with self._condition:
             self._condition.wait_for(lambda: self._lines or self._is_closed)
             return self._lines[0] if self._lines else None

@@ -63,14 +63,14 @@ def watch_inside(
     Raises:
         CannotEnterError: gdb is missing or may not enter, or the program's main thread runs no Python.
     """
-    words = process_command(pid)
+    command_words = process_command(pid)
     with _exchange_folders(pid) as (runner_folder, process_folder):
         (runner_folder / runner_protocol.MAPPED_PAGE_FILE).write_text(
             str(_enter_process(pid, runner_folder, process_folder, limit))
         )
 
         def read_summaries() -> list[dict[str, Any]]:
-            return [masked_summary(summary, words) for summary in read_spools(process_folder)]
+            return [masked_summary(summary, command_words) for summary in read_spools(process_folder)]
 
         def report_progress(elapsed: float) -> None:
             on_reading(elapsed / seconds)
@@ -78,9 +78,10 @@ def watch_inside(
                 reports.report_if_due(elapsed, read_summaries)
 
         summary = _watch_until_end(pid, runner_folder, process_folder, seconds, report_progress)
+    # The watch has ended, and the program goes on.
     summary.pop("ended", None)
     summary.pop("ended_at", None)
-    return masked_summary({**summary, "unseen": [*summary["unseen"], *UNSEEN_PAST]}, words)
+    return masked_summary({**summary, "unseen": [*summary["unseen"], *UNSEEN_PAST]}, command_words)
 
 
 @contextmanager

@@ -83,12 +83,12 @@ def watch_outside(
     return masked_summary(_summarize(history, limit), program)
 
 
-def _read_once_(history: _CounterHistory, pid: int, at: float) -> bool:
-    """Append a reading of the counters to the history; return False if the process has ended."""
+def _read_once_(history: _CounterHistory, pid: int, elapsed: float) -> bool:
+    """Append a reading of the counters at `elapsed` seconds to the history; return False if the process has ended."""
     counters = _read_counters(pid)
     if counters is not None:
         for name, series in (history.series | {"VmRSS": history.resident}).items():
-            series.add(at, counters[name])
+            series.add(elapsed, counters[name])
     return counters is not None
 
 
@@ -119,7 +119,7 @@ def _read_counters(pid: int) -> dict[str, int] | None:
 
 
 def _find_causes(history: _CounterHistory, growth: Growth) -> tuple[list[Evidence], float]:
-    """Return evidence for each counter that grows for good, and the bytes of the process's own growth among them."""
+    """Return evidence for each counter that drifts, and the bytes that these counters gained, without workers."""
     causes = list[Evidence]()
     explained_bytes = 0.0
     for name, series in history.series.items():
@@ -135,7 +135,7 @@ def _find_causes(history: _CounterHistory, growth: Growth) -> tuple[list[Evidenc
 
 
 def _summarize(history: _CounterHistory, limit: int | None) -> dict[str, Any]:
-    """Return the JSON of `flatwater watch` from counters alone, with a finding for each counter that grows for good."""
+    """Return the JSON of `flatwater watch` from counters alone, with a finding for each counter that drifts."""
     steps, resident = history.resident.steps, history.resident.values
     resident_now = int(resident[-1])
     limit_bytes = resident_now + available_bytes() if limit is None else limit
@@ -143,6 +143,7 @@ def _summarize(history: _CounterHistory, limit: int | None) -> dict[str, Any]:
     slope = Slope(grown / (steps[-1] or 1.0), 0.0, 0.0)
     growth = Growth(round(steps[-1]), resident_now, limit_bytes, slope, "second")
     causes, explained_bytes = _find_causes(history, growth)
+    # Growth that is not material needs no cause, and counts as explained.
     share = min(1.0, explained_bytes / grown) if grown > DRIFT.least_bytes else 1.0
     unexplained_bytes = round((1 - share) * grown)
     is_open = unexplained_bytes >= ENDING.open_bytes

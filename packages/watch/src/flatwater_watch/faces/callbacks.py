@@ -109,5 +109,5 @@ def _watch_methods(unit: str, budget: str | int | None, *, report: bool) -> tupl
 
 def _make_instance(base: type, **hooks: _Hook) -> Any:
     """Make an instance of a new subclass of `base`, with the hooks as methods."""
-    space = {"__doc__": "Watches what memory grows.", "__module__": __name__, "watch": None}
-    return type(f"Flatwater{base.__name__}", (base,), {**space, **hooks})()
+    members = {"__doc__": "Watches what memory grows.", "__module__": __name__, "watch": None}
+    return type(f"Flatwater{base.__name__}", (base,), {**members, **hooks})()

@@ -87,10 +87,11 @@ class WatchCommand:
 
     @staticmethod
     def read(program: str, options: Sequence[str]) -> "WatchCommand":
-        """Read the options up to `--` or the first word that is none; the words behind are the program's command."""
+        """Read the options up to `--` or the first word that is no option; the words after it are the command."""
         words, command = split_options(options)
-        # The first word of the command stands behind a bare --json: it may be a file whose name lacks .json.
-        if command and words[-1:] == ["-"] and options[-len(command) - 1] == "--json":
+        # The word behind a bare --json may be meant as a file, though its name lacks .json.
+        follows_bare_json = command and words[-1:] == ["-"] and options[-len(command) - 1] == "--json"
+        if follows_bare_json:
             check_is_command(command[0])
         parsed = read_plain(WatchCommand, words)
         if parsed is None:
@@ -202,6 +203,7 @@ class WatchCommand:
         began = monotonic()
 
         def notify_and_report(summary: dict[str, Any]) -> None:
+            """Notify at each call, every few seconds; report only at the interval of --every."""
             notify(summary)
             report.report_if_due(monotonic() - began, lambda: [summary])
 
@@ -301,7 +303,9 @@ def _page_html(summary: dict[str, Any]) -> str:
 def _watch_attached(
     pid: int, seconds: float, limit: int | None, *, outside: bool, reports: "PeriodicReports | None"
 ) -> dict[str, Any]:
-    """Watch a running process, from inside or else from outside, and return its summary, with the reason if outside.
+    """Watch a running process from inside, or from outside if it cannot be entered; return its summary.
+
+    If it could not be entered, the summary says why.
 
     Args:
         pid: number of the process.
@@ -345,7 +349,7 @@ def split_options(options: Sequence[str]) -> tuple[list[str], list[str]]:
     while words and words[0].startswith("-") and words[0] not in {"--", "-m"}:
         word = words.pop(0)
         own_words.append(word)
-        if "=" in word or word in FLAG_WORDS:  # its value is not in a word of its own
+        if "=" in word or word in FLAG_WORDS:  # the next word is not its value
             continue
         if word == "--json" and not (words and words[0].endswith(".json")):
             own_words.append("-")

@@ -209,10 +209,15 @@ class Watch:
         self._result = result._replace(summary=result.summary | {"unseen": unseen})
 
     def _print_end(self) -> None:
+        """Print the summary with all findings; in a notebook, name those that stand in the output above already."""
         _print(terminal_lines(self.summary(), printed_before=self._printed_keys if in_notebook() else ()))
 
     def _final_summary(self, findings: list[Finding] | None) -> dict[str, Any]:
-        """Return the summary with the faults of the watch; if it cannot be made, the faults alone."""
+        """Return the summary with the faults of the watch; if it cannot be made, an empty summary with the faults.
+
+        Args:
+            findings: final findings; None before the end, for the findings so far.
+        """
         process = self._process_watch
         summary: dict[str, Any] | None = (
             None
@@ -226,6 +231,7 @@ class Watch:
         return masked_summary(summary | {"steps": steps, "unseen": [*summary["unseen"], *self._faults()]}, sys.argv)
 
     def _faults(self) -> list[str]:
+        """Return sentences on failures of the watch itself, each once."""
         return list(dict.fromkeys([*self._reading_guard.faults, *self._print_guard.faults]))
 
     def _require_begun(self) -> None:
@@ -235,6 +241,7 @@ class Watch:
     def _print_new_findings(self, process: ProcessWatch) -> None:
         """Print the findings that were not printed before."""
         began = monotonic()
+        # A merged finding has a key for each of its parts, and is not new if one of them was printed.
         keyed_findings = [
             (finding, {(finding.verdict, owner) for owner in (finding.owner, *finding.parts)})
             for finding in self.findings()

@@ -143,7 +143,7 @@ def describe_growth(
 def describe_excess(
     run: Callable[[], object], allowed: int, extra_roots: Sequence[tuple[str, object]] = ()
 ) -> str | None:
-    """Run the code once; return None if it leaves no more than is allowed, else a text of several lines.
+    """Run the code; return None if its first or second run leaves no more than is allowed, else a text on the growth.
 
     Bytes that are left once may be a cache, or a module that was loaded. So code that leaves more runs a second time,
     and if it leaves more again, a third time with its allocations traced.

@@ -120,8 +120,8 @@ def read_spools(folder: Path, ending: str = PROGRAM) -> list[dict[str, Any]]:
         notes = read_notes(folder, WORKER)
     else:
         # `.worker.json` ends in `.json` as well, so the workers' notes are taken out again.
-        workers = {text for text, _ in read_notes(folder, WORKER)}
-        notes = [note for note in read_notes(folder, PROGRAM) if note[0] not in workers]
+        worker_texts = {text for text, _ in read_notes(folder, WORKER)}
+        notes = [note for note in read_notes(folder, PROGRAM) if note[0] not in worker_texts]
     for text, written_at in notes:
         with suppress(ValueError, RecursionError):
             summary: Any = json.loads(text)

@@ -181,7 +181,8 @@ def _referrer_chain(target: object) -> tuple[str, ...]:
             break
         chain.append(holders[0])
         del holders  # the list would be a referrer itself at the next hop
-    words = [f"{_describe_object(holder)}, to which no name leads" for holder in chain[:0:-1]]
+    holders_outermost_first = chain[:0:-1]  # without the target
+    words = [f"{_describe_object(holder)}, to which no name leads" for holder in holders_outermost_first]
     return tuple(words) if words else (NO_PYTHON_HOLDER,)
 
 

@@ -62,7 +62,7 @@ def watch_page(watch: WatchRecords, written: datetime) -> str:
 
 
 def _state_piece(watch: WatchRecords) -> list[str | Piece]:
-    """Return how the program ended, as words on a coloured ground, which is green only if nothing was found."""
+    """Return how the program ended, in a badge that is green only if it ended with 0 and nothing was found."""
     code = watch.exit_code
     if code is None:  # the process was attached, and goes on
         return []
@@ -180,18 +180,20 @@ def resident_chart(watch: WatchRecords) -> Chart:
     x, y = _to_unit(clock_seconds, series.seconds), _to_unit(unit_bytes, drawn_bytes)
     marks = [Line(name="resident", x=x, y=y, colour="--owner-1", width=2.2, hover_text=step_labels)]
     warm_up = format_duration(series.seconds[_warm_up_index(series)])
-    start = f"The first {warm_up}, a fifth of the readings, are taken for warm-up: growth is measured from there."
-    sentences = ["Bytes in RAM, without the watch's own.", start]
+    warm_up_note = (
+        f"The first {warm_up}, a fifth of the readings, are taken for warm-up: growth is measured from there."
+    )
+    sentences = ["Bytes in RAM, without the watch's own.", warm_up_note]
     end = forecast(watch)
     if end is not None:
         line = _forecast_line(series, end)
         sentences.append(line.sentence)
         drawn_bytes += line.bytes
-        x, y = _to_unit(clock_seconds, line.seconds), _to_unit(unit_bytes, line.bytes)
-        marks.append(Line(name="forecast", x=x, y=y, colour="--quiet", width=1.6, dashed=True))
-        if line.reaches_limit:
-            x, y = [series.seconds[0] / clock_seconds, x[-1]], [end.bytes / unit_bytes] * 2
-            marks.append(Line(name="limit", x=x, y=y, colour="--budget", width=1.6, dashed=True))
+        line_x, line_y = _to_unit(clock_seconds, line.seconds), _to_unit(unit_bytes, line.bytes)
+        marks.append(Line(name="forecast", x=line_x, y=line_y, colour="--quiet", width=1.6, dashed=True))
+        if line.reaches_limit:  # a level line across the whole picture
+            limit_x, limit_y = [series.seconds[0] / clock_seconds, line_x[-1]], [end.bytes / unit_bytes] * 2
+            marks.append(Line(name="limit", x=limit_x, y=limit_y, colour="--budget", width=1.6, dashed=True))
     return Chart(
         title="Resident memory",
         reading=" ".join(sentences),

@@ -66,7 +66,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]:
-    """Run a marked test as its mark says."""
+    """Put a function that repeats a marked test, as its mark says, in the place of the test's function for the call."""
     # `tryfirst`, before plugins that wrap the test's function themselves: they then wrap the function that repeats it.
     mark = _find_mark(pyfuncitem)
     if mark is None:

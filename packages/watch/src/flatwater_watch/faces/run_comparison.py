@@ -33,6 +33,7 @@ def comparison_lines(now: Mapping[str, Any], before: Mapping[str, Any]) -> Itera
     for name, earlier, later in (*_kind_lines(now, before), *_owner_lines(owners_now, owners_before)):
         sign = "+" if later >= earlier else "-"
         change = f"{sign}{short_bytes(abs(later - earlier))}" if later != earlier else "none"
+        # Two blanks stand before a name and one behind it; of a long name the end is kept, as paths differ there.
         label = name if len(name) < NAME_WIDTH - 2 else f"…{name[len(name) - NAME_WIDTH + 4 :]}"
         yield _table_row(f"  {label}", short_bytes(earlier), short_bytes(later), change)
     if not owners_now or not owners_before:
@@ -74,9 +75,10 @@ def _owner_lines(now: Mapping[str, int], before: Mapping[str, int]) -> list[tupl
 
 
 def _is_redundant(owner: str, changes: Mapping[str, int]) -> bool:
-    """Return whether another owner shows the change of an owner, whose bytes include those of all owners below it.
+    """Return whether another owner shows the change of an owner, so that this owner need not be listed.
 
-    That is the container whose items the owner is, or an owner below it with nearly the same change.
+    The other owner is the container whose items this owner is, or an owner below it with nearly the same change, as
+    the bytes of an owner include those of all owners below it.
     """
     if any(owner.endswith(suffix) and owner.removesuffix(suffix) in changes for suffix in ITEM_SUFFIXES):
         return True

@@ -200,7 +200,7 @@ def _worker_line(worker: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _group_findings(workers: Iterable[Mapping[str, Any]]) -> dict[str, list[_WorkerFinding]]:
-    """Group the workers' findings of memory by fingerprint, without slowdowns and groups that rose little."""
+    """Group the workers' findings by fingerprint, without slowdowns, and without groups of few bytes in all."""
     groups: dict[str, list[_WorkerFinding]] = {}
     for worker in workers:
         for finding in (Finding.from_json(record) for record in worker["findings"]):
@@ -225,7 +225,7 @@ def _concurrent_count(group: Sequence[_WorkerFinding]) -> int:
 def _merge_group(
     group: Sequence[_WorkerFinding], summary: Mapping[str, Any], total_growth: int, budget: int | None
 ) -> _ProcessCause:
-    """Merge the findings of a group into one cause: all workers that live at once, per step of the program.
+    """Merge the findings of a group into one cause, whose rate is that of all workers alive at once, per program step.
 
     Args:
         group: findings of one fingerprint.
@@ -236,9 +236,10 @@ def _merge_group(
     main_member = max(group, key=lambda member: member.bytes)
     largest = main_member.finding
     simultaneous = _concurrent_count(group)
+    # Factors from bytes per step of a worker to the bytes that it adds per step of the program.
     if summary["unit"] == REQUEST:  # the steps of the program are those of its workers
         scales = [member.worker["steps"] / max(1, summary["steps"]) for member in group]
-    else:
+    else:  # the mean of all workers, for as many as live at once
         scales = [simultaneous * _seconds_per_unit(summary) / len(group) * member.steps_per_second for member in group]
     scaled_findings = list(zip(scales, (member.finding for member in group), strict=True))
     rate = sum(scale * finding.bytes_per_step for scale, finding in scaled_findings)

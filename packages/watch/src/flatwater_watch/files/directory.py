@@ -87,7 +87,7 @@ def read_whole(path: Path, maximum: int) -> bytes:
             raise ValueError("it is not a regular file")
         if status.st_size > maximum:
             raise ValueError(f"it is larger than {format_bytes(maximum)}")
-        return file.read(maximum + 1)[:maximum]
+        return file.read(maximum + 1)[:maximum]  # cut, as the file may have grown since its size was read
 
 
 def _write_synced(temporary: Path, pieces: Iterable[FilePiece]) -> None:
