@@ -40,7 +40,7 @@ class Group:
     """Names that Flatwater has besides those in tables."""
 
     def check(self, name: object, row: object) -> None:
-        """Refuse a row that no command could use.
+        """Refuse a name or a row that does not match the group's patterns; a row of one text is that text alone.
 
         Raises:
             ValueError: the row, or its name, is not of the group's form.
@@ -80,7 +80,7 @@ class GroupTable:
     """Sentences about packages whose tables cannot be read: they add nothing, and stop no command."""
 
     def __post_init__(self) -> None:
-        """Take the names that ship without a row."""
+        """Register the names that Flatwater has besides those in tables as names of its own package."""
         self.package |= dict.fromkeys(GROUPS[self.group].shipped, "flatwater")
 
     def add_(self, entry: "EntryPoint") -> None:
@@ -112,7 +112,7 @@ class GroupTable:
 
 @cache
 def read_table(group: str) -> GroupTable:
-    """Return the rows of all installed packages by the names of their entry points; Flatwater's own come first.
+    """Return the table of a group: the rows of Flatwater, then of other packages in the order of entry points' names.
 
     Args:
         group: one of `GROUPS`.
@@ -141,12 +141,12 @@ def group_rows(group: str) -> Mapping[str, Any]:
 
 
 def group_faults(group: str) -> str:
-    """Return a line for each package whose table of a group cannot be read, for the message that a name is unknown."""
+    """Return a line for each package whose table of a group cannot be read: the end of a message on an unknown name."""
     return "".join(f"\n{fault}" for fault in read_table(group).faults)
 
 
 def known_names(group: str, shipped: str) -> str:
-    """Return the names that ship and those of a group, for a message: `forage, boat`."""
+    """Return the names in `shipped` and those of a group's rows, joined for a message: `forage, boat`."""
     return ", ".join((shipped, *group_rows(group)))
 
 
@@ -162,7 +162,7 @@ def load_named(place: str) -> Any:  # noqa: ANN401  (whatever is there)
 
 
 def load_row(group: str, name: str, place: str) -> Any:  # noqa: ANN401  (whatever is there)
-    """Return the object that a row of a group names.
+    """Return the object at the import path `place`, which the row `name` of a group has.
 
     Raises:
         ConfigError: the object cannot be imported; the message names the package that has the row.

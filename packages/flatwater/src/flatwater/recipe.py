@@ -36,8 +36,8 @@ def lazy_function(place: str) -> Callable[..., Any]:
         place: `package.module:function`, of the package that the recipe is in.
     """
 
-    def import_and_call(*given: Any, **named: Any) -> Any:  # noqa: ANN401  (of whatever is named)
-        return load_named(place)(*given, **named)
+    def import_and_call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  (as the named function's)
+        return load_named(place)(*args, **kwargs)
 
     return import_and_call
 
@@ -187,6 +187,7 @@ class Recipe:
             ConfigError: a form does not fit, or there are no curves.
         """
         try:
+            # The title has fields of result.json by name; every other form has one number, as `{}`.
             check_form(self.title, names=True)
             for form in (self.headline.form, self.headline.said, *(number.form for number in self.numbers)):
                 check_form(form, names=False)
@@ -278,7 +279,7 @@ def recipe_in_env(name: str, env: object) -> Recipe:
 
 
 def recipe_name(settings: Mapping[str, Any], where: object) -> str:
-    """Return the name of the recipe that a configuration file belongs to.
+    """Return the name of the recipe that a configuration file belongs to; `where` names the file in messages.
 
     Raises:
         ConfigError: the file names no recipe.
@@ -291,7 +292,7 @@ def recipe_name(settings: Mapping[str, Any], where: object) -> str:
 
 
 def recipe_of_settings(settings: Mapping[str, Any], where: str, permit: Permit) -> Recipe:
-    """Return the recipe that a configuration file belongs to.
+    """Return the recipe that a configuration file belongs to; `where` names the file in messages.
 
     Raises:
         ConfigError: there is no such recipe, or it may not be imported.
@@ -304,10 +305,10 @@ def recipe_of_settings(settings: Mapping[str, Any], where: str, permit: Permit) 
 
 
 def read_rounds(settings: Mapping[str, Any], where: str) -> int:
-    """Return the number of rounds in all that a configuration file asks for; 0 if it does not say.
+    """Return the total number of rounds that a configuration file asks for; 0 if it has no setting `rounds`.
 
     Raises:
-        ConfigError: the file says something else than a number.
+        ConfigError: `rounds` is not a whole number from 0 to `MAXIMUM_ROUNDS`.
     """
     rounds = settings.get("rounds", 0)
     if type(rounds) is not int or not 0 <= rounds <= MAXIMUM_ROUNDS:  # `type`: true is not a number of rounds

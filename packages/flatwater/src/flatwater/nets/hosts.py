@@ -137,14 +137,17 @@ class ConvHost:
         self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "B E P"]
     ) -> Float[Tensor, "B E K"]:
         """Return the logits of every host on images of its own; the arguments are those of `Host`."""
-        return self._run_hosts(host, seeds, gates, images.view(len(images), -1, *self._sides), with_ablations=False)
+        # The channels of all hosts lie side by side: [B, E * channels, height, width].
+        x = images.view(len(images), -1, *self._sides)
+        return self._run_hosts(host, seeds, gates, x, with_ablations=False)
 
     def ablations(
         self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "N P"]
     ) -> Float[Tensor, "V N E K"]:
         """Return the logits of each host as it is, and without each slot's seed; the arguments are those of `Host`."""
-        out = self._run_hosts(host, seeds, gates, images.view(len(images), -1, *self._sides), with_ablations=True)
-        return out.view(1 + len(seeds), -1, *out.shape[1:])
+        x = images.view(len(images), -1, *self._sides)
+        logits = self._run_hosts(host, seeds, gates, x, with_ablations=True)
+        return logits.view(1 + len(seeds), -1, *logits.shape[1:])
 
     @property
     def _sides(self) -> tuple[int, int]:
@@ -170,10 +173,12 @@ class ConvHost:
         for block, seed in enumerate(seeds):
             # A mask of taps and not a smaller kernel: whole and impaired hosts stay in one grouped convolution.
             kernel = host[f"{block}.weight"] * gates.kernel[:, None, None, :]
-            x = self._apply_block(host, str(block), kernel, x, stride=1 + (block > 0))
+            # Each block after the first halves the images' sides.
+            x = self._apply_block(host, str(block), kernel, x, stride=1 if block == 0 else 2)
             with_seed = self._apply_slot(seed, gates, block, x)
             # The pass without this slot's seed branches off here: up to this block it equals the first pass.
             x = torch.cat((with_seed, x[:batch_size])) if with_ablations else with_seed
+        # The head is one matrix product for each host: [E, B, C] times [E, C, K].
         pooled = x.mean((2, 3)).view(len(x), len(gates.kernel), -1).transpose(0, 1)
         return torch.baddbmm(host["head.bias"].unsqueeze(1), pooled, host["head.weight"]).transpose(0, 1)
 
@@ -224,12 +229,13 @@ def conv_seed(width: int) -> Layout:
 
 
 def conv_seed_sizes(width: int) -> tuple[int, int, int]:
-    """Return the numbers of weights that full, centre-only and diagonal seeds use, each with its norm's 2 C."""
-    return KERNEL_TAPS * width**2 + 2 * width, width**2 + 2 * width, KERNEL_TAPS * width + 2 * width
+    """Return the numbers of weights that full, centre-only and diagonal seeds of `width` channels use."""
+    norm_size = 2 * width  # a scale and a shift for each channel
+    return KERNEL_TAPS * width**2 + norm_size, width**2 + norm_size, KERNEL_TAPS * width + norm_size
 
 
 def mask_kernel(weight: Float[Tensor, "E C C 9"], blueprint: Tensor) -> Float[Tensor, "E C C 9"]:
-    """Return each seed's weight with 0 for all that its blueprint does not use.
+    """Return each seed's kernels with 0 for the weights that its blueprint does not use.
 
     `FULL` uses all weights, `CENTRE_ONLY` the middle tap, `DIAGONAL` the kernels from each channel to itself.
     """

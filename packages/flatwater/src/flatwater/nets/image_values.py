@@ -39,7 +39,7 @@ class ImageValues(MLPValues):
         return Layout(encoder_weights | dict(super().layout.weights))
 
     def values(self, params: Params, obs: Tensor) -> Float[Tensor, "P B A"]:
-        """Return the numbers of all choices; observations are bytes [P, B, ...]."""
+        """Return each member's numbers of all choices for its observations, which are bytes [P, B, ...]."""
         rows = obs.flatten(2)
         numbers = view_numbers(rows, self.encoder.parts, torch.float32)
         features = []

@@ -80,6 +80,7 @@ def nature_layers(shape: tuple[int, ...], max_pixel: float) -> nn.Sequential:
     channels, *sides = shape
     for form in convolutions:
         out, kernel, stride, padding = form
+        # Only the first convolution reads pixels.
         layers += [convolution(channels, form, None if layers else max_pixel), nn.ReLU(inplace=True)]
         channels, sides = out, [(side + 2 * padding - kernel) // stride + 1 for side in sides]
     return nn.Sequential(
@@ -92,6 +93,7 @@ def impala_layers(shape: tuple[int, ...], max_pixel: float) -> nn.Sequential:
     layers: list[nn.Module] = []
     channels, *sides = shape
     for out in IMPALA_CHANNELS:
+        # Only the first convolution reads pixels.
         layers += [convolution(channels, (out, 3, 1, 1), None if layers else max_pixel), nn.MaxPool2d(3, 2, padding=1)]
         layers += [ResidualBlock(out), ResidualBlock(out)]
         channels, sides = out, [(side + 1) // 2 for side in sides]
@@ -103,14 +105,14 @@ class ImageNetwork(nn.Module):
     """A module that returns the features of every image of an observation, and its other numbers unchanged."""
 
     def __init__(self, parts: Parts, name: str) -> None:
-        """Make a network of its own for each image.
+        """Make a separate network for each image; other parts are flattened.
 
         Args:
             parts: the parts of an observation.
             name: one of `NETWORKS`.
         """
         super().__init__()
-        self._parts = parts
+        self._observation_parts = parts
         layers, features = (nature_layers, NATURE_FEATURES) if name == "nature" else (impala_layers, IMPALA_FEATURES)
         self.features = sum(features if part.is_image else prod(part.read_shape) for part in parts)
         """Numbers that it returns for an observation, F."""
@@ -118,11 +120,12 @@ class ImageNetwork(nn.Module):
             layers(part.read_shape, part.max_value) if part.is_image else nn.Flatten() for part in parts
         )
         for module in self.modules():
+            # On the meta device there are no numbers to draw.
             if isinstance(module, nn.Conv2d | nn.Linear) and not module.weight.is_meta:
                 nn.init.orthogonal_(module.weight, sqrt(2))
                 nn.init.constant_(cast("Tensor", module.bias), 0)
 
     def forward(self, obs: object) -> Tensor:
         """Return features [B, F] of a batch of observations with raw pixels."""
-        pairs = zip(self.parts, self._parts, strict=True)
+        pairs = zip(self.parts, self._observation_parts, strict=True)
         return torch.cat([module(part_value(part, obs)) for module, part in pairs], dim=-1)

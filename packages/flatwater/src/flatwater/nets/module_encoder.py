@@ -150,7 +150,7 @@ class ModuleEncoder:
 
 
 def shipped_encoder(parts: Parts, name: str) -> ModuleEncoder:
-    """Return an encoder by the network for images of this name, one of `NETWORKS`."""
+    """Return an encoder whose module is the image network `name`, one of `images.NETWORKS`."""
     with torch.device("meta"):
         module = ImageNetwork(parts, name)
     build = partial(ImageNetwork, parts, name)
@@ -163,6 +163,7 @@ def make_module(build: Callable[[], nn.Module], subject: str, parts: Parts, seed
 
     Raises:
         ConfigError: `build` made something else than a module.
+        UserCodeError: `build`, or the first call of a module with lazy layers, raised.
     """
     with lend_generator(seed):
         with Border(subject, build, "__init__", call="its construction"):

@@ -68,17 +68,17 @@ def row_bytes(parts: Sequence[Part]) -> int:
     return -(-byte_count // FLOAT_BYTES) * FLOAT_BYTES
 
 
-def view_numbers(row: Any, parts: Sequence[Part], kind: Any) -> Any:  # noqa: ANN401  (a Tensor, or an array of NumPy)
+def view_numbers(row: Any, parts: Sequence[Part], dtype: Any) -> Any:  # noqa: ANN401  (a Tensor, or an array of NumPy)
     """Return the numbers [..., N] outside of images as a view of the rows [..., bytes].
 
     Args:
         row: rows of bytes.
         parts: parts of a row.
-        kind: float32 of torch or of NumPy, as `row` is.
+        dtype: float32 of torch or of NumPy, as `row` is.
     """
     byte_count = FLOAT_BYTES * count_numbers(parts)
     # A row of images alone may have any length, which `view` would refuse.
-    return row[..., :byte_count].view(kind) if byte_count else row[..., :0]
+    return row[..., :byte_count].view(dtype) if byte_count else row[..., :0]
 
 
 def split_parts(parts: Sequence[Part], numbers: Tensor, row: Tensor | None, *, raw: bool = False) -> list[Tensor]:

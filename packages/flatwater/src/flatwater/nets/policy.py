@@ -208,8 +208,8 @@ class FeedForwardPolicy:
         return "shared" if self.shared else head
 
 
-def _apply_head(weights: Weights, net: str, features: Float[Tensor, "B H"]) -> Float[Tensor, "B _"]:
-    return torch.addmm(weights[f"{net}.bias"], features, weights[f"{net}.weight"])
+def _apply_head(weights: Weights, head: str, features: Float[Tensor, "B H"]) -> Float[Tensor, "B _"]:
+    return torch.addmm(weights[f"{head}.bias"], features, weights[f"{head}.weight"])
 
 
 def _apply_layer(weights: Weights, name: str, x: Tensor) -> Tensor:
@@ -244,23 +244,23 @@ def build_statistics(obs: int, measures: Sequence[int], device: torch.device) ->
 
 
 def update_running_stats_(statistics: dict[str, Tensor], obs: Float[Tensor, "*N O"]) -> None:
-    """Merge a batch into the statistics (Chan, Golub & LeVeque 1979), which then cover all batches together.
+    """Merge a batch into the running mean, variance and count (Chan, Golub & LeVeque 1979).
 
-    Call it between rounds: with other statistics than those that it acted with, a policy is another policy, and its
-    probability ratios start away from 1.
+    Call it between rounds only: new statistics change what the policy returns for the same observation, so that PPO's
+    probability ratios would no longer start at 1.
     """
     rows = obs.flatten(0, -2)
     mean, variance, count = statistics[MEAN], statistics[VARIANCE], statistics[COUNT]
     batch_size = rows.shape[0]
     if not batch_size:
         return
-    share = batch_size / (count + batch_size)
+    batch_share = batch_size / (count + batch_size)
     # Uncorrected variances merge exactly; corrected variances do not.
     batch_variance, batch_mean = torch.var_mean(rows, dim=0, correction=0)
     shift = batch_mean - mean
     # The share is float64, like the count; `lerp_` takes a weight of the variance's type.
-    variance.lerp_(batch_variance, share.float()).add_(shift.square() * (share * (1 - share)))
-    mean.add_(shift * share)
+    variance.lerp_(batch_variance, batch_share.float()).add_(shift.square() * (batch_share * (1 - batch_share)))
+    mean.add_(shift * batch_share)
     count.add_(batch_size)
 
 
@@ -274,11 +274,12 @@ def normalise_obs(statistics: Mapping[str, Tensor], obs: Float[Tensor, "*N O"]) 
 def stretch_columns(statistics: Mapping[str, Tensor], obs: Float[Tensor, "*N O"]) -> Float[Tensor, "*N O"]:
     """Return observations with narrow columns stretched about their mean to a deviation of `NARROW_DEVIATION`.
 
-    Stretched numbers are at most `CLIP_DEVIATIONS` from the mean. Other columns stay as they are: when all columns were
-    normalised, trained policies were lost again at learning rates that logarithms allow.
+    Stretched numbers are at most `CLIP_DEVIATIONS` from the mean. Wide columns stay as they are: when all columns were
+    normalised, some trained policies were lost again (`docs/adr/0021-one-ppo-for-worlds.md`).
     """
     mean, scale = statistics[MEAN], (statistics[VARIANCE] + VARIANCE_EPSILON).sqrt() / NARROW_DEVIATION
     is_narrow = scale < 1
+    # The places of a choice are no measured numbers, and are never stretched.
     if MEASURED in statistics:
         is_narrow &= statistics[MEASURED]
     stretched = mean + ((obs - mean) / scale).clamp(-CLIP_DEVIATIONS, CLIP_DEVIATIONS)

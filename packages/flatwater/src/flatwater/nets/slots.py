@@ -30,7 +30,7 @@ class SlotGates(NamedTuple):
 
 
 def seed_input(h: Float[Tensor, "B E F"], train: Float[Tensor, " E"]) -> Float[Tensor, "B E F"]:
-    """Return the seed's input: the same numbers, whose gradient stops for hosts whose `train` is 1."""
+    """Return the features `h` as the seed's input: equal numbers, whose gradient stops for hosts whose `train` is 1."""
     features: Tensor = _ScaledGradient.apply(h, train)  # type: ignore[no-untyped-call]  # torch's own
     return features
 
@@ -38,7 +38,9 @@ def seed_input(h: Float[Tensor, "B E F"], train: Float[Tensor, " E"]) -> Float[T
 def blend_seed(
     h: Float[Tensor, "B E F"], z: Float[Tensor, "B E F"], *, alpha: Float[Tensor, " E"], train: Float[Tensor, " E"]
 ) -> Float[Tensor, "B E F"]:
-    """Return the features after the slot (see the formula above). No gradient reaches the gates.
+    """Return the features after the slot, h + alpha (z - h); with `train` 1 the seed gets the gradient of an added z.
+
+    No gradient reaches the gates.
 
     Args:
         h: features before the slot, F of each of B images of E hosts.
@@ -107,7 +109,7 @@ class _BlendedSeed(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:  # noqa: ANN401  (torch's, untyped)
-        """Return the gradients of features and seed: times 1 - alpha and alpha + train, as the formula above says."""
+        """Return the gradient of `h`, times 1 - alpha, and that of `z`, times alpha + train; the gates get none."""
         alpha, train = ctx.saved_tensors
         grad = grads[0]
         return grad * (1 - alpha)[:, None], grad * (alpha + train)[:, None], None, None

@@ -161,9 +161,9 @@ def append_(
         next_obs: [E, ...] in the observation space's structure.
     """
     device = ring.reward.device
-    stream = torch.arange(len(ring.head), device=device) * _slots_per_env(ring)
+    stream_starts = torch.arange(len(ring.head), device=device) * _slots_per_env(ring)
     # `head` is -1 before an env's first observation; its `ended` flag then makes the write below undrawable.
-    slots = stream + ring.head.clamp(min=0)
+    slots = stream_starts + ring.head.clamp(min=0)
     _write_rows_(ring.action, slots, action)
     ring.reward[slots] = torch.as_tensor(reward, dtype=ring.reward.dtype, device=device)
     terminated = torch.as_tensor(terminated, dtype=torch.bool, device=device)
@@ -172,7 +172,7 @@ def append_(
     add_priorities_(ring.priorities, slots, drawable=~ring.ended)
     ring.ended.copy_(terminated | torch.as_tensor(truncated, dtype=torch.bool, device=device))
     ring.head.add_(1).remainder_(_slots_per_env(ring))
-    _write_observations_(ring, stream + ring.head, next_obs)
+    _write_observations_(ring, stream_starts + ring.head, next_obs)
 
 
 def _write_observations_(ring: Ring, slots: Int[Tensor, "k"], obs: Structure) -> None:
@@ -220,7 +220,7 @@ def gather(
     steps: int = 1,
     gamma: float = 1.0,
 ) -> Batch:
-    """Return the transitions at `index`, with the observations that followed them.
+    """Return the transitions that begin in the slots `index`, each of `steps` steps at most.
 
     Args:
         ring: the replay.
@@ -230,21 +230,21 @@ def gather(
             before the end of an episode or of its stream.
         gamma: discount of each step but the first, whose discount the learner applies.
     """
-    last, reward, factor = index, ring.reward[index], torch.ones_like(ring.reward[index])
+    last_slot, reward, factor = index, ring.reward[index], torch.ones_like(ring.reward[index])
     goes_on = torch.ones_like(index, dtype=torch.bool)
     for _ in range(steps - 1):
-        following = _next_slot(ring, last)
+        next_slot = _next_slot(ring, last_slot)
         # The final observation of an episode and the newest of a stream have no transition, and so no mass.
-        goes_on = goes_on & ~ring.terminated[last] & (ring.priorities.mass[following] > 0)
-        last = torch.where(goes_on, following, last)
+        goes_on = goes_on & ~ring.terminated[last_slot] & (ring.priorities.mass[next_slot] > 0)
+        last_slot = torch.where(goes_on, next_slot, last_slot)
         factor = torch.where(goes_on, gamma * factor, factor)
-        reward = reward + factor * ring.reward[following] * goes_on
+        reward = reward + factor * ring.reward[next_slot] * goes_on
     return Batch(
         obs=_read_rows(ring.observation, index),
         action=_read_rows(ring.action, index),
         reward=reward,
-        discount=factor * ~ring.terminated[last],
-        next_obs=_read_rows(ring.observation, _next_slot(ring, last)),
+        discount=factor * ~ring.terminated[last_slot],
+        next_obs=_read_rows(ring.observation, _next_slot(ring, last_slot)),
         weight=weight,
     )
 

@@ -69,6 +69,7 @@ def course_chart(run: RunRecords) -> Chart:
         for (title, metric), colour in zip(run.recipe.curves.items(), _curve_colours(run.recipe), strict=False)
     ]
     nonempty = [curve for curve in curves if curve.x]
+    # The last curve is left out while it has no point yet.
     shows_judged_curve = curves[-1:] == nonempty[-1:]
     return Chart(
         title="What was learned",
@@ -118,7 +119,8 @@ def update_charts(run: RunRecords) -> Iterator[Block]:
             reading += " The clip fraction is of a round's last minibatch."
         if EXPLAINED_METRIC in run.metrics:
             reading += " Explained variances below -1 are drawn at -1."
-        titles[EXPLAINED_METRIC] = "explained variance of returns"
+        titles[EXPLAINED_METRIC] = "explained variance of returns"  # without a chart where the run has no such number
+        # Where each step pays 1, returns are the episodes' lengths, and are drawn already.
         if (lengths := run.metrics.get(LENGTH_METRIC)) and lengths != run.metrics.get("return/mean"):
             titles[LENGTH_METRIC] = "steps of an episode"
         yield numbers_grid(run, titles, title="Updates", reading=reading)
@@ -187,6 +189,9 @@ def share_lines(metrics: Metrics, titles: Mapping[str, tuple[str, str]]) -> list
 
 
 def _curve_colours(recipe: Description) -> Sequence[str]:
-    """Return a colour for each curve: `JUDGED_COLOUR` for the last, by which a run is judged, others in turn before."""
+    """Return a colour for each curve: `JUDGED_COLOUR` for the last, by which a run is judged, and others before it.
+
+    Where there are more curves than `OTHER_COLOURS`, the further ones have the first of these colours.
+    """
     other_colours = iter(OTHER_COLOURS)
     return [*(next(other_colours, OTHER_COLOURS[0]) for _ in range(len(recipe.curves) - 1)), JUDGED_COLOUR]

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
+from typing import NamedTuple
 
 from flatwater.memory.planner import Plan
 from flatwater.metrics.lines import spread_indexes
@@ -40,6 +41,14 @@ PHASE_COLOURS = {
 }
 
 
+class _PlanLevel(NamedTuple):
+    """A level line of the plan or the budget."""
+
+    name: str
+    bytes: int
+    colour: str
+
+
 def memory_chart(ledger: Sequence[LedgerLine], plan: Plan | None, round_name: str) -> Chart:
     """Return a chart of resident memory by owner, stacked, with lines for the plan and the budget."""
     groups = largest_groups(ledger, MAXIMUM_GROUPS)
@@ -49,15 +58,24 @@ def memory_chart(ledger: Sequence[LedgerLine], plan: Plan | None, round_name: st
     has_others = any(resident_parts(line, groups)[OTHERS] / highest > 1 / 1000 for line in ledger)
     names = [FILES, BASE, *groups, *([OTHERS] if has_others else []), SLACK, REST]
     levels = _plan_levels(plan, ledger[-1])
-    top = max([highest, *(level for _, level, _ in levels if level <= BUDGET_VIEW_RATIO * highest)])
+    top = max([highest, *(level.bytes for level in levels if level.bytes <= BUDGET_VIEW_RATIO * highest)])
     rounds = [line.round for line in ledger]
     lines = [
-        Line(name=name, x=axis_ends(rounds), y=[level / size] * 2, colour=colour, width=1.5, dashed=True)
-        for name, level, colour in levels
-        if level <= top
+        Line(
+            name=level.name,
+            x=axis_ends(rounds),
+            y=[level.bytes / size] * 2,
+            colour=level.colour,
+            width=1.5,
+            dashed=True,
+        )
+        for level in levels
+        if level.bytes <= top
     ]
     sentences = [
-        f"The {name} of {format_bytes(level)} is above the picture." for name, level, _ in levels if level > top
+        f"The {level.name} of {format_bytes(level.bytes)} is above the picture."
+        for level in levels
+        if level.bytes > top
     ]
     explanation = (
         "Each band is the RAM of an owner after a round; all bands together are the system's count. "
@@ -114,11 +132,14 @@ def _stacked_bands(ledger: Sequence[LedgerLine], groups: list[str], names: Seque
     ]
 
 
-def _plan_levels(plan: Plan | None, line: LedgerLine) -> list[tuple[str, int, str]]:
-    """Return name, bytes and colour of the lines for the plan and for the budget in a line of the ledger."""
-    plan_level = [("plan between rounds", plan.base_bytes + plan.total_bytes, "--ink")] if plan is not None else []
-    budget = line.budget or (plan.budget_bytes if plan is not None else 0)
-    return [*plan_level, *([("budget", budget, "--budget")] if budget else [])]
+def _plan_levels(plan: Plan | None, line: LedgerLine) -> list[_PlanLevel]:
+    """Return the levels of the plan, if there is one, and of the budget: a ledger line's, or else the plan's."""
+    levels = []
+    if plan is not None:
+        levels.append(_PlanLevel("plan between rounds", plan.base_bytes + plan.total_bytes, "--ink"))
+    if budget := line.budget or (plan.budget_bytes if plan is not None else 0):
+        levels.append(_PlanLevel("budget", budget, "--budget"))
+    return levels
 
 
 def unaccounted_chart(ledger: Sequence[LedgerLine], round_name: str) -> Chart:

@@ -208,7 +208,10 @@ def planned_and_held(run: RunRecords) -> Iterator[Block]:
 
 
 def _group_sizes(rows: Sequence[OwnerSizes]) -> list[OwnerSizes]:
-    """Return planned and held bytes of groups of owners, those of one beginning, the largest plan first."""
+    """Return planned and held bytes by group of owners, the largest plan first.
+
+    Owners whose paths have the same first `OWNER_DEPTH` names are one group.
+    """
     groups: dict[str, list[OwnerSizes]] = {}
     for path, planned_bytes, held_bytes in rows:
         name = ".".join(path.split(".")[:OWNER_DEPTH])
@@ -235,6 +238,7 @@ def workers_section(line: LedgerLine) -> Iterator[Block]:
         (
             f"{number} on {worker.machine}",
             *map(format_bytes, (worker.owned_bytes, worker.planned, worker.private, worker.proportional)),
+            # `unplanned` has planned minus held bytes; here a worker that holds too much has a plus.
             ", ".join(f"{path} {-size:+,}" for path, size in worker.unplanned.items()) or "0",
         )
         for number, worker in enumerate(line.workers)

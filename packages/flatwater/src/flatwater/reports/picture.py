@@ -35,7 +35,7 @@ POINTS_PER_INCH = 72.0
 """Points of an inch."""
 MAXIMUM_LETTERS = 30
 """Most letters of a name in a legend or at an axis."""
-LETTER, SYMBOL = 4.7, 8
+LETTER_POINTS, SYMBOL_LETTERS = 4.7, 8
 """Points of a letter in a legend, and the letters that a name's symbol takes."""
 LOG_RATIO = 10.0
 """A logarithmic axis over more than this factor has a power of ten to mark."""
@@ -136,38 +136,40 @@ def theme_colour(name: str) -> str:
     return _light_colours()[name] if name.startswith("--") else name
 
 
-def _draw_part(place: SubFigure, part: Chart | Grid) -> None:
-    """Draw a chart, or a grid of small charts, and a legend below if there are several names."""
+def _draw_part(subfigure: SubFigure, part: Chart | Grid) -> None:
+    """Draw a chart, or a grid of small charts, and a legend below if the marks have several names."""
     if isinstance(part, Chart):
-        axes = place.subplots()
+        axes = subfigure.subplots()
         axes.set_title(part.title)
         _paint_chart(axes, part)
         marks_by_name = {mark.name: mark for mark in part.marks}
     else:
         columns = min(part.columns, len(part.charts))
-        grid = place.subplots(-(-len(part.charts) // columns), columns, squeeze=False)
+        grid = subfigure.subplots(-(-len(part.charts) // columns), columns, squeeze=False)
         for axes, chart in zip(grid.flat, part.charts, strict=False):
             axes.set_title(chart.title, fontsize=9, fontweight="normal")
             _paint_chart(axes, chart)
+            # Charts with one and the same y axis have its labels in the first column alone.
             if chart.y == part.charts[0].y:
                 axes.tick_params(labelleft=axes in grid[:, 0])
         for axes in grid.flat[len(part.charts) :]:
             axes.set_visible(False)
-        place.suptitle(part.title, x=0.01, ha="left", fontsize=10, fontweight="bold")
+        subfigure.suptitle(part.title, x=0.01, ha="left", fontsize=10, fontweight="bold")
         marks_by_name = part.legend
     if len(marks_by_name) > 1:
-        _draw_legend(place, marks_by_name)
+        _draw_legend(subfigure, marks_by_name)
 
 
-def _draw_legend(place: SubFigure, marks_by_name: Mapping[str, Mark]) -> None:
+def _draw_legend(subfigure: SubFigure, marks_by_name: Mapping[str, Mark]) -> None:
     """Draw a legend below a chart, in as few rows as its width allows, all of about the same length."""
     names = list(map(_short_label, marks_by_name))
     handles = [_legend_handle(mark) for mark in marks_by_name.values()]
-    width_points = place.bbox.width / place.dpi * POINTS_PER_INCH
-    fitting_columns = max(1, int(width_points / LETTER / (max(map(len, names)) + SYMBOL)))
+    width_points = subfigure.bbox.width / subfigure.dpi * POINTS_PER_INCH
+    column_letters = max(map(len, names)) + SYMBOL_LETTERS
+    fitting_columns = max(1, int(width_points / LETTER_POINTS / column_letters))
     rows = -(-len(names) // fitting_columns)
     columns = -(-len(names) // rows)
-    place.legend(handles, names, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
+    subfigure.legend(handles, names, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
 
 
 def _short_label(name: str) -> str:
@@ -307,37 +309,37 @@ def _finite_numbers(values: Iterable[float | None]) -> np.ndarray:
     return np.array([np.nan if value is None else value for value in values], dtype=float)
 
 
-def _paint_axis(axes: Axes, described: Axis, name: str) -> None:
+def _paint_axis(axes: Axes, spec: Axis, name: str) -> None:
     """Set an axis' title, ticks and span; `name` is `x` or `y`. Call it after the marks, as it reads their extent."""
     axis = axes.xaxis if name == "x" else axes.yaxis
     set_limits = axes.set_xlim if name == "x" else axes.set_ylim
-    (axes.set_xlabel if name == "x" else axes.set_ylabel)(described.title)
-    if described.rows:
-        axis.set_ticks(range(len(described.rows)), [_short_label(name) for name in described.rows])
-        set_limits(-0.5, len(described.rows) - 0.5)
+    (axes.set_xlabel if name == "x" else axes.set_ylabel)(spec.title)
+    if spec.rows:
+        axis.set_ticks(range(len(spec.rows)), [_short_label(label) for label in spec.rows])
+        set_limits(-0.5, len(spec.rows) - 0.5)
         axes.grid(visible=False, axis=name)  # type: ignore[arg-type]
         return
-    if described.kind == "date":
+    if spec.kind == "date":
         locator = AutoDateLocator(minticks=2, maxticks=6)  # type: ignore[no-untyped-call]
         axis.set_major_locator(locator)
         axis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
         return
-    if described.kind == "log":
+    if spec.kind == "log":
         (axes.set_xscale if name == "x" else axes.set_yscale)("log")
         low, high = axes.dataLim.intervaly if name == "y" else axes.dataLim.intervalx
         # Within a decade there may be no power of ten to mark, so ticks are plain there.
         axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)) if high > LOG_RATIO * low > 0 else MaxNLocator(6))
         axis.set_minor_formatter(NullFormatter())
-    elif described.kind == "round":
+    elif spec.kind == "round":
         axis.set_major_locator(MaxNLocator(integer=True))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}{described.unit}"))
-    if described.zero:
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}{spec.unit}"))
+    if spec.zero:
         (axes.axvline if name == "x" else axes.axhline)(0, color=theme_colour("--quiet"), lw=0.7)
-    if described.span is not None:
-        start, end = described.span
-        margin = EDGE_SHARE * (end - start) if described.kind == "round" else 0.0
+    if spec.span is not None:
+        start, end = spec.span
+        margin = EDGE_SHARE * (end - start) if spec.kind == "round" else 0.0
         set_limits(start - margin, end + margin)
-    elif described.from_zero:
+    elif spec.from_zero:
         low = axes.dataLim.x0 if name == "x" else axes.dataLim.y0
         if low >= 0:
             set_limits(0)

@@ -28,7 +28,10 @@ REWRITE_ADVICE = "Rewrite them with `flatwater resume`."
 
 
 def own_parts(run: RunRecords) -> dict[str, Iterable[Block]]:
-    """Return the blocks of the recipe's parts of the page by title."""
+    """Return the recipe's parts of the page as blocks by title.
+
+    An installed recipe makes its parts; those of another recipe are read from the folder, or are the default parts.
+    """
     installed = find_installed(run.recipe.name)
     if installed is not None:
         return dict(installed.sections(run))
@@ -93,7 +96,8 @@ def own_picture(run: RunRecords, recipe: Recipe | None = None) -> Picture:
 def write_parts(folder: RunFolder, recipe: Recipe) -> None:
     """Write the page's parts of a recipe that is not installed into a run's folder, as they are now.
 
-    A run calls it while it trains (`runs.recipe_parts`), and pays for reading some hundred lines of its records.
+    A run calls it while it trains (`runs.recipe_parts`), and pays for reading some hundred lines of its records. Parts
+    of more than `MAXIMUM_BYTES` are replaced by a paragraph that says so.
 
     Raises:
         RunError: the folder cannot be written, or a file of the run is damaged.
@@ -105,5 +109,6 @@ def write_parts(folder: RunFolder, recipe: Recipe) -> None:
     if len(content) > MAXIMUM_BYTES:
         size, most_text = format_bytes(len(content)), format_bytes(MAXIMUM_BYTES)
         sentence = f"The parts of this recipe have {size}, and a page shows {most_text} at most."
-        content = json.dumps([{"title": parts[0][0], "blocks": [to_plain(Paragraph(sentence, "missing"))]}]).encode()
+        first_title, _ = parts[0]
+        content = json.dumps([{"title": first_title, "blocks": [to_plain(Paragraph(sentence, "missing"))]}]).encode()
     write_object(folder.sections, content + b"\n")

@@ -84,7 +84,7 @@ def read_run(path: Path) -> RunRecords:
 
 
 def _read_records(path: Path, folder: RunFolder) -> RunRecords:
-    """Return all records of a run, thinned to the number that a page can show. Within `importing_only_ours`."""
+    """Return all records of a run, thinned to the number that a page can show. Call it in `importing_only_ours`."""
     config = read_settings(folder)
     recipe = read_description(folder, config)
     columns = read_course(folder)

@@ -40,9 +40,9 @@ def log_look(folder: RunFolder, round_: int) -> str:
 def _count_looks_by_others(folder: RunFolder) -> int:
     """Return the number of looks by other runs with the same data in the same folder; 0 if data have no fingerprint."""
     fingerprint = _data_fingerprint(folder)
-    look_count = 0
     if fingerprint is None:
         return 0
+    look_count = 0
     with suppress(OSError):
         for path in folder.path.absolute().parent.iterdir():
             other_run = RunFolder(path)

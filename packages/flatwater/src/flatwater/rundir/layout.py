@@ -101,7 +101,7 @@ class RunFolder(Folder):
 
     @property
     def with_current_name(self) -> "RunFolder":
-        """The folder by its path of now, for messages, and for use after the lock is released."""
+        """The folder under the path that it has now, for messages, and for use after the lock is released."""
         if self.held_path is None:
             return self
         path_now = current_path(self.held_path)
@@ -221,6 +221,7 @@ def hold_lock(folder: RunFolder) -> Iterator[RunFolder]:
         handles.callback(os.close, folder_handle)
         with explain_os_errors(folder.lock):
             handle = handles.enter_context(append_regular(Path(folder.lock.name), folder_descriptor=folder_handle))
+        # Both handles stay open while the lock is held; `explain_os_errors` ends here, as it is for opening alone.
         open_handles = handles.pop_all()
     with open_handles:
         try:

@@ -114,7 +114,7 @@ def named_number(line: RunLine, name: str) -> float | None:
 
 
 def rank_runs(lines: Sequence[RunLine], name: str) -> list[RunLine]:
-    """Return the runs sorted by a number of theirs, the highest first, and runs without that number last.
+    """Return the runs sorted by the number `name`, the highest first; runs without the number are last.
 
     Raises:
         ConfigError: no run has such a number.
@@ -132,7 +132,7 @@ def rank_runs(lines: Sequence[RunLine], name: str) -> list[RunLine]:
 
 
 def shown_score(line: RunLine, sort: str | None) -> str:
-    """Return a run's number in a list that is sorted by the number `sort`, as text; else its score with its title."""
+    """Return the number `sort` of a run as text, by which the list is sorted; for None, its score with its title."""
     if sort is not None:
         return "" if (number := named_number(line, sort)) is None else f"{number:.4g}"
     return line.shown

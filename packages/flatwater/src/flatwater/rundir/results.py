@@ -13,7 +13,7 @@ from flatwater_watch.sanitize import short_repr
 
 
 def read_result(path: Path, recipe: Recipe | Description, maximum: int = RESULT_BYTES) -> dict[str, Any] | None:
-    """Return the content of a `result.json`; None if there is none.
+    """Return the checked content of a `result.json`; None if there is no such file.
 
     Args:
         path: the file.
@@ -51,6 +51,7 @@ def _require_result(content: object, recipe: Recipe | Description) -> None:
         raise TypeError(f"{recipe.players} = {short_repr(rows)}: expected rows of numbers")
     for row in rows.values():
         _require_numbers(row, (recipe.headline.key, *(number.key for number in recipe.numbers)))
+    # Effects of features and columns on a trader's decisions; results of other recipes have none.
     for name in ("effects", "column_effects"):
         shares = content.get(name) or {}
         _require_numbers(shares, shares, allow_none=False)

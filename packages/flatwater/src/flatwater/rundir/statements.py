@@ -118,6 +118,7 @@ def _parse_line(record: Mapping[str, Any]) -> LedgerLine:
         files=_whole_number(record, "files"),
         budget=_whole_number(record, "budget"),
         phases={name: _parse_effort(_sub_record(phases, name)) for name in phases},
+        # Each worker is wrapped in a record, so that `_sub_record` checks that it is an object.
         workers=[_parse_worker(_sub_record({"worker": worker}, "worker")) for worker in exchange.get("workers") or ()],
         stores=_optional_whole(exchange, "stores"),
     )
@@ -224,6 +225,7 @@ def read_plan(path: Path) -> Plan | None:
     """
     try:
         content = parse_json(read_regular(path, follow=False))
+        # Wrapped in a record, so that `_sub_record` checks that the content is an object.
         return _parse_plan(_sub_record({"plan": content}, "plan"))
     except FileNotFoundError:
         return None
@@ -254,7 +256,8 @@ def _parse_plan(record: Mapping[str, Any]) -> Plan:
         limits=limits,
         budget=_optional_whole(record, "budget_bytes"),
         suggestions=tuple(suggestions),
-        workers=[_whole_number({"workers": item}, "workers") for item in workers],
+        # Each number is wrapped in a record, so that `_whole_number` checks it.
+        workers=[_whole_number({"workers": size}, "workers") for size in workers],
         apart=record.get("apart") is True,
         mapped=_whole_numbers(record, "mapped") if "mapped" in record else {},
     )
@@ -295,7 +298,10 @@ def listed_owners(plan: Plan) -> dict[str, int]:
 
 
 def planned_and_held_rows(plan: Plan, line: LedgerLine) -> list[tuple[str, int, int]]:
-    """Return rows of owner, planned bytes and held bytes, most planned first; all scalars are one row."""
+    """Return rows of owner, planned bytes and held bytes, most planned first; all scalars are one row.
+
+    A larger owner of the plan that the ledger does not list holds 0 bytes.
+    """
     rows = [(path, plan.owners.get(path, 0), size) for path, size in line.owned.items()]
     unlisted = {path: size for path, size in plan.owners.items() if path not in line.owned}
     held_scalar_bytes = line.owned_bytes - sum(line.owned.values())

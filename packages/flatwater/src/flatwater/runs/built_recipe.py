@@ -67,7 +67,7 @@ class _RecipeFunctions(Generic[C, S]):
         )
 
     def _transients(self, config: C, run: S) -> dict[str, int]:
-        """Return the peak bytes of the first step of each phase in `tried`, on the meta device."""
+        """Return the peak temporary bytes of the first step of each phase in `tried`, run on the meta device."""
         steps = {phase.name: phase.step_ for phase in self.phases(config, run) if phase.name in self.tried}
         return {name: peak_bytes(partial(step_, 0)) for name, step_ in steps.items()}
 

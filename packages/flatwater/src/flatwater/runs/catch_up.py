@@ -54,21 +54,23 @@ def catch_up(
     with hold_lock(folder):
         settings = read_settings(folder)
         config_file = str(folder.config)
-        keep = from_mapping(
+        checkpoint_config = from_mapping(
             CheckpointConfig, _settings_table(settings, "checkpoints", config_file), f"{config_file}: checkpoints"
         )
+        # `mirror.json` has the URL of the run's own folder, which lies below the wanted URL.
         parent_url = to or _mirror_url(settings, config_file) or read_place(folder).get("url", "").rpartition("/")[0]
         if not parent_url:
             raise ConfigError(f"{run}: this run has no mirror. Give one: --to s3://bucket/path")
         url, identity = mirror_place(parent_url, folder)
-        sent_bytes = [0]
+        sent_bytes = 0
 
         def count(size: int) -> None:
             """Add bytes that were sent to the sum, and report them."""
-            sent_bytes[0] += size
+            nonlocal sent_bytes
+            sent_bytes += size
             on_bytes_sent(size)
 
-        sender = MirrorSender(open_objects(url), folder, identity, keep, count, say)
+        sender = MirrorSender(open_objects(url), folder, identity, checkpoint_config, count, say)
         _retry_store(sender.connect_, say)
         # After `connect_`, which lists the manifests and shards at the store.
         mirrored_names = {manifest.file.name for manifest in sender.manifests.values()}
@@ -79,7 +81,7 @@ def catch_up(
         # Files after the checkpoints, so that records at the store have no round that cannot be resumed there.
         _retry_store(sender.send_files_, say)
         _retry_store(sender.release_, say)
-    return CatchUpResult(url, len(missing), sent_bytes[0])
+    return CatchUpResult(url, len(missing), sent_bytes)
 
 
 def _settings_table(settings: Mapping[str, Any], name: str, file: str) -> Mapping[str, Any]:

@@ -72,12 +72,15 @@ class MemoryContract:
     def __post_init__(self) -> None:
         """Measure the base, before the first round."""
         release_freed_memory()  # memory that building the run has freed must not count to the base
-        # Each statement adds the compiler's bytes of its time, so those of now, of an earlier run in this process, are
-        # taken off.
+        # Each statement adds the compiler's bytes at its own time, so the base leaves out those that an earlier run of
+        # this process has compiled.
         self.base_bytes = base_bytes(self.measure_owned_()) - compiler_bytes()
 
     def measure_owned_(self) -> dict[str, int]:
-        """Return the bytes of RAM of each leaf now, by path, and those of `extra_bytes`; a leaf on a GPU has 0."""
+        """Return the bytes of RAM of each leaf now, by path, and those of `extra_bytes`; a leaf on a GPU has 0.
+
+        Memory-mapped leaves are left out: their pages belong to files that processes share.
+        """
         leaf_bytes = {path: size for path, size in nbytes(self.root).items() if path not in self.plan.mapped}
         for leaf in leaves(self.root):
             if leaf.path in self.plan.mapped:
@@ -130,7 +133,7 @@ class MemoryContract:
         return statement, self.monitor.observe(reading, seconds=seconds)
 
     def _step_rates(self, efforts: Mapping[str, Effort]) -> dict[str, float]:
-        """Return the steps per second of work by effort; empty if workers compute, whose CPU seconds are unknown."""
+        """Return steps per second of work by phase or part; empty if workers compute, whose CPU seconds are unknown."""
         if self.plan.workers:
             return {}
         seconds = {name: self._work_seconds(effort) for name, effort in efforts.items()}

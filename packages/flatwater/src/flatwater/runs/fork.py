@@ -114,7 +114,7 @@ def _require_unedited(
 
 
 def compose_fork(config: Any, parent: Parent, say: ShowLine) -> Run:  # noqa: ANN401  (a RunConfig of any recipe)
-    """Return a fork, with its settings and the parent's state, ready for its next round.
+    """Return a fork: a run built with the fork's settings, then given the parent's state, ready for its next round.
 
     Raises:
         ConfigError: with these settings the leaves or the data differ from the parent's.
@@ -131,6 +131,7 @@ def compose_fork(config: Any, parent: Parent, say: ShowLine) -> Run:  # noqa: AN
     else:
         composed.doubts.extend(read_doubts(parent.folder))
     _require_data(composed, parent, changed)
+    # Leaves that begin with another value under the new settings keep that value; all others get the parent's.
     overwritten_leaves = [
         (leaf, value)
         for leaf, value in _numbers_and_generators(composed.trainer.run)

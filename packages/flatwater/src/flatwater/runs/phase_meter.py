@@ -77,6 +77,7 @@ class PhaseMeter:
         wall_time = time.monotonic()
         cpu_time = time.process_time()
         rise = self._peak_rise_() if self.counts_peaks else None
+        # Without a step since the last call, as between two phases, the time belongs to no phase.
         if self.steps:
             effort = Effort(wall_time - self.last_wall_time, cpu_time - self.last_cpu_time, self.steps, rise)
             self.phase_efforts[phase] = self.phase_efforts[phase] + effort if phase in self.phase_efforts else effort

@@ -103,6 +103,7 @@ def make_plan(
     worker_peak = max((size for phase, size in phases.items() if phase not in here), default=0)
     base = WORKER_BYTES + (RAY_BYTES if apart else 0)
     return Plan(
+        # A mirror's queue is an owner next to the state's.
         owners={**owners, **({} if config.mirror is None else {OWNER: QUEUE_BYTES})},
         transients=phases,
         # On a GPU the process's own pages are in other memory than the plan's.
@@ -385,6 +386,7 @@ def check_settings(config: Any, functions: Callbacks = NO_CALLBACKS, *, trains: 
     """
     check_machine(config, trains=trains)
     callbacks = find_callbacks(config, functions)
+    # An absolute path, as a resume may start in another folder.
     if config.from_run is not None and not is_url(config.from_run):
         config = replace(config, from_run=str(Path(config.from_run).absolute()))
     return CheckedConfig(recipe_of_config(config).prepare(config), taken_names(config.mirror), callbacks)

@@ -162,9 +162,9 @@ def export(policy: ExportablePolicy, file: Path, budget: str | None = None) -> f
     # Before the exporter's libraries are loaded: the plan includes their bytes.
     refuse(plan_export(policy_export, file.suffix, budget))
     with torch.no_grad(), _silence_exporter():
-        content, rerun = FORMS[file.suffix](policy_export)
+        content, run_written = FORMS[file.suffix](policy_export)
         inputs = policy_export.example(COMPARED_ROWS)  # other inputs than those of the tracing
-        difference = _largest_difference(_to_tuple(policy_export.module(*inputs)), rerun(*inputs))
+        difference = _largest_difference(_to_tuple(policy_export.module(*inputs)), run_written(*inputs))
     if not difference <= MAXIMUM_DIFFERENCE:  # `not <=`, so that NaN is refused as well
         raise RunError(
             f"{file}: the exported policy differs from the trained policy by {difference:.1g}, more than "

@@ -143,7 +143,10 @@ class Profiler:
             self._start_trace_(*next_step, step_limit=0)
 
     def after_step(self) -> None:
-        """Keep the trace open for the next step, or write it and start another; call it after each step of the run."""
+        """After a step of the run, keep the open trace for the next step, or write it and start the trace that follows.
+
+        That is the second trace of a phase, if a step is small enough for one, or the first trace of the next phase.
+        """
         if self._round not in self.rounds:
             return
         next_step = self._next_step()
@@ -168,6 +171,7 @@ class Profiler:
                 self.events.show_line(
                     f"the other steps of {self._phase} in round {self._round} are not recorded", style=""
                 )
+        # A second trace of the same phase, or the first of the next phase.
         if next_step is not None and self._round in self.rounds and (step_limit or not same_phase):
             self._start_trace_(*next_step, step_limit=step_limit if same_phase else 0)
 
@@ -196,7 +200,10 @@ class Profiler:
         return None
 
     def _start_trace_(self, phase: str, first: int, *, step_limit: int) -> None:
-        """Start a trace with step number `first` of a phase, for `step_limit` steps, or for one step if that is 0."""
+        """Start a trace with step number `first` of a phase, for `step_limit` steps, or for one step if that is 0.
+
+        Nothing is recorded of a phase in `_oversized_phases`.
+        """
         self._phase, self._first_step, self._step_limit, self._done_steps = phase, first, step_limit, 0
         if phase in self._oversized_phases:
             return
@@ -216,8 +223,8 @@ class Profiler:
         self._label_step_("")
         recording.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         last_step = self._first_step + max(0, self._done_steps - 1)
-        steps = f"{self._phase}-{self._first_step}" + (f"-{last_step}" if last_step > self._first_step else "")
-        path = self.folder / f"round-{self._round:06}-{steps}.json.gz"
+        steps = f"{self._first_step}-{last_step}" if last_step > self._first_step else f"{self._first_step}"
+        path = self.folder / f"round-{self._round:06}-{self._phase}-{steps}.json.gz"
         try:
             self.folder.mkdir(exist_ok=True)
             operations = _export(recording, path)

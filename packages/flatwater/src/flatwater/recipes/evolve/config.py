@@ -44,7 +44,8 @@ class MembersRunConfig(EpisodesRunConfig, EvolveConfig):
     def updates_in_all(self) -> int:
         """Updates of each member in all rounds: those after the warm-up, every `learner.train_every` steps."""
         envs, learner = self.population.size * self.population.envs, self.learner
-        # The step with which the replay has its warm-up, rounded up: updates due at earlier steps are left out.
+        # The step after which the replay holds `warmup` transitions, rounded up: updates due at earlier steps are left
+        # out.
         warmup_step = -(-self.replay.warmup // envs)
         all_due = self.rounds * self.steps // learner.train_every
         due_in_warmup = max(0, warmup_step - 1) // learner.train_every

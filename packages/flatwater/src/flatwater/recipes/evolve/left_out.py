@@ -42,7 +42,10 @@ def decision_notes(config: MembersRunConfig) -> Iterator[str]:
 
 
 def _gains_by_compiling(config: MembersRunConfig, spaces: Spaces) -> bool:
-    """Return whether a run has enough updates for compiling to pay, and its updates can be compiled."""
+    """Return whether a run has enough updates for compiling to pay, and its updates can be compiled.
+
+    By default, updates with images, with autocast, of the user's algorithm, or outside of the CPU are not compiled.
+    """
     learner = config.learner
     return (
         config.updates_in_all >= COMPILED_UPDATES

@@ -43,15 +43,15 @@ CRITIC = "critic."
 """Beginning of the names of a critic's weights, before its number."""
 
 
-def _member_weights(row: Float[Tensor, "1 n"], layout: Layout, beginning: str) -> dict[str, Tensor]:
-    """Return the weights of one member by name, without the member axis; each name begins with `beginning`."""
-    return {f"{beginning}{name}": weight[0] for name, weight in views(row, layout).items()}
+def _member_weights(row: Float[Tensor, "1 n"], layout: Layout, prefix: str) -> dict[str, Tensor]:
+    """Return the weights of one member by name, without the member axis; each name begins with `prefix`."""
+    return {f"{prefix}{name}": weight[0] for name, weight in views(row, layout).items()}
 
 
 def build_champion(
     actor: MLPActor | MLPValues, spaces: Spaces, native: NativeSpaces | None, weights: Mapping[str, Tensor]
 ) -> TrainedPolicy:
-    """Return the policy of a champion, which adds no noise and has no memory.
+    """Return a champion as a policy without a memory; its actions have no noise unless the caller draws them.
 
     Args:
         actor: network of the policy as a function.
@@ -94,7 +94,7 @@ class ChampionModule(nn.Module):
         obs: Tensor,
         memory: Tensor,
         *,
-        legal: Tensor | None = None,  # noqa: ARG002  (all numbers within the bounds are)
+        legal: Tensor | None = None,  # noqa: ARG002  (all actions are legal)
         rng: torch.Generator | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Return actions, which `rng` draws if the algorithm has a distribution (SAC), and the memory unchanged."""
@@ -108,7 +108,7 @@ class ChampionModule(nn.Module):
         return self._within_bounds(sample_action(mean, log_deviation, noise)[0][0]), memory
 
     def value(self, obs: Tensor, memory: Tensor) -> Tensor:  # noqa: ARG002  (there is none)
-        """Return the value [B] of the action without noise: the smallest of all critics', or DQN's largest.
+        """Return the value [B] of the action without noise: the smallest of the critics', or the largest Q of DQN.
 
         Raises:
             ConfigError: there is no critic.
@@ -122,10 +122,10 @@ class ChampionModule(nn.Module):
         values = [critic(self._params(f"{CRITIC}{number}."), obs[None], action) for number in range(self.critics)]
         return torch.stack(values).amin(0)[0]
 
-    def _params(self, beginning: str) -> dict[str, Tensor]:
-        """Return the weights whose names begin with `beginning`, by the rest of the name, with a member axis of 1."""
+    def _params(self, prefix: str) -> dict[str, Tensor]:
+        """Return the weights whose names begin with `prefix` ("": all), by the rest of the name, as one member's."""
         named = self.net.weights_by_name().items()
-        return {name.removeprefix(beginning): weight[None] for name, weight in named if name.startswith(beginning)}
+        return {name.removeprefix(prefix): weight[None] for name, weight in named if name.startswith(prefix)}
 
     def _within_bounds(self, action: Tensor) -> Tensor:
         """Return actions in [-1, 1] scaled to the bounds."""
@@ -135,8 +135,9 @@ class ChampionModule(nn.Module):
 
 
 def matching_critic(actor: MLPActor | MLPValues) -> MLPCritic | ChosenValue:
-    """Return the network of an actor's critics."""
+    """Return the network of an actor's critics: of the chosen action's value, or of an observation and an action."""
     if isinstance(actor, MLPValues):
+        # A critic's numbers are values, and not logits to draw a choice by.
         return ChosenValue(replace(actor, drawn=False))
     return MLPCritic(actor.obs, actor.action, actor.hidden)
 
@@ -156,7 +157,7 @@ def _build_export(module: ChampionModule, native: NativeSpaces | None) -> Policy
         recipe="evolve",
         module=ChampionModule(actor, spaces, weights),
         example=partial(_example, spaces),
-        axes=(0,),
+        axes=(0,),  # rows are axis 0 of the observations
         inputs={"obs": f"{spaces.obs_type.__name__} [{', '.join(['rows', *map(str, spaces.obs)])}]"},
         outputs={"action": action_text},
         meaning={"bounds": bounds} if bounds else {"actions": actions},

@@ -56,7 +56,7 @@ class EvolveRun(WorldRun):
         return f"{members} ({config.learner.algorithm}) in {config.env}: {describe_spaces(self.trainer.setup.spaces)}"
 
     def data(self) -> dict[str, Any]:
-        """Return the world's observations and actions: a world of another version may differ."""
+        """Return the shape of observations and the actions or their bounds, by which a resume knows the same world."""
         spaces = self.trainer.setup.spaces
         actions = {"actions": list(spaces.actions)} if spaces.bounds is None else {}
         return {"obs": list(spaces.obs), "bounds": [list(bound) for bound in spaces.bounds or ()], **actions}
@@ -75,15 +75,17 @@ class EvolveRun(WorldRun):
         # The largest weight of each member stands for all: it is not finite if one of them is not.
         weights = {f"weights/{name}": rows.abs().amax(1).tolist() for name, (rows, _) in learner.trained.items()}
         skipped = {f"member {n}": int(count) for n, count in enumerate(learner.tally.skipped_total.tolist()) if count}
-        updates = -(-config.steps // config.learner.train_every) * config.learner.own.updates * len(learner.trained)
+        optimiser_steps = (
+            -(-config.steps // config.learner.train_every) * config.learner.own.updates * len(learner.trained)
+        )
         return [
             *array_alarms(round_, weights),
             *metric_alarms(round_, dict(metrics)),
-            *skipped_steps(round_, skipped, updates),
+            *skipped_steps(round_, skipped, optimiser_steps),
         ]
 
     def record(self) -> Mapping[str, Any]:
-        """Return the member in each slot."""
+        """Return the generation's line of the journal `lineage`: which member is in each slot."""
         return lineage_record(self.trainer.run)
 
     def too_early(self) -> str:
@@ -199,7 +201,7 @@ def measure_phase_peaks_(setup: EvolveSetup, run: Population) -> dict[str, int]:
     """
     learn_ = bind_learning(setup, run)
     settings = setup.config.learner.own
-    # The last update of a cycle runs all its parts, such as TD3's delayed actor.
+    # The next update is then the last of a cycle, which runs all parts, such as TD3's delayed actor.
     run.learner.tally.updates = settings.updates_per_cycle - 1
     actors = views(run.learner.actor, setup.nets.actor.layout)
     rows = len(run.learner.actor)

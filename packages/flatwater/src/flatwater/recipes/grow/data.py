@@ -10,5 +10,8 @@ from flatwater.trainers.grow.config import GrowConfig
 def fingerprints(config: GrowConfig, task: Task) -> tuple[str, str]:
     """Return the SHA-256 of images and labels in their order, and hashes of the user's host's text ("" without one)."""
     parts = (task.train_images, task.train_labels, task.valid_images, task.valid_labels)
-    images = hashlib.sha256(b"".join(part.cpu().numpy().tobytes() for part in parts)).hexdigest()
-    return images, "" if config.host is None else ",".join(text_hashes(config.host.partition(":")[0]).values())
+    image_hash = hashlib.sha256(b"".join(part.cpu().numpy().tobytes() for part in parts)).hexdigest()
+    if config.host is None:
+        return image_hash, ""
+    module = config.host.partition(":")[0]
+    return image_hash, ",".join(text_hashes(module).values())

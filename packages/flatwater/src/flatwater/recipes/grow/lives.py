@@ -49,13 +49,13 @@ def read_lives(folder: Path) -> SlotHistory | None:
     return lives
 
 
-def _check_columns(measured: SlotHistory) -> None:
-    """Refuse columns of different lengths or of other shapes than accuracy [rows] and stage [rows, slots].
+def _check_columns(columns: SlotHistory) -> None:
+    """Refuse columns of different lengths, an accuracy that is no number, and stages that are not [rows, slots].
 
     Raises:
         ValueError: the columns differ in length, or accuracy and stage have the wrong form.
     """
-    if len({len(measured[name]) for name in COLUMNS}) > 1:
+    if len({len(columns[name]) for name in COLUMNS}) > 1:
         raise ValueError("the columns have different lengths")
-    if not np.issubdtype(measured["accuracy"].dtype, np.number) or measured["stage"].ndim != 2:  # noqa: PLR2004  (rows, slots)
+    if not np.issubdtype(columns["accuracy"].dtype, np.number) or columns["stage"].ndim != 2:  # noqa: PLR2004  (rows, slots)
         raise ValueError("accuracy and stage are not numbers")

@@ -105,7 +105,7 @@ def message_bytes(run: GrowState) -> dict[str, int]:
 
 
 def largest_message(run: GrowState, shares: Sequence[Span]) -> int:
-    """Return the bytes of the largest message to a worker, by which a replaced worker goes on within an episode.
+    """Return the bytes of the largest message to a worker: the state with which a replaced worker goes on.
 
     It has the policy, the worker's rows of the pool, and the record of hosts without growth that rewards compare with.
     """
@@ -129,7 +129,10 @@ def _limit_updates_(envs: GrowingEnvs) -> None:
 
 
 def _image_number_bytes(envs: GrowingEnvs) -> int:
-    """Return the peak bytes of drawing the image numbers of all updates; 0 if a trial of `TRIED` updates has them."""
+    """Return the peak bytes of drawing the image numbers of all updates of a step.
+
+    0 with at most `TRIED` updates: the trial of the step then draws all numbers, and counts them itself.
+    """
     fit, images = envs.config.fit, len(envs.task.train_labels)
     if fit.updates <= TRIED:
         return 0

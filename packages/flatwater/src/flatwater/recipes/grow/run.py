@@ -94,12 +94,12 @@ def compose(config: GrowRunConfig) -> GrowRun:
     task = load_task(config.task, device)
     setup = GrowSetup(config, device, task.images)
     run = allocate_planned(lambda: build_grow(setup, task), plan)
-    fingerprint, host = fingerprints(config, task)
+    image_hash, host_hashes = fingerprints(config, task)
     executor = None
     # Workers' processes start with the first episode, not here.
     if plan.workers:
-        executor = GrowWorkers(config, setup, run, plan=plan, fingerprint=f"{fingerprint}:{host}")
-    return GrowRun(config, plan, build_trainer(setup, run, executor), fingerprint)
+        executor = GrowWorkers(config, setup, run, plan=plan, fingerprint=f"{image_hash}:{host_hashes}")
+    return GrowRun(config, plan, build_trainer(setup, run, executor), image_hash)
 
 
 def plan(config: GrowRunConfig) -> Plan:

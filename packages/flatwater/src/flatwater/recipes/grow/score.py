@@ -35,7 +35,7 @@ def score_policy(trainer: GrowTrainer, first_seed: int) -> GrowScore:
         trainer: a trainer between two rounds: its pool and memory are overwritten.
         first_seed: first of the episodes' env seeds.
     """
-    # A score must not change the run: the generator gets the state before the random baseline's draws back.
+    # A score must not change the run: the random baseline draws from this generator, so its state is restored.
     rng = trainer.run.generators["held out"]
     state_before = rng.get_state()
     tables = {player: record_episodes_(trainer, player, first_seed) for player in (POLICY, *BASELINES)}
@@ -65,8 +65,8 @@ def record_episodes_(trainer: GrowTrainer, player: str, first_seed: int) -> dict
         seeds = first_seed + number * config.envs + torch.arange(config.envs, device=device)
         executor.begin_(seeds)
         passes.append([_step_(trainer, executor, player, seeds, t) for t in range(config.env.steps)])
-    columns = {}
-    for name in passes[0][0]:
+    columns, first_step = {}, passes[0][0]
+    for name in first_step:
         # A pass has a row of environments for each step: [E, steps, ...], then [E x steps, ...].
         tables = [np.stack([step[name] for step in steps], 1) for steps in passes]
         columns[name] = np.concatenate([table.reshape(-1, *table.shape[2:]) for table in tables])

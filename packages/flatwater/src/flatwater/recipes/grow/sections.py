@@ -51,7 +51,9 @@ def growth_picture(run: RunRecords) -> Picture:
     result_charts = [] if run.result is None else [accuracy_chart(run.result)]
     upper_row = [returns_chart(run), *result_charts]
     lives = read_lives(run.path)
-    return [upper_row] if lives is None or not len(lives["player"]) else [upper_row, [lives_grid(lives)]]
+    if lives is None or not len(lives["player"]):
+        return [upper_row]
+    return [upper_row, [lives_grid(lives)]]
 
 
 def learning_section(run: RunRecords) -> Iterator[Block]:
@@ -112,6 +114,7 @@ def accuracy_chart(result: Mapping[str, Any]) -> Chart:
     players = result["players"]
     both_kinds = ("accuracy_capable", "accuracy_impaired")
     kinds = [kind for kind in both_kinds if any(row.get(kind) is not None for row in players.values())] or ["accuracy"]
+    # `accuracy_capable` becomes "capable hosts", and `accuracy` becomes "hosts".
     host_kinds = [f"{kind.removeprefix('accuracy').removeprefix('_')} hosts".strip() for kind in kinds]
     marks = []
     for name, row in players.items():
@@ -143,6 +146,7 @@ def lives_grid(table: SlotHistory) -> Grid:
         reading="An episode each: a row is a slot of the host, from its first step to its last; the line is the host's "
         "accuracy, 0 to 100 %." + " Capable hosts see 3 x 3 pixels, impaired ones single pixels." * has_impaired,
         charts=[life_chart(episode, has_impaired=has_impaired) for episode in episodes],
+        # One row of charts, or two for more than half of `LIVES`.
         height=170 * (1 + (len(seeds) > LIVES // 2)),
     )
 
@@ -178,7 +182,8 @@ def _stage_segments(stages: Sequence[Sequence[int]]) -> dict[str, list[tuple[int
     names = list(STAGES)
     segments: dict[str, list[tuple[int, int, int]]] = {name: [] for name in names}
     for slot in range(len(stages[0])):
-        for stage, segment in groupby(range(len(stages)), key=[row[slot] for row in stages].__getitem__):
+        stage_by_step = [step_stages[slot] for step_stages in stages]
+        for stage, segment in groupby(range(len(stages)), key=stage_by_step.__getitem__):
             steps = [*segment]
             segments[names[stage]].append((slot, steps[0], steps[-1] + 1))
     return segments

@@ -41,11 +41,11 @@ class GrowService(WorkerService):
         if ":".join(fingerprints(config, task)) != assignment.fingerprint:
             raise RunError(f"the task {config.task} or the host has changed since the run began")
         setup = GrowSetup(config, cpu, task.images)
-        count = assignment.share[1] - assignment.share[0]
-        self._share = share = build_share(setup, task, count)
-        # A share begins with a group, and only the last group of all may be smaller.
+        env_count = assignment.share[1] - assignment.share[0]
+        self._share = share = build_share(setup, task, env_count)
+        # A share has whole groups of the run, so splitting it from its own first environment gives the same groups.
         self._executor = LocalGroupExecutor(
-            setup, share.policy, share.envs, share.memory, split_spans(count, config.group)
+            setup, share.policy, share.envs, share.memory, split_spans(env_count, config.group)
         )
         self.hold_(share)
 
@@ -107,7 +107,7 @@ class GrowWorkers(WorkerPool):
             config,
             plan,
             SERVICE_CLASS,
-            [Assignment(config, share, fingerprint, version_facts(), ()) for share in self.shares],
+            [Assignment(config, share, fingerprint, version_facts(), mapped=()) for share in self.shares],
         )
         # Env seeds of the episode, and each step that was played since: player and noise. A replaced worker needs them.
         self._seeds: Tensor | None = None
@@ -122,7 +122,7 @@ class GrowWorkers(WorkerPool):
         self._seeds, self._played_steps, self._needs_rows = seeds.clone(), [], False
         # All workers are asked before any answer is awaited, so that they compute side by side.
         for worker in self.workers:
-            worker.post("begin", *self._known_arrays(), self._worker_rows(worker, seeds))
+            worker.post("begin", *self._policy_and_ungrown(), self._worker_rows(worker, seeds))
         for worker in self.workers:
             worker.take_answer()
 
@@ -166,7 +166,7 @@ class GrowWorkers(WorkerPool):
         """Return a worker's share of values that have a row for each environment; None stays None."""
         return None if values is None else values[slice(*self.shares[worker.number])].numpy()
 
-    def _known_arrays(self) -> tuple[Arrays, Arrays]:
+    def _policy_and_ungrown(self) -> tuple[Arrays, Arrays]:
         """Return the policy, and the record of hosts without growth, as arrays by name."""
         learner, ungrown = self._run.learner, self._run.envs.alone
         policy = {"block": learner.block, **learner.statistics}
@@ -179,7 +179,7 @@ class GrowWorkers(WorkerPool):
         """Send a worker the policy and its share of a running episode, as the state tree has it."""
         low, high = self.shares[worker.number]
         rows = {name: leaf[low:high].numpy() for name, leaf in env_rows(self._run.envs, self._run.memory)}
-        worker.ask("load", *self._known_arrays(), rows)
+        worker.ask("load", *self._policy_and_ungrown(), rows)
 
     def restore_worker_(self, worker: Worker) -> None:
         """Let a new process, which the pool has started for a dead worker, play the worker's episode again."""
@@ -187,6 +187,6 @@ class GrowWorkers(WorkerPool):
         if self._seeds is None:
             self._load_(worker)
         else:
-            worker.ask("begin", *self._known_arrays(), self._worker_rows(worker, self._seeds))
+            worker.ask("begin", *self._policy_and_ungrown(), self._worker_rows(worker, self._seeds))
         for player, noise in self._played_steps:
             worker.ask("step", player, self._worker_rows(worker, noise))

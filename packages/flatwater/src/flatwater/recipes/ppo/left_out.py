@@ -62,6 +62,7 @@ def _gains_by_compiling(config: BlocksRunConfig, spaces: Spaces) -> bool:
     if updates < COMPILED_UPDATES or find_device(config.device).type != "cpu" or not has_compiler():
         return False
     network = build_actor_critic(spaces, config.policy, META)
+    # A policy with a module as its encoder, or with an LSTM, is not compiled by default.
     return network.encoder is None and not network.policy.cells
 
 

@@ -72,35 +72,39 @@ class PolicyModule(nn.Module):
         self.register_buffer("high", high.contiguous())
 
     def forward(self, obs: Tensor, memory: Tensor | None = None) -> tuple[Tensor, ...]:
-        """Return actions [B, *action], then the logits [B, R] of a list, then the memory [2, B, M] after the step."""
-        choice = self._choose(obs, obs.new_zeros(2, obs.shape[0], 0, dtype=torch.float32) if memory is None else memory)
-        action = self._within_bounds(self._actions(obs.device).distribution(choice.logits).mode())
-        logits = (choice.logits,) if self.spaces.bounds is None else ()
-        return action, *logits, *(() if memory is None else (choice.memory,))
+        """Return actions [B, *action], their logits [B, R] if they are choices, and the new memory if one was given.
+
+        The memory [2, B, M] may be left out for a policy without an LSTM.
+        """
+        step_memory = obs.new_zeros(2, obs.shape[0], 0, dtype=torch.float32) if memory is None else memory
+        step = self._run_step(obs, step_memory)
+        action = self._within_bounds(self._actions(obs.device).distribution(step.logits).mode())
+        logits = (step.logits,) if self.spaces.bounds is None else ()
+        return action, *logits, *(() if memory is None else (step.memory,))
 
     def act(
         self, obs: Tensor, memory: Tensor, *, legal: Tensor | None = None, rng: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return actions, drawn with `rng` or else the likeliest, and the memory after the step."""
-        choice, actions = self._choose(obs, memory), self._actions(obs.device)
-        distribution = actions.distribution(choice.logits, legal)
+        step, actions = self._run_step(obs, memory), self._actions(obs.device)
+        distribution = actions.distribution(step.logits, legal)
         if rng is None:
-            return self._within_bounds(distribution.mode()), choice.memory
+            return self._within_bounds(distribution.mode()), step.memory
         noise = actions.noise_(torch.empty(len(obs), actions.noise), rng).to(obs.device)
-        return self._within_bounds(distribution.sample(noise)), choice.memory
+        return self._within_bounds(distribution.sample(noise)), step.memory
 
     def value(self, obs: Tensor, memory: Tensor) -> Tensor:
         """Return the critic's value of each state, [B]."""
         weights, starts = self.net.weights_by_name(), obs.new_zeros(1, obs.shape[0], dtype=torch.bool)
         return self.network.policy(weights, self._embed(weights, obs), memory, starts).value[0]
 
-    def _choose(self, obs: Tensor, memory: Tensor) -> ActorCriticStep:
+    def _run_step(self, obs: Tensor, memory: Tensor) -> ActorCriticStep:
         """Return logits, value and memory of one step, within an episode."""
         weights, starts = self.net.weights_by_name(), obs.new_zeros(obs.shape[0], dtype=torch.bool)
         return self.network.run_embedded_step(weights, self._embed(weights, obs), memory, starts)
 
     def _actions(self, device: torch.device) -> Actions:
-        """Return the actions that outputs stand for, on a device: built again if the module was moved."""
+        """Return the object that turns logits into actions on a device; it is built again if the module was moved."""
         return self.network.actions if device == self.network.device else policy_actions(self.spaces, device)
 
     def _within_bounds(self, action: Tensor) -> Tensor:
@@ -127,8 +131,8 @@ def _build_export(module: PolicyModule, native: NativeSpaces | None) -> PolicyEx
     weights = {name: weight.detach().cpu().contiguous() for name, weight in module.net.weights_by_name().items()}
     cells, kind = module.cells, spaces.obs_type.__name__
     shape = [*spaces.obs]
-    carried = f"float32 [2, rows, {cells}]: zeros where an episode begins, then the output of the step before"
-    memory, after = ({"memory": carried}, {"memory_after": carried}) if cells else ({}, {})
+    memory_text = f"float32 [2, rows, {cells}]: zeros where an episode begins, then the output of the step before"
+    memory_input, memory_output = ({"memory": memory_text}, {"memory_after": memory_text}) if cells else ({}, {})
     is_choice = spaces.bounds is None
     logits = {"logits": f"float32 [rows, {network.actions.outputs}]"} if is_choice else {}
     action = "int64 [rows]: a position in actions" if is_choice else f"float32 [rows, {len(spaces.actions)}]"
@@ -138,9 +142,9 @@ def _build_export(module: PolicyModule, native: NativeSpaces | None) -> PolicyEx
         recipe="ppo",
         module=PolicyModule(network, spaces, weights),
         example=lambda rows: _example(spaces, cells, rows),
-        axes=(0, 1) if cells else (0,),
-        inputs={"obs": f"{kind} {['rows', *shape]}"} | memory,
-        outputs={"action": action} | logits | after,
+        axes=(0, 1) if cells else (0,),  # rows are axis 0 of the observations, and axis 1 of the memory
+        inputs={"obs": f"{kind} {['rows', *shape]}"} | memory_input,
+        outputs={"action": action} | logits | memory_output,
         meaning={"actions": list(spaces.actions), "bounds": spaces.bounds, "choices": spaces.choices},
         header={
             "form": spaces.form,

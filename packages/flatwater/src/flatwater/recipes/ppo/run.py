@@ -57,7 +57,7 @@ class BlocksRun(OnPolicyRun, WorldRun):
         return f"{self.world_name}: {describe_spaces(self.trainer.setup.spaces)}{others}"
 
     def data(self) -> dict[str, Any]:
-        """Return the agents' observations and actions: a world of another version may differ."""
+        """Return the agents' observations and actions as plain values, by which a resume knows the same world."""
         spaces = self.trainer.setup.spaces
         facts = {"agents": spaces.agents, "obs": list(spaces.obs), "actions": list(spaces.actions)}
         if spaces.choices is not None:
@@ -113,12 +113,13 @@ class BlocksRun(OnPolicyRun, WorldRun):
         result = super().score(holdout=holdout)
         trained, players = next(iter(self.rows)), result["players"]
         if (earlier := self.trainer.run.opponents.get(EARLIER)) is not None and earlier.count:
+            # A seed of a game in turns has the opponent's number too: the same episodes, against another opponent.
             first_seed = int(replace_opponents(np.array(result["first_seed"]), FIRST))
             players |= return_rows(score_players(self.trainer, {AGAINST_FIRST: trained}, first_seed))
         for key, name in (("of_teacher", TEACHER), ("times_random", RANDOM)):
             if name in players:
-                reference, reached = players[name]["return"], players[trained]["return"]
-                players[trained][key] = reached / reference if reference and reached is not None else None
+                other_return, own_return = players[name]["return"], players[trained]["return"]
+                players[trained][key] = own_return / other_return if other_return and own_return is not None else None
         return result
 
 

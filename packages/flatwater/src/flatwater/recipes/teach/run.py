@@ -41,7 +41,7 @@ class TeachRun(BlocksRun):
         return f"{super().describe()}, taught by {self.config.teacher}"
 
     def about(self) -> Sequence[str]:
-        """Return notes about the run; one of them says if PPO has weight 0 from its first to its last step."""
+        """Return notes about the run, and a further note if PPO's weight is still 0 after the last step."""
         spaces, config = self.trainer.setup.spaces, self.config
         steps = config.rounds * config.block * spaces.envs * spaces.agents
         if config.learner.reinforcement.scheduled_value(steps):
@@ -53,8 +53,9 @@ class TeachRun(BlocksRun):
         """Return a world of two environments and its player, for the test whether a resume will be exact."""
         world = self.build_world(2)
         name = self.config.teacher
+        is_users_class = ":" in name and not name.startswith(OF_A_RUN)
         # Only a teacher of the user's plays in the test: those that ship keep nothing over episodes.
-        if ":" not in name or name.startswith(OF_A_RUN):
+        if not is_users_class:
             return world, WorldPlayer(world, other_seed)
         teacher = build_teacher(name, world, generator(0, "unused", torch.device("cpu")))
         return world, WorldPlayer(world, other_seed, teacher)
@@ -113,10 +114,10 @@ OF_A_RUN = "run:"
 
 
 def find_teacher(name: str, world: World, rng: torch.Generator, device: torch.device) -> Teacher:
-    """Return the teacher of a name, as in `TeachRunConfig.teacher`: a kind of teacher, or `run:FOLDER`.
+    """Return the teacher that the setting `teacher` names: a kind or class of teacher, or the student of a run.
 
     Args:
-        name: name of the teacher; after `run:`, the folder of a run whose student is the teacher.
+        name: value of `TeachRunConfig.teacher`; `run:FOLDER` names a run whose student is the teacher.
         world: the world that it will be asked in.
         rng: generator of the teacher's random numbers; the student of a run draws none.
         device: device of the network, if the teacher is the student of a run.
@@ -130,7 +131,7 @@ class StudentTeacher:
     """A teacher that takes the likeliest actions of a network: the student of another run at its last checkpoint."""
 
     def __init__(self, run: Path, world: World, device: torch.device) -> None:
-        """Read the checkpoint.
+        """Build the student's network, and read its weights from the newest intact checkpoint of the folder `run`.
 
         Raises:
             ConfigError: the folder has no run of teaching.
@@ -158,8 +159,8 @@ class StudentTeacher:
         device, rows = self._memory.device, torch.from_numpy(obs.reshape(-1, *obs.shape[2:]))
         starts = torch.zeros(len(rows), dtype=torch.bool, device=device)
         with torch.no_grad():
-            choice = self._student.run_step(self._weights, rows.to(device), self._memory, starts)
-        self._memory.copy_(choice.memory)
+            step = self._student.run_step(self._weights, rows.to(device), self._memory, starts)
+        self._memory.copy_(step.memory)
         mask = None if legal is None else torch.from_numpy(legal.reshape(len(rows), -1)).to(device)
-        actions = self._student.actions.distribution(choice.logits, mask).mode()
+        actions = self._student.actions.distribution(step.logits, mask).mode()
         np.copyto(actions_out, actions.cpu().numpy().reshape(actions_out.shape))

@@ -118,6 +118,7 @@ def handover_chart(run: RunRecords) -> Chart:
 
 def players_chart(result: Mapping[str, Any]) -> Chart:
     """Return a chart of each player's returns: the mean of its agents, and the worst to the best of them."""
+    # Reversed, as rows of horizontal bars are drawn from below.
     rows = dict(reversed(result["players"].items()))
     low, mean, high = ([row.get(name) for row in rows.values()] for name in ("worst", "return", "best"))
     bars = Bars(
