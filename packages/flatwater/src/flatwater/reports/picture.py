@@ -188,12 +188,12 @@ def _legend_handle(mark: Mark) -> Artist:
 
 def _paint_chart(axes: Axes, chart: Chart) -> None:
     """Paint a chart's marks, its vertical lines and both axes."""
-    heights: dict[Any, float] = {}  # height of the stack so far, by position
+    stack_heights: dict[Any, float] = {}  # height of the stack so far, by position
     side_by_side = [mark for mark in chart.marks if isinstance(mark, Bars) and not mark.stacked]
     for mark in chart.marks:
         match mark:
             case Line() if mark.stacked:
-                _paint_stacked(axes, mark.x, _finite_numbers(mark.y), mark, heights)
+                _paint_stacked(axes, mark.x, _finite_numbers(mark.y), mark, stack_heights)
             case Line():
                 _paint_line(axes, mark)
             case Band():
@@ -204,7 +204,7 @@ def _paint_chart(axes: Axes, chart: Chart) -> None:
                 symbol, shade = MARKERS[mark.symbol], theme_colour(mark.colour)
                 axes.plot(_axis_places(mark.x), _finite_numbers(mark.y), symbol, ms=4, color=shade, zorder=3)
             case Bars() if mark.stacked:
-                _paint_stacked(axes, mark.at, _finite_numbers(mark.values), mark, heights)
+                _paint_stacked(axes, mark.at, _finite_numbers(mark.values), mark, stack_heights)
             case Bars():
                 _paint_bars(axes, mark, chart, (side_by_side.index(mark), len(side_by_side)))
             case Spans():

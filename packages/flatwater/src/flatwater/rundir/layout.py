@@ -220,12 +220,12 @@ def hold_lock(folder: RunFolder) -> Iterator[RunFolder]:
         folder_handle = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY)
         handles.callback(os.close, folder_handle)
         with explain_os_errors(folder.lock):
-            handle = handles.enter_context(append_regular(Path(folder.lock.name), folder_descriptor=folder_handle))
+            lock_file = handles.enter_context(append_regular(Path(folder.lock.name), folder_descriptor=folder_handle))
         # Both handles stay open while the lock is held; `explain_os_errors` ends here, as it is for opening alone.
         open_handles = handles.pop_all()
     with open_handles:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # without waiting, as a run takes hours
+            fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # without waiting, as a run takes hours
         except OSError as error:
             raise RunError(
                 f"{folder.path}: another process is training this run. Wait for it, or stop it with SIGTERM."

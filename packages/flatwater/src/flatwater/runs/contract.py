@@ -124,7 +124,7 @@ class MemoryContract:
             free=None if statement.heap is None else statement.heap.kept,
             owned=group_bytes(statement.owned, depth=2),
             planned=group_bytes(self.plan.owners, depth=2),
-            # Growth is told against the share at which the run would stop, not against the whole budget.
+            # The limit that growth is compared with is where the run would stop, below the whole budget.
             limit=int(STOP_BUDGET_SHARE * self.plan.budget_bytes),
             rates=self._step_rates(efforts),
         )

@@ -80,9 +80,10 @@ def find_parent(folder: RunFolder, parent_config: Any, config: Any, round_: int 
     # A new fork's settings begin with the parent's value; those of a fork that is built again have None.
     if config.from_run not in (None, parent_config.from_run):
         raise ConfigError("--from-run: a fork goes on from the whole state of a run. Leave it out, or use `train`.")
-    before, now = flat_settings(to_mapping(parent_config)), flat_settings(to_mapping(recipe.prepare(config)))
-    _require_unedited(folder, before, checkpoint.manifest.facts.get("config"), parent_config.open_ended)
-    origin = Origin(parent=str(folder.path.absolute()), round=done, changed=changed_settings(before, now))
+    parent_settings = flat_settings(to_mapping(parent_config))
+    changed = changed_settings(parent_settings, flat_settings(to_mapping(recipe.prepare(config))))
+    _require_unedited(folder, parent_settings, checkpoint.manifest.facts.get("config"), parent_config.open_ended)
+    origin = Origin(parent=str(folder.path.absolute()), round=done, changed=changed)
     return Parent(folder, parent_config, checkpoint, origin)
 
 
@@ -122,7 +123,7 @@ def compose_fork(config: Any, parent: Parent, say: ShowLine) -> Run:  # noqa: AN
     data = parent.checkpoint.manifest.facts.get("data")
     changed = {name: pair for name, pair in parent.origin.changed.items() if _first_name(name) not in config.open_ended}
     # The parent's initial run is built first, and released: two runs are never in memory.
-    initial = _values_when_built(parent.config, data) if changed else {}
+    parent_initial = _values_when_built(parent.config, data) if changed else {}
     # Without `from_run`, which only the beginning of the parent needed: the whole state is restored below.
     composed = compose_as_begun(replace(config, from_run=None), parent.config, data)
     changed = {name: pair for name, pair in changed.items() if _first_name(name) not in composed.location_settings}
@@ -135,7 +136,8 @@ def compose_fork(config: Any, parent: Parent, say: ShowLine) -> Run:  # noqa: AN
     overwritten_leaves = [
         (leaf, value)
         for leaf, value in _numbers_and_generators(composed.trainer.run)
-        if leaf.path in initial and repr(initial[leaf.path]) != repr(value)  # by text, as NaN does not equal NaN
+        # By text, as NaN does not equal NaN.
+        if leaf.path in parent_initial and repr(parent_initial[leaf.path]) != repr(value)
     ]
     try:
         restore_state_(composed.trainer.run, parent.checkpoint)

@@ -73,13 +73,13 @@ class EvolveRun(WorldRun):
         """Return alarms about weights and metrics that are not finite, and about optimiser steps that were skipped."""
         learner, config = self.trainer.run.learner, self.config
         # The largest weight of each member stands for all: it is not finite if one of them is not.
-        weights = {f"weights/{name}": rows.abs().amax(1).tolist() for name, (rows, _) in learner.trained.items()}
+        largest = {f"weights/{name}": rows.abs().amax(1).tolist() for name, (rows, _) in learner.trained.items()}
         skipped = {f"member {n}": int(count) for n, count in enumerate(learner.tally.skipped_total.tolist()) if count}
         optimiser_steps = (
             -(-config.steps // config.learner.train_every) * config.learner.own.updates * len(learner.trained)
         )
         return [
-            *array_alarms(round_, weights),
+            *array_alarms(round_, largest),
             *metric_alarms(round_, dict(metrics)),
             *skipped_steps(round_, skipped, optimiser_steps),
         ]

@@ -111,7 +111,7 @@ class BlocksRun(OnPolicyRun, WorldRun):
         first of its earlier policies.
         """
         result = super().score(holdout=holdout)
-        trained, players = next(iter(self.rows)), result["players"]
+        trained, players = next(iter(self.rows)), result["players"]  # the trained policy is the first player
         if (earlier := self.trainer.run.opponents.get(EARLIER)) is not None and earlier.count:
             # A seed of a game in turns has the opponent's number too: the same episodes, against another opponent.
             first_seed = int(replace_opponents(np.array(result["first_seed"]), FIRST))
@@ -141,8 +141,8 @@ def setup_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device) 
     per_agent = config.block // config.learner.unroll
     sequences = agents * per_agent
     # The largest number, up to the setting, that deals all sequences evenly, for the message.
-    nearest = max(number for number in range(1, min(minibatches, sequences) + 1) if sequences % number == 0)
-    expected = f"a divisor of {sequences}, such as {nearest}: {agents} agents have {per_agent} sequences each"
+    divisor = max(number for number in range(1, min(minibatches, sequences) + 1) if sequences % number == 0)
+    expected = f"a divisor of {sequences}, such as {divisor}: {agents} agents have {per_agent} sequences each"
     require(sequences % minibatches == 0, "learner.minibatches", minibatches, expected)
     in_turns = isinstance(worlds.training, TurnsWorld)
     opponents = config.opponents if in_turns and isinstance(config, PpoRunConfig) else None
