@@ -49,18 +49,18 @@ def module_specs(module: str) -> list[ModuleSpec]:
     return specs
 
 
-def _find_spec(name: str, inside: Sequence[str] | None) -> ModuleSpec | None:
-    """Return a module's spec from `sys.modules` or the first finder that knows it; `inside` is its package's path."""
+def _find_spec(name: str, package_path: Sequence[str] | None) -> ModuleSpec | None:
+    """Return a module's spec from `sys.modules` or the first finder that has it; `package_path` is None at the top."""
     module = sys.modules.get(name)
     if isinstance(module, ModuleType) and module.__spec__ is not None:  # programs put other objects there as well
         return module.__spec__
     for finder in sys.meta_path:
         if finder is PathFinder:
-            search_path = [*sys.path, *current_folder()] if inside is None else inside
+            search_path = [*sys.path, *current_folder()] if package_path is None else package_path
             # The last part alone: for a dotted name without __init__.py, it would look for the package in sys.modules.
             spec = PathFinder.find_spec(name.rpartition(".")[2], search_path)
         else:
-            spec = finder.find_spec(name, inside)
+            spec = finder.find_spec(name, package_path)
         if spec is not None:
             return spec
     return None
@@ -78,6 +78,7 @@ def module_files(module: str) -> list[Path]:
     """Return the files and folders that an import of the module would read, by their real paths."""
     files = list[Path]()
     for spec in module_specs(module):
+        # A package without an __init__.py has folders and no file.
         places = [spec.origin] if spec.has_location and spec.origin else [*(spec.submodule_search_locations or ())]
         files += [Path(file).resolve() for file in places]
     return files
@@ -107,7 +108,7 @@ def module_place(module: str) -> str:
     of Python has another folder. Other modules are named by their real path; empty if there is no such module.
     """
     specs = module_specs(module)
-    if len(specs) != module.count(".") + 1:
+    if len(specs) != module.count(".") + 1:  # a part of the dotted name was not found
         return ""
     places = module_files(module)
     if not places:
@@ -150,6 +151,7 @@ def text_hashes(module: str) -> Mapping[str, str]:
             continue
         hashes[name] = sha256(text).hexdigest()[:12]
         if not is_installed:
+            # The top package first: its cached answer leaves out most imports without a search for the module.
             queue += [
                 imported
                 for imported in _imported_modules(name, text)

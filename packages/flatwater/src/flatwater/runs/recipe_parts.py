@@ -34,7 +34,7 @@ class RecipeParts:
 
     @property
     def has_parts(self) -> bool:
-        """Whether there are parts to write: readers find installed recipes themselves, and some have no parts."""
+        """Whether the recipe draws parts of its own that readers cannot draw: they import installed recipes alone."""
         return self.recipe.name not in recipe_names() and self.recipe.sections is not SECTIONS
 
     def write_when_due_(self) -> None:

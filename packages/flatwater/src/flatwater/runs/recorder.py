@@ -129,8 +129,10 @@ class Recorder:
     """Writes the recipe's own parts of the run's page."""
 
     def __post_init__(self) -> None:
+        """Set up the schedules, and let gathered rounds be written before any other event of the run is shown."""
         self.known_path, config = self.folder.path, self.composed.config
         self.memory_schedule = WorkSchedule(config.rounds, config.ledger_every)
+        # Without a fixed interval, a census of memory too may take only a small share of the time.
         self.contract.paced = not config.ledger_every
         self.save_schedule = WorkSchedule(config.rounds, config.checkpoints.every, config.checkpoints.keep_every)
         self.recipe = recipe_of_config(config)
@@ -164,8 +166,8 @@ class Recorder:
         callback_failed = True
         try:
             if self.callbacks.on_round is not None:
-                metrics = RoundMetrics(numbers | logged)
-                self.callbacks.on_round(Round(round_, self.composed.config.rounds, metrics, self.stop.ask_, logged))
+                rounds, round_metrics = self.composed.config.rounds, RoundMetrics(numbers | logged)
+                self.callbacks.on_round(Round(round_, rounds, round_metrics, self.stop.ask_, logged))
             callback_failed = False
         finally:
             # An exception of `on_round` ends the run: the round must be recorded and saved first.
@@ -256,6 +258,7 @@ class Recorder:
         """Send listeners the round's numbers, as one line and as values; the terminal's table has shown them."""
         recipe, round_ = self.recipe, settled.number
         rounds, left_seconds = self.composed.config.rounds, settled.duration.left_seconds
+        # Commas separate the figures in the line, so titles have none.
         curves = {title.replace(",", ""): numbers[name] for title, name in recipe.curves.items() if name in numbers}
         figures = [f"{title} {value:.4g}" for title, value in curves.items()]
         # Resident memory is missing until memory is measured for the first time.
@@ -271,7 +274,7 @@ class Recorder:
             return
         self.alarms.write(round_, {"alarms": [f"{alarm.kind}: {alarm.message}" for alarm in round_alarms]})
         for alarms in group_by_kind(take_new_alarms_(self.alarm_counts, round_alarms)):
-            (line,) = alarm_lines(alarms)
+            (line,) = alarm_lines(alarms)  # a single line, as these alarms are of one kind
             self.events.console.print(Text.assemble(("alarm:", "yellow"), " ", line))
             places = [alarm.where for alarm in alarms]
             self.events.notify_listeners("alarm", line, round=round_, alarm=alarms[0].kind, where=places)
@@ -312,7 +315,7 @@ class Recorder:
     def explain_stop(self) -> None:
         """If the run stops at its budget, print why, and report which memory has grown."""
         if self.contract.breach:
-            plan, resident = self.contract.plan, self.contract.breach
+            plan, resident = self.contract.plan, self.contract.breach  # `breach`: the bytes at the stop, else 0
             self.events.show_line(
                 budget_stop_text(plan, resident), "budget", resident=resident, budget=plan.budget_bytes
             )
@@ -344,7 +347,7 @@ class Recorder:
         self.events.notify_listeners("signal", line, signal=name, round=self.composed.trainer.progress.round)
 
     def is_over_budget_(self) -> bool:
-        """Write rounds that wait too long, and return whether the run must stop; both once in `CHECK_SECONDS`."""
+        """Write rounds that wait too long; return whether memory is at its budget, False within `CHECK_SECONDS`."""
         now = time.monotonic()
         if now - self.last_check_time < CHECK_SECONDS:
             return False
@@ -459,6 +462,7 @@ def build_watcher(
 
 
 def _build_contract(composed: Run, trackers: list[BackgroundSink], mirror: MirrorLike) -> MemoryContract:
+    """Return the run's memory contract, which also counts the trackers' queues and the mirror's buffers."""
     return MemoryContract(
         composed.trainer.run,
         composed.plan,

@@ -100,7 +100,7 @@ class Run(ABC):
         """End the run's other processes, and release its devices."""
 
     def listen_(self, on_episode: OnEpisode | None) -> None:
-        """Register the user's function that is called after each finished episode.
+        """Register the user's function that is called after each finished episode; without episodes, refuse it.
 
         Args:
             on_episode: the function; None if the user has none.
@@ -217,7 +217,8 @@ class OnPolicyRun(Run):
         """Return alarms about numbers and weights that are not finite, and about skipped updates."""
         config = self.config.learner
         largest_weight = float(self.trainer.run.learner.block.abs().max())
-        return learner_alarms(round_, self.trained, largest_weight, metrics, config.epochs * config.minibatches)
+        planned_updates = config.epochs * config.minibatches
+        return learner_alarms(round_, self.trained, largest_weight, metrics, planned_updates)
 
     def too_early(self) -> str:
         """Return why the run cannot be scored yet, as a sentence; empty once the first round has ended."""

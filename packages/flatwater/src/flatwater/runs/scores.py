@@ -21,24 +21,24 @@ def score_players(trainer: WorldTrainer[Any, Any], rows: Mapping[str, str], firs
         rows: from each player's name in the result to its name in the evaluator.
         first_seed: seed of the first episode; the others count up from it.
     """
-    run, evaluator, players = trainer.run, trainer.evaluator, {}
+    run, evaluator, returns_by_row = trainer.run, trainer.evaluator, {}
     # A score must not change the run: generators and scores are restored below.
     generator_states = {name: rng.get_state() for name, rng in run.generators.items()}
     saved_scores = {name: returns.clone() for name, returns in evaluator.scores.items()}
     seeds = first_seed + np.arange(evaluator.world.spaces.envs, dtype=np.int64)
     for row, player in rows.items():
-        for number in range(evaluator.steps):
-            evaluator.play_(player, number, seeds)
-            # Later steps would not count, and each player has its own generator, so they may be left out.
+        for step in range(evaluator.steps):
+            evaluator.play_(player, step, seeds)
+            # After all episodes are over, further steps add no returns, and no other player uses this generator.
             if bool(evaluator.played.done.all()):
                 break
         # A copy, as the next player's returns may overwrite it.
-        players[row] = evaluator.scores[player].double().numpy().copy()
+        returns_by_row[row] = evaluator.scores[player].double().numpy().copy()
     for name, state in generator_states.items():
         run.generators[name].set_state(state)
     for name, score in saved_scores.items():
         evaluator.scores[name].copy_(score)
-    return players
+    return returns_by_row
 
 
 def return_rows(players: Mapping[str, Returns]) -> dict[str, dict[str, float]]:

@@ -56,6 +56,7 @@ def create_group(
     plan = recipe_of_config(config).plan(checked.config)
     if not config.start_over_budget:
         refuse(plan)  # before the folder is made
+    # `taken_names` are those of runs at the mirror's URL, which a new run must not overwrite.
     folder = create_folder(run, config.trainer, checked.taken_names)
     # All runs have the same number of threads, set now: with another number the last bits of sums differ.
     base = replace(checked.config, seed=seed_list[0], threads=use_threads(config.threads))
@@ -86,6 +87,7 @@ def group_runs(folder: RunFolder, changes: Mapping[str, Any]) -> Generator[tuple
             elif run_state(run, recorded_rounds(run), seed_config.rounds) != "finished":
                 # A mirror that the user does not change now stays that of the run's own settings.
                 mirror = None if changes.get("mirror") is None else seed_config.mirror
+                # `rounds` of the group already follows from a new `total_steps`.
                 own_changes = {**changes, "total_steps": None, "rounds": seed_config.rounds, "mirror": mirror}
                 yield seed, partial(resume, run.path, **own_changes)
             # Memory that a run leaves in this process must not count to the next run.
@@ -93,4 +95,5 @@ def group_runs(folder: RunFolder, changes: Mapping[str, Any]) -> Generator[tuple
 
 
 def _bind_start(config: Any, run: RunFolder) -> TrainSeed:  # noqa: ANN401  (a RunConfig of any recipe)
+    """Return the function that starts one run of the group, to be called with a console and further arguments."""
     return lambda console, **arguments: start_new_run(config, run.path, console, **arguments)

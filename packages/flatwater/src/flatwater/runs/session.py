@@ -87,7 +87,7 @@ def start_new_run(
         on_round: called after each round, in place of the function that the settings name.
         on_episode: called after each finished episode, in place of the function that the settings name.
         profile: rounds that are recorded with torch's profiler.
-        parent: the run whose state it goes on from; None for a run that is not a fork.
+        parent: the run whose state the new run goes on from; None for a run that is not a fork.
     """
     events = RunEvents(console, [*listeners])
     with events.report_ending():
@@ -100,6 +100,7 @@ def start_new_run(
         # The state is allocated before the folder is made: a run that does not fit leaves no folder.
         with console.status(BUILDING_STATUS):
             composed = _compose_new(config, parent, profile, events.show_line)
+        # `taken_names` are those of runs at the mirror's URL, which a new run must not overwrite.
         folder = create_folder(run, config.trainer, checked.taken_names)
         # The lock before the mirror: only the lock's holder may send to the URL or write the folder's files.
         with (
@@ -153,7 +154,7 @@ def read_config(
         replaced_names: names of settings to which the user gives other values now.
 
     Raises:
-        ConfigError: no configuration there fits.
+        ConfigError: the folder has no settings that fit a recipe.
         TrustError: the code may be somebody else's, see `runs.trust`.
     """
     source = where or folder.with_current_name.path
@@ -190,7 +191,7 @@ def resume(
     with events.report_ending():
         is_remote = is_url(run)
         if is_remote:
-            # A run from a URL is mirrored to the same URL again, unless the user gives another.
+            # A run from a URL is mirrored to the same URL again, unless the user gives another: `mirror` is its parent.
             changes["mirror"] = changes.get("mirror") or str(run).rstrip("/").rpartition("/")[0]
             with console.status(f"downloading {run} …"):
                 run = fetch_run(str(run), into, events.show_line).path
@@ -258,7 +259,7 @@ def _resume_run(
     Raises:
         ConfigError: the run has more rounds than the settings ask for.
     """
-    word = recipe_of_config(config).layout.rounds
+    round_noun = recipe_of_config(config).layout.rounds
     # Recorded rounds without a checkpoint mean that checkpoints were lost: such a run must not start again and
     # overwrite its records. It is refused in `restore_run`.
     if not list_checkpoints(folder.checkpoints) and recorded_rounds(folder) <= first_round(folder):
@@ -271,7 +272,8 @@ def _resume_run(
         composed, manifest = restore_run(config, folder, events.show_line)
     if config.rounds < manifest.round:
         raise ConfigError(
-            f"--rounds {config.rounds}: the run has {manifest.round} {word} already. Give {manifest.round} or more."
+            f"--rounds {config.rounds}: the run has {manifest.round} {round_noun} already. "
+            f"Give {manifest.round} or more."
         )
     if profile is not None:
         check_profiled(profile, manifest.round, config.rounds)
@@ -280,7 +282,7 @@ def _resume_run(
     write_config(config, folder.config)
     remember_run(folder, events.show_line)
     mirror.offer(manifest.file)  # the process before may have ended before its last checkpoint was sent
-    progress_text = f"{manifest.round} of {config.rounds} {word} done"
+    progress_text = f"{manifest.round} of {config.rounds} {round_noun} done"
     print_line(
         events.console, f"resuming [bold]{escape(str(folder.path))}[/]: {progress_text}\n{describe_run(composed)}"
     )
@@ -288,7 +290,7 @@ def _resume_run(
 
 
 def _recompose_unsaved(config: Any, folder: RunFolder, profile: range | None, events: RunEvents) -> Run:  # noqa: ANN401  (a RunConfig of any recipe)
-    """Return a run that was stopped before its first checkpoint, built again as at its start."""
+    """Return a run that was stopped before its first checkpoint, built as at its start; a fork from its parent."""
     origin, parent = read_origin(folder), None
     with events.console.status(BUILDING_STATUS):
         if origin is not None:
@@ -319,6 +321,7 @@ def restore_run(
             f"the run with: flatwater train {config.trainer} --config {folder.with_current_name.config} --run FOLDER"
         )
     manifest = intact.manifest
+    # On the data that the run began with: a panel may have more days by now.
     composed = compose_as_begun(config, read_config(folder), manifest.facts.get("data"))
     # Settings and data are compared before the checkpoint overwrites the run's state.
     facts = run_facts(composed)
@@ -395,7 +398,7 @@ def train(
     callbacks: Callbacks,
     profile: range | None = None,
 ) -> RunOutcome:
-    """Train a composed run in its folder to its end, or until it is stopped.
+    """Train a composed run and score it; a signal or the memory budget stops it earlier, with a checkpoint.
 
     Args:
         composed: a run, new or restored.
@@ -452,8 +455,8 @@ def announce_memory_and_start(composed: Run, folder: RunFolder, events: RunEvent
     """Print the memory that the run will hold, and send the listeners the event `start`."""
     events.console.print(plan_summary(composed.plan), highlight=False, markup=False)
     config, round_, path = composed.config, composed.trainer.progress.round, folder.with_current_name.path
-    word = recipe_of_config(config).layout.rounds
-    beginning = "new run" if is_new else f"resumed at {round_} of {config.rounds} {word}"
+    round_noun = recipe_of_config(config).layout.rounds
+    beginning = "new run" if is_new else f"resumed at {round_} of {config.rounds} {round_noun}"
     events.notify_listeners(
         "start",
         f"{beginning}, {path}: {describe_run(composed)}. {plan_summary(composed.plan)}",

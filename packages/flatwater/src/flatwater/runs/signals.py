@@ -149,7 +149,7 @@ class _CommandEnding:
     """A signal that must end a command, kept and sent again until the command ends."""
 
     def __init__(self) -> None:
-        """Keep the id of the calling thread, the main thread, to which the signal is sent again."""
+        """Keep the id of the calling thread, the main thread, to which the signal is sent again, and make the locks."""
         self._signal_number, self._is_accepted, self._is_closed = 0, False, False
         # Held until `close_`: the thread that repeats the signal waits for this lock, and ends when it gets it.
         self._end_lock = _thread.allocate_lock()
@@ -197,7 +197,7 @@ class _CommandEnding:
         # In a thread of its own, which ends when `close_` releases `_end_lock`.
         while not self._end_lock.acquire(timeout=REPEAT_SECONDS) and not self._is_accepted:
             with self._send_lock:
-                if self._end_lock.locked():
+                if self._end_lock.locked():  # otherwise `close_` has begun: handlers are about to be removed
                     signal.pthread_kill(self._main_thread_id, self._signal_number)
 
 
@@ -222,7 +222,7 @@ def _ignore(_signal_number: int, _frame: FrameType | None) -> None:
 
 @contextmanager
 def _install_handlers(numbers: Iterable[int], handler: Handler) -> Iterator[None]:
-    """Set one handler for all signals, and restore the handlers before it at the end; in the main thread only."""
+    """Set one handler for all signals in the `with` block, and restore their previous handlers; main thread only."""
     handlers_before: dict[int, object] = {}
     try:
         for number in numbers:

@@ -84,9 +84,10 @@ def _open_record_folder(*, make: bool) -> Iterator[int]:
         PermissionError: other users own the folder or may write there.
     """
     records_folder = state_folder()
+    state_home = records_folder.parent.parent  # the folder above the two names of `RECORD_PATH`
     if make:
-        records_folder.parent.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(records_folder.parent.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        state_home.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(state_home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         # One name at a time, each opened below the folder before it and never through a link.
         for name in RECORD_PATH:

@@ -83,7 +83,7 @@ class WorkerService:
         self._measured_state, self._mapped_paths = state, mapped
 
     def _measure_memory(self) -> dict[str, Any]:
-        """Return this process's private and proportional bytes, and the bytes of each leaf of the state, by path."""
+        """Return this process's private and proportional bytes, and the bytes of each leaf outside of mapped files."""
         release_freed_memory()  # so that the freed temporaries of a step do not count as the worker's
         memory = family_memory()
         leaf_bytes = {
@@ -143,7 +143,7 @@ class WorkerPool(ABC):
         """Return the ledger's record of the workers; see `runs.run.Run.exchange`."""
         if not self.workers:
             return {}
-        workers = [self._worker_record(number, report) for number, report in enumerate(self.ask_all("memory"))]
+        records = [self._worker_record(number, report) for number, report in enumerate(self.ask_all("memory"))]
         arrays = sum(worker.arrays for worker in self.workers)
         starts = sum(worker.times_started for worker in self.workers)
         arrays_before, starts_before = self._totals_before
@@ -151,11 +151,11 @@ class WorkerPool(ABC):
         # Each start after the first of a worker replaces a lost one; in the first round no worker was lost.
         lost_workers = {} if not starts_before else {"lost": starts - starts_before}
         return {
-            "private": sum(record["private"] for record in workers),
+            "private": sum(record["private"] for record in records),
             "wire": self.wire_bytes,
             "arrays": arrays,
             "moved": arrays - arrays_before,
-            "workers": workers,
+            "workers": records,
             **lost_workers,
             **({"stores": import_ray_module().in_stores()} if self._config.cluster else {}),
         }
@@ -264,6 +264,7 @@ def list_cluster_machines(config: WorkersRunConfig) -> list[Machine]:
     ray = import_ray_module()
     ray.connect(config.cluster)
     nodes = ray.nodes()
+    # Each node imports this function by its path, and returns its own limits, such as those of a container.
     node_limits = ray.ask_nodes(nodes, f"{limit.__name__}:{limit.memory_limits.__name__}")
     return [
         Machine(node.name, node.identity, int(node.cores), node.memory, node.store, min(limits.values()))

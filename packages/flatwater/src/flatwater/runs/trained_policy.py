@@ -223,13 +223,13 @@ class TrainedPolicy:
         """
         if self._native is not None:
             return self._native.rows(obs)
-        shape, kind = self._spaces.obs, self._spaces.obs_type
+        shape, dtype = self._spaces.obs, self._spaces.obs_type
         try:
             array = to_array(obs)
-            axes = split_axes(array, shape, "obs")
+            batch_shape = split_axes(array, shape, "obs")
         except ValueError as fault:
             raise ConfigError(str(fault)) from fault
-        return Rows(np.ascontiguousarray(array.reshape(prod(axes), *shape), kind), axes)
+        return Rows(np.ascontiguousarray(array.reshape(prod(batch_shape), *shape), dtype), batch_shape)
 
     def _memory_columns_(self, agents: _AgentRows) -> Any:  # noqa: ANN401  (an index)
         """Return an index of the agents' columns in the memory [2, B, M]; an empty memory is begun for these agents.
@@ -291,8 +291,8 @@ class TrainedPolicy:
 
     @staticmethod
     def _restore_form(agents: _AgentRows, results: Array) -> Any:  # noqa: ANN401  (whatever the environment takes)
-        """Return one result a row in the form of the observations: one, a batch with its axes, or a dict by agent."""
+        """Return the rows' results in the form the observations had: a single one, a batch, or a dict by agent."""
         if agents.is_by_agent:
             return dict(zip(agents.names, results, strict=True))
-        # `[()]` turns an array without axes into a number.
-        return results.reshape((*agents.rows.axes, *results.shape[1:]))[()]
+        batch_shape, result_shape = agents.rows.axes, results.shape[1:]
+        return results.reshape((*batch_shape, *result_shape))[()]  # `[()]` turns an array without axes into a number

@@ -55,6 +55,7 @@ def request_permit(
     Raises:
         TrustError: somebody else may have written the settings, and the user has not said that he trusts them.
     """
+    # Code for training alone, such as trackers, counts only where the run will be trained.
     named_codes = [
         code
         for code in list_named_code(settings, source)
@@ -176,7 +177,7 @@ def _class_of_settings(settings: Mapping[str, Any]) -> type[Any]:
 def trust_key(settings: Mapping[str, Any], source: Path | str, extra_values: object = None) -> str:
     """Return a hash that identifies a run with code: of its fixed settings, its code's places, and `extra_values`."""
     cls = _class_of_settings(settings)
-    # Without settings that may change at a resume, except those that name code.
+    # Without settings that may change at a resume, except those that name code, such as the recipe (`trainer`).
     exempt_names = cls.open_ended - set(code_fields(cls)) - {"trainer"}
     key_settings = {name: value for name, value in settings.items() if name not in exempt_names}
     modules = {code.module for code in list_named_code(settings, source)} - {""}

@@ -90,6 +90,7 @@ class Video:
         world: Any = self.world  # Any, as its methods take `legal` only if the world has masks
         spaces = self.world.spaces
         shape = spaces.envs, spaces.agents
+        # The world overwrites these arrays in each step; it has one environment, at index 0.
         obs, legal = np.zeros((*shape, *spaces.obs), spaces.obs_type), np.zeros((*shape, spaces.legal), np.bool_)
         reward, (terminated, truncated) = np.zeros(shape, np.float32), np.zeros((2, *shape), np.bool_)
         masks = (legal,) if spaces.masked else ()
@@ -123,6 +124,7 @@ def open_video(run: Run, policy: object, file: Path) -> Video:
         raise ConfigError(
             f"--video {file}: a run of `{run.config.trainer}` has no environment that can be seen. Leave it out"
         )
+    # Without a screen, SDL, by which many environments draw, must be told to draw in memory.
     if sys.platform == "linux" and not SCREEN_VARIABLES & os.environ.keys():
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     try:
@@ -205,7 +207,7 @@ def _encode_mp4(frames: Iterator[Array], frames_per_second: float, folder: Path)
                 writer = ffmpeg.write_frames(
                     str(whole), size, fps=frames_per_second, macro_block_size=2, ffmpeg_log_level="error"
                 )
-                writer.send(None)
+                writer.send(None)  # starts the generator, which takes frames from here on
             writer.send(frame)
         if writer is not None:
             writer.close()

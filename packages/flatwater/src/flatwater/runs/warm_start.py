@@ -35,7 +35,7 @@ def take_weights_(root: Any, weights: Collection[Tensor], place: str) -> str:  #
         if checkpoint is None:
             raise CheckpointError(f"{option}: no checkpoint of this run is intact. Give another run.")
         try:
-            restore_state_(weights_by_path, checkpoint, part="")
+            restore_state_(weights_by_path, checkpoint, part="")  # only these leaves, by their whole paths
         except LeavesDifferError as error:
             raise ConfigError(
                 f"{option}: the weights there do not fit this run:{list_lines(error.lines)}\n"

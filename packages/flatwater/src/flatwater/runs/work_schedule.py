@@ -40,7 +40,7 @@ class WorkSchedule:
 
     @contextmanager
     def measure_cost(self) -> Iterator[None]:
-        """Time the work in the `with` block, and set when it is due next, so that it takes `TIME_SHARE` of the time."""
+        """Time the work in the `with` block, and set when it is due next, so that it takes `TIME_SHARE` of all time."""
         began = self.clock()
         yield
         ended = self.clock()

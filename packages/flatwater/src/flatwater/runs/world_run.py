@@ -110,6 +110,7 @@ class EpisodeReplays:
         time = CountedTime()
         env = int(np.flatnonzero(has_ended)[0])
         reason = self._find_difference(run, env, episodes, observations, seconds_left)
+        # A doubt needs both: a difference in a world of two, and one in a world of all environments, as at a resume.
         if reason and _replay_running_episodes(run, episodes, observations):
             run.doubts.append(f"{run.world_name}: {reason}. {NEW_EPISODES}")
         elif reason:
@@ -127,6 +128,7 @@ class EpisodeReplays:
                 return ""  # the state from which the episode began was not kept
             state = world.beginnings.states()[env]
         actions = episodes.actions.numpy()[: int(episodes.steps[env]), env]
+        # Discrete actions go to the environment as int64, whatever type they are kept in.
         return try_whole_episode(
             lambda other_seed: run.build_player(other_seed)[1],
             int(episodes.seeds[env]),
@@ -176,7 +178,7 @@ class WorldRun(Run):
         return build_run_world(without_env_workers(self.config), envs)
 
     def build_player(self, other_seed: int) -> tuple[World, WorldPlayer]:
-        """Return a new world of at least two environments, and the `WorldPlayer` that tests its exactness."""
+        """Return a new world of at least two environments, and its tester; `other_seed` is for all but the first."""
         world = self.build_world(small_world_copies(self.world_name, 2))
         return world, WorldPlayer(world, other_seed)
 
@@ -189,7 +191,7 @@ class WorldRun(Run):
         return self.trainer.collector.world.spaces.envs + self.trainer.evaluator.world.spaces.envs
 
     def score(self, *, holdout: bool) -> dict[str, Any]:
-        """Return the returns of all players on held-out episodes, or on those of the holdout."""
+        """Play held-out episodes, or those of the holdout, with all players. Returns the result: returns and facts."""
         split = "holdout" if holdout else "held-out"
         spaces = self.trainer.evaluator.world.spaces
         facts = {self.config.place: self.world_name, "episodes": spaces.envs, "steps": spaces.steps}
@@ -204,6 +206,7 @@ class WorldRun(Run):
             ConfigError: a function is given, and the run has no space for its numbers; or keys are given, and the world
                 has no infos.
         """
+        # `Run.listen_` refuses a function: without leaves for its numbers the state cannot take it.
         super().listen_(None if OWN in self.trainer.run.logged else on_episode)
         if OWN in self.trainer.run.logged:
             logged, keys = self.trainer.run.logged[OWN], self.config.info_keys
@@ -220,8 +223,9 @@ class WorldRun(Run):
         """Return lines to print at the start, such as the number of steps, and tests that were left out."""
         rounds = self.config.rounds
         steps = self.config.steps_of_round
-        word = recipe_of_config(self.config).layout.rounds
-        line = f"{rounds * steps:,} environment steps: {rounds:,} {word} of {steps:,}"
+        round_noun = recipe_of_config(self.config).layout.rounds
+        line = f"{rounds * steps:,} environment steps: {rounds:,} {round_noun} of {steps:,}"
+        # Shown because the steps that the user gave are rounded up to whole rounds.
         lines = [line] if self.config.total_steps else []
         lines += [f"{self.world_name}: {ONLY_IN_PYTHON}"] if is_object(self.world_name) else []
         return [*super().about(), *lines, *self.omitted_tests]
@@ -232,21 +236,21 @@ class WorldRun(Run):
         unsaved = set[str]()
 
         def make_player(other_seed: int) -> WorldPlayer:
-            """Return a new player; add the state that its world cannot save to `unsaved`."""
+            """Return a new player; add a text about state that its world cannot save to `unsaved`."""
             world, player = self.build_player(other_seed)
-            if isinstance(world, ReplayableWorld):
-                unsaved.add(f"; {world.beginnings.unsaved}")
+            if isinstance(world, ReplayableWorld) and (unsaved_text := world.beginnings.unsaved):
+                unsaved.add(f"; {unsaved_text}")
             return player
 
         verdict = try_exactness(make_player)
         if verdict.tested and verdict.why:
-            self.doubts.append(f"{self.world_name}: {verdict.why}{''.join(unsaved - {'; '})}. {NEW_EPISODES}")
+            self.doubts.append(f"{self.world_name}: {verdict.why}{''.join(unsaved)}. {NEW_EPISODES}")
         elif verdict.why:
             limit = f"{verdict.why}, and the test may take {SECONDS:g} s"
             self.omitted_tests.append(f"{self.world_name}: it is not tested whether a resume is bit for bit: {limit}")
 
     def gather_(self) -> None:
-        """Copy the state that the worlds keep over episodes into the state tree, and have an episode replayed."""
+        """Copy the worlds' state over episodes into the state tree, and let the next finished episode be replayed."""
         super().gather_()
         self._add_doubt_(save_worlds_(self.trainer), NEW_EPISODES)
         self.replays.replay_next_()

@@ -103,7 +103,7 @@ def has_writer(objects: StoredObjects) -> bool:
 
 
 def _parse_holder(content: bytes, url: str) -> Holder | None:
-    """Return the holder in a lock's content; None if the content is no lock, or was written by a release.
+    """Return the holder in a lock's content; None if it is no lock, or what `Lock.release_` has left.
 
     Raises:
         LockedError: the content has the token that locks of all versions have, and does not fit this version.
@@ -205,6 +205,7 @@ def _replace_stale_lock(lock: Lock, old_content: bytes) -> None:
         LockedError: another process took the lock in the meantime.
     """
     objects, claim_name = lock.objects, f"lock.{hashlib.sha256(old_content).hexdigest()[:16]}.json"
+    # An object of a process that is gone, or of this one, keeps nobody from replacing the lock.
     if not objects.create(claim_name, _lock_content(lock.token)):
         new_holder = _parse_holder(objects.read(claim_name) or b"", objects.url)
         if new_holder is not None and new_holder.token != lock.token and not new_holder.is_stale:
@@ -252,12 +253,12 @@ def process_start(pid: int) -> int | None:
         PermissionError: the process lives and belongs to another user, and the system hides it from this process.
     """
     try:
-        about = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        stat_text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         _raise_if_hidden(pid)
         return None
     # proc(5): `pid (name) state ...`. The name may hold spaces and parentheses: the last one ends it.
-    state, *fields_from_4 = about.rpartition(")")[2].split()
+    state, *fields_from_4 = stat_text.rpartition(")")[2].split()
     is_dead = state in "ZX"  # a zombie counts as dead
     return None if is_dead else int(fields_from_4[22 - 4])  # field 22: starttime
 

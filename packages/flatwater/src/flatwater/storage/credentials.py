@@ -40,7 +40,7 @@ def client_settings(scheme: str) -> tuple[dict[str, str], bool]:
     settings: dict[str, str] = {}
     if scheme == "s3":
         settings = _profile_settings()
-        if endpoint:
+        if endpoint:  # the other clients read their variable themselves
             settings["endpoint"] = endpoint
     return settings, endpoint.startswith("http://")
 

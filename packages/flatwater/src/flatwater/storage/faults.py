@@ -69,6 +69,7 @@ def translate_store_errors(url: str, request: str) -> Iterator[None]:
     except AlreadyExistsError:
         raise
     except FileNotFoundError as error:
+        # Only these requests may miss the object alone; if another finds nothing, the bucket is missing.
         if request in {"read", "remove"} and not any(mark in str(error) for mark in _NO_BUCKET):
             raise
         raise explain_error(url, request, error) from error

@@ -191,21 +191,22 @@ class StoredObjects:
         """
         import obstore  # noqa: PLC0415  (it takes long to import: only where a URL is used)
 
-        path, position, size = self.prefix + name, 0, 1
+        path, position = self.prefix + name, 0
+        size = 1  # any number above 0, until the first answer names the size
         while position < size:
             # The first request has no range, as a store refuses any range of an empty object.
             options: Any = {"range": (position, min(position + RANGE_BYTES, size))} if position else {}
             response = obstore.get(self.store, path, options=options)
-            size, begin = response.meta["size"], position
+            size, request_begin = response.meta["size"], position
             if size > maximum:
                 raise self._oversize_error(name, maximum)
             for piece in response.stream(min_chunk_size=_CHUNK_BYTES):
-                part = bytes(piece)[: begin + RANGE_BYTES - position]  # a store that ignores ranges sends more
+                part = bytes(piece)[: request_begin + RANGE_BYTES - position]  # a store that ignores ranges sends more
                 position += len(part)
                 yield part
-                if position == begin + RANGE_BYTES:
+                if position == request_begin + RANGE_BYTES:
                     break
-            if position == begin:  # after an answer without a byte, further requests might never end
+            if position == request_begin:  # after an answer without a byte, further requests might never end
                 return
 
     def _oversize_error(self, name: str, maximum: int) -> OversizeError:
@@ -443,5 +444,5 @@ def _open_store(scheme: str, bucket: str, url: str, retries: int) -> "ObjectStor
     except (BaseError, ValueError) as error:
         with translate_store_errors(url, "open"):
             raise error from None
-        raise AssertionError from None
+        raise AssertionError from None  # never reached: the context above raises
     return store

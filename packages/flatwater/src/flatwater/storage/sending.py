@@ -96,15 +96,15 @@ def send_file(
 
 
 def _open_source(path: Path) -> FileIO:
-    """Open the file without a buffer; a link counts as missing, as it may lead out of the run's folder.
+    """Open the file without a buffer; a link, which may lead out of the run's folder, counts as missing.
 
     Raises:
-        FileNotFoundError: the file is missing, or a link.
+        FileNotFoundError: the file is missing, a link, or not a regular file.
     """
     try:
         return open_unbuffered(path, follow=False)
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.EINVAL):
+        if error.errno in (errno.ELOOP, errno.EINVAL):  # a link, or not a regular file
             raise FileNotFoundError(errno.ENOENT, error.strerror, str(path)) from error
         raise
 

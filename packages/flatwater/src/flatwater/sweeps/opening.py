@@ -105,7 +105,8 @@ def _reopen_sweep(order: SweepOrder, folder: SweepFolder, program: Sequence[str]
         )
     current_config = replace(order.config, threads=order.config.threads or begun_config.threads)
     if setting_differences(begun_config, current_config, "the sweep"):
-        current_config = _prepare_config(current_config, program)  # the same file may be given by another path
+        # Compared as a run stores them: the same file may be given by another path now.
+        current_config = _prepare_config(current_config, program)
     refuse_others(begun_config, current_config, folder.path, "sweep")
     write_config(current_config, folder.base)
     remember_file(folder.base, _print_nothing)

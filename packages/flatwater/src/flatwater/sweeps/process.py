@@ -175,7 +175,7 @@ def _next_job(jobs: Iterator[Job | None], pool: RunPool) -> Job | None:
 def _await_run(run: RunFolder, pool: RunPool) -> None:
     """Wait while the process of an earlier, killed sweep still saves the run's checkpoint."""
     announced = False
-    # The run's lock says so: the process is no child of this one, so it cannot be waited for.
+    # The run's lock tells it, whatever the rounds (0 of 1): the process is no child of this one to be waited for.
     while run_state(run, 0, 1) == "training" and not pool.stop.signal:
         if not announced:
             pool.say(f"  waiting for {run.path.name}, which another process is saving")
@@ -236,7 +236,7 @@ def _unrequested_exit(code: int, answer: Mapping[str, Any]) -> RunExit:
         return RunExit("stopped")
     if "error" in answer:
         return RunExit("failed", answer["error"])
-    if "exit_code" in answer:
+    if "exit_code" in answer:  # of an end without an error or a signal
         return RunExit("failed", "the run reached its memory budget and stopped with a checkpoint")
     reason = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
     return RunExit("failed", f"the process {reason}; its last lines are in the log")

@@ -241,7 +241,7 @@ def _refuse_table(declared: type[Any], _given: Mapping[str, Any], path: str) -> 
 
 
 def _require_fitting_value(base: object, path: str, values: Range | Choices) -> None:
-    """Refuse a setting of which no value fits `base`. A value that does not may fit other values of the space.
+    """Refuse a setting of which no value fits `base`; a single value may fit only together with other settings' values.
 
     Raises:
         ConfigError: no value of the setting fits; the message is that of a value.

@@ -75,7 +75,7 @@ class Study:
     """Number of trials that may train at the same time: each follows from those at least `at_once` before it."""
 
     def save_trial_count_(self, trials: int | None) -> int:
-        """Return the number of trials in all: the given one, which is saved, or else the one saved before."""
+        """Save the sweep's number of trials if it is given. Returns that number, or else the number saved before."""
         saved_trials: int = self.study.user_attrs.get("wanted", DEFAULT_TRIALS)
         if trials is not None and trials != saved_trials:
             self.study.set_user_attr("wanted", trials)
@@ -279,6 +279,7 @@ def open_study(path: Path, space: Space, *, seed: int, prune: bool, rounds: int,
         str(URL.create("sqlite", database=str(path.absolute()))), engine_kwargs={"poolclass": NullPool}
     )
     study = optuna.create_study(storage=storage, study_name=STUDY_NAME, direction="maximize", load_if_exists=True)
+    # The study is loaded once more below, with its pruner, which depends on the lag that the study has stored.
     lag = _fix_lag_(study, at_once)
     pruner = LaggingPruner(rounds, lag) if prune else NopPruner()
     return Study(optuna.load_study(study_name=STUDY_NAME, storage=storage, pruner=pruner), space, seed, lag)

@@ -123,7 +123,7 @@ def generate_trials_(sweep: Sweep) -> Iterator[Trial | None]:
 
 
 def begin_job_(sweep: Sweep, trial: Trial) -> Job | None:
-    """Return the job that trains, or goes on with, a trial's run; None if the trial failed or was pruned without it."""
+    """Return the job that trains, or goes on with, a trial's run; None if the trial fails or is pruned at once."""
     settings = sweep.study.settings(trial)
     known_values = sweep.study.values(trial)
     settings_text = ", ".join(f"{name} {setting_text(value)}" for name, value in settings.items())
@@ -138,7 +138,7 @@ def begin_job_(sweep: Sweep, trial: Trial) -> Job | None:
         record_ending_(sweep, trial, RunExit("pruned"))
         return None
     number = trial_number(trial)
-    metric = judged_curve(sweep)[1]
+    _, metric = judged_curve(sweep)
 
     def judge(record: Record) -> bool:
         """Save the round's value; return whether the trial should end."""
@@ -175,6 +175,7 @@ def outcome_line(sweep: Sweep, number: int) -> str:
         return f"stopped in round {line.round + 1}; the sweep resumes the trial when it goes on"
     if line.state == "failed":
         return f"failed: {line.reason}"
+    # A best trial always has a value; `or` is for the type checker.
     value = "no value" if line.value is None else f"{judged_curve(sweep)[0]} {short_number(line.value)}"
     best_text = "" if best is None else f"; best: trial {best.number}, {short_number(best.value or 0.0)}"
     return f"{line.state} after round {line.round}: {value}{best_text}"

@@ -346,7 +346,8 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
         if teacher is not None:
             call_teacher_(teacher, obs, scratch.teacher_choices, scratch.legal)
         waits = steps < steps_left
-        actions = _logged_actions(action_log, np.clip(steps - steps_left, 0, None))
+        present_steps = np.clip(steps - steps_left, 0, None)  # 0 for an environment that waits
+        actions = _logged_actions(action_log, present_steps)
         if scratch.legal is not None and waits.any():
             actions[waits] = first_legal_actions(spaces, scratch.legal[waits])
         _step_world_(world, actions, obs, scratch.outcome, scratch.legal)

@@ -108,8 +108,8 @@ class EpisodeEvaluator:
         action = self._act_(player, first=number == 0)
         if self._legal is not None:
             check_actions(self.world.spaces, self._legal, action, source=f"the {name}")
-        step = self.world, self._arrays, action, self.current_obs, self._outcome
-        ended = step_first_episodes_(*step, done=played.done, paid=player.returns, legal=self._legal)
+        step_arguments = self.world, self._arrays, action, self.current_obs, self._outcome
+        ended = step_first_episodes_(*step_arguments, done=played.done, paid=player.returns, legal=self._legal)
         if ended.any() and not (self._ends_early and bool(played.done.all())):
             # A copy, because `begin_` writes into the array that the seeds come from.
             self._begin_(ended, played.episodes.seeds.numpy().copy())

@@ -39,7 +39,7 @@ class LoggedNumbers:
 
 
 def build_logged(device: torch.device) -> LoggedNumbers:
-    """Return free rows. On the meta device they are a plan."""
+    """Return sums of no numbers yet: all rows are free. On the meta device they are a plan."""
     return LoggedNumbers(
         names=filled_tensor(0, MAXIMUM_NAMES, MAXIMUM_NAME, dtype=torch.uint8, device=device),
         sums=filled_tensor(0, MAXIMUM_NAMES, dtype=torch.float64, device=device),
@@ -70,6 +70,7 @@ def take_numbers_(logged: LoggedNumbers) -> dict[str, float]:
     """Return the mean of each name's numbers, and free all rows."""
     names = [bytes(row).rstrip(b"\0").decode(errors="replace") for row in logged.names.numpy()]
     means = (logged.sums / logged.counts).tolist()
+    # Free rows are left out: they have no name, and 0 / 0 as their mean.
     numbers = {name: mean for name, mean in zip(names, means, strict=True) if name}
     for leaf in (logged.names, logged.sums, logged.counts):
         leaf.zero_()

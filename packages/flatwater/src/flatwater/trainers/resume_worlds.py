@@ -30,11 +30,11 @@ def resume_episodes_(trainer: WorldTrainer[Any, WorldState], *, exact: bool = Tr
     run, collector, progress = trainer.run, trainer.collector, trainer.progress
     reason = ""
     # Replayed teachers draw again; the restored generators have made these draws already.
-    states = {name: rng.get_state() for name, rng in run.generators.items()}
+    generator_states = {name: rng.get_state() for name, rng in run.generators.items()}
     if collector.has_begun:
         if exact:
             reason = replay_episodes_(collector.world, collector.teacher, run.episodes, collector.current_obs)
-            _restore_generators_(run, states)
+            _restore_generators_(run, generator_states)
         if reason or not exact:
             restore_kept_state_(collector.world, run.episodes)
             collector.restart_episodes_()
@@ -42,13 +42,14 @@ def resume_episodes_(trainer: WorldTrainer[Any, WorldState], *, exact: bool = Tr
     held_out = evaluator.played.episodes
     phase = trainer.phases[progress.phase].name if progress.phase < len(trainer.phases) else ""
     is_evaluating = progress.step > 0 and phase in {"baselines", "evaluate"}
+    # Between two evaluations nothing is brought back, unless the held-out world keeps state over episodes.
     if not is_evaluating and not has_kept_state(held_out):
         return reason
     # If the training world already came out differently, new held-out episodes will do, too.
     if exact and not reason:
         teacher = _present_player(evaluator, phase, progress.step).teacher if is_evaluating else None
         reason = replay_episodes_(evaluator.world, teacher, held_out, evaluator.current_obs)
-        _restore_generators_(run, states)
+        _restore_generators_(run, generator_states)
     if reason or not exact:
         restore_kept_state_(evaluator.world, held_out)
         if is_evaluating:
@@ -57,10 +58,10 @@ def resume_episodes_(trainer: WorldTrainer[Any, WorldState], *, exact: bool = Tr
 
 
 def _present_player(evaluator: EpisodeEvaluator, phase: str, step: int) -> Player:
-    """Return the player at a step of a phase: the trained player comes first, the baselines follow one by one."""
+    """Return the player at a step of `evaluate`, the trained player, or of `baselines`, one baseline after the other."""
     players = [*evaluator.players.values()]
     index = 1 + step // evaluator.steps if phase == "baselines" else 0
-    return players[min(index, len(players) - 1)]
+    return players[min(index, len(players) - 1)]  # at the end of the phase, the last player
 
 
 def _restore_generators_(run: WorldState, states: Mapping[str, torch.Tensor]) -> None:

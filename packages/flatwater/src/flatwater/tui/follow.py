@@ -156,7 +156,7 @@ def _add_metrics_(followed: FollowedRun, record: Record) -> None:
 
 
 def seconds_left(followed: FollowedRun, now: float) -> float:
-    """Return the seconds from `now` until the run's end, by the median of its last rounds; NaN before the first."""
+    """Return the seconds from `now` until the run's end, by the median time of its last rounds; NaN without any."""
     if not followed.last_seconds:
         return nan
     typical_seconds = median(followed.last_seconds)

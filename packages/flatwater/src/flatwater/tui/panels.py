@@ -100,8 +100,10 @@ def memory_panel(line: LedgerLine, width: int, *, coloured: bool = True) -> Text
         )
         for name, size in sizes.items()
     ]
+    # The unit of all numbers, once.
     legend[-1].append(f" {format_bytes(line.resident).split()[1]}", style=QUIET)
-    gap = 2 if sum(len(entry) + 2 for entry in legend) - 2 <= width else 1
+    wide_legend_columns = sum(len(entry) + 2 for entry in legend) - 2
+    gap = 2 if wide_legend_columns <= width else 1
     lines = [
         segment_bar(sizes, width_bytes, width, glyphs),
         Text(" " * gap).join(legend),
@@ -114,6 +116,7 @@ def memory_panel(line: LedgerLine, width: int, *, coloured: bool = True) -> Text
 
 def _text_in_unit(size: int, total: int) -> str:
     """Return a size as a number in the unit that the text of `total` has, so that parts can be compared."""
+    # The text of `total` is a number and its unit, such as `1.5 GB`.
     unit_bytes = total / float(format_bytes(total).split()[0]) if total else 1.0
     value = size / unit_bytes
     if abs(value) >= HUNDREDS:
@@ -225,7 +228,7 @@ def _table(width: int, *titles: str) -> Table:
 def curves_panel(followed: FollowedRun, width: int) -> Text:
     """Return a small curve of each of the recipe's metrics and of resident memory, then numbers of the last round."""
     *other_curves, judged_curve = followed.recipe.curves.items()
-    # Title, name in the history, colour, and function that writes a value.
+    # Title, name in the history, colour, and function that writes a value; runs are judged by the last curve.
     rows = [
         *((title, name, QUIET, short_number) for title, name in other_curves),
         (*judged_curve, "#fb923c", short_number),
@@ -259,8 +262,8 @@ def curves_panel(followed: FollowedRun, width: int) -> Text:
 def sparkline(values: Sequence[float], width: int) -> str:
     """Return a curve of `width` characters, from the lowest block to the highest; empty without a finite value.
 
-    Each character shows the mean of its share of the values or, of fewer values than characters, a value between two.
-    It is a blank where no value is finite.
+    Each character shows the mean of its share of the values; fewer values than characters are interpolated. It is a
+    blank where no value is finite.
     """
     finite_values = [value for value in values if isfinite(value)]
     if not finite_values:
@@ -313,6 +316,7 @@ def findings_panel(followed: FollowedRun, row_width: int | None = None) -> Group
             lines.append(_indent(finding.advice))
     if followed.alarms:
         alarm = Text.assemble((f"{count_phrase(followed.alarms, 'alarm')}  ", f"bold {WARNING}"), followed.alarm)
+        # Last, or first on a screen with few rows.
         lines.insert(len(lines) if row_width is None else 0, alarm)
     if row_width is not None:
         for line in lines:

@@ -109,7 +109,7 @@ class OrdersCommand(WithTrust, WithBudget):
 
         trader = load_trader(self.run, "Orders")
         if self.after is not None and not isinstance(trader, WeightsTrader):
-            check_output("--after", self.after, POSITIONS)
+            check_output("--after", self.after, POSITIONS)  # whole positions also have entry days and targets
         prices = trained_panel(self.run) if self.prices is None else self.prices
         options: dict[str, Any] = {"raw_prices": self.raw_prices, "budget": self.budget}
         if isinstance(trader, WeightsTrader):
@@ -226,7 +226,7 @@ def _csv(orders: "Orders") -> str:
     from flatwater_trading.recipe.positions import spreadsheet_cell
 
     # A spreadsheet that opens the file would run a name that begins like a formula.
-    rows = [(order, spreadsheet_cell(name), *numbers) for order, name, *numbers in _order_rows(orders)]
+    rows = [(order, spreadsheet_cell(name), *other_values) for order, name, *other_values in _order_rows(orders)]
     return pl.DataFrame(rows, schema=COLUMNS, orient="row").write_csv()
 
 
@@ -241,11 +241,12 @@ def _table(orders: "Orders") -> "Table":
     for title in ("shares", "price", "limit", "until"):
         table.add_column(title, justify="right", no_wrap=True)
     for order, instrument, shares, price, limit, days, date, reason in _order_rows(orders):
+        # A sale ends a position at its target or, for any other reason, at the close; other orders have no reason.
         due_phrase = "" if date == orders.date else f", due {date}"
         exit_rule = {"": "", "target": " at its target"}.get(reason, " at the close") + due_phrase
-        until = ("", "") if limit is None else (f"{limit:,.2f}", f"{days} {orders.unit}s")
+        limit_cells = ("", "") if limit is None else (f"{limit:,.2f}", f"{days} {orders.unit}s")
         style = "bold" if order == "buy" else None
-        table.add_row(f"{order}{exit_rule}", instrument, f"{shares:,.2f}", f"{price:,.2f}", *until, style=style)
+        table.add_row(f"{order}{exit_rule}", instrument, f"{shares:,.2f}", f"{price:,.2f}", *limit_cells, style=style)
     if not table.rows:
         table.add_row("nothing", "", "", "", "", "")
     return table
@@ -253,18 +254,18 @@ def _table(orders: "Orders") -> "Table":
 
 def _sentences(orders: "Orders", reasons: "Sequence[Reason]") -> list[str]:
     """Return the sentences below the table: purchases or why nothing is bought, coefficients, prices, reasons."""
-    new = orders.purchases
+    purchases = orders.purchases
     lines = []
-    if new:
-        subject, pronoun = ("The purchase takes", "it") if len(new) == 1 else ("The purchases take", "each")
+    if purchases:
+        subject, pronoun = ("The purchase takes", "it") if len(purchases) == 1 else ("The purchases take", "each")
         lines.append(
-            f"{subject} {sum(each.share for each in new):.1%} of the equity of {orders.equity:,.0f}; "
+            f"{subject} {sum(each.share for each in purchases):.1%} of the equity of {orders.equity:,.0f}; "
             f"{orders.cash:,.0f} are left in cash. Sell {pronoun} at its limit, or at the close after "
-            f"{new[0].hold_days} {_periods(orders)}."
+            f"{purchases[0].hold_days} {_periods(orders)}."
         )
     else:
         lines.append(f"{_why_nothing(orders)} Cash {orders.cash:,.0f} of an equity of {orders.equity:,.0f}.")
-    if orders.sales or new:
+    if orders.sales or purchases:
         lines.append(f"The orders cost {orders.cost:,.2f}.")
     if orders.ranking:
         lines.append("coefficients: " + ", ".join(f"{name} {value:.2f}" for name, value in orders.ranking))
@@ -290,7 +291,8 @@ def _periods(orders: "Orders") -> str:
 def _why_nothing(orders: "Orders") -> str:
     """Return the sentence with the reason why nothing is bought today; for orders without a purchase."""
     bought = [each.position.instrument for each in orders.holdings if each.position.entry_date == orders.date]
-    if bought and orders.ranking and orders.ranking[0][1] >= orders.threshold:
+    reaches_threshold = bool(orders.ranking) and orders.ranking[0][1] >= orders.threshold
+    if bought and reaches_threshold:
         return (
             f"Nothing is bought: {', '.join(bought)} was bought on this day already, "
             "and env.trade.purchases_a_day allows no more."

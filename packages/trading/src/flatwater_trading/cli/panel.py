@@ -161,9 +161,8 @@ def _summary_table(imported: "ImportResult", summary: "PanelSummary") -> Table:
     layout = imported.layout
     columns = [f"{role} = {name or 'the column without a name'}" for role, name in layout.roles.items()]
     if layout.wide_columns:
-        columns.append(
-            f"{len({*layout.wide_columns.values()})} of prices, such as {next(iter(layout.wide_columns.values()))}"
-        )
+        price_columns = layout.wide_columns.values()
+        columns.append(f"{len({*price_columns})} of prices, such as {next(iter(price_columns))}")
     table.add_row("columns", ", ".join(columns))
     if layout.guessed:
         guess = " ".join(f"{role}=COLUMN" for role in layout.guessed)
@@ -175,12 +174,12 @@ def _summary_table(imported: "ImportResult", summary: "PanelSummary") -> Table:
     table.add_row("not used", list_phrase(layout.unused, MAXIMUM_LISTED) or "-")
     table.add_row(f"{summary.unit}s", f"{summary.days:,}, {summary.first} to {summary.last}; {_longest_gap(imported)}")
     table.add_row("frequency", imported.panel.calendar.in_words)
-    holes = sorted(
+    gappy = sorted(
         (instrument for instrument in summary.instruments if instrument.gaps), key=lambda instrument: -instrument.gaps
     )
     table.add_row(
         "gaps",
-        list_phrase([f"{instrument.name} {instrument.gaps} {summary.unit}s" for instrument in holes], MAXIMUM_LISTED)
+        list_phrase([f"{instrument.name} {instrument.gaps} {summary.unit}s" for instrument in gappy], MAXIMUM_LISTED)
         or "-",
     )
     table.add_row("like splits", list_phrase(imported.jumps, MAXIMUM_LISTED) or "-")

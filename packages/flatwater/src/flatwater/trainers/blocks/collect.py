@@ -46,7 +46,7 @@ class BlockCollector:
         config, learner_parts = setup.config.learner, (setup.config.learner, setup.network, run.learner)
         self._act = make_act(*learner_parts, masked=setup.spaces.masked, has_teacher=setup.has_teacher)
         self._evaluate_block_ = bind_evaluation(*learner_parts, rollout=run.rollout, pieces=config.minibatches)
-        envs, agents = setup.spaces.envs, setup.spaces.agents
+        envs, agents = self._envs, self._agents = setup.spaces.envs, setup.spaces.agents
         self._grid = (envs, agents)
         self._teacher_choices = torch.zeros(envs, agents, dtype=torch.int64)
         # Views of the state tree: the world writes its observations and outcomes into the rollout itself.
@@ -58,12 +58,14 @@ class BlockCollector:
             row if row is None else row.view(*self._grid, -1).numpy() for row in masks
         ]
         self._episodes = view_episodes(run.episodes)
+        # One tuple of arrays for each step of the block: reward, terminated and truncated.
         outcomes = (run.rollout[name].view(-1, *self._grid).numpy() for name in ("reward", "terminated", "truncated"))
         self._outcomes = list(zip(*outcomes, strict=True))
-        self._earlier = run.opponents.get(EARLIER)
-        self._sides = world.sides if isinstance(world, TurnsWorld) else 1
+        self._earlier_policies = run.opponents.get(EARLIER)
+        self._game_sides = world.sides if isinstance(world, TurnsWorld) else 1
         self._noise = torch.zeros(envs * agents, setup.network.actions.noise, device=setup.device)
         self._ended_agents, self._starts = run.episodes.over.numpy().reshape(-1), run.starts.numpy()
+        # As above: action, alive and starts.
         columns = (run.rollout[name].numpy() for name in ("action", "alive", "starts"))
         self._step_rows: list[tuple[Array, Array, Array]] = list(zip(*columns, strict=True))
 
@@ -160,12 +162,15 @@ class BlockCollector:
         return action
 
     def _begin_block_(self) -> None:
-        """Copy the observations after the last block to the first row, and draw the agents that the teacher leads."""
+        """Begin the first episodes in a new run, keep the present policy as an opponent if that is due, and fill row 0.
+
+        Row 0 gets the observations and masks after the last block. The agents that the teacher leads are drawn anew.
+        """
         run, config = self._run, self._setup.config
         if run.agent_steps == 0:
-            self._begin_episodes_(np.ones(self._grid[0], np.bool_), AFTER_LAST_ROW)
-        if self._earlier is not None:
-            take_policy_(self._earlier, run.learner, run.progress.round, run.episodes.seeds.numpy())
+            self._begin_episodes_(np.ones(self._envs, np.bool_), AFTER_LAST_ROW)
+        if self._earlier_policies is not None:
+            take_policy_(self._earlier_policies, run.learner, run.progress.round, run.episodes.seeds.numpy())
         run.rollout["obs"][0].copy_(run.coming)
         if self._setup.spaces.masked:
             run.rollout["legal"][0].copy_(run.legal[AFTER_BLOCK])
@@ -182,7 +187,10 @@ class BlockCollector:
         run.rollout["next_value"][t].copy_(output.value[0])
 
     def _end_block_(self) -> None:
-        """Write each step's next value, which is the value of the next row unless the episode ended with the step."""
+        """Write the values of the block that are not written yet, and count the steps that the teacher led.
+
+        A step's next value is the value of the next row, unless its episode ended with the step.
+        """
         run, rollout, network = self._run, self._run.rollout, self._setup.network
         if network.evaluates_after_block:
             self._evaluate_block_()
@@ -201,16 +209,17 @@ class BlockCollector:
             # Before new episodes overwrite the observations of the old ones.
             self._write_next_value_(last_step)
             terminated, truncated = (run.rollout[name][last_step] for name in ("terminated", "truncated"))
+            # The last step ends every episode: those that it did not terminate are truncated.
             truncated.logical_or_(terminated.logical_not())
-        self._begin_episodes_(np.ones(self._grid[0], np.bool_), progress.step if collecting else AFTER_LAST_ROW)
+        self._begin_episodes_(np.ones(self._envs, np.bool_), progress.step if collecting else AFTER_LAST_ROW)
 
     def _count_ended_(self, ended: Array) -> None:
         """Add the episodes of the environments in the mask `ended`, bool [E], to the sums of ended episodes."""
-        run, episodes, agents = self._run, self._run.episodes, self._grid[1]
+        run, episodes, agents = self._run, self._run.episodes, self._agents
         mask = torch.from_numpy(ended)
         run.ended[EPISODES].add_(int(ended.sum()) * agents)
         run.ended[RETURNS].add_(episodes.returns[mask].double().sum())
-        if self.teacher is None:
+        if self.teacher is None:  # with a teacher, `_end_block_` counts the steps that it led
             run.ended[STEPS].add_(int(episodes.steps[mask].sum()) * agents)
 
     def _begin_episodes_(self, begins: Array, row: int) -> None:
@@ -218,10 +227,10 @@ class BlockCollector:
         run, episodes = self._run, self._run.episodes
         # Seeds are drawn for all environments, so that each call draws the same number of random numbers.
         seeds = torch.randint(HELD_OUT, (len(begins),), generator=run.generators["world seeds"]).numpy()
-        if self._earlier is not None:
+        if self._earlier_policies is not None:
             last_seeds, round_ = episodes.seeds.numpy(), run.progress.round
-            seeds = deal_opponents(self._earlier, seeds, last_seeds, sides=self._sides, round_=round_)
+            seeds = deal_opponents(self._earlier_policies, seeds, last_seeds, sides=self._game_sides, round_=round_)
         begin_(self.world, episodes, begins, seeds, self._observations[row], legal=self._legal_masks[row])
         if self.teacher is not None:
             self.teacher.begin_(begins)
-        self._starts[...] = begins.repeat(self._grid[1])
+        self._starts[...] = begins.repeat(self._agents)

@@ -15,7 +15,7 @@ from flatwater.trainers.evaluator import EpisodeEvaluator, Player
 def build_evaluator(
     setup: BlocksSetup, run: BlocksState, world: World, teachers: Mapping[str, Teacher]
 ) -> EpisodeEvaluator:
-    """Return the evaluator of a run.
+    """Return the evaluator that plays held-out episodes with the run's policy and with teachers.
 
     Args:
         setup: constants of the run.
@@ -31,7 +31,7 @@ def build_evaluator(
     starts = torch.zeros(envs * agents, dtype=torch.bool, device=setup.device)
 
     def act(first: bool) -> Array:  # noqa: FBT001  (as `Player.act` is called)
-        """Return the policy's actions [E, A, *action]: drawn after a teacher, else the likeliest.
+        """Return the policy's actions [E, A, *action]: drawn if a teacher trained it, else the likeliest.
 
         A teacher's action is one of several good ones, so its student must draw as well.
         """

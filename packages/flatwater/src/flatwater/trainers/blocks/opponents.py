@@ -53,7 +53,7 @@ class EarlierPolicies:
 
 
 def build_earlier(config: OpponentsConfig, learner: Learner) -> EarlierPolicies:
-    """Return an empty place for each policy. On the meta device they are a plan."""
+    """Return the earlier policies of a new run: zeros, until policies are taken. On the meta device they are a plan."""
 
     def places(leaf: Tensor, *shape: int) -> Tensor:
         """Return zeros [K, *shape] of the type and on the device of `leaf`."""
@@ -76,7 +76,7 @@ def take_policy_(earlier: EarlierPolicies, learner: Learner, round_: int, seeds:
         seeds: seeds of the running episodes.
     """
     place = _due_place(earlier, round_)
-    if place is None or (opponent_numbers(seeds) == place + 1).any():
+    if place is None or (opponent_numbers(seeds) == place + 1).any():  # opponent n plays the policy at n - 1
         return
     earlier.blocks[place].copy_(learner.block[0])
     for name, leaf in learner.statistics.items():
@@ -113,6 +113,7 @@ def deal_opponents(earlier: EarlierPolicies, seeds: Array, last_seeds: Array, *,
         # No new episodes against the policy that will be replaced, so that its last ones come to an end.
         numbers = numbers[numbers != place + 1]
     next_sides = (learner_sides(last_seeds, sides) + 1) % sides
+    # The remainder by `sides` encodes the learner's side; the random seed also draws the number of the opponents.
     own_seeds = seeds % (HELD_OUT // sides) * sides + next_sides
     return replace_opponents(own_seeds, numbers[seeds % len(numbers)])
 

@@ -139,6 +139,7 @@ def build_actor_critic(spaces: Spaces, config: ActorCriticConfig, device: torch.
     network = ActorCritic(spaces.obs, policy_actions(spaces, device), PADDING, config, device, measures, scaling)
     if ":" in config.network:
         network = replace(network, encoder=own_encoder(config.network, spaces))
+        # The user's module reads numbers as they are, unless they are normalised.
         return network if scaling == "deviations" else replace(network, scaling="none", measures=())
     require(
         config.network in NETWORKS, "policy.network", config.network, f"{', '.join(NETWORKS)} or package.module:Class"

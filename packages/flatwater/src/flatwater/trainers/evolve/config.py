@@ -162,7 +162,7 @@ class OneAlgorithmConfig(MemberLearnerConfig):
         return cls
 
     def __post_init__(self) -> None:
-        """Check that the settings fit together."""
+        """Check that the settings fit together, by the check of the algorithm's settings, which subclasses inherit."""
         settings: Any = self
         settings.check_together("learner")
 

@@ -25,6 +25,7 @@ class ActionScale:
     """The map from actions in [-1, 1] to a world's bounds; choices stay as they are."""
 
     def __init__(self, spaces: Spaces) -> None:
+        """Read the bounds of actions; in a world without bounds an action is a choice."""
         self._chooses = spaces.bounds is None
         low, high = np.array(spaces.bounds or [(-1, 1)], np.float32).T
         self._low, self._high = low, high

@@ -44,8 +44,8 @@ def select_(setup: EvolveSetup, run: Population) -> None:
     """Crown the best member if it beats the champion on the same episodes, and make the next generation."""
     scores, values = run.scores, run.scores.values
     set_scores_(run)
-    fitness = values[:-1].clone()
-    # Before `evolve_`, which may overwrite the best member.
+    fitness = values[:-1].clone()  # without the champion, whose value is the last
+    # Before `evolve_`, which may overwrite the best member. The slot is -1 if the champion stays.
     scores.crowned = crown_best_(run.learner, run.lineage, values) >= 0
     scores.plateau = evolve_(
         setup.config.evolution,
@@ -61,7 +61,7 @@ def select_(setup: EvolveSetup, run: Population) -> None:
 
 def read_numbers_(setup: EvolveSetup, run: Population, profile: Profile) -> dict[str, float]:
     """Return the metrics of the generation that was completed last, by name, and clear its sums."""
-    if not setup.config.population.evolves:
+    if not setup.config.population.evolves:  # otherwise `select_` has set the scores
         set_scores_(run)
     episodes, total_return = run.ended.tolist()
     run.ended.zero_()

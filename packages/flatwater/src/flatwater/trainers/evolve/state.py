@@ -117,6 +117,7 @@ class EvolveSetup:
         action_size, hidden = len(spaces.actions), (net.hidden,) * net.layers
         if self.algorithm.chooses:
             values = _build_values(self.config, spaces, hidden)
+            # Actor and critic have the same form: a number for each choice.
             return Networks(replace(values, drawn=drawn), values)
         # Observations are vectors here: the recipe has refused all others.
         (obs_size,) = spaces.obs
@@ -151,7 +152,7 @@ def build_population(setup: EvolveSetup) -> Population:
     host = device if device.type == "meta" else CPU
     zeros = partial(filled_tensor, 0, device=host)
     obs_type = torch.float32 if setup.spaces.form == "vector" else torch.uint8
-    unknown = filled_tensor(torch.nan, population.players, device=host)
+    unknown_scores = filled_tensor(torch.nan, population.players, device=host)
     return Population(
         progress=Progress(),
         learner=build_members(
@@ -177,7 +178,7 @@ def build_population(setup: EvolveSetup) -> Population:
         ),
         schedule=build_schedule(config.evolution),
         lineage=first_generation(population.size, device),
-        scores=GenerationScores(values=unknown, crowned=False, plateau=False),
+        scores=GenerationScores(values=unknown_scores, crowned=False, plateau=False),
         ended=zeros(2, dtype=torch.float64),
         # A generator for each consumer: none shifts another's draws.
         generators={name: generator(config.seed, name, host) for name in WORLDS}

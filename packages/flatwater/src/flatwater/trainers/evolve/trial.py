@@ -19,6 +19,7 @@ def build_evaluator(setup: EvolveSetup, run: Population, world: World) -> Episod
     """Return the evaluator of a run, whose world writes into the state tree; no episode begins yet."""
     trial, actor, population = run.trial, setup.nets.actor, setup.config.population
     weights, scale = views(run.learner.actor, actor.layout), ActionScale(setup.spaces)
+    # The last row of weights is the champion's, or the single agent's.
     champion = {name: weight[-1:] for name, weight in weights.items()}
 
     def act(params: Params) -> Array:

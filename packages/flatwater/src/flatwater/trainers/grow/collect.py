@@ -69,7 +69,7 @@ class PoolEvaluator:
     """The evaluator of a run: episodes in the pool, in turns of as many as it has environments."""
 
     def __init__(self, setup: GrowSetup, run: GrowState, executor: GroupExecutor) -> None:
-        """Bind the state.
+        """Keep the run and the executor; all players' scores are tensors of the state tree.
 
         Args:
             setup: constants of the run.

@@ -76,7 +76,7 @@ class LocalGroupExecutor(executor.LocalExecutor):
         memory: Float[Tensor, "2 E M"],
         spans: Sequence[Span],
     ) -> None:
-        """Bind the state.
+        """Split the pool into groups, as views of its tensors, and bind the policy's weights.
 
         Args:
             setup: constants of the run.

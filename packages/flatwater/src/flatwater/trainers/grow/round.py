@@ -54,7 +54,7 @@ def read_numbers_(setup: GrowSetup, run: GrowState, evaluator: PoolEvaluator) ->
 def _training_numbers(rollout: Rollout) -> dict[str, float]:
     """Return the metrics of the round's training episodes: returns, hosts, and shares of the operations."""
     returns = rollout["reward"].sum(0).double().cpu()
-    operation = rollout["action"][..., 0].flatten().cpu()
+    operation = rollout["action"][..., 0].flatten().cpu()  # the first head of an action
     shares = torch.bincount(operation, minlength=len(Operation)) / len(operation)
     return {
         "return/mean": float(returns.mean()),

@@ -89,10 +89,11 @@ class GrowSetup(OnPolicySetup):
         """The policy for these hosts."""
         config, device, slots = self.config, self.device, len(self.net.seeds)
         _, *choices = head_sizes(config.env.lifecycle, slots)
+        # Without the first column, the operation itself, which is always relevant.
         relevant = torch.tensor([row[1:] for row in RELEVANT], device=device)
         actions = OperationActions(choices=tuple(choices), relevant=relevant, floor=config.policy.floor)
-        obs, shape = observation_size(config.env, slots), config.policy
-        layers = ActorCriticConfig(hidden=shape.hidden, memory=shape.memory)
+        obs, policy_config = observation_size(config.env, slots), config.policy
+        layers = ActorCriticConfig(hidden=policy_config.hidden, memory=policy_config.memory)
         network = ActorCritic((obs,), actions, PADDING, layers, device, tuple(range(obs)), "deviations")
         return replace(network, autocast_bfloat16=config.learner.autocast == "bf16")
 
@@ -164,7 +165,7 @@ def env_rows(envs: GrowingEnvs, memory: Float[Tensor, "2 E M"]) -> Iterator[tupl
     for name in PER_HOST_FIELDS:
         branch = getattr(envs, name)
         if isinstance(branch, Tensor):
-            yield f"{name}.", branch
+            yield f"{name}.", branch  # a tensor has no path below its field
             continue
         for leaf in leaves(branch):
             if isinstance(leaf.value, Tensor) and not leaf.derived:
