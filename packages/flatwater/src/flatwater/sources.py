@@ -91,7 +91,7 @@ def enclosing_run_folder(path: Path) -> Path | None:
 
 
 def _is_run(folder: Path) -> bool:
-    """Return whether a folder has a run's files; a project may have a config.toml of its own, and checkpoints."""
+    """Return whether a folder is a run's: it has a mark of a run, and its config.toml names a recipe (`trainer`)."""
     if not any((folder / mark).exists() for mark in RUN_MARKS):
         return False
     try:

@@ -297,7 +297,7 @@ class Recorder:
         self.reported_doubts = len(doubts)
 
     def report_moved_folder_(self) -> None:
-        """Print the run folder's path of now, if somebody has renamed the folder since the last save."""
+        """Print the run folder's new path, if somebody has renamed the folder since the last save."""
         current_path = self.folder.with_current_name.path
         if current_path != self.known_path:
             self.known_path = current_path

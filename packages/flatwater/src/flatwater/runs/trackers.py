@@ -49,6 +49,7 @@ def find_tracker(name: str) -> Tracker:
     import_path = plugin_trackers.get(name, name)
     names = [*TRACKERS, *plugin_trackers]
     field, expected = f"trackers: {short_repr(name)}", f"{', '.join(names)}, or package.module:Class of your tracker"
+    # Names by which a user may mean that there is no tracker.
     if name.lower() in {"none", "off", "no", "false", ""}:
         raise ConfigError(f"{field}: no tracker has this name. Turn trackers off with `--trackers` and no name.")
     if ":" not in import_path:

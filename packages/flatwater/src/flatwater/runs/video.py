@@ -146,7 +146,7 @@ def open_video(run: Run, policy: object, file: Path) -> Video:
         and isinstance(evaluation_world, ReplayableWorld)
         and (kept_states := evaluation_world.beginnings.states())
     ):
-        # Wrappers keep state over episodes that was trained, such as the scales of observations.
+        # Wrappers keep state over episodes, such as the scales of observations: the video begins with that of training.
         world.beginnings.load_(np.ones(1, np.bool_), kept_states[:1])
     return Video(world, policy.on_rows(), file)
 

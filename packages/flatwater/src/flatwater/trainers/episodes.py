@@ -52,7 +52,7 @@ ReportEnded = Callable[[Array, Episodes, Array], None]
 
 
 def build_episodes(spaces: Spaces, device: torch.device) -> Episodes:
-    """Return the records of episodes before the first. On the meta device they are a plan."""
+    """Return records of no episode yet, all zeros. On the meta device they are a plan."""
     zeros = partial(filled_tensor, 0, device=device)
     envs, agents = spaces.envs, spaces.agents
     return Episodes(
@@ -325,7 +325,7 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
         agents that have finished, bool [E, A], and the rewards of the running episodes, [E, A].
     """
     steps, seeds, action_log = (leaf.numpy() for leaf in (episodes.steps, episodes.seeds, episodes.actions))
-    (envs, agents), longest, spaces = action_log.shape[1:3], int(steps.max()), world.spaces
+    (envs, agents), most_steps, spaces = action_log.shape[1:3], int(steps.max()), world.spaces
     scratch = _ScratchBuffers(envs, agents, spaces)
     over, returns = np.zeros((envs, agents), np.bool_), np.zeros((envs, agents), np.float32)
     kept_state = read_state(episodes.kept[KEPT].numpy()) if episodes.kept else None
@@ -340,8 +340,8 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
             teacher.begin_(which)
 
     begin(np.ones(envs, np.bool_))
-    for steps_left in range(longest, 0, -1):
-        if steps_left < longest and (steps == steps_left).any():
+    for steps_left in range(most_steps, 0, -1):
+        if steps_left < most_steps and (steps == steps_left).any():
             begin(steps == steps_left)
         if teacher is not None:
             call_teacher_(teacher, obs, scratch.teacher_choices, scratch.legal)

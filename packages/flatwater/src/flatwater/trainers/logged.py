@@ -108,7 +108,7 @@ class EpisodeReporter:
     def __init__(
         self, world: World, logged: LoggedNumbers, keys: Sequence[str], on_episode: OnEpisode | None, *, name: str
     ) -> None:
-        """Bind the world and the sums.
+        """Keep the source of the world's infos, the sums in the state tree, and the user's function.
 
         Args:
             world: the world of the episodes.
@@ -128,7 +128,7 @@ class EpisodeReporter:
                 "does by a property `infos`, a dict for each environment"
             )
 
-    def report_(self, ended: Array, episodes: Episodes, _seen: Array) -> None:
+    def report_(self, ended: Array, episodes: Episodes, _observations: Array) -> None:
         """Report the episodes of the environments in `ended`, bool [E], before new episodes begin there."""
         infos = None if self._source is None else self._source.infos
         for env in np.flatnonzero(ended).tolist():

@@ -58,7 +58,7 @@ def resume_episodes_(trainer: WorldTrainer[Any, WorldState], *, exact: bool = Tr
 
 
 def _present_player(evaluator: EpisodeEvaluator, phase: str, step: int) -> Player:
-    """Return the player at a step of `evaluate`, the trained player, or of `baselines`, one baseline after the other."""
+    """Return the player at a step: in `evaluate` the trained player, in `baselines` one baseline after the other."""
     players = [*evaluator.players.values()]
     index = 1 + step // evaluator.steps if phase == "baselines" else 0
     return players[min(index, len(players) - 1)]  # at the end of the phase, the last player

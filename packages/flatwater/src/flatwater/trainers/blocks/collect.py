@@ -46,8 +46,8 @@ class BlockCollector:
         config, learner_parts = setup.config.learner, (setup.config.learner, setup.network, run.learner)
         self._act = make_act(*learner_parts, masked=setup.spaces.masked, has_teacher=setup.has_teacher)
         self._evaluate_block_ = bind_evaluation(*learner_parts, rollout=run.rollout, pieces=config.minibatches)
-        envs, agents = self._envs, self._agents = setup.spaces.envs, setup.spaces.agents
-        self._grid = (envs, agents)
+        envs, agents = setup.spaces.envs, setup.spaces.agents
+        self._envs, self._agents, self._grid = envs, agents, (envs, agents)
         self._teacher_choices = torch.zeros(envs, agents, dtype=torch.int64)
         # Views of the state tree: the world writes its observations and outcomes into the rollout itself.
         obs_rows = [*run.rollout["obs"], run.coming]
@@ -103,7 +103,8 @@ class BlockCollector:
         self._starts[...] = False
         run.agent_steps += len(action)
         profile.steps += len(action)
-        # `_end_block_` copies the next value of all other steps from the next row.
+        # A truncated episode has a next value, a terminated one has none. `_end_block_` copies those of all other
+        # steps from the next row.
         is_last = t == len(self._outcomes) - 1
         if is_last or np.count_nonzero(self._outcomes[t][TRUNCATED]):
             self._write_next_value_(t)
@@ -143,14 +144,14 @@ class BlockCollector:
             run.begun[t // unroll].copy_(run.memory)
         # Drawn for all agents, led or not, so that each step draws the same number of random numbers.
         noise = network.actions.noise_(self._noise, run.generators["actions"])
-        teacher = {}
+        teacher_inputs = {}
         if teacher_actions is not None:
-            teacher = {"led": run.led.to(device), "taught": teacher_actions.to(device)}
+            teacher_inputs = {"led": run.led.to(device), "taught": teacher_actions.to(device)}
         obs, starts = self._obs_rows[t], run.starts
         if device != CPU:
-            obs, starts = (x.to(device, non_blocking=True) for x in (obs, starts))
-        mask = {"legal": run.rollout["legal"][t].to(device)} if self._setup.spaces.masked else {}
-        step = self._act(obs=obs, memory=run.memory, starts=starts, noise=noise, **mask, **teacher)
+            obs, starts = (rows.to(device, non_blocking=True) for rows in (obs, starts))
+        mask_input = {"legal": run.rollout["legal"][t].to(device)} if self._setup.spaces.masked else {}
+        step = self._act(obs=obs, memory=run.memory, starts=starts, noise=noise, **mask_input, **teacher_inputs)
         action, alive, starts_row = self._step_rows[t]
         action[...] = step.action.to(CPU).numpy()
         np.logical_not(self._ended_agents, out=alive)

@@ -95,8 +95,8 @@ class PopulationCollector:
             self._begin_episodes_(ended)
         profile.steps += len(action)
         profile.end_part_("store")
-        updates_due = run.transitions // len(action) % config.learner.train_every == 0
-        if updates_due and run.transitions >= config.replay.warmup:
+        steps_taken = run.transitions // len(action)  # each step adds a transition for each environment
+        if steps_taken % config.learner.train_every == 0 and run.transitions >= config.replay.warmup:
             for _ in range(config.learner.own.updates):
                 self._learn_()
         profile.end_part_("update")

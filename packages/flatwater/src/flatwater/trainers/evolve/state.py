@@ -112,7 +112,7 @@ class EvolveSetup:
 
     @cached_property
     def nets(self) -> Networks:
-        """Networks for the world's spaces."""
+        """Actor and critic of a member, for the world's spaces."""
         spaces, net, drawn = self.spaces, self.config.net, self.algorithm.gaussian
         action_size, hidden = len(spaces.actions), (net.hidden,) * net.layers
         if self.algorithm.chooses:

@@ -90,7 +90,7 @@ class LocalGroupExecutor(executor.LocalExecutor):
         self._act = make_act(setup.config.learner, setup.network, policy, masked=True)
 
     def begin_(self, seeds: Int[Tensor, "E"]) -> None:
-        """Reset the pool and its memory in place."""
+        """Begin episodes of these seeds: reset the pool and the policy's memory in place."""
         for span, group in zip(self._spans, self._groups, strict=True):
             reset_(group.envs, seeds[slice(*span)])
             group.memory.zero_()
