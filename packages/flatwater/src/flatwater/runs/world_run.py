@@ -142,6 +142,7 @@ class EpisodeReplays:
 def _replay_running_episodes(run: "WorldRun", episodes: Episodes, observations: Array) -> str:
     """Replay all running episodes in a new world, as a resume would. Returns how they differ; empty if they do not."""
     save_world_state_(run.trainer.collector.world, episodes)
+    # The global generators are restored, as the replay may draw from them.
     with generators_set({}):
         world = run.build_world(len(observations))
         try:

@@ -25,7 +25,7 @@ def generator(seed: int, name: str, device: torch.device) -> torch.Generator:
 
 
 def stream(seed: int, consumer: str, *place: int, device: torch.device) -> torch.Generator:
-    """Return the generator of a consumer at one place: a round, an update, a first member.
+    """Return the generator of a consumer at one place: a round, an update, or the first member of a group.
 
     Args:
         seed: the run's seed.

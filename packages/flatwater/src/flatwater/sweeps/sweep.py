@@ -101,7 +101,7 @@ def train_sweep(order: SweepOrder, console: Console, program: Sequence[str] = TR
 
 
 def generate_jobs_(sweep: Sweep, running_trials: dict[Path, Trial]) -> Iterator[Job | None]:
-    """Yield the runs of interrupted and of new trials; None while the next trial has to wait for others to end.
+    """Yield the jobs of interrupted, then of new trials; None while the next trial has to wait for others to end.
 
     Args:
         sweep: the sweep, whose study gets the new trials.

@@ -137,7 +137,8 @@ def bind_learning(setup: EvolveSetup, run: Population) -> Callable[[], None]:
     """Return a function that updates every member once from transitions of all members."""
     config = setup.config
     population, micro_batches = config.population.size, config.learner.micro_batches
-    update_ = setup.algorithm.make_update(config.learner, setup.nets, run.learner, [(0, population)])
+    member_groups = [(0, population)]  # all members in one group
+    update_ = setup.algorithm.make_update(config.learner, setup.nets, run.learner, member_groups)
     shape = (population, micro_batches, config.learner.own.batch_size)
     steps, gamma = config.learner.own.reward_steps
 

@@ -16,7 +16,7 @@ all of them; random actions."""
 
 
 def build_evaluator(setup: EvolveSetup, run: Population, world: World) -> EpisodeEvaluator:
-    """Return the evaluator of a run, whose world writes into the state tree; no episode begins yet."""
+    """Return the evaluator that plays all members, the champion or random actions; no episode begins yet."""
     trial, actor, population = run.trial, setup.nets.actor, setup.config.population
     weights, scale = views(run.learner.actor, actor.layout), ActionScale(setup.spaces)
     # The last row of weights is the champion's, or the single agent's.

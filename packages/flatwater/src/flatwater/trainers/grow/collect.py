@@ -94,18 +94,18 @@ class PoolEvaluator:
         """
         run, executor, envs = self._run, self._executor, self._setup.config.envs
         turn, t = divmod(number, self._setup.config.env.steps)
-        first = turn * envs
+        first_episode = turn * envs
         if t == 0:
             # Hosts left alone have the first training seeds, all other players the held-out seeds.
-            first_seed = first + (0 if name == ALONE else HELD_OUT)
+            first_seed = first_episode + (0 if name == ALONE else HELD_OUT)
             executor.begin_(torch.arange(first_seed, first_seed + envs, device=self._setup.device))
         if name == ALONE:
-            columns = executor.step_("wait", None)
+            columns = executor.step_("wait", None)  # the baseline that never grows a host
             step = torch.full((envs,), t + 1, dtype=torch.int64, device=self._setup.device)
             add_ungrown_accuracy_(run.envs.alone, columns["accuracy"], impaired=columns["impaired"], step=step)
             return
         # A view of the scores in the state tree, which the additions below write.
-        returns = self.scores[name][first : first + envs]
+        returns = self.scores[name][first_episode : first_episode + envs]
         if t == 0:
             returns.zero_()
         returns.add_(executor.step_(name, player_noise(self._setup, run, name))["reward"])
