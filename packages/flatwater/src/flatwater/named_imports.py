@@ -38,13 +38,13 @@ def importing_only_ours() -> Iterator[None]:
 
 
 _trusted = ContextVar("trusted", default=False)
-"""Whether the user trusts the code that runs name, for the whole command: a run may lead to other runs, as to its
-teacher. It is a context variable, so a new thread begins without trust."""
+"""Whether the user trusts the code that is named in runs, for the whole command: a run may lead to other runs, as to
+its teacher. It is a context variable, so a new thread begins without trust."""
 
 
 @contextmanager
 def trust_code(trust: bool) -> Iterator[None]:  # noqa: FBT001  (the only thing that is said)
-    """Let the code that runs name be imported within this context, if the user trusts it (`runs.trust`)."""
+    """Let code that is named in runs be imported within this context, if the user trusts it (`runs.trust`)."""
     token = _trusted.set(trust or _trusted.get())  # an inner context keeps the trust of the outer one
     try:
         yield
@@ -53,7 +53,7 @@ def trust_code(trust: bool) -> Iterator[None]:  # noqa: FBT001  (the only thing 
 
 
 def is_trusted() -> bool:
-    """Return whether the user trusts the code that runs name."""
+    """Return whether the user trusts the code that is named in runs."""
     return _trusted.get()
 
 
@@ -141,7 +141,7 @@ def find_object(place: str, *, setting: str, expected: str, error: type[Flatwate
 
 
 def find_function(place: str, *, field: str, takes: str) -> Callable[[Any], Any]:
-    """Return a function of one argument that the user names; its exceptions are told as the user's (`border`).
+    """Return a function of one argument that the user names; its exceptions are reported as the user's (`border`).
 
     Args:
         place: `package.module:function`.

@@ -176,7 +176,7 @@ class EpisodeStarts:
             env.close()
 
     def record_starts_(self, which: Array) -> None:
-        """Record the states of the copies of `which`, bool [E]; called before they are reset."""
+        """Record the states of the copies of `which`, bool [E], before the reset that begins their episodes."""
         if self.state_bytes:
             # Allocated at the first episode: an empty list says that no episode has begun.
             self._states = self._states or [None] * len(self.copies)
@@ -189,7 +189,7 @@ class EpisodeStarts:
         return self._states
 
     def load_(self, which: Array, states: Sequence[Any]) -> None:
-        """Give the copies of `which` their states back; called before they are reset.
+        """Give the copies of `which` the states of their recorded starts back, before the reset of a replay.
 
         Raises:
             CheckpointError: the states are of other copies.

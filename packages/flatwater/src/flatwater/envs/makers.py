@@ -116,7 +116,7 @@ def find_env_object(settings: Mapping[str, Any]) -> Any:  # noqa: ANN401  (what 
 def replace_env_object(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings with names and texts in place of the environment's object and of its arguments.
 
-    An object that is a vector environment also fixes `envs` and `evaluation.envs`, its number of environments.
+    The number of environments of a vector environment also becomes `envs` and `evaluation.envs`, where these are unset.
 
     Raises:
         ConfigError: an argument is nothing that a run's configuration can hold.
@@ -140,7 +140,7 @@ def fixed_copies(env: object) -> int | None:
 
 
 def small_world_copies(name: str, count: int) -> int:
-    """Return `count`, or the number of environments of a vector environment that the user handed over under `name`."""
+    """Return the number of environments of a vector environment that is handed over as `name`; `count` for others."""
     return (fixed_copies(_env_object.get()) if is_object(name) else None) or count
 
 
@@ -203,7 +203,7 @@ def _copy_env(env: Any) -> Any:  # noqa: ANN401  (an Env or a VectorEnv)
 
 
 def _called_maker(name: str, target: Callable[..., Any], arguments: Mapping[str, Any]) -> EnvMaker:
-    """Return a maker that calls a class or a function, with the number of environments if it has such a parameter.
+    """Return a maker that calls a class or a function, with the number of environments where it takes one.
 
     Raises:
         ConfigError: the class or function cannot be called with the arguments, with a number or without.
@@ -237,6 +237,7 @@ def _called_maker(name: str, target: Callable[..., Any], arguments: Mapping[str,
 
     def make(number: int = 1) -> Any:  # noqa: ANN401  (whatever it gives)
         positional, keywords = place_number(number)
+        # An error of a class is one of its `__init__`, an error of a function its own.
         with Border(f"environment {name}", target, "__init__" if isinstance(target, type) else "", call=f"{title}()"):
             return target(*positional, **keywords)
 
@@ -263,8 +264,10 @@ def wrapped_maker(maker: EnvMaker, wrappers: Sequence[str]) -> EnvMaker:
     wrapper_calls = [_find_wrapper(text) for text in wrappers]
 
     def make(*number: int) -> Any:  # noqa: ANN401  (whatever the outermost gives)
+        # `number` is empty, or the number of environments for a maker that takes it.
         env = maker.make(*number)
         for text, (wrapper, arguments) in zip(wrappers, wrapper_calls, strict=True):
+            # An error of the user's wrapper is reported as one of its `__init__`, or of the function itself.
             with Border(f"wrapper {text}", wrapper, "__init__" if isinstance(wrapper, type) else "", call=text):
                 env = wrapper(env, **arguments)
             if env is None:

@@ -63,8 +63,9 @@ def _check_name(name: str) -> None:
     kind, _, rest = name.partition(":")
     if kind == OBJECT:
         return
-    is_registered = kind == PETTINGZOO and "/" in rest  # an ID: PettingZoo is asked when the environment is made
-    module = kind if is_registered or kind != PETTINGZOO else rest
+    # Of `pettingzoo:ID` the module is pettingzoo, which is asked for the ID when the environment is made.
+    is_pettingzoo_id = kind == PETTINGZOO and "/" in rest
+    module = rest if kind == PETTINGZOO and not is_pettingzoo_id else kind
     if not (rest and kind) or kind == FORAGE:
         raise unknown_name(name)
     if module not in sys.modules and not module_place(module):
@@ -128,7 +129,7 @@ def _nearest(name: str) -> str:
         for env_id in (FORAGE, *group_rows("environments"), *sorted(gymnasium.registry))
     }
     # A name without its namespace is known as well: Pong stands for ALE/Pong-v5.
-    known_ids = {name.rpartition("/")[2]: env_id for name, env_id in known_ids.items()} | known_ids
+    known_ids = {known_name.rpartition("/")[2]: env_id for known_name, env_id in known_ids.items()} | known_ids
     near = get_close_matches(_without_version(name).lower(), known_ids, n=1)
     return f' Did you mean "{known_ids[near[0]]}"?' if near else ""
 

@@ -19,7 +19,7 @@ class Closing:
     """A function that closes a world's environments, and does nothing when it is called again."""
 
     def __init__(self, close: Callable[[], object]) -> None:
-        """Register for the end of the present call, which calls it at the latest; outside of a call the owner must."""
+        """Register with the present call, which closes the environments at its end; without a call the owner must."""
         self._close, self._registry = close, _open.get()
         self._is_closed = False
         if self._registry is not None:
@@ -36,7 +36,7 @@ class Closing:
 
 
 def bind_closing(envs: Sequence[Any], border: AbstractContextManager[None]) -> Closing:
-    """Return a function that closes all environments, the last first, and then raises an error of any of them.
+    """Return a function that closes all environments in their order, and only then raises an error of any of them.
 
     Args:
         envs: the environments; the sequence is read when they are closed.
@@ -48,6 +48,7 @@ def bind_closing(envs: Sequence[Any], border: AbstractContextManager[None]) -> C
             env.close()
 
     def close_all() -> None:
+        # A stack goes on after an error. It calls back in reverse: the last one pushed, the first environment, first.
         with ExitStack() as stack:
             for env in reversed(envs):
                 stack.callback(close_one, env)

@@ -34,7 +34,7 @@ def remnants(
     trace: Callable[[S], Iterable[tuple[str, Tensor]]],
     overwritten: Mapping[str, str] | None = None,
 ) -> list[Remnant]:
-    """Return the differences of a state that was used and reset from a new state; none if it may be pooled.
+    """Return the differences between a new state and a state that was used and reset; none if it may be pooled.
 
     Args:
         build: returns a new state, always the same.
@@ -72,7 +72,7 @@ def remnants(
 
 
 def same_bits(a: Value, b: Value) -> bool:
-    """Return whether two leaves have the same bits, so that NaN equals NaN; others than arrays, the same text."""
+    """Return whether two leaves have the same bits, so that NaN equals NaN; leaves without bits, type and text."""
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return a.shape == b.shape and a.dtype == b.dtype and torch.equal(_raw_bytes(a), _raw_bytes(b))
     if isinstance(a, torch.Generator) and isinstance(b, torch.Generator):

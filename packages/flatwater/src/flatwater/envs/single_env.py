@@ -57,13 +57,13 @@ class _SingleVectorEnv:
 
     def step(self, action: Any) -> Any:  # noqa: ANN401  (whatever the space of actions holds)
         """Step all environments; a result that cannot be summed is returned unchanged, to be reported."""
-        step: Any = self._env.step(action)
-        if not isinstance(step, tuple) or len(step) != STEP_PARTS:
-            return step
-        observation, reward, terminated, truncated, info = step
+        answer: Any = self._env.step(action)
+        if not isinstance(answer, tuple) or len(answer) != STEP_PARTS:
+            return answer
+        observation, reward, terminated, truncated, info = answer
         rewards, done = np.asarray(reward), np.asarray(terminated) | np.asarray(truncated)
         if rewards.shape != self._was_over.shape or done.shape != self._was_over.shape:
-            return step
+            return answer
         self._was_over |= done.astype(np.bool_)
         return observation, float(rewards.sum()), bool(self._was_over.all()), False, info
 
@@ -100,10 +100,11 @@ class _SingleParallelEnv:
 
     def step(self, action: Any) -> Any:  # noqa: ANN401  (whatever the space of actions holds)
         """Step all agents; a result that cannot be summed is returned unchanged, to be reported."""
-        step: Any = self._env.step(action)
-        if not isinstance(step, tuple) or len(step) != STEP_PARTS or not all(isinstance(part, dict) for part in step):
-            return step
-        observations, rewards, terminated, truncated, infos = step
+        answer: Any = self._env.step(action)
+        is_step = isinstance(answer, tuple) and len(answer) == STEP_PARTS
+        if not is_step or not all(isinstance(part, dict) for part in answer):
+            return answer
+        observations, rewards, terminated, truncated, infos = answer
         faulty = [
             reward for reward in rewards.values() if not isinstance(reward, Real) or not np.isfinite(float(reward))
         ]
@@ -148,7 +149,7 @@ class SingleWorld:
         return np.stack([(self._rng.random(mask.shape) * mask).argmax(-1) for mask in masks], -1).reshape(shape)
 
     def contains(self, _observation: Any) -> bool:  # noqa: ANN401  (whatever the space holds)
-        """Return whether each action list has a legal action; shape and type are those of our own array."""
+        """Return whether each action list has a legal action; the observation is our own array, so it always fits."""
         return all(mask.any(-1).all() for legal in self._legal for mask in split_legal(self._spaces, legal))
 
     def _copy_observation(self) -> Any:  # noqa: ANN401  (whatever the space holds)

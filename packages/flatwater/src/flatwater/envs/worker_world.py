@@ -100,11 +100,11 @@ class _WorldPart(gymnasium.Env[Any, Any]):
         return self._world.beginnings.states() if is_replayable else self._world.state_dict()
 
     def load_starts(self, which: Array, states: Sequence[Any]) -> None:
-        """Give the environments of `which` the states with which their episodes began; both arguments are of all."""
+        """Give the environments of `which` their starting states; both arguments have those of all processes."""
         self._world.beginnings.load_(which[self._span], states[self._span])
 
     def load_part(self, states: Sequence[Any], number: int) -> None:
-        """Give the world its state, of the states of all processes that of this one's `number`."""
+        """Give the world its own state: item `number`, the number of this process, of the states of all processes."""
         self._world.load_state_dict(states[number])
 
     def end(self) -> None:
@@ -126,6 +126,7 @@ def _serve(index: int, make: Any, pipe: Any, parent_pipe: Any, *_: Any) -> None:
     with suppress(EOFError, OSError):  # the run was killed
         while command != "close":
             command, data = pipe.recv()
+            # Gymnasium's `_check_spaces` expects two flags, and its `close` any answer.
             answer = _answer(part, index, *data) if command == "_call" else (True, True)
             # Gymnasium expects pairs, a result and whether the call succeeded; here an error is sent as a result.
             try:

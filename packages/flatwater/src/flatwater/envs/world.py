@@ -210,7 +210,7 @@ def check_legal(spaces: Spaces, legal: Array) -> None:
 
 
 def check_actions(spaces: Spaces, legal: Array, actions: Array, *, source: str) -> None:
-    """Refuse illegal actions.
+    """Refuse actions that the masks of this step mark as illegal.
 
     Args:
         spaces: spaces of the world; an action is a choice from each of its `lists`.
@@ -248,7 +248,7 @@ def describe_spaces(spaces: Spaces) -> str:
 
 
 def _list_parts(parts: Parts) -> str:
-    """Return `images of 84 x 84 x 4 and 2 numbers`."""
+    """Return the parts of an observation as text: `images of 84 x 84 x 4 and 2 numbers`."""
     images = [f"images of {' x '.join(map(str, part.shape))}" for part in parts if part.is_image]
     numbers = count_numbers(parts)
     return " and ".join([*images, *([count_phrase(numbers, "number")] if numbers else [])])

@@ -45,7 +45,7 @@ def build_world(
     arguments: Sequence[str] = (),
     workers: int = 0,
 ) -> World:
-    """Return the world of a name.
+    """Build the world, E environments of one kind, that a name stands for.
 
     Args:
         name: a name that `envs.names.ENVIRONMENT_NAMES` lists, or that an installed package has (`plugins.py`).
@@ -60,6 +60,7 @@ def build_world(
         ConfigError: `name` names no world, its package is missing, or the environment cannot be used.
     """
     if workers:
+        # Each process builds the world of its part of the environments, and steps it itself.
         build = partial(build_world, name, foraging=foraging, wrapped=wrapped, allow_nan=allow_nan, arguments=arguments)
         return WorkerWorld(lambda count: _refuse_turns(build(envs=count)), name, envs, workers)
     name = resolve_alias(name)
@@ -140,7 +141,7 @@ def _refuse_turns(world: World) -> World:
 
 
 def build_teacher(name: str, world: World, rng: torch.Generator) -> Teacher:
-    """Return the teacher of a name.
+    """Build the teacher that a name stands for, for the agents of a world.
 
     Args:
         name: one of `TEACHER_NAMES`. A class of the user's is called with the world.

@@ -95,7 +95,7 @@ def build_schedule(config: EvolutionConfig) -> MutationSchedule:
 def crown_best_(
     members: Members, lineage: Lineage, values: Float[Tensor, "P+1"], records: Sequence[Tensor] = ()
 ) -> int:
-    """Copy the best member to the champion's slot if it beats the champion on the same episodes.
+    """Copy the best member to the champion's slot unless the champion is as good on the same episodes.
 
     Args:
         members: the population.

@@ -95,7 +95,7 @@ def base_bytes(owned: Mapping[str, int]) -> int:
 
 
 def take_statement(owned: Mapping[str, int], *, base: int) -> Statement:
-    """Return the statement of the present moment; release freed memory first, which would count as unaccounted.
+    """Return the statement of the present moment. Call `release_freed_memory` first: freed memory has no owner.
 
     Args:
         owned: bytes of RAM of each leaf of the state.
@@ -103,5 +103,5 @@ def take_statement(owned: Mapping[str, int], *, base: int) -> Statement:
     """
     memory: Footprint = footprint()
     statement = Statement(memory.resident, memory.file_mapped, owned, base, allocator_pages())
-    # A negative remainder is pages that libraries have given back since, so the base shrinks by it.
+    # A negative remainder is pages of the base that were given back to the system since, so the base shrinks by it.
     return replace(statement, base=base + min(0, statement.unaccounted))

@@ -59,7 +59,7 @@ class NodePlan:
 
     @property
     def available_bytes(self) -> int:
-        """Bytes that the workers may take."""
+        """Bytes that the workers, their mapped file and the object store may take together."""
         # Mapped file and object store are shared memory, in addition to the memory that is set aside for workers.
         reserved = self.machine.memory + self.wants.mapped + self.machine.store
         return min(reserved, self.machine.limit)
@@ -102,15 +102,15 @@ class NodePlan:
 
 
 def assign_workers(machines: Sequence[Machine], count: int, wants: WorkerNeeds) -> list[NodePlan]:
-    """Assign `count` workers one by one to the machine with the most free slots, and among equals the most memory.
+    """Assign `count` workers one by one to the machine with the most free slots, among equals the most free memory.
 
     Workers without a free slot are assigned, too; `refuse_nodes` reports them.
     """
     slots = [NodePlan(machine, wants, 0).worker_slots for machine in machines]
     counts = [0] * len(machines)
 
-    def free_slots_and_memory(n: int) -> tuple[int, int]:
-        return slots[n] - counts[n], machines[n].memory - counts[n] * wants.worker
+    def free_slots_and_memory(index: int) -> tuple[int, int]:
+        return slots[index] - counts[index], machines[index].memory - counts[index] * wants.worker
 
     for _ in range(count if machines else 0):
         counts[max(range(len(machines)), key=free_slots_and_memory)] += 1

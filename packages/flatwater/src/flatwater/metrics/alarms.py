@@ -185,7 +185,7 @@ MINIMUM_ROUND_SECONDS, MINIMUM_CORES = 5.0, 0.8
 
 
 def waiting_threads(round: int, threads: int, seconds: float, cpu_seconds: float) -> list[Alarm]:
-    """Return an alarm if several threads do not even get one core: each then waits for the others at every step.
+    """Return an alarm if several threads together got less than `MINIMUM_CORES` cores: each waits for the others.
 
     Args:
         round: number of the round.

@@ -180,8 +180,8 @@ class ConsoleTable:
         numbers = {**metrics, SECONDS_COLUMN.name: ended.seconds}
         self._print(row_line(f"{ended.number}/{self._total}", numbers, ended.left_seconds, self._columns))
         if logged:
-            own = ", ".join(f"{name} {short_number(value)}" for name, value in logged.items())
-            self._print(f"{'':>{ROUND_WIDTH}} {own}")
+            logged_text = ", ".join(f"{name} {short_number(value)}" for name, value in logged.items())
+            self._print(f"{'':>{ROUND_WIDTH}} {logged_text}")
         if missing_transitions := metrics.get(MISSING_METRIC, 0.0):
             self._print(
                 f"{'':>{ROUND_WIDTH}} the replay fills: learning begins after {missing_transitions:,.0f} more "

@@ -74,7 +74,7 @@ class JsonlSink:
 
 
 def _append_line_(file: FileIO, line: bytes) -> None:
-    """Append a line.
+    """Append a line, and check that the disk took all of it.
 
     Raises:
         OSError: the disk is full (ENOSPC).

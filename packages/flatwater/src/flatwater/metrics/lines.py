@@ -39,7 +39,8 @@ def read_records(path: Path, maximum: int, *, text: bytes = b"") -> list[Record]
             count, last_line = 0, b""
             for line in _lines_with_text(file, text):
                 count, last_line = count + 1, line
-            count -= count > 0 and parse_record(last_line) is None  # half-written
+            if count > 0 and parse_record(last_line) is None:  # half-written
+                count -= 1
             wanted_indexes = {*spread_indexes(count, maximum)}
             file.seek(0)
             lines = [line for index, line in enumerate(_lines_with_text(file, text)) if index in wanted_indexes]
@@ -72,7 +73,7 @@ def rewind_if_replaced_(tail: FollowedFile) -> bool:
     try:
         status = tail.path.stat()
     except FileNotFoundError:
-        status = os.stat_result((0,) * 10)
+        status = os.stat_result((0,) * 10)  # of no bytes and no inode, so that a file that is gone counts as replaced
     is_replaced = tail.read_bytes > 0 and (status.st_ino != tail.inode or status.st_size < tail.read_bytes)
     if is_replaced:
         tail.read_bytes = 0

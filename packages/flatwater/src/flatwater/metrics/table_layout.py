@@ -73,6 +73,7 @@ def group_line(columns: Sequence[Column]) -> str:
             name = f" {column.group} "
             has_room = len(name) + 1 < width - 1
             line += " " + (name.center(width - 1, "-") if has_room else name.strip().rjust(width - 1))
+        # A later column of a group adds nothing: the name spans the whole group.
         elif not column.group:
             line += " " * column.width
     return line.rstrip()

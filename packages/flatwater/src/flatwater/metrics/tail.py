@@ -61,6 +61,7 @@ def last_lines_start(file: BufferedReader, lines: int) -> int:
         if line_breaks < line_breaks_left:
             line_breaks_left -= line_breaks
             continue
+        # The lines begin in this block, behind its line break number `line_breaks_left` from the end.
         end = len(block)
         for _ in range(line_breaks_left):
             end = block.rindex(b"\n", 0, end)
@@ -87,7 +88,7 @@ def _last_record(file: BufferedReader, path: Path) -> tuple[Record | None, int]:
 
 
 def _last_number(file: BufferedReader, name: str, end: int) -> float | None:
-    """Return the last finite number with this name before `end`; None if `MAXIMUM_SEARCH_BYTES` have none."""
+    """Return the last finite number of this name before the offset `end`; None if `MAXIMUM_SEARCH_BYTES` have none."""
     # The text of the name is searched backwards from `end`, as parsing each line would take long.
     key = json.dumps(name).encode()
     # The repetitions are bounded, so that the expression takes a bounded time for each byte of a hostile line.

@@ -109,6 +109,7 @@ def encode_record(content: bytes) -> bytes:
 
 def _make_crc_tables() -> Array:
     """Return the table [CRC_BLOCK_BYTES, 256] of CRCs: entry [n, b] is that of the byte b and n zero bytes after it."""
+    # Row 0, of each byte alone, bit by bit; then a row for each further zero byte.
     row: Array = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         row = row >> np.uint32(1) ^ row % np.uint32(2) * np.uint32(CRC_POLYNOMIAL)
@@ -125,12 +126,13 @@ _FOLLOWING_ZEROS = np.arange(CRC_BLOCK_BYTES)[::-1]
 
 def _checksum(content: bytes) -> int:
     """Return the CRC-32C of the content, masked as in TensorFlow's files."""
-    crc, odd_bytes = 0xFFFFFFFF, len(content) % CRC_BLOCK_BYTES
-    for byte in content[:odd_bytes]:
+    # The first bytes one by one, so that whole blocks are left.
+    crc, leading_bytes = 0xFFFFFFFF, len(content) % CRC_BLOCK_BYTES
+    for byte in content[:leading_bytes]:
         crc = _TABLE_0[(crc ^ byte) & 0xFF] ^ crc >> 8
     # The CRC of a block is the XOR of the table's entries for its bytes; the CRC before the block enters through its
     # first four bytes. Byte by byte, a round of fifty numbers would take 2 ms.
-    blocks = np.frombuffer(content, np.uint8, offset=odd_bytes).reshape(-1, CRC_BLOCK_BYTES)
+    blocks = np.frombuffer(content, np.uint8, offset=leading_bytes).reshape(-1, CRC_BLOCK_BYTES)
     for block in np.bitwise_xor.reduce(_CRC_TABLES[_FOLLOWING_ZEROS, blocks], axis=1).tolist():
         first, second, third, fourth = crc.to_bytes(4, "little")
         crc = block ^ _TABLE_LAST[first] ^ _TABLE_LAST_2[second] ^ _TABLE_LAST_3[third] ^ _TABLE_LAST_4[fourth]

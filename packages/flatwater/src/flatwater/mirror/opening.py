@@ -50,7 +50,7 @@ class MirrorLike(Protocol):
 
 
 class NullMirror(MirrorLike):
-    """A run without a mirror."""
+    """The stand-in for the mirror of a run that has none: every method does nothing."""
 
     def offer(self, manifest: Path) -> None:
         """Do nothing: the checkpoint stays in the run's folder alone."""
@@ -67,6 +67,7 @@ def mirror_place(url: str, folder: RunFolder) -> tuple[str, str]:
     base = url.rstrip("/")
     saved_place = read_place(folder)
     run_url = saved_place.get("url", "")
+    # No URL is saved yet, or the saved one is below another base.
     if run_url.rpartition("/")[0] != base:
         run_url = f"{base}/{folder.path.absolute().name}"
     identity = saved_place.get("run") or secrets.token_hex(16)
@@ -76,7 +77,7 @@ def mirror_place(url: str, folder: RunFolder) -> tuple[str, str]:
 
 
 def read_place(folder: RunFolder) -> dict[str, str]:
-    """Return `url` and `run` of mirror.json; empty if there is none.
+    """Return `url`, of the mirror, and `run`, the run's identity, from mirror.json; empty if there is no such file.
 
     Raises:
         RunError: mirror.json is damaged.

@@ -39,7 +39,7 @@ def _list_mirrored_run(objects: StoredObjects, name: str) -> Iterable[tuple[date
     try:
         return _read_run_line(objects.below(name), name)
     except (FlatwaterError, OSError) as error:
-        # If the store itself has gone away this raises, instead of a wait for every further run.
+        # Raises if the store itself has gone away, instead of a wait for every further run.
         if isinstance(error, StoreError):
             objects.folders()
         return [(datetime.min.replace(tzinfo=UTC), unreadable_line(name, "", str(error)))]

@@ -220,6 +220,7 @@ class MirrorSender:
             if self.may_remove:
                 self.say(f"mirror: old checkpoints cannot be removed: {error}")
             self.may_remove = False
+        # Also where the store has refused: what is left there is not asked for again.
         self.manifests, self.shards, self.unnamed_shards = kept_by_name, needed_shards, set()
 
     def release_(self) -> None:

@@ -133,7 +133,7 @@ class MultiCategorical:
     parts: tuple[Categorical, ...]
 
     def sample(self, noise: Float[Tensor, "*N R"]) -> Int[Tensor, "*N H"]:
-        """Return a choice from each list."""
+        """Return a choice from each list, drawn by the list's own part of the random numbers."""
         noise_parts = noise.split_with_sizes([part.log_p.shape[-1] for part in self.parts], -1)
         pairs = zip(self.parts, noise_parts, strict=True)
         return torch.stack([part.sample(part_noise) for part, part_noise in pairs], -1)
@@ -189,29 +189,31 @@ class OperationActions(LogitActions):
         """Return the distribution that the policy's outputs describe.
 
         Args:
-            logits: the logits of all parts, in the order above.
+            logits: first the logits of the O operations, then for each further list a table of O x C logits.
             legal: mask of legal choices: at least one operation, and one choice of each list that a legal operation
                 uses; None if all are legal.
         """
         sizes = [self.operations, *(self.operations * size for size in self.choices)]
-        operation_logits, *further = mask_logits(logits, legal).split_with_sizes(sizes, -1)
-        table_logits = [part.view(*part.shape[:-1], self.operations, -1).log_softmax(-1) for part in further]
+        operation_logits, *choice_logits = mask_logits(logits, legal).split_with_sizes(sizes, -1)
+        # [*N, O C] -> [*N, O, C], normalised for each operation.
+        choice_tables = [part.view(*part.shape[:-1], self.operations, -1).log_softmax(-1) for part in choice_logits]
+        # A mask begins with the flags of the operations, as the logits do.
         legal_operations = None if legal is None else legal[..., : self.operations]
         operation = Categorical(_floor_probabilities(operation_logits.log_softmax(-1), legal_operations, self.floor))
-        return ConditionalCategorical(operation, tuple(Categorical(table) for table in table_logits), self.relevant)
+        return ConditionalCategorical(operation, tuple(Categorical(table) for table in choice_tables), self.relevant)
 
 
 def _floor_probabilities(
     log_p: Float[Tensor, "*N O"], legal: Bool[Tensor, "*N O"] | None, floor: float
 ) -> Float[Tensor, "*N O"]:
-    """Return log((1 - floor) p + floor / n) for n legal operations."""
+    """Return log((1 - floor) p + floor / n) for the n legal operations, of which each gets at least floor / n."""
     if floor == 0:
         return log_p
     if legal is None:
         legal = torch.ones_like(log_p, dtype=torch.bool)
     # At least 1: log(0) would be infinite in a row without a legal operation.
-    log_uniform = log(floor) - legal.sum(-1, keepdim=True, dtype=log_p.dtype).clamp(min=1).log()
-    return torch.logaddexp(log_p + log(1 - floor), log_uniform.where(legal, IMPOSSIBLE_LOGIT))
+    log_least = log(floor) - legal.sum(-1, keepdim=True, dtype=log_p.dtype).clamp(min=1).log()
+    return torch.logaddexp(log_p + log(1 - floor), log_least.where(legal, IMPOSSIBLE_LOGIT))
 
 
 @dataclass(frozen=True)
@@ -250,7 +252,7 @@ class ConditionalCategorical:
         return total
 
     def entropy(self) -> Float[Tensor, "*N"]:
-        """Return the entropy of the whole action."""
+        """Return the entropy of the operation plus that of the choices it uses, averaged over the operations."""
         # Detached: a gradient through p would favour the operations with the longest lists.
         total = self.operation.entropy()
         p = self.operation.log_p.detach().exp()

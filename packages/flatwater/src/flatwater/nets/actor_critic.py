@@ -215,6 +215,7 @@ def token_rows(tokens: Int[Tensor, "*N K 3"], rows: int, padding: int) -> Int[Te
         padding: position that marks a token as padding.
     """
     position, feature, value = tokens.long().unbind(-1)
+    # 1 more, as the hash of 0 is 0.
     word = (position << 16 | feature << 8 | value) + 1
     # A multiplicative hash is best in the top bits of its low 32 bits. 25 bits times 32 bits fit into int64.
     row_bits = rows.bit_length() - 1

@@ -65,6 +65,7 @@ class MLPHost:
         self, host: Params, seeds: Sequence[Params], gates: SlotGates, images: Float[Tensor, "N P"]
     ) -> Float[Tensor, "V N E K"]:
         """Return the logits of each host as it is, and without each slot's seed; the arguments are those of `Host`."""
+        # The same images for every host: [N, P] -> [E, N, P], and back from [E, V N, K] to [V, N, E, K].
         out = self._run_hosts(host, seeds, gates, images.expand(len(gates.alpha), -1, -1), with_ablations=True)
         return out.view(len(out), 1 + len(seeds), -1, self.images.classes).permute(1, 2, 0, 3)
 
@@ -107,6 +108,7 @@ class MLPHost:
             slot: number of the slot, S in all.
             h: features that leave the block.
         """
+        # Transposed for `seed_input` and `blend_seed`, which expect [B, E, F].
         alpha, train, blueprint = gates.alpha[:, slot], gates.train[:, slot], gates.blueprint[:, slot]
         seed_features = seed_input(h.transpose(0, 1), train).transpose(0, 1)
         z = _normalise_layer(seed, "seed", torch.bmm(seed_features, seed_matrix(seed, blueprint, self.rank)))

@@ -46,7 +46,7 @@ class ForagingWorld:
         return self._spaces
 
     def begin_(self, which: Array, seeds: Array, obs: Array) -> None:
-        """Draw maps, and build simulators on them; the arguments are those of `World`."""
+        """Draw the map of each new episode, and build its simulator; the arguments are those of `World`."""
         for env in np.flatnonzero(which).tolist():
             simulator = self._game.begin(int(seeds[env]))
             terminated, truncated = self._is_over[:, env]

@@ -24,7 +24,7 @@ FIRST_SEED_STEP, TRAINING_STEPS, WEAK_ACCURACY = 2, 2, 0.6
 
 
 def wait_policy(envs: GrowingEnvs, masks: OperationMasks, noise: Float[Tensor, "E N"] | None) -> Int[Tensor, "E 5"]:  # noqa: ARG001  (the signature of every policy)
-    """Return the operation WAIT for every host, which trains the hosts as they are."""
+    """Return WAIT, operation 0, for every host: the hosts are trained as they are."""
     return torch.zeros(len(envs.seed), len(HEADS), dtype=torch.int64, device=envs.seed.device)
 
 
@@ -32,6 +32,7 @@ def random_policy(envs: GrowingEnvs, masks: OperationMasks, noise: Float[Tensor,
     """Return a random possible operation for each host, and a random possible choice of each other head."""
     assert noise is not None  # noqa: S101  (it is one of `DRAWS`)
     hosts = torch.arange(len(envs.seed), device=envs.seed.device)
+    # For each head, an exponential random number for each of its choices.
     clocks = torch.split(noise, [masks.choice_masks[head].shape[-1] for head in HEADS], dim=1)
     operation = _draw_choice(masks.operation, clocks[0])
     arguments = [
@@ -52,8 +53,10 @@ def heuristic_policy(
     """
     slots, measures, stage = envs.slots, envs.measures, envs.slots.stage
     is_weak = (last_accuracy(measures) < WEAK_ACCURACY) & (envs.step >= FIRST_SEED_STEP)
+    # `contributions` counts measurements: a seed is kept or pruned only once its contribution was measured.
     helps = (measures.contributions > 0) & (measures.contribution > 0)
-    ready = {
+    # Slots in which the rule wants each operation; of two operations, a host gets the upper one.
+    wanted_slots = {
         Operation.ADVANCE: (stage == SlotStage.GERMINATED)
         | ((stage == SlotStage.TRAINING) & (slots.in_stage >= TRAINING_STEPS)),
         Operation.FOSSILISE: (stage == SlotStage.HOLDING) & helps,
@@ -63,10 +66,10 @@ def heuristic_policy(
     action = torch.zeros(len(stage), len(HEADS), dtype=torch.int64, device=stage.device)
     action[:, BLUEPRINT] = 0
     # Reversed, as later operations overwrite earlier ones.
-    for operation, possible in reversed(ready.items()):
-        is_ready = possible.any(1)
-        action[:, OPERATION] = torch.where(is_ready, int(operation), action[:, OPERATION])
-        action[:, SLOT] = torch.where(is_ready, possible.int().argmax(1), action[:, SLOT])
+    for operation, wanted in reversed(wanted_slots.items()):
+        is_wanted = wanted.any(1)
+        action[:, OPERATION] = torch.where(is_wanted, int(operation), action[:, OPERATION])
+        action[:, SLOT] = torch.where(is_wanted, wanted.int().argmax(1), action[:, SLOT])
     # A ramp of middle length: at alpha 1 at once, the host would get a layer that it was never trained with.
     is_advance = action[:, OPERATION] == Operation.ADVANCE
     action[:, TEMPO] = is_advance * min(1, len(envs.tables.paces) - 1)
@@ -81,7 +84,7 @@ DRAWS = frozenset(("random",))
 
 
 def draw_noise(hosts: int, sizes: Sequence[int], rng: torch.Generator, device: torch.device) -> Float[Tensor, "E N"]:
-    """Return exponential random numbers, one for each choice of each list of choices, for all hosts.
+    """Return exponential random numbers: in each host's row, one for each choice of every list of choices.
 
     Args:
         hosts: number of hosts, E.
@@ -89,11 +92,11 @@ def draw_noise(hosts: int, sizes: Sequence[int], rng: torch.Generator, device: t
         rng: a generator of `device`, which is advanced.
         device: device on which the numbers will lie.
     """
-    clocks = [torch.empty(hosts, choices, device=device).exponential_(generator=rng) for choices in sizes]
-    return torch.cat(clocks, dim=1)
+    columns = [torch.empty(hosts, choices, device=device).exponential_(generator=rng) for choices in sizes]
+    return torch.cat(columns, dim=1)
 
 
 def _draw_choice(possible: Bool[Tensor, "E choices"], clock: Float[Tensor, "E choices"]) -> Int[Tensor, " E"]:
-    """Return a random choice of each row, in which all possible choices are equally likely."""
+    """Return a random possible choice of each row, by its exponential numbers; all possible ones are equally likely."""
     # The possible choice whose exponential clock rings first, as in torch.multinomial.
     return (possible.float() / clock).argmax(-1)

@@ -130,10 +130,11 @@ def possible_operations(slots: Slots, tables: LifecycleTables, config: Lifecycle
     # Whether a head matters for an operation that is possible, [E, 6, 5].
     matters = tables.relevant & operation[..., None]
     masks = {HEADS[OPERATION]: operation[:, None].expand(-1, len(Operation), -1)}
+    # The other heads: slots depend on their stage; all choices of blueprint, alpha target and tempo are possible.
     for head, choices in list(enumerate(head_sizes(config, slots.stage.shape[1])))[SLOT:]:
-        numbers = torch.arange(choices, device=operation.device)
-        possible_choices = possible_in_slot if head == SLOT else torch.ones_like(numbers, dtype=torch.bool)
-        masks[HEADS[head]] = torch.where(matters[..., head, None], possible_choices, numbers == 0)
+        choice_numbers = torch.arange(choices, device=operation.device)
+        possible_choices = possible_in_slot if head == SLOT else torch.ones_like(choice_numbers, dtype=torch.bool)
+        masks[HEADS[head]] = torch.where(matters[..., head, None], possible_choices, choice_numbers == 0)
     return OperationMasks(operation, masks)
 
 
@@ -149,14 +150,14 @@ def apply_operation_(slots: Slots, tables: LifecycleTables, action: Int[Tensor, 
     is_chosen = torch.arange(slots.stage.shape[1], device=action.device) == slot
     next_stage = tables.by_operation[operation, slots.stage]
     is_acted_on = is_chosen & (next_stage != IMPOSSIBLE)
-    is_germinate, is_target = operation == Operation.GERMINATE, operation == Operation.SET_ALPHA_TARGET
+    is_germinate, sets_target = operation == Operation.GERMINATE, operation == Operation.SET_ALPHA_TARGET
     is_germinated, is_pruned = is_acted_on & is_germinate, is_acted_on & (operation == Operation.PRUNE)
     sets_pace = is_acted_on & tables.relevant[operation, TEMPO]
 
     # Before time passes, so that a new seed has its blueprint and target from its first step on.
     write_where_(slots.blueprint, is_germinated, action[:, BLUEPRINT, None])
     write_where_(slots.alpha_target, is_germinated, tables.alpha_targets[-1])
-    write_where_(slots.alpha_target, is_acted_on & is_target, tables.alpha_targets[action[:, ALPHA_TARGET, None]])
+    write_where_(slots.alpha_target, is_acted_on & sets_target, tables.alpha_targets[action[:, ALPHA_TARGET, None]])
     write_where_(slots.pace, sets_pace, tables.paces[action[:, TEMPO, None]])
     slots.germinations.add_(is_germinated)
     pass_time_(slots, tables, is_acted_on=is_acted_on, next_stage=next_stage)
@@ -168,7 +169,7 @@ def apply_operation_(slots: Slots, tables: LifecycleTables, action: Int[Tensor, 
 def pass_time_(
     slots: Slots, tables: LifecycleTables, *, is_acted_on: Bool[Tensor, "E S"], next_stage: Int[Tensor, "E S"]
 ) -> None:
-    """Advance each slot by one step of time, or to the next stage of an operation.
+    """Let one step of time pass in each slot; a slot with an operation enters the operation's next stage instead.
 
     Args:
         slots: alpha, stage, steps in the stage and age are written in place.
@@ -183,10 +184,11 @@ def pass_time_(
     alpha = torch.where(alpha_left.abs() <= slots.pace * (1 + 1e-4), slots.alpha_target, alpha)
     write_where_(slots.alpha, is_blending, alpha)
 
-    is_over = torch.where(
+    is_stage_over = torch.where(
         is_blending, slots.alpha == slots.alpha_target, slots.in_stage + 1 >= tables.patience[slots.stage]
     )
-    stage = torch.where(is_acted_on, next_stage, torch.where(is_over, tables.by_time[slots.stage], slots.stage))
+    stage_by_time = torch.where(is_stage_over, tables.by_time[slots.stage], slots.stage)
+    stage = torch.where(is_acted_on, next_stage, stage_by_time)
     slots.in_stage.add_(1).masked_fill_((stage != slots.stage) | is_acted_on, 0)
     slots.stage.copy_(stage)
     # Age 0 without a seed, and in the step in which it germinated.

@@ -108,7 +108,7 @@ def _try_host(build: Any, images: Images, rank: int, device: torch.device) -> Ow
 
 
 def torch_error_text(error: Exception) -> str:
-    """Return torch's message without its advice, and with the line of the user's code."""
+    """Return the first sentence of torch's message, as advice follows it, and the line of the user's code if known."""
     message = str(error).strip().partition("\n")[0].partition(". ")[0].rstrip(".!")
     source_line = user_code_line(error)
     return message if source_line is None else f"{message} ({source_line.file}, line {source_line.line})"
@@ -226,6 +226,7 @@ def _make_graft(slot: str, outputs: list[Any], rank: int) -> Graft:
     if len(outputs) != 1:
         raise ConfigError(f"slot {slot}: expected one call in a forward, got {len(outputs)}")
     (features,) = outputs
+    # 0, which is refused below, for what is no tensor with a row for each image.
     dimensions = features.ndim if isinstance(features, Tensor) and len(features) == TRIAL_IMAGES else 0
     if dimensions == CONV_DIMENSIONS:
         return ConvGraft(features.shape[1])
@@ -279,4 +280,5 @@ def _example_arena(host: OwnHost, hosts: int) -> tuple[dict[str, Tensor], list[d
         views(block.requires_grad_(), layout) for block, layout in zip(blocks, layouts, strict=True)
     ]
     zeros = torch.zeros(hosts, slots)
-    return host_weights, seeds, SlotGates(torch.ones(hosts, KERNEL_TAPS), zeros.long(), zeros, zeros)
+    gates = SlotGates(kernel=torch.ones(hosts, KERNEL_TAPS), blueprint=zeros.long(), alpha=zeros, train=zeros)
+    return host_weights, seeds, gates

@@ -98,6 +98,7 @@ def ungrown_accuracy(
     ungrown: UngrownAccuracy, *, impaired: Bool[Tensor, " E"], step: Int[Tensor, " E"]
 ) -> Float[Tensor, " E"]:
     """Return the mean accuracy of ungrown hosts of each host's kind after `step` steps, 1 or more; 0 if unknown."""
+    # Steps beyond the last one read the last column.
     index = (impaired.long(), (step - 1).clamp(max=ungrown.hosts.shape[1] - 1))
     # At least 1: where no host was counted, the sum is 0 as well.
     return ungrown.accuracy[index] / ungrown.hosts[index].clamp(min=1)

@@ -99,7 +99,7 @@ def pool_host(envs: GrowingEnvs) -> Host:
 def build_envs(
     config: GrowingConfig, *, count: int, data: Task, device: torch.device, net: Host | None = None
 ) -> GrowingEnvs:
-    """Return envs that wait for `reset_`.
+    """Allocate a pool of envs, in which `reset_` begins the first episodes.
 
     Args:
         config: settings of all envs.
@@ -185,8 +185,10 @@ def reset_(envs: GrowingEnvs, seeds: Int[Tensor, " E"]) -> None:
     envs.seed.copy_(seeds)
     net = pool_host(envs)
     key = stream_key(seeds, WEIGHTS)
+    # Seeds are 0 or more: `seeds >= 0` is true for all hosts, `seeds < 0` for none.
     is_impaired = {"odd": seeds % 2 == 1, "all": seeds >= 0, "none": seeds < 0}[envs.config.host.impaired]
     is_centre = torch.arange(KERNEL_TAPS, device=seeds.device) == CENTRE_TAP
+    # All taps of whole kernels, and the centre of cut ones.
     envs.kernel.copy_(~(is_impaired & net.has_kernels)[:, None] | is_centre)
     if isinstance(net, OwnHost):
         net.draw_(envs.host.weights, key)
@@ -259,7 +261,8 @@ def plant_seeds_(envs: GrowingEnvs, *, germinated: Bool[Tensor, "E S"], pruned: 
 def host_gates(envs: GrowingEnvs) -> SlotGates:
     """Return the present kernel masks of the hosts, and the blueprints, alphas and training flags of their slots."""
     slots = envs.slots
-    return SlotGates(envs.kernel, slots.blueprint, slots.alpha, (slots.stage == SlotStage.TRAINING).float())
+    is_training = slots.stage == SlotStage.TRAINING
+    return SlotGates(kernel=envs.kernel, blueprint=slots.blueprint, alpha=slots.alpha, train=is_training.float())
 
 
 def train_hosts_(envs: GrowingEnvs) -> None:

@@ -33,14 +33,14 @@ _CHUNK_NUMBERS = 1 << 15
 
 
 def mix_bits(x: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
-    """Return `lowbias32` of 32-bit numbers in int64 (whose products wrap at 64 bits and keep their lower 32)."""
+    """Scramble 32-bit numbers by `lowbias32`; they are in int64, whose products wrap and keep their lower 32 bits."""
     x = ((x ^ (x >> 16)) * 0x7FEB352D) & _MASK
     x = ((x ^ (x >> 15)) * 0x846CA68B) & _MASK
     return x ^ (x >> 16)
 
 
 def hash_sequence(first_words: Int[Tensor, "..."], *words: Int[Tensor, "..."] | int) -> Int[Tensor, "..."]:
-    """Return a 32-bit hash of a sequence of 32-bit numbers, elementwise (see the formula above)."""
+    """Return a 32-bit hash of a sequence of 32-bit numbers, elementwise: `fold` of the module's docstring."""
     digest = mix_bits(first_words ^ _GOLDEN)
     for word in words:
         digest = mix_bits(((digest + _GOLDEN) & _MASK) ^ word)
@@ -53,7 +53,9 @@ def stream_key(seed: Int[Tensor, " E"], use: int, *words: Int[Tensor, " E"] | in
 
 
 def image_numbers(seed: Int[Tensor, " E"], drawn: Int[Tensor, " E"], *, count: int, images: int) -> Int[Tensor, "B E"]:
-    """Return the numbers of each env's next training images, 0 to N - 1 (see the formula above).
+    """Return the numbers, 0 to N - 1, of each env's next training images, by the formula of the module's docstring.
+
+    Each epoch of N images is another permutation of all of them: (slope k + offset) mod N for k = 0 to N - 1.
 
     Args:
         seed: seed of each env.
@@ -65,7 +67,8 @@ def image_numbers(seed: Int[Tensor, " E"], drawn: Int[Tensor, " E"], *, count: i
     epoch, k = position // images, position % images
     stream = hash_sequence(stream_key(seed, DATA), epoch)
     slope, offset = 1 + hash_sequence(stream, 0) % (images - 1), hash_sequence(stream, 1) % images
-    # The search for a, as long as it can take: a loop until all slopes are coprime would wait for the device.
+    # Raises each slope to one coprime to N, with as many steps as that can take: a loop until all are coprime would
+    # wait for the device.
     for _ in range(longest_non_coprime_run(images)):
         slope = slope + (torch.gcd(slope, torch.full_like(slope, images)) != 1)
     return (slope * k + offset) % images
@@ -97,7 +100,8 @@ def draw_weights_(
         weight, flat = layout.weights[name], view.flatten(1)
         if not weight.fan_in:
             flat.copy_(torch.where(chosen[:, None], weight.start, flat))
-        for low in range(0, flat.shape[1] if weight.fan_in else 0, _CHUNK_NUMBERS):
+        random_numbers = flat.shape[1] if weight.fan_in else 0
+        for low in range(0, random_numbers, _CHUNK_NUMBERS):
             part = flat[:, low : low + _CHUNK_NUMBERS]
             index = torch.arange(offset + low, offset + low + part.shape[1], device=block.device)
             # The upper 24 of 32 bits, which float32 holds exactly.

@@ -41,7 +41,7 @@ class Task:
 
 
 def load_task(name: str, device: torch.device) -> Task:
-    """Return the task of a name.
+    """Return the task, images and their classes, that a name stands for.
 
     Args:
         name: `digits`, or `package.module:function`, installed or in the folder where the command runs.

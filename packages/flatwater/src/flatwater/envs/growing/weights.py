@@ -81,7 +81,7 @@ def write_gradients_(
 
 
 def reset_moments_(part: StackedWeights, chosen: Bool[Tensor, " E"]) -> None:
-    """Zero the moments of the chosen hosts."""
+    """Zero the moments of the chosen hosts, and their numbers of updates."""
     moments = part.moments
     moments.exp_avg.masked_fill_(chosen[:, None], 0)
     moments.exp_avg_sq.masked_fill_(chosen[:, None], 0)

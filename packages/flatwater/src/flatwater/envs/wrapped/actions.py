@@ -17,7 +17,7 @@ array for each list, or one array with all in a row."""
 
 
 def write_mask(info: dict[str, Any], legal: Array, name: str) -> None:
-    """Write the mask of legal actions in an info into a row of a world's masks.
+    """Copy the mask of legal actions from an info into an agent's row of a world's masks.
 
     Args:
         info: info of a reset or step; its mask is one array, or an array for each list.
@@ -28,13 +28,14 @@ def write_mask(info: dict[str, Any], legal: Array, name: str) -> None:
         RunError: the info has no such mask.
     """
     mask = info.get(MASK_KEY)
+    # A missing mask becomes a row of one None here, and is refused below.
     parts = mask if isinstance(mask, tuple | list) else (mask,)
     row = np.concatenate([np.ravel(part) for part in parts])
     if mask is None or len(row) != len(legal):
-        state = "none" if mask is None else f"{len(row)} numbers"
+        actual = "none" if mask is None else f"{len(row)} numbers"
         raise RunError(
             f"{name}: info[{MASK_KEY!r}]: expected {len(legal)} numbers, one for each action, at each reset and step, "
-            f"got {state}"
+            f"got {actual}"
         )
     legal[:] = row
 
@@ -109,7 +110,7 @@ def _action_choices(space: gym.MultiDiscrete | gym.MultiBinary) -> ActionSpec:
 def world_spaces(
     reader: ObservationReader, actions: ActionSpec, *, envs: int, agents: int = 1, steps: int, masked: bool, kept: int
 ) -> Spaces:
-    """Return the `Spaces` of a world whose agents have this reader and these actions; the others are its fields."""
+    """Return the `Spaces` of a world whose agents have this reader and these actions; keyword arguments are fields."""
     return Spaces(
         envs=envs,
         agents=agents,

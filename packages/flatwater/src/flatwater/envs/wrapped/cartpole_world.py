@@ -61,6 +61,7 @@ class CartPoleWorld:
         # Views of the state, [2, E] each: row 0 is the cart's, row 1 the pole's.
         self._positions, self._speeds = self._state[::2], self._state[1::2]
         self._forces = np.array([-cartpole.force_mag, cartpole.force_mag])
+        # The cart's largest distance from the centre, and the pole's largest angle.
         self._bounds = np.array([[cartpole.x_threshold], [cartpole.theta_threshold_radians]])
         # Constants as whole rows: NumPy takes a third longer to combine an array with a number of Python's.
         self._seconds = np.full((2, envs), cartpole.tau)

@@ -47,7 +47,7 @@ class GymnasiumWorld:
         *,
         allow_nan: bool = False,
     ) -> None:
-        """Build the copies.
+        """Build the copies, and reset the first one to see whether its infos have masks.
 
         Args:
             make: returns a new copy.
@@ -146,6 +146,7 @@ class GymnasiumWorld:
         """
         self.beginnings.record_starts_(which)
         for env in np.flatnonzero(which):
+            # 32 bits of the seed, as NumPy's older generators take no more.
             observation, info = self._reset(self.copies[env], int(seeds[env]) % 2**32)
             self._check_spaces(self.copies[env])
             try:

@@ -68,8 +68,8 @@ class NativeSpaces:
             for number, row in enumerate(rows):
                 self.reader.write(_pick_observation(batch, number), row)
         except CONVERSION_ERRORS as fault:
-            missing = f"no entry {fault}" if isinstance(fault, KeyError) else str(fault)
-            raise ConfigError(f"obs: expected one of {self.observation}, or several side by side: {missing}") from fault
+            problem = f"no entry {fault}" if isinstance(fault, KeyError) else str(fault)
+            raise ConfigError(f"obs: expected one of {self.observation}, or several side by side: {problem}") from fault
         return Rows(rows, axes)
 
     def to_env(self, actions: Array) -> Array:
@@ -136,7 +136,7 @@ class RenderedWorld(World, NativeWorld, Protocol):
 
 
 def frame_pace(env: Any) -> float:  # noqa: ANN401  (an environment of any kind)
-    """Return the number of frames of a second that an environment's metadata say, or `FRAMES_PER_SECOND`."""
+    """Return an environment's frames per second, by its metadata; `FRAMES_PER_SECOND` where they do not say."""
     return float(env.metadata.get("render_fps") or FRAMES_PER_SECOND)
 
 
@@ -220,12 +220,15 @@ def _space_to_plain(space: gym.Space[Any]) -> dict[str, Any]:
 
 
 def _bound_to_plain(bound: Array) -> Any:  # noqa: ANN401  (a number, None for infinity, or nested lists of these)
-    """Return a bound of a Box: one number if all are equal, as those of an image are, else nested lists."""
+    """Return a bound of a Box: one number if all are equal, else nested lists; None stands for infinity.
+
+    JSON has no infinity; its sign follows from the bound, which is the lower one or the upper one.
+    """
     if bound.size and (bound == bound.flat[0]).all():
         return None if np.isinf(bound.flat[0]) else bound.flat[0].item()
-    finite = bound.astype(object)
-    finite[np.isinf(bound)] = None
-    return finite.tolist()
+    numbers_or_none = bound.astype(object)
+    numbers_or_none[np.isinf(bound)] = None
+    return numbers_or_none.tolist()
 
 
 def read_native(header: Mapping[str, Any], obs: tuple[int, ...]) -> NativeSpaces:
@@ -285,6 +288,7 @@ def _space_from_plain(plain: Mapping[str, Any]) -> gym.Space[Any]:
 
 def _bound_array(bound: Any, shape: Sequence[int], infinity: float) -> Array:  # noqa: ANN401  (as `_bound_to_plain` gives it)
     """Return a bound from `_bound_to_plain` as an array of `shape`, with `infinity` in place of None."""
+    # Of objects, as an array of numbers has no None.
     numbers = np.array(bound, object)
     numbers[numbers == None] = infinity  # noqa: E711  (of each element)
     return np.broadcast_to(numbers.astype(np.float64), shape)

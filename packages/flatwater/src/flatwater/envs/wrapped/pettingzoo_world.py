@@ -77,6 +77,7 @@ class PettingZooWorld(PettingZooCopies):
         self._is_over[:, which] = False
         self.beginnings.record_starts_(which)
         for env in np.flatnonzero(which):
+            # 32 bits of the seed, as NumPy's older generators take no more.
             observations, infos = self._reset(self._copies[env], int(seeds[env]) % 2**32)
             try:
                 self._write_observations_(obs[env], observations)
@@ -180,7 +181,7 @@ class PettingZooWorld(PettingZooCopies):
 def pettingzoo_maker(name: str, arguments: Mapping[str, Any]) -> Callable[[], Any]:
     """Return a function that makes the environment of an ID of PettingZoo's registry, or of a module.
 
-    Where there are both, it makes the environment whose agents act at once, and not the one in turns.
+    Where a name has both interfaces, the environment is the parallel one, whose agents act at once, not in turns.
 
     Raises:
         ConfigError: there is no such ID or module, or the module has neither `parallel_env` nor `env`.

@@ -69,7 +69,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Play the saved episode again.
+        """Play the saved episode again up to its last action, and restore the generator of seeds.
 
         Raises:
             CheckpointError: the episode's last observation is not the saved observation.
@@ -94,7 +94,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._starting_state = deepcopy(read_env_state(self.env)) if self._keeps_state else None
 
     def _copy_observation(self, observation: object) -> None:
-        # Others, such as dicts, are not compared after a resume.
+        # Other observations, such as dicts, are not compared after a resume.
         is_array = isinstance(observation, np.ndarray | int | float | np.generic)
         self._last_observation = np.array(observation) if is_array else None
 

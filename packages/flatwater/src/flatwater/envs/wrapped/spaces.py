@@ -131,6 +131,7 @@ def _gather_spaces(nested: Any) -> gym.Space[Any]:  # noqa: ANN401  (a space, or
     if isinstance(nested, dict):
         return gym.Dict({key: _gather_spaces(inside) for key, inside in nested.items()})
     if isinstance(nested, tuple):
+        # None is in place of a part that no network reads, such as text.
         return gym.Tuple([_gather_spaces(inside) for inside in nested if inside is not None])
     space: gym.Space[Any] = nested
     return space
@@ -204,21 +205,22 @@ def _images_reader(space: gym.Space[Any], name: str) -> ObservationReader:
         ConfigError: a part of the space is neither an image nor of a fixed number of numbers.
     """
     leaves = [leaf for leaf in _leaf_spaces(space) if not _is_words(leaf.space)]
-    if fault := next((leaf.space for leaf in leaves if leaf.has_varying_size), None):
+    if varying_space := next((leaf.space for leaf in leaves if leaf.has_varying_size), None):
         raise ConfigError(
-            f"{name}: expected a Box, a Discrete or the like beside images, got {fault}. Wrap the environment with "
-            "gymnasium.wrappers.TransformObservation"
+            f"{name}: expected a Box, a Discrete or the like beside images, got {varying_space}. Wrap the environment "
+            "with gymnasium.wrappers.TransformObservation"
         )
     # Numbers first, so that they are aligned.
     leaves.sort(key=lambda leaf: _is_image(leaf.space))
     parts = tuple(_image_part(leaf) if _is_image(leaf.space) else _number_part(leaf) for leaf in leaves)
     if len(parts) == 1 and not parts[0].keys:
         return ObservationReader("image", parts[0].shape, _image_copier(parts[0].shape), parts=parts)
-    numbers = [leaf for leaf in leaves if not _is_image(leaf.space)]
+    number_leaves = [leaf for leaf in leaves if not _is_image(leaf.space)]
     write_parts, start = [], 0
     for leaf, part in zip(leaves, parts, strict=True):
         end = start + part.size * (1 if part.is_image else FLOAT_BYTES)
         write_value = _image_copier(part.shape) if part.is_image else _value_writer(leaf.space)
+        # The last item is the shape of an image; None stands for numbers.
         write_parts.append((leaf.get_value, write_value, slice(start, end), part.shape if part.is_image else None))
         start = end
 
@@ -231,7 +233,7 @@ def _images_reader(space: gym.Space[Any], name: str) -> ObservationReader:
         form="image",
         shape=(row_bytes(parts),),
         write=write,
-        measures=_measured_numbers(numbers),
+        measures=_measured_numbers(number_leaves),
         keys=_vector_part_ends(parts),
         parts=parts,
     )
@@ -316,6 +318,7 @@ def _vector_part_ends(parts: Parts) -> tuple[tuple[int, str], ...]:
 def _measured_numbers(leaves: Iterable[_Leaf]) -> tuple[int, ...]:
     """Return the positions of numbers from Boxes of floats, in the vector of all numbers of the leaves."""
     masks = [np.full(gym.flatdim(leaf.space), _is_float(leaf.space)) for leaf in leaves]
+    # An empty mask before them, as `concatenate` refuses an empty list.
     return tuple(np.flatnonzero(np.concatenate([np.zeros(0, np.bool_), *masks])).tolist())
 
 

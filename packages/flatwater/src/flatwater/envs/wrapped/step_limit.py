@@ -42,5 +42,5 @@ class StepLimit:
             return
         is_reached = self._step_count - self._count_at_start >= self._limit
         truncated |= ~terminated & is_reached[:, None]
-        # Of the oldest episode. Episodes that begin later reach the limit later, so no step until then compares arrays.
+        # When the oldest episode reaches the limit; younger ones reach it later, so no step until then compares arrays.
         self._next_limit_at = int(self._count_at_start.min()) + self._limit

@@ -192,6 +192,7 @@ class TurnsWorld(PettingZooCopies):
         )
         self._is_over[:, which], self._unpaid_rewards[which] = False, 0
         for env in np.flatnonzero(which).tolist():
+            # 32 bits of the seed, as NumPy's older generators take no more.
             with self._reset_border:
                 self._copies[env].reset(seed=int(seeds[env]) % 2**32)
             self._opponent_turns.generators[env].manual_seed(int(seeds[env]) % 2**32)
@@ -255,7 +256,7 @@ class TurnsWorld(PettingZooCopies):
         )
 
     def _take_turn_(self, env: int) -> bool:
-        """Read the next turn of a copy, and return whether an opponent is to move.
+        """Read a copy's turns up to the next one of an agent that plays on; return whether that is an opponent's.
 
         An opponent's turn is written into `_opponent_turns`; the learner's turn, or its end, is kept with its reward.
         """
@@ -286,7 +287,7 @@ class TurnsWorld(PettingZooCopies):
             check_legal(spaces, turns.legal[:, None])
         acts_at_random = which & (turns.opponents == AT_RANDOM)
         for env in np.flatnonzero(acts_at_random).tolist():
-            row = slice(env, env + 1)
+            row = slice(env, env + 1)  # a slice keeps the axis of copies, which a player expects
             mask = (turns.legal[row, None],) if spaces.masked else ()
             self._random_players[env].step_batch(turns.obs[row, None], self._opponent_actions[row, None], *mask)
         has_policy = which & ~acts_at_random
@@ -325,7 +326,7 @@ class TurnsWorld(PettingZooCopies):
                 legal[env] = True
 
     def _write_turn_(self, env: int, turn: _Turn, row: Array, legal: Array | None) -> None:
-        """Write a turn's observation into `row`, and its mask into `legal`, unless that is None.
+        """Write a turn's observation into `row`, and its mask into `legal`, unless `legal` is None.
 
         Raises:
             UserCodeError: the observation is not of its space, or has a number that is not finite.

@@ -42,7 +42,7 @@ class VectorWorld:
             allow_nan: whether NaN and infinities are passed on; else they end the run.
 
         Raises:
-            ConfigError: the environment begins episodes one step too late, or never by itself.
+            ConfigError: the environment begins the next episode only in the step after the last one's end.
         """
         self._env, self._name, self._allow_nan, envs = env, title, allow_nan, int(env.num_envs)
         subject, inner_env = f"environment {title}", env.unwrapped
@@ -134,11 +134,8 @@ class VectorWorld:
         except CONVERSION_ERRORS as error:
             raise interface_error(self._env.unwrapped, "step", error, self._limit.place(0, "step")) from error
         is_over = (terminated | truncated)[:, 0]
-        self._infos, self._next_starts, self._has_next_begun[...] = (
-            infos,
-            (rows, infos),
-            is_over & self._resets_in_same_step,
-        )
+        self._infos, self._next_starts = infos, (rows, infos)
+        self._has_next_begun[...] = is_over & self._resets_in_same_step
         for env, row in enumerate(rows):
             # After an automatic reset the row is of the next episode, and the last observation is in the info.
             last = _mask_and_last_observation(infos, env).get(FINAL) if self._has_next_begun[env] else None
@@ -188,6 +185,7 @@ class VectorWorld:
         """
         options = {} if which.all() else {"options": {"reset_mask": which.copy()}}
         with self._reset_border:
+            # 32 bits of each seed, as NumPy's older generators take no more.
             answer = self._env.reset(seed=[int(seed) % 2**32 for seed in seeds], **options)
         try:
             observations, infos = answer
