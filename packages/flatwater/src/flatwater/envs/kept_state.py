@@ -164,7 +164,7 @@ class EpisodeStarts:
         """Set `state_bytes` from the state of `env` after a reset, or `unsaved` if it cannot be saved; close `env`."""
         try:
             read_env_state(env)
-        except AttributeError:  # its state does not exist before the first reset, so the copies are reset once
+        except AttributeError:  # its state does not exist before the first reset, which the copies get here
             for copy in self.copies:
                 copy.reset(seed=0)
         try:

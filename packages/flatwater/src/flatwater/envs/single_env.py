@@ -1,6 +1,6 @@
 """Environments of all kinds, each played as one `gymnasium.Env`, for the conformance suite.
 
-Rewards of all environments, or agents, are summed; the episode is over when that of each of them is.
+Rewards of all environments, or agents, are summed; the episode is over when each of their episodes is.
 """
 
 from numbers import Real
@@ -145,7 +145,7 @@ class SingleWorld:
         if not self._legal:
             return self._rng.integers(spaces.choices or len(spaces.actions), size=shape)
         masks = split_legal(spaces, self._legal[0])
-        # The largest of random numbers, of which those of illegal actions are 0.
+        # A random number for each action, 0 for an illegal one: the action of the largest is drawn.
         return np.stack([(self._rng.random(mask.shape) * mask).argmax(-1) for mask in masks], -1).reshape(shape)
 
     def contains(self, _observation: Any) -> bool:  # noqa: ANN401  (whatever the space holds)

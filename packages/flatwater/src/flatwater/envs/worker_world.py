@@ -265,7 +265,7 @@ class WorkerWorld:
 
         Raises:
             RunError: a process has ended.
-            FlatwaterError: an environment failed; the error is that of the process.
+            FlatwaterError: an environment failed; the error is the one that its process sent.
         """
         try:
             answers: Sequence[Any] = self._pool.call(name, *arguments)

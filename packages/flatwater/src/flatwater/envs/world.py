@@ -117,7 +117,9 @@ class World(Protocol):
         """
 
     def step_(self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array) -> None:
-        """Step every environment. An agent that is over gets padding and reward 0 until all of its environment are.
+        """Step every environment.
+
+        An agent that is over gets padding and reward 0 until all agents of its environment are over.
 
         Args:
             actions: int64 [E, A] or [E, A, H], or float32 [E, A, D] within the bounds.

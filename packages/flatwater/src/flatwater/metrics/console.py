@@ -111,6 +111,7 @@ class ConsoleTable:
         self._phase_steps = (done, total)
         if name != self._phase:
             self._phase, self._phase_began_at = name, time_now
+        # Drawn at the beginning and the end of a phase, and in between every `REFRESH_SECONDS` at most.
         elif time_now - self._last_refresh < REFRESH_SECONDS and done < total:
             return
         self._last_refresh = time_now

@@ -108,8 +108,8 @@ def encode_record(content: bytes) -> bytes:
 
 
 def _make_crc_tables() -> Array:
-    """Return the table [CRC_BLOCK_BYTES, 256] of CRCs: entry [n, b] is that of the byte b and n zero bytes after it."""
-    # Row 0, of each byte alone, bit by bit; then a row for each further zero byte.
+    """Return the table [CRC_BLOCK_BYTES, 256] of CRCs: entry [n, b] is the CRC of byte b and n zero bytes."""
+    # Row 0, of each byte alone, bit by bit; then a row for each further zero byte behind it.
     row: Array = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         row = row >> np.uint32(1) ^ row % np.uint32(2) * np.uint32(CRC_POLYNOMIAL)

@@ -173,6 +173,7 @@ class ActorCritic:
         starts: Bool[Tensor, "B"],
     ) -> ActorCriticStep:
         """Return the outputs of `run_step` for observations that `embed_observation` has embedded already."""
+        # The second condition follows from the first, and is for the type checker.
         if self.evaluates_after_block and isinstance(self.policy, FeedForwardPolicy):
             with bfloat16_autocast(memory.device, enabled=self.autocast_bfloat16):
                 logits = self.policy.action_outputs(weights, embedding[0])

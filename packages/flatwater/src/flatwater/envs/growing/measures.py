@@ -78,7 +78,7 @@ def build_measures(hosts: int, slots: int, *, history: int, chance: float, devic
 
 
 def last_accuracy(measures: Measures) -> Float[Tensor, " E"]:
-    """Return each host's last measured accuracy; before the first validation, that of chance."""
+    """Return each host's last measured accuracy; before the first validation, the accuracy of chance."""
     return torch.where(measures.validations > 0, measures.accuracy[:, 0], measures.chance)
 
 
@@ -86,7 +86,7 @@ def record_operation_(measures: Measures, operation: Int[Tensor, " E"], effect: 
     """Record each host's operation and its success; reset the measurements of slots whose seed is new or removed."""
     measures.operation.copy_(operation)
     measures.success.copy_(effect.success)
-    # The accuracy before the step's training, as that of the host without the seed.
+    # The accuracy before the step's training, which is the host's without the new seed.
     write_where_(measures.started_from, effect.germinated, last_accuracy(measures)[:, None])
     has_changed = effect.germinated | effect.pruned
     for leaf in (measures.contribution, measures.before, measures.contributions, measures.grad_norm, measures.graded):

@@ -69,7 +69,7 @@ def slot_columns(
     was one, age as a share of the episode, norm of the gradient (log1p), whether it is known.
     """
     has_seed = tables.hosted[slots.stage]
-    # All zero without a seed: the blueprint's number of an empty slot is 0, which is also that of a seed.
+    # All zero without a seed: an empty slot has the blueprint 0, which is also a blueprint of seeds.
     blueprint = one_hot(slots.blueprint, BLUEPRINTS) * has_seed[..., None]
     has_change = measures.contributions > 1
     columns = (

@@ -50,7 +50,7 @@ def find_host(name: str | None, config: HostConfig, images: Images, device: torc
 
     Args:
         name: `package.module:Class` of the user's, or None for the hosts of `config`.
-        config: settings of the shipped hosts; `rank` is that of all dense seeds.
+        config: settings of the shipped hosts; its `rank` is used for dense seeds of the user's host, too.
         images: size of the images.
         device: device of the constants; `meta` makes a plan.
 

@@ -24,7 +24,7 @@ def seed_credit(
 ) -> Float[Tensor, "E S"]:
     """Return the credit of each seed: its contribution, but at most the gain of its host.
 
-    A host's gain is its accuracy beyond both that at the seed's germination and that of ungrown hosts of its kind.
+    A host's gain is its accuracy beyond both its own at the seed's germination and ungrown hosts' of its kind.
     Without this bound, an agent would be rewarded for making hosts depend on seeds that they do not need: removing a
     seed that was blended in costs accuracy, even if the seed has never raised it.
 

@@ -48,7 +48,7 @@ class BabyAITeacher:
             actions_out[env, 0] = self._advised_action_(env)
 
     def _advised_action_(self, env: int) -> int:
-        """Return the action of an environment's bot; if it fails, that of a new bot, or else `REST_ACTION`."""
+        """Return the action of an environment's bot; if the bot fails, a new bot's action, or else `REST_ACTION`."""
         # None stands for a new bot.
         for bot in (self._bots[env], None):
             try:

@@ -78,11 +78,12 @@ class GymnasiumWorld:
         if keeps_state(first_copy):  # that reset may have changed the state that it keeps: a new copy takes its place
             first_copy.close()
             self.copies[0] = make()
-        reader, self.beginnings = self._reader, EpisodeStarts(self.copies, make)
+        self.beginnings = EpisodeStarts(self.copies, make)
         self._spaces = world_spaces(
             self._reader, self._actions, envs=envs, steps=steps, masked=has_masks, kept=self.beginnings.state_bytes
         )
-        self._checks_observations = not allow_nan and bool(reader.measures)
+        # Only measurements, numbers of a Box of floats, can be NaN or infinite.
+        self._checks_observations = not allow_nan and bool(self._reader.measures)
         dtype = np.float32 if self._actions.bounds else np.int64
         self.executed = np.full((envs, 1, *self._spaces.action_shape), NO_ACTION, dtype)
         """Last action of each copy, or `NO_ACTION`."""

@@ -52,15 +52,16 @@ class PettingZooWorld(PettingZooCopies):
         steps, agents = config.steps or MAXIMUM_STEPS, len(self._agents)
         infos = self._reset(first_copy, 0)[1] if self._actions.bounds is None else {}
         has_masks = any(MASK_KEY in info for info in infos.values())
-        reader, self.beginnings = self._reader, EpisodeStarts(self._copies, make)
+        self.beginnings = EpisodeStarts(self._copies, make)
         kept = self.beginnings.state_bytes
         self._spaces = world_spaces(
-            reader, self._actions, envs=envs, agents=agents, steps=steps, masked=has_masks, kept=kept
+            self._reader, self._actions, envs=envs, agents=agents, steps=steps, masked=has_masks, kept=kept
         )
         self._is_over = np.zeros((2, envs, agents), np.bool_)
         """Whether each agent has terminated, and whether it was truncated, bool [2, E, A]."""
         self._limit, self.infos = StepLimit(envs, steps), [dict[str, Any]() for _ in range(envs)]
-        self._checks_observations = not allow_nan and bool(reader.measures)
+        # Only measurements, numbers of a Box of floats, can be NaN or infinite.
+        self._checks_observations = not allow_nan and bool(self._reader.measures)
 
     @property
     def spaces(self) -> Spaces:

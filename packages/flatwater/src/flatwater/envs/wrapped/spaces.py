@@ -294,7 +294,7 @@ def _number_part(leaf: _Leaf) -> Part:
 
 
 def _image_part(leaf: _Leaf) -> Part:
-    """Return the part of an image; of the first and the last of its three axes, the shorter is that of channels.
+    """Return the part of an image; of the first and the last of its three axes, the shorter has the channels.
 
     The axes of a stack of images, before these three, count as channels too.
     """

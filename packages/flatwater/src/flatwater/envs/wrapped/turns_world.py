@@ -136,14 +136,14 @@ class TurnsWorld(PettingZooCopies):
         obs_space = self._observation_space[OBSERVATION_KEY] if is_split else self._observation_space
         self.native = native_spaces(obs_space, self._action_space, config.form, title)
         """Spaces of each agent; the observation space is without the mask."""
-        reader, self.beginnings = self.native.reader, EpisodeStarts(self._copies, make)
+        self._reader, self.beginnings = self.native.reader, EpisodeStarts(self._copies, make)
         steps = config.steps or MAXIMUM_STEPS
-        self._reader = reader
         self._spaces = world_spaces(
             self._reader, self._actions, envs=envs, steps=steps, masked=has_masks, kept=self.beginnings.state_bytes
         )
         self._limit, self.infos = StepLimit(envs, steps), [dict[str, Any]() for _ in range(envs)]
-        self._checks_observations = not allow_nan and bool(reader.measures)
+        # Only measurements, numbers of a Box of floats, can be NaN or infinite.
+        self._checks_observations = not allow_nan and bool(self._reader.measures)
         self._allocate_(envs)
 
     def _allocate_(self, envs: int) -> None:
