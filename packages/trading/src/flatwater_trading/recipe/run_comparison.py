@@ -15,17 +15,18 @@ from flatwater_trading.recipe.tables import read_equity
 from flatwater_watch.pages.chart import MAXIMUM_POINTS, Axis, Chart
 
 MINIMUM_COMMON_DAYS = 20
-"""Fewest periods of a difference with an interval: a block of the bootstrap."""
+"""Fewest common periods for which the bootstrap gives an interval: one of its blocks."""
 
 
 def champion_difference(runs: Mapping[str, RunRecords]) -> Difference:
     """Estimate the yearly difference of two champions' returns, by the block bootstrap over the same days.
 
     Args:
-        runs: records of a run and of the run that it is compared with, by their letters.
+        runs: records of a run and then of the run that it is compared with, by their letters.
 
     Raises:
-        NoDifferenceError: the two runs have not traded the same days, or too few.
+        NoDifferenceError: a run has no equity or an equity with gaps, or the runs have traded different or too few
+            days, or their trained traders have different names.
         RunError: a table of a run is damaged.
     """
     equity_by_letter = {letter: read_equity(run.path) for letter, run in runs.items()}
@@ -35,8 +36,8 @@ def champion_difference(runs: Mapping[str, RunRecords]) -> Difference:
         raise NoDifferenceError(f"for lack of the daily equity of {lacking}, which only a trader with a result has")
     if not tables[0]["date"].equals(tables[1]["date"]):
         raise NoDifferenceError("their equity is of different days")
-    *_, baseline = runs.values()
-    column = baseline.recipe.trained
+    *_, compared_run = runs.values()
+    column = compared_run.recipe.trained  # the champion's equity; a run that trained something else lacks it
     calendar = infer_calendar(tables[0]["date"].to_numpy())
     returns = [period_returns(table[column].to_numpy()) for table in tables if column in table.columns]
     if len(returns) < len(tables):
@@ -70,7 +71,8 @@ def comparison_charts(runs: Mapping[str, RunRecords], colours: Sequence[str]) ->
             continue
         shown_rows = equity[spread_indexes(len(equity), MAXIMUM_POINTS)]
         dates, values = shown_rows["date"].to_list(), shown_rows[column].to_list()
-        marks.append(equity_line(letter, dates, values, (colour, False), width=2, in_front=False))
+        solid_stroke = (colour, False)
+        marks.append(equity_line(letter, dates, values, solid_stroke, width=2, in_front=False))
     if not marks:
         return []
     return [

@@ -97,7 +97,7 @@ class ChampionScore(PlayedDays):
 
     @property
     def verdict(self) -> str:
-        """Sentences that state the result of the numbers, what other rules would have given, and a warning."""
+        """Sentences on the comparison, the holding times and the oracle, and a warning if it trades like chance."""
         sentences = [self.comparison.sentence, self.holding_times.sentence, oracle_sentence(self.returns)]
         if self.trades_like_chance:
             sentences.append(
@@ -108,14 +108,13 @@ class ChampionScore(PlayedDays):
 
 
 def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
-    """Play the champion, random traders, simple rules and, if the law is known, the oracle, on the same days."""
+    """Play champion, random traders, simple rules and, if `truth` is known, the oracle on the same days; measure all."""
     setup, market, panel, days = evaluation.setup, evaluation.market, evaluation.panel, evaluation.days
-    env_config = setup.config.env
+    env_config, a_year = setup.config.env, panel.calendar.a_year
     champion, random_traders = evaluation.simulator(1), evaluation.simulator(RANDOM_TRADERS)
     planned, scores = _play_champion_(evaluation, champion)
     # With the champion's number of purchases on each day, random traders differ from it only in the instruments.
     _play_random_traders_(evaluation, random_traders, purchases=purchases_by_day(champion)[0])
-    a_year = panel.calendar.a_year
     random = episode_summary(random_traders, env_config, a_year)
     median = int(random["total_return"].argsort()[(RANDOM_TRADERS - 1) // 2])  # the trader that torch.median takes
     rule_envs = _play_rules(evaluation)
@@ -127,9 +126,10 @@ def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
         **{name: env.logs.equity[0] for name, env in rule_envs.items()},
         "random": random_traders.logs.equity[median],
     }
+    held = [name for name in curves if name not in {CHAMPION, CHANCE, *rule_envs}]  # without a simulator
     rows = {
         "champion": _measure_env(champion, env_config, a_year),
-        **{name: _measure_curve(curves[name], a_year) for name in curves if name not in {CHAMPION, CHANCE, *rule_envs}},
+        **{name: _measure_curve(curves[name], a_year) for name in held},
         **{name: _measure_env(env, env_config, a_year) for name, env in rule_envs.items()},
         "random": {name: float(value.median()) for name, value in random.items()},
     }
@@ -176,12 +176,13 @@ def _play_champion_(evaluation: ChampionEvaluation, champion: Simulator) -> tupl
 
 
 def copy_scores_(scores: Float[Tensor, "D K"], day: DayTransitions) -> None:
-    """Copy the coefficients of one day into its row of `scores`."""
+    """Copy the champion's coefficients of one day into that day's row of `scores`."""
+    # An action is [episodes, instruments, parts]: the only episode is the champion's, the coefficient the first part.
     scores[day.day] = day.action[0, :, 0]
 
 
 def _benchmark_equity(evaluation: ChampionEvaluation) -> dict[str, Float[Tensor, "D1"]]:
-    """Return the equity of the benchmark by its name; empty without a benchmark."""
+    """Return the benchmark's equity curve under the benchmark's name; empty without a benchmark."""
     setup, benchmark = evaluation.setup, evaluation.benchmark
     curves = {} if benchmark is None else benchmark.equity(evaluation.days, setup.config.env.account)
     return {name: curve.to(setup.device) for name, curve in curves.items()}
@@ -190,6 +191,7 @@ def _benchmark_equity(evaluation: ChampionEvaluation) -> dict[str, Float[Tensor,
 def _daily_numbers(evaluation: ChampionEvaluation, champion: Simulator, scores: Float[Tensor, "D K"]) -> dict[str, Any]:
     """Return exposure and turnover of the champion on each day, and the analysis of its coefficients as scores."""
     days, market = evaluation.days, evaluation.market
+    # The first value of a log is of the opening, before the first day.
     rows, equity = slice(days.first, days.stop), champion.logs.equity[0, 1:]
     return {
         "exposure": (champion.logs.invested[0, 1:] / equity).double().cpu().numpy(),
@@ -203,7 +205,7 @@ def _daily_numbers(evaluation: ChampionEvaluation, champion: Simulator, scores: 
 
 
 def _play_random_traders_(evaluation: ChampionEvaluation, env: Simulator, *, purchases: Tensor) -> None:
-    """Play the random traders in `env`, each with these numbers of purchases on the days."""
+    """Play the random traders in `env`; each buys as many instruments on each day as `purchases` says."""
     setup, days = evaluation.setup, len(evaluation.days)
     _begin_episodes_(evaluation, env, RANDOM_TRADERS)
     rng = generator(setup.config.seed, "random traders", setup.device)
@@ -234,11 +236,12 @@ def _begin_episodes_(evaluation: ChampionEvaluation, env: Simulator, batch: int)
 
 
 def _measure_env(env: Simulator, config: TradingConfig, a_year: int) -> dict[str, float]:
+    """Return the measures of the only episode in `env`, by name."""
     return {name: float(value[0]) for name, value in episode_summary(env, config, a_year).items()}
 
 
 def _measure_market(curve: Float[Tensor, "D1"], market: Float[Tensor, "D1"], a_year: int) -> dict[str, float]:
-    """Measure the risk of a curve, by itself and against the market's."""
+    """Return Sortino and Calmar ratio of an equity curve, and its alpha and beta to the market's curve."""
     alpha, beta = account.alpha_beta(curve, market, a_year)
     risk = {"sortino": account.sortino(curve, a_year), "calmar": account.calmar(curve, a_year)}
     measures = risk | {"alpha": alpha, "beta": beta}
@@ -246,7 +249,7 @@ def _measure_market(curve: Float[Tensor, "D1"], market: Float[Tensor, "D1"], a_y
 
 
 def _measure_curve(curve: Float[Tensor, "D1"], a_year: int) -> dict[str, float]:
-    """Measure a curve that is held and never traded: no trades, and all of the equity invested."""
+    """Measure an equity curve that is bought and held: its exposure is 1, and it has no measures of trades."""
     return {
         "total_return": float(account.total_return(curve)),
         "sharpe": float(account.sharpe(curve, a_year)),
@@ -272,19 +275,19 @@ def score_bytes(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], da
 
     def play() -> None:
         """Do everything that `score_champion` does with tensors, on the meta device."""
-        # With the rule of purchases that takes most memory, as any may be chosen.
+        # Validation may choose any rule of purchases, so the rule that takes most memory is measured.
         rule, count = largest_rule(setup.config), len(market.investable)
-        largest, longest = (
+        largest_setup, longest_setup = (
             with_rule(setup, replace(rule, hold_days=hold)) for hold in (rule.hold_days, max(HOLDING_TIMES))
         )
-        config = largest.config.env
-        # At the end all are in memory: the champion's, that of the random traders, and one for each simple rule.
+        config = largest_setup.config.env
+        # The simulators of the champion, the random traders and all simple rules are in memory at the same time.
         batches = (1, RANDOM_TRADERS, *(1,) * SIMULATED_RULES)
-        envs = [make_simulator(largest, market, batch=batch, days=len(days)) for batch in batches]
-        # These two are not kept: that of the longest holding time, and that of the traders of random days.
-        make_simulator(longest, market, batch=RANDOM_DAY_TRADERS, days=len(days))
+        envs = [make_simulator(largest_setup, market, batch=batch, days=len(days)) for batch in batches]
+        # Simulators of other holding times and of traders of random days are not kept: one as large as any of them.
+        make_simulator(longest_setup, market, batch=RANDOM_DAY_TRADERS, days=len(days))
         first = torch.empty(1, dtype=torch.int64, device=setup.device)
-        play_slices_(largest, market, envs[0], actors=actor, starts=first, days=len(days))
+        play_slices_(largest_setup, market, envs[0], actors=actor, starts=first, days=len(days))
         _, random_traders, simple_rule, *_ = envs
         # One simple rule is enough: the others take the same steps.
         for env in (random_traders, simple_rule):

@@ -65,7 +65,7 @@ class ScoreAnalysis:
 def analyse_scores(
     scores: Float[np.ndarray, "D K"], mark: Float[np.ndarray, "D K"], tradable: Bool[np.ndarray, "D K"]
 ) -> ScoreAnalysis:
-    """Compare the scores of consecutive days with the returns that follow.
+    """Compare the scores of consecutive days with later returns, for each horizon with enough days.
 
     Args:
         scores: score of each instrument on each day.
@@ -78,36 +78,36 @@ def analyse_scores(
     ranks = day_ranks(np.where(tradable & np.isfinite(scores), scores, np.nan))
     quantiles = min(QUANTILES, count // 2)
     quantile_numbers = _quantile_numbers(ranks, quantiles)
-    found, daily = [], {}
+    horizons, daily = [], {}
     # Horizons ascend, so after one with too few days all others have too few as well.
     for rows in HORIZONS:
         if days - rows < MINIMUM_DAYS:
             break
         correlations, leads = _compare_with_returns(ranks, quantile_numbers, mark, rows, quantiles)
         daily[rows] = correlations
-        known = correlations[np.isfinite(correlations)]
-        if len(known) < MINIMUM_DAYS:
+        known_correlations = correlations[np.isfinite(correlations)]
+        if len(known_correlations) < MINIMUM_DAYS:
             break
-        deviation = float(known.std(ddof=1))
+        deviation = float(known_correlations.std(ddof=1))
         # One day in each horizon counts, as neighbouring days share most of a long one.
-        error = deviation / max(1.0, len(known) / rows) ** 0.5
+        error = deviation / max(1.0, len(known_correlations) / rows) ** 0.5
         in_top = quantile_numbers == quantiles - 1
         top_count = in_top[:-rows].sum(1)
-        kept = (in_top[:-rows] & in_top[rows:]).sum(1)[top_count > 0] / top_count[top_count > 0]
-        found.append(
+        kept_shares = (in_top[:-rows] & in_top[rows:]).sum(1)[top_count > 0] / top_count[top_count > 0]
+        horizons.append(
             HorizonScore(
                 rows=rows,
-                days=len(known),
-                ic=float(known.mean()),
+                days=len(known_correlations),
+                ic=float(known_correlations.mean()),
                 deviation=deviation,
-                t=float(known.mean()) / error if error > 0 else 0.0,
-                positive=float((known > 0).mean()),
+                t=float(known_correlations.mean()) / error if error > 0 else 0.0,
+                positive=float((known_correlations > 0).mean()),
                 quantiles=leads,
-                kept=_known_mean(kept),
+                kept=_known_mean(kept_shares),
                 same_order=_known_mean(day_correlations(ranks[:-rows], ranks[rows:])),
             )
         )
-    return ScoreAnalysis(tuple(found), daily)
+    return ScoreAnalysis(tuple(horizons), daily)
 
 
 def day_ranks(values: Float[np.ndarray, "D K"]) -> Float[np.ndarray, "D K"]:
@@ -158,7 +158,7 @@ def _compare_with_returns(
         quantiles: number of quantiles.
     """
     correlations = np.full(len(ranks), np.nan)
-    total, count = np.zeros(quantiles), np.zeros(quantiles)
+    lead_sums, lead_counts = np.zeros(quantiles), np.zeros(quantiles)
     for part in _chunks(len(ranks) - rows):
         later = slice(part.start + rows, part.stop + rows)
         known = (mark[part] > 0) & np.isfinite(ranks[part])
@@ -168,13 +168,13 @@ def _compare_with_returns(
         lead = np.where(known, returns - mean, 0)
         for quantile in range(quantiles):
             chosen = known & (quantile_numbers[part] == quantile)
-            total[quantile] += lead[chosen].sum()
-            count[quantile] += chosen.sum()
-    return correlations, tuple((total / np.maximum(count, 1)).tolist())
+            lead_sums[quantile] += lead[chosen].sum()
+            lead_counts[quantile] += chosen.sum()
+    return correlations, tuple((lead_sums / np.maximum(lead_counts, 1)).tolist())
 
 
 def _quantile_numbers(ranks: Float[np.ndarray, "D K"], quantiles: int) -> np.ndarray:
-    """Return the quantile of each instrument on each day: 0 for the lowest scores, -1 without a score."""
+    """Return the number of each instrument's quantile on each day: 0 for the lowest scores, -1 without a rank."""
     count = np.isfinite(ranks).sum(1, keepdims=True)
     number = np.floor((ranks - 0.5) / np.maximum(count, 1) * quantiles)
     return np.where(np.isfinite(number), np.clip(number, 0, quantiles - 1), -1).astype(np.int8)
@@ -187,16 +187,16 @@ def _chunks(days: int) -> Iterator[slice]:
 
 
 def _known_mean(values: np.ndarray) -> float:
-    """Return the mean of the numbers that are known; 0 for none."""
+    """Return the mean of the finite numbers; 0 if there are none."""
     known = values[np.isfinite(values)]
     return float(known.mean()) if len(known) else 0.0
 
 
 def read_horizons(result: Mapping[str, Any]) -> list[HorizonScore]:
-    """Read the analysis of a result; empty for a result of another version.
+    """Read the score analysis of a run's result; empty if the result has none, as in another version.
 
     Raises:
-        ValueError: the values are not such an analysis.
+        ValueError: the values are of other types, or horizons differ in their number of quantiles.
     """
     found = convert_to(result.get("scores", []), list[HorizonScore])
     if any(each.rows < 1 or len(each.quantiles) != len(found[0].quantiles) for each in found):

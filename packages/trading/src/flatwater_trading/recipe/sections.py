@@ -84,7 +84,7 @@ COURSE_CURVES = (
 )
 """Metric, title, colour and line width of each curve."""
 OUTCOME_MARKS = (("gained", pl.col("gain") > 0, "--equal-weight"), ("lost", pl.col("gain") <= 0, "--champion"))
-"""Outcomes of trades, with their colours."""
+"""Title, condition and colour of each outcome of a trade."""
 ORDER_MARKS: tuple[tuple[str, str, Literal["up", "down"], str], ...] = (
     ("entry", "bought", "up", "--equal-weight"),
     ("exit", "sold", "down", "--champion"),
@@ -101,7 +101,7 @@ AXIS_MARGIN_SHARE = 0.08  # of the range, below and above the curves
 
 
 def trading_sections(run: RunRecords) -> Sections:
-    """Return the blocks of each section, by its title."""
+    """Return the blocks of the sections that a run of traders has on its page, by the sections' titles."""
     return {
         "Trading": champion_section(run),
         "Tear sheet": sheet_section(run),
@@ -115,11 +115,11 @@ def trading_picture(run: RunRecords) -> Picture:
     result = run.result or {}
     folder = TraderFolder(run.path)
     curves = read_equity(run.path)
-    closed = read_table(folder.trades, TRADES)
+    closed_trades = read_table(folder.trades, TRADES)
     equity = [] if curves is None or not len(curves) else [equity_chart(curves, result["split"])]
-    trades = [] if closed is None else [trades_chart(closed)]
-    charts = [columns_chart(result["column_effects"])] if result.get("column_effects") else []
-    rows = [[*equity, course_chart(run)], [*trades, *charts]]
+    trades = [] if closed_trades is None else [trades_chart(closed_trades)]
+    effects = [columns_chart(result["column_effects"])] if result.get("column_effects") else []
+    rows = [[*equity, course_chart(run)], [*trades, *effects]]
     return [row for row in rows if row]
 
 
@@ -215,11 +215,12 @@ def _extreme_trades(trades: pl.DataFrame) -> Table:
     shows_all = len(ordered) <= 2 * BEST_AND_WORST
     rows = ordered if shows_all else ordered[:BEST_AND_WORST] + ordered[-BEST_AND_WORST:]
     titles = [name.replace("_", " ") for name in names]
+    # The gain is the last column, and the only number.
     return Table(titles, [[*map(str, row[:-1]), f"{row[-1]:+.2f}%"] for row in rows], words=len(names) - 1)
 
 
 def learning_section(run: RunRecords) -> Iterator[Block]:
-    """Yield the champion's gain against holding, and the population's fitness."""
+    """Yield the champion's gain against holding, if it was recorded, and the population's fitness."""
     if not run.metrics.get("round"):
         yield missing_paragraph("generation", "metrics.jsonl", run.state, "after each round")
         return
@@ -265,9 +266,9 @@ def robust_range(metrics: Metrics) -> tuple[float, float] | None:
         return None
     low, high = min(values), max(values)
     # 1 if all values are equal: an axis needs a length.
-    span = high - low or 1.0
-    means = [value for value in metrics.get("fitness/mean", []) if isfinite(value) and value > low - span]
-    low = min([low, *means])
+    value_range = high - low or 1.0
+    shown_means = [each for each in metrics.get("fitness/mean", []) if isfinite(each) and each > low - value_range]
+    low = min([low, *shown_means])
     margin = AXIS_MARGIN_SHARE * (high - low or 1.0)
     return low - margin, high + margin
 
@@ -301,8 +302,9 @@ def equity_line(
         width: width of the line, in pixels.
         in_front: whether the line is drawn above the others.
     """
-    percent, (colour, dashed) = [100 * (value / values[0] - 1) for value in values], stroke
-    # spread_indexes keeps the last day, so the name has the curve's true end.
+    percent = [100 * (value / values[0] - 1) for value in values]
+    colour, dashed = stroke
+    # `spread_indexes` keeps the last day, so the last value of a thinned curve is its true end.
     title = f"{name} {percent[-1]:+.1f}%"
     return Line(
         name=title, x=dates, y=percent, colour=colour, dashed=dashed, width=width, in_front=in_front, form="+.1f"
@@ -316,11 +318,12 @@ def trader_strokes(columns: Sequence[str]) -> dict[str, Stroke]:
     """
     # Momentum over weeks or months, such as `4-week momentum`, has the stroke of that over days.
     momentum = r"^\d+-(week|month|quarter|year|period) momentum$"
-    names = {re.sub(momentum, "20-day momentum", name): name for name in columns}
-    known = {name: stroke for name, stroke in zip(KNOWN_TRADERS, STROKES, strict=False) if name in names}
-    others = [name for name in names if name not in known and name != "date"]
-    free = cycle(STROKES[len(KNOWN_TRADERS) :])
-    return {names[name]: stroke for name, stroke in [*known.items(), *zip(others, free, strict=False)]}
+    column_by_trader = {re.sub(momentum, "20-day momentum", name): name for name in columns}
+    known = {name: stroke for name, stroke in zip(KNOWN_TRADERS, STROKES, strict=False) if name in column_by_trader}
+    others = [name for name in column_by_trader if name not in known and name != "date"]
+    free_strokes = cycle(STROKES[len(KNOWN_TRADERS) :])
+    strokes = [*known.items(), *zip(others, free_strokes, strict=False)]
+    return {column_by_trader[name]: stroke for name, stroke in strokes}
 
 
 def equity_chart(equity: pl.DataFrame, split: str) -> Chart:
@@ -346,8 +349,8 @@ def trades_chart(trades: pl.DataFrame) -> Chart:
     """Draw each trade of the champion as a dot, by its day of entry and its gain."""
     shown_rows = trades[spread_indexes(len(trades), MAXIMUM_POINTS)]
     marks = []
-    for title, kind, colour in OUTCOME_MARKS:
-        rows = shown_rows.filter(kind)
+    for title, has_outcome, colour in OUTCOME_MARKS:
+        rows = shown_rows.filter(has_outcome)
         hover_texts = rows["instrument"].to_list() if "instrument" in rows.columns else []
         x, y = rows["entry_date"].to_list(), rows["gain"].to_list()
         marks.append(Dots(name=f"{title} ({len(rows)})", x=x, y=y, colour=colour, form="+.1f", hover_text=hover_texts))
@@ -365,21 +368,21 @@ def trades_chart(trades: pl.DataFrame) -> Chart:
 
 def positions_chart(trades: pl.DataFrame) -> Chart:
     """Draw each trade as a bar from its purchase to its sale, in the row of its instrument."""
-    days = (pl.col("exit_date") - pl.col("entry_date")).sum()
+    days_held = (pl.col("exit_date") - pl.col("entry_date")).sum().alias("days")
     # By days and then by name: the order of a group_by is not fixed.
-    days_held = trades.group_by("instrument").agg(days.alias("days")).sort("days", "instrument")
-    rows = days_held["instrument"].to_list()[-MAXIMUM_ROWS:]
+    instruments = trades.group_by("instrument").agg(days_held).sort("days", "instrument")
+    rows = instruments["instrument"].to_list()[-MAXIMUM_ROWS:]
     # Instruments are chosen before trades are thinned out, so that each row has its share of bars.
     trades_in_rows = trades.filter(pl.col("instrument").is_in(rows))
     shown_rows = trades_in_rows[spread_indexes(len(trades_in_rows), MAXIMUM_POINTS)]
     marks = []
-    for title, kind, colour in OUTCOME_MARKS:
-        trade_rows = shown_rows.filter(kind).select("entry_date", "exit_date", "instrument", "gain").rows()
+    for title, has_outcome, colour in OUTCOME_MARKS:
+        trade_rows = shown_rows.filter(has_outcome).select("entry_date", "exit_date", "instrument", "gain").rows()
         starts, ends, names, gains = zip(*trade_rows, strict=True) if trade_rows else ((), (), (), ())
         hover_texts = [f"{gain:+.1f}%, {start} to {end}" for gain, start, end in zip(gains, starts, ends, strict=True)]
         bars: dict[str, Any] = {"rows": names, "starts": starts, "ends": ends, "hover_text": hover_texts}
         marks.append(Spans(name=f"{title} ({len(trade_rows)})", colour=colour, thickness=0.4, **bars))
-    others = len(days_held) - len(rows)
+    others = len(instruments) - len(rows)
     left_out = f" The {others} instruments that it held less are left out." if others else ""
     if len(shown_rows) < len(trades_in_rows):
         left_out += f" {len(shown_rows)} of {len(trades_in_rows)} trades are drawn."
@@ -416,13 +419,13 @@ def _price_chart(name: str, prices: pl.DataFrame, trades: pl.DataFrame) -> Chart
     orders = [
         Dots(
             name=title,
-            x=trades[f"{kind}_date"].to_list(),
-            y=trades[f"{kind}_price"].to_list(),
+            x=trades[f"{prefix}_date"].to_list(),
+            y=trades[f"{prefix}_price"].to_list(),
             colour=colour,
             symbol=symbol,
             form=".4g",
         )
-        for kind, title, symbol, colour in ORDER_MARKS
+        for prefix, title, symbol, colour in ORDER_MARKS
     ]
     return Chart(title=name, marks=[line, *orders], x=Axis(kind="date"), height=170)
 

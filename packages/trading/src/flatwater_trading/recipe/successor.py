@@ -14,9 +14,10 @@ if TYPE_CHECKING:  # `run` imports this module
 
 
 def take_over_(learner: Members, run: "ErlRun", path: Path) -> None:
-    """Write the members of the elder run at `path` into the same slots of `learner`, and its champion into the first.
+    """Write the weights of the elder run's members into the same slots of `learner`, but of its champion into slot 0.
 
-    Slots beyond the elder's members keep their random weights. Optimizers and counters start from zero.
+    The elder run is at `path`. Slots beyond its members keep their random weights. Optimizers and counters start from
+    zero.
 
     Raises:
         ConfigError: the elder run has another recipe or no champion yet, or has seen days that must be new here.
@@ -32,11 +33,11 @@ def take_over_(learner: Members, run: "ErlRun", path: Path) -> None:
         raise _refusal_error(path, "it has no champion yet", "a run whose first generation has ended")
     _require_alike(path, elder, run)
     _require_new_days(path, elder, run)
-    count = min(config.population.size, run.config.population.size)
-    for rows, old in zip(learner.inherited, elder.trainer.run.learner.inherited, strict=True):
-        rows[:count] = old[:count].to(rows.device)
-        # The champion's row is the last, after the members.
-        rows[0] = old[-1].to(rows.device)
+    shared_slots = min(config.population.size, run.config.population.size)
+    for own_rows, elder_rows in zip(learner.inherited, elder.trainer.run.learner.inherited, strict=True):
+        own_rows[:shared_slots] = elder_rows[:shared_slots].to(own_rows.device)
+        # The elder's champion is its last row, after the members.
+        own_rows[0] = elder_rows[-1].to(own_rows.device)
 
 
 def _require_alike(path: Path, elder: "ErlRun", run: "ErlRun") -> None:
@@ -45,7 +46,7 @@ def _require_alike(path: Path, elder: "ErlRun", run: "ErlRun") -> None:
     Raises:
         ConfigError: networks, inputs or columns differ; the message names the difference.
     """
-    shapes = [[rows.shape[1] for rows in each.trainer.run.learner.inherited] for each in (elder, run)]
+    elder_widths, own_widths = ([rows.shape[1] for rows in each.trainer.run.learner.inherited] for each in (elder, run))
     for name, elder_value, own_value in (
         ("learner.algorithm", elder.config.learner.algorithm, run.config.learner.algorithm),
         ("observation_features", elder.config.observation_features, run.config.observation_features),
@@ -53,7 +54,7 @@ def _require_alike(path: Path, elder: "ErlRun", run: "ErlRun") -> None:
         ("env.episode.context", elder.config.env.episode.context, run.config.env.episode.context),
         ("instruments", elder.panel.instruments, run.panel.instruments),
         ("investable", elder.panel.investable.tolist(), run.panel.investable.tolist()),
-        ("weights of a member", *shapes),
+        ("weights of a member", elder_widths, own_widths),
     ):
         if elder_value != own_value:
             raise _refusal_error(
@@ -69,10 +70,10 @@ def _require_new_days(path: Path, elder: "ErlRun", run: "ErlRun") -> None:
     Raises:
         ConfigError: there is such a day.
     """
-    elder_splits, days = elder.setup.splits, run.setup.splits
+    elder_splits, own_splits = elder.setup.splits, run.setup.splits
     for use, last_row, split, first_row in (
-        ("learned from", elder_splits.train.stop - 1, "validation", days.validation.first),
-        ("were chosen on", elder_splits.validation.stop - 1, "holdout", days.holdout.first),
+        ("learned from", elder_splits.train.stop - 1, "validation", own_splits.validation.first),
+        ("were chosen on", elder_splits.validation.stop - 1, "holdout", own_splits.holdout.first),
     ):
         day, first_day = elder.panel.dates[last_row], run.panel.dates[first_row]
         if day >= first_day:

@@ -40,15 +40,15 @@ class TraderFolder(RunFolder):
 
     @classmethod
     def of(cls, folder: RunFolder) -> "TraderFolder":
-        """Return a run's folder with these files."""
+        """Return `folder` as the folder of a run of traders, with the files of this class."""
         return cls(folder.path, folder.held_path)
 
 
 def read_table(path: Path, columns: Mapping[str, bool]) -> pl.DataFrame | None:
-    """Read a table that a run wrote; None if the file does not exist.
+    """Read a table that a run wrote and check its `columns` (name -> must be numeric); None if there is no file.
 
     Raises:
-        RunError: the file is damaged, or lacks one of these columns or a value in one of them.
+        RunError: the file is damaged, or a column is missing, has gaps or is not numeric where it must be.
     """
     try:
         # From memory: polars would map the file, which another process may truncate meanwhile.

@@ -50,6 +50,7 @@ def tear_sheet(equity: pl.DataFrame, sheet: pl.DataFrame | None, result: Mapping
     if sheet is not None and len(sheet):
         yield account_charts(sheet, calendar)
     months = month_rows(equity)
+    # A single year of quarters or longer periods would be one row of mostly empty months.
     if len(months) > 1 or calendar.a_year >= len(MONTHS):
         yield Table(("year", *MONTHS, "year's return"), months)
     yield Folded("Its deepest drawdowns", drawdown_table(equity))
@@ -69,7 +70,7 @@ def underwater_chart(equity: pl.DataFrame, traders: Sequence[str]) -> Chart:
 
 
 def rolling_window(rows: int, calendar: Calendar) -> int:
-    """Return the number of rows of a rolling window: half a year, or a third of `rows` if that is fewer."""
+    """Return the rows of a rolling window: half a year, or a third of `rows` if fewer, but never below the minimum."""
     return max(MINIMUM_WINDOW, min(calendar.a_year // 2, rows // 3))
 
 
@@ -78,8 +79,8 @@ def rolling_frame(equity: pl.DataFrame, traders: Sequence[str], calendar: Calend
 
     All are of the last `rolling_window` rows, and null on the rows before a first window is full.
     """
-    window = rolling_window(len(equity) - 1, calendar)
-    moves = equity.select("date", *(pl.col(name).pct_change() for name in traders))
+    window = rolling_window(len(equity) - 1, calendar)  # the first row has no return
+    returns = equity.select("date", *(pl.col(name).pct_change() for name in traders))
     deviations = {name: pl.col(name).rolling_std(window) for name in traders}
     ratios = [
         # Equity that does not move deviates by rounding alone: it has no ratio.
@@ -89,12 +90,12 @@ def rolling_frame(equity: pl.DataFrame, traders: Sequence[str], calendar: Calend
         for name, deviation in deviations.items()
     ]
     if len(traders) == 1:
-        return moves.select("date", *ratios)
+        return returns.select("date", *ratios)
     own, other = (pl.col(name) for name in traders)
     covariance = (own * other).rolling_mean(window) - own.rolling_mean(window) * other.rolling_mean(window)
     variance = other.pow(2).rolling_mean(window) - other.rolling_mean(window).pow(2)
     beta = pl.when(variance > MINIMUM_DEVIATION**2).then(covariance / variance).alias("beta")
-    return moves.select("date", *ratios, beta)
+    return returns.select("date", *ratios, beta)
 
 
 def rolling_charts(equity: pl.DataFrame, traders: Sequence[str], calendar: Calendar) -> Grid:
@@ -119,6 +120,7 @@ def rolling_charts(equity: pl.DataFrame, traders: Sequence[str], calendar: Calen
 def account_charts(sheet: pl.DataFrame, calendar: Calendar) -> Grid:
     """Draw the part of the equity that is invested on each day, and the part that is traded, averaged over a month."""
     month = max(1, round(calendar.a_year / len(MONTHS)))
+    # Each column is then named like the champion, so that it is drawn in the champion's colour.
     shown = sheet.select(
         "date",
         (100 * pl.col("exposure")).alias("exposure"),
@@ -145,18 +147,18 @@ def account_charts(sheet: pl.DataFrame, calendar: Calendar) -> Grid:
 def month_rows(equity: pl.DataFrame) -> list[list[str]]:
     """Return a row for each year: the champion's return in each month, and in the year."""
     by_month = equity[1:].group_by(pl.col("date").dt.truncate("1mo").alias("month"), maintain_order=True)
-    level = equity[CHAMPION][0]
+    opening = equity[CHAMPION][0]
     # Year -> number of the month -> return.
     years: dict[int, dict[int, float]] = {}
-    for month, value in by_month.agg(pl.col(CHAMPION).last()).rows():
-        years.setdefault(month.year, {})[month.month] = value / level - 1 if level > 0 else 0.0
-        level = value
+    for month, closing in by_month.agg(pl.col(CHAMPION).last()).rows():
+        years.setdefault(month.year, {})[month.month] = closing / opening - 1 if opening > 0 else 0.0
+        opening = closing
     rows = []
-    for year, months in years.items():
+    for year, returns in years.items():
         growth = 1.0
-        for gain in months.values():
-            growth *= 1 + gain
-        cells = [f"{months[number]:+.1%}" if number in months else "" for number in range(1, len(MONTHS) + 1)]
+        for month_return in returns.values():
+            growth *= 1 + month_return
+        cells = [f"{returns[number]:+.1%}" if number in returns else "" for number in range(1, len(MONTHS) + 1)]
         rows.append([str(year), *cells, f"{growth - 1:+.1%}"])
     return rows
 
@@ -192,7 +194,7 @@ def drawdown_table(equity: pl.DataFrame) -> Table:
 
 
 def find_drawdowns(values: Sequence[float]) -> list[Drawdown]:
-    """Return the drawdowns of an equity, in their order."""
+    """Return the drawdowns of an equity curve, the earliest first; the last may have no end yet."""
     found = list[Drawdown]()
     peak = trough = 0
     for row, value in enumerate(values):
@@ -264,14 +266,15 @@ def score_table(horizons: Sequence[HorizonScore]) -> Table:
 def decay_chart(horizons: Sequence[HorizonScore]) -> Chart:
     """Draw the rank correlation at each horizon, with twice its error."""
     names = [str(each.rows) for each in horizons]
-    errors = [2 * abs(each.ic / each.t) if each.t else 0.0 for each in horizons]
+    # `t` is the mean over its error.
+    double_errors = [2 * abs(each.ic / each.t) if each.t else 0.0 for each in horizons]
     means = [each.ic for each in horizons]
     bars = Bars(
         name="coefficient",
         at=names,
         values=means,
-        low=[mean - error for mean, error in zip(means, errors, strict=True)],
-        high=[mean + error for mean, error in zip(means, errors, strict=True)],
+        low=[mean - error for mean, error in zip(means, double_errors, strict=True)],
+        high=[mean + error for mean, error in zip(means, double_errors, strict=True)],
         colour="--champion",
         form="+.3f",
     )
@@ -309,14 +312,14 @@ def correlation_chart(sheet: pl.DataFrame, column: str) -> Chart:
     )
 
 
-def _small_chart(title: str, frame: pl.DataFrame, traders: Sequence[str], unit: str = "") -> Chart:
+def _small_chart(title: str, frame: pl.DataFrame, columns: Sequence[str], unit: str = "") -> Chart:
     """Draw columns of a table over its dates as a small chart."""
-    marks = _lines(frame, traders, form=".2f" if not unit else ".1f")
+    marks = _lines(frame, columns, form=".2f" if not unit else ".1f")
     return Chart(title=title, marks=marks, x=Axis(kind="date"), y=Axis(unit=unit, zero=True), height=200)
 
 
-def _lines(frame: pl.DataFrame, traders: Sequence[str], *, form: str) -> list[Line]:
-    """Return a line for each trader, the champion's in front, with gaps where values are unknown."""
+def _lines(frame: pl.DataFrame, columns: Sequence[str], *, form: str) -> list[Line]:
+    """Return a line for each column over the dates, the champion's in front, with gaps where values are unknown."""
     shown = frame[spread_indexes(len(frame), MAXIMUM_POINTS)]
     dates: list[date] = shown["date"].to_list()
     return [
@@ -329,5 +332,5 @@ def _lines(frame: pl.DataFrame, traders: Sequence[str], *, form: str) -> list[Li
             in_front=name == CHAMPION,
             form=form,
         )
-        for name in traders
+        for name in columns
     ]

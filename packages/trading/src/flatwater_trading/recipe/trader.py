@@ -62,6 +62,7 @@ class TraderModule(nn.Module):
         super().__init__()
         self._actor, self._trade = actor, trade
         self.register_buffer("weights", weights)
+        # [N, 1, F]: the same scales for all rows of a window.
         for name in ("mean", "deviation"):
             self.register_buffer(name, torch.from_numpy(getattr(scales, name))[:, None])
 
@@ -74,6 +75,7 @@ class TraderModule(nn.Module):
         scaled = torch.nan_to_num(scaled, nan=0.0, posinf=0.0, neginf=0.0)
         windows = scaled.clamp(-OBSERVATION_LIMIT, OBSERVATION_LIMIT).to(self.weights.dtype)
         account_block = None if account is None else account[None]
+        # The first axis counts members: the champion is the only one.
         action = self._actor(views(self.weights, self._actor.layout), MarketObs(windows[None], account_block))
         return to_orders(self._trade, action[0])
 
@@ -178,7 +180,8 @@ class Trader(PanelPolicy):
             # All three numbers of an instrument that is not held are 0.
             return torch.zeros(shape)
         values = _copy_as_array(account, np.float32)
-        if values.shape not in {shape, shape[1:]} or (values.ndim < len(shape) and days > 1):
+        is_one_day = days <= 1 and values.shape == shape[1:]
+        if values.shape != shape and not is_one_day:
             raise ConfigError(f"account = an array {list(values.shape)}: expected {list(shape)}")
         return torch.from_numpy(values).view(shape)
 
@@ -238,12 +241,12 @@ class Trader(PanelPolicy):
             prices: daily prices, as for `--panel`, of every column of the training, up to and with the day. They should
                 reach back as far as those of training, since indicators remember.
             positions: positions before the day, as `Orders.positions` of the day before.
+            cash: money of the account besides the positions. Without positions it may be left out: the money that an
+                episode begins with.
             raw_prices: closes as they were traded, if `prices` are adjusted and do not hold both; orders and positions
                 are then in these.
             budget: memory that may be taken, such as 2GiB. Left out: 90 % of what the machine, the container and the
                 shell allow.
-            cash: money of the account besides the positions. Without positions it may be left out: the money that an
-                episode begins with.
 
         Raises:
             DataError: prices or positions cannot be used.
@@ -280,14 +283,14 @@ class Trader(PanelPolicy):
         panel = self.align_panel(prices)
         refuse(plan_orders(self.settings, panel, budget))
         observations, _ = self.observe_market(panel)
-        column, place = self.instruments.index(instrument), self.investable.index(instrument)
+        column, investable_index = self.instruments.index(instrument), self.investable.index(instrument)
         occlusion = self._make_occlusion(self._newest_window(observations), self._account_block(orders.holdings))
-        # `column` counts all columns, `place` those that can be bought.
-        coefficient = occlusion.all_coefficients()[place]
+        # Columns of the panel are hidden, but only instruments that can be bought have a coefficient.
+        coefficient = occlusion.all_coefficients()[investable_index]
         others = [n for n in range(len(self.instruments)) if n != column]
         # The instrument's features are hidden one by one, other columns whole.
         coefficients = torch.cat([occlusion.without_own_features(column), *occlusion.without_columns(others)])
-        effects = (coefficient - coefficients[:, place]).tolist()
+        effects = (coefficient - coefficients[:, investable_index]).tolist()
         names = [*self.features, *(self.instruments[n] for n in others)]
         reasons = [Reason(name, effect) for name, effect in zip(names, effects, strict=True)]
         return tuple(sorted(reasons, key=lambda reason: -abs(reason.effect)))
@@ -324,7 +327,7 @@ class Trader(PanelPolicy):
         truth: np.ndarray[Any, Any] | None = None,
         benchmark: Benchmark | None = None,
     ) -> Backtest:
-        """Play rows of a panel that `find_days` gave, against the baselines."""
+        """Play the days that `find_days` gave against the baselines; without `benchmark`, with that of the settings."""
         return play_backtest(self, panel, days, truth, benchmark or panel_benchmark(self.settings.benchmark, panel))
 
     def observe_market(self, panel: Panel) -> tuple[Tensor, Market]:
@@ -337,7 +340,7 @@ class Trader(PanelPolicy):
         return observations[:, -self.config.episode.context :]
 
     def _account_block(self, holdings: Sequence[Holding]) -> Float[Tensor, "1 1 K 3"] | None:
-        """Build the account block: held or not, share of the holding time that has passed, unrealised gain."""
+        """Return held or not, share of the holding time passed and unrealised gain; None if the trader sees none."""
         if not self.config.account_observation:
             return None
         block = torch.zeros(1, 1, len(self.investable), ACCOUNT_PARTS)
@@ -361,7 +364,7 @@ def _copy_as_array(values: Array | Tensor, dtype: type[np.floating[Any]]) -> Arr
 
 
 def trader_settings(config: ErlConfig, rule: TradeConfig) -> ErlConfig:
-    """Return the settings of a trader: those of its training, with the chosen rule of purchases and no choice."""
+    """Return the settings of a trader: those of its training, with the chosen rule of purchases as the only one."""
     # The fields of `ErlConfig` alone: `config` may have those of a run as well.
     settings = {field.name: getattr(config, field.name) for field in fields(ErlConfig)}
     return ErlConfig(**settings | {"env": replace(config.env, trade=rule), "choice": ChoiceConfig()})
@@ -376,7 +379,7 @@ def make_trader(run: ErlRun, folder: RunFolder) -> Trader:
     if not has_champion(run.trainer.run):
         raise ConfigError(f"the run has no champion yet: {run.too_early()}. Train on until the first generation ends.")
     panel, config, setup = run.panel, run.config, run.setup
-    # A copy: the run may train on and write another champion into this row.
+    # The champion's row is the last. A copy: the run may train on and write another champion into this row.
     weights = run.trainer.run.learner.actor[-1:].clone().cpu()
     cpu = torch.device("cpu")
     # Built for the CPU, wherever the run is, as networks have column numbers as tensors.

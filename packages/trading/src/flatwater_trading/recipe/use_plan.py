@@ -80,7 +80,7 @@ def panel_sizes(panel: Panel) -> PanelSizes:
 
 @lru_cache(maxsize=REMEMBERED_TRIALS)
 def _phases_of_orders(settings: ErlConfig, sizes: PanelSizes) -> Mapping[str, int]:
-    """Return the most bytes of each phase of `flatwater orders`, measured on the meta device."""
+    """Return the peak bytes of each phase of `flatwater orders`; those of tensors are measured on the meta device."""
     setup, market, weights = _outline(settings, sizes)
     account = None
     if settings.env.account_observation:
@@ -97,14 +97,16 @@ def _phases_of_orders(settings: ErlConfig, sizes: PanelSizes) -> Mapping[str, in
         for _ in occlusion.without_columns(range(len(window))):
             pass
 
+    # Reading makes NumPy arrays alone: 0 bytes of tensors.
     return phase_bytes(lambda: {READ: 0, DECIDE: peak_bytes(decide)}, _read_bytes(market))
 
 
 @lru_cache(maxsize=REMEMBERED_TRIALS)
 def _phases_of_backtest(settings: ErlConfig, sizes: PanelSizes, days: Days) -> Mapping[str, int]:
-    """Return the most bytes of each phase of `flatwater backtest`, measured on the meta device."""
+    """Return the peak bytes of each phase of `flatwater backtest`; those of tensors are measured on the meta device."""
     setup, market, weights = _outline(settings, sizes)
     outside_torch = _read_bytes(market) | {SCORE_PHASE: score_extra_bytes(market)}
+    # Reading makes NumPy arrays alone: 0 bytes of tensors.
     return phase_bytes(lambda: {READ: 0, SCORE_PHASE: score_bytes(setup, market, weights, days)}, outside_torch)
 
 
@@ -116,7 +118,7 @@ def _read_bytes(market: Market) -> dict[str, int]:
 
 
 def _outline(settings: ErlConfig, sizes: PanelSizes) -> tuple[ErlSetup, Market, Tensor]:
-    """Build a trader's networks and market on the meta device, with the sizes that they have on a CPU."""
+    """Return a trader's setup, market and weights on the meta device, with the sizes that they have on a CPU."""
     market = outline_market(
         columns=sizes.columns,
         days=sizes.days,

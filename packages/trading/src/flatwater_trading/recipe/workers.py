@@ -54,6 +54,7 @@ class TraderService(WorkerService):
         )
         self._run = build_erl(self._setup, run_market.market)
         self._learning = make_learning(self._setup, self._run)
+        # A market that could not be mapped is a copy of this process, so its tensors count as the worker's memory.
         self.hold_(self._run, () if run_market.private_reason else assignment.mapped)
 
     def load(self, rows: Arrays, added: Mapping[str, int], updates: int) -> None:
@@ -136,6 +137,7 @@ class TraderWorkers(WorkerPool):
         self._setup, self._run = setup, run
         self._tiles = setup.tiles
         tile_ranges = worker_shares(len(self._tiles), len(plan.workers))
+        # For each worker, its members [low, high): from its first tile to its last.
         self.spans = [(self._tiles[low][0], self._tiles[high - 1][1]) for low, high in tile_ranges]
         self._owner_of_tile = [number for number, (low, high) in enumerate(tile_ranges) for _ in range(low, high)]
         mapped = tuple(plan.mapped)
@@ -148,6 +150,7 @@ class TraderWorkers(WorkerPool):
         self._are_stale = True
         # For each worker, `replay.appended` when transitions were last sent to it.
         self._appended_count = [0] * len(tile_ranges)
+        # |TD error| of each update since `gather_`; None for an update whose draws do not depend on errors.
         self._updates_since_gathering: list[np.ndarray | None] = []
         self._requested_tiles: deque[tuple[str, int, int]] = deque()
 

@@ -54,6 +54,7 @@ def read_seeds(text: str, first_seed: int) -> tuple[int, ...]:
             f"--seeds {short_repr(text)}: expected a number of seeds, such as 3, or a list of seeds, such as 0,5,9"
         )
     numbers = tuple(int(word) for word in listed)
+    # A number without a comma is how many seeds there are.
     if len(words) == 1:
         require(1 <= numbers[0] <= MAXIMUM_SEEDS, "--seeds", numbers[0], f"1 to {MAXIMUM_SEEDS} seeds")
         numbers = tuple(range(first_seed, first_seed + numbers[0]))

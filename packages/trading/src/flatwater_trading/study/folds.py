@@ -50,9 +50,9 @@ def find_folds(base: PanelSettings, days: int, folds: int) -> list[Fold]:
     try:
         _check_first_fold(base, parts)
     except ConfigError as error:
-        most = next((count for count in range(folds - 1, 0, -1) if _folds_fit(base, cut_folds(days, count))), 0)
-        remedies = [f"--folds {most}{' or fewer' if most > 1 else ''}"] if most else []
-        if options := _find_more_folds(base, days, range(folds, most, -1)):
+        most_folds = next((count for count in range(folds - 1, 0, -1) if _folds_fit(base, cut_folds(days, count))), 0)
+        remedies = [f"--folds {most_folds}{' or fewer' if most_folds > 1 else ''}"] if most_folds else []
+        if options := _find_more_folds(base, days, range(folds, most_folds, -1)):
             remedies.append(options)
         remedy = f"Give {', or '.join(remedies)}." if remedies else "It is too short for one fold: give a longer panel."
         raise ConfigError(
@@ -63,9 +63,9 @@ def find_folds(base: PanelSettings, days: int, folds: int) -> list[Fold]:
 
 
 def _find_more_folds(base: PanelSettings, days: int, counts: range) -> str:
-    """Return the options for the first of these numbers of folds that shorter validation allows; empty for none.
+    """Return options with the first number of folds that fits with shorter validation; empty if none does.
 
-    Validation is then a fifth of the days before the first test, as where rows are not days.
+    Validation is then a fifth of the days before the first test, the default on panels whose rows are not days.
     """
     for count in counts:
         parts = cut_folds(days, count)

@@ -116,7 +116,7 @@ def complete_order(order: StudyOrder) -> StudyRequest:
 
 
 def open_study_folder(order: StudyOrder, program: Sequence[str]) -> OpenedStudy:
-    """Open the study in the folder, or a new one.
+    """Open the study in the order's folder, or a new one; `program` is the command of the process that plans it.
 
     Raises:
         FlatwaterError: settings, panel or folder cannot be used, or the runs do not fit into memory at once.
@@ -220,6 +220,7 @@ def _match_settings(settings: Any, folder: StudyFolder) -> Any:  # noqa: ANN401 
     """
     existing = load_settings(type(settings), folder.base)
     settings = replace(settings, threads=settings.threads or existing.threads)
+    # The panel's file may have moved: its contents are compared later, by their fingerprint.
     refuse_others(replace(existing, panel=None), replace(settings, panel=None), folder.path, "study")
     return settings
 

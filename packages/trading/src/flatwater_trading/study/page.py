@@ -104,7 +104,7 @@ def _figure_tiles(study: StudyRecords) -> Iterator[Tile]:
 
 
 def _difference_numbers(pooled: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
-    """Return the champions' return less a rule's, a year: mean, and the ends of its interval."""
+    """Return the champions' yearly return less the best rule's and less equal weight's: means and ends of intervals."""
     comparison = pooled["comparison"]
     best = {"mean": comparison["difference"], "low": comparison["low"], "high": comparison["high"]}
     return {f"less {comparison['best']}": best, "less equal weight": pooled["against_equal_weight"]}
@@ -192,7 +192,7 @@ def folds_chart(study: StudyRecords) -> Chart:
 
 
 def differences_chart(pooled: Mapping[str, Any]) -> Chart:
-    """Draw the champions' return less a rule's, with the interval."""
+    """Draw the champions' yearly return less the best rule's and less equal weight's, with their intervals."""
     # Reversed, as an axis of rows is drawn from the bottom up.
     rows = dict(reversed(_difference_numbers(pooled).items()))
     mean, low, high = ([100 * row[name] for row in rows.values()] for name in ("mean", "low", "high"))

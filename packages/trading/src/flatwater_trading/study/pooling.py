@@ -95,7 +95,7 @@ class PooledResult:
 
     @property
     def verdict(self) -> str:
-        """Sentences that state the result of the numbers."""
+        """Sentences on the comparison, equal weight, the oracle and the deflated Sharpe ratios."""
         sentences = [self.comparison.sentence]
         if self.comparison.best != EQUAL_WEIGHT:
             sentences.append(f"It {self.against_equal.describe_against(EQUAL_WEIGHT)}.")
@@ -120,12 +120,13 @@ def read_fold_result(folder: RunFolder, recipe: Recipe, seed: int) -> FoldResult
     result, equity = read_result(folder.holdout, recipe), read_table(curves, EQUITY)
     if result is None or equity is None:
         return None
-    chance, rows = result.get("chance"), result[recipe.players]
+    chance, traders = result.get("chance"), result[recipe.players]
     required_types = {"tries": int, "tried": str, "comparison": dict}
     has_chance = isinstance(chance, list) and all(isinstance(value, float) for value in chance) and chance
     if not has_chance or any(type(result.get(name)) is not kind for name, kind in required_types.items()):
         raise RunError(f"{folder.holdout}: is damaged. Remove it, and go on with the study: the days are played again.")
-    if {CHAMPION, EQUAL_WEIGHT, *rows} - {*equity.columns} or not len(equity):
+    missing_curves = {CHAMPION, EQUAL_WEIGHT, *traders} - {*equity.columns}
+    if missing_curves or not len(equity):
         raise RunError(f"{curves}: has not every trader of {folder.holdout.name}. Remove both.")
     return FoldResult(seed=seed, result=result, equity=equity)
 
@@ -285,8 +286,9 @@ def _describe_fold(result: PooledResult, runs: Sequence[FoldResult]) -> dict[str
 
 
 def _mean_return(result: PooledResult, runs: Sequence[FoldResult], trader: str) -> float:
-    """Return the total return of a trader in a fold, as the mean over the fold's runs."""
+    """Return the total return of a trader in a fold, as the mean over the fold's runs; 0 for a return of None."""
     returns = [run.result[result.players][trader]["total_return"] or 0.0 for run in runs]
+    # A rule plays alike in all runs: the mean of equal numbers could differ from them in the last bit.
     return returns[0] if len({*returns}) == 1 else float(np.mean(returns))
 
 

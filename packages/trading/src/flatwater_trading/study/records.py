@@ -42,7 +42,7 @@ class StudyFolder(Folder):
         return RunFolder(self.path / f"fold-{fold:02}-seed-{seed}")
 
     def search(self, fold: int) -> Path:
-        """Folder of the sweep that searches for the settings of a fold."""
+        """Return the folder of the sweep that searches for the settings of a fold."""
         return self.path / f"fold-{fold:02}-search"
 
     def log(self, fold: int, seed: int) -> Path:

@@ -22,10 +22,12 @@ def pooled_rules(folds: "Sequence[Sequence[FoldResult]]") -> dict[str, Any]:
     """
     if not all("rule" in run.result for runs in folds for run in runs):
         return {}
-    times = [[holding_times(run.result) for run in runs] for runs in folds]
-    common = sorted(set.intersection(*(set(each) for runs in times for each in runs)))
+    # For each run of each fold: holding time in rows -> total return, None if it is not finite.
+    returns_by_fold = [[holding_times(run.result) for run in runs] for runs in folds]
+    common_times = sorted(set.intersection(*(set(returns) for runs in returns_by_fold for returns in runs)))
     growth = {
-        rows: float(np.prod([np.mean([1 + (each[rows] or 0.0) for each in runs]) for runs in times])) for rows in common
+        rows: float(np.prod([np.mean([1 + (returns[rows] or 0.0) for returns in runs]) for runs in returns_by_fold]))
+        for rows in common_times
     }
     rules = [
         {"fold": fold, "seed": run.seed, **run.result["rule"]["chosen"]}

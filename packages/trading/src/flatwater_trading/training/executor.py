@@ -36,7 +36,7 @@ class LocalTileExecutor(executor.LocalExecutor):
         self._learning: PopulationLearning = make_learning(setup, run)
 
     def learn_(self) -> None:
-        """Update all members in place."""
+        """Update all members once, and then the priorities of the transitions that they drew."""
         self._learning.update_priorities_(self._learning.update_())
 
     def train(self, tile: int) -> TileTraining:

@@ -122,7 +122,7 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: Members, group
     # Views in which the gradients of a group's weights are added up over the micro-batches.
     gradient_views = {span: views(adam.grad[slice(*span)], layout) for span in groups}
     step_ = bind_step(
-        members.actor[: len(tally.skipped)],
+        members.actor[: len(tally.skipped)],  # without the champion's row, which follows those of the members
         adam,
         lr=config.own.actor_lr,
         weight_decay=config.weight_decay,

@@ -90,7 +90,7 @@ class ReplayLearning:
         self._source = ReplaySource(replay, buffers, run.market.observations, setup.config.env.episode.context)
         groups = member_groups(setup, run)
         self._update_ = setup.algorithm.make_update(setup.config.learner, setup.nets, run.learner, groups)
-        self._drawn: Tensor | None = None
+        self._drawn_positions: Tensor | None = None
 
     def update_(self) -> Float[Tensor, "P G B"] | None:
         """Draw for all members of the population, and update the members of this process."""
@@ -99,15 +99,17 @@ class ReplayLearning:
         # The stream is named by the update's number, so a resumed run draws what it would have drawn.
         rng = stream(setup.config.seed, "replay", self._run.learner.tally.updates, device=setup.device)
         # Every process draws for the whole population, so a member's draw does not depend on who computes it.
-        self._drawn, weight = draw(replay, shape, rng)
+        self._drawn_positions, weight = draw(replay, shape, rng)
         own_members = slice(*setup.share)
-        index, weight = self._drawn[own_members], None if weight is None else weight[own_members]
-        return self._update_([bind_micro_batch(self._source, index, weight, g) for g in range(shape[1])])
+        positions = self._drawn_positions[own_members]
+        own_weight = None if weight is None else weight[own_members]
+        micro_batches = range(learner.micro_batches)
+        return self._update_([bind_micro_batch(self._source, positions, own_weight, g) for g in micro_batches])
 
     def update_priorities_(self, td_error: Float[Tensor, "P G B"] | None) -> None:
         """Set the priorities of the last draw, if the replay is prioritised."""
-        if self._replay.priorities is not None and td_error is not None and self._drawn is not None:
-            set_priorities_(self._replay.priorities, self._drawn, td_error)
+        if self._replay.priorities is not None and td_error is not None and self._drawn_positions is not None:
+            set_priorities_(self._replay.priorities, self._drawn_positions, td_error)
 
 
 @dataclass(frozen=True)

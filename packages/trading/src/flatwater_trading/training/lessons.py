@@ -74,9 +74,9 @@ def build_outcomes(setup: ErlSetup, market: Market) -> PurchaseOutcomes:
     """Resolve the gain of every purchase, and allocate the buffer of stretches; on the meta device only allocate."""
     config, days = setup.config, lesson_days(setup)
     columns, _, features = market.observations.shape
-    rows = members_at_once(setup, market) * stretch_count(config)
+    stretches = members_at_once(setup, market) * stretch_count(config)
     length = config.env.episode.context - 1 + stretch_days(setup)
-    buffer = filled_tensor(0, rows, columns, length, features, device=setup.device)
+    buffer = filled_tensor(0, stretches, columns, length, features, device=setup.device)
     if setup.device.type == "meta":
         return PurchaseOutcomes(
             gain=torch.empty((len(days), len(market.investable), RESOLVED_TARGETS), device="meta"), seen=buffer
@@ -119,7 +119,7 @@ def draw_lessons(
     days = lesson_days(setup)
     length = stretch_days(setup)
     shape = (config.learner.micro_batches, config.population.size, stretch_count(config))
-    first = torch.randint(len(days) - length + 1, shape, generator=rng, device=setup.device)[:, slice(*setup.share)]
+    starts_of_all = torch.randint(len(days) - length + 1, shape, generator=rng, device=setup.device)
 
     def bind_gather(starts: Int[Tensor, "P S"]) -> Callable[[int, int], HindsightBatch]:
         """Return a function that gathers each member's S stretches, which begin at its rows of `starts`."""
@@ -139,4 +139,4 @@ def draw_lessons(
 
         return gather
 
-    return [bind_gather(starts) for starts in first]
+    return [bind_gather(starts) for starts in starts_of_all[:, slice(*setup.share)]]

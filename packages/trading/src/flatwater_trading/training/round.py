@@ -21,7 +21,10 @@ ErlTrainer = ExecutorTrainer[ErlSetup, ErlState, TileExecutor]
 
 
 def build_trainer(setup: ErlSetup, run: ErlState, executor: TileExecutor) -> ErlTrainer:
-    """Bind the phases to the state. Learning comes before validation, so the last updates of a run are judged too."""
+    """Return the trainer of a run, with its four phases bound to its state.
+
+    Learning comes before validation, so the last updates of a run are judged too.
+    """
     count = len(setup.tiles)
     phases = (
         Phase("learn", lambda: updates_due(setup, run), lambda _: executor.learn_()),

@@ -95,7 +95,7 @@ def build_erl(setup: ErlSetup, market: Market) -> ErlState:
     in_hindsight = learns_from_outcomes(config)
     members, tile, instruments = setup.members, setup.tile, len(market.investable)
     days, slices = config.env.episode.days, config.evaluation
-    batch = tile * slices.train_slices
+    training_batch = tile * slices.train_slices
 
     def make_env(batch: int) -> Simulator:
         return build_simulator(config.env, batch=batch, max_days=days, instruments=instruments, device=device)
@@ -111,7 +111,7 @@ def build_erl(setup: ErlSetup, market: Market) -> ErlState:
         replay=None if in_hindsight else _empty_replay(setup, market),
         windows=None if in_hindsight else _window_buffers(setup, market),
         outcomes=build_outcomes(setup, market) if in_hindsight else None,
-        eval_env=make_env(batch),
+        eval_env=make_env(training_batch),
         val_env=make_env((tile + 1) * slices.validation_slices),
         room=build_play_buffers(
             setup,
@@ -121,7 +121,7 @@ def build_erl(setup: ErlSetup, market: Market) -> ErlState:
         played=None
         if in_hindsight
         else build_transitions(
-            days, batch, instruments=instruments, account=config.env.account_observation, device=device
+            days, training_batch, instruments=instruments, account=config.env.account_observation, device=device
         ),
         schedule=build_schedule(config.evolution),
         lineage=first_generation(members, device),

@@ -100,6 +100,7 @@ def judge_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileV
     Returns:
         Results of the p members of the tile, without its padding, and last of the champion.
     """
+    # The champion's row is the last, after the members of this process.
     champion = torch.full((1,), setup.members, device=setup.device)
     rows = torch.cat([_padded_rows(setup, span), champion])
     slices = make_slice_play(run.room, setup, run.market, run.val_env, actors=run.learner.actor[rows])

@@ -47,6 +47,7 @@ class Boundaries:
             guard: runs all work but counting; after a fault of the watch, boundaries are only counted.
             unit: the only kind at which readings are taken; None for all.
         """
+        # Requests are only counted, unless the user chose them as the unit.
         self._kind_without_readings = None if unit == REQUEST else REQUEST
         self._guard = guard or Guard()
         self.seconds: dict[Segment, float] = defaultdict(float)

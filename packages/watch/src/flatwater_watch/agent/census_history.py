@@ -68,7 +68,8 @@ def measure_growth(
 ) -> MeasuredGrowth | None:
     """Return the rate of an owner over the recent censuses, and its share of the growth of the process.
 
-    It is None if the cause has no owner, or if its owner does not rise over two censuses.
+    It is None if a census cannot measure the cause, which has no owner or whose bytes lie outside of Python, or if the
+    owner does not rise over two censuses.
 
     Args:
         cause: evidence on the owner, per boundary.
@@ -84,7 +85,8 @@ def measure_growth(
     if rate == 0:
         return None
     process_rate = growth_rate(samples)
-    # An owner's sizes are estimates: far above the growth of the process, the rate at which it was found counts too.
+    # Sizes in a census are estimates. If they rise by far more than the process, the owner's rate is not above the rate
+    # at which it was found.
     if 0 < SHIPPED.investigating.maximum_container_growth_ratio * process_rate < rate:
         rate = min(rate, cause.drift.per_step)
     share = _share_between_censuses(steps, sizes, samples)
@@ -155,7 +157,8 @@ def _resident_bytes(samples: Sequence[Sample], step: float) -> int:
 def _owner_sizes(history: CensusHistory, owner: str, inner_owners: list[str]) -> tuple[list[float], list[float]]:
     """Return the steps of the censuses, and the bytes of an owner in each, without those of owners within it.
 
-    Before the first census that has the owner, it has 0 bytes; later censuses that miss it are left out.
+    Before the first census that has the owner, it has 0 bytes. Later censuses that miss it are left out, and censuses
+    that read it at the same step as the census before.
 
     Args:
         history: censuses so far.

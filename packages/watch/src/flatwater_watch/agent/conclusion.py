@@ -68,7 +68,7 @@ def decide_outcome(
     garbage_bytes = 0 if garbage is None else garbage.bytes
     if findings or garbage:
         open_bytes = round((1 - explained) * growth_bytes(samples))
-    else:  # growth that only freed memory explains is an open question, as freed memory does not make a finding
+    else:  # `explained` counts freed memory too, which makes no finding: here only pages of files are taken off
         open_bytes = _growth_without_files(samples)
     # Garbage that the next collection frees is not an open question, however much of it there is.
     open_bytes -= min(open_bytes, garbage_bytes)
@@ -119,7 +119,7 @@ def _garbage_sentence(garbage: "Garbage") -> str:
 
 
 def _unsure_sentences(causes: Sequence[Evidence]) -> Iterator[str]:
-    """Yield a sentence on records that a library keeps until its call returns, and one on growth without a proof."""
+    """Yield a sentence on causes with a proof, which a library frees as its call returns, and one on causes without."""
     threshold = format_bytes(ENDING.open_bytes)
     proven = [cause.owner for cause in causes if cause.has_proof]
     unproven = [cause.owner for cause in causes if not cause.has_proof]
@@ -192,15 +192,15 @@ def judge_collections(
         samples: all readings.
         findings: findings so far.
         sawtooth: bytes that full collections free; None before enough collections were seen.
-        growing: whether memory grows without a cause. If it does not, the garbage is reported only where no fork can
-            search for it, and only if memory swings by as much as an open question needs.
+        growing: whether memory grows without a cause. Else the garbage is reported only if no fork can search for it
+            and memory swings by `ENDING.open_bytes` or more.
     """
     steps_per_second = boundaries_per_second(samples)
     is_known = any(finding.owner == GARBAGE_OWNER for finding in findings)
     if sawtooth is None or is_known or not 0 < steps_per_second < inf or not gc_explains_growth(sawtooth):
         return []
-    can_fork = fork_unsafe_library() is None
-    if not growing and (can_fork or swing_bytes(samples) < ENDING.open_bytes):
+    is_reported = growing or (fork_unsafe_library() is not None and swing_bytes(samples) >= ENDING.open_bytes)
+    if not is_reported:
         return []
     rate = sawtooth.rise / sawtooth.seconds / steps_per_second
     return [gc_sawtooth_evidence(Slope(rate, rate, rate), collecting=gc.isenabled())]
@@ -214,10 +214,11 @@ def may_conclude(monitor: "Monitor", samples: Sequence[Sample], *, at_ticks: boo
         samples: all readings, one or more.
         at_ticks: whether readings were taken at ticks of a timer, and not at boundaries of the program.
     """
-    # Sets of paths: some container is emptied again and again, and it may explain the growth, so nothing else does.
+    # Sets of paths: the first has a container that the second lacks, if such a container may explain the growth itself.
     if monitor.reset_tracker.periodically_emptied > monitor.negligible_resets:
         return False
     # Data that is loaded at the beginning looks like a leak: only a program's own boundaries show that it repeats.
+    # With many readings at boundaries, a leak would have become a finding already.
     is_likely = monitor.is_investigating if at_ticks else len(samples) <= ENDING.few_readings
     return is_likely and len(samples) >= REGULAR_COUNT and process_still_grows(samples)
 
@@ -254,9 +255,9 @@ def find_open_causes(
     causes = causes or monitor.confirm_unproven(outcome.bytes)
     if causes or not may_pause:
         return causes, []
-    latest = monitor.take_whole_census()  # one for both searches, as the program waits for it
-    causes = monitor.find_behind_handles(outcome.bytes, latest)
-    return causes, [] if causes else monitor.root_gains(latest)
+    census = monitor.take_whole_census()  # one for both searches, as the program waits for it
+    causes = monitor.find_behind_handles(outcome.bytes, census)
+    return causes, [] if causes else monitor.root_gains(census)
 
 
 def _gain_sentences(

@@ -99,6 +99,7 @@ def _memory_spans(obj: Any) -> Iterator[tuple[Any, int, int]]:
     numpy: Any = sys.modules.get("numpy")
     torch: Any = sys.modules.get("torch")
     if numpy is not None and is_a(obj, numpy.ndarray):
+        # A view keeps the array alive that it is a view of; an array whose base is no array has no memory of its own.
         obj = last_base(obj)
         array_class = numpy.ndarray
         if array_class.base.__get__(obj) is None and array_class.nbytes.__get__(obj) >= FILLING.large_array_bytes:

@@ -46,7 +46,7 @@ class Guard:
 
         An exception that was raised for the program is raised again.
         """
-        outer, self.thread = self.thread, get_ident()
+        outer_thread, self.thread = self.thread, get_ident()
         try:
             return work(*arguments)
         except BaseException as fault:  # any exception: the program must never see a fault of the watch
@@ -55,7 +55,7 @@ class Guard:
             self._end_after_fault(fault)
             return default
         finally:
-            self.thread = outer
+            self.thread = outer_thread
 
     def _belongs_to_program(self, fault: BaseException) -> bool:
         try:

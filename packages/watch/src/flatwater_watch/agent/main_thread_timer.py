@@ -20,8 +20,8 @@ IMPORTING = frozenset({"<frozen importlib._bootstrap>", "<frozen site>", "<froze
 """Files of the interpreter's own code: it loads modules, is not ready yet, or looks for the script to run."""
 IDLE_SECONDS = 0.5
 """Seconds of unbroken sleep after which the main thread counts as waiting for another thread."""
-_request = ctypes.pythonapi.Py_AddPendingCall
-_ask_truth = ctypes.cast(ctypes.pythonapi.PyObject_IsTrue, ctypes.c_void_p)
+_add_pending_call = ctypes.pythonapi.Py_AddPendingCall
+_is_true_address = ctypes.cast(ctypes.pythonapi.PyObject_IsTrue, ctypes.c_void_p)
 
 
 def start_ticking(
@@ -36,7 +36,7 @@ def start_ticking(
         guard: runs each call; once it has ended, no call is made.
         on_tick: function that gets the ticks since its last call, and returns the number of ticks to its next call.
         wait: seconds until the first call.
-        when_forbidden: called in its place in imports, in trace functions, and where a fork would hang.
+        when_forbidden: called instead, without ticks, in imports, in trace functions, and where a fork would hang.
     """
     request_lock, owner, main_thread = _thread.allocate_lock(), process_id(), _thread.get_ident()
     passed_ticks = next_ticks = 1
@@ -67,8 +67,8 @@ def start_ticking(
             if not request_lock.acquire(blocking=False):  # the last request still waits for the main thread
                 if idle_watch.is_idle():
                     guard.run(call_tick)
-            elif _request(_ask_truth, ctypes.py_object(truth_object)):
-                request_lock.release()  # the queue is full
+            elif _add_pending_call(_is_true_address, ctypes.py_object(truth_object)):
+                request_lock.release()  # the queue of calls is full
             passed_ticks = next_ticks
             # Each wake-up costs a program that releases the interpreter's lock often (`bench_watch.py --parts steps`).
             sleep(passed_ticks * TICK_SECONDS)

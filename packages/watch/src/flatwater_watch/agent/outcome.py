@@ -99,12 +99,13 @@ def split_by_size(findings: "Sequence[Finding]") -> "tuple[list[Finding], list[F
 
 
 def explained_shares(explained: float, findings: "Sequence[Finding]") -> tuple[float, float]:
-    """Return the share of the growth that findings explain, and the share that only freed memory and files explain.
+    """Return the share of the process's growth that findings explain, and that of freed memory and files alone.
 
     Args:
         explained: share of the growth that has a cause.
         findings: all findings, with their shares of the same growth.
     """
+    # Worker processes are left out, as their memory is no part of the process's growth.
     finding_share = sum(
         finding.share
         for finding in findings
@@ -154,6 +155,7 @@ class GrowthAllowance(NamedTuple):
         steps, seconds = (series[name][len(series[name]) // ENDING.warm_up_divisor :] for name in ("steps", "seconds"))
         if summary.get("workers"):  # the growth is that of the workers too, and their readings are not in the series
             steps, seconds = [0, summary["steps"]], [0, summary["seconds"]]
+        # Without a unit, and without a reading, the allowance is for the growth in total.
         units_passed = _COUNT_UNITS[self.per](steps, seconds) if self.per and steps else 1.0
         grown = summary["resident_growth_bytes"] / units_passed if units_passed > 0 else 0.0
         if grown <= self.bytes:

@@ -99,7 +99,7 @@ def main_has_returned() -> bool:
 
 
 def unseen_sentences(samples: Sequence[Sample], unread: Mapping[str, int]) -> list[str]:
-    """Return sentences on memory that could not be seen.
+    """Return sentences on what no reading has shown: too few readings, freed memory, garbage, and unread objects.
 
     Args:
         samples: all readings.

@@ -16,6 +16,7 @@ SLOWER = SHIPPED.slower
 def find_slow_segment(samples: Sequence[Sample]) -> SlowSegment | None:
     """Return the segment of the program that has most of its slowdown; None if no segment has most of it."""
     steady_samples = after_warm_up(samples)
+    # Two stretches of so few readings are not worth a comparison.
     if len(steady_samples) <= 2 * SLOWER.comparison_divisor:
         return None
     stretch = len(steady_samples) // SLOWER.comparison_divisor

@@ -60,7 +60,7 @@ def signal_market(signals: Signals, device: torch.device, rates: CostRates | Non
 
 
 def outline_market(panel: Panel, device: torch.device, costs: CostConfig | None = None) -> SignalMarket:
-    """Build a market of a panel's size without contents; with tables of rates if `costs` need them."""
+    """Return a market of a panel's size with unfilled tensors; those of rates are empty unless `costs` need them."""
     columns, investable = len(panel.instruments), len(panel.investable)
     return outline_signals(
         days=len(panel.dates),

@@ -114,7 +114,7 @@ def decide_weight_orders(
     rest: str,
     stop: StopRecord | None = None,
 ) -> WeightOrders:
-    """Decide on the orders of a day.
+    """Decide on the purchases and sales that bring the held shares to the target weights, or sell all at a stop.
 
     Args:
         close: prices and names.
@@ -130,10 +130,12 @@ def decide_weight_orders(
         DataError: an instrument of `shares` is unknown or has never had a price, or the day of the stop is not one of
             the prices'.
     """
-    mark, names, before = close.prices.mark, close.names, _shares_before(close, shares)
+    mark, names, shares_before = close.prices.mark, close.names, _shares_before(close, shares)
     money, row = mark.new_tensor([cash]), len(close.dates) - 1
-    state, stopped = update_stop(_stop_state(close, money, stop), money + (before * mark).sum(), row, config)
-    after = rebalance(before[None], money, targets[None], close.prices, config, stopped=stopped)
+    equity_before = money + (shares_before * mark).sum()
+    stop_state, stopped = update_stop(_stop_state(close, money, stop), equity_before, row, config)
+    after = rebalance(shares_before[None], money, targets[None], close.prices, config, stopped=stopped)
+    # From the panel's prices, which may be adjusted, to prices as traded: values stay the same.
     prices, shares_after = mark * close.ratios, after.shares[0] / close.ratios
     equity = float(after.cash[0] + (after.shares[0] * mark).sum())
     return WeightOrders(
@@ -146,15 +148,15 @@ def decide_weight_orders(
         held=held,
         rest=rest,
         as_traded=close.as_traded,
-        stop=None if config.stop is None else _stop_record(close, state),
-        stop_rows_left=config.stop_rows - (row - int(state.since)) if bool(stopped) else 0,
+        stop=None if config.stop is None else _stop_record(close, stop_state),
+        stop_rows_left=config.stop_rows - (row - int(stop_state.since)) if bool(stopped) else 0,
     )
 
 
 def _trades_as_orders(
     names: Sequence[str], traded: Float[Tensor, "K"], prices: Float[Tensor, "K"]
 ) -> tuple[WeightOrder, ...]:
-    """Return an order for each value traded, sales first; a value below 0 is a sale."""
+    """Return an order for each instrument whose traded value is not 0, sales (values below 0) first."""
     orders = [
         WeightOrder(
             order="buy" if value > 0 else "sell",
@@ -183,6 +185,7 @@ def _stop_state(close: WeightsClose, cash: Float[Tensor, "1"], stop: StopRecord 
             f"the account was stopped on {short_repr(stop.since)}, which is not a day of the prices ({close.dates[0]} "
             f"to {close.dates[-1]}). Give prices that reach back to that day."
         )
+    # Row -1 stands for an account that is not stopped.
     return StopState(torch.full_like(cash, stop.peak), torch.tensor([int(rows[0]) if len(rows) else -1]))
 
 

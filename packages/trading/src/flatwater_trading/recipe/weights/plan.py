@@ -72,7 +72,7 @@ def signal_bytes(panel: Panel) -> int:
 
 
 def score_bytes(panel: Panel, account: PortfolioConfig) -> int:
-    """Return the most bytes that playing all days of the panel takes, though fewer may be played."""
+    """Return the most bytes of NumPy and torch to play all days of the panel, though fewer may be played."""
     days, instruments = len(panel.dates), len(panel.investable)
     # Random traders are played one day at a time, in `TABLES` tables.
     played = 8 * TABLES * RANDOM_TRADERS * instruments

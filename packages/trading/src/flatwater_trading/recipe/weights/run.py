@@ -69,11 +69,12 @@ class WeightsRun(Run):
         if self.config.learner.days is None and days < USUAL_STRETCH:
             lines.append(f"members learn from stretches of {days} {self.panel.calendar.units}, as no longer ones fit")
         account, count = self.config.account, len(self.panel.investable)
+        # Without a band every instrument is traded at each close, so each pays the least commission every day.
         if account.least_commission and not account.band:
-            year = account.least_commission * count * self.panel.calendar.a_year / account.cash
+            yearly_share = account.least_commission * count * self.panel.calendar.a_year / account.cash
             lines.append(
                 f"account.least_commission: an order in each of {count_phrase(count, 'instrument')} on every "
-                f"{self.panel.calendar.unit} costs {year:.0%} of account.cash a year; account.band or "
+                f"{self.panel.calendar.unit} costs {yearly_share:.0%} of account.cash a year; account.band or "
                 "account.least_order lets it trade less often"
             )
         return [*lines, *describe_costs(self.panel, account)]
@@ -84,8 +85,9 @@ class WeightsRun(Run):
 
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
         """Return the alarms of a round."""
-        largest, learner = float(self.trainer.run.weights.abs().max()), self.config.learner
-        return learner_alarms(round_, "members", largest, dict(metrics), learner.updates * self.config.members.size)
+        largest_weight = float(self.trainer.run.weights.abs().max())
+        updates = self.config.learner.updates * self.config.members.size
+        return learner_alarms(round_, "members", largest_weight, dict(metrics), updates)
 
     def record(self) -> Mapping[str, Any]:
         """Return the part of the learned weights that is held, and the name of the rest: `equal weight` or `cash`."""
@@ -97,7 +99,7 @@ class WeightsRun(Run):
         return self._score_split(holdout=holdout)[1]
 
     def write_result(self, folder: RunFolder) -> None:
-        """Play the validation days; write result.json, trades, weights and equity."""
+        """Play the validation days; write result.json, and the tables of trades, weights, equity and daily numbers."""
         score, result = self._score_split(holdout=False)
         tables = TraderFolder.of(folder)
         write_frame(score.trades, tables.trades)
@@ -162,7 +164,7 @@ def prepare(config: WeightsRunConfig) -> WeightsRunConfig:
 
 
 def shorten_weights(config: WeightsRunConfig, panel: Panel, rows: int) -> WeightsRunConfig:
-    """Return the configuration with shorter lengths in the place of defaults."""
+    """Return the configuration with default lengths shortened: splits to fit `rows` rows, the history to a year."""
     splits, year = shorten_splits(config.splits, rows), max(MINIMUM_CONTEXT, panel.calendar.a_year)
     is_default = config.history == WeightsRunConfig().history
     return replace(config, splits=splits, history=min(config.history, year) if is_default else config.history)

@@ -82,7 +82,7 @@ class WeightsScore(PlayedDays):
 
     @property
     def verdict(self) -> str:
-        """Sentences that state the result of the numbers."""
+        """Sentences on the comparison, the learned weights held whole, the stop and the oracle."""
         learned = f"All of the learned weights would have returned {self.learned_return:+.1%}."
         closes = f"at {self.stopped} of {len(self.days)} closes"
         stopped = "" if self.stopped is None else f" The stop kept the champion in cash {closes}."
@@ -94,7 +94,7 @@ MAXIMUM_SHOWN = 12
 
 
 def score_weights(evaluation: WeightsEvaluation) -> WeightsScore:
-    """Play the held weights, simple rules, random traders and, if the law is known, the oracle, on the same days."""
+    """Play held weights, simple rules, random traders and, if `truth` is known, the oracle; measure all."""
     panel, days, a_year = evaluation.panel, evaluation.days, evaluation.panel.calendar.a_year
     prices = account_prices(panel, evaluation.config.account)
     closes = Closes(prices.mark, (prices.age == 0) & (prices.mark > 0), panel.calendar)
@@ -105,10 +105,11 @@ def score_weights(evaluation: WeightsEvaluation) -> WeightsScore:
         LEARNED: evaluation.learned,
     }
     played = _play_tables(evaluation, prices, torch.stack([*tables.values()]))
+    # The learned weights, held whole, are the last account: only their total return is told.
     accounts = {name: number for number, name in enumerate(tables) if name != LEARNED}
     chance = _play_random_traders(evaluation, prices)
-    returns = account.total_return(chance.equity)
-    median = returns.argsort()[(RANDOM_TRADERS - 1) // 2]
+    chance_returns = account.total_return(chance.equity)
+    median = chance_returns.argsort()[(RANDOM_TRADERS - 1) // 2]
     curves = {
         CHAMPION: played.equity[accounts[CHAMPION]],
         **_buy_and_hold_curves(evaluation, prices),
@@ -125,7 +126,7 @@ def score_weights(evaluation: WeightsEvaluation) -> WeightsScore:
         days=days,
         comparison=compare_to_yardsticks(
             curves,
-            returns,
+            chance_returns,
             trained=CHAMPION,
             yardsticks=simple_rules(curves),
             a_year=a_year,
@@ -133,7 +134,7 @@ def score_weights(evaluation: WeightsEvaluation) -> WeightsScore:
         ),
         rows=rows,
         equity=curves,
-        chance=returns,
+        chance=chance_returns,
         benchmark=benchmark,
         **_daily_numbers(evaluation, prices, played, accounts[CHAMPION]),
         trades=trade_frame(panel, days, prices, played.log[0]),
@@ -199,9 +200,9 @@ def _buy_and_hold_curves(evaluation: WeightsEvaluation, prices: PortfolioPrices)
     """Return the equity of buying on the first day and selling on the last: all instruments, and the benchmark."""
     days = evaluation.days
     as_account = evaluation.config.account.as_account
-    mark, (first, last) = prices.mark[days.first : days.stop], (prices.day(row) for row in (days.first, days.stop - 1))
-    costs = (Costs(as_account, today.rates) for today in (first, last))
-    curves = {HELD: buy_and_hold_equity(mark, first.priced, as_account, *costs).double()}
+    mark, first_day, last_day = prices.mark[days.first : days.stop], prices.day(days.first), prices.day(days.stop - 1)
+    costs = (Costs(as_account, today.rates) for today in (first_day, last_day))
+    curves = {HELD: buy_and_hold_equity(mark, first_day.priced, as_account, *costs).double()}
     if (benchmark := evaluation.benchmark) is not None:
         curves |= {name: curve.double() for name, curve in benchmark.equity(days, as_account).items()}
     return curves
@@ -218,6 +219,7 @@ def _oracle_curve(evaluation: WeightsEvaluation) -> dict[str, Tensor]:
     config = TradingConfig(
         account=evaluation.config.account.as_account, episode=EpisodeConfig(trading_days=max(1, len(days) - 20))
     )
+    # The oracle reads prices alone, so the observations are one feature of zeros.
     market: Market = build_priced_market(panel, torch.zeros(*panel.valid.T.shape, 1), cpu, config.account)
     env = build_simulator(config, batch=1, max_days=len(days), instruments=len(panel.investable), device=cpu)
     start, end = torch.tensor([days.first]), torch.tensor([days.stop])
@@ -254,10 +256,10 @@ def _account_measures(played: PlayedWeights, number: int) -> dict[str, float]:
 
 
 def trade_frame(panel: Panel, days: Days, prices: PortfolioPrices, traded: Float[Tensor, "D K"]) -> pl.DataFrame:
-    """Return the trades of an account, in the order of days and instruments."""
-    number, column = traded.nonzero().unbind(1)
-    row = number + days.first
-    value, price = traded[number, column], prices.mark[row, column]
+    """Return a row for each trade of an account, by day and then instrument; `traded` has values, below 0 for sales."""
+    day, column = traded.nonzero().unbind(1)
+    row = day + days.first
+    value, price = traded[day, column], prices.mark[row, column]
     names = [panel.instruments[n] for n in panel.investable]
     return pl.DataFrame(
         {
@@ -274,12 +276,13 @@ def weight_frame(panel: Panel, days: Days, held: Float[Tensor, "D K"]) -> pl.Dat
     """Return the date and the weights of the `MAXIMUM_SHOWN` instruments that were held most, for each day."""
     most = held.abs().mean(0).argsort(descending=True, stable=True)[:MAXIMUM_SHOWN].sort().values.tolist()
     names = [panel.instruments[n] for n in panel.investable]
+    # An instrument of the name `date` would take the place of the dates.
     columns = {names[k]: held[:, k].numpy() for k in most if names[k] != "date"}
     return pl.DataFrame({"date": panel.dates[days.first : days.stop]} | columns)
 
 
 def as_json(panel: Panel, score: WeightsScore, split: str) -> dict[str, Any]:
-    """Return the results, with the panel and the days that were played, as plain values."""
+    """Return a score as the contents of result.json, with the panel, the days that were played and their split."""
     stopped = {} if score.stopped is None else {"stopped": score.stopped}
     learned = {"learned_return": finite_or_none(score.learned_return)}
     return played_as_json(panel, score, "weights", split) | learned | stopped

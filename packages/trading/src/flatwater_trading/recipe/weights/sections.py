@@ -19,7 +19,7 @@ COLOURS = ("--champion", "--buy-and-hold", "--equal-weight", "--momentum", "--sl
 
 
 def weights_sections(run: RunRecords) -> Sections:
-    """Return the blocks of each section, by its title."""
+    """Return the blocks of the sections that a run of target weights has on its page, by the sections' titles."""
     return {
         "Trading": champion_section(run),
         "Tear sheet": sheet_section(run),
@@ -59,6 +59,7 @@ def held_section(run: RunRecords) -> Iterator[Block]:
 def held_chart(weights: pl.DataFrame) -> Chart:
     """Draw the weights of the instruments that were held most."""
     names = [name for name in weights.columns if name != "date"]
+    # By the mean weight, the largest first.
     most = sorted(names, key=lambda name: -float(weights[name].mean() or 0))[: len(COLOURS)]  # type: ignore[arg-type]
     shown_rows = weights[spread_indexes(len(weights), MAXIMUM_POINTS)]
     left_out = f" The {len(names) - len(most)} that it held less are left out." if len(names) > len(most) else ""

@@ -208,20 +208,20 @@ class WeightsTrader(PanelPolicy):
             ConfigError: a date cannot be read, or the last date is before the first.
             DataError: there are too few such days, or too few before them.
         """
-        low, high = date_row(panel, first, last, after=self.provenance.chosen_until)
+        first_row, stop_row = date_row(panel, first, last, after=self.provenance.chosen_until)
         earliest = self.settings.history
         units, dates = panel.calendar.units, f"the prices have {panel.dates[0]} to {panel.dates[-1]}"
-        if low < earliest:
+        if first_row < earliest:
             raise DataError(
-                f"the first day is row {low} of the prices, and signals need {earliest} {units} before it (history): "
-                f"{dates}. Begin later, or give prices that reach further back."
+                f"the first day is row {first_row} of the prices, and signals need {earliest} {units} before it "
+                f"(history): {dates}. Begin later, or give prices that reach further back."
             )
-        if high - low <= 1:
+        if stop_row - first_row <= 1:
             raise DataError(
-                f"there are {max(0, high - low)} {units} to play, and 2 or more are needed, as all is sold on the last "
-                f"one: {dates}. Give more prices, or begin earlier."
+                f"there are {max(0, stop_row - first_row)} {units} to play, and 2 or more are needed, as all is sold "
+                f"on the last one: {dates}. Give more prices, or begin earlier."
             )
-        return Days(low, high)
+        return Days(first_row, stop_row)
 
     def play_backtest(
         self,
@@ -233,7 +233,9 @@ class WeightsTrader(PanelPolicy):
         """Play rows of a panel that `find_days` gave, against the baselines; on the last day all is sold."""
         benchmark = benchmark or panel_benchmark(self.settings.benchmark, panel)
         train_stop = int(np.searchsorted(panel.dates, np.datetime64(self.provenance.learned_until), "right"))
-        learned_rows = range(self.settings.history - 1, max(self.settings.history - 1, train_stop))
+        # Ridge is fitted to the days of the policy's training, from the first row with a whole history on.
+        first_row = self.settings.history - 1
+        learned_rows = range(first_row, max(first_row, train_stop))
         with one_thread():
             score = score_weights(self.evaluation(panel, days, learned_rows, truth, benchmark))
         days_by_use = count_days_by_use(self, panel, days)
@@ -258,7 +260,7 @@ class WeightsTrader(PanelPolicy):
         truth: np.ndarray[Any, Any] | None,
         benchmark: Benchmark | None,
     ) -> WeightsEvaluation:
-        """Weigh days of a panel; return the weights with what is needed to play them."""
+        """Compute the weights of some days of a panel; return them with all that `score_weights` needs to play them."""
         held, learned, signals = self._weigh(panel, days)
         return WeightsEvaluation(
             config=self.settings,
@@ -340,6 +342,7 @@ def rebuild_trader(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
     if not 0 <= parsed.held <= 1:
         raise ValueError(f"held = {parsed.held}: must be 0 to 1")
     layout = trader_layout(settings, len(names), len(investable))
+    # Tensors of another number of members are left out: `join_weights` then reports them as missing.
     members = [
         join_weights({name: each[member] for name, each in tensors.items() if each.shape[:1] == (size,)}, layout)
         for member in range(size)

@@ -143,24 +143,26 @@ def make_judgement(
         return log_growth(weights, following, costs, setup.config.account.cash).double()
 
     equal = resting_weights(tradable, setup.limits)
+    # The part that is not learned is equal weights if these have grown on the same days, else cash.
     invested = (growth(equal).sum() > 0).double()
     resting = equal * invested.float()
     resting_growth = growth(resting)
-    leads, deviations = [], []
+    leads, deviations = [], []  # for each part
     for part in PARTS:
         lead = growth(part * learned + (1 - part) * resting) - resting_growth
+        # The last days, if they do not fill a block, are left out of the deviation.
         blocks = lead[: len(lead) // BLOCK * BLOCK].view(-1, BLOCK).mean(1)
         leads.append(lead.mean())
         deviations.append(blocks.std() / len(blocks) ** 0.5)
     lead, deviation = torch.stack(leads), torch.stack(deviations)
     # With fewer than two blocks every deviation is NaN: then all parts become -inf, and the first part, 0, is held.
-    best = (lead - caution * deviation).nan_to_num(nan=-torch.inf).argmax()
+    best_number = (lead - caution * deviation).nan_to_num(nan=-torch.inf).argmax()
     return Judgement(
         growth=growth(learned).mean(),
         resting=resting_growth.mean(),
         lead=lead[-1],
         deviation=deviation[-1],
-        held=best.double() / (len(PARTS) - 1),  # the parts are evenly spaced
+        held=best_number.double() / (len(PARTS) - 1),  # the parts are evenly spaced
         invested=invested,
     )
 

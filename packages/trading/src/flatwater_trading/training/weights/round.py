@@ -19,7 +19,7 @@ WeightsTrainer = Trainer[WeightsSetup, WeightsState]
 
 
 def build_trainer(setup: WeightsSetup, run: WeightsState) -> WeightsTrainer:
-    """Bind the phases to the state."""
+    """Return the trainer of a run, with the phases `learn` and `judge` bound to its state."""
     learner = setup.config.learner
     step_ = bind_step(
         run.weights,

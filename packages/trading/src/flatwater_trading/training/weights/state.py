@@ -181,7 +181,7 @@ def _initial_judgement(device: torch.device) -> Judgement:
 def outline_signals(
     *, days: int, instruments: int, own: int, shared: int, device: torch.device, costs: CostConfig | None = None
 ) -> SignalMarket:
-    """Build a market of this size without contents: on the meta device, for a plan.
+    """Return a market of this size with unfilled tensors, for a plan on the meta device.
 
     Args:
         days: number T of days.

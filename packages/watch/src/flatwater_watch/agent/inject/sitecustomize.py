@@ -17,9 +17,9 @@ def _remove_from_environment():
     """Take the watch out of the environment and of `sys.path`; return the runner's variables."""
     # First of all: processes that the program starts must not inherit the watch's variables.
     variables = dict((name, os.environ.pop(name)) for name in list(os.environ) if name.startswith("FLATWATER_WATCH_"))
-    before = variables.get("FLATWATER_WATCH_PYTHONPATH")
-    if before is not None:
-        os.environ["PYTHONPATH"] = before
+    user_pythonpath = variables.get("FLATWATER_WATCH_PYTHONPATH")
+    if user_pythonpath is not None:
+        os.environ["PYTHONPATH"] = user_pythonpath
     else:
         os.environ.pop("PYTHONPATH", None)
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != _HERE or not entry]
