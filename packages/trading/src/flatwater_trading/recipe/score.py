@@ -108,7 +108,7 @@ class ChampionScore(PlayedDays):
 
 
 def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
-    """Play champion, random traders, simple rules and, if `truth` is known, the oracle on the same days; measure all."""
+    """Play champion, random traders, simple rules and, if `truth` is known, the oracle on the days; measure all."""
     setup, market, panel, days = evaluation.setup, evaluation.market, evaluation.panel, evaluation.days
     env_config, a_year = setup.config.env, panel.calendar.a_year
     champion, random_traders = evaluation.simulator(1), evaluation.simulator(RANDOM_TRADERS)

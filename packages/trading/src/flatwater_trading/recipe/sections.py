@@ -161,8 +161,8 @@ def champion_section(run: RunRecords) -> Iterator[Block]:
     yield result_table(run.recipe, result)
     a_year = result.get("periods_per_year")  # missing in results of other versions or edited results
     calendar = calendar_of_year(a_year) if isinstance(a_year, int) and a_year > 0 else DAILY
-    days = f"{result['first_day']} to {result['last_day']}, {result['days']} {calendar.units}"
-    yield Paragraph(f"{days}. {result.get('verdict', '')} Note: {result['note']}.", "reading")
+    period = f"{result['first_day']} to {result['last_day']}, {result['days']} {calendar.units}"
+    yield Paragraph(f"{period}. {result.get('verdict', '')} Note: {result['note']}.", "reading")
     if run.holdout is not None and holdout is not None and len(holdout):
         yield equity_chart(holdout, "holdout")
     yield from holdout_blocks(run)

@@ -75,7 +75,7 @@ def rolling_window(rows: int, calendar: Calendar) -> int:
 
 
 def rolling_frame(equity: pl.DataFrame, traders: Sequence[str], calendar: Calendar) -> pl.DataFrame:
-    """Return date, each trader's Sharpe ratio and, with two traders, the beta of the first to the second.
+    """Return dates, the rolling Sharpe ratio of each trader and, with two, the rolling beta of the first to the second.
 
     All are of the last `rolling_window` rows, and null on the rows before a first window is full.
     """

@@ -69,7 +69,7 @@ class TraderModule(nn.Module):
     def forward(
         self, features: Float[Tensor, "B N C F"], account: Float[Tensor, "B K 3"] | None = None
     ) -> Float[Tensor, "B K 2"]:
-        """Return coefficient and sale target in percent of each day and instrument."""
+        """Return coefficient and sale target, in percent, of each instrument on each day; `features` are unscaled."""
         scaled = (features - self.mean) / self.deviation
         # The steps of `observation_panel` in the same order, in float64 up to the clip: observations are bit-equal.
         scaled = torch.nan_to_num(scaled, nan=0.0, posinf=0.0, neginf=0.0)
@@ -407,7 +407,7 @@ class _TraderHeader:
 
 
 def rebuild_trader(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Trader:
-    """Rebuild the trader of a .safetensors file.
+    """Return the trader whose settings and weights are the header and the tensors of a .safetensors file.
 
     Raises:
         ConfigError: the header's settings do not fit `ErlConfig`.

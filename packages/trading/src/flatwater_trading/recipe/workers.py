@@ -38,7 +38,7 @@ class TraderService(WorkerService):
     """
 
     def __init__(self, assignment: Assignment) -> None:
-        """Read the panel and allocate the share.
+        """Read the panel, and allocate the state of the assignment's share of the members.
 
         Raises:
             RunError: the panel or the arithmetic is another than the run's.
@@ -58,7 +58,7 @@ class TraderService(WorkerService):
         self.hold_(self._run, () if run_market.private_reason else assignment.mapped)
 
     def load(self, rows: Arrays, added: Mapping[str, int], updates: int) -> None:
-        """Write the rows of the share's members, the numbers of additions to its sums, and its number of updates."""
+        """Write the members' rows, the number of updates, and how many values each sum of the tally has (`added`)."""
         learner = self._run.learner
         for name, leaf in member_rows(learner):
             leaf.copy_(torch.from_numpy(rows[name]))
@@ -93,7 +93,7 @@ class TraderService(WorkerService):
         self._learning.update_priorities_(torch.from_numpy(td_error))
 
     def rows(self) -> tuple[Arrays, Mapping[str, int]]:
-        """Return the rows of the share's members, and the numbers of additions to its sums, both by name."""
+        """Return the rows of the share's members, and how many values each sum of the tally has, both by name."""
         learner = self._run.learner
         return {name: leaf.numpy() for name, leaf in member_rows(learner)}, learner.tally.added
 

@@ -44,11 +44,12 @@ def deflated_sharpe(returns: np.ndarray, tries: int) -> DeflatedSharpe:
         returns: returns of each period, or differences of returns. If they do not vary, the probability is 0.5.
         tries: number of tries of which this may be the best, 1 or more.
     """
-    periods, spread = len(returns), float(returns.std(ddof=1)) if len(returns) > 1 else 0.0
-    if spread <= ROUNDING_DEVIATION:
+    periods = len(returns)
+    deviation = float(returns.std(ddof=1)) if periods > 1 else 0.0
+    if deviation <= ROUNDING_DEVIATION:
         return DeflatedSharpe(0.0, 0.0, 0.5)
     # SR0 with V = 1 / (T - 1), the variance of a Sharpe ratio without skill.
-    sharpe, by_chance = float(returns.mean()) / spread, highest_by_chance(tries) / sqrt(periods - 1)
+    sharpe, by_chance = float(returns.mean()) / deviation, highest_by_chance(tries) / sqrt(periods - 1)
     # Moments of the population, divided by T, for which g4 >= 1 + g3^2: `sharpe_probability` relies on it.
     scaled = (returns - returns.mean()) / returns.std()
     skewness, kurtosis = float((scaled**3).mean()), float((scaled**4).mean())

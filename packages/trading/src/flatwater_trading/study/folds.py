@@ -40,7 +40,7 @@ def fold_config(base: C, fold: Fold, seed: int) -> C:
 
 
 def find_folds(base: PanelSettings, days: int, folds: int) -> list[Fold]:
-    """Cut the panel into folds, each long enough.
+    """Cut a panel of `days` days into folds, and check that each is long enough.
 
     Raises:
         ConfigError: a fold has too few days to train, to validate or to test; says how many folds there can be, and

@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def run_order(order: Mapping[str, Any]) -> dict[str, Any]:
-    """Train or resume the run, and play its test days."""
+    """Train the run of an order, or resume it; once it has finished, play its test days."""
     answer = train(order["config"], Path(order["run"]))
     # Only after the training, as a champion that is still learning must not be seen on its test days.
     if answer["finished"]:
@@ -48,7 +48,7 @@ def play_test_days(folder: RunFolder) -> None:
 
 
 def prepare(order: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings as runs keep them, facts about the panel, and the plan of the largest run."""
+    """Return the study's settings as runs keep them, facts about the panel, and the memory of the largest run."""
     settings = order["config"]
     config = check_settings(from_mapping(find_recipe(settings["trainer"], GIVEN).config, settings, "the study")).config
     panel = read_run_panel(config)

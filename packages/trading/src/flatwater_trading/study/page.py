@@ -31,7 +31,7 @@ from flatwater_watch.pages.document import document
 
 
 def study_page(study: StudyRecords) -> str:
-    """Build the whole page as HTML."""
+    """Return the page of a study as HTML."""
     sections = [
         Section(title="Result", blocks=list(_result_section(study))),
         *_sheet_sections(study),

@@ -78,7 +78,7 @@ class StudyRecords:
 
 
 def read_study(path: Path) -> StudyRecords:
-    """Read a study's folder.
+    """Read and check the result and the pooled equity in a study's folder.
 
     Raises:
         RunError: no run of the study has ended yet, or a file is damaged.

@@ -89,7 +89,7 @@ class StudyProgress:
         self.rounds_before = self.done
 
     def time_left(self) -> str:
-        """Return a phrase such as `12m left`, once a round is done."""
+        """Return a phrase such as `12m left`; before a round of this start is done, that the time is unknown."""
         rounds_since_start = self.done - self.rounds_before
         if not rounds_since_start:
             return "time left unknown yet"
@@ -129,14 +129,14 @@ class _RunningStudy:
         self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def show_(self) -> None:
-        """Update the status line."""
+        """Show the tested runs, the rounds and the time left in the status line."""
         tested = sum(member.is_tested for member in self.members)
         progress = self.progress
         rounds = f"{self.opened.recipe.layout.round} {progress.done:,} of {progress.rounds:,}"
         self.status.update(f"{tested} of {len(self.members)} runs, {rounds}, {progress.time_left()}")
 
     def jobs(self) -> Iterator[Job]:
-        """Yield the runs that have not been tested yet."""
+        """Yield a job for each run that has not been tested yet, with the settings of its fold."""
         folder = self.opened.folder
         base = extend_mirror_url(self.opened.base, folder.path)
         for member in self.members:

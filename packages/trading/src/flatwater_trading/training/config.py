@@ -93,7 +93,7 @@ class ErlConfig:
     evolution: EvolutionConfig = field(default_factory=EvolutionConfig)
 
     def split(self, rows: int) -> Splits:
-        """Split the first `rows` rows of a panel.
+        """Split the first `rows` rows of a panel into days to train, to validate and to hold out.
 
         Raises:
             ConfigError: a split is too short for an episode.

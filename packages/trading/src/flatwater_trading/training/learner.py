@@ -29,7 +29,7 @@ class HindsightConfig(Settings):
     rows of the panel a day: days by themselves up to a context of 20, one stretch where it is long."""
 
     def check_together(self, table: str) -> None:
-        """Require stretches of one length."""
+        """Require that `stretches` divides `batch_size`, so that all stretches are equally long."""
         require(
             self.stretches is None or self.batch_size % self.stretches == 0,
             f"{table}.stretches",

@@ -144,7 +144,7 @@ Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 def plan_shapes(
     setup: ErlSetup, market: Market, members: int, slices: int, *, explored: bool = False, days: int | None = None
 ) -> Shapes:
-    """Return the shapes of the planned actions of `members` members on `slices` slices.
+    """Return the shapes of the planned actions, of the mask of missing data, and of the attention sums.
 
     Args:
         setup: configuration.
@@ -166,7 +166,7 @@ def acts_by_day(setup: ErlSetup, *, explored: bool) -> bool:
 
 
 def build_play_buffers(setup: ErlSetup, *plans: Shapes) -> PlayBuffers:
-    """Allocate buffers for the largest of several plans."""
+    """Allocate buffers that are large enough for each of several plans, which use them one after the other."""
     planned, missing, attention = (max(prod(shape) for shape in part) for part in zip(*plans, strict=True))
     return PlayBuffers(
         planned=filled_tensor(0, planned, device=setup.device),

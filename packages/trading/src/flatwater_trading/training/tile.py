@@ -122,10 +122,10 @@ def judge_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileV
 
 def holding_return(setup: ErlSetup, market: Market, round_: int) -> Float[Tensor, ""]:
     """Return the mean gain of equal parts of all instruments over a generation's validation slices, without costs."""
-    rng = stream(setup.config.seed, VALIDATION_STREAM, round_, device=setup.device)
-    first = draw_slices(setup, setup.splits.validation, setup.config.evaluation.validation_slices, rng)
     # The same stream as in `judge_tile`, so the same slices.
-    entry_price, exit_price = market.mark[first], market.mark[first + setup.config.env.episode.days - 1]
+    rng = stream(setup.config.seed, VALIDATION_STREAM, round_, device=setup.device)
+    first_rows = draw_slices(setup, setup.splits.validation, setup.config.evaluation.validation_slices, rng)
+    entry_price, exit_price = market.mark[first_rows], market.mark[first_rows + setup.config.env.episode.days - 1]
     has_price = entry_price > 0
     return ((exit_price / entry_price.where(has_price, 1) - 1) * has_price).sum() / has_price.sum().clamp(min=1)
 

@@ -44,7 +44,7 @@ def record_census_(history: CensusHistory, step: int, census: Census) -> None:
         census: the census.
     """
     sizes = {
-        path: (holding.step or step, holding.bytes)
+        path: (holding.step or step, holding.bytes)  # a census in slices reads its holdings at later steps
         for path, holding in census.holdings.items()
         if holding.bytes >= MEASURING.least_bytes
     }
@@ -170,7 +170,8 @@ def _owner_sizes(history: CensusHistory, owner: str, inner_owners: list[str]) ->
     was_present = False
     for begin_step, holdings in zip(history.steps, history.censuses, strict=True):
         step, size = holdings.get(owner, (begin_step, 0))
-        if (was_present and owner not in holdings) or (steps and step <= steps[-1]):
+        is_missed, is_same_reading = was_present and owner not in holdings, bool(steps) and step <= steps[-1]
+        if is_missed or is_same_reading:
             continue
         was_present = owner in holdings
         steps.append(step)

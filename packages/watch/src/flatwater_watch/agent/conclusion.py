@@ -51,7 +51,7 @@ def decide_outcome(
     refilled_paths: Iterable[str] = (),
     unsure_causes: Sequence[Evidence] = (),
 ) -> Outcome:
-    """Return the outcome of a watched program.
+    """Return the state of a watched program (flat, settled, grows, ...), with what is known of growth without a cause.
 
     Args:
         samples: all readings.
@@ -119,7 +119,7 @@ def _garbage_sentence(garbage: "Garbage") -> str:
 
 
 def _unsure_sentences(causes: Sequence[Evidence]) -> Iterator[str]:
-    """Yield a sentence on causes with a proof, which a library frees as its call returns, and one on causes without."""
+    """Yield a sentence on causes with a proof, which lie in a call of a library, and one on causes without a proof."""
     threshold = format_bytes(ENDING.open_bytes)
     proven = [cause.owner for cause in causes if cause.has_proof]
     unproven = [cause.owner for cause in causes if not cause.has_proof]
@@ -143,7 +143,7 @@ def _refilled_sentence(path: str) -> str:
 def drop_rooted_native(
     causes: Sequence[Evidence], root_gains: Iterable[tuple[str, int]], resident_gain: int
 ) -> list[Evidence]:
-    """Return the causes, without native growth if roots of the program hold the bytes that have come.
+    """Return the causes, without native growth if roots of the program hold the resident bytes that were gained.
 
     A table that is loaded between two censuses looks like native growth until a census has seen it.
 

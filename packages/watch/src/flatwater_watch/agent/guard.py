@@ -58,6 +58,7 @@ class Guard:
             self.thread = outer_thread
 
     def _belongs_to_program(self, fault: BaseException) -> bool:
+        """Return whether an exception was raised by the program's code, or for the program."""
         try:
             return is_program_fault(fault, self._program_code)
         except Exception:  # noqa: BLE001  (the program may have replaced a function that is asked here)

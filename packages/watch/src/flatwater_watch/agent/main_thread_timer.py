@@ -111,7 +111,7 @@ class _IdleMainThread:
 
 
 def _forbids_reading(frame: FrameType | None) -> bool:
-    """Return whether the program is at a place where no reading may be taken.
+    """Return whether the program imports, runs a trace function, or could make a fork hang: no reading may be taken.
 
     Args:
         frame: innermost frame of the main thread. The caller must not keep it in a variable of that same frame: a frame

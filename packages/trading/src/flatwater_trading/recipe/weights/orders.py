@@ -207,7 +207,7 @@ def _holdings(
 
 
 def _shares_before(close: WeightsClose, shares: Mapping[str, float]) -> Float[Tensor, "K"]:
-    """Return the shares that are held as shares at the panel's prices, which may be adjusted.
+    """Convert held shares to the panel's prices, which may be adjusted: their number changes, their value does not.
 
     Raises:
         DataError: an instrument of `shares` is not one of the prices', or has never had a price.

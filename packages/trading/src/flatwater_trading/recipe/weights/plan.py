@@ -33,6 +33,11 @@ def plan_weights(config: WeightsRunConfig, panel: Panel, device: torch.device) -
     """Plan the memory of a run with this configuration on this panel."""
     setup, run = build_on_meta(config, panel)
     owners = nbytes(run)
+
+    def owners_of(other: WeightsRunConfig) -> dict[str, int]:
+        _, other_run = build_on_meta(other, panel)
+        return nbytes(other_run)
+
     plan = make_plan(
         owners,
         lambda: measure_phase_peaks_(setup, run),
@@ -41,7 +46,7 @@ def plan_weights(config: WeightsRunConfig, panel: Panel, device: torch.device) -
         mapped=panel.mapped_bytes,
         extra_bytes={READ: signal_bytes(panel), SCORE: score_bytes(panel, config.account)},
     )
-    return with_advice(plan, _alternatives(config), owners, lambda other: nbytes(build_on_meta(other, panel)[1]))
+    return with_advice(plan, _alternatives(config), owners, owners_of)
 
 
 def build_on_meta(config: WeightsConfig, panel: Panel) -> tuple[WeightsSetup, WeightsState]:
@@ -101,6 +106,7 @@ def plan_use(command: str, account: PortfolioConfig, panel: Panel, budget: str |
     """
     extra_bytes = {READ: signal_bytes(panel)} | ({SCORE: score_bytes(panel, account)} if plays else {})
     owners = {f"market.{path}": 2 * size for path, size in nbytes(outline_market(panel, META)).items()}
+    # No phase is measured on the meta device: all its bytes are in `extra_bytes`.
     phases = phase_bytes(lambda: dict.fromkeys(extra_bytes, 0), extra_bytes)
     return plan_policy_use(command, owners, phases, budget=budget, mapped=panel.mapped_bytes)
 

@@ -97,7 +97,8 @@ def score_weights(evaluation: WeightsEvaluation) -> WeightsScore:
     """Play held weights, simple rules, random traders and, if `truth` is known, the oracle; measure all."""
     panel, days, a_year = evaluation.panel, evaluation.days, evaluation.panel.calendar.a_year
     prices = account_prices(panel, evaluation.config.account)
-    closes = Closes(prices.mark, (prices.age == 0) & (prices.mark > 0), panel.calendar)
+    has_close = (prices.age == 0) & (prices.mark > 0)
+    closes = Closes(prices.mark, has_close, panel.calendar)
     rules = weight_rules(closes, evaluation.signals, evaluation.learned_rows, range(days.first, days.stop))
     tables = {
         CHAMPION: evaluation.held,
@@ -230,7 +231,7 @@ def _oracle_curve(evaluation: WeightsEvaluation) -> dict[str, Tensor]:
 
 
 def _curve_measures(curve: Tensor, market: Tensor, a_year: int) -> dict[str, float]:
-    """Measure an equity curve, by itself and against the market's."""
+    """Return the measures of an equity curve by name; alpha and beta are to the market's curve."""
     alpha, beta = account.alpha_beta(curve, market, a_year)
     measures = {
         "total_return": account.total_return(curve),
@@ -245,7 +246,7 @@ def _curve_measures(curve: Tensor, market: Tensor, a_year: int) -> dict[str, flo
 
 
 def _account_measures(played: PlayedWeights, number: int) -> dict[str, float]:
-    """Measure the holdings and trades of one account of the batch, by its number."""
+    """Return exposure, turnover, trades and costs of the account `number` of the batch, by name."""
     equity = played.equity[number]
     return {
         "exposure": float(account.exposure(equity, played.invested[number])),

@@ -202,7 +202,7 @@ class WeightsTrader(PanelPolicy):
         return plan_use("backtest", self.settings.account, panel, budget, plays=True)
 
     def find_days(self, panel: Panel, first: str | None, last: str | None) -> Days:
-        """Find the rows that are played; by default those after the policy's validation days.
+        """Return the rows from date `first` to date `last`; without these, all after the policy's validation days.
 
         Raises:
             ConfigError: a date cannot be read, or the last date is before the first.
@@ -328,7 +328,7 @@ class _TraderHeader:
 
 
 def rebuild_trader(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> WeightsTrader:
-    """Rebuild the policy of a .safetensors file.
+    """Return the policy whose settings and members are the header and the tensors of a .safetensors file.
 
     Raises:
         ConfigError: the header's settings do not fit `WeightsConfig`.

@@ -72,7 +72,7 @@ class WeightsConfig:
     judgement: JudgementConfig = field(default_factory=JudgementConfig)
 
     def split(self, rows: int) -> Splits:
-        """Split the first `rows` rows of a panel.
+        """Split the first `rows` rows of a panel into days to train, to validate and to hold out.
 
         Raises:
             ConfigError: no training day is left, or too few for the members' stretches.

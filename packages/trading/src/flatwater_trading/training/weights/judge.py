@@ -37,7 +37,7 @@ def weigh_days(
     limits: Limits,
     at_once: int,
 ) -> Float[Tensor, "D K"]:
-    """Return the instruments' weights on consecutive days: the mean of some members, in the precision of `weights`.
+    """Return the instruments' weights on consecutive days, averaged over members, in the precision of `weights`.
 
     Args:
         layout: names of the members' parameters.
@@ -57,7 +57,7 @@ def weigh_days(
 
 
 def mean_weights(params: Params, signals: DaySignals, limits: Limits) -> Float[Tensor, "D K"]:
-    """Return the instruments' weights: the mean of some members, in the precision of their parameters.
+    """Return the instruments' weights on each day, averaged over members, in the precision of their parameters.
 
     Args:
         params: parameters of the members by name.
