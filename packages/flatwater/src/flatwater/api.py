@@ -101,11 +101,11 @@ class TrainedRun:
         on_episode: OnEpisode | None = None,
         quiet: bool = False,
     ) -> "TrainedRun":
-        """Go on, bit for bit, until `rounds` rounds in all; see `resume`."""
+        """Go on, bit for bit, until `rounds` rounds in all; see `flatwater.resume`."""
         return resume(self.path, rounds, env=self.env, on_round=on_round, on_episode=on_episode, quiet=quiet)
 
     def evaluate(self, *, holdout: bool = False, **changes: Any) -> dict[str, Any]:  # noqa: ANN401  (settings of any type)
-        """Play the trained policy again; see `evaluate`."""
+        """Play the trained policy again; see `flatwater.evaluate`."""
         return evaluate(self.path, env=self.env, holdout=holdout, **changes)
 
     def report(self, out: Path | str | None = None) -> Path:
@@ -152,7 +152,7 @@ class TrainedSeeds:
         trust: bool = False,
         **changes: Any,  # noqa: ANN401  (settings of any type)
     ) -> "TrainedSeeds":
-        """Go on with all runs that have not finished, one after the other; see `resume`."""
+        """Go on with all runs that have not finished, one after the other; see `flatwater.resume`."""
         folder, changes = RunFolder(self.path), {"rounds": rounds, **changes}
         with trust_code(trust), hand_over_env(self.env), closing(group_runs(folder, changes)) as runs:
             for _, train_one in runs:
@@ -185,8 +185,8 @@ def train(
             one of your own.
         run: the folder, new or empty; left out, `runs/RECIPE-DATE-NUMBER`.
         config: TOML file with settings; those given here win over it.
-        seeds: number of runs that are trained one after the other, with seeds from `seed` on, or their seeds; left out,
-            one run.
+        seeds: number of runs that are trained one after the other, with the seeds `seed`, `seed` + 1, ...; or a list
+            of seeds; left out, one run.
         on_round: called with each round that has ended, before it is recorded: `round.log(name, value)` adds a number
             to it, `round.stop()` ends the run there. A function, or package.module:function.
         on_episode: called with each finished episode of training; the round has the mean of what `episode.log(name,
@@ -279,8 +279,8 @@ def fork(
         settings: settings that are changed, tables as dicts.
 
     Raises:
-        FlatwaterError: the settings have another state or other data than the run, there is no such checkpoint, or the
-            run names code that may be somebody else's.
+        FlatwaterError: the settings need another state or other data than the run has, there is no such checkpoint,
+            or the run names code that may be somebody else's.
         KeyboardInterrupt, SystemExit: a signal stopped it, as in `train`.
     """
     env = parent.env if isinstance(parent, TrainedRun) and ENV not in settings else find_env_object(settings)
@@ -299,7 +299,7 @@ def fork(
 
 
 def plan(recipe: str, *, config: Path | str | None = None, **settings: Any) -> Plan:  # noqa: ANN401  (settings of any type)
-    """Return the bytes that a run with these settings would hold, by owner; arguments are those of `train`.
+    """Return the plan of a run: the bytes that it would hold, by owner, with the same arguments as for `train`.
 
     Raises:
         FlatwaterError: no run could start with these settings. Whether it fits into memory is `plan.fits`.
@@ -408,7 +408,7 @@ def export(run: Path | str, to: Path | str, *, trust: bool = False, budget: str 
     """Write the policy of a run as one file that needs no run; see `flatwater export`.
 
     Args:
-        run: folder of the run, or a .safetensors file of this function.
+        run: folder of the run, or a .safetensors file that this function wrote.
         to: the file; .pt2 for torch alone, .onnx for ONNX Runtime and its like, .safetensors for `load`.
         trust: run the code that the run names; see `load`.
         budget: memory that writing it may take, such as 2GiB. Left out: 90 % of what the machine, the container and the
@@ -492,7 +492,7 @@ def _end_on_early_signals() -> Iterator[None]:
 
 @contextmanager
 def _restore_threads() -> Iterator[None]:
-    """Give the calling program its own number of torch threads back, as a run sets it for the whole process."""
+    """Restore the calling program's number of torch threads after the block, as a run sets it for the whole process."""
     threads_before = torch.get_num_threads()
     try:
         yield

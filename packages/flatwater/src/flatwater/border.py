@@ -56,15 +56,15 @@ class Border:
         expected: str = "",
         passing: tuple[type[BaseException], ...] = (),
     ) -> None:
-        """Keep the name of the object that is called.
+        """Keep the object that is called, and the words for a message about it.
 
         Args:
             subject: beginning of messages: `environment boat:Boat`.
             owner: the object, its class, or a function.
             method: name of the method that is called; left out, the object itself is called.
             call: words for the call; left out, `step()`.
-            expected: signature that the object needs, told if the call failed before the object's first line.
-            passing: errors that the caller tells in its own words.
+            expected: signature that the object needs, in the message if the call failed before the object's first line.
+            passing: exceptions that pass unchanged, as the caller reports them in its own words.
         """
         self._subject, self._owner, self._method = subject, owner, method
         callee = method or dotted_name(owner).rpartition(":")[2]
@@ -74,7 +74,7 @@ class Border:
         """Do nothing: a border needs no preparation."""
 
     def __exit__(self, _kind: type[BaseException] | None, fault: BaseException | None, _trace: object) -> None:
-        """Raise `UserCodeError` in place of an exception of the object.
+        """Raise `UserCodeError` in place of an exception of the user's object; let Flatwater's own and signals pass.
 
         Raises:
             UserCodeError: the object raised; with class, file and line.
@@ -96,7 +96,7 @@ class Border:
 def _passes_border(fault: BaseException) -> bool:
     """Return whether an exception is not the object's fault: Flatwater's own error, exhausted memory, or a signal.
 
-    Handlers of Flatwater raise `Terminated`. Where another is set, a KeyboardInterrupt may be that handler's.
+    Flatwater's handler of Ctrl-C raises `Terminated`, so while it is set, a KeyboardInterrupt is the object's own.
     """
     if isinstance(fault, FlatwaterError | Terminated | MemoryError | GeneratorExit):
         return True
@@ -107,7 +107,7 @@ def _passes_border(fault: BaseException) -> bool:
 
 
 def user_code_line(fault: BaseException) -> CodeLine | None:
-    """Return the line of the user's code that raised an error, or called the code that did; None without one."""
+    """Return the line of the user's code that raised an error, or called what raised it; None if there is none."""
     import traceback  # noqa: PLC0415  (1 ms, which each command that goes well would pay)
 
     # From the innermost frame outwards: the line nearest to the fault.
@@ -148,11 +148,11 @@ def dotted_name(owner: object) -> str:
 
 
 def is_flatwater_module(module: str) -> bool:
-    """Whether a dotted name is that of a module of Flatwater's: `flatwater.runs.run`, `flatwater_trading`."""
+    """Return whether a dotted name names a module of Flatwater's: `flatwater.runs.run`, `flatwater_trading`."""
     return _OWN_MODULE.match(module) is not None
 
 
 def _is_installed(file: str) -> bool:
-    """Whether a file belongs to Python or to an installed package."""
-    # By the beginning for Python itself, by a part for packages: a virtual environment may lie anywhere.
+    """Return whether a file belongs to Python or to an installed package."""
+    # Python's own folders are known as whole paths. Packages lie in virtual environments, which may be anywhere.
     return file.startswith(_PYTHON_FOLDERS) or any(library in file for library in _INSTALL_FOLDERS)

@@ -78,7 +78,7 @@ class Description:
 
     @property
     def layout(self) -> TableLayout:
-        """Layout of its rounds, without the columns of the terminal, which only training has."""
+        """Layout of the recipe's rounds on the live screen; without the terminal's columns, which training has."""
         live_columns = tuple(
             Column("", number.title, 0, number.name, NUMBER_FORMATS[number.way]) for number in self.glance
         )
@@ -154,7 +154,7 @@ def parse_description(raw: bytes) -> Description:
 
 
 def _require_showable(description: Description) -> None:
-    """Refuse a description that cannot be shown, whoever wrote it.
+    """Refuse a description with too many entries, a text of several lines, an unknown format or an unsafe form.
 
     Raises:
         ValueError: the description cannot be shown; the message says why.
@@ -172,6 +172,7 @@ def _require_showable(description: Description) -> None:
         if live.way not in NUMBER_FORMATS:
             raise ValueError(f"{short_repr(live.way)}: expected one of {', '.join(NUMBER_FORMATS)}")
     # A folder's forms may be anybody's: in `str.format` a field such as {0.__class__} would reach into objects.
+    # The title names values of the result, `{days}`; all other forms have one value, `{}`.
     check_form(description.title, names=True)
     for form in (
         description.headline.form,
@@ -194,9 +195,9 @@ def _shown_texts(description: Description) -> Iterator[str]:
     )
     yield from (text for pair in description.curves.items() for text in pair)
     yield from description.said
-    shapes: tuple[Headline | Number | LiveNumber, ...] = (
+    number_specs: tuple[Headline | Number | LiveNumber, ...] = (
         description.headline,
         *description.numbers,
         *description.glance,
     )
-    yield from (text for shape in shapes for text in astuple(shape))
+    yield from (text for spec in number_specs for text in astuple(spec))

@@ -93,7 +93,7 @@ def bind_step(
     spans = groups or [(0, len(block))]
 
     def step_() -> tuple[Tensor, Tensor]:
-        """Step each member whose gradient is finite; return the norms [P] before clipping, and a mask of the finite."""
+        """Step each member whose gradient is finite; return norms [P] before clipping, and a mask of finite norms."""
         norm = torch.cat([torch.linalg.vector_norm(adam.grad[low:high], dim=1) for low, high in spans])
         finite = norm < torch.inf  # False for NaN, too; `isfinite` takes six operations
         # Counted before the kernel, which reads the count for its bias correction.
@@ -113,10 +113,10 @@ def bind_step(
 
 
 def _fused_step_(rows: Sequence[Tensor], *, lr: float, weight_decay: float) -> None:
-    """Step the first of one member's `rows` with the kernel of `torch.optim.AdamW(fused=True)`."""
-    row, grad, exp_avg, exp_avg_sq, steps, skip = rows
+    """Update one member's weights, the first of its `rows`, with the kernel of `torch.optim.AdamW(fused=True)`."""
+    weights, grad, exp_avg, exp_avg_sq, steps, skip = rows
     torch._fused_adamw_(
-        [row],
+        [weights],
         [grad],
         [exp_avg],
         [exp_avg_sq],

@@ -77,7 +77,7 @@ class UpdateSums:
     sums: dict[str, Float[Tensor, "P"]]
     """Sum of each metric, by its name."""
     added: dict[str, int]
-    """Number of times that each member was added to each sum."""
+    """Number of members' numbers that were added to each sum: members times additions."""
     skipped: Int[Tensor, "P"]
     """Steps left out because a gradient was not finite, over all networks."""
     skipped_total: Int[Tensor, "P"]
@@ -128,8 +128,9 @@ class Setting:
     dtype: torch.dtype = field(default=torch.float32)
 
     def rows(self, name: str, layout: Layout) -> Float[Tensor, "P+x n"]:
-        """Return initial weights [P + x, n] of a network. On the meta device they are a plan, without numbers."""
+        """Return initial weights [P + x, n] of a network; on the meta device they have a shape, and no numbers."""
         rows = filled_tensor(0, self.members + self.extra, layout.size, dtype=self.dtype, device=self.device)
+        # A stream for each first member: parts of a population that are built apart draw different weights.
         init_(rows, layout, stream(self.seed, f"initial weights of {name}", self.first, device=self.device))
         return rows
 
@@ -138,7 +139,7 @@ class Setting:
         return build_adam(self.members, size, self.dtype, self.device)
 
     def tally(self, *metrics: str) -> UpdateSums:
-        """Return the sums of these metrics, all of them 0."""
+        """Return a tally with a sum of 0 for each of the metrics, and no skipped steps."""
         zeros = partial(filled_tensor, 0, self.members, device=self.device)
         return UpdateSums(
             sums={name: zeros(dtype=self.dtype) for name in metrics},
@@ -163,7 +164,7 @@ def perturb(action: Tensor, scale: Tensor | float, rng: torch.Generator) -> Tens
     """Return `action` in [-1, 1] with Gaussian noise, clamped to [-1, 1].
 
     Args:
-        action: [..., A]; the last axis is the parts of an action, such as coefficient and sale target.
+        action: [..., A]; the last axis has the parts of an action.
         scale: standard deviation of the noise; a tensor must broadcast to the action, such as [A] or [P, 1, A].
         rng: a generator on the action's device.
     """
@@ -206,7 +207,7 @@ def find_algorithm(config: AlgorithmConfig) -> Algorithm:
 
 
 def choose_algorithm(config: AlgorithmConfig, *, chooses: bool) -> Algorithm:
-    """Return the algorithm that the configuration chooses, in its form for choices where actions are choices.
+    """Return the algorithm that the configuration chooses, or if `chooses`, its variant for discrete choices, if any.
 
     Raises:
         ConfigError: `named_algorithm` refuses it.
@@ -256,7 +257,7 @@ def build_members(algorithm: Algorithm, config: AlgorithmConfig, nets: Networks,
         setting: number of members, seed and device.
 
     Raises:
-        ConfigError: the algorithm builds something else than the members that were asked for.
+        ConfigError: the result is no `Members`, or one of its tensors has a wrong shape.
     """
     members = algorithm.build(config, nets, setting)
     subject = f"learner.algorithm = {short_repr(config.algorithm)}: build:"
@@ -307,12 +308,12 @@ def normal(members: Members, span: Span, like: Tensor, consumer: str, micro_batc
         members: the population, or a share of it.
         span: the group's members [low, high).
         like: tensor whose shape, device and precision the numbers get.
-        consumer: name of the consumer, such as that of a network.
+        consumer: name of what the numbers are for, such as `target actions`.
         micro_batch: number of the micro-batch.
     """
-    # A checkpoint has these numbers anyway, so a resumed run draws the same without a saved generator.
-    place = members.tally.updates, members.first + span[0], micro_batch
-    rng = stream(members.seed, f"update of {consumer}", *place, device=like.device)
+    # The seed comes from counts that a checkpoint has anyway, so a resumed run draws the same without saved generators.
+    counts = members.tally.updates, members.first + span[0], micro_batch
+    rng = stream(members.seed, f"update of {consumer}", *counts, device=like.device)
     return torch.randn(like.shape, generator=rng, device=like.device, dtype=like.dtype)
 
 
@@ -336,7 +337,7 @@ def gradients(loss: Float[Tensor, "P"], params: Params) -> list[Tensor]:
 
 
 def accumulate_(gradient_views: Params, grads: Sequence[Tensor], *, first: bool) -> None:
-    """Add a micro-batch's gradients to the update's; the `first` micro-batch overwrites the last update's."""
+    """Add a micro-batch's gradients to the update's; the `first` micro-batch overwrites those of the update before."""
     for view, grad in zip(gradient_views.values(), grads, strict=True):
         if first:
             view.copy_(grad)
@@ -345,9 +346,9 @@ def accumulate_(gradient_views: Params, grads: Sequence[Tensor], *, first: bool)
 
 
 def keep_single_batch(draws: Sequence[Draw], groups: Sequence[Span]) -> Sequence[Draw]:
-    """Return draws that give the same batches; an update's only batch is gathered here once, and kept.
+    """Return draws of the same batches. If the update has a single batch, it is gathered here, once for all stages.
 
-    Several batches would fill memory together, so each is gathered again whenever a stage asks for it.
+    Several batches would fill memory together, so `draws` are returned as they are: each stage gathers again.
     """
     if len(draws) * len(groups) > 1:
         return draws
@@ -356,7 +357,7 @@ def keep_single_batch(draws: Sequence[Draw], groups: Sequence[Span]) -> Sequence
 
 
 def bind_compiled(config: AlgorithmConfig, function: Callable[..., T], *bound: Any) -> Callable[..., T]:  # noqa: ANN401  (whatever the function takes)
-    """Return the function with its first arguments bound, and compiled if the configuration says so."""
+    """Return `function` with its first arguments bound to `bound`, compiled if the configuration says so."""
 
     def eager(*arguments: Any) -> T:  # noqa: ANN401  (whatever the function takes)
         return function(*bound, *arguments)
@@ -392,7 +393,7 @@ def count_step_(tally: UpdateSums, name: str, norm: Float[Tensor, "P"], finite: 
         tally: sums by member, updated.
         name: name of the sum of norms.
         norm: gradient norm of every member, before clipping.
-        finite: mask of finite norms; a member with another norm took no step.
+        finite: mask of finite norms; a member whose norm is not finite took no step.
     """
     add_(tally, name, norm, (0, len(norm)))
     tally.skipped.add_(~finite)
@@ -409,8 +410,8 @@ def read_tally_(tally: UpdateSums) -> dict[str, float]:
     tally.skipped.zero_()
     losses = {"train/skipped": float(tally.skipped_total.sum())} if any(tally.added.values()) else {}
     for name, total in tally.sums.items():
-        if count := tally.added[name] // members:
-            losses[f"train/{name}"] = float(total.double().mean()) / count
+        if additions := tally.added[name] // members:
+            losses[f"train/{name}"] = float(total.double().mean()) / additions
         tally.added[name] = 0
         total.zero_()
     return losses

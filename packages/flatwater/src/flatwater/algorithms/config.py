@@ -57,7 +57,7 @@ class Settings:
 
     @property
     def updates_per_cycle(self) -> int:
-        """Number of updates after which every part of an update has run once; the plan measures the last of them."""
+        """Number of updates in which every part of an update runs once; a memory plan measures the last of them."""
         return 1
 
     @property
@@ -77,7 +77,7 @@ class Settings:
             table: the dotted path of these settings, for messages.
 
         Raises:
-            ConfigError: names the setting.
+            ConfigError: settings do not fit together; the message names one of them.
         """
 
 
@@ -127,7 +127,7 @@ class TD3Config(DDPGConfig):
 
     @property
     def updates_per_cycle(self) -> int:
-        """The actor moves at every n-th update."""
+        """Number of updates in which the actor moves once."""
         return self.policy_delay
 
 
@@ -205,7 +205,7 @@ class AlgorithmConfig:
 
     @classmethod
     def class_for_algorithm(cls, name: str) -> "type[AlgorithmConfig]":
-        """Return the class with a table `own` of the settings of an algorithm.
+        """Return the subclass of this class that has a table `own` with the settings of the algorithm `name`.
 
         Args:
             name: `package.module:NAME`, or a name that an installed package has.
@@ -213,27 +213,30 @@ class AlgorithmConfig:
         Raises:
             ConfigError: `name` names no algorithm.
         """
-        base: Any = cls  # for the type checker, to which a class of frozen values has no hash
+        base: Any = cls  # for the type checker, which finds no hash in the class, as the cached function needs it
         # Imported by name, because that module imports torch.
         algorithm: Any = import_object("flatwater.algorithms.api:named_algorithm")(custom_algorithm_place(name))
         return _make_algorithm_class(base, name, algorithm.settings)
 
     def with_algorithm(self, name: str) -> "AlgorithmConfig":
-        """Return the configuration with another algorithm, by any name.
+        """Return the configuration with the algorithm `name`: a shipped one, an installed package's, or a place.
 
         Raises:
             ConfigError: `name` names no algorithm, or settings were given that the algorithm does not read.
         """
-        if name == self.algorithm or not (custom_algorithm_place(name) or custom_algorithm_place(self.algorithm)):
-            return replace(self, algorithm=name)
-        plain = type(self)
+        had_custom, gets_custom = custom_algorithm_place(self.algorithm), custom_algorithm_place(name)
+        if name == self.algorithm or not (had_custom or gets_custom):
+            return replace(self, algorithm=name)  # this class has a table for each shipped algorithm
+        listed_class = type(self)
         values = to_mapping(self) | {"algorithm": name}
-        if custom_algorithm_place(self.algorithm):
+        if had_custom:
             refuse_given(self.own, "learner.own", f"with learner.algorithm = '{name}', which does not read it")
             # The first base class without `own`, because that table was made for the other algorithm.
-            plain = next(cls for cls in plain.__mro__[1:] if is_dataclass(cls) and issubclass(cls, AlgorithmConfig))
+            bases = listed_class.__mro__[1:]
+            listed_class = next(cls for cls in bases if is_dataclass(cls) and issubclass(cls, AlgorithmConfig))
             values.pop("own")
-        return from_mapping(plain, values, "the command line")
+        # `__variant__` adds the table `own` again if `name` needs it.
+        return from_mapping(listed_class, values, "the command line")
 
     def __post_init__(self) -> None:
         """Check that only the chosen algorithm's table was given, and that its settings fit together.
@@ -302,7 +305,7 @@ class Ramp:
         require(self.begins <= self.ends, "begins", self.begins, f"0 to {self.ends} (ends)")
 
     def scheduled_value(self, step: int) -> float:
-        """Return the value after a number of steps."""
+        """Return the value after `step` steps: `first`, from `begins` to `ends` on a straight line, and then `last`."""
         if step >= self.ends:
             return self.last
         if step <= self.begins:
@@ -398,9 +401,12 @@ class PPOConfig:
     runs are not. A run that is resumed keeps what it began with."""
 
     def for_rounds(self, rounds: int) -> Self:
-        """Return the settings for a run of `rounds` rounds, in which schedules know their end, also after a resume."""
-        changes = {self.lr_schedule, self.clip_schedule, self.entropy_schedule} != {"constant"}
-        return replace(self, schedule_rounds=rounds) if changes and not self.schedule_rounds else self
+        """Return the settings with schedules that end after `rounds` rounds, unless the user gave `schedule_rounds`.
+
+        The number is kept with the settings, so a resumed run's schedules end where the first run's would have.
+        """
+        has_schedule = {self.lr_schedule, self.clip_schedule, self.entropy_schedule} != {"constant"}
+        return replace(self, schedule_rounds=rounds) if has_schedule and not self.schedule_rounds else self
 
     def progress(self, round_: int) -> float:
         """Return the share of the schedules' rounds, 0 to 1, that is complete before round `round_`, counted from 0."""
@@ -442,7 +448,10 @@ class EpisodeConfig(PPOConfig):
     Needs a C++ compiler."""
 
     def __post_init__(self) -> None:
-        """Refuse `cooling` next to a schedule, or where rounds may end early: it counts rounds by updates."""
+        """Refuse `cooling` with another schedule, or with `target_kl`.
+
+        `cooling` counts rounds by their updates, and `target_kl` may end a round's updates early.
+        """
         expected = f"0 with learner.lr_schedule = '{self.lr_schedule}' and learner.target_kl = {self.target_kl}"
         may_cool = self.lr_schedule == "constant" and not self.target_kl
         require(may_cool or not self.cooling, "learner.cooling", self.cooling, expected)

@@ -43,7 +43,7 @@ class CriticMembers(Members):
 
 
 def build_critics(nets: Networks, setting: Setting, count: int) -> dict[str, Any]:
-    """Return the fields of `CriticMembers` for `count` critics: initial weights, equal targets, and moments of 0."""
+    """Return the fields of `CriticMembers` for `count` critics: initial weights, targets equal to these, moments 0."""
     layout = nets.critic.layout
     critics = [setting.rows(f"critic {n}", layout) for n in range(count)]
     return {

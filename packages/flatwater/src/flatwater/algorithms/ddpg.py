@@ -52,7 +52,7 @@ class DdpgMembers(CriticMembers):
 
 
 def build(config: AlgorithmConfig, nets: Networks, setting: Setting) -> DdpgMembers:
-    """Return members with initial weights, equal targets, and moments of 0."""
+    """Return members with initial weights, targets that equal them, and moments of 0."""
     rows = setting.rows("actor", nets.actor.layout)
     return DdpgMembers(
         actor=rows,
@@ -138,7 +138,7 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: DdpgMembers, g
     ]
 
     def member_weights(span: Span) -> DdpgWeights:
-        """Return the weights of members low ... high - 1."""
+        """Return the weights of the members [low, high) of a span."""
         actor, critic, rows = nets.actor.layout, nets.critic.layout, slice(*span)
         return DdpgWeights(
             actor=views(members.actor[rows], actor),

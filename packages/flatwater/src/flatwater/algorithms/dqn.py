@@ -50,7 +50,7 @@ class DqnMembers(Members):
 
 
 def build(_config: AlgorithmConfig, nets: Networks, setting: Setting) -> DqnMembers:
-    """Return members with initial weights, equal targets, and moments of 0."""
+    """Return members with initial weights, targets that equal them, and moments of 0."""
     rows = setting.rows("actor", nets.actor.layout)
     return DqnMembers(
         actor=rows,
@@ -110,16 +110,16 @@ def value_gradients(
 
 def make_update(config: AlgorithmConfig, nets: Networks, members: DqnMembers, groups: Sequence[Span]) -> Update:
     """Bind an update of DQN to the population's storage; each span [low, high) of `groups` learns at once."""
-    own, layout = config.own, nets.actor.layout
+    settings, layout = config.own, nets.actor.layout
 
     def member_weights(span: Span) -> DqnWeights:
-        """Return the weights of members low ... high - 1."""
+        """Return the weights of the members [low, high) of a span."""
         rows = slice(*span)
         return DqnWeights(views(members.actor[rows], layout), views(members.actor_target[rows], layout))
 
-    stages = [Stage(value_gradients, {"actor": Part(layout, own.lr, "critic_grad_norm")})]
+    stages = [Stage(value_gradients, {"actor": Part(layout, settings.lr, "critic_grad_norm")})]
     parts = config, nets, members, groups
-    return bind_update(*parts, stages=stages, weights=member_weights, tau=own.tau, every=own.target_every)
+    return bind_update(*parts, stages=stages, weights=member_weights, tau=settings.tau, every=settings.target_every)
 
 
 def random_share(config: Any, updates: int) -> float:  # noqa: ANN401  (of a trainer that steps environments)

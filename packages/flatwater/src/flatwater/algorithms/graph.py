@@ -122,7 +122,7 @@ def compile_nested(function: Callable[..., T]) -> Callable[..., T]:
 
 
 def _bind_nested(function: Callable[..., T], arguments: tuple[Any, ...]) -> Callable[[list[Tensor]], T]:
-    """Return the function of a flat list of tensors, which are put in the place of those in `arguments`.
+    """Return `function` as one of a flat list of tensors, which take the places of the tensors in `arguments`.
 
     The first call compiles it.
     """
@@ -130,7 +130,7 @@ def _bind_nested(function: Callable[..., T], arguments: tuple[Any, ...]) -> Call
     arguments_form, result_form = _replace_tensors(arguments, repeat(_TensorSlot())), cast("T", None)
 
     def flat_function(*tensors: Tensor) -> tuple[Tensor, ...]:
-        """Return the tensors of the result as a flat tuple, and keep the result's form."""
+        """Return the tensors of the result as a flat tuple; keep the result's form, without tensors, for `call`."""
         nonlocal result_form
         result = function(*_replace_tensors(arguments_form, iter(tensors)))
         result_form = _replace_tensors(result, repeat(_TensorSlot()))
@@ -182,7 +182,7 @@ def _replace_tensors(value: T, tensors: Iterator[Any]) -> T:
 
 
 def _trace_and_compile(function: Function, arguments: tuple[Tensor, ...]) -> Function:
-    """Return the function compiled for tensors of these shapes, together with any gradients that it takes.
+    """Trace a function on these arguments, and return it compiled for their shapes, with any gradients that it takes.
 
     Raises:
         ConfigError: this machine cannot compile.
@@ -196,6 +196,7 @@ def _trace_and_compile(function: Function, arguments: tuple[Tensor, ...]) -> Fun
     from torch.fx.experimental.proxy_tensor import make_fx  # noqa: PLC0415  (the compiler takes seconds to import)
 
     graph = make_fx(function, {**select_decomp_table(), torch.ops.aten.addmm.default: _fused_linear})(*arguments)
+    # Arguments that the function does not read are left out of the graph.
     inputs = graph.graph.find_nodes(op="placeholder")
     used_inputs = [index for index, node in enumerate(inputs) if node.users]
     for node in inputs:

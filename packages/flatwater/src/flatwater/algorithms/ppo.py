@@ -81,7 +81,7 @@ def build(
     has_teacher: bool = False,
     target_kl: float = 0.0,
 ) -> Learner:
-    """Return a learner with initial weights and moments of 0. On the meta device it is a plan.
+    """Return a learner with initial weights and moments of 0; on the meta device its tensors have no numbers.
 
     Args:
         network: network whose layout is allocated.
@@ -215,7 +215,7 @@ def make_act(
 
     @torch.no_grad()
     def step(params: Weights, inputs: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-        """Return the fields of an `ActingStep`, without the last two if the network gives no value here."""
+        """Return the fields of an `ActingStep`; `log_prob` and `value` only if the network gives values in a step."""
         output = network.run_step(params, inputs["obs"], inputs["memory"], inputs["starts"])
         policy = network.actions.distribution(output.logits, inputs.get("legal"))
         action = policy.sample(inputs["noise"])
@@ -260,8 +260,9 @@ def bind_evaluation(
 
     def evaluate_piece(*tensors: Tensor) -> tuple[Tensor, ...]:
         """Return the log-probabilities [n] of a piece's actions, and the values [n] of its observations."""
+        # The first tensors are the weights, the others the piece's columns.
         params, (obs, action, *legal) = dict(zip(weights, tensors, strict=False)), tensors[len(weights) :]
-        memory = torch.zeros(2, len(obs), 0, device=device)
+        memory = torch.zeros(2, len(obs), 0, device=device)  # of 0 cells
         starts = torch.zeros(1, len(obs), dtype=torch.bool, device=device)
         output = network(params, obs.unsqueeze(0), memory, starts)
         return network.actions.distribution(output.logits[0], *legal).log_prob(action), output.value[0]
@@ -345,7 +346,7 @@ def make_update(
     loss_weights: LossWeights,
     progress: Callable[[], float] = lambda: 0.0,
 ) -> Callable[[int], None]:
-    """Return the function `update_(number)`, which takes update `number` of a round on the learner in place.
+    """Return the function `update_(number)`, which makes one update of a round, counted from 0, in place.
 
     Args:
         config: settings of the learner.
@@ -432,10 +433,10 @@ def ppo_loss(
     batch: Mapping[str, Tensor],
     loss_weights: LossWeights,
 ) -> tuple[Float[Tensor, ""], list[Tensor]]:
-    """Return a minibatch's loss, and its metrics in the order of `metric_names` up to `kl`.
+    """Return a minibatch's loss, and its metrics in the order of `metric_names`, of which `kl` is the last one here.
 
     The loss is PPO's clipped loss, less the weighted entropy, plus the weighted value loss; a teacher adds the
-    cross-entropy to its actions. PPO leaves out steps that the teacher led; all other terms have all steps.
+    cross-entropy to its actions. Policy loss and `kl` leave out steps that the teacher led; all other terms have them.
 
     Args:
         config: clip range and weights of entropy and value.

@@ -48,7 +48,7 @@ def gae(
     next_advantage: Any = 0.0
     with np.errstate(all="ignore"):  # torch does not warn of infinities either, which `--allow-nan` lets through
         for row, error in reversed(list(zip(*columns, strict=True))):
-            # In place: a row of `advantage` holds its decay factor until here, and then its advantage.
+            # A_t = factor_t * A_(t+1) + error_t, in place: a row of `advantage` holds its decay factor until here.
             next_advantage = library.add(library.multiply(row, next_advantage, out=row), error, out=row)
     return advantage
 

@@ -69,12 +69,12 @@ class SacMembers(CriticMembers):
 
     @property
     def trained(self) -> dict[str, tuple[Float[Tensor, "P+x n"], Adam]]:
-        """Actor, critics and temperature."""
+        """Rows of actor, critics and temperature, and their optimisers, by name."""
         return self.actor_and_critics | {"temperature": (self.log_temperature, self.temperature_adam)}
 
 
 def build(config: AlgorithmConfig, nets: Networks, setting: Setting) -> SacMembers:
-    """Return members with initial weights, equal targets, and moments of 0."""
+    """Return members with initial weights, targets that equal them, and moments of 0."""
     initial_temperature = Layout({"log": Weight((1,), fan_in=0, start=log(config.own.temperature))})
     return SacMembers(
         actor=setting.rows("actor", nets.actor.layout),
@@ -232,7 +232,7 @@ def bind_sac_update(
     ]
 
     def member_weights(span: Span) -> SacWeights:
-        """Return the weights of members low ... high - 1."""
+        """Return the weights of the members [low, high) of a span."""
         critic, rows = nets.critic.layout, slice(*span)
         return SacWeights(
             actor=views(members.actor[rows], nets.actor.layout),

@@ -35,7 +35,7 @@ def scheduled_values(config: PPOConfig) -> dict[str, Value]:
     """Return the value of each scheduled setting as a function of progress, by the setting's name.
 
     Raises:
-        ConfigError: a schedule has no such name, or cannot be imported.
+        ConfigError: no schedule has the name, or the user's function cannot be imported.
     """
     names = {setting: getattr(config, schedule) for setting, schedule in SCHEDULED.items()}
     return {
@@ -130,7 +130,7 @@ def lr_factor(config: AlgorithmConfig) -> Callable[[int], float] | None:
 
 
 def scheduled_rate(config: AlgorithmConfig, lr: float, updates: Callable[[], int]) -> LearningRate:
-    """Return a learning rate: a number, or a function that gives the present rate if it has a schedule.
+    """Return the learning rate as `bind_step` takes it: `lr`, or a function that gives the present scheduled rate.
 
     Args:
         config: settings of the algorithm.

@@ -99,7 +99,7 @@ def bind_update(
     bound_stages = [_bind_stage(config, nets, members, group_weights, stage) for stage in stages]
 
     def update_(draws: Sequence[Draw]) -> Tensor | None:
-        """Learn from a draw for each micro-batch; return absolute TD errors [P, micro_batches, B], None without any."""
+        """Learn from a draw for each micro-batch; return |TD error| [P, micro_batches, B], None without any."""
         require(len(draws) == micro_batches, "draws", len(draws), f"{micro_batches} (micro_batches)")
         draws = keep_single_batch(draws, groups)
         errors = []
@@ -157,15 +157,16 @@ def _bind_stage(
     config: AlgorithmConfig, nets: Networks, members: Members, weights: Mapping[Span, Any], stage: Stage
 ) -> _BoundStage:
     """Bind a stage to its networks' rows, moments and gradients; `weights` are each group's views of the rows."""
-    count = len(members.tally.skipped)
+    member_count = len(members.tally.skipped)
     gradient_views = {}
     steps = []
     for name, part in stage.parts.items():
         rows, adam = members.trained[name]
         gradient_views[name] = {span: views(adam.grad[slice(*span)], part.layout) for span in weights}
+        # A part without a norm, such as a temperature, is neither decayed nor clipped.
         decay, clip = (config.weight_decay, config.grad_clip) if part.norm else (0.0, 0.0)
         rate = scheduled_rate(config, part.lr, lambda: members.tally.updates)
-        step_ = bind_step(rows[:count], adam, lr=rate, weight_decay=decay, clip=clip, groups=[*weights])
+        step_ = bind_step(rows[:member_count], adam, lr=rate, weight_decay=decay, clip=clip, groups=[*weights])
         steps.append((part.norm, step_))
     learn = bind_compiled(config, stage.learn, config, nets)
     return _BoundStage(members, weights, learn, gradient_views, steps, stage.noise, stage.every)

@@ -30,7 +30,7 @@ def list_checkpoints(folder: Path) -> list[Manifest]:
 
 
 def list_verified(folder: Path) -> list[tuple[Manifest, list[str]]]:
-    """Return every checkpoint in `folder` with a list of its problems; a shard that several share is read once."""
+    """Return every checkpoint in `folder` with a list of its problems; a shard of several checkpoints is read once."""
     read_cached = make_caching_reader()
     examined = [(manifest, examine_checkpoint(folder, manifest, read_cached)) for manifest in list_checkpoints(folder)]
     return [(manifest, [] if isinstance(outcome, VerifiedCheckpoint) else outcome) for manifest, outcome in examined]
@@ -73,7 +73,7 @@ def newest_intact(
 
 
 def checkpoints_to_keep(manifests: Sequence[Manifest], config: CheckpointConfig) -> list[Manifest]:
-    """Return those of the `manifests` (newest last) that `config` keeps: the newest, and older ones between rounds.
+    """Return the part of `manifests` (newest last) that `config` keeps: the newest, and some older ones between rounds.
 
     An older checkpoint within a round is not kept: a resume from the checkpoint before it leads to the same state.
     """

@@ -116,7 +116,7 @@ def make_caching_reader() -> ShardReader:
 
 
 def leaves_by_shard(manifest: Manifest) -> dict[ShardRecord, tuple[LeafRecord, ...]]:
-    """Return the manifest's leaves in each of its shards."""
+    """Return each shard of a manifest with the records of the leaves that it holds."""
     records: dict[str, list[LeafRecord]] = {shard.sha256: [] for shard in manifest.shards}
     for record in manifest.leaves:
         if record.shard:

@@ -112,7 +112,7 @@ def describe_leaf(kind: str, dtype: str, shape: Sequence[int]) -> str:
 
 
 def manifest_path(folder: Path, round_: int, step: int) -> Path:
-    """Return the path of a manifest in `folder`; the order of names is that of rounds and steps."""
+    """Return the path of a manifest in `folder`, such as `000012.000000.json`: its round and its step."""
     return folder / f"{round_:06d}.{step:06d}.json"
 
 
@@ -192,7 +192,7 @@ def manifest_files(folder: Path) -> list[Path]:
 
 
 def is_manifest(file: Path) -> bool:
-    """Return whether a file's name is that of a manifest."""
+    """Return whether a file has the name of a manifest, `ROUND.STEP.json`."""
     return _FILE_NAME.fullmatch(file.name) is not None
 
 
@@ -335,6 +335,7 @@ def fact_differences(saved: Mapping[str, JSON], current: Mapping[str, JSON]) -> 
 
 def _flatten_facts(value: JSON, name: str) -> Iterator[tuple[str, str]]:
     """Yield the dotted name and the JSON of every fact in `value`; `1` equals `1.0`, but not `true` or `"1"`."""
+    # An empty table within the facts is a fact itself, `{}`.
     if isinstance(value, Mapping) and (value or not name):
         for key, item in value.items():
             yield from _flatten_facts(item, f"{name}.{key}" if name else key)

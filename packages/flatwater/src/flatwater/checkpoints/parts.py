@@ -145,6 +145,7 @@ def _find_state_access(part: object) -> _StateAccess | None:
         return _StateAccess(lambda: bits.state, lambda state: setattr(bits, "state", state))
     if isinstance(part, Stateful):
         return _StateAccess(part.state_dict, part.load_state_dict)
+    # A list of such parts, as `envs.envs`: its state is the list of their states.
     if isinstance(part, list | tuple) and part and all(_find_state_access(item) is not None for item in part):
         accesses = [access for item in part if (access := _find_state_access(item)) is not None]
         return _StateAccess(
@@ -235,7 +236,7 @@ def unflatten_state(form: Any, leaves: Any, name: str) -> Any:  # noqa: ANN401  
             return leaves[form]
         ((kind, content),) = form.items()
         if kind == "number":
-            return leaves[content][()]
+            return leaves[content][()]  # the NumPy scalar of a 0-d array
         if kind == "dict":
             return {key: build_value(item) for key, item in content}
         return {"list": list, "tuple": tuple}[kind](build_value(item) for item in content)

@@ -109,7 +109,7 @@ def _require_plain_tensor(path: str, value: Tensor) -> None:
 
 
 def _has_overlap(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Return whether elements of a tensor or an array share memory, as after `expand`."""
+    """Return whether elements of a tensor or an array share memory along an axis of stride 0, as after `expand`."""
     # An empty array has strides of 0 in NumPy, and shares nothing.
     return prod(shape) > 0 and any(n > 1 and stride == 0 for n, stride in zip(shape, strides, strict=True))
 

@@ -57,8 +57,8 @@ def restore_state_(root: object, intact: VerifiedCheckpoint, *, part: str | None
     Args:
         root: a state tree of the same structure. Derived leaves are left as they are.
         intact: the checkpoint, as `newest_intact` returns it.
-        part: path of a part of the saved state, or empty for all of it: then only the leaves that `root` has are
-            restored. None requires that `root` has all leaves of the saved state.
+        part: None if `root` is the saved state and has all of its leaves. Else the path, in the saved state, of the
+            part that `root` is, or empty for the top: only the leaves that `root` has are then restored.
 
     Raises:
         CheckpointError: a shard has changed since it was verified, or the leaves differ from those of `root`; the
@@ -123,6 +123,7 @@ def _leaf_differences(leaf: Leaf, payload: Payload | None, record: LeafRecord, s
         span: place of the saved bytes in a shard; None for a scalar.
     """
     if payload is None:
+        # A scalar of an immutable owner cannot be written, so it must be equal already.
         fits = record.kind in SCALAR_KINDS and (
             not is_immutable(leaf.owner) or _equal_scalars(record.value, leaf.value)
         )
@@ -144,7 +145,7 @@ def _equal_scalars(saved: Scalar, current: object) -> bool:
 
 
 def list_lines(lines: list[str], maximum: int = _MAXIMUM_LINES) -> str:
-    """Return the first `maximum` lines for a message, each on its own line, and the number of the others."""
+    """Return a message's list of the first `maximum` lines, each on a line of its own, and how many more there are."""
     listing = "".join(f"\n  {line}" for line in lines[:maximum])
     return listing + (f"\n  and {len(lines) - maximum} more" if len(lines) > maximum else "")
 

@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 def read_with_retries(objects: StoredObjects, read: Callable[[StoredObjects], T]) -> T:
-    """Return the result of `read`; after a damaged object or an error of the store it is called again, twice at most.
+    """Return the result of `read`, called again at most twice after a damaged object or an error of the store.
 
     Raises:
         DamagedError: the object was damaged the third time as well.
@@ -83,7 +83,7 @@ def _is_manifest_entry(entry: ObjectEntry) -> bool:
 
 
 def read_remote(objects: StoredObjects, name: str) -> Manifest:
-    """Return a manifest at a URL; if it is damaged, `damage` says why; if it is missing, `unread` is set as well."""
+    """Return a manifest at a URL; `damage` says that it is damaged or missing, and a missing one is `unread` too."""
     return _read_manifest(objects, name)[0]
 
 
@@ -103,6 +103,7 @@ def _read_manifest(objects: StoredObjects, name: str) -> tuple[Manifest, bytes]:
         if content is None:
             manifest = replace(manifest, damage="the manifest is missing", unread=True)
         last_result = manifest, content or b""
+        # A manifest that is there and `unread` has a later format: another attempt reads the same.
         if manifest.damage and (content is None or not manifest.unread):
             raise DamagedError(manifest.damage)
 
@@ -110,6 +111,7 @@ def _read_manifest(objects: StoredObjects, name: str) -> tuple[Manifest, bytes]:
     try:
         read_with_retries(objects, read)
     except OversizeError as error:
+        # Parsed without content, for the round and the step in the file's name.
         return replace(parse_manifest(file, b""), damage=f"the manifest cannot be read ({error})"), b""
     except DamagedError:
         pass

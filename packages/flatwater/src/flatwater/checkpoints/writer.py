@@ -94,6 +94,7 @@ def _write_leaves(
     payloads = [payload for leaf in saved_leaves if (payload := make_payload(leaf)) is not None]
     shard_paths = {payload.leaf.path for payload in payloads}
     records = {leaf.path: _scalar_record(leaf) for leaf in saved_leaves if leaf.path not in shard_paths}
+    # Equal paths fall together in `records` and `shard_paths`.
     if len(records) + len(payloads) != len(saved_leaves) or len(shard_paths) != len(payloads):
         raise TypeError("two leaves of the state tree have the same path. Rename the dict keys with dots")
     shards: dict[str, ShardRecord] = {}
@@ -113,7 +114,7 @@ def _scalar_record(leaf: Leaf) -> LeafRecord:
 
 
 def _write_shard(folder: Path, group: Sequence[Payload]) -> tuple[ShardRecord, dict[str, LeafRecord]]:
-    """Write a group of leaves as one shard, unless it exists. Returns the shard's record, and its leaves' by path."""
+    """Write a group of leaves as one shard, unless it exists. Returns its record, and its leaves' records by path."""
     # Larger cells first, so that each leaf lies at a multiple of its cell's size; then by path, so that equal leaves
     # give an equal hash.
     sorted_group = sorted(group, key=lambda payload: (-payload.stored.itemsize, payload.leaf.path))

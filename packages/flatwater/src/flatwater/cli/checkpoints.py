@@ -26,7 +26,7 @@ class Checkpoints:
     "leaves": {path: sha256}}]}, oldest first. Two runs in the same state have the same hash at every leaf."""
 
     def __call__(self) -> int:
-        """Print the list. Exit code 0, also where a checkpoint is damaged: the list says so."""
+        """Print the checkpoints and their problems. Returns exit code 0, also if a checkpoint is damaged."""
         from flatwater.storage.objects import is_url
         from flatwater_watch.terminal import terminal
 
@@ -146,7 +146,7 @@ class Prune:
     """Checkpoints that stay, counted from the newest; 1 or more."""
 
     def __call__(self) -> int:
-        """Remove checkpoints, and print the number of those that are left."""
+        """Remove checkpoints, and print how many were kept and removed, and the bytes that were freed."""
         from flatwater.mirror.pruning import prune_run
         from flatwater_watch.terminal import say
         from flatwater_watch.units import format_bytes

@@ -33,7 +33,7 @@ class Compare:
     """Print JSON instead of tables."""
 
     def __call__(self) -> int:
-        """Read the runs and show them, as a page as well if one is asked for. Exit code 0."""
+        """Read the runs, print tables or JSON, and write the page if `--page` names one. Returns exit code 0."""
         import json
         import sys
 

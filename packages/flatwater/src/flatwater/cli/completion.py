@@ -54,7 +54,7 @@ class Completion:
 
 
 def options_of_all() -> Options:
-    """Return the options that the help of each command lists."""
+    """Return the options that the help of each command lists, by the words of the command."""
     from flatwater.cli.table import commands
 
     return {command: find_options(read_help(command)) for command in commands()}
@@ -93,7 +93,7 @@ def second_words(options: Options) -> dict[str, list[str]]:
 
 
 def bash_script(options: Options, shell: str) -> str:
-    """Return the script for bash, and for zsh, which can do as bash does."""
+    """Return the script for bash, or for zsh, which loads bash's after one more line."""
     pairs = second_words(options)
     cases = [f'        "") known="{" ".join(first_words(options))} --help --version" ;;']
     cases += [f'        "{first}") known="{" ".join(second)} --help" ;;' for first, second in pairs.items()]
@@ -110,8 +110,8 @@ def fish_script(options: Options) -> str:
     lines = [f"# Completion of flatwater for fish. Load it with: {LOAD_COMMANDS['fish']}"]
     lines.append(f"complete -c flatwater -n __fish_use_subcommand -f -a '{' '.join(first_words(options))}'")
     for first, second in second_words(options).items():
-        none_yet = f"__fish_seen_subcommand_from {first}; and not __fish_seen_subcommand_from {' '.join(second)}"
-        lines.append(f"complete -c flatwater -n '{none_yet}' -f -a '{' '.join(second)}'")
+        before_second = f"__fish_seen_subcommand_from {first}; and not __fish_seen_subcommand_from {' '.join(second)}"
+        lines.append(f"complete -c flatwater -n '{before_second}' -f -a '{' '.join(second)}'")
     for command, names in options.items():
         condition = "; and ".join(f"__fish_seen_subcommand_from {word}" for word in command)
         lines += [f"complete -c flatwater -n '{condition}' -l {name.removeprefix('--')}" for name in names]

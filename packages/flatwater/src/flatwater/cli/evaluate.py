@@ -90,7 +90,7 @@ class Export(WithTrust, WithBudget):
     and other programs that read weights."""
 
     def __call__(self) -> int:
-        """Load the policy, export it, and compare both.
+        """Write the trained policy to the file `to`, and print by how much its numbers differ; `--plan` only plans.
 
         Raises:
             ConfigError: no form of export has the ending of `to`.

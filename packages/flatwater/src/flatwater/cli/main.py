@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command of the command line. Returns the exit code.
 
     Args:
-        arguments: words behind `flatwater`; None for those of the process.
+        arguments: words after `flatwater`; None for those in `sys.argv`.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     open_closed_descriptors()  # else the next file that is opened would get a closed descriptor 0 to 2, and our output
@@ -94,7 +94,7 @@ def check_words(words: Sequence[str]) -> None:
 
 
 def message_with_traceback(fault: FlatwaterError, words: list[str]) -> str:
-    """Return the error's message; for an error of the user's code, write the traceback and name its file as well."""
+    """Return the error's message; for an error of the user's code, write its traceback to a file, and name the file."""
     if not isinstance(fault, UserCodeError) or fault.__cause__ is None:
         return str(fault)
     from flatwater.cli.fault import keep_traceback
@@ -130,7 +130,7 @@ def report_uncaught(errors: TextIO, fault: BaseException, words: list[str]) -> i
 
 
 def dispatch(words: Sequence[str], errors: TextIO) -> int:
-    """Find the command that the words name, and run it."""
+    """Run the command that the words name, print help, or report an unknown command. Returns the exit code."""
     if not words or words[0] in HELP:
         sys.stdout.write(help_overview())
         return 0
@@ -157,7 +157,7 @@ def print_error(errors: TextIO, message: str, label: str = "error: ") -> None:
 
 
 def find_command(words: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the command that the first words name: `train` and a recipe that is not installed, or one of a table."""
+    """Return the command that the first words name: `train package.module:NAME`, or a known one; None without one."""
     if words[0] in RECIPE_COMMANDS and len(words) > 1 and ":" in words[1]:
         return words[0], words[1]
     return match_command(words)
@@ -185,7 +185,7 @@ def run_command(command: tuple[str, ...], options: Sequence[str]) -> int:
 
 
 def redirect_command(command: tuple[str, ...], options: Sequence[str]) -> tuple[tuple[str, ...], Sequence[str]]:
-    """Return the command and options to run: those of another recipe if the recipe has one for the given `--env`.
+    """Return the command and options to run; if `--env` is for another recipe, the command of that recipe.
 
     `train erl --env X` becomes the command of the recipe for environments without trading.
     """
@@ -193,7 +193,7 @@ def redirect_command(command: tuple[str, ...], options: Sequence[str]) -> tuple[
         return command, options
     from flatwater.recipe import find_recipe, recipe_in_env
 
-    if not find_recipe(command[1], GIVEN).elsewhere:
+    if not find_recipe(command[1], GIVEN).elsewhere:  # no recipe replaces this one in other environments
         return command, options
     from flatwater.cli.settings import environment_option
 
@@ -219,8 +219,9 @@ def _reader(interface: Any) -> Callable[[str, Sequence[str]], Callable[[], int]]
 
 
 def help_overview(group: Iterable[tuple[str, ...]] | None = None) -> str:
-    """Return the help text with a line for each command of a group, or for all commands if it is None."""
+    """Return the help text with a line for each command of `group`; None stands for all commands."""
     if group is None:
+        # A dict, so that the equal lines of `plan RECIPE` become one.
         lines = dict(map(_help_line, commands()))
     else:
         lines = {" ".join(command): commands()[command][1] for command in group}
@@ -254,7 +255,7 @@ def _help_line(command: tuple[str, ...]) -> tuple[str, str]:
 
 
 def _nearest(word: str, known_words: Iterable[str]) -> str:
-    """Return a question with the most similar known name; empty if no name is similar."""
+    """Return ` Did you mean "x"?` with the most similar known word; empty if no word is similar."""
     from difflib import get_close_matches
 
     similar = get_close_matches(word, [*known_words], n=1)
@@ -272,6 +273,7 @@ def _report_unknown(words: Sequence[str], errors: TextIO) -> int:
         )
         print_error(errors, f"{line}{_nearest(words[1], recipes)}{group_faults('recipes')}")
         return FlatwaterError.exit_code
+    # Commands with the same first word: if there are any, only the second word is unknown.
     siblings = [" ".join(command) for command in commands() if command[0] == words[0]]
     names = siblings or sorted(" ".join(command) for command in commands())
     typed = " ".join(words[:2] if siblings else words[:1])

@@ -58,7 +58,7 @@ def show_group(folder: RunFolder, options: WithDisplay, changes: Mapping[str, An
 
 
 def train_and_show(train: Callable[..., RunOutcome], options: WithDisplay) -> RunOutcome:
-    """Train, and show the result if the run has finished.
+    """Train, show the result if the run has finished, and return the outcome.
 
     Args:
         train: takes a console, `listeners`, and the rounds to `profile`.
@@ -92,7 +92,7 @@ def train_and_show(train: Callable[..., RunOutcome], options: WithDisplay) -> Ru
 def show_result(result: dict[str, Any], console: Console, recipe: Recipe | Description) -> None:
     """Print the title of a result, a table of its players' numbers, its verdict and its note."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column(recipe.players.removesuffix("s"), no_wrap=True)
+    table.add_column(recipe.players.removesuffix("s"), no_wrap=True)  # `player` above the players' names
     all_numbers = measured_numbers(recipe, result)
     column_count = WIDE if console.width >= WIDTH else NARROW
     numbers, left_out = all_numbers[:column_count], [number.title for number in all_numbers[column_count:]]

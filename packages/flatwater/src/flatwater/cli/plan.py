@@ -39,7 +39,7 @@ class PlanCommand(WithTrust, RecipeSettings):
     """Print the plan as JSON: what a run writes to plan.json."""
 
     def __call__(self) -> int:
-        """Plan and print."""
+        """Plan the run, without starting it, and print the plan. Returns the exit code."""
         settings = self.settings()
         with terminal(errors=True).status("building the run on a device without memory, and running its phases once …"):
             from flatwater.runs.planning import checked_plan  # reading torch is half of the time
@@ -108,7 +108,7 @@ def show_plan(plan: PlannedRun, console: Console) -> None:
 
 
 def _add_worker_rows(table: Table, plan: PlannedRun) -> None:
-    """Add a row for the bytes of all workers, and one for the state in each of them."""
+    """Add a row for the bytes of all workers, and a row for the exact state in one worker, the largest."""
     state_bytes = max(sum(owners.values()) for owners in plan.worker_owners)
     workers_text = f"{count_phrase(len(plan.workers), 'worker')}, {format_bytes(max(plan.workers))} each"
     # Workers on other machines do not count in this machine's need.

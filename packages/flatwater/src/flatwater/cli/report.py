@@ -29,7 +29,7 @@ class Report:
     """Draw the page of a run again at this interval, such as 1m, until the run ends: in a terminal next to it."""
 
     def __call__(self) -> int:
-        """Write the page, and say where it is."""
+        """Write the page and print its path, with `--every` again and again until the run ends."""
         from flatwater_watch.units import parse_duration
 
         if self.every is None:
@@ -55,6 +55,7 @@ class Report:
 
         if not (Path(self.run) / "config.toml").is_file():
             raise ConfigError(f"--every: expected the folder of a run, got {self.run}. Leave --every out.")
+        # Counts of rounds, here 0, only tell a stopped run from a finished one.
         return run_state(open_folder(Path(self.run)), 0, 0) == "training"
 
     def _draw(self) -> None:
@@ -82,7 +83,7 @@ class Report:
         say(f"{page_file}  {format_bytes(size)}")
 
     def _write_run_page(self) -> tuple[WrittenResult, int]:
-        """Write the page of a run into its folder or, for one at a URL, into the current folder."""
+        """Write the page of a run into its folder, for a run at a URL into the current one. Returns file and size."""
         from flatwater.mirror.download import open_run_folder
         from flatwater.reports.page import run_page
         from flatwater.reports.records import read_run

@@ -123,7 +123,7 @@ class Runs:
 
 
 def _short_date(changed: str) -> str:
-    """Return a date and time without its year in this year, without its time in another."""
+    """Return a date and time without the year if it is of this year, else the date alone."""
     from datetime import datetime
 
     this_year = f"{datetime.now().astimezone():%Y}-"

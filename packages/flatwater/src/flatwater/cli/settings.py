@@ -55,7 +55,7 @@ class FileSettings:
             and algorithm is not None
             and any(map(custom_algorithm_place, (algorithm, learner.algorithm)))
         ):
-            # Its settings become options, so it must be known before they are parsed.
+            # The settings of a custom algorithm become options, so it must be chosen before options are parsed.
             settings["learner"] = learner.with_algorithm(algorithm)
         return read_options(
             cls, program, options, cls(**settings, **own_fields), epilog=cls.help_more, last_fields=settings
@@ -118,7 +118,7 @@ def option_value(name: str, options: Sequence[str]) -> str | None:
 
 
 def with_folder_settings(options: Sequence[str], settings_file: str) -> list[str]:
-    """Return the options; if the folder of `--run` has the file `settings_file`, with `--config` for its base.toml."""
+    """Return the options, after `--config RUN/base.toml` if `--run` has `settings_file` and no `--config` is given."""
     run = option_value("--run", options)
     if run is None or config_option(options) is not None or not (Path(run) / settings_file).is_file():
         return [*options]

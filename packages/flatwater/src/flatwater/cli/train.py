@@ -53,7 +53,7 @@ class Train(WithTrust, WithDisplay, NewRun):
         """
 
     def __call__(self) -> int:
-        """Train, then show the result."""
+        """Train a run, or with `--seeds` a group of runs, then show the results. Returns the exit code."""
         settings = self.settings()  # before torch is imported, so that wrong settings are refused at once
         with without_collections():
             from flatwater.cli.outcome import show_group, show_outcome
@@ -111,7 +111,7 @@ class Resume(WithTrust, WithDisplay):
 
     @classmethod
     def read(cls, program: str, options: Sequence[str]) -> Self:
-        """Read the options.
+        """Read the options, and refuse settings of the recipe.
 
         Raises:
             ConfigError: an option is a setting, such as `--learner.lr`: a run keeps its own.
@@ -126,7 +126,7 @@ class Resume(WithTrust, WithDisplay):
         return read_options(cls, program, options)
 
     def __call__(self) -> int:
-        """Train on, then show the result."""
+        """Go on with a run, or with a group of seeds, then show the results. Returns the exit code."""
         with without_collections():
             from flatwater.cli.outcome import show_group, show_outcome
             from flatwater.rundir.layout import RunFolder
@@ -187,7 +187,7 @@ class Fork(WithTrust, WithDisplay, RecipeSettings):
         return command.read_with_base(program, options, base, parent_config=parent_config)
 
     def __call__(self) -> int:
-        """Train on, then show the result.
+        """Train a new run from the parent's state, then show the result. Returns the exit code.
 
         Raises:
             ConfigError: no run is given.

@@ -16,7 +16,7 @@ class Version:
     """Print JSON instead of lines."""
 
     def __call__(self) -> int:
-        """Ask the machine, and print."""
+        """Print the facts about this machine as lines or as JSON."""
         import json
         import sys
 
@@ -30,7 +30,7 @@ class Version:
 
 
 def installation_facts() -> dict[str, str]:
-    """Return versions, processor, GPUs and system by name; without torch, which the finder does not need, fewer."""
+    """Return versions, processor, GPUs and system by name; where torch is missing, the facts that do not need it."""
     import platform
 
     from flatwater import __version__

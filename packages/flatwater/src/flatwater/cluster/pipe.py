@@ -11,7 +11,7 @@ class Pipe:
     """One end of a pair of sockets."""
 
     def __init__(self, end: socket.socket, on_wait: Callable[[], None] | None = None, seconds: float = 1.0) -> None:
-        """Take the end over.
+        """Take over one end of a socket pair.
 
         Args:
             end: one end of a socket pair; closed with the pipe.

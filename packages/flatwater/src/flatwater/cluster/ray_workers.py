@@ -158,7 +158,7 @@ _RemoteHost = ray.remote(max_restarts=0, max_task_retries=0)(_RayHost)
 
 
 def size_error_text(size: int, maximum: int) -> str:
-    """Return the message of the error for `size` bytes, which are more than the `maximum` of a message."""
+    """Return the text of the error for a message of `size` bytes, which may have at most `maximum`."""
     return (
         f"a message of {format_bytes(size)} is larger than {format_bytes(maximum)}, 1/{STORE_SHARE} of the smallest "
         "object store. Start Ray with a larger --object-store-memory, or make replay and population smaller."
@@ -197,7 +197,7 @@ class RayActor:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the worker, where it is on this machine."""
+        """Process id of the worker; None if it is on another machine, or has no place yet."""
         if self._placement is None or self._placement[0] != ray.get_runtime_context().get_node_id():
             return None
         return self._placement[1]

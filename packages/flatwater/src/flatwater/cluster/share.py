@@ -19,11 +19,11 @@ def worker_shares(tiles: int, workers: int) -> list[tuple[int, int]]:
         tiles: number of tiles.
         workers: requested number of workers.
     """
-    count = max(1, min(tiles, workers))
-    tiles_per_worker, remainder = divmod(tiles, count)
+    worker_count = max(1, min(tiles, workers))
+    tiles_per_worker, remainder = divmod(tiles, worker_count)
     shares, low = [], 0
-    for number in range(count):
-        # The first workers have one more each, until the remainder is used up.
+    for number in range(worker_count):
+        # The first workers have one tile more each, until the remainder is used up.
         high = low + tiles_per_worker + (number < remainder)
         shares.append((low, high))
         low = high

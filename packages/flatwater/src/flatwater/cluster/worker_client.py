@@ -70,13 +70,13 @@ class Worker:
         connect: Callable[[], WorkerConnection],
         budget: int | None = None,
     ) -> None:
-        """Start the worker's process, without waiting for it; its first answer to take says that it has begun.
+        """Start the worker's process, without waiting for it; the first answer to take says that it has begun.
 
         Args:
             number: number of the worker, for messages.
             target: `package.module:Class` of the object that the process makes, whose methods answer questions.
             arguments: the one argument of the class.
-            prepare: brings a process that replaces another to the state of the other.
+            prepare: called with the worker once its process was replaced: brings the new process to the old state.
             connect: starts a process of the worker, and returns the connection to it.
             budget: private bytes that the process may have; allocations beyond them fail.
         """
@@ -164,7 +164,7 @@ class Worker:
         self._post(self._first_message)
 
     def _post(self, message: bytes) -> None:
-        """Send a question, and keep it until it is answered, so that a new process can be asked again."""
+        """Send a question, and keep it until it is answered, so that another process can be asked the same."""
         self._unanswered.append(message)
         self.wire += len(message)
         with suppress(OSError):  # the process has died: `take_answer` will start another and ask again
@@ -181,7 +181,7 @@ class Worker:
         """Start another process, bring it to the dead process's state, and ask it the unanswered questions.
 
         Raises:
-            RunError: the worker has died MAXIMUM_DEATHS times in one task.
+            RunError: the worker has died MAXIMUM_DEATHS times at one question.
         """
         # A copy: the queue is emptied, as these questions must wait until the new process has the state.
         unanswered = list(self._unanswered)

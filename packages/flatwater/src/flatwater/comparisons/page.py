@@ -39,7 +39,7 @@ SHADE = 0.18
 
 
 def comparison_page(runs: Sequence[ComparedRun], written: datetime) -> str:
-    """Return the page of a comparison as HTML; `written` is the time that stands below it."""
+    """Return the page of a comparison as HTML; `written` is the time in its footer."""
     sections = [
         Section(title="Result", blocks=[*_result_blocks(runs)]),
         Section(title="Curves", blocks=[*_curve_charts(runs)]),
@@ -127,8 +127,9 @@ def _curve_chart(runs: Sequence[ComparedRun], metric: str, title: str, unit: flo
             lines.append(Line(name=run.letter, x=x, y=y, colour=colour, width=2))
             rounds |= {*x}
         if run.group:
-            several = {number: values for number, values in points.items() if len(values) >= MINIMUM_SEEDS}
-            bands.append(_interval_band(run.letter, several, colour))
+            # Rounds that a single seed has reached have no interval.
+            shared_points = {number: values for number, values in points.items() if len(values) >= MINIMUM_SEEDS}
+            bands.append(_interval_band(run.letter, shared_points, colour))
     if not lines:
         return None
     span = without_outliers([value for line in lines for value in line.y if value is not None])
@@ -143,8 +144,8 @@ def _points_by_round(run: ComparedRun, metric: str, unit: float) -> dict[float, 
     values: dict[float, list[float]] = {}
     for member in run.members:
         columns = (member.metrics.get("round", []), member.metrics.get(metric, []))
-        for number, value in zip(*finite_points(*columns), strict=True):
-            values.setdefault(number, []).append(value / unit)
+        for round_number, value in zip(*finite_points(*columns), strict=True):
+            values.setdefault(round_number, []).append(value / unit)
     return dict(sorted(values.items()))
 
 
@@ -164,6 +165,7 @@ def without_outliers(values: Sequence[float]) -> tuple[float, float] | None:
     fence = FENCE * (high_quartile - low_quartile)
     inside = [value for value in values if low_quartile - fence <= value <= high_quartile + fence]
     margin = MARGIN * (max(inside) - min(inside))
+    # Without a margin all values inside are equal, and an axis would have no length.
     return None if len(inside) == len(values) or not margin else (min(inside) - margin, max(inside) + margin)
 
 

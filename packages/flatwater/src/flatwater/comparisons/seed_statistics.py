@@ -68,7 +68,7 @@ def seed_difference(values: Sequence[float], other_values: Sequence[float]) -> S
 
 
 def _resample(values: Float[ndarray, "n"], stratum: int, times: int) -> Float[ndarray, "R n"]:
-    """Return `times` samples of as many values as there are, drawn with replacement."""
+    """Return `times` resamples of `values`, each of as many values, drawn with replacement."""
     # The stratum's number is the seed: the same runs have the same interval each time, and two groups other draws.
     rng = np.random.default_rng(stratum)
     samples: Float[ndarray, "R n"] = values[rng.integers(len(values), size=(times, len(values)))]

@@ -69,8 +69,9 @@ class ComparedRun:
     def player_numbers(self, player: str) -> Mapping[str, float | None]:
         """Return a player's numbers by name; of a group, means over seeds; empty if there is no result."""
         rows = [run.result[run.recipe.players].get(player, {}) for run in self.members if run.result is not None]
-        columns = {key: [row[key] for row in rows if is_number(row.get(key))] for key in (rows[0] if rows else ())}
-        return {key: fmean(values) if values else None for key, values in columns.items()}
+        keys = rows[0].keys() if rows else ()
+        values_by_key = {key: [row[key] for row in rows if is_number(row.get(key))] for key in keys}
+        return {key: fmean(values) if values else None for key, values in values_by_key.items()}
 
     @property
     def scores(self) -> list[float]:
@@ -163,7 +164,7 @@ def check_run_names(runs: Sequence[str]) -> None:
 
 
 def read_compared(folders: Mapping[str, Path]) -> list[ComparedRun]:
-    """Return the runs or groups in these folders, by the user's name, with letters in the same order."""
+    """Return the runs or groups in `folders`, by the names that the user gave, with letters in the same order."""
     compared = list[ComparedRun]()
     for letter, (name, path) in zip(ascii_uppercase, folders.items(), strict=False):
         is_group = bool(begun_runs(path))
@@ -210,7 +211,7 @@ def _setting_cell(value: object) -> str:
 
 
 def number_rows(runs: Sequence[ComparedRun]) -> Rows:
-    """Return rows of numbers: progress, the last value of each curve, the result, and its reference's numbers.
+    """Return rows of numbers: progress, the last value of each curve, the result, and its reference's headline.
 
     Rows that no run has a value for are left out.
     """
@@ -229,6 +230,7 @@ def number_rows(runs: Sequence[ComparedRun]) -> Rows:
     for key, number in numbers.items():
         rows.append((number.title + suffix, [_format_value(run.result_numbers.get(key), number.form) for run in runs]))
     rows += _statistics_rows(runs)
+    # A reference is the player that the trained policy is judged against, such as buy and hold.
     headline_by_reference = {run.run.recipe.headline.against: run.run.recipe.headline for run in runs}
     for reference, headline in headline_by_reference.items():
         title = numbers[headline.key].title if headline.key in numbers else headline.title
@@ -249,7 +251,7 @@ def _statistics_rows(runs: Sequence[ComparedRun]) -> Rows:
 
 
 def _score_title(compared: ComparedRun) -> str:
-    """Return the title of the headline number: the result table's if it is in that, else the headline's own."""
+    """Return the title of the headline number in the result table; the headline's own if the table lacks the number."""
     recipe = compared.run.recipe
     return next((number.title for number in recipe.numbers if number.key == recipe.headline.key), recipe.headline.title)
 
@@ -320,6 +322,7 @@ def _compare_seeds(group: ComparedRun, first: ComparedRun) -> RunDifference:
             return RunDifference(group.letter, first.letter, None, reason)
     statistics = seed_difference(group.scores, first.scores)
     write = group.run.recipe.headline.write
+    # `{}` takes the first run's letter, once `describe_against` is called with it.
     verdict = (
         "is above {}" if statistics.low > 0 else "is below {}" if statistics.high < 0 else "cannot be told from {}"
     )

@@ -30,6 +30,7 @@ def read_arguments(texts: Sequence[str], setting: str) -> dict[str, Any]:
 
 
 def _read_value(text: str) -> Any:  # noqa: ANN401  (a literal of any type)
+    """Return the value of a Python literal, or of a word such as `true`; any other text unchanged."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):

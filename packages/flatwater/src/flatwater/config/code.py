@@ -57,7 +57,7 @@ class NamedCode:
         if self.declared.whole or ":" not in name:
             return ""
         kind, behind_kind, *_ = name.split(":")
-        # Behind these kinds stands a module, or an ID of PettingZoo's, such as `classic/connect_four_v3`.
+        # After these kinds comes the module, or an ID such as `classic/connect_four_v3`: then PettingZoo is the module.
         return behind_kind if kind in {"gymnasium", "pettingzoo"} and "/" not in behind_kind else kind
 
 
@@ -103,7 +103,7 @@ def find_named_code(cls: type[Any] | None, settings: Mapping[str, Any], above: s
                 # A setting that no class knows counts if its text looks like code: better to ask once too often.
                 names_code = name not in field_names and _DOTTED_NAME.match(text) is not None
             if names_code:
-                yield NamedCode(path, text, code or TRAINER)
+                yield NamedCode(path, text, code or TRAINER)  # TRAINER: a mark without exceptions
 
 
 def code_fields(cls: type[Any]) -> Mapping[str, Code]:

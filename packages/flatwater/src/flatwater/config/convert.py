@@ -69,7 +69,7 @@ def from_plain(declared: Any, value: Any, path: str, nested: Nested) -> object: 
             raise _conversion_error(declared, value, path) from None
         # The entry is converted alone, to raise an error that quotes the entry and not the whole list.
         index = int(entry[1])
-        entry_type = options[0 if options[-1] is Ellipsis else index]
+        entry_type = options[0 if options[-1] is Ellipsis else index]  # `tuple[X, ...]`, or `tuple[X, Y]`
         return from_plain(entry_type, value[index], f"{path}[{index}]", nested)
 
 

@@ -59,8 +59,9 @@ def check_env_conformance(
     """Play episodes and report faults that would break a long run.
 
     Args:
-        make_env: called several times; the envs must behave alike. A world gets its number: `lambda: MyWorld(4)`.
-        episodes: for each of the comparisons; at least 2.
+        make_env: called several times; the envs must behave alike. A world gets its number of envs: `lambda:
+            MyWorld(4)`.
+        episodes: number of episodes that each check plays; at least 2.
         seed: seed of the resets and of the actions, which are drawn from the action space.
         max_steps: number of steps after which an episode counts as endless.
 
@@ -68,12 +69,12 @@ def check_env_conformance(
         Sentences, one for each kind of finding; empty if the env conforms.
 
     Raises:
-        ConfigError: `make_env` returned no environment of these kinds.
+        ConfigError: the object that `make_env` returned is no environment that Flatwater knows.
     """
     env = as_single_env(make_env())
     record = _play_episodes(env, episodes, seed, max_steps)
     findings = record.findings
-    if not record.valid_results:
+    if not record.valid_results:  # no reset has worked, so no episode can be played again
         return findings
     verdict = try_exactness(lambda _: _EnvPlayer(make_env), seconds=SECONDS, steps=min(max_steps, STEPS))
     if verdict.tested and verdict.why:
@@ -125,10 +126,11 @@ class _EnvPlayer:
         """Return a legal action of the first environment's space."""
         env = self._envs[0]
         env.action_space.seed(int(rng.integers(1 << 30)))  # an action follows from `rng` alone
+        # A record that is dropped: `_play_episodes` has reported faulty masks.
         return _sample_legal(env, self._infos[0], _EnvRecord(), has_masks=self._has_masks)
 
     def step(self, action: Any) -> tuple[CallResult, bool]:  # noqa: ANN401  (whatever the space of actions holds)
-        """Step the first environment, and the second with an action of its own until it is over."""
+        """Step the first environment with `action`, and the second with a random action unless its episode is over."""
         observation, reward, terminated, truncated, self._infos[0] = self._envs[0].step(action)
         outcome = {"rewards": np.asarray(float(reward)), "ends": np.array([terminated, truncated], np.bool_)}
         if not self._is_over[1]:
@@ -227,20 +229,20 @@ def _sample_legal(env: Env, info: dict[str, Any], record: _EnvRecord, *, has_mas
     mask = info.get(_MASK_KEY)
     # A mask is one array, or an array for each list of a MultiDiscrete.
     parts = mask if isinstance(mask, tuple | list) else (mask,)
-    row = np.concatenate([np.ravel(part) for part in parts])
+    flags = np.concatenate([np.ravel(part) for part in parts])
     fault = ""
     if mask is None:
         fault = "is missing from the info of a step that did not end the episode, where reset() gave one"
-    elif len(row) != sum(sizes):
-        fault = f"has {len(row)} numbers: expected {sum(sizes)}, one for each action"
-    elif not np.isin(row, (0, 1)).all():
+    elif len(flags) != sum(sizes):
+        fault = f"has {len(flags)} numbers: expected {sum(sizes)}, one for each action"
+    elif not np.isin(flags, (0, 1)).all():
         fault = "has other numbers than 0 (illegal) and 1 (legal)"
-    elif not all(part.any() for part in np.split(row, np.cumsum(sizes)[:-1])):
+    elif not all(part.any() for part in np.split(flags, np.cumsum(sizes)[:-1])):
         fault = "leaves nothing to choose in an episode that goes on"
     if fault:
         record.add_finding(f"The {_MASK_KEY} {fault}.")
         return space.sample()
-    masks = tuple(part.astype(np.int8) for part in np.split(row, np.cumsum(sizes)[:-1]))
+    masks = tuple(part.astype(np.int8) for part in np.split(flags, np.cumsum(sizes)[:-1]))
     return space.sample(masks[0] if isinstance(space, gymnasium.spaces.Discrete) else masks)
 
 
@@ -269,7 +271,7 @@ def _find_growth(env: Env, episodes: int, seed: int, max_steps: int) -> list[str
     """
     memory_sizes, tensor_sizes = [], []
     with _trace_memory():
-        # One round more than growths are measured: the first may fill caches.
+        # Each round is compared with the round before; the first, which may fill caches, has none before it.
         for _ in range(episodes + 1):
             _play_episodes(env, episodes, seed, max_steps)
             gc.collect()

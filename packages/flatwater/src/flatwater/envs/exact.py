@@ -114,7 +114,7 @@ def _same_seed(seed: int) -> dict[str, int]:
 
 
 def try_exactness(make: MakePlayer, *, seconds: float = SECONDS, steps: int = STEPS) -> ExactnessVerdict:
-    """Play two short episodes in both orders, and return whether each of them is the same every time.
+    """Play two short episodes in both orders, and return whether each episode gives the same results every time.
 
     Args:
         make: returns a new player. It is called twice, and more often to find the cause of a difference.
@@ -143,7 +143,7 @@ def _compare_orders(make: MakePlayer, seconds: float, steps: int) -> ExactnessVe
         # One step, which is not compared: its time says how many fit.
         _record_episode(player, SEED_A, 1, generator_seed=1)
         step_seconds = timer.elapsed_seconds()
-        # A clock of coarse ticks may show 0 seconds.
+        # The second player takes as long to build as the first. A clock of coarse ticks may show 0 seconds for a step.
         fitting_steps = int((seconds - build_seconds) / PLAYS / max(step_seconds, 1e-9))
         if fitting_steps < 1:
             why = f"a step takes {step_seconds:.2g} s, and building an environment {build_seconds:.2g} s"
@@ -179,6 +179,7 @@ def try_whole_episode(
     """
     timer = CountedTime()
     try:
+        # 5 and 4 stand for any numbers: neither the global generators nor simultaneous episodes may matter.
         with generators_set(_same_seed(5)):
             player = make(4)
             try:
@@ -202,7 +203,7 @@ def try_whole_episode(
     if not (all_played or is_over):  # the time was over first
         return ExactnessVerdict(tested=False)
     difference = _first_difference(end, {**result, "returns": returns}, step)
-    if all_played != is_over:
+    if all_played != is_over:  # the run's episode ended with its last action, not before
         difference = f"ends: at step {step}, {all_played} and {is_over}"
     quantity, _, values = difference.partition(": ")
     why = f"{quantity} of an episode differ when it is played again in a new environment: {values}"
@@ -222,6 +223,7 @@ class CountedTime:
     def elapsed_seconds(self) -> float:
         """Return the counted seconds since the timer was made."""
         cpu, clock = time.process_time() - self._cpu_start, time.monotonic() - self._clock_start
+        # Where the CPU time counts, it has no time in which this thread waited for a core.
         if clock / 4 > cpu:
             clock -= queued_seconds() - self._queued_start
         return max(cpu, clock / 4)
@@ -287,6 +289,7 @@ def _replay(player: EpisodePlayer, episode: _RecordedEpisode) -> str:
 
 def _difference(first: _RecordedEpisode, second: _RecordedEpisode) -> str:
     """Return the first difference between two records of one episode; empty if there is none."""
+    # A record that ends earlier than the other differs in its last `ends`.
     for step, (recorded, result) in enumerate(zip(first.results, second.results, strict=False)):
         if difference := _first_difference(recorded, result, step):
             return difference
@@ -341,6 +344,7 @@ def _find_cause(make: MakePlayer, episode: _RecordedEpisode, seconds: float) -> 
         ]
         if causes:
             return f"when the global generator of {' and '.join(causes)} is in another state (draw from self.np_random)"
+        # Player 3 differs from player 2 in its simultaneous episodes alone.
         if timer.elapsed_seconds() < seconds and _check_replays(make(3), [episode_again], seeds):
             return "when others are played beside it"
     return "after another episode was played"
@@ -363,7 +367,9 @@ class WorldPlayer:
         spaces = world.spaces
         shape = (spaces.envs, spaces.agents)
         self._obs = np.zeros((*shape, *spaces.obs), spaces.obs_type)
+        # A list of one array of masks, or of none: further arguments of the world's methods, where actions have masks.
         self._legal = [np.ones((*shape, spaces.legal), np.bool_)] if spaces.masked else []
+        # Rewards, terminated, truncated.
         self._outcome = (np.zeros(shape, np.float32), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_))
         self._awaits_reset, self._other_rng = np.ones(spaces.envs, np.bool_), np.random.default_rng(other_seed)
 
@@ -379,7 +385,7 @@ class WorldPlayer:
         return self._observe_and_ask_teacher()
 
     def _begin_(self, seed: int) -> None:
-        """Begin an episode where one awaits: of `seed` in the first environment, of a random seed in the second."""
+        """Begin an episode where one is awaited: in the first environment of `seed`, in the second of a random seed."""
         seeds = self._other_rng.integers(1 << 30, size=len(self._awaits_reset))
         seeds[0] = seed
         self._world.begin_(self._awaits_reset, seeds, self._obs, *self._legal)
@@ -430,7 +436,8 @@ class WorldPlayer:
     def _observe_and_ask_teacher(self, *, is_over: bool = False) -> dict[str, Array]:
         """Return copies of the first environment's observations and masks, and the teacher's actions if there is one.
 
-        It is called once in each step, as every call moves the teacher's state on; it does not ask after the end.
+        It is called once in each step, as every call moves the teacher's state on. After the end of the episode the
+        teacher is not asked.
         """
         arrays = {"observations": self._obs[0].copy()} | ({"masks": self._legal[0][0].copy()} if self._legal else {})
         if self._teacher is None or is_over:
@@ -440,13 +447,13 @@ class WorldPlayer:
         return arrays | {"actions of the teacher": actions[0]}
 
     def save(self) -> Any:  # noqa: ANN401  (a state of any form)
-        """Return the state of the first copy, or of the whole world."""
+        """Return the state of the first environment's copy; of the whole world if it is not made of copies."""
         if isinstance(self._world, ReplayableWorld):
             return read_env_state(self._world.beginnings.copies[0])
         return self._world.state_dict()
 
     def load(self, state: Any) -> None:  # noqa: ANN401  (a state of any form)
-        """Give a state to the first copy, or to the whole world."""
+        """Give a saved state to the first environment's copy; to the whole world if it is not made of copies."""
         if isinstance(self._world, ReplayableWorld):
             load_state_(self._world.beginnings.copies[0], state)
         else:

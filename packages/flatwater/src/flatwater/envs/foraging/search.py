@@ -57,11 +57,11 @@ class SearchTeacher:
         self._row, self._column = np.repeat(offset, self._side), np.tile(offset, self._side)
         self._goal_distances = (world.window // 2 + 1, 2 * world.window)
         """Range of the distance of an exploration goal, in cells: from just out of sight to below twice the window."""
-        number = np.arange(agents) % self._spaces.agents
-        self._preferences = np.where(number[:, None] % 2, (4, 3, 2, 1), (1, 2, 3, 4))
+        number_in_env = np.arange(agents) % self._spaces.agents
+        self._preferences = np.where(number_in_env[:, None] % 2, (4, 3, 2, 1), (1, 2, 3, 4))
         """Rank of each move, int [N, 4]: of equally short ways, that with the highest rank is taken. Agents of even and
         of odd numbers differ, as two agents that face each other would else block each other."""
-        self._initial_random_state = number.astype(np.uint64)
+        self._initial_random_state = number_in_env.astype(np.uint64)
         self._random_state = self._initial_random_state.copy()
         self._heading = np.zeros(agents, np.int64)
         self._exploration_goal = np.zeros((agents, 2), np.int16)
@@ -74,7 +74,7 @@ class SearchTeacher:
         self._has_known_place = np.zeros((agents, 2), np.bool_)
 
     def begin_(self, which: Array) -> None:
-        """Forget the places of the environments of `which`, bool [E], and draw goals from the initial random state."""
+        """Forget known places in the environments of `which`, bool [E]; draw goals from the initial random state."""
         agents = np.repeat(which, self._spaces.agents)
         self._has_known_place[agents] = False
         self._random_state[agents] = self._initial_random_state[agents]
@@ -112,7 +112,7 @@ class SearchTeacher:
         """Set the target of agents that see none to the reachable cell nearest to a known place, or else to their goal.
 
         An agent forgets its known place and explores elsewhere if no reachable cell is nearer to the goal than itself,
-        or if its patience is over, as it then goes to and fro behind a wall. It writes `targets`, bool [N, C].
+        or if its patience is over, as it then goes to and fro behind a wall. Targets are set in `targets`, bool [N, C].
         """
         self._patience[~sees_no_target] = self._maximum_patience
         if not sees_no_target.any():
@@ -132,17 +132,17 @@ class SearchTeacher:
         self._draw_exploration_goal_(agents[gives_up])
 
     def _draw_exploration_goal_(self, agents: Array) -> None:
-        """Draw a random direction and distance to explore for the agents of these numbers."""
+        """Draw a random direction and distance to explore for each agent whose number is in `agents`."""
         if not len(agents):
             return
         self._patience[agents] = self._maximum_patience
         # uint64 wraps on purpose: the generator is modulo 2^64.
         self._random_state[agents] = self._random_state[agents] * RANDOM_CONSTANTS[0] + RANDOM_CONSTANTS[1]
         # The upper half, as the low bits of such a generator soon repeat.
-        number = (self._random_state[agents] >> 32).astype(np.int64)
-        self._heading[agents] = number % len(NEIGHBOUR_OFFSETS)
+        random_number = (self._random_state[agents] >> 32).astype(np.int64)
+        self._heading[agents] = random_number % len(NEIGHBOUR_OFFSETS)
         nearest, end = self._goal_distances
-        distance = nearest + number // len(NEIGHBOUR_OFFSETS) % (end - nearest)
+        distance = nearest + random_number // len(NEIGHBOUR_OFFSETS) % (end - nearest)
         self._exploration_goal[agents] = NEIGHBOUR_OFFSETS[self._heading[agents]] * distance[:, None]
 
 
@@ -170,7 +170,7 @@ class _TokenReader:
         self._agents = np.arange(spaces.envs * spaces.agents)
 
     def read_tokens(self, tokens: Array) -> AgentView:
-        """Return the view in tokens, uint8 [N, K, 3], each (packed position, feature, value)."""
+        """Return the view of each agent from tokens, uint8 [N, K, 3], each (packed position, feature, value)."""
         position, feature, value = np.ascontiguousarray(np.moveaxis(tokens, 2, 0))
         is_tag = feature == self._features["tag"]
         cells = np.tile(self._empty, (len(tokens), 1))
@@ -184,13 +184,13 @@ class _TokenReader:
 
 
 def first_cell_reached(targets: Array, free: Array, neighbours: Array, preferences: Array, side: int) -> Array:
-    """Return which of the cells next to an agent a breadth-first search from its targets reaches first.
+    """Return for each agent which of the cells next to it a breadth-first search from its targets reaches first.
 
     Args:
         targets: bool [N, C]: the cells where the searches start; no cell of the border.
         free: bool [N, C]: the cells that they pass; no cell of the border.
         neighbours: int [4]: numbers of the cells next to the agents.
-        preferences: int [N, 4], 1 to 4: of cells that are reached in the same step, that with the largest is taken.
+        preferences: int [N, 4], 1 to 4: of cells that are reached in the same step, the cell with the largest is taken.
         side: number of cells of a row.
 
     Returns:
