@@ -178,7 +178,7 @@ def train(
     quiet: bool = False,
     **settings: Any,
 ) -> TrainedRun | TrainedSeeds:
-    """Train by a recipe in a new run folder.
+    """Train by a recipe in a new run folder. Returns the run, or the runs of several `seeds`.
 
     Args:
         recipe: `ppo`, `evolve`, `grow`, `teach`, one of an installed package such as `erl`, or `package.module:NAME` of
@@ -289,7 +289,7 @@ def fork(
         console = _make_console(quiet=quiet)
         folder = open_folder(parent.path if isinstance(parent, TrainedRun) else Path(parent))
         parent_config = read_config(folder, trains=True, replaced_names=flat_settings(settings))
-        base = to_mapping(drop_total_steps(parent_config, settings))
+        base = to_mapping(drop_total_steps(parent_config, settings))  # `rounds` wins over its `total_steps`
         config = from_mapping(type(parent_config), _merge_tables(base, settings), f"fork of {folder.path}")
         parent_state = find_parent(folder, parent_config, config, checkpoint, console.print)
         new_folder = None if run is None else Path(run)
@@ -431,7 +431,7 @@ def resolve_config(recipe: str, config: Path | str | None, settings: Mapping[str
     Raises:
         ConfigError: there is no such recipe or setting, or a setting is out of its range.
     """
-    settings = replace_env_object(settings)
+    settings = replace_env_object(settings)  # a configuration holds its name
     # `env` is read before the other settings: it may lead to another recipe, whose settings have another class.
     env = settings.get(ENV, None if config is None else read_toml(Path(config)).get(ENV))
     found_recipe = recipe_in_env(recipe, env)

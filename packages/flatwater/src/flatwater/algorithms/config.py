@@ -213,7 +213,7 @@ class AlgorithmConfig:
         Raises:
             ConfigError: `name` names no algorithm.
         """
-        base: Any = cls  # for the type checker, which finds no hash in the class, as the cached function needs it
+        base: Any = cls  # `Any`, as the type checker does not see that a class is hashable, which the cache needs
         # Imported by name, because that module imports torch.
         algorithm: Any = import_object("flatwater.algorithms.api:named_algorithm")(custom_algorithm_place(name))
         return _make_algorithm_class(base, name, algorithm.settings)

@@ -35,7 +35,7 @@ class EarlyStop:
         self._kl_limit = SLACK * target_kl
 
     def is_stopped_(self, *, first_update: bool) -> bool:
-        """Return whether this round's updates were stopped; the round's first update clears the stop of the last."""
+        """Return whether this round's updates were stopped; its first update clears the stop of the round before."""
         if first_update and self._tensors:
             self._tensors[STOPPED].zero_()
         return bool(self._tensors) and bool(self._tensors[STOPPED])

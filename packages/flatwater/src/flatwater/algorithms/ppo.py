@@ -369,7 +369,7 @@ def make_update(
     )
 
     def update_(number: int) -> None:
-        """Learn from minibatch `number % minibatches`, and add its metrics to the learner's sums."""
+        """Learn from minibatch `number % minibatches`, and add its metrics to the sums, unless the round is stopped."""
         if early_stop.is_stopped_(first_update=number == 0):
             return
         scheduled.update_weights_()

@@ -334,7 +334,7 @@ def fact_differences(saved: Mapping[str, JSON], current: Mapping[str, JSON]) -> 
 
 
 def _flatten_facts(value: JSON, name: str) -> Iterator[tuple[str, str]]:
-    """Yield the dotted name and the JSON of every fact in `value`; `1` equals `1.0`, but not `true` or `"1"`."""
+    """Yield the dotted name and the JSON of every fact in `value`; 1.0 is written as 1, so that they are equal."""
     # An empty table within the facts is a fact itself, `{}`.
     if isinstance(value, Mapping) and (value or not name):
         for key, item in value.items():

@@ -17,7 +17,7 @@ class ClusterCheck:
     """Address of the cluster; auto stands for the cluster that this machine belongs to."""
 
     def __call__(self) -> int:
-        """Ask each machine, and print a line for it.
+        """Compare the versions and arithmetic of each machine with those of this machine, and print a line for each.
 
         Raises:
             RunError: a machine would be refused, as it has other versions.
@@ -36,7 +36,7 @@ class ClusterCheck:
         for node, their_facts in zip(
             nodes, ray.ask_nodes(nodes, "flatwater.runs.fingerprint:version_facts"), strict=True
         ):
-            # Only facts that this machine has are compared: others of the node say nothing about the numbers.
+            # Only facts that this machine has are compared: the node's other facts say nothing about the numbers.
             differences = [
                 f"{name} {their_facts[name]} there, {own_facts[name]} here"
                 for name in own_facts

@@ -64,7 +64,7 @@ def train_and_show(train: Callable[..., RunOutcome], options: WithDisplay) -> Ru
         train: takes a console, `listeners`, and the rounds to `profile`.
         options: options of the output.
     """
-    # A fault in C, such as a write into the mapped market, ends the process: its Python line is printed before. A
+    # A fault in C, such as a write into a read-only mapping, ends the process: its Python line is printed before. A
     # program's own handler stays.
     if not faulthandler.is_enabled():
         faulthandler.enable(STDERR)
@@ -112,7 +112,7 @@ def show_result(result: dict[str, Any], console: Console, recipe: Recipe | Descr
 
 
 def show_table(view: ShownTable, console: Console) -> None:
-    """Print a table of words and numbers."""
+    """Print a table of a recipe; its first column is aligned to the left, the others to the right."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     first_title, *other_titles = view.titles
     table.add_column(first_title, no_wrap=True)

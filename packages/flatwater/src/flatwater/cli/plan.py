@@ -150,6 +150,7 @@ def machine_table(nodes: Sequence[NodePlan]) -> Table:
         table.add_column(name, justify="right", no_wrap=True, min_width=SIZE)
     for node in nodes:
         private_bytes, wants = node.workers * node.wants.worker, node.wants
+        # In the order of the columns: workers, mapped file, object store, all of these, and what is available.
         sizes = (private_bytes, wants.mapped, node.machine.store, node.needed_bytes, node.available_bytes)
         style = "" if node.fits else "bold red"
         table.add_row(node.machine.name, str(node.workers), *map(format_bytes, sizes), style=style)

@@ -178,7 +178,7 @@ class RayActor:
             memory: bytes that Ray sets aside.
             node: identity of the preferred node; empty for any node with free resources.
         """
-        # Of the node with the smallest object store, as a worker may be placed on any node.
+        # The largest message fits the smallest object store, as a worker may be placed on any node.
         self._maximum_bytes = min(node.store for node in list_nodes()) // STORE_SHARE
         # Soft: if the node is gone, Ray takes another.
         strategy = NodeAffinitySchedulingStrategy(node_id=node, soft=True) if node else None

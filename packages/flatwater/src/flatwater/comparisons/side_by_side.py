@@ -240,7 +240,7 @@ def number_rows(runs: Sequence[ComparedRun]) -> Rows:
 
 
 def _statistics_rows(runs: Sequence[ComparedRun]) -> Rows:
-    """Return two rows about the headline number over seeds: its interquartile mean, and the interval of that."""
+    """Return two rows about the headline number over seeds: its interquartile mean, and this mean's interval."""
     means, intervals = list[str](), list[str]()
     for run in runs:
         statistics, write = run.statistics, run.run.recipe.headline.write

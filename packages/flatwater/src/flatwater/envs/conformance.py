@@ -201,7 +201,7 @@ class _ReturnedObservation(NamedTuple):
 
 
 def _check_observation(env: Env, observation: Any, call: str, record: _EnvRecord) -> _ReturnedObservation:  # noqa: ANN401  (whatever the space holds)
-    """Record the faults in an observation that `call`, `reset()` or `step()`, has returned."""
+    """Record the faults in an observation that `call`, `reset()` or `step()`, returned; return it with its digest."""
     if isinstance(env, SingleWorld) and not env.contains(observation):
         record.add_finding(f"{call} left an agent nothing to choose: expected a legal action in each list.")
     elif not env.observation_space.contains(observation):
@@ -290,7 +290,7 @@ def _find_growth(env: Env, episodes: int, seed: int, max_steps: int) -> list[str
 
 @contextmanager
 def _trace_memory() -> Iterator[None]:
-    """Trace allocations within the block, and hide the objects that exist before it from the garbage collector."""
+    """Trace allocations within the block, and hide earlier objects from `gc.get_objects`, for `_tensor_bytes`."""
     was_tracing = tracemalloc.is_tracing()
     if not was_tracing:
         tracemalloc.start()

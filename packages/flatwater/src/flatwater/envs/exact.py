@@ -130,7 +130,7 @@ def try_exactness(make: MakePlayer, *, seconds: float = SECONDS, steps: int = ST
 
 
 def _compare_orders(make: MakePlayer, seconds: float, steps: int) -> ExactnessVerdict:
-    """Play A, B, A in one player and B, A in another, and return the first difference between equal episodes.
+    """Play A, B, A in one player and B, A in another; return the first difference of equal episodes, with its cause.
 
     Episodes have as many steps as `seconds` of CPU time allow, at most `steps`; not tested where not even one fits.
     Errors of the user's class pass through.
@@ -140,7 +140,8 @@ def _compare_orders(make: MakePlayer, seconds: float, steps: int) -> ExactnessVe
     build_seconds = timer.elapsed_seconds()
     try:
         timer = CountedTime()
-        # One step, which is not compared: its time says how many fit.
+        # One step, which is not compared: its time says how many fit. The global generators are seeded differently for
+        # each episode, which must not matter.
         _record_episode(player, SEED_A, 1, generator_seed=1)
         step_seconds = timer.elapsed_seconds()
         # The second player takes as long to build as the first. A clock of coarse ticks may show 0 seconds for a step.
@@ -221,9 +222,9 @@ class CountedTime:
         self._queued_start = queued_seconds()
 
     def elapsed_seconds(self) -> float:
-        """Return the counted seconds since the timer was made."""
+        """Return the CPU seconds since the timer was made, or a quarter of the wall time without waits for a core."""
         cpu, clock = time.process_time() - self._cpu_start, time.monotonic() - self._clock_start
-        # Where the CPU time counts, it has no time in which this thread waited for a core.
+        # CPU time has no waits for a core, so they are read only where wall time may count.
         if clock / 4 > cpu:
             clock -= queued_seconds() - self._queued_start
         return max(cpu, clock / 4)
@@ -385,7 +386,7 @@ class WorldPlayer:
         return self._observe_and_ask_teacher()
 
     def _begin_(self, seed: int) -> None:
-        """Begin an episode where one is awaited: in the first environment of `seed`, in the second of a random seed."""
+        """Begin an episode in each environment that awaits one, in the first from `seed`, else from a random seed."""
         seeds = self._other_rng.integers(1 << 30, size=len(self._awaits_reset))
         seeds[0] = seed
         self._world.begin_(self._awaits_reset, seeds, self._obs, *self._legal)
