@@ -37,6 +37,7 @@ class Code:
         """Return whether the value names code that does not ship with Flatwater or Gymnasium."""
         if self.whole or "(" in value:  # arguments are given to code, and may name more code
             return bool(value.strip())
+        # `module:Name` is code; `gymnasium:CartPole-v1` is a kind with a name, and `gymnasium:module:Name` code again.
         kind, colon, name = value.partition(":")
         return bool(colon) and not (kind in self.kinds and ":" not in name)
 

@@ -329,7 +329,7 @@ def _global_generators_used(env: Env, seed: int, max_steps: int) -> list[str]:
         step = env.step(action)
         info = step[-1]
         used |= {name for name, state in _generator_states().items() if state != before[name]}
-        if step[2] or step[3]:
+        if step[2] or step[3]:  # terminated or truncated
             break
     return sorted(used)
 

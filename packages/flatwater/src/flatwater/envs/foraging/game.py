@@ -61,6 +61,7 @@ class Game:
 
 def most_tokens(config: ForagingConfig) -> int:
     """Return the largest number of tokens that a view can have."""
+    # A cell holds one object, and an agent has the most tokens: as many agents as possible are in sight.
     cells = config.window**2
     agents = min(config.agents, cells)
     others = config.mines + config.depots + config.walls + most_border_cells(config)
