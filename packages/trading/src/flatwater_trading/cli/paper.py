@@ -40,7 +40,7 @@ class PaperCommand(WithTrust, WithBudget):
     """Print the evenings that were played now as JSON, one in a line, in place of a table."""
 
     def __call__(self) -> int:
-        """Play the evenings, print the newest, write the account. Returns the exit code."""
+        """Play the account's missing evenings and print the newest; with --plan the plan. Returns the exit code."""
         from dataclasses import asdict
 
         from flatwater.cli.plan import print_plan
@@ -55,7 +55,8 @@ class PaperCommand(WithTrust, WithBudget):
         for note in played.notes:
             terminal(errors=True).print(note, highlight=False, markup=False)
         if self.json:
-            for each in played.evenings[len(played.evenings) - played.new :]:
+            new_evenings = played.evenings[len(played.evenings) - played.new :]
+            for each in new_evenings:
                 print(encode_json(asdict(each)).decode())
             return 0
         self._show_newest(played)
@@ -63,7 +64,7 @@ class PaperCommand(WithTrust, WithBudget):
         return 0
 
     def play(self) -> "PlayedEvenings | Plan":
-        """Play the evenings and return them; with --plan return the plan of one evening's memory."""
+        """Play the evenings that the account lacks; with --plan return the plan of one evening's memory instead."""
         from flatwater_trading.cli.orders import load_trader, trained_panel
         from flatwater_trading.panel.locate import load_panel
         from flatwater_trading.recipe.backtest import date_row
@@ -75,7 +76,7 @@ class PaperCommand(WithTrust, WithBudget):
         if self.plan:
             return trader.plan_orders(panel, self.budget)
         if self.first is not None:
-            date_row(panel, self.first, None, after=self.first)  # refuses text that is not a date
+            date_row(panel, self.first, None, after=self.first)  # for its check: refuses text that is no date
         with hold_account(self.account):
             return play_account(
                 trader, panel, self.account, run=self.run, first=self.first, cash=self.cash, budget=self.budget
@@ -95,7 +96,9 @@ class PaperCommand(WithTrust, WithBudget):
             console.print(f"nothing to do: the account has been played up to {newest.date}", highlight=False)
         else:
             sheet = (
-                portfolio_order_sheet(orders) if isinstance(orders, WeightOrders) else purchase_order_sheet(orders, ())
+                portfolio_order_sheet(orders)
+                if isinstance(orders, WeightOrders)
+                else purchase_order_sheet(orders, reasons=())
             )
             console.print(f"after the close of {newest.date}", style="italic", highlight=False)
             console.print(sheet.table)

@@ -75,21 +75,26 @@ class StudyCommand(WithTrust, RecipeSettings):
 
     @classmethod
     def read(cls, program: str, options: Sequence[str]) -> Self:
-        """Read the options over the settings of a file, or of the study in --run, whose recipe counts then.
+        """Return the command with these options, laid over the settings of a file or of the study in --run.
+
+        The recipe that these settings name determines the class of the command.
 
         Raises:
             ConfigError: the source stands for an option that is given as well.
         """
-        words = with_folder_settings(options, "study.toml")
-        recipe_command: type[Self] = _recipe_command(cls, words)
+        options_with_study = with_folder_settings(options, "study.toml")
+        recipe_command: type[Self] = _recipe_command(cls, options_with_study)
         if recipe_command is not cls:
             return recipe_command.read(program, options)
-        command = super().read(program, words)
+        command = super().read(program, options_with_study)
         source = command.source
         if source is None:
             return command
-        # --config goes before the options, which win over its settings.
-        option, others = ("--config", options) if source.lower().endswith(SETTINGS_SUFFIX) else ("--panel", words)
+        # A file of settings takes the place of the study's; it goes before the options, which win over it.
+        if source.lower().endswith(SETTINGS_SUFFIX):
+            option, others = "--config", options
+        else:
+            option, others = "--panel", options_with_study
         if option_value(option, options) is not None:
             raise ConfigError(f"{source}: stands for {option}, which is given as well. Leave one of them out.")
         return super().read(program, [option, source, *others])
@@ -115,7 +120,7 @@ StudyTraders, StudyWeights = STUDIES.values()
 
 
 def _recipe_command(command: type[Any], words: Sequence[str]) -> type[Any]:
-    """Return the command of the recipe that a settings file names, if `command` names none; else `command` itself."""
+    """Return the command of the recipe in a settings file; `command` itself without a file or for `study weights`."""
     file = config_option(words) or next((Path(word) for word in words if word.lower().endswith(SETTINGS_SUFFIX)), None)
     if command is not StudyTraders or file is None or not file.is_file():
         return command
@@ -143,7 +148,7 @@ def show_plan(command: StudyCommand) -> int:
 
 
 def _study_order(command: StudyCommand) -> Any:  # noqa: ANN401  (imported where it is used)
-    """Return the order that the command's options make; imported here, so that `--help` stays light."""
+    """Return the order of the study: its settings, folds, seeds and so on; imported here, as `--help` stays light."""
     from flatwater_trading.study.opening import StudyOrder
 
     return StudyOrder(
@@ -203,7 +208,7 @@ def write_pages(outcome: "StudyOutcome") -> None:
 
 
 def show_study(result: Mapping[str, Any], console: Any) -> None:  # noqa: ANN401  (rich's console)
-    """Print the folds and the traders in 80 columns, and the verdict."""
+    """Print what searches chose, a table of the folds and one of the traders in 80 columns, and the verdict."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -211,10 +216,10 @@ def show_study(result: Mapping[str, Any], console: Any) -> None:  # noqa: ANN401
 
     for fold, settings, trial, _ in search_rows(result)[1]:
         console.print(f"fold {fold}: {settings} (trial {trial})", markup=False)
-    for titles, rows, words in (fold_rows(result["pooled"]), trader_rows(result["pooled"])):
+    for titles, rows, text_columns in (fold_rows(result["pooled"]), trader_rows(result["pooled"])):
         table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
         for column, title in enumerate(titles):
-            table.add_column(title, justify="left" if column < words else "right", no_wrap=True)
+            table.add_column(title, justify="left" if column < text_columns else "right", no_wrap=True)
         for row in rows:
             table.add_row(*row, style="bold" if row[0] == "champions" else "")
         console.print(table)

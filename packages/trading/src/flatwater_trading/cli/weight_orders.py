@@ -12,7 +12,7 @@ COLUMNS = ("order", "instrument", "shares", "price", "value", "weight")
 
 
 def portfolio_order_sheet(orders: "WeightOrders") -> "OrderSheet":
-    """Return the orders in all forms of `flatwater orders`."""
+    """Return the orders of target weights in all forms that `flatwater orders` prints or writes."""
     from flatwater_trading.cli.order_sheet import OrderSheet
     from flatwater_trading.recipe.positions import write_shares
 
@@ -45,7 +45,7 @@ def _csv(orders: "WeightOrders") -> str:
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(COLUMNS)
-    # A spreadsheet that opens the file would run a name that begins like a formula.
+    # Names are escaped, as a spreadsheet would run a name that begins like a formula.
     table.writerows((order, spreadsheet_cell(name), *numbers) for order, name, *numbers in _rows(orders))
     return text.getvalue()
 
@@ -74,7 +74,7 @@ def _shares_text(shares: float) -> str:
 
 
 def _sentences(orders: "WeightOrders") -> list[str]:
-    """Return the sentences below the table."""
+    """Return the sentences below the table: the account after the orders, its stop, and the kind of the prices."""
     invested = sum(each.weight for each in orders.holdings if each.weight > 0)
     short = -sum(each.weight for each in orders.holdings if each.weight < 0)
     and_short = f", {short:.1%} are sold short" if short else ""

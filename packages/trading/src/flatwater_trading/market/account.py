@@ -103,5 +103,5 @@ def turnover(equity: Float[Tensor, "*B D1"], traded: Float[Tensor, "*B"]) -> Flo
 
 
 def win_rate(gain: Float[Tensor, "*B D"], traded: Bool[Tensor, "*B D"]) -> Float[Tensor, "*B"]:
-    """Return the share of the trades with a positive gain; 0 without a trade."""
+    """Return the share of the trades, which `traded` marks, whose gain is above 0; 0 without a trade."""
     return ((gain > 0) & traded).sum(-1) / traded.sum(-1).clamp(min=1)

@@ -121,6 +121,7 @@ def _equal_targets(
     """
     cost = torch.zeros_like(money)
     target = value
+    # The cost depends on the shares and these on the money after the cost: iterated until both agree.
     for _ in range(costs.iterations(EQUAL_WEIGHT_ITERATIONS)):
         equal_share = (money - cost) / listed.sum().clamp(min=1)
         target = torch.where(listed, equal_share, torch.where(tradable, 0, value))
@@ -150,11 +151,13 @@ def play_random_(
     low = torch.tensor([0.0, config.trade.target_low], device=sim.day.device)
     high = torch.tensor([config.trade.coefficient_max, config.trade.target_high], device=sim.day.device)
     action = torch.empty(len(sim.day), sim.instruments, 2, device=sim.day.device)
-    counts = None if buys is None else buys.tolist()
+    purchase_counts = None if buys is None else buys.tolist()
     for day in count_steps("days of random traders", range(days)):
         # All coefficients and targets of a day are drawn, used or not, so that no day shifts the numbers of another.
         action.uniform_(0, 1, generator=rng).mul_(high - low).add_(low)
-        if counts is not None:
+        if purchase_counts is not None:
             # At or above the threshold on days that buy, and 0, which buys nothing, on the others.
-            action[..., 0].add_(config.trade.buy_threshold).mul_(counts[day] > 0)
-        step_(sim, market, config, action, purchases=None if counts is None else max(1, counts[day]))
+            action[..., 0].add_(config.trade.buy_threshold).mul_(purchase_counts[day] > 0)
+        # A step allows at least one purchase; on a day without purchases the coefficients of 0 prevent it.
+        most_purchases = None if purchase_counts is None else max(1, purchase_counts[day])
+        step_(sim, market, config, action, purchases=most_purchases)

@@ -45,14 +45,18 @@ def rate_tables(panel: Panel, config: CostConfig) -> CostRates | None:
 
 
 def _column_rates(panel: Panel, config: CostConfig, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the commission for each share and the impact of a value of 1, of some columns on all days [T, k]."""
+    """Return two tables [T, k] of some columns: the commission for each share, and the coefficient of the impact.
+
+    The impact of an order is the coefficient times its value to the power of `impact_power`, as a part of the value.
+    """
     valid = panel.valid[:, columns]
     close = np.where(valid, panel.feature("close")[:, columns], np.nan).astype(np.float64)
     ratio = _traded_ratios(panel, columns)
     impact = np.zeros(close.shape)
     if config.impact:
         money = _money_traded(panel, columns, close * ratio, f"{config.table}.impact")
-        deviation = deviation_so_far(find_moves(close), DEVIATION_ROWS, np.logical_or.accumulate(valid, axis=0))
+        listed = np.logical_or.accumulate(valid, axis=0)
+        deviation = deviation_so_far(find_moves(close), DEVIATION_ROWS, listed)
         # The money is 0 before the first day of an instrument, when nothing can be traded.
         np.divide(config.impact * deviation, money**config.impact_power, where=money > 0, out=impact)
     # A share of the panel is 1 / ratio shares as traded.

@@ -53,9 +53,9 @@ class Costs:
     rates: CostRates | None = None
     """Rates at the places of the trades; None if all costs are in proportion to the value."""
 
-    def iterations(self, proportional: int) -> int:
-        """Return the number of iterations for money after costs: `proportional` if all costs are, else `ITERATIONS`."""
-        return proportional if self.rates is None else ITERATIONS
+    def iterations(self, if_proportional: int) -> int:
+        """Return the number of iterations for money after costs: `ITERATIONS` if some are not proportional to value."""
+        return if_proportional if self.rates is None else ITERATIONS
 
     def extra_cost(self, change: Float[Tensor, "*N"], price: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
         """Return the costs of orders beyond those in proportion to their value.
@@ -89,12 +89,13 @@ class Costs:
             return proportional
         # Newton's method from above: the money paid is a convex, rising function of the value, so each step is nearer.
         config, rates, value = self.config, self.rates, proportional.clamp(min=0)
-        by_value = config.purchase_factor - 1 - config.price_loss
+        commission_rate = config.purchase_factor - 1 - config.price_loss
         for _ in range(NEWTON_STEPS):
-            by_shares, shortfall = rates.share * value / price, config.least_commission - by_value * value
+            by_shares, shortfall = rates.share * value / price, config.least_commission - commission_rate * value
             impact = rates.impact * value**config.impact_power
             paid = (config.purchase_factor + impact) * value + torch.maximum(by_shares, shortfall)
-            slope = torch.where(by_shares > shortfall, rates.share / price, -by_value)
+            # A larger value pays more by its shares or, under the least commission, lowers what is short of it.
+            slope = torch.where(by_shares > shortfall, rates.share / price, -commission_rate)
             slope = slope + config.purchase_factor + (1 + config.impact_power) * impact
             value = (value - (paid - money) / slope).clamp(min=0)
         return value

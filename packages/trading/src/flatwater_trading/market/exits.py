@@ -40,7 +40,7 @@ def resolve_exits(
     target_price: Float[Tensor, " B"],
     last: Int[Tensor, " B"],
 ) -> TradeExits:
-    """Close each trade by the first rule that applies, from the day after its purchase.
+    """Find the days held and the exit price of each trade, by the first rule that applies after the purchase day.
 
     1. The day's high reaches the target price: sold at the target price.
     2. After H days, 3. on the first day after an instrument's data has ended, or 4. on the last day of the episode:
@@ -62,14 +62,14 @@ def resolve_exits(
     """
     hold, (days, columns) = len(ahead), high.shape
     # A market stores highs instrument by instrument, so the next days are adjacent. A cell past an instrument's last
-    # row is a day on which every episode has ended: `limit` cuts it off.
+    # row is a day on which every episode has ended: `most_days` cuts it off.
     highs = torch.take(high.T, (instrument * days + day + ahead).clamp_(max=high.numel() - 1))
     # max over booleans returns the first True; a NaN among the highs compares as False.
-    reached, days_before = (highs >= target_price).max(0)
+    is_reached, days_before_target = (highs >= target_price).max(0)
     # 0 for an entry without a trade, so that its cell below is still within the panel.
-    limit = (torch.minimum(torch.take(last_day, instrument) + 1, last) - day).clamp_(0, hold)
-    target_met = reached & (days_before < limit)
-    days_held = torch.where(target_met, days_before + 1, limit)
+    most_days = (torch.minimum(torch.take(last_day, instrument) + 1, last) - day).clamp_(0, hold)
+    target_met = is_reached & (days_before_target < most_days)
+    days_held = torch.where(target_met, days_before_target + 1, most_days)
     return TradeExits(
         days_held, torch.where(target_met, target_price, torch.take(mark, (day + days_held) * columns + instrument))
     )

@@ -55,7 +55,8 @@ class Market:
                 f"{config.table}: the market was built without the rates of these costs. Build it with "
                 "build_market(..., costs=config.account)."
             )
-        return Costs(config, CostRates(self.share_rate, self.impact_rate).at(row * len(self.investable) + instrument))
+        cell = row * len(self.investable) + instrument
+        return Costs(config, CostRates(self.share_rate, self.impact_rate).at(cell))
 
 
 def build_market(
@@ -116,7 +117,7 @@ def market_tensors(market: Market) -> dict[str, Tensor]:
 
 
 def make_market(tensors: Mapping[str, Tensor]) -> Market:
-    """Build a market from the fields that `market_tensors` gave."""
+    """Build a market from the fields of `market_tensors`, with the left-out tables empty and `high` again [T, K]."""
     no_rates = _no_rates(len(tensors["investable"]), tensors["close"].device)
     return Market(**({"share_rate": no_rates, "impact_rate": no_rates} | dict(tensors) | {"high": tensors["high"].T}))
 
@@ -124,7 +125,7 @@ def make_market(tensors: Mapping[str, Tensor]) -> Market:
 def outline_market(
     *, columns: int, days: int, features: int, investable: int, device: torch.device, costs: CostConfig | None = None
 ) -> Market:
-    """Build a market of this size without contents; on the meta device, for a plan.
+    """Build a market of this size with unfilled tensors; on the meta device, for a memory plan.
 
     Args:
         columns: number N of columns, context columns included.

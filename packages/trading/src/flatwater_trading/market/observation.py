@@ -25,7 +25,8 @@ def account_block(sim: Simulator, market: Market) -> Float[Tensor, "B K 3"]:
     """Return each instrument's open position on the day that the next step acts on, as `ACCOUNT_FEATURES`."""
     positions, hold = sim.positions, len(sim.ahead)
     row = observed_rows(sim)
-    # Positions are a ring over `hold` days of `purchases` rows each: a purchase at clock c is in slot c modulo `hold`.
+    # Positions are a ring over `hold` days of `purchases` rows each: a purchase at clock c is in slot c modulo `hold`,
+    # so what is in slot s was bought (clock - 1 - s) % hold + 1 days ago.
     slots = torch.arange(len(positions.exit_day), device=row.device) // sim.purchases
     days_held = ((sim.clock - 1 - slots) % hold + 1)[:, None].expand_as(positions.exit_day)
     # Strictly later, as an exit of this row happens before the step that acts on the row buys.

@@ -217,6 +217,7 @@ def _sale_or_holding(close: MarketClose, position: Position, entry: int, column:
     today, due = len(market.close) - 1, entry + close.config.trade.hold_days
 
     def make_sale(row: int, price: float, reason: str) -> Sale:
+        """Return the sale on `row`; `price` is one of the market's prices, the price of the sale is as traded."""
         traded_price = price * close.traded_ratio(row, column)
         value = position.shares * traded_price
         received = close.costs(row, column).proceeds(*_double_tensors(value, price))
@@ -261,11 +262,8 @@ def _entry_price(close: MarketClose, position: Position, entry: int, column: int
     traded_per_adjusted = close.traded_ratio(entry, column)
     paid = position.entry_price
     traded_close = float(close.market.mark[entry, column]) * traded_per_adjusted
-    if (
-        close.traded is not None
-        and traded_close > 0
-        and not 1 / PRICE_TOLERANCE_FACTOR < paid / traded_close < PRICE_TOLERANCE_FACTOR
-    ):
+    is_far_off = traded_close > 0 and not 1 / PRICE_TOLERANCE_FACTOR < paid / traded_close < PRICE_TOLERANCE_FACTOR
+    if close.traded is not None and is_far_off:
         raise DataError(
             f"{position.instrument} is held since {position.entry_date} at {paid:g}, and its close on that day was "
             f"{traded_close:g}. Write the price as it was traded, before adjustments, "
@@ -335,7 +333,7 @@ def decide_orders(
         if not value >= trade.buy_threshold:
             break
         purchases.append(purchase := _size_purchase(close, k, action[k], equity_left, cash))
-        cash -= purchase.share * equity_left
+        cash -= purchase.share * equity_left  # the money that was spent
         equity_left -= purchase.cost
     return Orders(
         date=today,
@@ -369,6 +367,7 @@ def _size_purchase(close: MarketClose, column: int, action: Float[Tensor, "2"], 
     # The formula of the simulator's `_pay_and_mark_`; costs are paid from the money spent.
     spent = min(equity * account.share(positions=trade.most_positions, instruments=len(close.names)), cash)
     value = float(close.costs(len(close.dates) - 1, column).affordable_value(*_double_tensors(spent, float(price))))
+    # Money that the least commission uses up buys nothing and is not spent.
     spent = spent if value else 0.0
     return Purchase(
         instrument=close.names[column],

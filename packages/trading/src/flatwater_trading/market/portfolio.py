@@ -91,7 +91,9 @@ def rebalance(
     *,
     stopped: Bool[Tensor, "B"] | None = None,
 ) -> RebalancedAccounts:
-    """Trade to target weights at the close of a day; orders below the smallest are left out.
+    """Trade to target weights at the close of a day; orders below `config.least_order` are left out.
+
+    The changes that the targets need are limited to the turnover, dropped within the band, and lowered to the cash.
 
     Args:
         shares: shares held before, float64.
@@ -110,9 +112,9 @@ def rebalance(
     targets = targets.where(((equity > 0) & ~stopped)[:, None], 0.0)
     change = _changes_after_costs(value, equity, targets, prices, costs, gross=config.gross)
     trade_value = change.where(~prices.stale, 0.0).abs().sum(-1)
-    step = (config.turnover * equity / trade_value.clamp(min=MINIMUM_VALUE)).clamp(min=0, max=1)
+    traded_part = (config.turnover * equity / trade_value.clamp(min=MINIMUM_VALUE)).clamp(min=0, max=1)
     # Stale shares are sold whole despite the turnover limit, and so is everything on the last day and at a stop.
-    change = change * step[:, None].where(~(prices.stale | stopped[:, None]), 1.0)
+    change = change * traded_part[:, None].where(~(prices.stale | stopped[:, None]), 1.0)
     holds_stale = (value.where(prices.stale, 0.0) != 0).any(-1)
     trades_today = (change.abs().sum(-1) >= config.band * equity) | holds_stale | stopped
     change = _drop_small_orders(change.where(trades_today[:, None], 0.0), value, equity, config)
@@ -120,13 +122,13 @@ def rebalance(
     # Again, as purchases that were lowered may be too small now.
     change = _drop_small_orders(change, value, equity, config)
     cost = costs.cost_of_changes(change, prices.mark)
-    left = cash - change.sum(-1) - cost
+    cash_left = cash - change.sum(-1) - cost
     # A position that is sold whole leaves no 1e-14 shares, above or below 0.
     is_closed = (change != 0) & ((value + change).abs() <= (MINIMUM_VALUE * equity.abs())[:, None])
     return RebalancedAccounts(
         shares=(shares + change / prices.mark.where(prices.mark > 0, 1.0)).where(~is_closed, 0.0),
         # Cash that is a few 1e-11 below 0 is rounding, not debt.
-        cash=left.where((left > 0) | (left < -MINIMUM_VALUE * equity.abs()), 0.0),
+        cash=cash_left.where((cash_left > 0) | (cash_left < -MINIMUM_VALUE * equity.abs()), 0.0),
         traded=change,
         cost=cost,
     )
@@ -152,12 +154,13 @@ def _changes_after_costs(
         gross: largest sum of weights.
     """
     tradable = prices.priced | prices.stale
-    locked, total = value.where(~tradable, 0.0).abs().sum(-1), targets.abs().sum(-1)
+    locked_value, target_sum = value.where(~tradable, 0.0).abs().sum(-1), targets.abs().sum(-1)
     cost, change = torch.zeros_like(equity), torch.zeros_like(value)
+    # The cost depends on the changes and these on the equity after the cost: iterated until both agree.
     for _ in range(costs.iterations(ITERATIONS)):
         net = equity - cost
         # Shares that cannot be sold take their part of the equity, so targets are scaled to the other part.
-        scale = ((gross * net - locked).clamp(min=0) / (total * net).clamp(min=MINIMUM_VALUE)).clamp(max=1)
+        scale = ((gross * net - locked_value).clamp(min=0) / (target_sum * net).clamp(min=MINIMUM_VALUE)).clamp(max=1)
         change = ((targets * (net * scale)[:, None]) - value).where(tradable, 0.0)
         cost = costs.cost_of_changes(change, prices.mark)
     return change
@@ -166,7 +169,7 @@ def _changes_after_costs(
 def _drop_small_orders(
     change: Float[Tensor, "B K"], value: Float[Tensor, "B K"], equity: Float[Tensor, "B"], config: PortfolioConfig
 ) -> Float[Tensor, "B K"]:
-    """Return the changes with 0 for orders below the smallest; an order that closes a position may be smaller."""
+    """Return the changes with 0 for orders below `config.least_order`; one that closes a position may be smaller."""
     closes = (value + change).abs() <= MINIMUM_VALUE * equity[:, None]
     least = torch.where(
         closes, equity[:, None] * MINIMUM_VALUE, equity[:, None] * max(MINIMUM_VALUE, config.least_order)
@@ -194,10 +197,10 @@ def _limit_to_cash(
         mark: last closes.
     """
     bought = change.where((change > 0) & (value >= 0), 0.0)
-    left = cash - change.sum(-1) - costs.cost_of_changes(change, mark)
+    cash_left = cash - change.sum(-1) - costs.cost_of_changes(change, mark)
     # Lowered purchases cost no more than these, so the cash left is 0 or more.
-    part = (1 + left / bought.sum(-1).clamp(min=MINIMUM_VALUE)).clamp(0, 1)
-    return change.where(bought == 0, bought * part[:, None])
+    affordable_part = (1 + cash_left / bought.sum(-1).clamp(min=MINIMUM_VALUE)).clamp(0, 1)
+    return change.where(bought == 0, bought * affordable_part[:, None])
 
 
 @dataclass(frozen=True)
@@ -244,9 +247,9 @@ def play_weights(
         batch: number of accounts that are played at once.
         logged: number of the first accounts whose trades are kept.
     """
-    mark, count = prices.mark, prices.mark.shape[1]
+    mark, instruments = prices.mark, prices.mark.shape[1]
     cash = mark.new_full((batch,), config.cash)
-    shares = mark.new_zeros(batch, count)
+    shares = mark.new_zeros(batch, instruments)
     played = _empty_records(mark, batch=batch, days=days, logged=logged)
     stop = initial_stop(cash)
     played.equity[:, 0] = cash
@@ -256,7 +259,7 @@ def play_weights(
         if is_last:
             # Stale shares are sold at their last close, so on the last day all shares count as stale.
             today = replace(today, stale=torch.ones_like(today.stale))
-        target = mark.new_zeros(batch, count) if is_last else choose_weights(number, today)
+        target = mark.new_zeros(batch, instruments) if is_last else choose_weights(number, today)
         stop, stopped = update_stop(stop, cash + (shares * today.mark).sum(-1), start + number, config)
         after = rebalance(shares, cash, target, today, config, stopped=stopped)
         shares, cash = after.shares, after.cash
@@ -296,14 +299,14 @@ def log_growth(
     Args:
         weights: weights that are held from each day's close on, on consecutive days.
         following: returns up to the next close.
-        costs: costs of trades on these days, by value: the rate of a share is that of a value of 1.
+        costs: costs of trades on these days; shares are counted at a price of 1, so their rate is that of a value of 1.
         cash: money of the account on every day, on which costs depend that are not in proportion to the value.
     """
     # Clamped, as instruments sold short can lose more than all the money, of which log1p is NaN.
     gain = (weights * following).sum(-1).clamp(min=MINIMUM_GAIN)
-    moved = weights * (1 + following) / (1 + gain).unsqueeze(-1)
-    before = torch.cat([torch.zeros_like(moved[..., :1, :]), moved[..., :-1, :]], dim=-2)
-    change = weights - before
+    drifted_weights = weights * (1 + following) / (1 + gain).unsqueeze(-1)
+    weights_before = torch.cat([torch.zeros_like(drifted_weights[..., :1, :]), drifted_weights[..., :-1, :]], dim=-2)
+    change = weights - weights_before
     cost = costs.config.mean_rate * change.abs().sum(-1)
     if costs.rates is not None:
         extra = costs.extra_cost(change * cash, torch.ones_like(change)).sum(-1)

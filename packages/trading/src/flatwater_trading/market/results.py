@@ -101,6 +101,7 @@ def trade_columns(
         `exits.REASONS`), reward, and profit (of the cash account, after costs).
     """
     raw = _closed_trades(sim, market, config)
+    # Taken out, so that they stand last among the columns.
     rewards, profit = raw.pop("reward"), raw.pop("profit")
     instrument, entry_day, exit_day = raw["instrument"], raw["entry_day"], raw["exit_day"]
     entry_price, exit_price = (torch.from_numpy(raw[name]) for name in ("entry_price", "exit_price"))

@@ -93,7 +93,7 @@ def build_logs(*, batch: int, max_days: int, purchases: int, device: torch.devic
 
 
 def clear_logs_(logs: Logs, chosen: Bool[Tensor, " B"], cash: float) -> None:
-    """Begin the logs of the chosen episodes again, with `cash`."""
+    """Clear the logs of the chosen episodes: nothing is bought, and `cash` is the only known equity."""
     rows = chosen[:, None]
     logs.exit_day.masked_fill_(rows, -1)
     logs.equity.masked_fill_(rows, torch.nan)
@@ -303,7 +303,7 @@ def step_(
     today = _view_day(sim)
     # Exits first: today's sales pay for today's purchase. After an episode's end nothing is due.
     sim.cash.add_(torch.take(sim.proceeds_due, today.log_cell))
-    reward, holds = torch.take(sim.reward_due, today.log_cell), today.open.any(0)
+    reward, has_position = torch.take(sim.reward_due, today.log_cell), today.open.any(0)
     for number in range(sim.purchases if purchases is None else purchases):
         if number:
             # The purchases before this one are held now: their instruments are not bought again, their value counts.
@@ -313,8 +313,8 @@ def step_(
         # The reward of the whole trade is known as prices are exogenous; observations and equity do not contain it.
         if config.reward.credit == "entry":
             reward = reward + trade_reward
-        holds = holds | purchase.bought
-    reward = torch.add(reward, today.trading & ~holds, alpha=-config.reward.inaction_penalty)
+        has_position = has_position | purchase.bought
+    reward = torch.add(reward, today.trading & ~has_position, alpha=-config.reward.inaction_penalty)
     sim.total.add_(reward)
     # Adds 1, or 0 to an ended episode, which stays on its day.
     sim.day.add_(today.active)
@@ -370,7 +370,7 @@ def _choose_purchase(
     target = action[..., 1].gather(1, column).squeeze(1)
     # NaN alone differs from itself: a NaN target buys nothing.
     bought = today.trading & (coefficient >= trade.buy_threshold) & (target == target)  # noqa: PLR0124  (see above)
-    if not today.number:  # a day counts as refused by its first purchase
+    if not today.number:  # `refused` counts days, each by its first purchase
         wants_purchase = ((action[..., 0] >= trade.buy_threshold) & ~held_mask).any(1)
         sim.refused.add_(today.trading & wants_purchase & ~bought)
     return _DayPurchases(
@@ -409,7 +409,7 @@ def _book_purchases_(
         target_price=target_prices(new.price, new.target),
         last=today.last,
     )
-    due = today.log_cell + exits.days_held
+    due_cell = today.log_cell + exits.days_held
     exit_row = today.row + exits.days_held
     exit_costs = market.costs(config.account, exit_row, new.instrument)
     rewards = trade_rewards(
@@ -422,9 +422,9 @@ def _book_purchases_(
     ).where(new.bought, 0)
     # An episode buys once in a call, so no index repeats in a put_, and sums have one order on a GPU too.
     if config.reward.credit == "exit":
-        sim.reward_due.put_(due, rewards, accumulate=True)
+        sim.reward_due.put_(due_cell, rewards, accumulate=True)
     shares = _pay_and_mark_(sim, market, config, today, new)
-    sim.proceeds_due.put_(due, exit_costs.proceeds(shares * exits.price, exits.price), accumulate=True)
+    sim.proceeds_due.put_(due_cell, exit_costs.proceeds(shares * exits.price, exits.price), accumulate=True)
 
     exit_day = exit_row.where(new.bought, -1)
     _log_purchases_(sim, today, new, shares, exit_day=exit_day, exit_price=exits.price)

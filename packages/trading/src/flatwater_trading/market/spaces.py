@@ -32,11 +32,11 @@ def observation_space(market: Market, config: TradingConfig) -> spaces.Space[Any
     panel = spaces.Box(-OBSERVATION_LIMIT, OBSERVATION_LIMIT, shape, dtype=np.float32)
     if not config.account_observation:
         return panel
-    instruments = (len(market.investable), 1)
+    instruments = len(market.investable)
     # Bounds of open, share of the holding time, and gain: a price that falls to 0 is a gain of -1.
-    low = np.tile(np.array([0, 0, -1], dtype=np.float32), instruments)
-    high = np.tile(np.array([1, 1, np.inf], dtype=np.float32), instruments)
-    return spaces.Dict({"panel": panel, "account": spaces.Box(low, high, (instruments[0], len(ACCOUNT_FEATURES)))})
+    low = np.tile(np.array([0, 0, -1], dtype=np.float32), (instruments, 1))
+    high = np.tile(np.array([1, 1, np.inf], dtype=np.float32), (instruments, 1))
+    return spaces.Dict({"panel": panel, "account": spaces.Box(low, high, (instruments, len(ACCOUNT_FEATURES)))})
 
 
 def shown_panel(market: Market) -> np.ndarray:

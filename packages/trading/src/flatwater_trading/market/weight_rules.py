@@ -82,7 +82,7 @@ def weight_rules(
 
 
 class Closes:
-    """Closes of K instruments on T days, and numbers of rules that are computed from them; float64."""
+    """Closes of K instruments on T days, with the moves, deviations and returns that rules use; float64."""
 
     def __init__(self, mark: Float[Tensor, "T K"], tradable: Bool[Tensor, "T K"], calendar: Calendar) -> None:
         """Compute the moves of each day.
@@ -133,13 +133,13 @@ def _volatility_rule(closes: Closes, days: range) -> Weights:
     return (equal * (slow / quick.clamp(min=MINIMUM_DIVISOR)).clamp(max=1))[days.start : days.stop]
 
 
-def _covariance_weights(closes: Closes, days: range, find: Callable[[Tensor], Tensor]) -> Weights:
+def _covariance_weights(closes: Closes, days: range, weigh_covariance: Callable[[Tensor], Tensor]) -> Weights:
     """Return weights by the covariance of the last year, computed again every `COVARIANCE_DAYS` trading days.
 
     Args:
         closes: prices of all days.
         days: rows that are played.
-        find: function that gives the weights [K] of a covariance [K, K].
+        weigh_covariance: function that gives the weights [K] of a covariance [K, K].
     """
     weights = closes.mark.new_zeros(len(days), closes.mark.shape[1])
     last_weights = closes.mark.new_zeros(0)
@@ -149,9 +149,10 @@ def _covariance_weights(closes: Closes, days: range, find: Callable[[Tensor], Te
         if number % month == 0:
             moves = closes.moves[max(0, day + 1 - year) : day + 1]
             covariance = moves.T @ moves / len(moves)
+            # 1e-8, here and below, keeps the variance of an instrument that does not move above 0.
             variance = covariance.diagonal().clamp(min=1e-8)
             shrunk = (1 - SHRINKAGE) * covariance + SHRINKAGE * torch.diag(variance)
-            last_weights = find(shrunk + torch.diag(1e-8 * torch.ones_like(variance)))
+            last_weights = weigh_covariance(shrunk + torch.diag(1e-8 * torch.ones_like(variance)))
         weights[number] = _proportional_weights(last_weights.where(tradable, 0)[None])[0]
     return weights
 

@@ -27,7 +27,7 @@ RAW_CLOSE = "raw close"
 
 
 def adjust_prices(source: Path, table: pl.DataFrame, columns: Mapping[str, str]) -> pl.DataFrame:
-    """Scale the prices of each row by its adjusted close over its close, which is kept as `RAW_CLOSE`.
+    """Scale the prices of each row by its adjusted close over its close; the unscaled close is kept as `RAW_CLOSE`.
 
     Args:
         source: file, for messages.
@@ -55,7 +55,7 @@ def adjust_prices(source: Path, table: pl.DataFrame, columns: Mapping[str, str])
 
 
 def note_adjustment(source: Path, column: str, count: int = 1) -> None:
-    """Note that the prices are scaled by the adjusted close."""
+    """Note that the prices are scaled by `count` columns of adjusted closes, of which `column` is the first."""
     more = f" and {count - 1} more" if count > 1 else ""
     note_about_file(source, f"open, high, low and close are scaled by the adjusted close ({column}{more}).")
 
@@ -87,6 +87,7 @@ def find_jumps(instruments: tuple[str, ...], dates: np.ndarray, close: np.ndarra
         moves = np.diff(np.log(close[rows, n].astype(np.float64)))
         # Shares often move by less without a split, and a rate near 0 or a volatility index moves by large ratios.
         least_move = MINIMUM_SPLIT_MOVE_FACTOR * np.median(np.abs(moves)) * (calendar.a_year / DAILY.a_year) ** 0.5
+        # Most instruments have no move of the smallest ratio, and are not searched ratio by ratio.
         if (np.abs(moves) > max(least_move, np.log(ratios[0]) - RATIO_DISTANCE)).any():
             for step, split in _split_like_moves(moves, ratios, least_move):
                 jumps.append((str(dates[rows[step + 1]]), name, float(np.expm1(moves[step])), split))

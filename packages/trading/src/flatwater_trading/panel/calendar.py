@@ -70,8 +70,10 @@ def infer_calendar(dates: np.ndarray) -> Calendar:
     pauses = np.diff(days)
     # The median, which weekends and holes in the file do not change.
     usual_pause = float(np.median(pauses))
-    weekdays = _regular_weekdays(days) if usual_pause <= 1 and len(days) >= MINIMUM_DATES else TRADING_WEEKDAYS
-    if usual_pause <= 1 and weekdays < DAYS_OF_A_WEEK:
+    has_daily_rows = usual_pause <= 1
+    # Too few days show no pattern of weekdays, and count as a week of trading days.
+    weekdays = _regular_weekdays(days) if has_daily_rows and len(days) >= MINIMUM_DATES else TRADING_WEEKDAYS
+    if has_daily_rows and weekdays < DAYS_OF_A_WEEK:
         return _weekday_calendar(weekdays)
     # The mean without holes, as the median of monthly pauses, 31 days, would count 11.8 months a year.
     return _calendar_by_count(DAYS_OF_A_YEAR / float(pauses[pauses <= HOLE_PAUSE_FACTOR * usual_pause].mean()))

@@ -73,10 +73,12 @@ def check_prices(source: Path, prices: Prices, traded: Collection[str]) -> None:
         pl.lit(value=True) if len(traded) == len(prices.instruments) else pl.col("symbol").is_in(list(traded))
     )
     must_be_positive = "expected a price above 0; leave it empty if missing, or name what is traded with --investable"
+    # A rule: the expression of the rows that break it, the prices that the message shows, and the reason.
     rules: list[tuple[pl.Expr, tuple[str, ...], str]] = [
         (can_be_bought & (pl.col(price) <= 0), (price,), must_be_positive) for price in PRICES
     ]
     # Outside of this range prices and indicators, which are float32, become infinite, or 0, which means missing.
+    # An exact 0 of an instrument that is not traded, such as a spread, is allowed.
     rules += [
         (
             (can_be_bought | (pl.col(price) != 0)) & ~pl.col(price).cast(pl.Float32).abs().is_between(*PRICE_RANGE),

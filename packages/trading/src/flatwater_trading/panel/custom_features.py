@@ -149,6 +149,7 @@ def _check_causal(place: str, function: Any, prices: pl.DataFrame, values: pl.Da
         alike = (early_value == late_value) | (
             (early_value - late_value).abs() <= 1e-6 * (early_value.abs() + late_value.abs())
         )
+        # Two missing values are alike, a missing value and a number are not.
         changed = joined.filter(
             ~pl.when(early_value.is_null() | late_value.is_null())
             .then(early_value.is_null() & late_value.is_null())

@@ -124,7 +124,7 @@ def _parse_text_dates(source: Path, column: pl.Series, text: pl.Series, order: D
     """
     if text.str.contains(_EPOCH).all() and text.null_count() == 0:
         return _dates_from_epoch(source, text)
-    # Zones are read before times are cut off, as the zone follows the time.
+    # Zones are read before times are cut off, as the zone follows the time: its pattern replaces the rest of `_TIME`.
     zones = text.str.extract(_TIME.replace(".*$", r".*?\s*") + _ZONE, 1).drop_nulls().unique().to_list()
     _note_zones(source, column.name, set(zones))
     text = text.str.replace(_TIME, "").str.strip_chars()

@@ -19,7 +19,7 @@ from flatwater_watch.errors import DataError
 def long_prices(
     source: Path, frame: pl.DataFrame, layout: ColumnLayout, order: DateOrder | None, own_features: Sequence[str]
 ) -> Prices:
-    """Read long form: a row for each instrument and day, in the order of the file.
+    """Read the prices of a long table, which has a row for each instrument and day, in the order of the file.
 
     A file without a column for symbols has one instrument, which has the file's name.
 
@@ -91,7 +91,7 @@ def _symbol_from_file_name(source: Path, dates: pl.Series, days: pl.Series) -> p
 def wide_prices(
     source: Path, frame: pl.DataFrame, layout: ColumnLayout, order: DateOrder | None, own_features: Sequence[str]
 ) -> Prices:
-    """Read wide form as long: all rows of the first instrument, then all rows of the next.
+    """Read the prices of a wide table, which has a row for each day, as long form: instrument after instrument.
 
     Args:
         source: file, for messages.
@@ -114,6 +114,7 @@ def wide_prices(
     missing_column = pl.repeat(None, height, dtype=pl.Float64, eager=True)
 
     def stack_field(field: str) -> pl.Series:
+        """Return the numbers of a field, instrument by instrument; null for an instrument without its column."""
         return pl.concat([numbers.get(columns.get((name, field), ""), missing_column) for name in instruments]).alias(
             field
         )

@@ -37,7 +37,8 @@ def unpack_lists(
     length = _list_length(source, lists)
     if not places and length == len(FEATURES):
         places = {name: FEATURES.index(name) + 1 for name in (*PRICES, *own_features) if name in FEATURES}
-    if not {*PRICES} <= {*places} or not all(1 <= place <= length for place in places.values()):
+    are_prices_placed = {*PRICES} <= {*places} and all(1 <= place <= length for place in places.values())
+    if not are_prices_placed:
         mapping_example = " ".join(f"{price}={n}" for n, price in enumerate(PRICES, start=1))
         raise DataError(
             f"{source}: column {next(iter(lists))}: lists of {length} numbers, and where open, high, low and close "
@@ -79,6 +80,7 @@ def _list_length(source: Path, lists: dict[str, pl.Series]) -> int:
     length = 0
     for name, column in lists.items():
         lengths = column.list.len()
+        # The first list of the first column that has one; the sum is 0 for a column of empty cells.
         length = length or sum(lengths.drop_nulls().head(1).to_list())
         is_other_length = (lengths != length).fill_null(value=False)
         if is_other_length.any():

@@ -104,7 +104,7 @@ def _file_pieces(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
     layout, offset = {}, body_start
     for name, tensor in tensors.items():
         layout[name] = (names[tensor.dtype], list(tensor.shape), offset)
-        offset += -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT
+        offset += -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT  # rounded up to a cache line
     text = json.dumps(layout).encode()
     # Views of the tensors, so that a market of gigabytes is hashed and written without a copy.
     body: list[bytes | memoryview] = [text.ljust(body_start - _HEAD_STRUCT.size)]

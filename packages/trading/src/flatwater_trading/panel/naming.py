@@ -91,7 +91,9 @@ def check_names(source: Path, names: Sequence[str]) -> None:
 def find_layout(
     source: Path, columns: list[str], mapping: Mapping[str, str], own_features: Sequence[str] = ()
 ) -> ColumnLayout:
-    """Find the role of each column. Long form has a column of symbols, or of the close and no column of an instrument.
+    """Find the role of each column, in long or wide form.
+
+    Long form has a column of symbols, of the close, or of two prices, and none such as `AAPL_close` of one instrument.
 
     Args:
         source: file, for messages.
@@ -106,11 +108,11 @@ def find_layout(
     _check_mapping(source, columns, mapping)
     patterns = {role: name for role, name in mapping.items() if "*" in name}
     column_by_role = _guess_roles(source, columns) | {role: name for role, name in mapping.items() if "*" not in name}
-    wide = _find_wide_columns(
+    wide_columns = _find_wide_columns(
         source, [column for column in columns if column != column_by_role.get("date")], patterns, own_features
     )
     long_form = "symbol" in column_by_role or "close" in column_by_role or len(column_by_role.keys() & {*PRICES}) > 1
-    if long_form and not wide:
+    if long_form and not wide_columns:
         _check_long(source, columns, column_by_role, mapping)
         column_by_role |= {name: name for name in own_features if name in columns}
         _check_own_features(source, columns, own_features, column_by_role.keys())
@@ -120,10 +122,10 @@ def find_layout(
         raise _missing_error(source, columns, ["date"])
     date_column = {"date": column_by_role["date"]}
     others = [column for column in columns if column != column_by_role["date"]]
-    wide = _require_all_prices(source, wide) if wide else _closes_as_prices(source, others)
-    _check_own_features(source, columns, own_features, {field for _, field in wide})
-    unused = [column for column in others if column not in wide.values()]
-    return ColumnLayout(date_column, wide, _guessed_columns(date_column, mapping), unused)
+    wide_columns = _require_all_prices(source, wide_columns) if wide_columns else _closes_as_prices(source, others)
+    _check_own_features(source, columns, own_features, {field for _, field in wide_columns})
+    unused = [column for column in others if column not in wide_columns.values()]
+    return ColumnLayout(date_column, wide_columns, _guessed_columns(date_column, mapping), unused)
 
 
 def join_header_rows(rows: Sequence[Sequence[str]]) -> tuple[list[str], int] | None:
@@ -214,8 +216,8 @@ def _guess_roles(source: Path, columns: list[str]) -> dict[str, str]:
 def _check_long(source: Path, columns: list[str], roles: dict[str, str], mapping: Mapping[str, str]) -> None:
     """Check that there are columns of date and close, and of the other prices unless all of them are missing.
 
-    Without other prices the file must have symbols, or the user must have named the close, unless it is all that the
-    file has: in other files `close` may be one of several instruments, or prices are missing.
+    A close alone is enough if the file has symbols, if the user named the close, or if there are only dates beside it:
+    in other files `close` may be one of several instruments, or prices are missing.
 
     Args:
         source: file, for messages.
@@ -287,7 +289,8 @@ def _split_wide_column(column: str, patterns: dict[str, str]) -> tuple[str, str]
         return None
     pair = _PAIR.fullmatch(column)
     text = f"{pair['first']}.{pair['second']}" if pair else column
-    # The suffix is tried before the prefix, so `OPEN_close` is the close of OPEN.
+    # The suffix is tried before the prefix, so `OPEN_close` is the close of OPEN. A synonym such as `adj_close` is a
+    # column of long form, and not the close of an instrument `adj`.
     match = _UNPACKED.fullmatch(text) or _SUFFIXED.fullmatch(text) or _PREFIXED.fullmatch(text)
     if (
         match is None
@@ -334,7 +337,11 @@ def _require_all_prices(source: Path, columns_by_price: dict[tuple[str, str], st
 
 
 def _closes_as_prices(source: Path, columns: list[str]) -> dict[tuple[str, str], str]:
-    """Take every column that is neither the date nor another number as closes of an instrument, and note that.
+    """Take every column as the closes of an instrument of its name, and note that; volumes and the like are left out.
+
+    Args:
+        source: file, for messages.
+        columns: columns of the file, without the date.
 
     Returns:
         The column for each (instrument, price): the close is taken for all four prices.

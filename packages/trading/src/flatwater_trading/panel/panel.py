@@ -192,6 +192,7 @@ def investable_columns(instruments: tuple[str, ...], names: Sequence[str] | None
     if names is None:
         return np.arange(len(instruments), dtype=np.int64)
     places = {name: n for n, name in enumerate(instruments)}
+    # An exact name is tried before a pattern, as a name may have a `*`.
     columns_by_choice = {
         each: [places[each]] if each in places else [places[name] for name in instruments if fnmatchcase(name, each)]
         for each in names

@@ -94,12 +94,13 @@ def parse_columns(source: Path, frame: pl.DataFrame, names: Sequence[str]) -> di
     for chunk in count_steps(f"columns, {COLUMNS_AT_ONCE} at once", chunks):
         text = [name for name in chunk if kinds[name] == pl.String]
         numbers = frame.select(pl.col(text).str.strip_chars().cast(pl.Float64, strict=False))
-        finite = {}
+        is_finite_by_name = {}
         if text:
             is_finite = numbers.select(pl.col(text).is_finite().all(ignore_nulls=False)).row(0)
-            finite = dict(zip(text, is_finite, strict=True))
+            is_finite_by_name = dict(zip(text, is_finite, strict=True))
         for name in chunk:
-            numbers_by_name[name] = numbers[name] if finite.get(name) else parse_numbers(source, frame[name])
+            is_parsed = is_finite_by_name.get(name)
+            numbers_by_name[name] = numbers[name] if is_parsed else parse_numbers(source, frame[name])
     return numbers_by_name
 
 

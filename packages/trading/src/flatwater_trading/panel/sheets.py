@@ -69,6 +69,7 @@ def _choose_sheet(source: Path, tables: dict[str, list[list[Any]]], sheet: str |
         if sheet not in tables:
             raise DataError(f"{source}: --sheet {sheet}: there is no such sheet (found: {sheet_names}). Name one.")
         return sheet
+    # If no sheet has numbers, the first is read, and the message says what is wrong with it.
     filled = [name for name, rows in tables.items() if _first_number_row(rows) is not None] or [*tables][:1]
     if len(filled) != 1:
         raise DataError(
@@ -80,9 +81,9 @@ def _choose_sheet(source: Path, tables: dict[str, list[list[Any]]], sheet: str |
 
 
 def _first_number_row(rows: list[list[Any]]) -> int | None:
-    """Find the first row of numbers that is as wide as a table; None without such a row.
+    """Find the first row of numbers, below row 0, that fills more than half of the columns; None without such a row.
 
-    A title with the day of printing is narrower than the table below it.
+    A title with the day of printing has a number too, and is narrower than the table below it.
     """
     top_rows = rows[:_ROWS_SEARCHED]
     width = max((_count_filled_cells(row) for row in top_rows), default=0)
@@ -174,18 +175,19 @@ def _is_text(cell: object) -> bool:
 def _typed_column(name: str, cells: list[Any]) -> pl.Series:
     """Build a column of numbers, days or times, or of text if it has days and numbers; text cells become missing."""
     values = [None if isinstance(cell, str) else cell for cell in cells]
-    if any(isinstance(cell, dt.date) for cell in values):
-        if all(cell is None or isinstance(cell, dt.date) for cell in values):
-            if any(isinstance(cell, dt.datetime) and cell.time() != dt.time() for cell in values):
-                times = [
-                    cell if cell is None or isinstance(cell, dt.datetime) else dt.datetime.combine(cell, dt.time())
-                    for cell in values
-                ]
-                return pl.Series(name, times, dtype=pl.Datetime("us"))
-            days = [cell.date() if isinstance(cell, dt.datetime) else cell for cell in values]
-            return pl.Series(name, days, dtype=pl.Date)
+    if not any(isinstance(cell, dt.date) for cell in values):
+        return pl.Series(name, values, dtype=pl.Float64)
+    if not all(cell is None or isinstance(cell, dt.date) for cell in values):
         return pl.Series(name, [None if cell is None else str(cell) for cell in values], dtype=pl.String)
-    return pl.Series(name, values, dtype=pl.Float64)
+    # A time is a date too in Python; a time of midnight is a day.
+    if any(isinstance(cell, dt.datetime) and cell.time() != dt.time() for cell in values):
+        times = [
+            cell if cell is None or isinstance(cell, dt.datetime) else dt.datetime.combine(cell, dt.time())
+            for cell in values
+        ]
+        return pl.Series(name, times, dtype=pl.Datetime("us"))
+    days = [cell.date() if isinstance(cell, dt.datetime) else cell for cell in values]
+    return pl.Series(name, days, dtype=pl.Date)
 
 
 def _mixed_column(text: pl.Series, cells: list[Any]) -> pl.Series:

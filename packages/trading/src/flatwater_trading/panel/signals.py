@@ -67,6 +67,7 @@ def find_signals(panel: Panel) -> Signals:
     past_moves = _remembered_moves(_in_deviations(moves, deviation))
     past_moves -= _day_mean(past_moves, tradable)
     own[..., : len(MEMORIES)] = past_moves
+    # Last the two signals of deviation: quick over usual, and usual over that of the other instruments.
     own[..., -2] = np.log(deviation_so_far(moves, QUICK, listed) / deviation)
     log_deviation = np.log(deviation)
     own[..., -1] = log_deviation - _day_mean(log_deviation[..., None], tradable)[..., 0]
@@ -80,11 +81,11 @@ def find_signals(panel: Panel) -> Signals:
 def _shared_signals(panel: Panel, moves: np.ndarray, tradable: np.ndarray) -> np.ndarray:
     """Return the signals of the market and of columns that cannot be bought, side by side [T, G] float32."""
     mean = _day_mean(moves[..., None], tradable)[:, 0]
-    deviations = [deviation_so_far(mean, memory) for memory in (QUICK, USUAL, SLOW)]
+    quick, usual, slow = (deviation_so_far(mean, memory) for memory in (QUICK, USUAL, SLOW))
     parts = [
-        _remembered_moves(_in_deviations(mean, deviations[1]))[:, 0],
-        np.log(deviations[0] / deviations[1]),
-        np.log(deviations[1] / deviations[2]),
+        _remembered_moves(_in_deviations(mean, usual))[:, 0],
+        np.log(quick / usual),
+        np.log(usual / slow),
     ]
     others = np.setdiff1d(np.arange(len(panel.instruments)), panel.investable)
     if 0 < len(others) <= MAXIMUM_CONTEXT:

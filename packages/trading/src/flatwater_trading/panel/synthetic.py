@@ -94,9 +94,9 @@ def _draw_prices(rng: np.random.Generator, returns: np.ndarray) -> dict[str, np.
     # Prices start around 50, two thirds of them between 30 and 82.
     start = np.log(50.0) + 0.5 * rng.standard_normal()
     close = start + np.cumsum(returns)
-    before = np.concatenate([[start], close[:-1]])
+    close_before = np.concatenate([[start], close[:-1]])
     gap, above, below = rng.standard_normal((3, len(returns))) * DAILY_NOISE
-    opened = before + 0.3 * gap
+    opened = close_before + 0.3 * gap
     # High and low are beyond open and close by |noise|, so they are consistent without a check.
     high = np.maximum(opened, close) + 0.4 * np.abs(above)
     low = np.minimum(opened, close) - 0.4 * np.abs(below)
@@ -107,15 +107,15 @@ def _draw_traded_days(rng: np.random.Generator, config: SyntheticConfig) -> np.n
     """Draw the days [T] bool on which a column has prices: after its listing, before its delisting, outside halts."""
     days = np.arange(config.days)
     # The number of draws does not depend on the shares, so another share does not change the rest of the market.
-    listing_draw, delisting_draw, *moments = rng.random(4)
-    begins, lengths = rng.random(config.days) < config.halts, rng.integers(1, 6, size=config.days)
+    listing_draw, delisting_draw, listing_moment, delisting_moment = rng.random(4)
+    halt_begins, halt_days = rng.random(config.days) < config.halts, rng.integers(1, 6, size=config.days)
     traded = np.ones(config.days, dtype=bool)
     if listing_draw < config.late_listings:
-        traded &= days >= config.days * (0.05 + 0.55 * moments[0])
+        traded &= days >= config.days * (0.05 + 0.55 * listing_moment)
     if delisting_draw < config.delistings:
-        traded &= days < config.days * (0.6 + 0.35 * moments[1])
+        traded &= days < config.days * (0.6 + 0.35 * delisting_moment)
     # The running maximum joins halts that overlap, so a column trades again after the last of them.
-    halted_until = np.maximum.accumulate(np.where(begins, days + lengths, 0))
+    halted_until = np.maximum.accumulate(np.where(halt_begins, days + halt_days, 0))
     return traded & (days >= halted_until)
 
 

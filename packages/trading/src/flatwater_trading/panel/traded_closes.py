@@ -31,7 +31,7 @@ class TradedCloses:
     """Numbers [K] of the columns that can be bought."""
 
     def traded_ratio(self, row: int, instrument: int) -> float:
-        """Return the ratio on the instrument's last day with both closes up to `row`; 1 before the first.
+        """Return the traded over the adjusted close on the last day up to `row` that has both; 1 if there is none.
 
         Args:
             row: row of the panel.

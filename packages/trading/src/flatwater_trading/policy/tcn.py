@@ -44,7 +44,7 @@ class TcnEncoder:
 
     @property
     def weights(self) -> dict[str, Weight]:
-        """Weights of a linear layer for each level, from a patch of the level below to `channels`."""
+        """Weights of a linear layer for each level: from `kernel` outputs of the level below to one of `channels`."""
         weights_by_name: dict[str, Weight] = {}
         for level, kernel in enumerate(self.kernels):
             inputs = self.features if level == 0 else self.channels
@@ -72,7 +72,8 @@ class TcnEncoder:
         largest = 0
         days = length - context + 1
         for level, kernel in enumerate(self.kernels):
-            reach *= kernel
+            reach *= kernel  # days that an output of this level has seen
+            # The whole series, or the stretches that the wanted days need, whichever has fewer rows.
             rows = min(length - reach + 1, context // reach * days)
             largest = max(largest, rows * kernel * (self.channels if level else self.features))
         return largest

@@ -55,9 +55,8 @@ def attend_columns(
     scores = torch.matmul(tokens, params[f"{name}.weight"].unsqueeze(1)) + bias
     is_missing = missing.unsqueeze(-2)
     # Masked twice: MISSING keeps the softmax finite; the second fill removes all weight if every column is missing.
-    weights = torch.softmax(scores.transpose(-1, -2).masked_fill(is_missing, MISSING), dim=-1).masked_fill(
-        is_missing, 0.0
-    )
+    weights = torch.softmax(scores.transpose(-1, -2).masked_fill(is_missing, MISSING), dim=-1)
+    weights = weights.masked_fill(is_missing, 0.0)
     return torch.matmul(weights, tokens).flatten(-2), weights
 
 
@@ -249,7 +248,7 @@ def _add_account(
 
 
 def apply_rowwise(params: Params, name: str, x: Tensor) -> Tensor:
-    """Apply a linear layer over the last axis of x [P, ..., in]."""
+    """Apply each member's linear layer `name` over the last axis of x, [P, ..., in] -> [P, ..., out]."""
     return apply_linear(params, name, x.flatten(1, -2)).view(*x.shape[:-1], -1)
 
 
@@ -290,17 +289,17 @@ def build_trader(
         chunk_factor: multiple of a CPU's chunks of days that may be encoded at a time.
     """
     encoder = build_encoder(config, context=context, features=features, chunk_factor=chunk_factor)
-    heads = config.attention_heads
+    heads, width, hidden = config.attention_heads, encoder.width, config.hidden
     is_investable = torch.zeros(columns, device=investable.device).index_fill(0, investable, 1)
-    context_columns = is_investable.argsort(stable=True)[: columns - len(investable)]  # no sync, and works on meta
+    # A stable sort puts the columns that cannot be bought first; it waits for no device and works on meta.
+    context_columns = is_investable.argsort(stable=True)[: columns - len(investable)]
     trunk = Trunk(encoder, heads, investable, context_columns)
-    width, hidden = encoder.width, config.hidden
     summary_width = heads * width
     attention = attention_weights("attention", width, heads)
     if len(context_columns):
         summary_width *= 2
         attention |= attention_weights("context", width, heads, len(context_columns))
-    common = (
+    common_weights = (
         encoder.weights
         | attention
         | linear("token", width, hidden)
@@ -308,9 +307,9 @@ def build_trader(
         | linear("gate", summary_width, hidden)
     )
     if account:
-        common |= linear("account", ACCOUNT_PARTS, hidden)
-    deviation = linear("deviation", hidden, ACTION_PARTS) if gaussian else {}
-    actor = Layout(common | linear("action", hidden, ACTION_PARTS) | deviation)
-    value = linear("worth", hidden, 1) | linear("days", summary_width, hidden) | linear("day", hidden, 1)
-    critic = Layout(common | linear("bought", ACTION_PARTS, hidden) | value)
-    return TraderActor(trunk, actor), TraderCritic(trunk, critic, threshold)
+        common_weights |= linear("account", ACCOUNT_PARTS, hidden)
+    deviation_weights = linear("deviation", hidden, ACTION_PARTS) if gaussian else {}
+    actor_layout = Layout(common_weights | linear("action", hidden, ACTION_PARTS) | deviation_weights)
+    value_weights = linear("worth", hidden, 1) | linear("days", summary_width, hidden) | linear("day", hidden, 1)
+    critic_layout = Layout(common_weights | linear("bought", ACTION_PARTS, hidden) | value_weights)
+    return TraderActor(trunk, actor_layout), TraderCritic(trunk, critic_layout, threshold)

@@ -76,14 +76,14 @@ def weigh(params: Params, signals: DaySignals, limits: Limits) -> Float[Tensor, 
     hidden = (hidden + apply_linear(params, "shared", signals.shared).unsqueeze(2)).relu().flatten(1, 2)
     hidden = apply_linear(params, "hidden", hidden).relu()
     scores = scores + torch.bmm(hidden, params["score"]).view(members, days, instruments)
-    cash = torch.baddbmm(params["cash.bias"], signals.shared, params["cash.slope"])
-    cash = cash + torch.bmm(apply_linear(params, "timing", signals.shared).relu(), params["cash.score"])
+    cash_score = torch.baddbmm(params["cash.bias"], signals.shared, params["cash.slope"])
+    cash_score = cash_score + torch.bmm(apply_linear(params, "timing", signals.shared).relu(), params["cash.score"])
     if limits.shorts:
-        signed = (scores - cash).where(signals.tradable, 0.0)
+        signed = (scores - cash_score).where(signals.tradable, 0.0)
         weights = signed / (1 + signed.abs().sum(-1, keepdim=True))
         return (limits.gross * weights).clamp(-limits.largest, limits.largest)
     # At first cash weighs as much as all instruments together, so learning starts alike for any number of instruments.
-    cash = cash + signals.tradable.sum(-1, keepdim=True).clamp(min=1).log()
+    cash_score = cash_score + signals.tradable.sum(-1, keepdim=True).clamp(min=1).log()
     scores = scores.masked_fill(~signals.tradable, MISSING)
-    weights = torch.softmax(torch.cat([scores, cash], dim=-1), dim=-1)[..., :-1]
+    weights = torch.softmax(torch.cat([scores, cash_score], dim=-1), dim=-1)[..., :-1]
     return (limits.gross * weights).clamp(max=limits.largest)

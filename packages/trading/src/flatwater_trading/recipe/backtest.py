@@ -85,7 +85,7 @@ def require_free_folder(folder: Path, *, force: bool) -> None:
 
 
 def find_days(trader: "Trader", panel: Panel, first: str | None, last: str | None) -> Days:
-    """Find the rows that are played.
+    """Find the rows of a backtest: the days from `first` to `last`, on the last of which positions only close.
 
     Args:
         trader: trader that will play; its validation days determine the first day if none is given.

@@ -49,7 +49,7 @@ def member_rows(learner: Members) -> Iterator[tuple[str, Tensor]]:
 
 
 def transition_columns(replay: RowReplay) -> Iterator[tuple[str, Tensor]]:
-    """Yield the columns of a replay with an entry for each transition, by name."""
+    """Yield the replay's columns with an entry for each transition, by name; without those that it does not keep."""
     for name in ("row", "following", "action", "reward", "discount", "member", "account"):
         if (column := getattr(replay, name)) is not None:
             yield name, column

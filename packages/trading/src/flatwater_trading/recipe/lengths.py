@@ -47,7 +47,7 @@ def with_fitting_lengths(config: C, shorten: Callable[[C, Panel, int], C]) -> C:
         DataError: the file cannot be used.
         ConfigError: the lengths do not fit the file and cannot be chosen; names those that would fit.
     """
-    if config.panel is None or is_synthetic(config.panel):  # days, all of them
+    if config.panel is None or is_synthetic(config.panel):  # their rows are days, as the defaults expect
         return config
     panel = load_panel(config.panel)
     rows = min(len(panel.dates), config.splits.days or len(panel.dates))
@@ -72,14 +72,14 @@ def with_fitting_lengths(config: C, shorten: Callable[[C, Panel, int], C]) -> C:
 
 
 def shorten_splits(splits: SplitConfig, rows: int) -> SplitConfig:
-    """Return the splits of `rows` rows, with shorter lengths in the place of defaults."""
+    """Return the splits, with a fifth of `rows` for holdout and for validation in the place of longer defaults."""
     split = max(1, rows // SPLIT_PARTS)
     shorter: SplitConfig = _shorten_table(splits, SplitConfig(), holdout_days=split, validation_days=split)
     return shorter
 
 
 def shorten_traders(config: ErlRunConfig, panel: Panel, rows: int) -> ErlRunConfig:
-    """Return the configuration with shorter lengths in the place of defaults."""
+    """Return the settings of traders, with lengths that fit `rows` rows in the place of defaults that are longer."""
     env, splits, calendar = config.env, shorten_splits(config.splits, rows), panel.calendar
     trade = _shorten_table(env.trade, DEFAULT_CONFIG.env.trade, hold_days=_fitting_hold_days(calendar))
     shortest = min(splits.holdout_days, splits.validation_days)

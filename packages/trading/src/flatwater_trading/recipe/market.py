@@ -117,6 +117,7 @@ def cut_to_days(config: C, original: PanelSettings, data: Mapping[str, Any]) -> 
         return config
     first_part = first_days(current_panel, min(days, len(current_panel.dates)))
     if first_part.fingerprint == fingerprint:
+        # A cut that the settings have already stays.
         return config if config.splits.days else replace(config, splits=replace(config.splits, days=days))  # type: ignore[type-var]  # a dataclass
     old_panel = _find_original_panel(original, str(fingerprint), days)
     if old_panel is not None and (difference := find_difference(old_panel, first_part)):

@@ -259,9 +259,10 @@ def _journal_line(evening: Evening) -> bytes:
 def _opening_book(
     trader: Trader | WeightsTrader, folder: Path, evenings: list[Evening], cash: float | None, notes: list[str]
 ) -> tuple[str, Book]:
-    """Return the text of `held.csv`, and the book that it describes: that of the next evening's orders.
+    """Return the text of `held.csv`, and the book that it describes: what is held before the next evening's orders.
 
-    A table that a person has edited counts. A missing table, or that of the evening before, is written again.
+    A new account has no text, and cash alone. A table that a person has edited counts. A missing table, or that of the
+    evening before, is written again.
     """
     holds_weights = isinstance(trader, WeightsTrader)
     money = trader.opening_cash if cash is None else cash
@@ -324,7 +325,7 @@ class AccountCloses:
         return float(self._mark[row, self._columns[name]]) * self.ratio(row, name)
 
     def rescale_book(self, book: Book, last: Evening, row: int, notes: list[str]) -> Book:
-        """Return the book with its shares of a row: a split after the evening `last` multiplies them, as a broker does.
+        """Return the book with shares as they count on `row`: a split after the evening `last` multiplies them.
 
         If closes as traded are unknown, a file whose past was adjusted again has other prices on the evening `last`.
         The shares are then multiplied so that their value on that evening stays the same.
@@ -357,7 +358,8 @@ def held_shares(book: Book) -> Mapping[str, float]:
 def _multiply_shares(book: Book, factors: Mapping[str, float], *, entry_prices: bool) -> Book:
     """Return the book with the shares of each instrument times its factor.
 
-    With `entry_prices`, the prices of purchases are divided by the factor, as prices were adjusted.
+    With `entry_prices`, the prices of purchases are divided by the factor, as the whole file was adjusted; prices as
+    traded stay those of their own day.
     """
     if isinstance(book, ShareTable):
         return replace(book, shares={name: count * factors.get(name, 1.0) for name, count in book.shares.items()})

@@ -50,7 +50,8 @@ def paper_page(path: Path) -> str:
 def account_equity(evenings: Sequence[Evening]) -> pl.DataFrame:
     """Return date and equity of an account, with a first row for the money before the first orders.
 
-    The first row has the date of the day before the first evening. From it to that evening only costs change equity.
+    The equity's column is `CHAMPION`, which the tear sheet and the chart read. The first row has the date of the day
+    before the first evening; between them only costs change the equity.
     """
     days = [date.fromisoformat(each.date) for each in evenings]
     opening = evenings[0].equity + evenings[0].cost

@@ -62,10 +62,11 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
     find_features(config.observation_features, panel.features)
     _check_purchases(config, len(panel.investable))
     setup, run = build_on_meta(config, panel, device.type)
-    owners, market = nbytes(run), {f"{MARKET_OWNER}.{path}": size for path, size in nbytes(run.market).items()}
+    owners = nbytes(run)
+    market_owners = {f"{MARKET_OWNER}.{path}": size for path, size in nbytes(run.market).items()}
     if private is None:
-        private = not can_be_mapped(device, sum(market.values()))
-    mapped = {} if private else market
+        private = not can_be_mapped(device, sum(market_owners.values()))
+    mapped = {} if private else market_owners
     owners = {path: size for path, size in owners.items() if path not in mapped}
     shares = split_members(setup, config)
     owners_of_shares = (nbytes(build_erl(replace(setup, share=span), run.market)) for span in shares)
@@ -85,6 +86,7 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
     if plan.apart and shares:
         plan = place_workers(plan, config)
         most_workers = worker_capacity(plan.nodes)
+        # Planned again if the nodes hold fewer workers than were chosen for an open number.
         if not isinstance(config.workers, int) and most_workers < len(shares):
             return plan_erl(replace(config, workers=max(1, most_workers)), panel, device, private=private)
     return with_advice(
@@ -157,7 +159,8 @@ def _smaller_configs(config: ErlRunConfig) -> Iterator[Alternative[ErlRunConfig]
     in_hindsight = learns_from_outcomes(config)
     half = replay.generations // 2
     # Half of the ring must still have room for the warm-up, or no update would ever be made.
-    if half and replay_capacity(config) * half >= replay.warmup * replay.generations and not in_hindsight:
+    fits_warmup = replay_capacity(config) * half >= replay.warmup * replay.generations
+    if half and fits_warmup and not in_hindsight:  # who learns in hindsight has no replay
         yield f"replay.generations = {half}", "replay", replace(config, replay=replace(replay, generations=half))
     settings = learner.own
     stretches = (settings.stretches or 1) if in_hindsight else 1

@@ -192,7 +192,7 @@ def spreadsheet_cell(name: str) -> str:
 
 
 def from_cell(text: str) -> str:
-    """Return the name in a cell of `spreadsheet_cell`; a cell that a person wrote stays as it is."""
+    """Return the name that `spreadsheet_cell` wrote as this cell; a cell without its apostrophe stays as it is."""
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 
 

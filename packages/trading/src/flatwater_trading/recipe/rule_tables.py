@@ -34,7 +34,7 @@ def rule_blocks(run: RunRecords, unit: str) -> Iterator[Block]:
     }
     columns: dict[str, Mapping[int, float | None]] = {}
     for split, (result, file) in results.items():
-        # Results of other versions have none.
+        # Results of other versions, and of recipes without purchases, have none.
         if result is not None and "holding_times" in result:
             try:
                 columns[split] = holding_times(result)

@@ -73,6 +73,7 @@ def candidate_rules(config: ErlConfig) -> tuple[TradeConfig, ...]:
     """Return the rules among which the champion's is chosen, each once: that of the settings, then the others."""
     rule, choice = config.env.trade, config.choice
     rules = [rule]
+    # A target of None keeps the range in which the trader's own actions set the targets.
     for hold, count, target in product(
         (rule.hold_days, *choice.hold_days), (rule.purchases_a_day, *choice.purchases_a_day), (None, *choice.targets)
     ):

@@ -200,7 +200,8 @@ def compose(config: ErlRunConfig) -> ErlRun:
         refuse(plan)
     run_market = build_run_market(config, panel, device)
     is_private = bool(run_market.private_reason)
-    if is_private == bool(plan.mapped):  # not as planned
+    is_planned_private = not plan.mapped
+    if is_private != is_planned_private:
         plan = plan_erl(config, panel, device, private=is_private)
         if not config.start_over_budget:
             refuse(plan)
