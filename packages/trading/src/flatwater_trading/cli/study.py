@@ -106,6 +106,7 @@ class StudyCommand(WithTrust, RecipeSettings):
             ConfigError: there is no file of the prices' name.
         """
         prices = self.source
+        # The source is the panel of the settings, unless it is a file of settings itself.
         if prices is not None and prices == self.settings().panel and not (is_synthetic(prices) or file_exists(prices)):
             raise ConfigError(  # before anything is imported that takes seconds
                 f"{prices}: there is no such file. Give a stored panel, a file of prices, `synthetic:60x1500`, or "

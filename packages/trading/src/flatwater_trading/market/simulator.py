@@ -78,17 +78,17 @@ def build_positions(*, count: int, batch: int, device: torch.device) -> Position
 
 def build_logs(*, batch: int, max_days: int, purchases: int, device: torch.device) -> Logs:
     """Allocate empty logs of `batch` episodes of at most `max_days` days, with this many purchases on each."""
-    days, shape = (batch, max_days + 1), (batch, (max_days + 1) * purchases)
+    day_shape, purchase_shape = (batch, max_days + 1), (batch, (max_days + 1) * purchases)
     return Logs(
-        instrument=filled_tensor(0, *shape, dtype=torch.int64, device=device),
-        exit_day=filled_tensor(-1, *shape, dtype=torch.int64, device=device),
-        coefficient=filled_tensor(0, *shape, device=device),
-        target=filled_tensor(0, *shape, device=device),
-        entry_price=filled_tensor(0, *shape, device=device),
-        exit_price=filled_tensor(0, *shape, device=device),
-        shares=filled_tensor(0, *shape, device=device),
-        equity=filled_tensor(0, *days, device=device),
-        invested=filled_tensor(0, *days, device=device),
+        instrument=filled_tensor(0, *purchase_shape, dtype=torch.int64, device=device),
+        exit_day=filled_tensor(-1, *purchase_shape, dtype=torch.int64, device=device),
+        coefficient=filled_tensor(0, *purchase_shape, device=device),
+        target=filled_tensor(0, *purchase_shape, device=device),
+        entry_price=filled_tensor(0, *purchase_shape, device=device),
+        exit_price=filled_tensor(0, *purchase_shape, device=device),
+        shares=filled_tensor(0, *purchase_shape, device=device),
+        equity=filled_tensor(0, *day_shape, device=device),
+        invested=filled_tensor(0, *day_shape, device=device),
     )
 
 
@@ -171,7 +171,7 @@ def build_simulator(
         instruments: number K of instruments; no buffer has an axis of this size.
         device: device of the tensors; `meta` for a plan.
     """
-    trade, days = config.trade, (batch, max_days + 1)
+    trade, day_shape = config.trade, (batch, max_days + 1)
     sim = Simulator(
         day=filled_tensor(1, batch, dtype=torch.int64, device=device),
         start=filled_tensor(0, batch, dtype=torch.int64, device=device),
@@ -180,12 +180,12 @@ def build_simulator(
         cash=filled_tensor(0, batch, device=device),
         total=filled_tensor(0, batch, device=device),
         refused=filled_tensor(0, batch, dtype=torch.int64, device=device),
-        reward_due=filled_tensor(0, *days, device=device),
-        proceeds_due=filled_tensor(0, *days, device=device),
+        reward_due=filled_tensor(0, *day_shape, device=device),
+        proceeds_due=filled_tensor(0, *day_shape, device=device),
         positions=build_positions(count=trade.most_positions, batch=batch, device=device),
         logs=build_logs(batch=batch, max_days=max_days, purchases=trade.purchases_a_day, device=device),
         ahead=torch.arange(1, trade.hold_days + 1, device=device)[:, None],
-        first_cell=torch.arange(0, batch * days[1], days[1], device=device),
+        first_cell=torch.arange(0, batch * day_shape[1], day_shape[1], device=device),
         instruments=instruments,
         opening_cash=config.account.cash,
     )

@@ -111,6 +111,7 @@ def _call_feature(place: str, function: Any, prices: pl.DataFrame) -> pl.DataFra
     """
     with Border(f"--features {place}", function, expected="a function of one frame of prices"):
         features = function(prices)
+    # `<` and not `<=`: at least one column must be a feature.
     if not isinstance(features, pl.DataFrame) or not {*_KEY_COLUMNS} < {*features.columns}:
         raise DataError(f"--features {place}: returned no frame with symbol, date and a column for each feature.")
     not_numeric = [

@@ -111,8 +111,8 @@ def find_layout(
     wide_columns = _find_wide_columns(
         source, [column for column in columns if column != column_by_role.get("date")], patterns, own_features
     )
-    long_form = "symbol" in column_by_role or "close" in column_by_role or len(column_by_role.keys() & {*PRICES}) > 1
-    if long_form and not wide_columns:
+    is_long_form = "symbol" in column_by_role or "close" in column_by_role or len(column_by_role.keys() & {*PRICES}) > 1
+    if is_long_form and not wide_columns:
         _check_long(source, columns, column_by_role, mapping)
         column_by_role |= {name: name for name in own_features if name in columns}
         _check_own_features(source, columns, own_features, column_by_role.keys())

@@ -52,10 +52,10 @@ def split_days(n_days: int, *, context: int, config: SplitConfig, context_name: 
         require(config.days <= n_days, "splits.days", config.days, f"at most the {n_days} rows of the panel")
     # Rows after `splits.days` are neither split nor looked at.
     used_days = n_days if config.days is None else config.days
-    holdout = used_days - config.holdout_days
-    validation = holdout - config.validation_days
+    holdout_start = used_days - config.holdout_days
+    validation_start = holdout_start - config.validation_days
     # Row context - 1 is the first with a full context, and at least one training day must remain.
-    if validation <= context - 1:
+    if validation_start <= context - 1:
         needed = context + config.validation_days + config.holdout_days
         if config.days is None:
             rows, remedy = f"the panel has {n_days} rows", "Use a longer panel"
@@ -67,9 +67,9 @@ def split_days(n_days: int, *, context: int, config: SplitConfig, context_name: 
             f"{context_name}, splits.validation_days or splits.holdout_days."
         )
     return Splits(
-        train=Days(context - 1, validation),
-        validation=Days(validation, holdout),
-        holdout=Days(holdout, used_days),
+        train=Days(context - 1, validation_start),
+        validation=Days(validation_start, holdout_start),
+        holdout=Days(holdout_start, used_days),
     )
 
 

@@ -150,7 +150,8 @@ def prices_frame(panel: Panel, score: ChampionScore) -> pl.DataFrame:
     """Return date and closes of the instruments that the champion traded most; NaN on days without a close."""
     rows = slice(score.days.first, score.days.stop)
     traded = list(score.trades["instrument"])
-    # Equal counts are ordered by name, as the order of a set differs between runs.
+    # Equal counts are ordered by name, as the order of a set differs between runs. An instrument named `date` is left
+    # out below, as its column would replace the dates.
     most_traded = sorted(set(traded), key=lambda name: (-traded.count(name), name))[:MAXIMUM_PRICES]
     closes = panel.feature("close")[rows]
     known_closes = np.where(panel.valid[rows], closes, np.nan)
