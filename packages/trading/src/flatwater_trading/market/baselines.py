@@ -109,7 +109,7 @@ def equal_weight(market: Market, start: int, end: int, account: AccountConfig) -
 def _equal_targets(
     value: Tensor, mark: Tensor, *, listed: Tensor, tradable: Tensor, money: Tensor, costs: Costs
 ) -> tuple[Tensor, Tensor]:
-    """Return equal target values of the listed instruments, and the cost of trading to them, paid from the same money.
+    """Return equal target values of the listed instruments, and the cost of trading to them; `money` pays for both.
 
     Args:
         value: value of each instrument held, [K].

@@ -47,7 +47,7 @@ class CostRates:
 
 @dataclass(frozen=True)
 class Costs:
-    """The costs of some trades."""
+    """The costs of trades: the settings, and the rates on the day and for the instrument of each trade."""
 
     config: CostConfig
     rates: CostRates | None = None

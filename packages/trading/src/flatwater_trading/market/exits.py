@@ -108,7 +108,7 @@ def trade_gains(
 
 
 def _resolve_gains(market: Market, rows: range, targets: Tensor, trade: TradeConfig, account: AccountConfig) -> Tensor:
-    """Return gains [D, K, G] of purchases on these rows, as `trade_gains` does, all of them resolved in one call.
+    """Return the gains [D, K, G] of purchases on `rows`, as `trade_gains` does, with all exits resolved in one call.
 
     The caller bounds the number of rows: the highs of all trades' `hold_days` are in memory together.
 
@@ -174,7 +174,7 @@ def trade_rewards(
     config: TradingConfig,
     instruments: int,
 ) -> Float[Tensor, " B"]:
-    """Return the reward of a trade: its gain after costs in percent, losses times `loss_factor`.
+    """Return the reward of a trade: its gain after costs in percent, a loss multiplied by `loss_factor`.
 
     The costs are those of a position of an account that has its opening cash, so a reward does not depend on the money
     that is left.

@@ -93,7 +93,7 @@ class TradingEnv(gymnasium.Env[Observation, np.ndarray]):
         return self._observe(window.start), self._info()
 
     def step(self, action: np.ndarray) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Trade one day.
+        """Trade one day; return observation, reward, terminated, truncated (always False) and `info`.
 
         Raises:
             gymnasium.error.ResetNeeded: before the first reset.

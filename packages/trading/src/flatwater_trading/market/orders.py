@@ -144,7 +144,7 @@ class Orders:
 
     @property
     def positions(self) -> tuple[Position, ...]:
-        """Positions after these orders: the next day's `positions`."""
+        """Positions after these orders, those that stay and today's purchases: the next day's `positions`."""
         positions_kept = tuple(holding.position for holding in self.holdings)
         new_positions = (
             Position(

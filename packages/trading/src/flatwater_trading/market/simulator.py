@@ -77,7 +77,7 @@ def build_positions(*, count: int, batch: int, device: torch.device) -> Position
 
 
 def build_logs(*, batch: int, max_days: int, purchases: int, device: torch.device) -> Logs:
-    """Allocate empty logs of `batch` episodes of at most `max_days` days, with this many purchases on each."""
+    """Allocate empty logs of `batch` episodes of at most `max_days` days, with up to `purchases` purchases on each."""
     day_shape, purchase_shape = (batch, max_days + 1), (batch, (max_days + 1) * purchases)
     return Logs(
         instrument=filled_tensor(0, *purchase_shape, dtype=torch.int64, device=device),

@@ -103,14 +103,14 @@ class TradingVectorEnv(gymnasium.vector.VectorEnv[Observation, np.ndarray, np.nd
         # The window of an episode that goes on is not read.
         windows = [Window(0, 0, 0)] * self.num_envs
         # In the order of the episodes, which is part of the seed, as one generator draws all windows.
-        for b in np.flatnonzero(chosen).tolist():
-            rows = {name: _optional_row(values[b]) for name, values in rows_given.items()}
-            windows[b] = complete_window(self.config.episode, self.days, self.np_random, **rows)
+        for env_index in np.flatnonzero(chosen).tolist():
+            rows = {name: _optional_row(values[env_index]) for name, values in rows_given.items()}
+            windows[env_index] = complete_window(self.config.episode, self.days, self.np_random, **rows)
         reset_(
             self.simulator,
-            start=torch.from_numpy(np.array([w.start for w in windows])),
-            trading_end=torch.from_numpy(np.array([w.trading_end for w in windows])),
-            end=torch.from_numpy(np.array([w.end for w in windows])),
+            start=torch.from_numpy(np.array([window.start for window in windows])),
+            trading_end=torch.from_numpy(np.array([window.trading_end for window in windows])),
+            end=torch.from_numpy(np.array([window.end for window in windows])),
             chosen=torch.from_numpy(chosen),
         )
         self._has_ended &= ~chosen
@@ -119,8 +119,8 @@ class TradingVectorEnv(gymnasium.vector.VectorEnv[Observation, np.ndarray, np.nd
         """Return the observations of all episodes before they act: copies, or the same block on every call."""
         context = self.config.episode.context
         sim = self.simulator
-        for b, day in enumerate(observed_rows(sim).tolist()):
-            self._observation_block[b] = self._shown_panel[day - context + 1 : day + 1]
+        for env_index, day in enumerate(observed_rows(sim).tolist()):
+            self._observation_block[env_index] = self._shown_panel[day - context + 1 : day + 1]
         panel = self._observation_block.copy() if self._copy else self._observation_block
         if not self.config.account_observation:
             return panel

@@ -53,7 +53,7 @@ Weights = Float[Tensor, "D K"]
 def weight_rules(
     closes: "Closes", signals: Float[Tensor, "T K F"], learned_rows: range, days: range
 ) -> Mapping[str, Callable[[], Weights]]:
-    """Return rules by name, each as the function that computes its weights on some days.
+    """Return rules by name, each as the function that computes the rule's weights [D, K] on `days`.
 
     Args:
         closes: prices, of which each rule sees those up to its day.
@@ -105,7 +105,7 @@ class Closes:
         return torch.from_numpy(deviation_so_far(self.moves.numpy(), memory, (self.mark > 0).numpy()))
 
     def past_return(self, days: int) -> Float[Tensor, "T K"]:
-        """Return the simple return over the last `days` days; 0 for an instrument without a close back then."""
+        """Return the simple return over the last `days` rows; 0 for an instrument without a close at their start."""
         returns = torch.zeros_like(self.mark)
         is_priced = self.mark[:-days] > 0
         returns[days:] = (self.mark[days:] / self.mark[:-days].where(is_priced, 1) - 1).where(is_priced, 0)

@@ -140,7 +140,7 @@ def ridge_scores(market: Market, config: TradingConfig, learned_rows: range) -> 
 def yardstick_rules(
     market: Market, config: TradingConfig, learned_rows: range, calendar: Calendar
 ) -> dict[str, Callable[[], np.ndarray]]:
-    """Return rules by name, each as the function that computes its scores [T, K].
+    """Return rules by name, each as the function that computes the rule's scores [T, K].
 
     Args:
         market: prices.

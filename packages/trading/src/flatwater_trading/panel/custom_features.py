@@ -81,7 +81,7 @@ def _check_name(name: str) -> None:
 
 
 def _find_feature(place: str) -> tuple[Any, str]:
-    """Return the function and a hash of its module's text.
+    """Return the function of a text such as `signals:alpha`, and a hash of its module's text as its version.
 
     Raises:
         DataError: the function is not found, or its module's text cannot be read.
@@ -128,7 +128,7 @@ def _call_feature(place: str, function: Any, prices: pl.DataFrame) -> pl.DataFra
 
 
 def _check_causal(place: str, function: Any, prices: pl.DataFrame, values: pl.DataFrame) -> None:  # noqa: ANN401  (same)
-    """Check that the function gives equal values for the first half of the days, from these days and from all days.
+    """Check that a function does not look ahead: its values of the first half of the days need no later days.
 
     Args:
         place: the function as the user wrote it, `signals:alpha`.

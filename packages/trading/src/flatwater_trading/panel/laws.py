@@ -53,7 +53,7 @@ _OWN_NOISE = DAILY_NOISE * (1 - COMMON_VARIANCE_SHARE * (MARKET_SHARE + SECTOR_S
 
 
 class MarketLaw(Protocol):
-    """A law with its numbers."""
+    """A law of an artificial market: the drift and the hidden state of columns, and the first context column."""
 
     @property
     def growth(self) -> float:
@@ -148,7 +148,7 @@ class ShockFollowing:
         return np.concatenate([[0.0], (self.sign[1:] * weight[:-1])]), expected_return
 
     def context_returns(self) -> np.ndarray | None:
-        """Return the leader's returns, or the sign with some noise; None if the law shows neither."""
+        """Return returns of the first context column: the leader's, or the sign with noise; None for neither."""
         if self.leader is not None:
             # Less half the variance, so that the mean of exp(return) is 1.
             return self.leader * DAILY_NOISE - DAILY_NOISE**2 / 2

@@ -58,7 +58,7 @@ def map_tensors(place: Path, make: Callable[[], Mapping[str, Tensor]]) -> tuple[
 
 
 def open_mapped(place: Path) -> dict[str, Tensor]:
-    """Map the tensors of a file. The hash reads every page, so resident memory does not grow later.
+    """Map the tensors of a file after a check of its hash, which reads every page: resident memory does not grow later.
 
     Raises:
         OSError: the file is not there, or cannot be read.

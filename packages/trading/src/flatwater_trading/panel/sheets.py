@@ -119,7 +119,7 @@ def _count_filled_cells(row: list[Any]) -> int:
 
 
 def _is_number(cell: object) -> bool:
-    """Return whether a cell is a number or a date, in text or as such."""
+    """Return whether a cell is a number or a date, or text that is written like one."""
     if isinstance(cell, str):
         return _WRITTEN_NUMBER.fullmatch(cell.strip()) is not None
     # Other cells are numbers and dates, and bools, which are ints in Python but no numbers of a table.

@@ -109,7 +109,7 @@ def _find_encoding(source: Path, place: Path) -> str:
 
 
 def _rewrite_(source: Path, place: Path, encoding: str, target: IO[bytes]) -> None:
-    """Rewrite text to UTF-8, and flush it.
+    """Rewrite text of another encoding to UTF-8 in `target`, and flush it.
 
     Args:
         source: the user's file, for messages.

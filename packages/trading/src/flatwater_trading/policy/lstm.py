@@ -38,21 +38,22 @@ class LstmEncoder:
 
     @property
     def weights(self) -> dict[str, Weight]:
-        """Weights of a linear layer of patches and, for each LSTM layer, of one from input and state to four gates."""
+        """Weights of a linear layer for patches and, for each LSTM layer, from input and output to four gates."""
         weights_by_name = linear("encoder.patch", self.kernels[0] * self.features, self.channels)
         for layer in range(LAYERS):
             weights_by_name |= linear(f"encoder.{layer}", 2 * self.channels, 4 * self.channels)
         return weights_by_name
 
     def windows(self, params: Params, x: Float[Tensor, "P B N C F"]) -> Float[Tensor, "P B N W"]:
-        """Return the LSTM's last output, then the features of the window's last day."""
-        p, b, n, days, f = x.shape
-        patch = x.reshape(p, -1, self.kernels[0] * f)
+        """Summarise each window: the last output of the LSTM, then the features of the window's last day."""
+        members, batch, columns, days, features = x.shape
+        patch = x.reshape(members, -1, self.kernels[0] * features)
         inputs = relu(apply_linear(params, "encoder.patch", patch))
-        series = list(inputs.view(p, b * n, days // self.kernels[0], -1).unbind(2))
+        series = list(inputs.view(members, batch * columns, days // self.kernels[0], -1).unbind(2))
         for layer in range(LAYERS):
             series = self._layer(params, f"encoder.{layer}", series)
-        return torch.cat([layer_norm(series[-1], (self.channels,)).view(p, b, n, -1), x[:, :, :, -1]], dim=-1)
+        summaries = layer_norm(series[-1], (self.channels,)).view(members, batch, columns, -1)
+        return torch.cat([summaries, x[:, :, :, -1]], dim=-1)
 
     def _layer(self, params: Params, name: str, series: list[Tensor]) -> list[Tensor]:
         """Run an LSTM layer over the steps of a series, each [P, B x N, channels]; return its output at each step."""
@@ -72,12 +73,12 @@ class LstmEncoder:
         members = len(params["encoder.patch.bias"])
         context = torch.Size(self.kernels).numel()
         windows = x.unfold(3, context, 1).permute(0, 1, 3, 2, 5, 4)  # [Q, S, D, N, C, F], a view
-        _, s, days, n, _, f = windows.shape
-        step = max(1, CHUNK_NUMBERS * self.chunk_factor // (members * s * n * context * f))
+        _, slices, days, columns, _, features = windows.shape
+        step = max(1, CHUNK_NUMBERS * self.chunk_factor // (members * slices * columns * context * features))
         parts = []
         for first in range(0, days, step):
             # flatten copies the chunk, so only here do overlapping windows take memory.
             chunk = windows[:, :, first : first + step].flatten(1, 2).expand(members, -1, -1, -1, -1)
             summaries = self.windows(params, chunk)
-            parts.append(summaries.view(members, s, -1, n, self.width))
+            parts.append(summaries.view(members, slices, -1, columns, self.width))
         return torch.cat(parts, dim=2)

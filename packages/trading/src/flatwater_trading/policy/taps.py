@@ -114,8 +114,8 @@ class _TapGather(torch.autograd.Function):
         # The slices overlap, so they are added one after the other, in an order that never changes.
         grad = taps.new_zeros(shape)
         days = taps.shape[3]
-        for i in range(taps.shape[2]):
-            for j, part in enumerate(parts):
-                first = (i * kernel + j) * dilation
-                grad[:, :, 0, first : first + days] += part[:, :, i]
+        for stretch in range(taps.shape[2]):
+            for tap, part in enumerate(parts):
+                first = (stretch * kernel + tap) * dilation
+                grad[:, :, 0, first : first + days] += part[:, :, stretch]
         return grad, None, None, None

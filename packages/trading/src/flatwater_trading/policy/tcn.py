@@ -58,10 +58,10 @@ class TcnEncoder:
     def days(self, params: Params, x: Float[Tensor, "Q S N L F"]) -> Float[Tensor, "P S D N W"]:
         """Summarise every day of each slice, each computed once; columns in chunks of bounded size."""
         members = len(params["encoder.0.bias"])
-        _, s, n, length, _ = x.shape
-        step = max(1, CHUNK_NUMBERS * self.chunk_factor // (members * s * self._largest_input(length)))
+        _, slices, columns, length, _ = x.shape
+        step = max(1, CHUNK_NUMBERS * self.chunk_factor // (members * slices * self._largest_input(length)))
         # The encoder treats columns independently, so a chunk of columns gives the same numbers as all.
-        chunks = count_steps("columns encoded, in chunks", range(0, n, step))
+        chunks = count_steps("columns encoded, in chunks", range(0, columns, step))
         parts = [self._summarise_days(params, x[:, :, column : column + step]) for column in chunks]
         return torch.cat(parts, dim=2).permute(0, 1, 3, 2, 4)
 
@@ -83,7 +83,7 @@ class TcnEncoder:
 
         A level computes stretches of D days if its taps span more than D days, else the whole series.
         """
-        members, (s, n, length) = len(params["encoder.0.bias"]), x.shape[1:4]
+        members, (slices, columns, length) = len(params["encoder.0.bias"]), x.shape[1:4]
         context = prod(self.kernels)
         dilation = 1
         days = length - context + 1
@@ -102,4 +102,5 @@ class TcnEncoder:
                 h = h + last
             dilation *= kernel
         today = x[:, :, :, length - days :].expand(members, -1, -1, -1, -1)
-        return torch.cat([layer_norm(h, (self.channels,)).view(members, s, n, days, self.channels), today], dim=-1)
+        summaries = layer_norm(h, (self.channels,)).view(members, slices, columns, days, self.channels)
+        return torch.cat([summaries, today], dim=-1)

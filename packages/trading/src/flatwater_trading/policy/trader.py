@@ -253,7 +253,7 @@ def apply_rowwise(params: Params, name: str, x: Tensor) -> Tensor:
 
 
 def instrument_hidden(params: Params, embedding: Embedding) -> Float[Tensor, "P M K H"]:
-    """Return a hidden layer for each instrument: its token times a gate, plus a linear layer, both of the market.
+    """Return a hidden layer for each instrument: its token times a gate of the market, plus a layer of the market.
 
     The product lets the market determine the sign of a token: at times its trend pays, at other times its reversal. A
     sum alone learns this only after many more updates.

@@ -265,7 +265,7 @@ def _find_splits(trader: "Trader", panel: Panel) -> Splits:
 
 
 def note_of_days(days_by_use: Mapping[str, int], unit: str) -> str:
-    """Return a note on the trust in a result, with the number of its days of each use."""
+    """Return a note on how far a result can be trusted: how many of its days had which use."""
     words = {
         "training": "of the training, so that what was earned on them says nothing",
         "validation": "of the validation, on which the champion was chosen: expect less elsewhere",

@@ -37,7 +37,7 @@ class Benchmark:
         return f"{self.name} held"
 
     def equity(self, days: Days, account: AccountConfig) -> Mapping[str, Float[Tensor, "D1"]]:
-        """Return the equity of an account that buys it at the first close of `days` and sells it at the last.
+        """Return the equity of an account that holds the instrument from the first close of `days` to the last.
 
         Raises:
             DataError: the instrument has no close up to the first day.

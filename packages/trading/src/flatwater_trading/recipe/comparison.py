@@ -86,7 +86,7 @@ class Comparison:
 
 
 def oracle_share(returns: Mapping[str, float | None]) -> float | None:
-    """Return the champion's return over the oracle's; None without an oracle, or if its return is not above 0."""
+    """Return the champion's return over the oracle's; None without an oracle whose return is above 0."""
     champion_return, oracle_return = returns[CHAMPION], returns.get(ORACLE)
     return (
         None
@@ -228,7 +228,7 @@ class PlayedDays:
 
     @property
     def oracle_share(self) -> float | None:
-        """The champion's return over the oracle's; None without an oracle, or if its return is not above 0."""
+        """The champion's return over the oracle's; None without an oracle whose return is above 0."""
         return oracle_share(self.returns)
 
     @property

@@ -172,7 +172,7 @@ def build_run_market(config: ErlRunConfig, panel: Panel, device: torch.device) -
 
 
 def _rates_origin(config: ErlRunConfig, panel: Panel) -> tuple[object, ...]:
-    """Return what the rates of costs depend on besides the panel's fingerprint; empty if all costs are proportional."""
+    """Return the settings and the hash that the rates of costs depend on; empty if all costs are proportional."""
     account = config.env.account
     if account.is_proportional:
         return ()

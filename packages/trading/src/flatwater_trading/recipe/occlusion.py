@@ -127,7 +127,7 @@ class OcclusionEffects:
 
 
 def find_effects(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], days: Days) -> OcclusionEffects:
-    """Measure the effects of features and columns on the coefficients of some days, with an account without positions.
+    """Measure the effects of features and columns on the coefficients of some days, for an account without positions.
 
     Args:
         setup: configuration and networks.

@@ -111,7 +111,7 @@ class PanelPolicy(ABC):
         return panel if raw_prices is None else with_raw_closes(panel, _read_prices(raw_prices))
 
     def sizing_cash(self, cash: float | None, holdings: Sized, name: str) -> float:
-        """Return the money that sizes orders: `cash` or, if nothing is held and it is left out, that of a new account.
+        """Return the money that sizes orders: `cash`; if it is left out and nothing is held, that of a new account.
 
         Args:
             cash: given money; None if it was left out.

@@ -95,7 +95,7 @@ class PlayedEvenings:
 
 @contextmanager
 def hold_account(folder: Path) -> Iterator[None]:
-    """Keep other processes from the account; the system frees the lock when this process ends.
+    """Make the account's folder and lock it against other processes; the system frees the lock when this process ends.
 
     Raises:
         ConfigError: the folder is a file, belongs to a run, or has other files and no account.
@@ -286,7 +286,7 @@ def text_hash(text: str) -> str:
 
 
 def _new_rows(panel: Panel, evenings: list[Evening], first: str | None) -> range:
-    """Return the panel rows of the evenings that are played now: those after the account's last evening.
+    """Return the rows to play: after the account's last evening; for a new account from `first` or the newest day on.
 
     Raises:
         DataError: the prices do not have the account's last evening, or no day from `first` on.
@@ -311,10 +311,10 @@ class AccountCloses:
 
     def __init__(self, panel: Panel) -> None:
         """Keep the last closes of the instruments that can be bought, and their ratios to prices as traded."""
-        names = [panel.instruments[n] for n in panel.investable]
-        self._dates, self._columns = panel.dates.astype(str), {name: k for k, name in enumerate(names)}
+        self._dates, self._traded = panel.dates.astype(str), traded_closes(panel)
+        self._columns = {panel.instruments[n]: k for k, n in enumerate(panel.investable)}
         valid, close = panel.valid[:, panel.investable], panel.feature("close")[:, panel.investable]
-        self._mark, self._traded = last_usable(np.where(valid, close, np.nan)), traded_closes(panel)
+        self._last_close = last_usable(np.where(valid, close, np.nan))
 
     def ratio(self, row: int, name: str) -> float:
         """Return the price as traded over the file's price on a row; 1 if prices as traded are unknown."""
@@ -322,7 +322,7 @@ class AccountCloses:
 
     def price(self, row: int, name: str) -> float:
         """Return the last close of an instrument up to a row."""
-        return float(self._mark[row, self._columns[name]]) * self.ratio(row, name)
+        return float(self._last_close[row, self._columns[name]]) * self.ratio(row, name)
 
     def rescale_book(self, book: Book, last: Evening, row: int, notes: list[str]) -> Book:
         """Return the book with shares as they count on `row`: a split after the evening `last` multiplies them.

@@ -18,7 +18,7 @@ SAME_SCORES = "The same scores under other holding times"
 
 
 def rule_blocks(run: RunRecords, unit: str) -> Iterator[Block]:
-    """Yield what the champion's scores earn by other holding times, and the rules that were tried.
+    """Yield the part of a run's page about rules of purchases: returns by holding time, and the rules that were tried.
 
     Args:
         run: a run of any recipe; there is nothing to show for results without purchases.

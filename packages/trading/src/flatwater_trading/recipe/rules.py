@@ -70,7 +70,7 @@ def describe_rule(numbers: Mapping[str, Any], unit: str) -> str:
 
 
 def candidate_rules(config: ErlConfig) -> tuple[TradeConfig, ...]:
-    """Return the rules among which the champion's is chosen, each once: that of the settings, then the others."""
+    """Return the rules among which the champion's is chosen, each once; the rule of the settings is the first."""
     rule, choice = config.env.trade, config.choice
     rules = [rule]
     # A target of None keeps the range in which the trader's own actions set the targets.
