@@ -19,7 +19,7 @@ _DAY_COLUMNS = ["symbol", "date"]
 
 
 def to_daily_rows(source: Path, prices: Prices, dates: pl.Series, bars: Bars | None) -> Prices:
-    """Reduce prices to one row for each instrument and day; without times of day or repeated days they stay.
+    """Reduce prices to one row for each instrument and day; unchanged without times of day or repeated days.
 
     Args:
         source: file, for messages.

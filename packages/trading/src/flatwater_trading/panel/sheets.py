@@ -96,9 +96,10 @@ def _first_number_row(rows: list[list[Any]]) -> int | None:
 
 
 def _header_row(rows: list[list[Any]]) -> int:
-    """Find the first header row: the last row above the numbers with more than half as many cells, or one row higher.
+    """Return the number of the first header row: the last row above the numbers with more than half as many cells.
 
-    The higher row is taken if both together are header rows as `join_header_rows` knows them. Row 0 without numbers.
+    It is the row above the numbers if no row is so wide, one row higher if both are header rows as `join_header_rows`
+    knows them, and 0 without numbers.
     """
     number_row = _first_number_row(rows)
     if number_row is None:

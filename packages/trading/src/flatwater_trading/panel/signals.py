@@ -92,6 +92,7 @@ def _shared_signals(panel: Panel, moves: np.ndarray, tradable: np.ndarray) -> np
         levels = fill_holes(
             np.where(panel.valid[:, others], panel.feature("close")[:, others], np.nan).astype(np.float64)
         )
+        # Differences and not fractions, as a spread or a yield may be 0 or below.
         steps = np.diff(levels, axis=0, prepend=levels[:1])
         parts.append(
             _remembered_moves(_in_deviations(steps, deviation_so_far(steps, USUAL, least=0))).reshape(len(levels), -1)

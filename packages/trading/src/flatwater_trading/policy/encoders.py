@@ -60,7 +60,7 @@ def kernels(context: int) -> tuple[int, ...]:
 def _fewest_factors(context: int) -> tuple[int, ...] | None:
     """Return `context` as the fewest factors up to `MAXIMUM_KERNEL`, largest first; None if it has no such factors."""
     # Few factors are better, as each is a level that passes over the whole series. Any two of the fewest multiply to
-    # more than 16, so 12 of them would be a context of 17^6 days.
+    # more than 16, so 12 of them would be a context of 17^6 days or more.
     for count in range(1, 12):
         best = _split_factors(context, count, MAXIMUM_KERNEL)
         if best is not None:

@@ -334,6 +334,7 @@ class AccountCloses:
         factors = {}
         for name in held_shares(book):
             if self._traded is not None:
+                # The price as traded over the adjusted price falls by the factor of a split.
                 factors[name] = self.ratio(last_row, name) / self.ratio(row, name)
             elif name in last.prices and abs(last.prices[name] / self.price(last_row, name) - 1) > ADJUSTMENT_TOLERANCE:
                 factors[name] = last.prices[name] / self.price(last_row, name)

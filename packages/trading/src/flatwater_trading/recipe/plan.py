@@ -66,11 +66,14 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
     market_owners = {f"{MARKET_OWNER}.{path}": size for path, size in nbytes(run.market).items()}
     if private is None:
         private = not can_be_mapped(device, sum(market_owners.values()))
+    # All processes share the pages of a mapped market, so none of them counts these among its owners.
     mapped = {} if private else market_owners
     owners = {path: size for path, size in owners.items() if path not in mapped}
     shares = split_members(setup, config)
     owners_of_shares = (nbytes(build_erl(replace(setup, share=span), run.market)) for span in shares)
-    workers = [{path: size for path, size in each.items() if path not in mapped} for each in owners_of_shares]
+    workers = [
+        {path: size for path, size in share_owners.items() if path not in mapped} for share_owners in owners_of_shares
+    ]
     plan = make_plan(
         owners,
         lambda: measure_phase_peaks_(setup, run),

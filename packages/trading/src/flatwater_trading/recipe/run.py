@@ -194,6 +194,7 @@ def compose(config: ErlRunConfig) -> ErlRun:
     panel = read_run_panel(config)
     plan = plan_erl(config, panel, device)
     # Refused before anything large is built; and again below, if the market could not be mapped as planned.
+    # Workers that fit on no machine are refused in any case.
     if config.start_over_budget:
         refuse_nodes(plan.nodes)
     else:
