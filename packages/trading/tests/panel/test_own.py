@@ -80,6 +80,12 @@ def test_wide_files_and_lists_keep_the_same(tmp_path: Path) -> None:
         )
     parts[0].join(parts[1], on="date").write_csv(tmp_path / "wide.csv")
     assert import_panel(tmp_path / "wide.csv", features=["signal"]).fingerprint == long.fingerprint
+    named_volume = pl.read_csv(tmp_path / "wide.csv").rename(lambda name: name.replace("signal", "volume"))
+    named_volume.write_csv(tmp_path / "volume.csv")
+    np.testing.assert_array_equal(
+        import_panel(tmp_path / "volume.csv", features=["volume"]).feature("volume"), long.feature("signal")
+    )
+    assert import_panel(tmp_path / "volume.csv").features == FEATURES
 
     nine = pl.concat_list("close", "close", "close", "close", "rsi", *[pl.lit(0.0)] * 4)
     table().select("date", nine.alias("A")).filter(table()["symbol"] == "A").write_parquet(tmp_path / "l.parquet")

@@ -161,8 +161,9 @@ def _summary_table(imported: "ImportResult", summary: "PanelSummary") -> Table:
     layout = imported.layout
     columns = [f"{role} = {name or 'the column without a name'}" for role, name in layout.roles.items()]
     if layout.wide_columns:
-        price_columns = layout.wide_columns.values()
-        columns.append(f"{len({*price_columns})} of prices, such as {next(iter(price_columns))}")
+        own_features = imported.panel.origins
+        price_columns = [column for (_, field), column in layout.wide_columns.items() if field not in own_features]
+        columns.append(f"{len({*price_columns})} of prices, such as {price_columns[0]}")
     table.add_row("columns", ", ".join(columns))
     if layout.guessed:
         guess = " ".join(f"{role}=COLUMN" for role in layout.guessed)

@@ -266,8 +266,10 @@ def _find_wide_columns(
     """
     columns_by_price: dict[tuple[str, str], str] = {}
     for column in columns:
-        key = _split_wide_column(column, patterns) or _split_feature_column(column, own_features)
-        if key is not None and key[1] != "volume":
+        key = _split_wide_column(column, patterns)
+        if key is None or key[1] == "volume":  # a volume is no price: it is an own feature, or is left out
+            key = _split_feature_column(column, own_features)
+        if key is not None:
             if key in columns_by_price:
                 raise DataError(
                     f"{source}: columns {columns_by_price[key]!r} and {column!r} are the same price. Drop one."
