@@ -69,6 +69,7 @@ def names_secret(name: str) -> bool:
         return False
     if _SECRET_ANYWHERE.search("".join(words)) or not _SECRET_WORDS.isdisjoint(words):
         return True
+    # `hftoken` is one word to the pattern; the id of a key (`KEY_ID`) counts as a secret too.
     return words[-1].endswith("token") or words[-1] in _SECRET_LAST_WORDS or words[-2:] == ["key", "id"]
 
 
@@ -82,19 +83,19 @@ def mask_secrets(text: str) -> str:
 
 def mask_words(words: Sequence[str]) -> list[str]:
     """Return the words of a command line with `***` for each secret; a value is masked whole, blanks included."""
-    masked: list[str] = []
+    masked_words: list[str] = []
     secret_follows = False  # as after `--password`
     for word in words:
         name, equals, value = word.partition("=")
         is_secret_name = re.fullmatch(r"[\w.+\-]+", name) is not None and names_secret(name)
         if secret_follows and not word.startswith("-"):
-            masked.append(MASK)
+            masked_words.append(MASK)
         elif equals and value and is_secret_name:
-            masked.append(f"{name}={MASK}")
+            masked_words.append(f"{name}={MASK}")
         else:
-            masked.append(mask_secrets(word))
+            masked_words.append(mask_secrets(word))
         secret_follows = not equals and word.startswith("-") and is_secret_name
-    return masked
+    return masked_words
 
 
 def _mask_values(text: str) -> Iterator[str]:

@@ -80,7 +80,7 @@ def track_stdout() -> Iterator[None]:
         return
     with suppress(OSError):
         stdout.flush()  # so that its lines come before those of the new stream
-    sys.stdout = tracked = TrackedStdout(
+    sys.stdout = tracked_stdout = TrackedStdout(
         stdout.buffer,
         stdout.encoding,
         "backslashreplace" if stdout.errors == "strict" else stdout.errors,
@@ -91,8 +91,8 @@ def track_stdout() -> Iterator[None]:
         yield
     finally:
         sys.stdout = stdout
-        flush_or_drop(tracked)
-        tracked.detach()  # when the new stream is freed, it must not close the file, which is still that of stdout
+        flush_or_drop(tracked_stdout)
+        tracked_stdout.detach()  # when the new stream is freed, it must not close the file, which is still stdout's
 
 
 def output_error(fault: BaseException | None = None) -> OSError | None:
@@ -190,7 +190,7 @@ class SurvivingStream:
         return self._stream.fileno()
 
     def write(self, text: str) -> int:
-        """Print a text, if that is possible."""
+        """Print a text, if that is possible; return its length in any case."""
         try:
             return self._stream.write(text)
         except OSError:

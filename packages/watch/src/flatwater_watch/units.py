@@ -75,7 +75,7 @@ def parse_duration(text: str, option: str) -> float:
 
 
 def two_digits(count: float) -> str:
-    """Return a number in two digits, as no forecast is better than that: `6938` as `6900`."""
+    """Return a number with two significant digits, as no forecast is better than that: `6938` as `6900`."""
     number = float(f"{count:.2g}")
     return f"{number:.0f}" if number >= 10 or number == int(number) else f"{number}"
 

@@ -114,7 +114,7 @@ def reserved_name_reason(place: Path, run_default: Path | None = None) -> str:
 
 
 def _is_own_name(parts: tuple[str, ...]) -> bool:
-    """Whether Flatwater writes files of such a name; `parts` lead from the folder of a run to the file."""
+    """Whether Flatwater writes files of this name in a folder of its own, from which `parts` lead to the file."""
     name, *below = parts
     if below:
         return name in _OWN_FOLDERS
@@ -163,6 +163,7 @@ def _objections(path: Path, kind: OutputKind, run_default: Path | None) -> Itera
         yield f"no file can be written there: it is {special}. Name a file."
     if not target.parent.is_dir():
         yield f"no file can be written there: there is no folder {target.parent}. Name another."
+    # A mode of 0 means that there is no file yet.
     if not os.access(target.parent, os.W_OK | os.X_OK) or (mode and not os.access(target, os.W_OK)):
         yield "no file can be written there: you may not. Name a file in a folder that you may write to."
     if own_file := reserved_name_reason(target, run_default):
@@ -173,7 +174,7 @@ def _objections(path: Path, kind: OutputKind, run_default: Path | None) -> Itera
 
 def _file_mode(place: Path) -> int:
     """The mode of an existing file, as of `lstat`; 0 if there is none."""
-    # The name of its temporary file first: if that is too long, where the file's own is not, `lstat` raises OSError.
+    # The temporary file has a longer name: `lstat` raises OSError if only that name is too long.
     with suppress(FileNotFoundError):
         place.with_name(f".{place.name}.{'0' * 8}{TEMPORARY_SUFFIX}").lstat()
     try:

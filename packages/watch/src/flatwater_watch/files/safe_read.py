@@ -31,7 +31,7 @@ def describe_irregular(mode: int) -> str:
 
 
 def file_exists(path: str) -> bool:
-    """Whether a word of the user names an existing file or folder; `~` stands for a home folder."""
+    """Whether a path that the user has typed is that of an existing file or folder; `~` stands for a home folder."""
     try:
         return Path(path).expanduser().exists()
     except (OSError, RuntimeError, ValueError):  # too long a name, an unknown user, a NUL character
@@ -43,7 +43,7 @@ def open_regular(path: Path, *, follow: bool = True) -> BufferedReader:
 
     Args:
         path: path of the file.
-        follow: whether a link is followed; False for folders to which others may write, who choose where it leads.
+        follow: whether a link is followed; False where others may write to the folder, and so choose where it leads.
 
     Raises:
         OSError: the file is missing, unreadable, or not regular, which `strerror` says.

@@ -88,7 +88,10 @@ def open_array(array: Any, walk: Walk) -> OpenedObject:
 
 
 def _filled_count(flat: Any, length: int) -> int:
-    """Return the number of objects before the first None, if an array is filled from its beginning; else its length."""
+    """Return the number of objects before the first None, if an array is filled from its beginning; else its length.
+
+    An array counts as filled from its beginning if its first item is an object, and its last item None.
+    """
     if length == 0 or flat[0] is None or flat[length - 1] is not None:
         return length
     # By bisection, as the array may be long: 0 for each filled place, 1 for each place behind them.
@@ -111,7 +114,7 @@ def open_tensor(tensor: Any, walk: Walk) -> OpenedObject:
         has_graph = tensor_class.grad_fn.__get__(tensor) is not None
         if has_graph:
             parts.append((".<graph>", Graph(tensor)))
-        # All other tensors warn when they are asked for their gradient.
+        # A tensor that an operation made warns when it is asked for its gradient, unless it retains one.
         if not has_graph or tensor_class.retains_grad.__get__(tensor):
             gradient = tensor_class.grad.__get__(tensor)
             if gradient is not None:
@@ -127,7 +130,7 @@ def _wraps_tensors(tensor: Any) -> bool:
 
 
 def storage_bytes(tensor: Any, walk: Walk) -> int:
-    """Return bytes of a tensor's storages that no object seen earlier holds; a sparse tensor has several storages."""
+    """Return the bytes of a tensor's storages that no object seen earlier holds; a sparse tensor has several."""
     # Runs no code of the watched program.
     tensor_class: Any = sys.modules["torch"]._C.TensorBase
     total = 0

@@ -132,7 +132,7 @@ def begin_census(roots: Roots, *, maximum: int = 200_000, few_items: bool = Fals
     with _pause_collector():
         if few_items:
             heap_walk = begin_walk(roots, sampled_items=FEWER_SAMPLED_ITEMS, maximum=maximum)
-        else:  # up to a limit, at which the walk begins again with few items
+        else:  # at this limit `_continue_until_` begins the walk again, with few items
             heap_walk = begin_walk(roots, sampled_items=SAMPLED_ITEMS, maximum=min(LONG_WALK_OBJECTS, maximum))
         return CensusInProgress(roots, maximum, heap_walk)
 
@@ -146,7 +146,7 @@ def continue_census_(progress: CensusInProgress, seconds: float, step: int = 0) 
             or graph is not interrupted.
         step: step of the program now.
     """
-    # With the collector paused: between two slices nothing is kept that the walk does not need.
+    # With the collector paused. Between two slices, objects that the walk does not need are released.
     start_seconds = monotonic()
     with _pause_collector():
         progress.heap_walk.step = step
@@ -186,12 +186,15 @@ def restore_collector() -> None:
 
 
 def _continue_until_(progress: CensusInProgress, deadline: float) -> Census | None:
-    """Go on with a census until a time of `thread_seconds`; return it if it is complete, else None."""
+    """Go on with a census until a time of `thread_seconds`; return it if it is complete, else None.
+
+    A walk that turns out to be long begins again, once, with fewer sampled items of each container.
+    """
     if not progress.walk_done:
         if not continue_walk_(progress.heap_walk, deadline):
             return None
         if progress.heap_walk.truncated and progress.heap_walk.walk.sampled_items == SAMPLED_ITEMS:
-            # The walk begins again, once, with few items of each container: so it gets further within its limit.
+            # With fewer items of each container the walk gets further within its limit.
             _break_cycles(progress.heap_walk)
             step = progress.heap_walk.step
             progress.heap_walk = begin_walk(
@@ -256,7 +259,7 @@ def _assign_to_paths_(progress: CensusInProgress, heap_walk: HeapWalk, deadline:
             if mark & SAMPLED:
                 scale *= heap_walk.samples[holder].scale
             scales[row] = scale  # in place of the weights, which nobody reads any more
-            if not mark & FOLDED:
+            if not mark & FOLDED:  # else an object above it, on the same path, includes its bytes
                 heap_walk.path_records[row].bytes += sizes[row] * scale
         progress.rows_assigned = end
         if thread_seconds() >= deadline:
@@ -265,7 +268,10 @@ def _assign_to_paths_(progress: CensusInProgress, heap_walk: HeapWalk, deadline:
 
 
 def _holdings(records: Iterable[PathRecord]) -> tuple[dict[str, Holding], dict[str, Any]]:
-    """Return the holdings and their containers by path, parents first, without containers that were freed meanwhile."""
+    """Return the holdings and their containers by path, parents first.
+
+    Containers that were freed meanwhile are left out, and so are all below them.
+    """
     holdings = dict[str, Holding]()
     live = dict[str, Any]()
     for record in records:
@@ -343,7 +349,7 @@ class CensusTaker:
 
     @property
     def is_affordable(self) -> bool:
-        """Whether a census that only measures costs a small share of the CPU seconds since the last census."""
+        """Whether the last census was quick, or cost a small share of the CPU seconds since: another may measure."""
         seconds = process_seconds() - self._process_seconds_at_last
         return self.last_cpu_seconds <= MEASURING.quick_census_seconds + MEASURING.maximum_cpu_share * seconds
 
@@ -355,7 +361,7 @@ class CensusTaker:
         return self._roots._replace(libraries=libraries, must_open_ids=self.must_open_ids)
 
     def advance(self, step: int) -> CompletedCensus | None:
-        """Take this step's slice of the census under way, or of a new census, and return the census if it is done."""
+        """Take this step's slice of the census under way, or of a new one; once done, pass it on and return it."""
         if self.slice_seconds <= 0:
             return None
         if self._in_progress is None:
@@ -379,7 +385,7 @@ class CensusTaker:
         return CompletedCensus(self._first_step, census)
 
     def run_slice(self, seconds: float) -> None:
-        """Take a slice of the census under way, between two steps; a census that is done waits for `advance`."""
+        """Take a slice of the census under way, if any; once it is done, the next call of `advance` returns it."""
         if self._in_progress is not None and self._complete is None:
             start_seconds = thread_seconds()
             self._complete = continue_census_(self._in_progress, seconds, self._step)

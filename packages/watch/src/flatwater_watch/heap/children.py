@@ -75,6 +75,9 @@ LONG_TEXT_BYTES = 4096
 MAXIMUM_NAMED_KEYS = 24
 """Maximum entries of a dict with text keys that is read as a record of fields, not as a container of like items."""
 
+_MAXIMUM_NAME_LETTERS = 24
+"""Maximum characters of a key that is read as the name of a field."""
+
 MAXIMUM_SPREAD_DICT = 200_000
 """Entries above which the middle of a dict is not sampled: getting there takes as long as reading it."""
 
@@ -101,7 +104,7 @@ def open_object(obj: Any, walk: Walk) -> OpenedObject:
 
 
 def _with_required_items(opened: OpenedObject, container: Any, walk: Walk) -> OpenedObject:
-    """Return an opened container with its items of `walk.must_open_ids`, which its sample may have left out."""
+    """Return an opened container with those of its items that `walk.must_open_ids` requires, sampled or not."""
     items = gc.get_referents(container)
     if walk.must_open_ids.isdisjoint(map(id, items)):
         return opened
@@ -116,7 +119,7 @@ def _find_opener(kind: type) -> Opener:
     for owner in mro(kind):
         opener = _BUILTIN_OPENERS.get(id(owner)) or _library_opener(owner)
         if opener is not None:
-            # The partial is that of `_open_container`, which reads all attributes.
+            # The only openers that are partials are those of `_open_container`, which reads all attributes.
             reads_attributes = opener in _OPENERS_WITH_ATTRIBUTES or type(opener) is partial
             return opener if kind is owner or reads_attributes else _with_attributes(opener, kind)
     return instance_opener(kind) or foreign_opener(kind)
@@ -141,8 +144,8 @@ def _with_attributes(opener: Opener, kind: type) -> Opener:
     read_attributes = attribute_reader(kind)
 
     def open_with_attributes(obj: Any, walk: Walk) -> OpenedObject:
-        inside = opener(obj, walk)
-        return inside._replace(parts=[*inside.parts, *read_attributes(obj)])
+        opened = opener(obj, walk)
+        return opened._replace(parts=[*opened.parts, *read_attributes(obj)])
 
     return open_with_attributes
 
@@ -152,6 +155,7 @@ def _open_opaque(_obj: object, _walk: Walk) -> OpenedObject:
 
 
 def _open_text(text: str | bytes | bytearray, _walk: Walk) -> OpenedObject:
+    """Open a text or bytes by the methods of the builtin type, which a subclass may have replaced."""
     builtin = next(kind for kind in (str, bytes, bytearray) if issubclass(type(text), kind))
     return OpenedObject("text", builtin.__sizeof__(text), builtin.__len__(text))  # type: ignore[arg-type]
 
@@ -209,8 +213,8 @@ def _open_dict(mapping: dict[Any, Any], walk: Walk) -> OpenedObject:
 
 
 def _is_name(key: str) -> bool:
-    """Return whether a key looks like a field's name, not like an item's number or text."""
-    return len(key) <= MAXIMUM_NAMED_KEYS and not any(c.isdigit() for c in key)
+    """Return whether a key looks like the name of a field: short, and without digits, as numbers tell items apart."""
+    return len(key) <= _MAXIMUM_NAME_LETTERS and not any(c.isdigit() for c in key)
 
 
 def _sample_entries(mapping: dict[Any, Any], count: int, draw: int) -> list[tuple[Any, Any]]:
@@ -238,9 +242,10 @@ def _open_class(cls: type, walk: Walk) -> OpenedObject:
         for name, value in space
         if not name.startswith("__") or (made_at_run_time and _is_class_data(value))
     ]
-    tables = sum(dict.__sizeof__(referent) for referent in gc.get_referents(cls) if type(referent) is dict)
-    special_methods = sum(function_size(value, walk) for name, value in space if name.startswith("__"))
-    size = claim_bytes(walk, id(cls), type.__sizeof__(cls) + GC_BYTES + tables + special_methods)
+    table_bytes = sum(dict.__sizeof__(referent) for referent in gc.get_referents(cls) if type(referent) is dict)
+    # Special methods are no parts, so their bytes count with the class.
+    special_bytes = sum(function_size(value, walk) for name, value in space if name.startswith("__"))
+    size = claim_bytes(walk, id(cls), type.__sizeof__(cls) + GC_BYTES + table_bytes + special_bytes)
     return OpenedObject("class", size, len(parts), parts)
 
 
@@ -291,11 +296,11 @@ def _open_container(container: Any, walk: Walk, *, spec: ContainerSpec) -> Opene
     attributes = dict(fields)
     if f".{spec.items}" not in attributes:  # a subclass may keep its items in another attribute
         return OpenedObject("object", object.__sizeof__(container) + GC_BYTES, len(fields), parts=fields)
-    inside = open_object(attributes.pop(f".{spec.items}"), walk)
+    opened_items = open_object(attributes.pop(f".{spec.items}"), walk)
     capacity = None if spec.bound is None else attributes.pop(f".{spec.bound}", None)
-    return inside._replace(
-        kind="queue" if spec.is_queue else inside.kind,
-        parts=[*inside.parts, *attributes.items()],
+    return opened_items._replace(
+        kind="queue" if spec.is_queue else opened_items.kind,
+        parts=[*opened_items.parts, *attributes.items()],
         capacity=capacity if type(capacity) is int and capacity > 0 else None,
     )
 
@@ -312,13 +317,16 @@ def item_counter(kind: type) -> Callable[[Any], int] | None:
 
 
 def item_count(value: Any) -> int:
-    """Return number of items of a container or a cache, without reading one; -1 for other objects."""
+    """Return the number of items of a container or a cache, without reading any; -1 for other objects."""
     counter = item_counter(type(value))
     return -1 if counter is None else counter(value)
 
 
 def inner_container(container: Any) -> Any:
-    """Return the list, deque, dict or set in which a library's container keeps its items; other objects as they are."""
+    """Return the list, deque, dict or set in which a library's container keeps its items; other objects as they are.
+
+    A `queue.SimpleQueue` has none: a new list of its items is returned.
+    """
     # Runs no code of the watched program.
     for owner in mro(type(container)):
         spec = CONTAINERS.get(full_name(owner))

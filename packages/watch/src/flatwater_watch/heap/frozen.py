@@ -14,7 +14,7 @@ _SKIPPED_TYPE_IDS = frozenset(map(id, (
 
 
 def frozen_objects() -> list[Any]:
-    """Return the frozen objects that modules reach other than through functions; empty if the program froze none."""
+    """Return the frozen objects that modules reach without passing through functions; empty if nothing is frozen."""
     # Runs no code of the watched program.
     if not gc.get_freeze_count():
         return []
@@ -22,8 +22,8 @@ def frozen_objects() -> list[Any]:
     level: list[Any] = [sys.modules, *sys.modules.values()]
     frozen: list[Any] = []
     while level:  # without a limit, so that two searches find the same objects
-        below = {id(obj): obj for obj in gc.get_referents(*level) if id(type(obj)) not in _SKIPPED_TYPE_IDS}
-        level = [obj for obj_id, obj in below.items() if obj_id not in seen_ids and gc.is_tracked(obj)]
+        children_by_id = {id(obj): obj for obj in gc.get_referents(*level) if id(type(obj)) not in _SKIPPED_TYPE_IDS}
+        level = [obj for obj_id, obj in children_by_id.items() if obj_id not in seen_ids and gc.is_tracked(obj)]
         seen_ids.update(map(id, level))
         frozen += level
     # Objects that were made meanwhile, by this search or another thread, are not frozen: the collector lists them.

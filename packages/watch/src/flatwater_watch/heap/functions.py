@@ -121,15 +121,15 @@ def open_cache(wrapper: Any, walk: Walk) -> OpenedObject:
     size = object.__sizeof__(wrapper) + GC_BYTES
     if table is not None:
         size += dict.__sizeof__(table) + GC_BYTES
-    if capacity is not None:
+    if capacity is not None:  # only a bounded cache has links
         size += count * _LINK_BYTES
-    function = [(f".<function of {cache_name(wrapper)}>", instance_dict(wrapper).get("__wrapped__"))]
+    wrapped = [(f".<function of {cache_name(wrapper)}>", instance_dict(wrapper).get("__wrapped__"))]
     results = read_stable(_slice_results, wrapper, table, evenly_spaced_slice(count, walk.sampled_items))
     parts = [part for key, value in results for part in (("[*]", value), ("[key]", key))]
     if count <= walk.sampled_items:
-        return OpenedObject("cache", size, count, parts=parts + function, capacity=capacity)
+        return OpenedObject("cache", size, count, parts=parts + wrapped, capacity=capacity)
     return OpenedObject(
-        "cache", size, count, parts=function, sampled=parts, sampled_of=count, children_per_item=2, capacity=capacity
+        "cache", size, count, parts=wrapped, sampled=parts, sampled_of=count, children_per_item=2, capacity=capacity
     )
 
 
@@ -144,7 +144,7 @@ _LINK_BYTES = 56
 
 
 def _result_table(wrapper: object) -> dict[Any, Any] | None:
-    """Return the dict in which a cache keeps its results."""
+    """Return the dict in which a cache keeps its results; None for a cache that keeps none."""
     attributes = instance_dict(wrapper)  # the cache's other dict, of attributes such as `__wrapped__`
     return next(
         (referent for referent in gc.get_referents(wrapper) if type(referent) is dict and referent is not attributes),
@@ -164,14 +164,14 @@ def newest_results(wrapper: object, count: int) -> list[tuple[Any, Any]]:
     return read_stable(_last_results, wrapper, _result_table(wrapper), count)
 
 
-def _slice_results(wrapper: object, table: dict[Any, Any] | None, places: slice) -> list[tuple[Any, Any]]:
+def _slice_results(wrapper: object, table: dict[Any, Any] | None, item_slice: slice) -> list[tuple[Any, Any]]:
     """Return a slice of the keys and results of a cache, which are ordered from the oldest to the newest."""
     # Called by `read_stable`: C code alone, as another thread may change the cache.
     if not table:
         return []
     if _is_linked(table):
-        return _linked_results(wrapper, table)[places]
-    return list(islice(table.items(), places.start, None, places.step))
+        return _linked_results(wrapper, table)[item_slice]
+    return list(islice(table.items(), item_slice.start, None, item_slice.step))
 
 
 def _last_results(wrapper: object, table: dict[Any, Any] | None, count: int) -> list[tuple[Any, Any]]:
@@ -193,10 +193,10 @@ def _linked_results(wrapper: object, table: dict[Any, Any]) -> list[tuple[Any, A
     """Return the keys and results of a bounded cache, oldest first."""
     # `_functools.c` reports to the collector, in this order: key, result and class of each link of the ring, and then
     # the table. Without the classes the keys and results alternate.
-    link = type(next(iter(table.values())))
+    link_class = type(next(iter(table.values())))
     members = gc.get_referents(wrapper)
     table_index = next(i for i, member in enumerate(members) if member is table)
-    flat = [member for member in members[:table_index] if member is not link and member is not type(wrapper)]
+    flat = [member for member in members[:table_index] if member is not link_class and member is not type(wrapper)]
     return list(zip(flat[::2], flat[1::2], strict=False))
 
 

@@ -102,7 +102,7 @@ def attribute_reader(kind: type) -> Callable[[Any], list[Named]]:
     attribute_names: list[str] | None = None  # found at the first instance that is read without its dict
 
     def read(obj: Any) -> list[Named]:
-        """Return the attributes of an instance, as `.name` and value; of the first instances without their dict."""
+        """Return the attributes of an instance, as `.name` and value; the first few are read without their dicts."""
         nonlocal instances_left, attribute_names
         pairs: list[tuple[str, Any]] | None = None
         if instances_left:
@@ -189,7 +189,7 @@ def instance_opener(kind: type) -> Opener | None:
     bases = [owner for owner in mro(kind) if owner is not object]
     if not any("__dict__" in names_of(owner) or "__slots__" in names_of(owner) for owner in bases):
         return None
-    read_attributes, size_of = attribute_reader(kind), size_reader(kind)
+    read_attributes, read_size = attribute_reader(kind), size_reader(kind)
     kind_name = next((_KIND_BY_CLASS[name] for name in map(full_name, bases) if name in _KIND_BY_CLASS), "object")
     may_hide = _may_hide_referents(kind)
     has_dict = any("__dict__" in names_of(owner) for owner in bases)
@@ -203,7 +203,7 @@ def instance_opener(kind: type) -> Opener | None:
         if id(kind) not in walk.seen_ids and walk.is_user_class(kind):
             claim_bytes(walk, id(kind), 0)  # sampled instances stand for others, which share the class
             parts.append((".<class>", kind))
-        size = size_of(obj) + (_DICT_BYTES + _ENTRY_BYTES * count if has_dict else 0)
+        size = read_size(obj) + (_DICT_BYTES + _ENTRY_BYTES * count if has_dict else 0)
         if may_hide and _is_buffer(size, count):
             return OpenedObject("bytes", size, size, parts)
         return OpenedObject(kind_name, size, count, parts)
@@ -223,12 +223,12 @@ def _is_buffer(size: int, child_count: int) -> bool:
 def foreign_opener(kind: type) -> Opener:
     """Make an opener for objects of a class written in C: their children for the collector, and an exported buffer."""
     # Runs no code of the watched program.
-    size_of = size_reader(kind)
+    read_size = size_reader(kind)
     may_export = _may_export_buffer(kind)
 
     def open_foreign(obj: Any, walk: Walk) -> OpenedObject:
-        """Open an object of C: with many children by a sample, with few by all of them, without any as bytes."""
-        size = max(size_of(obj), _buffer_bytes(obj) if may_export else 0)
+        """Open an object of C with its children, or a sample of many; as bytes if it has none or is mostly a buffer."""
+        size = max(read_size(obj), _buffer_bytes(obj) if may_export else 0)
         children = gc.get_referents(obj) if gc.is_tracked(obj) else []
         if len(children) > MAXIMUM_LISTED:
             sample = children[evenly_spaced_slice(len(children), CHILD_SAMPLE_RATIO * walk.sampled_items)]
@@ -272,17 +272,17 @@ def _named_by_class(children: Iterable[Any]) -> list[Named]:
     """Return the children, each with a name made of its class, such as `.<dict>`."""
     # The names are kept, as a pickler may have 100,000 tuples: by the class's id, as its metaclass may have a hash.
     names = dict[int, str]()
-    named = []
+    named_children = []
     for child in children:
         kind = type(child)
         name = names.get(id(kind)) or names.setdefault(id(kind), f".<{class_name(kind)}>")
-        named.append((name, child))
-    return named
+        named_children.append((name, child))
+    return named_children
 
 
 def _may_export_buffer(kind: type) -> bool:
     """Return whether instances may export a buffer, and do so by C code alone."""
-    if kind is memoryview:
+    if kind is memoryview:  # its buffer is another object's, which counts the bytes
         return False
     # A method that C code defines is a slot wrapper (WrapperDescriptorType).
     methods = (names_of(owner).get(name) for owner in mro(kind) for name in ("__buffer__", "__release_buffer__"))

@@ -89,7 +89,7 @@ def expected_seconds() -> float:
 
 
 def heap_lengths() -> ContainerLengths:
-    """Return the lengths of all containers of the heap but short ones."""
+    """Return the lengths of all containers with `MINIMUM_ITEMS` or more; of longer ones only, if the heap is large."""
     # Runs no code of the watched program, and keeps no object of it.
     lengths = {id(container): count for container, count in _containers_with_counts(frozen_objects())}
     ids = array("Q", sorted(lengths))
@@ -105,17 +105,18 @@ def grown_holders(
         before: lengths at an earlier time.
         roots: choice of roots; globals of the user's modules are left out, as each census begins at them.
         known_ids: ids of containers that a census has reached from other roots.
-        missing_bytes: bytes that came since then and have no owner; nothing is returned if the containers have less
-            than `MINIMUM_SHARE` of them.
+        missing_bytes: bytes without an owner that came after `before` was taken; no holder is returned if the
+            containers gained less than `MINIMUM_SHARE` of them.
     """
     # Runs no code of the watched program.
     frozen = frozen_objects()
+    # Reversed, so that a module with two names gets the first.
     spaces = _class_spaces(frozen) | {id(space): name for name, space in reversed(_module_spaces().items())}
-    item_gains = _longest_gains(before, frozen, known_ids, spaces)
+    item_gains = _largest_gains(before, frozen, known_ids, spaces)
     byte_gains = [(gain * _item_bytes(container), container) for gain, container in item_gains]
     byte_gains.sort(key=_gain, reverse=True)
-    is_match = sum(map(_gain, byte_gains)) >= MINIMUM_SHARE * missing_bytes
-    containers = [container for _, container in byte_gains[:MAXIMUM_CLIMBED]] if is_match else []
+    is_enough = sum(map(_gain, byte_gains)) >= MINIMUM_SHARE * missing_bytes
+    containers = [container for _, container in byte_gains[:MAXIMUM_CLIMBED]] if is_enough else []
     # These lists would be among the objects that refer to the containers.
     item_gains.clear()
     byte_gains.clear()
@@ -124,10 +125,10 @@ def grown_holders(
     return _find_named_holders(containers, spaces, user_modules(roots), frozen)
 
 
-def _longest_gains(
+def _largest_gains(
     before: ContainerLengths, frozen: list[Any], known_ids: Collection[int], spaces: Mapping[int, str]
 ) -> list[tuple[int, Any]]:
-    """Return the `MAXIMUM_WEIGHED` containers that gained most items since `before`, each behind its gain.
+    """Return the `MAXIMUM_WEIGHED` containers that gained most items since `before`, as pairs of gain and container.
 
     Containers of `known_ids` and namespaces, whose ids are in `spaces`, are left out.
     """
@@ -136,8 +137,8 @@ def _longest_gains(
         length = before.length(id(container))
         if count > length and id(container) not in known_ids and id(container) not in spaces:
             # A short container that was not there is mostly a part of a new object: it counts like one item.
-            is_part = length == 0 and count < MINIMUM_ITEMS_OF_MANY
-            gains.append((1 if is_part else count - length, container))
+            is_new_and_short = length == 0 and count < MINIMUM_ITEMS_OF_MANY
+            gains.append((1 if is_new_and_short else count - length, container))
     gains.sort(key=_gain, reverse=True)
     del gains[MAXIMUM_WEIGHED:]
     return gains
@@ -178,7 +179,7 @@ def _containers_with_counts(frozen: list[Any]) -> Iterator[tuple[Any, int]]:
 
 
 def _untracked_containers(holders: list[Any], minimum: int) -> Iterator[tuple[Any, int]]:
-    """Yield the containers with `minimum` items or more that the collector does not list, each with its items' number.
+    """Yield the containers with `minimum` items or more that the collector does not list, each with its length.
 
     Buffers, and dicts without a container in them, are found only in the objects that hold them.
     """
@@ -217,17 +218,17 @@ def _item_bytes(container: Any) -> int:
     """
     items = read_stable(_newest_items, container)
     seen_ids, size = set[int](), 0.0
-    weighted: list[tuple[Any, float]] = [(item, 1.0) for item in items]
-    for obj, weight in weighted:  # the list grows inside the loop: breadth-first
+    weighted_objects: list[tuple[Any, float]] = [(item, 1.0) for item in items]
+    for obj, weight in weighted_objects:  # the list grows inside the loop: breadth-first
         if id(obj) in seen_ids or issubclass(type(obj), (types.ModuleType, types.FunctionType, types.FrameType)):
             continue
         seen_ids.add(id(obj))
         figures = array_figures(obj)
         size += weight * (own_size(obj) + (0 if figures is None else figures.bytes))
-        if len(weighted) < WEIGHED_OBJECTS and not issubclass(type(obj), type):
+        if len(weighted_objects) < WEIGHED_OBJECTS and not issubclass(type(obj), type):
             children = gc.get_referents(obj)
             sample = children[evenly_spaced_slice(len(children), WEIGHED_CHILDREN)]
-            weighted += [(child, weight * len(children) / len(sample)) for child in sample]
+            weighted_objects += [(child, weight * len(children) / len(sample)) for child in sample]
     return round(size) // len(items) if items else 1
 
 
@@ -237,7 +238,7 @@ def _newest_items(container: Any) -> list[Any]:
     kind = type(container)
     if issubclass(kind, list):
         return list.__getitem__(container, slice(-WEIGHED_ITEMS, None))
-    if issubclass(kind, deque):
+    if issubclass(kind, deque):  # a subclass may have a `__reversed__` of its own, which is not called
         return list(islice(reversed(container) if kind is deque else (), WEIGHED_ITEMS))
     if issubclass(kind, dict):
         return [part for entry in islice(reversed(dict.items(container)), WEIGHED_ITEMS) for part in entry]
@@ -251,6 +252,8 @@ def _find_named_holders(
 ) -> GrownHolders:
     """Climb from containers, hop by hop through the objects that refer to them, until each has a named holder.
 
+    After `MAXIMUM_PASSES` passes over all objects the climb ends, even if some containers have none.
+
     Args:
         containers: containers without a name, heaviest first.
         spaces: names of modules and classes by the id of their namespaces.
@@ -258,40 +261,43 @@ def _find_named_holders(
         frozen: frozen objects.
     """
     holders: dict[str, Any] = {}
-    passed = {id(container): container for container in containers}
+    passed_by_id = {id(container): container for container in containers}
     # The containers that lie below each object passed, as indexes into `containers`, by the object's id.
     indexes_below = {id(container): {index} for index, container in enumerate(containers)}
     unnamed_indexes = set(range(len(containers)))
-    waiting = containers  # nearest to the containers first
+    waiting_objects = containers  # nearest to the containers first
     for _ in range(MAXIMUM_PASSES):
-        frontier, waiting = waiting[:MAXIMUM_FRONTIER], waiting[MAXIMUM_FRONTIER:]
+        frontier, waiting_objects = waiting_objects[:MAXIMUM_FRONTIER], waiting_objects[MAXIMUM_FRONTIER:]
         frontier_ids = set(map(id, frontier))
-        own_ids = {id(own) for own in (frontier, waiting, containers, passed, frozen)}
+        # The lists and dicts of this search refer to the objects too.
+        own_ids = {id(own) for own in (frontier, waiting_objects, containers, passed_by_id, frozen)}
         for referrer in all_referrers(frontier, frozen):
             if id(referrer) in own_ids or issubclass(type(referrer), types.FrameType):  # frames are roots of their own
                 continue
             child_ids = frontier_ids.intersection(map(id, gc.get_referents(referrer)))
             indexes = set[int]().union(*(indexes_below[child_id] for child_id in child_ids))
             is_new = id(referrer) not in indexes_below
-            named = _name_holder(referrer, spaces, user_names, child_ids) if is_new else None
-            if named is not None:
-                holders |= named
+            found_holders = _name_holder(referrer, spaces, user_names, child_ids) if is_new else None
+            if found_holders is not None:
+                holders |= found_holders
                 unnamed_indexes -= indexes
             elif not indexes <= indexes_below.get(id(referrer), set()):  # else passed before, from these containers
                 indexes_below.setdefault(id(referrer), set()).update(indexes)
-                passed[id(referrer)] = referrer
-                waiting.append(referrer)
-        waiting = [obj for obj in waiting if not unnamed_indexes.isdisjoint(indexes_below[id(obj)])]
-        if not waiting:
+                passed_by_id[id(referrer)] = referrer
+                waiting_objects.append(referrer)
+        waiting_objects = [obj for obj in waiting_objects if not unnamed_indexes.isdisjoint(indexes_below[id(obj)])]
+        if not waiting_objects:
             break
     program_holders = {path: holder for path, holder in holders.items() if path.partition(".")[0] not in _OWN}
-    return GrownHolders(program_holders, frozenset(passed))
+    return GrownHolders(program_holders, frozenset(passed_by_id))
 
 
 def _name_holder(
     holder: Any, spaces: Mapping[int, str], user_names: Collection[str], child_ids: Collection[int]
 ) -> dict[str, Any] | None:
-    """Return a named holder's values among `child_ids` by path, or a weak reference to a function; None without a name.
+    """Return values of a namespace, or a weak reference to a function or generator, by path; None for other objects.
+
+    Of a namespace only values among `child_ids` are returned, and none of a user's module.
 
     Args:
         holder: namespace, function, generator or other object that refers to objects of `child_ids`.

@@ -55,7 +55,7 @@ def class_name(kind: type) -> str:
 
 
 def full_name(kind: type) -> tuple[str, str]:
-    """Return module and qualified name of a class, without asking its metaclass; an odd module is empty."""
+    """Return module and qualified name of a class, without asking its metaclass; a module that is no `str` is empty."""
     module = names_of(kind).get("__module__") if _flags(kind) & _HEAP_TYPE_FLAG else _module(kind)
     return module if type(module) is str else "", plain_text(_qualname(kind))
 

@@ -146,7 +146,8 @@ def _running_globals(
 ) -> dict[str, dict[str, Any]]:
     """Return globals of the user's running code that belong to no loaded module, by their `__name__`.
 
-    A program under a profiler or tracer calls itself `__main__`, as does the tool's module: the program gets the name.
+    If a profiler runs the program, the modules of both are named `__main__`: the program gets the name. Other globals
+    whose name is taken get a free one, made from their file's.
     """
     spaces: dict[str, dict[str, Any]] = {}
     for frame in _user_frames(roots):
@@ -174,7 +175,7 @@ def _unused_name(name: str, names: Collection[str]) -> str:
 
 
 def display_module_name(module: str, names: Mapping[str, Any]) -> str:
-    """Return the name of a module in paths: for the main program its file's, as if the file were imported."""
+    """Return the name of a module in paths; the main program gets its file's name, as if the file were imported."""
     # Python takes `__file__` away when a script has ended, and leaves its loader.
     file = names.get("__file__") or instance_dict(names.get("__loader__")).get("path")
     is_main = module == "__main__" or module.startswith("<")
@@ -234,20 +235,20 @@ def _all_frames(accepts: Callable[[str], bool]) -> list[FrameType]:
     frames = sys._current_frames()  # noqa: SLF001  the documented way to see the frames of other threads
     main = threading.main_thread().ident
     order = sorted(frames, key=lambda thread: (thread != main, thread))
-    accepted = [frame for thread in order for frame in _stack_frames(frames[thread], accepts)]
+    accepted_frames = [frame for thread in order for frame in _stack_frames(frames[thread], accepts)]
     frames.clear()  # this very frame is among them: a cycle, which would keep the program's objects until a collection
-    return accepted
+    return accepted_frames
 
 
 def _stack_frames(innermost: FrameType, accepts: Callable[[str], bool]) -> list[FrameType]:
     """Return frames of one stack, outermost first, of files that `accepts` allows."""
-    accepted: list[FrameType] = []
+    accepted_frames: list[FrameType] = []
     frame: FrameType | None = innermost
     while frame is not None:
         if accepts(frame.f_code.co_filename):
-            accepted.append(frame)
+            accepted_frames.append(frame)
         frame = frame.f_back
-    return accepted[::-1]
+    return accepted_frames[::-1]
 
 
 def _frame_locals(frame: FrameType, place: str | None = None) -> list[tuple[str, Any]]:
@@ -313,7 +314,7 @@ def lies_in_library_call(path: str) -> bool:
 
 def _coroutine_locals(roots: Roots, running_ids: Collection[int]) -> list[tuple[str, Any]]:
     """Return the local variables of the user's coroutines that wait; `running_ids` are ids of running frames."""
-    # At once, as a list: a frame that is kept would hold its variables after the coroutine has ended.
+    # A list, not a generator, which would keep the frames, and they their variables, after a coroutine has ended.
     frames = [frame for frame in suspended_frames() if id(frame) not in running_ids]
     user_frames = [frame for frame in frames if is_user_file(frame.f_code.co_filename, roots.packages)]
     return [root for frame in user_frames for root in _frame_locals(frame)]

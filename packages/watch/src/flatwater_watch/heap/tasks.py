@@ -52,11 +52,11 @@ def _waiting_greenlets() -> list[Any]:
     return list(compress(objects, are_greenlets))[-MAXIMUM_TASKS:]
 
 
-def _called_frames(innermost: FrameType | None) -> Iterator[FrameType]:
-    """Yield the frames of a stack, innermost first."""
-    while innermost is not None:
-        yield innermost
-        innermost = innermost.f_back
+def _called_frames(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield a frame and the frames of its callers, innermost first; nothing for None."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
 
 
 def context_variables() -> Iterator[tuple[ContextVar[Any], Any]]:
@@ -110,7 +110,8 @@ def _trio_tasks() -> list[Any]:
     if not issubclass(type(context), threading.local):
         return []
     try:
-        runner = threading.local.__getattribute__(context, "runner")  # C code, and its `__dict__` is another one
+        # By C code: a `threading.local` keeps its values in a dict for each thread, not in an instance's usual dict.
+        runner = threading.local.__getattribute__(context, "runner")
     except AttributeError:  # no run is under way
         return []
     tasks = c_attribute(runner, "tasks")

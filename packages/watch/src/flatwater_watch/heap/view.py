@@ -82,10 +82,10 @@ def opened_container(  # noqa: PLR0917  (the fields of an opened object)
 ) -> OpenedObject:
     """Return the opened form of a container with `count` items; `values` are all of them, or a sample."""
     # All fields by their place: most objects of a heap are small containers, and this runs for each.
-    labelled = [("[*]", value) for value in values]
+    labelled_values = [("[*]", value) for value in values]
     if count <= walk.sampled_items:
-        return OpenedObject(kind, size, count, labelled, (), 0, 1, capacity)
-    return OpenedObject(kind, size, count, (), labelled, count, 1, capacity)
+        return OpenedObject(kind, size, count, labelled_values, (), 0, 1, capacity)
+    return OpenedObject(kind, size, count, (), labelled_values, count, 1, capacity)
 
 
 def allocated_size(size: int) -> int:

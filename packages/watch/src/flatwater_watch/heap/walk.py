@@ -143,8 +143,8 @@ def find_child_record(name: str, kind: type, parent: PathRecord) -> PathRecord:
         record = next((above for above in _lineage(parent) if above.key[1] == id(kind)), parent)
     else:
         is_item = name.startswith("[")  # lists within lists do not fold
-        same = None if is_item else next((above for above in _lineage(parent) if above.key == key), None)
-        record = same or PathRecord(parent.path + name, parent, key, parent.depth + 1)
+        ancestor = None if is_item else next((above for above in _lineage(parent) if above.key == key), None)
+        record = ancestor or PathRecord(parent.path + name, parent, key, parent.depth + 1)
     parent.children[key] = record
     return record
 
@@ -343,15 +343,15 @@ def _holding_kind(record: PathRecord, opened: OpenedObject) -> str:
 
 def _append_children_(heap_walk: HeapWalk, row: int, parts: Iterable[Named]) -> None:
     """Add the bytes of new atoms among the children to row `row`, and append a row for each other new child."""
-    walk, above, weight, size = heap_walk.walk, heap_walk.path_records[row], heap_walk.weights[row], 0
+    walk, holder_record, weight, size = heap_walk.walk, heap_walk.path_records[row], heap_walk.weights[row], 0
     for name, obj in parts:
         kind = type(obj)
         atom_bytes = _mark_seen_(walk, obj, kind)
         if atom_bytes >= 0:
             size += atom_bytes
             continue
-        record = above.children.get((name, id(kind))) or find_child_record(name, kind, above)
-        mark = FOLDED if record.depth <= above.depth else 0
+        record = holder_record.children.get((name, id(kind))) or find_child_record(name, kind, holder_record)
+        mark = FOLDED if record.depth <= holder_record.depth else 0
         if kind is Graph:  # opened after all other objects
             heap_walk.late_graphs.append((obj, row, record, mark, weight))
         else:
@@ -365,7 +365,7 @@ def _append_sampled_(heap_walk: HeapWalk, row: int, sampled: Sequence[Named]) ->
 
     The bytes of atoms are added to the container's sample at once.
     """
-    above, sample = heap_walk.path_records[row], heap_walk.samples[row]
+    holder_record, sample = heap_walk.path_records[row], heap_walk.samples[row]
     weight = heap_walk.weights[row] * sample.item_count / sample.sampled_count
     for name, obj in sampled:
         kind = type(obj)
@@ -373,15 +373,16 @@ def _append_sampled_(heap_walk: HeapWalk, row: int, sampled: Sequence[Named]) ->
         if atom_bytes > 0:
             sample.add(atom_bytes)
         elif atom_bytes < 0:
-            record = above.children.get((name, id(kind))) or find_child_record(name, kind, above)
-            fold_mark = FOLDED if record.depth <= above.depth else 0
+            record = holder_record.children.get((name, id(kind))) or find_child_record(name, kind, holder_record)
+            fold_mark = FOLDED if record.depth <= holder_record.depth else 0
             _append_row_(heap_walk, obj, row, record, SAMPLED | fold_mark, weight)
 
 
 def _mark_seen_(walk: Walk, obj: Any, kind: type) -> int:
-    """Mark an object as seen; return the bytes of an atom, 0 for an object seen before, -1 for an object to be opened.
+    """Mark an object as seen; return the bytes of an atom, 0 if it was seen before, -1 for an object to be opened.
 
-    An atom is a number, a short text or another small object without children; it gets no row.
+    An atom is a number, a short text or another small object without children; it gets no row. None, True and False,
+    which exist once, have 0 bytes.
     """
     # Runs for every child of every object, so it does three things at once.
     seen_ids, own_id = walk.seen_ids, id(obj)
@@ -452,9 +453,9 @@ def _is_array_class(heap_walk: HeapWalk, kind: type) -> bool:
 
 
 def _lighter_reference(heap_walk: HeapWalk, obj: Any) -> Any:
-    """Return what the walk holds of an object between slices: None if nobody else holds the object.
+    """Return the walk's reference to an object between slices: None if nobody else holds the object.
 
-    Arrays and tensors are held weakly, other objects as they are.
+    The reference to an array or a tensor is weak, to other objects strong.
     """
     if _is_made_by_walk(obj):
         return obj

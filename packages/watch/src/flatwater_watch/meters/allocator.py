@@ -129,13 +129,13 @@ class _TrimmedPages:
         """Begin with no page seen."""
         self._pages_once_touched = 0
         """A number with a byte for each page from the beginning of the heap: 1 if the page was seen resident."""
-        self.in_other_heaps = False
+        self.trimmed_elsewhere = False
         """Whether other threads' heaps once had more free bytes than there are resident bytes. The kernel cannot say
         which of their pages were given back, so none of their bytes count as kept from then on.
         """
 
     def trimmed_bytes(self, first: int, size: int) -> int:
-        """Return the bytes that were given back, of the `size` bytes from the heap's first address on."""
+        """Return the bytes that were given back, of `size` bytes from the heap's beginning on; note present pages."""
         presence = present_pages(first, size)
         if presence is None:
             return 0
@@ -163,11 +163,12 @@ def used_bytes() -> int:
         return footprint().anonymous
     totals, last_chunk = _query_mallinfo(libc)
     heap_start, anonymous = _heap_start(), footprint().anonymous
-    kept = max(0, totals.free - _trimmed_pages.trimmed_bytes(heap_start, last_chunk - heap_start))
-    _trimmed_pages.in_other_heaps = _trimmed_pages.in_other_heaps or kept > anonymous
-    if _trimmed_pages.in_other_heaps:
-        kept = min(anonymous, max(0, kept - _free_in_other_heaps(_malloc_info(libc))))
-    return anonymous - kept
+    kept_bytes = max(0, totals.free - _trimmed_pages.trimmed_bytes(heap_start, last_chunk - heap_start))
+    # More freed bytes than resident bytes: pages in the heaps of other threads were given back.
+    _trimmed_pages.trimmed_elsewhere = _trimmed_pages.trimmed_elsewhere or kept_bytes > anonymous
+    if _trimmed_pages.trimmed_elsewhere:
+        kept_bytes = min(anonymous, max(0, kept_bytes - _free_in_other_heaps(_malloc_info(libc))))
+    return anonymous - kept_bytes
 
 
 def main_heap() -> tuple[int, int] | None:

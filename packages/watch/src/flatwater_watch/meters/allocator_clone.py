@@ -110,13 +110,13 @@ class ProcessCopy:
         if not self._pid:
             return
         try:
-            pid, status, spent = system.wait4(self._pid, WAIT_ALL_CHILDREN | system.WNOHANG)
+            pid, status, usage = system.wait4(self._pid, WAIT_ALL_CHILDREN | system.WNOHANG)
         except ChildProcessError:  # the program has waited for it
             self._pid = 0
             return
         if pid:
             self._pid = 0
-            self._query_cpu_seconds = None if status else spent.ru_utime + spent.ru_stime
+            self._query_cpu_seconds = None if status else usage.ru_utime + usage.ru_stime
 
     def _touched_bytes(self, top: int) -> int:
         """Return how many of the last `top` bytes of the heap were resident when the copy began.

@@ -27,8 +27,8 @@ def memory_headroom(
     mount: str | PathLike[str] = _CGROUP_MOUNT, membership: str | PathLike[str] = _MEMBERSHIP_FILE
 ) -> int | None:
     """Return the bytes that the tightest control group above this process still gives; None if none sets a limit."""
-    free = [_group_headroom(folder) for folder in _group_folders("memory", mount, membership)]
-    return min((size for size in free if size is not None), default=None)
+    headrooms = [_group_headroom(folder) for folder in _group_folders("memory", mount, membership)]
+    return min((size for size in headrooms if size is not None), default=None)
 
 
 def _group_folders(controller: str, mount: str | PathLike[str], membership: str | PathLike[str]) -> Iterator[str]:
@@ -69,11 +69,11 @@ def _group_headroom(group: str) -> int | None:
     names_v2, names_v1 = ("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")
     for limit_name, usage_name in (names_v2, names_v1):
         limit_bytes = _read_stripped(f"{group}/{limit_name}")
-        used = _read_stripped(f"{group}/{usage_name}")
-        if limit_bytes is not None and used is not None:
+        used_bytes = _read_stripped(f"{group}/{usage_name}")
+        if limit_bytes is not None and used_bytes is not None:
             if limit_bytes == "max" or int(limit_bytes) > _NO_LIMIT:
                 return None
-            return max(0, int(limit_bytes) - int(used) + _reclaimable_bytes(f"{group}/memory.stat"))
+            return max(0, int(limit_bytes) - int(used_bytes) + _reclaimable_bytes(f"{group}/memory.stat"))
     return None
 
 

@@ -100,8 +100,8 @@ class CollectionListener:
         self._collections.clear()
         if _is_costly():
             return
-        used, number = self._read(), self._full_collections() - self._count_at_start
-        self._baseline = (Collection(number=number, seconds=monotonic(), before=used, after=used),)
+        bytes_in_use, number = self._read(), self._full_collections() - self._count_at_start
+        self._baseline = (Collection(number=number, seconds=monotonic(), before=bytes_in_use, after=bytes_in_use),)
 
     def close(self) -> None:
         """Stop listening."""
@@ -128,13 +128,14 @@ class CollectionListener:
     def _record_begin_or_end(self) -> None:
         """Read the bytes in use as a full collection begins or ends, unless that costs more than its share."""
         # Within the collector, in any thread.
-        now, ended_count, under_way = monotonic(), self._full_collections(), self._under_way
+        now, ended_count = monotonic(), self._full_collections()
+        ended_before, began, bytes_before = self._under_way or (inf, 0.0, 0)
         self._under_way = None
         if _is_costly():
             return
-        if under_way is not None and ended_count > under_way[0]:  # the collection under way ends
-            _, began, bytes_before = under_way
-            self._collections.append(Collection(ended_count - self._count_at_start, began, bytes_before, self._read()))
+        if ended_count > ended_before:  # the collection under way ends
+            number = ended_count - self._count_at_start
+            self._collections.append(Collection(number, began, bytes_before, self._read()))
         elif now >= self._due:  # a collection begins
             self._under_way = ended_count, now, self._read()
         else:

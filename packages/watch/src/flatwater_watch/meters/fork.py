@@ -62,8 +62,8 @@ def run_in_fork(work: Work) -> Any:  # noqa: ANN401  (whatever JSON can hold)
     # Before the fork: it inherits the buffers, and would write them a second time with its own output.
     sys.stdout.flush()
     sys.stderr.flush()
-    child = _fork_quietly()
-    if child == 0:
+    child_pid = _fork_quietly()
+    if child_pid == 0:
         system.close(read_end)
         _work_and_exit(work, write_end)
     system.close(write_end)  # else the pipe would never end, as this process would hold it open itself
@@ -71,7 +71,7 @@ def run_in_fork(work: Work) -> Any:  # noqa: ANN401  (whatever JSON can hold)
         received = read_to_end(read_end)
     finally:
         system.close(read_end)
-    _, status = system.waitpid(child, 0)
+    _, status = system.waitpid(child_pid, 0)
     if status or not received:
         raise RuntimeError(f"a fork of this process ended with {system.waitstatus_to_exitcode(status)}")
     return _from_json(received.decode())
@@ -215,14 +215,14 @@ def _fork_at_exit() -> int:
     """
     python = ctypes.pythonapi
     python.PyOS_BeforeFork()
-    child: int = ctypes.PyDLL(None).fork()  # a PyDLL keeps the interpreter's lock
-    if child == 0:
+    child_pid: int = ctypes.PyDLL(None).fork()  # a PyDLL keeps the interpreter's lock
+    if child_pid == 0:
         python.PyOS_AfterFork_Child()
     else:
         python.PyOS_AfterFork_Parent()
-    if child < 0:
+    if child_pid < 0:
         raise OSError("no memory for a fork")
-    return child
+    return child_pid
 
 
 def _wait_quietly(child: int) -> None:
@@ -232,7 +232,7 @@ def _wait_quietly(child: int) -> None:
 
 
 def _wait_until_readable(pipe: int, seconds: float) -> bool:
-    """Wait for at most `seconds` until the pipe has bytes, or its other end is closed; return whether it has come."""
+    """Wait for at most `seconds` until the pipe has bytes, or its other end is closed; return False if neither is."""
     poller = select.poll()  # `select.select` takes descriptors below 1024 only
     poller.register(pipe, select.POLLIN)
     return bool(poller.poll(1000 * seconds))
@@ -243,8 +243,8 @@ def _fork_worker_and_end(work: Work, pipe: int) -> None:
     # In a fork: no lock of another thread is taken, and nothing is printed.
     code = 1
     try:
-        child = _fork_quietly()
-        if child == 0:
+        child_pid = _fork_quietly()
+        if child_pid == 0:
             _work_detached(work, pipe)
         code = 0
     finally:
@@ -255,7 +255,7 @@ def _work_detached(work: Work, pipe: int) -> None:
     """Leave the terminal and the program's files, write the process id, and work."""
     # In a fork of a fork. It has one thread.
     system.setsid()  # a session of its own: Ctrl-C goes to the terminal's process group
-    # By the kernel, not by Python: the fork must end even if it waits for a lock that another thread held.
+    # The kernel ends the fork, not a handler in Python: the fork may wait for a lock that another thread held.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(MAXIMUM_FORK_SECONDS)
     system.write(pipe, system.getpid().to_bytes(ID_BYTES))  # before the result: the parent reads the id first

@@ -42,7 +42,7 @@ def warning_free_work(work: Callable[[], object]) -> Callable[[], None]:
 
 
 def filter_fork_warnings(run: Callable[[Callable[[], object]], object]) -> None:
-    """Let forks filter their warning if all other threads are the watch's, from now on.
+    """Suppress the warning of each later fork at which all other threads are the watch's.
 
     Args:
         run: calls a function, and raises nothing if the function fails.
@@ -78,7 +78,7 @@ def _set_filter_before_fork() -> None:
     """Set the filter if all other threads are the watch's; runs before each fork, in the thread that makes it."""
     global _filtered_since  # noqa: PLW0603  (of this process, as the list of filters is)
     remove_filter()
-    own_threads = _watch_threads.count(process_id())
-    if own_threads and threads_here() == 1 + own_threads:
+    watch_thread_count = _watch_threads.count(process_id())
+    if watch_thread_count and threads_here() == 1 + watch_thread_count:
         cast("list[Any]", warnings.filters).insert(0, _IGNORED_WARNING)
         _filtered_since = monotonic()

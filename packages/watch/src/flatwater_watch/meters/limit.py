@@ -16,9 +16,9 @@ def memory_limits() -> dict[str, int]:
     """
     resident = footprint().resident
     limits = {"RAM": resident + available_bytes()}
-    group = memory_headroom()
-    if group is not None:
-        limits["cgroup"] = resident + group
+    group_headroom = memory_headroom()
+    if group_headroom is not None:
+        limits["cgroup"] = resident + group_headroom
     used_bytes = read_kib_counters("/proc/self/status")
     for name, kind, used in (
         ("ulimit -v", resource.RLIMIT_AS, used_bytes["VmSize"]),

@@ -35,8 +35,8 @@ def footprint(pid: int | None = None) -> Footprint:
     Raises:
         OSError: the process has ended.
     """
-    _, resident, shared, *_ = read_file(f"/proc/{'self' if pid is None else pid}/statm").split()
-    return Footprint(int(resident) * mmap.PAGESIZE, int(shared) * mmap.PAGESIZE)
+    _, resident_pages, shared_pages, *_ = read_file(f"/proc/{'self' if pid is None else pid}/statm").split()
+    return Footprint(int(resident_pages) * mmap.PAGESIZE, int(shared_pages) * mmap.PAGESIZE)
 
 
 _SHARED_STEP = 256 << 10

@@ -79,7 +79,7 @@ def has_children() -> bool:
 
 
 def context_switches(pid: int) -> int | None:
-    """Return how often a process's main thread, which must sleep now, has left its core; None if it runs or is gone."""
+    """Return how often a process's main thread, if it sleeps now, has left its core; None if it runs or is gone."""
     try:
         lines = dict(line.split(":", 1) for line in read_text(f"/proc/{pid}/task/{pid}/status").splitlines())
         voluntary, forced = (int(lines[f"{kind}_ctxt_switches"]) for kind in ("voluntary", "nonvoluntary"))

@@ -103,7 +103,7 @@ class RiseRecorder:
         self._holds_end_by_code.clear()
         self._statm_file = open_file("/proc/self/statm")
         query_seconds = last_seconds() or 0.0
-        if query_seconds < self._maximum_query_seconds:  # five slow queries would stop the program for too long
+        if query_seconds < self._maximum_query_seconds:  # else five more queries would stop the program for too long
             query_seconds = _shortest_call_seconds(allocator_totals)
         self._queries_allocator = query_seconds < self._maximum_query_seconds
         self._maximum_events = int(self._maximum_seconds / _shortest_call_seconds(self.skip_current_gain))
@@ -181,10 +181,10 @@ class RiseRecorder:
             event_line = (code.co_filename, frame.f_lineno, code.co_qualname)
             self._running_line = self._calling_user_line(frame) if is_return else event_line
             if self._holds_end(code):
-                running = frame.f_back if is_return else frame
+                running_frame = frame.f_back if is_return else frame
                 # A recursive function returns to itself: then it still runs.
-                still_runs = running is not None and self._holds_end(running.f_code)
-                self._end_function_line = running.f_lineno if running is not None and still_runs else None
+                still_runs = running_frame is not None and self._holds_end(running_frame.f_code)
+                self._end_function_line = running_frame.f_lineno if running_frame is not None and still_runs else None
             if self._event_count >= self._maximum_events:
                 sys.settrace(None)
         return 0
@@ -209,7 +209,7 @@ class RiseRecorder:
     def _remove_rises_(self, lost: int) -> None:
         """Remove a recent rise of the size of the lost bytes; without one, take these from the latest rises."""
         rises = self._lasting_rises
-        # By size first: when a buffer is copied and then freed, the latest rise is the copy, which stays.
+        # The latest rise may be another one: when a buffer is copied and then freed, it is the copy, which stays.
         for index in reversed(range(max(0, len(rises) - MAXIMUM_COMPARED_RISES), len(rises))):
             if rises[index].size == lost:
                 del rises[index]
@@ -244,12 +244,12 @@ class RiseRecorder:
 
     def _bytes_in_use(self, statm_file: int) -> int:
         """Return the bytes that the allocator has handed out, and other private resident bytes gained since `begin`."""
-        _, resident, shared, *_ = read_at_beginning(statm_file).split()
-        private = (int(resident) - int(shared)) * _PAGE_BYTES
+        _, resident_pages, shared_pages, *_ = read_at_beginning(statm_file).split()
+        private_bytes = (int(resident_pages) - int(shared_pages)) * _PAGE_BYTES
         totals = allocator_totals() if self._queries_allocator else None
         if totals is None:
-            return private
-        other_bytes = private - totals.in_use - totals.free
+            return private_bytes
+        other_bytes = private_bytes - totals.in_use - totals.free
         if self._bytes_beside_allocator is None:
             self._bytes_beside_allocator = other_bytes
         return totals.in_use + max(0, other_bytes - self._bytes_beside_allocator)

@@ -46,7 +46,7 @@ def is_program_fault(fault: BaseException, program: Collection[CodeType] = ()) -
         if not code.co_filename.startswith(_WATCH_AND_STDLIB_FOLDERS):
             passed_foreign_code = True
         trace = trace.tb_next
-    # Code that the watch has called by mistake, such as a method of an object that poses as another, or a function of
+    # Other foreign code was called by mistake, such as a method of an object that poses as another, or a function of
     # the program in the place of a builtin one: its exceptions are the watch's fault.
     return not passed_foreign_code and _is_user_class(type(fault))
 

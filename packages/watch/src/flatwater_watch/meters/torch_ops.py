@@ -97,7 +97,7 @@ class NewStorages(TorchDispatchMode, Generic[R]):  # type: ignore[no-untyped-cal
 
     def record_of(self, tensor: torch.Tensor) -> R | None:
         """Return the record of the tensor's storage, which a view shares with its base; None if there is none."""
-        for storage in _tensor_storages(tensor):
+        for storage in _tensor_storages(tensor):  # one at most
             entry = self.records.get(_storage_key(storage))
             return None if entry is None else entry[1]
         return None

@@ -95,13 +95,13 @@ def _set_tyro_terminal() -> Iterator[None]:
 def _wrap_paragraphs(text: str) -> str:
     """Wrap paragraphs to the terminal, up to `WIDTH` columns, with commands to copy (`$ ...`) indented."""
     width = min(shutil.get_terminal_size().columns, WIDTH)
-    wrapped = ""
+    wrapped_text = ""
     for paragraph in text.split("\n\n"):
         indent = "  " if paragraph.startswith("$ ") else ""
-        gap = ("\n" if indent else "\n\n") if wrapped else ""
+        gap = ("\n" if indent else "\n\n") if wrapped_text else ""
         # tyro joins lines again, but not lines that begin with a space.
-        wrapped += gap + textwrap.fill(paragraph, width, initial_indent=indent, subsequent_indent=f"{indent}  ")
-    return wrapped
+        wrapped_text += gap + textwrap.fill(paragraph, width, initial_indent=indent, subsequent_indent=f"{indent}  ")
+    return wrapped_text
 
 
 def _type_registry(interface: type[Any], last_fields: Collection[str], *, shows_help: bool) -> ConstructorRegistry:
@@ -146,7 +146,7 @@ def _dataclass_spec(
 def _add_markers(kind: Any, field: Field[Any], default: object, *, in_table: bool) -> Any:  # noqa: ANN401  (types)
     """Add tyro's markers to the type of a field; `in_table` says that it is a setting, not a command's own option."""
     has_one_choice = get_origin(kind) is Literal and len(get_args(kind)) == 1
-    if field.metadata or has_one_choice:
+    if field.metadata or has_one_choice:  # a hidden field, see `plain.HIDDEN_FIELD`, or nothing to choose
         kind = Annotated[kind, tyro.conf.Suppress]
     if kind == bool | None and in_table:
         # In a table both of its flags exist; an option of a command is given as a word.
@@ -162,13 +162,13 @@ def _help_text(declared_in: type, name: str) -> str | None:
     return " ".join(field_docs(declared_in).get(name, "").split()) or None
 
 
-def _field_default(declared: Field[Any], declared_in: type, instance: object) -> object:
+def _field_default(field: Field[Any], declared_in: type, instance: object) -> object:
     """Return the default of a field: the value of an instance, else the default of the class, else tyro's MISSING."""
     if isinstance(instance, declared_in):
-        return getattr(instance, declared.name)
-    if declared.default is not MISSING:
-        return declared.default
-    return declared.default_factory() if declared.default_factory is not MISSING else tyro.MISSING
+        return getattr(instance, field.name)
+    if field.default is not MISSING:
+        return field.default
+    return field.default_factory() if field.default_factory is not MISSING else tyro.MISSING
 
 
 _NUMBER_WORDS: dict[Any, str] = {int: "a whole number", float: "a number"}

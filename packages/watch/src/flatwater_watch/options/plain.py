@@ -24,6 +24,7 @@ def read_plain(interface: type[C], options: Sequence[str]) -> C | None:
         ConfigError: a value is out of bounds.
     """
     hints = get_type_hints(interface)
+    # Fields with metadata are no options.
     kinds = {f"--{field.name}": hints[field.name] for field in fields(interface) if not field.metadata}  # type: ignore[arg-type]
     try:
         values = dict(_read_pairs(kinds, iter(options)))
@@ -39,7 +40,7 @@ def read_plain(interface: type[C], options: Sequence[str]) -> C | None:
 def _read_pairs(kinds: dict[str, Any], words: Iterator[str]) -> Iterator[tuple[str, Any]]:
     """Yield the options as pairs of field and value; `kinds` has types by option, such as `--fail_if_grows`.
 
-    An option that is not plain raises KeyError or ValueError; a missing word, RuntimeError.
+    An option that is not plain raises KeyError or ValueError; a missing word, RuntimeError, as `next` fails here.
     """
     for word in words:
         name, equals, value = word.partition("=")
@@ -64,7 +65,7 @@ def _parse_value(kind: Any, word: str, *, joined: bool) -> Any:  # noqa: ANN401 
     Raises:
         ValueError: the word is not plain, and tyro must read it.
     """
-    if not joined and word.startswith("-") and word != "-":
+    if not joined and word.startswith("-") and word != "-":  # `-` alone is a value, not an option
         raise ValueError(word)
     if get_origin(kind) is Literal:
         return get_args(kind)[get_args(kind).index(word)]  # ValueError for another word

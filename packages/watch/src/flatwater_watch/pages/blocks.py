@@ -163,13 +163,20 @@ def _card(finding: Finding, since: str) -> Card:
         grave=is_grave(finding),
         headline=headline(finding),
         facts=[(name, text) for name, text in facts if text],
-        # Text between two backticks of the advice is code: the odd parts of the split.
-        advice=[Piece(part) if i % 2 else part for i, part in enumerate((finding.advice or "").split("`")) if part],
+        advice=[*_split_code(finding.advice or "")],
         since=since,
     )
 
 
+def _split_code(text: str) -> Iterator[str | Piece]:
+    """Yield a text in parts, with those between two backticks as code."""
+    for i, part in enumerate(text.split("`")):
+        if part:
+            yield Piece(part) if i % 2 else part
+
+
 def _chain(holders: Sequence[str]) -> Iterator[str | Piece]:
+    """Yield the holders as code, with an arrow between two."""
     for i, holder in enumerate(holders):
         if i:
             yield " → "

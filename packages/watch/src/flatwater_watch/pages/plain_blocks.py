@@ -97,7 +97,7 @@ def from_plain(content: object, hint: Any = Block) -> Any:  # noqa: ANN401  (JSO
         ValueError: the content does not fit the type.
     """
     origin = get_origin(hint)
-    if hint is Any:
+    if hint is Any:  # as the places of marks on an axis are declared
         return _parse_axis_place(content)
     if origin in {Union, types.UnionType}:
         return _convert_union(content, get_args(hint))

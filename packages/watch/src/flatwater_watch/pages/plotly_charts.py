@@ -109,7 +109,7 @@ def _line_trace(mark: Line, chart: Chart) -> Trace:
 
 
 def _bar_traces(mark: Bars, chart: Chart) -> Iterator[Trace]:
-    """Yield the bars of a mark; with intervals, first their labels as a scatter trace at the upper ends."""
+    """Yield the trace of a mark's bars; if they have intervals, before it one with the labels at the upper ends."""
     value_axis, place_axis = (chart.x, chart.y) if mark.horizontal else (chart.y, chart.x)
     positions, values = place_axis.place_values(mark.at), finite_or_none(mark.values)
     trace: Trace = {"type": "bar", "text": mark.labels, "marker": {"color": mark.colour, "line": {"width": 0}}}

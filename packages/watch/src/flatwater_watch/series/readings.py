@@ -92,7 +92,7 @@ class Scale(NamedTuple):
     """Seconds since 1970."""
 
     def unit_at_step(self, step: int | None) -> int | None:
-        """The number of the unit in which a step falls, at least `units`; None for None."""
+        """The number of the unit in which a step falls, at least `units`; None if the step is None."""
         return None if step is None else self.units + max(0, ceil((step - self.step) / self.per_unit))
 
     def time_at_step(self, step: int | None) -> float | None:
@@ -170,7 +170,7 @@ class ReadingHistory:
 
 
 def recent_slope(series: Series) -> Slope:
-    """The robust slope over the recent half of a long series, or over all of a short one."""
+    """The robust slope over the recent half of a series, or over more of it if the half has too few points."""
     if len(series.steps) <= 1:
         return Slope(0.0, 0.0, 0.0)
     begin = min(len(series.steps) // 2, max(0, len(series.steps) - DRIFT.minimum_points_without_object))

@@ -151,7 +151,7 @@ def filling_slope(steps: Sequence[float], values: Sequence[float], *, now: float
     rises = [i for i in range(last_fall + 1, len(values)) if values[i] > values[i - 1]]
     if len(rises) < 2 * FILLING.minimum_rises or len(values) - rises[0] < FILLING.minimum_readings - 1:
         return None
-    begin = rises[0] - 1
+    begin = rises[0] - 1  # the reading before the first rise
     early_rises = [i for i in rises if steps[i] <= (steps[begin] + now) / 2]
     if min(len(early_rises), len(rises) - len(early_rises)) < FILLING.minimum_rises:
         return None
@@ -217,7 +217,7 @@ def _is_rising(values: Sequence[float]) -> bool:
 
 
 def rises_in_most_blocks(levels: Sequence[float]) -> bool:
-    """Whether the levels of successive blocks rise, and at least `DRIFT.blocks_rising` of their differences do."""
+    """Whether the levels of successive blocks rise in total, and enough of the differences are a fair share of it."""
     mean_rise = (levels[-1] - levels[0]) / (len(levels) - 1)
     rising_count = sum(later - earlier >= DRIFT.participating_share * mean_rise for earlier, later in pairwise(levels))
     return mean_rise > 0 and rising_count >= DRIFT.blocks_rising
