@@ -102,7 +102,7 @@ def reserved_name_reason(place: Path, run_default: Path | None = None) -> str:
 
     Args:
         place: path of the file, with its folder resolved.
-        run_default: path in a run's folder that is allowed nevertheless; None without one.
+        run_default: default path in a run's folder, such as its `report.html`, which is always allowed; None for none.
     """
     if run_default is not None and place == run_default.parent.resolve() / run_default.name:
         return ""
@@ -128,7 +128,7 @@ def check_output(option: str, path: Path, kind: OutputKind, *, run_default: Path
         option: option that names the file, for the error.
         path: path of the file.
         kind: kind of the output.
-        run_default: path in a run's folder that is allowed nevertheless; None without one.
+        run_default: default path in a run's folder, such as its `report.html`, which is always allowed; None for none.
 
     Raises:
         ConfigError: the name has another suffix; it is a link, a file of another kind, or a file that Flatwater itself
@@ -209,7 +209,7 @@ def replace_output(
         path: path of the file; a file of this kind is replaced.
         content: all bytes of the file, or pieces of them, which are written as they come.
         kind: kind of the output.
-        run_default: path in a run's folder that is allowed nevertheless; None without one.
+        run_default: default path in a run's folder, such as its `report.html`, which is always allowed; None for none.
 
     Raises:
         RunError: the file cannot be written, or a file of another kind is there by now.
@@ -231,7 +231,7 @@ def write_output(path: Path, content: bytes, kind: OutputKind, *, run_default: P
         path: path of the file.
         content: all bytes of the file.
         kind: kind of the output.
-        run_default: path in a run's folder that is allowed nevertheless; None without one.
+        run_default: default path in a run's folder, such as its `report.html`, which is always allowed; None for none.
 
     Returns:
         The path that was written, and the reason if it is not `path`.

@@ -69,8 +69,9 @@ _KIND_BY_CLASS = {("threading", "Thread"): "thread"}
 def is_opaque_class(kind: type) -> bool:
     """Return whether a walk skips instances of a class: modules, weak proxies, descriptors, this tool's objects."""
     for owner in mro(kind):
-        name = full_name(owner)
-        if name in _OPAQUE_NAMES or id(owner) in _OPAQUE_TYPES or f"{name[0]}.".startswith(_TOOL_PREFIX):
+        module, name = full_name(owner)
+        is_own_class = f"{module}.".startswith(_TOOL_PREFIX)
+        if is_own_class or (module, name) in _OPAQUE_NAMES or id(owner) in _OPAQUE_TYPES:
             return True
     return False
 

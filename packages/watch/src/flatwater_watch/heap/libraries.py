@@ -153,7 +153,9 @@ def _containers_with_counts(frozen: list[Any]) -> Iterator[tuple[Any, int]]:
     objects = gc.get_objects()
     objects += frozen
     minimum = MINIMUM_ITEMS if len(objects) < MANY_OBJECTS else MINIMUM_ITEMS_OF_MANY
-    counters: dict[int, Callable[[Any], int] | None] = {}  # by the id of a class; None for classes to be skipped
+    # By the id of a class: None for classes to be skipped, and `_no_items` for classes written in Python, whose instances
+    # are read for the containers that they hold.
+    counters: dict[int, Callable[[Any], int] | None] = {}
     reads_left: dict[int, int] = {}  # instances of a class that may still be read, by its id
     holders: list[Any] = list(_module_spaces().values())  # objects to be read for untracked containers
     maximum_holders = len(holders) + MAXIMUM_READ
@@ -321,10 +323,10 @@ def _class_spaces(frozen: list[Any]) -> dict[int, str]:
     }
 
 
-def _named_values(space: str, entries: list[tuple[str, Any]], wanted_ids: Collection[int]) -> dict[str, Any]:
-    """Return the values of a namespace with wanted ids, by path, without special names."""
+def _named_values(prefix: str, entries: list[tuple[str, Any]], wanted_ids: Collection[int]) -> dict[str, Any]:
+    """Return the values of a namespace that have wanted ids, by path (`prefix.name`), without special names."""
     return {
-        f"{space}.{name}": value for name, value in entries if id(value) in wanted_ids and not name.startswith("__")
+        f"{prefix}.{name}": value for name, value in entries if id(value) in wanted_ids and not name.startswith("__")
     }
 
 

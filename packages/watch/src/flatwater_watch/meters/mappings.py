@@ -184,11 +184,11 @@ def present_pages(address: int, size: int) -> bytes | None:
     pieces = []
     # A bytearray and no array of ctypes, which would make a class for each length, and so garbage.
     target = ctypes.addressof(ctypes.c_ubyte.from_buffer(present))
-    for page in range(0, pages, _PAGES_AT_ONCE):
-        batch = min(_PAGES_AT_ONCE, pages - page)
-        if not write_page_presence((first_page + page) * mmap.PAGESIZE, batch * mmap.PAGESIZE, target):
+    for page_offset in range(0, pages, _PAGES_AT_ONCE):
+        batch_pages = min(_PAGES_AT_ONCE, pages - page_offset)
+        if not write_page_presence((first_page + page_offset) * mmap.PAGESIZE, batch_pages * mmap.PAGESIZE, target):
             return None
-        pieces.append(decode_page_presence(bytes(present[:batch])))
+        pieces.append(decode_page_presence(bytes(present[:batch_pages])))
     return b"".join(pieces)
 
 

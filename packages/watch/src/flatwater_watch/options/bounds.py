@@ -42,7 +42,7 @@ class Bounds:
 
     def __str__(self) -> str:
         """Return the bounds in words: `a number from 0 to 1,000,000 or auto`, or `a number above 0 and at most 1`."""
-        if not self.above and not self.below:
+        if not self.above and not self.below:  # only such bounds have words
             return " or ".join((f"a number from {_bound_words(self.low)} to {_bound_words(self.high)}", *self.words))
         return (
             f"a number {'above' if self.above else 'of at least'} {_bound_words(self.low)} and "
@@ -72,7 +72,7 @@ def check_fields(instance: Any, table: str) -> None:  # noqa: ANN401  (any datac
 
 
 def check_values(cls: type, values: Mapping[str, object], table: str) -> None:
-    """Check values by field, from which an instance is about to be made, against the bounds of the class's fields.
+    """Check the values of fields, by name, against the bounds that the class declares for them.
 
     Texts and paths must be UTF-8 without NUL. `table` is the path of the settings in messages.
     """

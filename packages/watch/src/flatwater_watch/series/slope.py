@@ -149,6 +149,7 @@ def filling_slope(steps: Sequence[float], values: Sequence[float], *, now: float
         return None
     last_fall = max((i for i in range(1, len(values)) if values[i] < values[i - 1]), default=0)
     rises = [i for i in range(last_fall + 1, len(values)) if values[i] > values[i - 1]]
+    # Too few rises, or too few readings from the one before the first rise on.
     if len(rises) < 2 * FILLING.minimum_rises or len(values) - rises[0] < FILLING.minimum_readings - 1:
         return None
     begin = rises[0] - 1  # the reading before the first rise
