@@ -98,7 +98,7 @@ def flatwater_folder_kind(folder: Path) -> str:
 
 
 def reserved_name_reason(place: Path, run_default: Path | None = None) -> str:
-    """The reason why the user may not write to a path, as Flatwater itself uses its name; empty if it does not.
+    """The reason why the user may not write to a path, whose name Flatwater itself uses; empty if the user may.
 
     Args:
         place: path of the file, with its folder resolved.

@@ -349,7 +349,7 @@ class CensusTaker:
 
     @property
     def is_affordable(self) -> bool:
-        """Whether the last census was quick, or cost a small share of the CPU seconds since: another may measure."""
+        """Whether a census may be taken only to measure: the last was quick, or cost a small share of the CPU since."""
         seconds = process_seconds() - self._process_seconds_at_last
         return self.last_cpu_seconds <= MEASURING.quick_census_seconds + MEASURING.maximum_cpu_share * seconds
 
@@ -361,7 +361,7 @@ class CensusTaker:
         return self._roots._replace(libraries=libraries, must_open_ids=self.must_open_ids)
 
     def advance(self, step: int) -> CompletedCensus | None:
-        """Take this step's slice of the census under way, or of a new one; once done, pass it on and return it."""
+        """Take this step's slice of the census under way, or of a new one; report a complete census, and return it."""
         if self.slice_seconds <= 0:
             return None
         if self._in_progress is None:

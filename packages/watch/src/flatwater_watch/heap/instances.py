@@ -244,7 +244,7 @@ def foreign_opener(kind: type) -> Opener:
 
 
 def open_written_text(out: io.StringIO, _walk: Walk) -> OpenedObject:
-    """Open a text file in memory, by the larger of its size and its position."""
+    """Open a text file in memory, with the larger of its size and its position as its bytes."""
     # Runs no code of the watched program.
     # Its `__sizeof__` leaves out lines that are not joined yet; the position counts them.
     size = io.StringIO.__sizeof__(out)

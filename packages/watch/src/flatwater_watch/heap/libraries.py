@@ -149,11 +149,11 @@ def _gain(entry: tuple[int, Any]) -> int:
 
 
 def _containers_with_counts(frozen: list[Any]) -> Iterator[tuple[Any, int]]:
-    """Yield each container or buffer of the heap, `frozen` included, with its number of items, without short ones."""
+    """Yield each container or buffer of the heap that is not short, with its number of items; `frozen` is included."""
     objects = gc.get_objects()
     objects += frozen
     minimum = MINIMUM_ITEMS if len(objects) < MANY_OBJECTS else MINIMUM_ITEMS_OF_MANY
-    # By the id of a class: None for classes to be skipped, and `_no_items` for classes written in Python, whose instances
+    # By the id of a class: None for a class to be skipped, `_no_items` for a class written in Python, whose instances
     # are read for the containers that they hold.
     counters: dict[int, Callable[[Any], int] | None] = {}
     reads_left: dict[int, int] = {}  # instances of a class that may still be read, by its id

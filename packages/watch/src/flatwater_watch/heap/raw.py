@@ -103,7 +103,7 @@ def instance_dict(obj: object) -> dict[Any, Any]:
 
 
 def read_stable(read: Callable[..., list[T]], *arguments: Any) -> list[T]:
-    """Call `read` on a container that other threads may change, again if one has changed it, and return the result.
+    """Call `read` on a container that other threads may change, and again if one did; return the result.
 
     Args:
         read: takes items from a container by C code alone, such as `list`.

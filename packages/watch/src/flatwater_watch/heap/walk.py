@@ -379,7 +379,7 @@ def _append_sampled_(heap_walk: HeapWalk, row: int, sampled: Sequence[Named]) ->
 
 
 def _mark_seen_(walk: Walk, obj: Any, kind: type) -> int:
-    """Mark an object as seen; return the bytes of an atom, 0 if it was seen before, -1 for an object to be opened.
+    """Mark an object as seen; return 0 if it was seen before, -1 if it is to be opened, else the bytes of an atom.
 
     An atom is a number, a short text or another small object without children; it gets no row. None, True and False,
     which exist once, have 0 bytes.

@@ -62,7 +62,7 @@ class Mallinfo2(ctypes.Structure):
 
 
 def allocator_totals() -> AllocatorTotals | None:
-    """Return the totals now; None without glibc 2.33.
+    """Return the totals of glibc's allocator now; None without glibc 2.33.
 
     glibc visits each free chunk: the call takes 0.5 ms or less with few of them, a tenth of a second and more with
     600,000.
@@ -99,7 +99,7 @@ def note_seconds(seconds: float) -> None:
 
 
 def _query_mallinfo(libc: ctypes.CDLL) -> tuple[AllocatorTotals, int]:
-    """Return the totals, and the address at which the last free chunk of the heap begins."""
+    """Return the totals, and the address at which the heap's last free chunk begins; record the query's CPU seconds."""
     began = thread_seconds()
     info = libc.mallinfo2()
     note_seconds(thread_seconds() - began)
@@ -230,7 +230,7 @@ def _malloc_info(libc: ctypes.CDLL) -> bytes:
 
 
 def _libc_name() -> str:
-    """Return the C library's name and version, such as "glibc 2.36"; empty if it is not glibc and does not say."""
+    """Return the C library's name and version, such as "glibc 2.36"; empty for a library that does not say."""
     # Not by `platform`, whose patterns take longer to compile than all of this module.
     try:
         return os.confstr("CS_GNU_LIBC_VERSION") or ""

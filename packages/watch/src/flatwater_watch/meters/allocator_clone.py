@@ -81,7 +81,7 @@ class ProcessCopy:
         return not self._pid
 
     def result(self) -> tuple[int, int, float]:
-        """Return the bytes in use, the free bytes, both of when the copy began, and the CPU seconds of its query.
+        """Return the bytes in use and the free bytes of when the copy began, and the CPU seconds of its query.
 
         To be called once `is_done`.
 

@@ -106,7 +106,7 @@ class AllocatorMeter:
         self._schedule_query_()
 
     def _schedule_query_(self) -> None:
-        """Set the time of the next query: now, or if queries are slow, so that they keep within their share."""
+        """Set the time of the next query: now, or if queries are slow, so late that they keep within their share."""
         query_seconds = expected_seconds()
         is_slow = query_seconds > SLOW_QUERY_SECONDS
         self._next_query_time = monotonic() + (query_seconds / SLOW_QUERY_SHARE if is_slow else 0.0)

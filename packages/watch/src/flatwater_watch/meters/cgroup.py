@@ -26,7 +26,7 @@ def quota_cores(
 def memory_headroom(
     mount: str | PathLike[str] = _CGROUP_MOUNT, membership: str | PathLike[str] = _MEMBERSHIP_FILE
 ) -> int | None:
-    """Return the bytes that the tightest control group above this process still gives; None if none sets a limit."""
+    """Return the bytes that the control groups above this process still let it take; None if none sets a limit."""
     headrooms = [_group_headroom(folder) for folder in _group_folders("memory", mount, membership)]
     return min((size for size in headrooms if size is not None), default=None)
 
@@ -65,7 +65,7 @@ def _group_quota(group: str) -> float:
 
 
 def _group_headroom(group: str) -> int | None:
-    """Return the bytes that a group still gives; None without a limit."""
+    """Return the bytes that the processes of a group may still take; None without a limit."""
     names_v2, names_v1 = ("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")
     for limit_name, usage_name in (names_v2, names_v1):
         limit_bytes = _read_stripped(f"{group}/{limit_name}")

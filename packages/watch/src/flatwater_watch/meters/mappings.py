@@ -155,7 +155,7 @@ def peak_bytes() -> int | None:
 
 
 def reset_peak() -> bool:
-    """Set the peak of resident bytes, also of getrusage, to the bytes of now; return False if that is forbidden."""
+    """Set the peak of resident bytes, also of getrusage, to the present bytes; return False if that is forbidden."""
     try:
         with open("/proc/self/clear_refs", "w", encoding="ascii") as peaks:  # noqa: PTH123  (see `paths.py`)
             peaks.write(_RESET_PEAK)

@@ -199,7 +199,7 @@ class RiseRecorder:
             self._remove_rises_(-gain)
 
     def _add_rise_(self, gain: int) -> None:
-        """Add a rise of the line that ran, to the last rise if that is of the same line."""
+        """Append a rise of the line that ran, or add it to the last rise if that is of the same line."""
         rises = self._lasting_rises
         rise = _Rise(self._running_line, size=gain, times=1, is_early=self._is_early())
         if rises and (rises[-1].line, rises[-1].is_early) == (rise.line, rise.is_early):

@@ -103,7 +103,7 @@ def declared_extras(annotation: Any, kind: type[E]) -> list[E]:  # noqa: ANN401 
 
 
 def _items_with_paths(path: str, value: object) -> Iterator[tuple[str, object]]:
-    """Yield a value with its path, for a tuple each of its items, such as `rates[0]`, and nothing for None."""
+    """Yield a value with its path; for a tuple its items with theirs, such as `rates[0]`; nothing for None."""
     if isinstance(value, tuple):
         for index, item in enumerate(value):
             yield from _items_with_paths(f"{path}[{index}]", item)

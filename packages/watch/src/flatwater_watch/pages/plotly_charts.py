@@ -61,7 +61,7 @@ def _bar_mode(marks: Sequence[Mark]) -> str:
 
 
 def _mark_traces(mark: Mark, chart: Chart) -> Iterator[Trace]:
-    """Yield the traces that draw a mark: one, or two for a band, and for bars with intervals and labels."""
+    """Yield the traces that draw a mark: two for a band and for bars with intervals, else one."""
     match mark:
         case Line():
             yield _line_trace(mark, chart)
@@ -109,7 +109,7 @@ def _line_trace(mark: Line, chart: Chart) -> Trace:
 
 
 def _bar_traces(mark: Bars, chart: Chart) -> Iterator[Trace]:
-    """Yield the trace of a mark's bars; if they have intervals, before it one with the labels at the upper ends."""
+    """Yield the trace of a mark's bars; for bars with intervals, first a trace of their labels at the upper ends."""
     value_axis, place_axis = (chart.x, chart.y) if mark.horizontal else (chart.y, chart.x)
     positions, values = place_axis.place_values(mark.at), finite_or_none(mark.values)
     trace: Trace = {"type": "bar", "text": mark.labels, "marker": {"color": mark.colour, "line": {"width": 0}}}

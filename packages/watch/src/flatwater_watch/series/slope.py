@@ -41,7 +41,7 @@ class Series:
     values: list[float] = field(default_factory=list)
 
     def add(self, step: float, value: float) -> None:
-        """Append a reading; `step` must be later than the last one."""
+        """Append a reading, and thin the older half if there are too many; `step` must be later than the last step."""
         self.steps.append(step)
         self.values.append(value)
         if len(self.steps) > MAXIMUM_POINTS:
@@ -129,7 +129,7 @@ def _window_slope(steps: Sequence[float], values: Sequence[float], minimum: floa
 
 
 def filling_slope(steps: Sequence[float], values: Sequence[float], *, now: float, minimum: float) -> Slope | None:
-    """The rate at which a buffer of a known size is being filled; None if it is not, or not any more.
+    """The rate at which a buffer of a known size is being filled; None if it does not fill, or has stopped.
 
     The touched bytes of a buffer have no noise: they rise when the program writes to a new page, and stay. But they
     rise in jumps of a huge page (2 MiB) or several, so that few readings make no line. So less proof is needed than for
@@ -218,7 +218,7 @@ def _is_rising(values: Sequence[float]) -> bool:
 
 
 def rises_in_most_blocks(levels: Sequence[float]) -> bool:
-    """Whether the levels of successive blocks rise in total, and enough of the differences are a fair share of it."""
+    """Whether levels rise from first to last, at least `DRIFT.blocks_rising` times by a fair share of the mean rise."""
     mean_rise = (levels[-1] - levels[0]) / (len(levels) - 1)
     rising_count = sum(later - earlier >= DRIFT.participating_share * mean_rise for earlier, later in pairwise(levels))
     return mean_rise > 0 and rising_count >= DRIFT.blocks_rising

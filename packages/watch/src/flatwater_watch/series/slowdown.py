@@ -34,7 +34,9 @@ class Slowdown(NamedTuple):
 
 
 def find_slowdown(costs: Series) -> Slowdown | None:
-    """The mean cost of a step before and now, if it rises by much, and goes on rising; else None.
+    """The mean cost of a step in the first and the last stretch, if it rises by much and goes on rising; else None.
+
+    All readings after the warm-up are judged, or else their recent half.
 
     Args:
         costs: at each reading, the mean CPU seconds per step since the reading before.
@@ -50,7 +52,7 @@ def find_slowdown(costs: Series) -> Slowdown | None:
 
 
 def _slowdown_in_window(steps: Sequence[float], costs: Sequence[float]) -> Slowdown | None:
-    """The mean cost of a step before and now, if it rises by much, goes on rising, and not by one jump; else None."""
+    """The mean cost of a step in the first and last stretch, if it rises by much, and on, without a jump; else None."""
     means = _mean_costs(steps, costs)
     early_rise = means[DRIFT.blocks // 2] - means[0]
     late_rise = means[-1] - means[DRIFT.blocks // 2]
