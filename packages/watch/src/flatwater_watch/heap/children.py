@@ -259,7 +259,9 @@ def _is_made_at_run_time(cls: type) -> bool:
 def _is_class_data(value: object) -> bool:
     """Return whether a special attribute of a class is data, not a function or a descriptor, which each class has."""
     kind = type(value)
-    return kind in {dict, list, tuple, set} or full_name(kind)[0] not in {"builtins", "types"}
+    # By identity: a set would hash the class, and a metaclass of the program may have a hash of its own.
+    is_container = any(kind is plain for plain in (dict, list, tuple, set))
+    return is_container or full_name(kind)[0] not in {"builtins", "types"}
 
 
 class ContainerSpec(NamedTuple):

@@ -55,8 +55,9 @@ def function_size(function: object, walk: Walk) -> int:
 
 def _code_size(code: types.CodeType, walk: Walk) -> int:
     """Return the bytes of a code object with its tables; 0 if the walk has seen it before."""
-    tables = (code.co_consts, code.co_names, code.co_linetable)
-    size = code.__sizeof__() + sum(table.__sizeof__() for table in tables) + GC_BYTES * len(tables)
+    tuples = (code.co_consts, code.co_names)
+    # The collector tracks tuples, and neither code objects nor bytes.
+    size = code.__sizeof__() + code.co_linetable.__sizeof__() + sum(each.__sizeof__() + GC_BYTES for each in tuples)
     return claim_bytes(walk, id(code), size)
 
 
