@@ -80,7 +80,7 @@ class Mirror:
         return self.state.status_line()
 
     def finish(self, *, deadline: float | None = None) -> bool:
-        """Wait until the thread has sent everything and released the store's lock.
+        """Wait until the thread has sent everything and released the store's lock; then have it give up what is left.
 
         Args:
             deadline: most seconds to wait; None waits as long as bytes are being sent.

@@ -224,7 +224,7 @@ def reset_(
     """
     if chosen is None:
         chosen = torch.ones_like(sim.end, dtype=torch.bool)
-        # Sums over the positions run in the order of their rows, which a new clock makes the same in every simulator.
+        # A full reset restarts the clock: then sums over positions run in the same order of rows in every simulator.
         sim.clock = 0
     # Masked writes in place, so that a reset neither waits for the device nor replaces a tensor of the state.
     for current, new in ((sim.day, start), (sim.start, start), (sim.trading_end, trading_end), (sim.end, end)):

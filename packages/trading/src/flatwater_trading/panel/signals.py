@@ -141,7 +141,8 @@ def deviation_so_far(
 
 
 def _in_deviations(moves: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-    """Return each day's moves in deviations of the days before it; 0 if this deviation is 0."""
+    """Return each day's moves in deviations of the day before, clipped; 0 where that deviation is 0."""
+    # The first day has none before it, and takes its own.
     before = np.concatenate([deviation[:1], deviation[:-1]])
     scaled = np.divide(moves, before, where=before > 0, out=np.zeros_like(moves))
     return np.asarray(np.clip(scaled, -2 * LIMIT, 2 * LIMIT))

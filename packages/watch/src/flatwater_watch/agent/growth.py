@@ -161,6 +161,8 @@ def _measured_gain(before: Reading, after: Reading, cause: Evidence) -> int:
         return (after.free or 0) - (before.free or 0)
     if cause.verdict == "mapped":
         return after.file_mapped - before.file_mapped
+    # The larger of the two: freed memory that is used again is no resident growth, and memory that does not come from
+    # the allocator is not in use there.
     allocated_gain = (after.in_use or 0) - (before.in_use or 0)
     return max(after.unaccounted - before.unaccounted, allocated_gain)
 

@@ -82,9 +82,9 @@ class Outcome:
 def split_by_size(findings: "Sequence[Finding]") -> "tuple[list[Finding], list[Finding]]":
     """Split findings into large findings, which get a row each in a report, and small findings, which share a row.
 
-    All findings count as large if no leak or the like is among the large ones. Small findings are common: a compiler
-    fills registries of its own, each with 1 % of the growth. And a finding may become small later: its rate over all
-    censuses may be smaller than its rate over the first two.
+    All findings count as large unless one of bytes that fails a build is among the large ones. Small findings are
+    common: a compiler fills registries of its own, each with 1 % of the growth. And a finding may become small later:
+    its rate over all censuses may be smaller than its rate over the first two.
     """
     small = [
         finding

@@ -213,8 +213,9 @@ class ProcessWatch:
 
     def _start_readings(self, kind: str, now: float) -> None:
         """Set the thread and the schedule of the readings, and begin to listen to collections, at the first reading."""
-        self._reading_thread = threading.main_thread().ident or 0 if kind == TICK else threading.get_ident()
         self._reads_at_ticks = kind == TICK
+        main_thread = threading.main_thread().ident or 0
+        self._reading_thread = main_thread if self._reads_at_ticks else threading.get_ident()
         self._schedule = schedule.ReadingSchedule(began=now)
         self._anchor_kind = self._unit
         if self._collector is None:

@@ -116,7 +116,10 @@ def _newest_entries(builtin: Any, container: Any, count: int) -> list[Any]:
 
 
 def _newest_by_trace(sample: list[Any], count: int) -> list[Any]:
-    """At most `count` items of a sample without an order: traced ones, which are new, if there are any; else any."""
+    """Return at most `count` items of a sample, likely the newest: traced ones if there are any, else the last ones.
+
+    Without a trace nothing tells new items from old ones, and they are taken evenly from the whole sample.
+    """
     if not tracemalloc.is_tracing():
         return sample[evenly_spaced_slice(len(sample), count)]  # neighbours in a table of C are often of one class
     # From the end, where most of the new items are, as the lookup of a trace takes 20 µs.

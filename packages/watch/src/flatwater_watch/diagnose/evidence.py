@@ -226,7 +226,7 @@ def _owner_advice(verdict: VerdictName, owner: "Owner") -> str:
 
 
 def _container_verdict(owner: "Owner") -> VerdictName:
-    """The verdict for a container that grew: filling if it is bounded and was not full; else leak, cache or backlog."""
+    """Return `backlog` for a queue, `filling` for a bounded container that was not full, else `cache` or `leak`."""
     if owner.kind == "queue":
         return "backlog"
     # A full container takes no further items, so its items themselves grow.

@@ -274,7 +274,7 @@ def resolve_way(roots: Roots, way: tuple[str, ...]) -> Any:
 
 
 def resolve_all_ways(roots: Roots, way: tuple[str, ...], maximum: int) -> list[Any]:
-    """The containers to which a way leads now; where a hop matches more than `maximum`, the newest are followed.
+    """Return all containers to which a way leads now; where a hop matches more than `maximum`, the newest are followed.
 
     Args:
         roots: choice of roots.

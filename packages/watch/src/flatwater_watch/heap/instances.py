@@ -146,6 +146,7 @@ def _read_without_dict(obj: Any, kind: type, names: list[str]) -> list[tuple[str
     """Return the attributes of an instance that has no dict yet; None if it has one, or an attribute not in `names`."""
     # The collector sees the values without their names: each name is tried until all values have one.
     values = [value for value in gc.get_referents(obj) if value is not kind]
+    # A single dict may be the `__dict__`: the caller opens it.
     if len(values) == 1 and type(values[0]) is dict:
         return None
     unnamed_counts = count_values(map(id, values))

@@ -33,7 +33,7 @@ def suspended_frames() -> Iterator[FrameType]:
     for task in _all_tasks():
         yield from _awaited_frames(_coroutine(task))
     for greenlet in _waiting_greenlets():
-        yield from reversed([*_called_frames(c_attribute(greenlet, "gr_frame"))])
+        yield from reversed([*_caller_frames(c_attribute(greenlet, "gr_frame"))])
 
 
 def _waiting_greenlets() -> list[Any]:
@@ -52,7 +52,7 @@ def _waiting_greenlets() -> list[Any]:
     return list(compress(objects, are_greenlets))[-MAXIMUM_TASKS:]
 
 
-def _called_frames(frame: FrameType | None) -> Iterator[FrameType]:
+def _caller_frames(frame: FrameType | None) -> Iterator[FrameType]:
     """Yield a frame and the frames of its callers, innermost first; nothing for None."""
     while frame is not None:
         yield frame
@@ -83,23 +83,24 @@ def _first_tasks(tasks: Iterable[Any]) -> list[Any]:
 
 
 def _main_tasks() -> list[Any]:
-    """Return the main task of each running loop, which is a local variable of asyncio's functions."""
-    builtin: Any = (module_namespace("_asyncio") or {}).get("Task")
+    """Return the main task of each running loop: a local variable of asyncio's functions on some thread's stack."""
+    c_task_class: Any = (module_namespace("_asyncio") or {}).get("Task")
     tasks: list[Any] = []
-    frames = {} if builtin is None else sys._current_frames()  # noqa: SLF001  the documented way to see other threads
+    # The documented way to see the frames of other threads.
+    frames = {} if c_task_class is None else sys._current_frames()  # noqa: SLF001
     # No variable holds one of the frames: this very frame is among them, and would keep itself and its callers.
     while frames:
-        tasks += _tasks_in_stack(frames.popitem()[1], builtin)
+        tasks += _tasks_in_stack(frames.popitem()[1], c_task_class)
     return tasks
 
 
-def _tasks_in_stack(innermost: FrameType, builtin: type) -> list[Any]:
+def _tasks_in_stack(innermost: FrameType, c_task_class: type) -> list[Any]:
     """Return the tasks among the local variables of asyncio's functions on a stack."""
     tasks: list[Any] = []
     frame: FrameType | None = innermost
     while frame is not None:
         if plain_text(dict.get(frame.f_globals, "__package__")) == "asyncio":
-            tasks += [value for value in frame_locals(frame).values() if issubclass(type(value), builtin)]
+            tasks += [value for value in frame_locals(frame).values() if issubclass(type(value), c_task_class)]
         frame = frame.f_back
     return tasks
 

@@ -248,7 +248,8 @@ def _append_roots_(heap_walk: HeapWalk, group: Iterable[Named]) -> None:
         is_atom = obj is None or (id(type(obj)) in ATOM_TYPE_IDS and obj.__sizeof__() < LONG_TEXT_BYTES)
         if not is_atom and id(obj) not in seen_ids:
             seen_ids.add(id(obj))
-            _append_row_(heap_walk, obj, -1, PathRecord(path, None, (path, id(type(obj))), 0), 0, 1.0)
+            record = PathRecord(path, None, (path, id(type(obj))), 0)
+            _append_row_(heap_walk, obj, holder=-1, record=record, mark=0, weight=1.0)
 
 
 def _append_row_(  # noqa: PLR0917  (a row)
