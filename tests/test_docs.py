@@ -138,6 +138,7 @@ def drawn_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return small_run(tmp_path_factory.mktemp("docs") / "run", "--learner.algorithm", "sac", *EARLY)
 
 
+@pytest.mark.long
 def test_every_metric_is_explained_and_every_explained_metric_is_written(
     run: RunFolder, replayed_run: RunFolder, drawn_run: RunFolder
 ) -> None:
@@ -153,6 +154,7 @@ def test_every_metric_is_explained_and_every_explained_metric_is_written(
     assert explained - {"memory/<owner>", "memory/replay.action"} == written
 
 
+@pytest.mark.long
 def test_every_file_of_a_run_is_explained(run: RunFolder) -> None:
     page = (ROOT / "docs" / "flatwater" / "run-folder.md").read_text().split("## The table")[0]
     explained = {name.rstrip("/") for name in re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)}

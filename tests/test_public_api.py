@@ -132,6 +132,7 @@ print(*{{"torch", "numpy", "rich", "msgspec", "gymnasium", "polars", "typing"}} 
     assert done.stdout.split() in ([], ["typing"])  # start-up files of an environment may import it
 
 
+@pytest.mark.long
 def test_the_reference_of_the_site_begins_with_these_names_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "scripts" / "documentation")
     pages: dict[str, str] = importlib.import_module("api_reference").pages(ROOT / "packages")

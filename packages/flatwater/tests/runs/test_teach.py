@@ -45,6 +45,7 @@ def test_what_is_planned_is_held(run: Path) -> None:
         assert line["envs"] == 4
 
 
+@pytest.mark.long
 def test_what_does_not_fit_says_what_to_change(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "teach", "--envs", "4096", "--block", "512", "--budget", "1GiB"]) == 3
     said = capsys.readouterr().out

@@ -260,6 +260,7 @@ def split_ratios(close: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return ratios
 
 
+@pytest.mark.long
 @settings(max_examples=25, deadline=None)
 @given(
     st.integers(0, 10_000),

@@ -60,7 +60,7 @@ def adjusted_again(panel: Panel, factor: float, *, raw: bool) -> Panel:
     )
 
 
-@pytest.mark.parametrize("recipe", ["weights", "erl"])
+@pytest.mark.parametrize("recipe", ["weights", pytest.param("erl", marks=pytest.mark.long)])
 def test_evenings_are_the_days_of_a_backtest(recipe: str, runs: Runs, tmp_path: Path) -> None:
     trader, panel = trader_of(runs, recipe), load_panel(PANEL)
     found = trader.backtest(panel)

@@ -90,6 +90,7 @@ def test_prices_after_the_validation_days_change_no_choice(tmp_path: Path) -> No
     assert len(set(found[0].tried.values())) > 3, "rules differ in what they earn"
 
 
+@pytest.mark.long
 def test_a_resumed_run_chooses_as_one_in_one_piece(tmp_path: Path) -> None:
     whole = fw.train("erl", run=tmp_path / "whole", quiet=True, **SMALL | {"rounds": 2})
     parts = fw.train("erl", run=tmp_path / "parts", quiet=True, **SMALL).resume(2, quiet=True)

@@ -97,6 +97,7 @@ def test_from_python_as_well(run: Path, use: Callable[[Any, str | None], object]
         use(trader, "much")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("suffix", [".safetensors", ".pt2"])
 def test_an_export_is_planned_and_refused_where_it_does_not_fit(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], suffix: str

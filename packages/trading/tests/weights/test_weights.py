@@ -292,6 +292,7 @@ def test_a_policy_from_its_weights_trades_alike_without_the_run(trained: Path, t
             rebuild_trader({**known.header, **changed}, known.tensors)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", [".pt2", pytest.param(".onnx", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("shorts", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_an_exported_program_weighs_the_newest_day_as_the_policy_does(

@@ -87,7 +87,7 @@ SABOTAGES = {
 }
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("path", SABOTAGES.values(), ids=SABOTAGES.keys())
 def test_each_sabotage_of_a_reset_is_found_by_name(path: str) -> None:
     found = remnants_of(config(), keeping(path), episodes=2)

@@ -58,7 +58,9 @@ def earlier_of(trainer: BlocksTrainer) -> EarlierPolicies:
     return trainer.run.opponents[EARLIER]
 
 
-@pytest.mark.parametrize("changes", [{}, WITH_MEMORY], ids=["layers", "memory"])
+@pytest.mark.parametrize(
+    "changes", [pytest.param({}, id="layers"), pytest.param(WITH_MEMORY, id="memory", marks=pytest.mark.long)]
+)
 def test_a_run_that_was_stopped_at_any_step_goes_on_bit_for_bit(changes: Mapping[str, Any]) -> None:
     whole = build_small(changes)
     train_(whole, 4, Silent())
