@@ -41,7 +41,7 @@ found = [root.frames.nbytes, contract.measure_owned_()[path]]
 for part in (4, 1):
     root.frames[: len(root.frames) // part].fill_(1)
     found.append(contract.measure_owned_()[path])
-print(json.dumps([*found, path in contract.full]))
+print(json.dumps([*found, path in contract.fully_resident]))
 """
 
 
