@@ -145,6 +145,11 @@ def show_plan(command: StudyCommand) -> int:
         jobs = jobs_that_fit(request.jobs, plan.needed_bytes, plan.limit_bytes, is_explicit=command.jobs is not None)
         runs = request.folds * len(request.seeds)
         say(f"{runs} runs, none larger; {jobs} at once take up to {format_bytes(jobs * plan.needed_bytes)}")
+        if request.trials:
+            say(
+                f"a search of {request.trials} trials in each fold comes first. Its settings may take more than this "
+                "plan: a trial that does not fit is not started"
+            )
     return code
 
 

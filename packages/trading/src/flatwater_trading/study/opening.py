@@ -242,7 +242,7 @@ def jobs_that_fit(jobs: int, needed: int, limit: int, *, is_explicit: bool) -> i
     most = max(1, allowed // max(1, needed))
     if is_explicit and jobs > most:
         raise MemoryLimitError(
-            f"--jobs {jobs}: so many runs would take {format_bytes(jobs * needed)} at once, and "
+            f"--jobs {jobs}: this number of runs would take {format_bytes(jobs * needed)} at once, and "
             f"{format_bytes(allowed)} are allowed ({BUDGET_SHARE:.0%} of what there is). Give --jobs {most} or fewer."
         )
     return min(jobs, most)

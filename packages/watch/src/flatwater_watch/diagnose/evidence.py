@@ -29,7 +29,7 @@ NATIVE_LINE_SENTENCE = (
     "`memray run --native` names the C function."
 )
 _ADVICE_BY_KIND = {
-    "dict": "Remove entries that are not needed any more (`del`, `pop`), or bound it: keep the newest so many.",
+    "dict": "Remove entries that are not needed any more (`del`, `pop`), or bound it: keep only the newest.",
     "set": "Remove what is not needed any more (`discard`), or bound it; instances of a class can be held weakly: "
     "weakref.WeakSet.",
     "object": "Drop what is not needed any more: its attributes hold more and more.",

@@ -67,9 +67,7 @@ def _first_findings(value: msgspec.Raw, notes: list[str]) -> Any:  # noqa: ANN40
         return json.loads(bytes(value))
     records = _split_list(value)
     if len(records) > MAXIMUM_FINDINGS:
-        notes.append(
-            f"{len(records) - MAXIMUM_FINDINGS:,} findings of {len(records):,}: of so many only the largest are read"
-        )
+        notes.append(f"{len(records) - MAXIMUM_FINDINGS:,} findings of {len(records):,}: only the largest are read")
     size = sum(map(len, records[:MAXIMUM_FINDINGS]))
     if size > OTHER_BYTES:
         raise ValueError(f"its first {MAXIMUM_FINDINGS} findings have {format_bytes(size)}")
