@@ -22,7 +22,7 @@ Check = Callable[[Callable[[], object], "Sequence[tuple[str, object]]"], str | N
 """A function that runs the code and returns a text on its growth; None if that is allowed."""
 FLAT, BUDGET = "flat", "flatwater"
 MARK_HELP = (
-    "flat(rounds=50, growth='1 MiB', warmup=None): run the test 50 times; it fails if the memory that it holds \
+    "flat(rounds=50, growth='1 MiB', warmup=None): run the test `rounds` times; it fails if the memory that it holds \
 grows by more after the warm-up (rounds; None: a third of them).",
     "flatwater(max_growth='1 MiB'): the test fails if it leaves more in memory each time that it runs: once if it does \
 not, three times if it does.",
