@@ -71,7 +71,7 @@ WAITS = {"item", "cpu", "tolist", "numpy"}
 MAY_WAIT = {
     **dict.fromkeys(
         (
-            "flatwater/algorithms/ppo.py::read_learner_",
+            "flatwater/algorithms/learner.py::read_learner_",
             "flatwater/trainers/blocks/round.py::read_numbers_",
             "flatwater_trading/training/round.py::_summarise_episodes",
             "flatwater_trading/training/round.py::lineage_record",
@@ -119,7 +119,7 @@ MAY_COPY = {
             "flatwater/nets/actions.py::_middle_and_half_range",
             "flatwater/nets/policy.py::build_statistics",
             "flatwater/replay/ring.py::_allocate_slots",
-            "flatwater/algorithms/ppo.py::build",
+            "flatwater/algorithms/learner.py::build",
             "flatwater_trading/training/lessons.py::build_outcomes",
             "flatwater/trainers/grow/state.py::network",
             "flatwater/trainers/grow/state.py::init_action_bias_",
@@ -133,7 +133,7 @@ MAY_COPY = {
     "flatwater/rollouts/sequences.py::gather": "what was collected may lie on the CPU, as its world: once a minibatch",
     "flatwater/rollouts/sequences.py::bind_sequences": "once an update",
     "flatwater/trainers/on_policy.py::_merge_observations_": "the same rows, merged in parts once a round",
-    "flatwater/algorithms/ppo.py::evaluate_": "once a block",
+    "flatwater/algorithms/learner.py::evaluate_": "once a block",
     "flatwater/trainers/blocks/collect.py::_act_": "the world is on the CPU: one copy of its observations a step",
     "flatwater/trainers/blocks/collect.py::_write_next_value_": "once a block, and where an episode was cut off",
     "flatwater/trainers/blocks/collect.py::_count_ended_": "to the CPU",

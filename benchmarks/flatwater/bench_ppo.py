@@ -38,7 +38,7 @@ except ImportError:
     sys.exit("bench_ppo.py needs Stable-Baselines3: pip install stable-baselines3")
 from sizes import Silent
 
-from flatwater.algorithms.config import BlockConfig
+from flatwater.algorithms.on_policy_config import BlockConfig
 from flatwater.recipes.ppo.config import PpoRunConfig
 from flatwater.recipes.ppo.run import BlocksRun, compose
 from flatwater.runs.scores import score_players

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flatwater.algorithms.config import TeachingConfig
-from flatwater.algorithms.ppo import UPDATE_COLUMNS, LossWeights, ppo_loss
+from flatwater.algorithms.on_policy import UPDATE_COLUMNS, minibatch_numbers
+from flatwater.algorithms.on_policy_config import TeachingConfig
+from flatwater.algorithms.ppo import ppo_loss
 from flatwater.algorithms.returns import gae
 from flatwater.envs.world import Array, Teacher, World
 from flatwater.nets.actor_critic import ActorCritic
@@ -132,7 +133,8 @@ class ListedTeaching:
                 batch = {name: column[place, :, agent].transpose(0, 1) for name, column in cut.items()}
                 memory = begun[place, :, agent].transpose(0, 1)
                 seen = self.network(self.weights, batch["obs"], memory, batch["starts"])
-                loss, _ = ppo_loss(config, self.network, seen, batch, LossWeights(torch.ones(()), torch.zeros(())))
+                batch |= {"supervision": torch.ones(()), "reinforcement": torch.zeros(())}
+                loss = minibatch_numbers(ppo_loss, config, self.network, seen, batch)["loss"]
                 self.optimizer.zero_grad()
                 torch.autograd.backward(loss)
                 torch.nn.utils.clip_grad_norm_(self.weights.values(), config.grad_clip)

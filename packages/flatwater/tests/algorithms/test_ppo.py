@@ -6,16 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from flatwater.algorithms.config import EpisodeConfig
-from flatwater.algorithms.ppo import (
-    build,
-    compute_advantages_,
-    initial_loss_weights,
-    make_act,
-    make_update,
-    read_learner_,
-    step_columns,
-)
+from flatwater.algorithms.learner import build, make_act, read_learner_, step_columns
+from flatwater.algorithms.on_policy import compute_targets_, make_update
+from flatwater.algorithms.on_policy_config import EpisodeConfig
+from flatwater.algorithms.ppo import PPO
 from flatwater.algorithms.returns import clipped_loss
 from flatwater.nets.actions import OperationActions
 from flatwater.nets.actor_critic import ActorCritic
@@ -46,7 +40,9 @@ class Task:
 
     def __init__(self, seed: int, config: EpisodeConfig = CONFIG) -> None:
         self.config = config
-        self.learner = build(POLICY, sequences=ENVS, rng=torch.Generator().manual_seed(seed), device=CPU)
+        self.learner = build(
+            POLICY, sequences=ENVS, rng=torch.Generator().manual_seed(seed), device=CPU, metrics=PPO.metrics
+        )
         columns = WRITTEN | step_columns(ColumnSpec((3,), torch.int64), legal=ACTIONS.outputs)
         self.rollout = build_rollout(columns, steps=STEPS, batch=ENVS, device=CPU)
         self.rng = torch.Generator().manual_seed(seed + 1000)
@@ -54,11 +50,12 @@ class Task:
         begun = torch.zeros(1, 2, ENVS, 16)
         self.update_ = make_update(
             config,
+            PPO,
             POLICY,
             self.learner,
             rollout=self.rollout,
             initial_memory=begun,
-            loss_weights=initial_loss_weights(CPU),
+            weights={},
         )
 
     def play_(self, *, remembers: bool = True, paid: float = 1.0) -> float:
@@ -92,11 +89,11 @@ class Task:
         return float(named.mean())
 
     def learn_(self) -> dict[str, float]:
-        compute_advantages_(self.rollout, self.config)
+        compute_targets_(PPO, self.config, self.rollout)
         for number in range(self.config.epochs * self.config.minibatches):
             self.update_(number)
         update_running_stats_(self.learner.statistics, self.rollout["obs"])
-        return read_learner_(self.learner)
+        return read_learner_(self.learner, PPO.metrics)
 
 
 def observation(cue: Tensor, t: int) -> Tensor:
@@ -140,7 +137,7 @@ def test_without_advantage_the_policy_stays_and_the_critic_learns() -> None:
     """An advantage of 0 and no weight on entropy leave exactly the gradient of the critic's loss."""
     task = Task(seed=0, config=replace(CONFIG, entropy_weight=0.0))
     task.play_()
-    compute_advantages_(task.rollout, task.config)
+    compute_targets_(PPO, task.config, task.rollout)
     task.rollout["advantage"].zero_()
     task.update_(0)
     grads = views(task.learner.adam.grad, POLICY.layout)
@@ -155,9 +152,9 @@ def test_the_policy_that_acted_is_the_one_that_learns() -> None:
     task.play_()
     task.learn_()  # the statistics have been filled, the weights are others
     task.play_()
-    compute_advantages_(task.rollout, task.config)
+    compute_targets_(PPO, task.config, task.rollout)
     task.update_(0)
-    told = read_learner_(task.learner)
+    told = read_learner_(task.learner, PPO.metrics)
     assert told["train/kl"] == pytest.approx(0, abs=1e-9)
 
 
@@ -165,7 +162,7 @@ def test_assessment_has_mean_0_and_deviation_1_and_returns_that_telescope() -> N
     """The only reward is the last step's: with lam = 1 the return is gamma ** (steps to go) times it."""
     task = Task(seed=1, config=replace(CONFIG, gamma=0.5, lam=1.0))
     task.play_()
-    compute_advantages_(task.rollout, task.config)
+    compute_targets_(PPO, task.config, task.rollout)
     last = task.rollout["reward"][-1]
     for t in range(STEPS):
         torch.testing.assert_close(task.rollout["returns"][t], last * 0.5 ** (STEPS - 1 - t), rtol=0, atol=1e-6)
@@ -187,7 +184,7 @@ def test_a_ratio_beyond_the_clip_no_longer_pulls(ratio: float, advantage: float)
 def test_each_epoch_learns_from_every_environment_once() -> None:
     task = Task(seed=0)
     task.play_()
-    compute_advantages_(task.rollout, task.config)
+    compute_targets_(PPO, task.config, task.rollout)
     orders = []
     for number in range(4):
         task.update_(number)
@@ -200,13 +197,13 @@ def test_each_minibatch_is_a_part_of_its_own() -> None:
     """One environment's returns are poisoned: of the two updates of each epoch, one is left out."""
     task = Task(seed=0)
     task.play_()
-    compute_advantages_(task.rollout, task.config)
+    compute_targets_(PPO, task.config, task.rollout)
     task.rollout["returns"][:, 5] = torch.nan
     skipped = []
     for epoch in range(3):
         task.update_(2 * epoch)
         task.update_(2 * epoch + 1)
-        skipped.append(read_learner_(task.learner)["train/skipped"])
+        skipped.append(read_learner_(task.learner, PPO.metrics)["train/skipped"])
     assert skipped == [1, 1, 1]
 
 
@@ -220,7 +217,7 @@ def test_the_learning_rate_falls_from_round_to_round_to_a_tenth() -> None:
     task = Task(seed=0, config=replace(CONFIG, cooling=4, grad_clip=0.0))
     a_round = CONFIG.epochs * CONFIG.minibatches
     task.play_()
-    compute_advantages_(task.rollout, task.config)
+    compute_targets_(PPO, task.config, task.rollout)
     moved = []
     for updates in (0, a_round - 1, a_round, 2 * a_round, 4 * a_round, 9 * a_round):
         task.learner.updates = updates
@@ -235,12 +232,12 @@ def test_the_learning_rate_falls_from_round_to_round_to_a_tenth() -> None:
 def test_a_gradient_that_is_not_finite_is_left_out() -> None:
     task = Task(seed=0)
     task.play_()
-    compute_advantages_(task.rollout, task.config)
+    compute_targets_(PPO, task.config, task.rollout)
     task.rollout["returns"][0] = torch.nan
     before = task.learner.block.clone()
     task.update_(0)
     assert torch.equal(task.learner.block, before)
-    assert read_learner_(task.learner)["train/skipped"] == 1
+    assert read_learner_(task.learner, PPO.metrics)["train/skipped"] == 1
 
 
 def test_one_seed_gives_one_run_in_storage_that_never_moves() -> None:
@@ -264,7 +261,7 @@ def pointers(task: Task) -> list[int]:
 
 
 def test_nothing_to_tell_before_the_first_update() -> None:
-    assert read_learner_(Task(seed=0).learner) == {}
+    assert read_learner_(Task(seed=0).learner, PPO.metrics) == {}
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from flatwater.algorithms.config import BlockConfig
 from flatwater.algorithms.graph import COMPILER_BYTES
+from flatwater.algorithms.on_policy_config import BlockConfig
 from flatwater.cli.main import command_class, main
 from flatwater.config.toml import load_config
 from flatwater.recipes.ppo import left_out

@@ -9,7 +9,7 @@ from trees import differing, leaf_copies, restore_
 from watchers import Silent
 
 import flatwater as fw
-from flatwater.algorithms.config import PPOConfig
+from flatwater.algorithms.on_policy_config import PPOConfig
 from flatwater.algorithms.schedules import SHAPES, find_schedule, scheduled_numbers
 from flatwater.api import resolve_config
 from flatwater.recipe import recipe_of_config

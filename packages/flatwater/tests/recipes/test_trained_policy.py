@@ -11,7 +11,7 @@ import pytest
 import torch
 from gymnasium import spaces as gym
 
-from flatwater.algorithms.ppo import forward_step
+from flatwater.algorithms.learner import forward_step
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld
 from flatwater.envs.wrapped.native import read_native

@@ -16,7 +16,7 @@ from torch import Tensor
 from flatwater.algorithms.adam import Adam, Span, build_adam
 from flatwater.algorithms.config import AlgorithmConfig, Settings, custom_algorithm_place
 from flatwater.algorithms.graph import compile_nested
-from flatwater.named_imports import find_object
+from flatwater.algorithms.named import find_named_algorithm
 from flatwater.nets.stack import Layout, Params, bfloat16_autocast, init_
 from flatwater.state.allocation import filled_tensor
 from flatwater.state.random import stream
@@ -222,29 +222,13 @@ def named_algorithm(where: str) -> Algorithm:
     Raises:
         ConfigError: `where` names no `Algorithm`, the algorithm lacks a part, or its settings are not a config class.
     """
-    subject = f"learner.algorithm = {short_repr(where)}"
-    try:
-        algorithm = find_object(where, setting=f"{subject}:", expected="package.module:NAME of an Algorithm")
-    except TypeError as error:
-        # A TypeError of `Algorithm(...)` itself is explained below; any other is shown as it is.
-        if not str(error).startswith(f"{Algorithm.__name__}.__init__()"):
-            raise
-        parts = "Algorithm(build=..., make_update=..., explorer=..., settings=...)"
-        raise ConfigError(f"{subject}: {error}. Expected {parts}") from error
-    if not isinstance(algorithm, Algorithm):
-        raise ConfigError(f"{subject}: expected an Algorithm, got a {type(algorithm).__name__}")
-    for name in ("build", "make_update", "explorer", "numbers"):
-        if not callable(getattr(algorithm, name)):
-            raise ConfigError(f"{subject}: {name}: expected a function, got {short_repr(getattr(algorithm, name))}")
-    settings: Any = algorithm.settings
-    if not (isinstance(settings, type) and issubclass(settings, Settings)):
-        expected = f"a @config class over {Settings.__module__}.{Settings.__name__}"
-        raise ConfigError(f"{subject}: settings: expected {expected}, got {short_repr(settings)}")
-    try:
-        settings()
-    except TypeError as error:
-        raise ConfigError(f"{subject}: each of its settings needs a default: {error}") from error
-    return algorithm
+    return find_named_algorithm(
+        where,
+        Algorithm,
+        functions=("build", "make_update", "explorer", "numbers"),
+        base=Settings,
+        command="flatwater train evolve",
+    )
 
 
 def build_members(algorithm: Algorithm, config: AlgorithmConfig, nets: Networks, setting: Setting) -> Members:

@@ -15,13 +15,11 @@ from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.named_imports import import_object
 from flatwater.plugins import group_faults, group_rows
 from flatwater_watch.errors import ConfigError, require
-from flatwater_watch.options.bounds import Bounds, Count, Number, OptionalNumber, Rate, Share, Weight
+from flatwater_watch.options.bounds import Bounds, Count, Number, OptionalNumber, Rate, Weight
 from flatwater_watch.options.declare import config, refuse_given
 from flatwater_watch.sanitize import short_repr
 
 Noise = Annotated[float, Bounds(0, 100)]
-Passes = Annotated[int, Bounds(0, 1 << 20)]
-"""A number of epochs or minibatches; 0 leaves it to what is known where a run begins."""
 
 PLACES = {
     "ddpg": "flatwater.algorithms.ddpg:DDPG",
@@ -352,140 +350,3 @@ class DQNConfig(Settings):
         """Refuse a share of random actions outside of 0 to 1."""
         for end in ("first", "last"):
             require(getattr(self.epsilon, end) <= 1, f"{table}.epsilon.{end}", getattr(self.epsilon, end), "0 to 1")
-
-
-@config(table="learner")
-class PPOConfig:
-    """PPO (Schulman et al. 2017), apart from how a block of steps is cut into sequences."""
-
-    gamma: Share = 0.99
-    """A reward one step later counts this much."""
-    lam: Share = 0.95
-    """Generalised advantage: 0 trusts the critic after one step, 1 sums all rewards of the block."""
-    clip: Rate = 0.2
-    """A probability may move by this share before a step's gain no longer pulls it further."""
-    value_clip: Weight = 0.0
-    """A value may move this far from the value at acting before a step's gain no longer pulls it further. 0 turns it
-    off."""
-    epochs: Count = 8
-    """Times that each block is learned from."""
-    minibatches: Count = 8
-    """Minibatches of sequences of all agents, drawn again in each epoch, with one update each."""
-    lr: Rate = 1e-3
-    """Learning rate (Adam)."""
-    grad_clip: Weight = 0.5
-    """Largest norm of a gradient; a longer gradient is scaled down to it. 0 turns it off."""
-    value_weight: Weight = 0.05
-    """Weight of the critic's loss, half of its squared error: it is in units of squared returns, and a large one leaves
-    little of a clipped gradient to the policy."""
-    entropy_weight: Weight = 0.0
-    """Weight of the policy's entropy in the loss."""
-    lr_schedule: Annotated[str, Code()] = "constant"
-    """Course of the learning rate over the run: constant, linear (down to 0), cosine (the same, in half a wave), or
-    package.module:function of yours, which gives a factor for the progress from 0 to 1."""
-    clip_schedule: Annotated[str, Code()] = "constant"
-    """Course of `clip`, as that of the learning rate."""
-    entropy_schedule: Annotated[str, Code()] = "constant"
-    """Course of `entropy_weight`, as that of the learning rate."""
-    schedule_rounds: OptionalNumber = 0
-    """Rounds over which schedules run; after them values stay. 0: the rounds that the run is begun with."""
-    target_kl: Weight = 0.0
-    """A round's updates end when the policy has moved on by 1.5 times this (`approx_kl` of the next minibatch), as
-    in Stable-Baselines3. 0 turns it off."""
-    autocast: Literal["off", "bf16"] = "off"
-    """bf16: passes in bfloat16, to act and to learn; weights, moments and losses stay in float32."""
-    compile: bool | None = None
-    """Compile the step of the policy, the loss and its gradient by torch's compiler: slow at the start, by minutes
-    where the sequences of a policy with a memory are long, then faster. Needs a C++ compiler. Left out: a new run that
-    is long enough to gain is compiled, of a policy without a memory and without images or a module of yours; other
-    runs are not. A run that is resumed keeps what it began with."""
-
-    def for_rounds(self, rounds: int) -> Self:
-        """Return the settings with schedules that end after `rounds` rounds, unless the user gave `schedule_rounds`.
-
-        The number is kept with the settings, so a resumed run's schedules end where the first run's would have.
-        """
-        has_schedule = {self.lr_schedule, self.clip_schedule, self.entropy_schedule} != {"constant"}
-        return replace(self, schedule_rounds=rounds) if has_schedule and not self.schedule_rounds else self
-
-    def progress(self, round_: int) -> float:
-        """Return the share of the schedules' rounds, 0 to 1, that is complete before round `round_`, counted from 0."""
-        return min(1.0, round_ / self.schedule_rounds) if self.schedule_rounds else 0.0
-
-    def learning_rate(self, updates: int) -> float:  # noqa: ARG002  (it stays)
-        """Return the learning rate after a number of updates."""
-        return self.lr
-
-
-@config(table="learner")
-class BlockConfig(PPOConfig):
-    """PPO on blocks of steps (Schulman et al. 2017)."""
-
-    epochs: Passes = 0
-    """Times that each block is learned from. 0: 4 where images are seen, else 8; a run keeps what it began with."""
-    minibatches: Passes = 0
-    """Minibatches of sequences of all agents, drawn anew in each epoch, with one update each. 0: as for `epochs`."""
-    unroll: Count = 1
-    """Steps of a sequence, over which gradients flow; a block is cut into as many as it has. More than 1 is for
-    policies with a memory."""
-
-
-@config(table="learner")
-class EpisodeConfig(PPOConfig):
-    """PPO on whole episodes (Schulman et al. 2017)."""
-
-    gamma: Share = 0.995
-    epochs: Count = 10
-    minibatches: Count = 4
-    """Minibatches of episodes, drawn again in each epoch, with one update each. Divides the environments."""
-    lr: Rate = 2e-3
-    cooling: OptionalNumber = 60
-    """Rounds over which the learning rate falls in a straight line to a tenth, where it stays. 0 keeps it."""
-    value_weight: Weight = 1.0
-    entropy_weight: Weight = 0.003
-    compile: bool = False
-    """Compile the step of the policy, the loss and its gradient by torch's compiler: minutes at the start, then faster.
-    Needs a C++ compiler."""
-
-    def __post_init__(self) -> None:
-        """Refuse `cooling` with another schedule, or with `target_kl`.
-
-        `cooling` counts rounds by their updates, and `target_kl` may end a round's updates early.
-        """
-        expected = f"0 with learner.lr_schedule = '{self.lr_schedule}' and learner.target_kl = {self.target_kl}"
-        may_cool = self.lr_schedule == "constant" and not self.target_kl
-        require(may_cool or not self.cooling, "learner.cooling", self.cooling, expected)
-
-    def learning_rate(self, updates: int) -> float:
-        """Return the learning rate after a number of updates: it falls to a tenth over `cooling` rounds, and stays."""
-        if not self.cooling:
-            return self.lr
-        rounds = updates // (self.epochs * self.minibatches)
-        return self.lr * (1 - 0.9 * min(1, rounds / self.cooling))
-
-
-@config(table="learner")
-class TeachingConfig(BlockConfig):
-    """Cross-entropy on the teacher's actions, a critic, and PPO once the teacher lets go."""
-
-    gamma: Share = 0.977
-    lam: Share = 0.891
-    value_clip: Weight = 0.5
-    unroll: Count = 16
-    epochs: Count = 3
-    minibatches: Count = 16
-    lr: Rate = 2e-3
-    grad_clip: Weight = 1.0
-    value_weight: Weight = 0.25
-    entropy_weight: Weight = 0.01
-    supervision: Ramp = Ramp(first=1.0, last=0.1, begins=300_000, ends=500_000)
-    """Weight of the cross-entropy on the teacher's actions, by the steps of all agents, as the next two."""
-    reinforcement: Ramp = Ramp(first=0.0, last=1.0, begins=300_000, ends=500_000)
-    """Weight of PPO's loss: the hand-over is where this rises and `supervision` falls."""
-    lead: Ramp = Ramp(first=0.5, last=0.0, begins=0, ends=300_000)
-    """Probability that the teacher's action of an agent is executed; drawn for each agent and block."""
-
-    def __post_init__(self) -> None:
-        """Refuse a probability of the teacher's lead above 1, at its begin or end."""
-        for end in ("first", "last"):
-            require(getattr(self.lead, end) <= 1, f"learner.lead.{end}", getattr(self.lead, end), "0 to 1")

@@ -1,4 +1,4 @@
-"""Advantages of steps, and PPO's clipped losses (Schulman et al. 2017, eq. 7). Pure functions.
+"""Advantages of steps, means over steps, and PPO's clipped losses (Schulman et al. 2017, eq. 7). Pure functions.
 
 The end of an episode has two kinds, which enter as two arguments. Where it *terminated* nothing follows, so `discount`
 is 0. Where it was *truncated* the world went on without us: the value of the state that followed still counts
@@ -6,12 +6,18 @@ is 0. Where it was *truncated* the world went on without us: the value of the st
 False in both cases).
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+
+from flatwater.algorithms.on_policy_config import OnPolicySettings
+
+DEVIATION_EPSILON = 1e-8
+"""Added to the deviation of advantages before it divides: equal advantages become 0."""
 
 
 def gae(
@@ -51,6 +57,42 @@ def gae(
             # A_t = factor_t * A_(t+1) + error_t, in place: a row of `advantage` holds its decay factor until here.
             next_advantage = library.add(library.multiply(row, next_advantage, out=row), error, out=row)
     return advantage
+
+
+def policy_steps(columns: Mapping[str, Tensor]) -> Bool[Tensor, "*N"]:
+    """Return a mask of the steps whose action the policy chose: of agents in their episode, not led by the teacher."""
+    return columns["alive"] & ~columns["led"] if "led" in columns else columns["alive"]
+
+
+def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
+    """Return the mean of the values where `mask` is 1; 0 if it is 0 everywhere."""
+    return (values * mask).sum() / mask.sum().clamp(min=1)
+
+
+def estimate_targets(settings: OnPolicySettings, block: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Return the generalised advantages of a block, standardised to mean 0 and deviation 1, and its returns; [T, B].
+
+    Mean and deviation are those of the whole block's steps that the policy chose: a minibatch may have too few.
+
+    Args:
+        settings: discount and lambda.
+        block: columns [T, B, ...] of the block, by name.
+    """
+    value, terminated = block["value"], block["terminated"]
+    estimate = gae(
+        reward=block["reward"],
+        discount=torch.where(terminated, 0.0, settings.gamma),
+        value=value,
+        next_value=block["next_value"],
+        continues=~(terminated | block["truncated"]),
+        lam=settings.lam,
+    )
+    policy_mask = policy_steps(block)
+    # At least 1: a block that the teacher led throughout has no such step, and must not give 0 / 0.
+    count = policy_mask.sum().clamp(min=1)
+    mean = (estimate * policy_mask).sum() / count
+    deviation = (((estimate - mean) * policy_mask).square().sum() / count).sqrt()
+    return (estimate - mean) / (deviation + DEVIATION_EPSILON), estimate + value
 
 
 def clipped_loss(

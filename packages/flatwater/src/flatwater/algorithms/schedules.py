@@ -12,7 +12,8 @@ from math import cos, isfinite, pi
 import torch
 
 from flatwater.algorithms.adam import LearningRate
-from flatwater.algorithms.config import AlgorithmConfig, PPOConfig
+from flatwater.algorithms.config import AlgorithmConfig
+from flatwater.algorithms.on_policy_config import OnPolicyConfig
 from flatwater.config.convert import did_you_mean
 from flatwater.named_imports import find_function
 from flatwater.own_numbers import as_number
@@ -27,19 +28,17 @@ SHAPES: Mapping[str, Value] = {
     "linear": lambda progress: 1 - progress,
     "cosine": lambda progress: (1 + cos(pi * progress)) / 2,
 }
-SCHEDULED = {"lr": "lr_schedule", "clip": "clip_schedule", "entropy_weight": "entropy_schedule"}
-"""Settings of PPO that may have a schedule, and the settings that name it."""
 
 
-def scheduled_values(config: PPOConfig) -> dict[str, Value]:
+def scheduled_values(config: OnPolicyConfig) -> dict[str, Value]:
     """Return the value of each scheduled setting as a function of progress, by the setting's name.
 
     Raises:
         ConfigError: no schedule has the name, or the user's function cannot be imported.
     """
-    names = {setting: getattr(config, schedule) for setting, schedule in SCHEDULED.items()}
+    names = {setting: getattr(config, schedule) for setting, schedule in config.scheduled.items()}
     return {
-        setting: _scale(getattr(config, setting), find_schedule(name, f"learner.{SCHEDULED[setting]}"))
+        setting: _scale(getattr(config.own, setting), find_schedule(name, f"learner.{config.scheduled[setting]}"))
         for setting, name in names.items()
         if name != "constant"
     }
@@ -87,7 +86,7 @@ def find_schedule(name: str, field: str) -> Value:
 class ScheduledSettings:
     """The present values of a run's scheduled settings, as an update reads them."""
 
-    def __init__(self, config: PPOConfig, progress: Callable[[], float], device: torch.device) -> None:
+    def __init__(self, config: OnPolicyConfig, progress: Callable[[], float], device: torch.device) -> None:
         """Allocate a 0-d tensor for each scheduled weight, because a number would become a constant of compiled code.
 
         Args:
@@ -110,7 +109,13 @@ class ScheduledSettings:
             weight.fill_(self._values[name](self._progress()))
 
 
-def scheduled_numbers(config: PPOConfig, round_: int) -> dict[str, float]:
+def scheduled_weights(config: OnPolicyConfig, round_: int) -> dict[str, float]:
+    """Return the values of the loss's scheduled settings in a round, counted from 0, by the settings' names."""
+    progress = config.progress(round_)
+    return {name: value(progress) for name, value in scheduled_values(config).items() if name != "lr"}
+
+
+def scheduled_numbers(config: OnPolicyConfig, round_: int) -> dict[str, float]:
     """Return the scheduled settings' values in a round, counted from 0, by the names of metrics."""
     progress = config.progress(round_)
     return {f"train/{name}": value(progress) for name, value in scheduled_values(config).items()}

@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 
 import torch
 
-from flatwater.algorithms.config import AlgorithmConfig, PPOConfig
+from flatwater.algorithms.config import AlgorithmConfig
 from flatwater.algorithms.graph import require_compiler
+from flatwater.algorithms.on_policy_config import OnPolicyConfig
 from flatwater.envs.open_envs import close_open_envs
 from flatwater.memory.nodes import refuse_nodes
 from flatwater.memory.planner import Plan, group_bytes, plan_text, refuse
@@ -369,7 +370,7 @@ def check_machine(config: Any, *, trains: bool = True) -> None:  # noqa: ANN401 
     check_trackers(config)
     check_command(config.on_event)
     values = [getattr(config, setting.name) for setting in fields(config)]
-    compiles = any(isinstance(value, PPOConfig | AlgorithmConfig) and value.compile for value in values)
+    compiles = any(isinstance(value, OnPolicyConfig | AlgorithmConfig) and value.compile for value in values)
     # The machines of a cluster have compilers of their own, and a GPU's code is not C++.
     is_elsewhere = isinstance(config, WorkersRunConfig) and config.cluster
     if trains and compiles and not is_elsewhere and find_device(config.device).type == "cpu":

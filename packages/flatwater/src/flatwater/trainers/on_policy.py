@@ -7,20 +7,20 @@ further numbers. `trainers/loop.py` runs the phases.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from flatwater.algorithms.clip_fraction import clip_fraction
-from flatwater.algorithms.ppo import (
-    Learner,
-    LossWeights,
-    compute_advantages_,
-    initial_loss_weights,
+from flatwater.algorithms.learner import Learner, read_learner_
+from flatwater.algorithms.on_policy import (
+    OnPolicyAlgorithm,
+    compute_targets_,
+    find_on_policy_algorithm,
+    last_numbers,
     make_update,
-    read_learner_,
 )
 from flatwater.algorithms.schedules import scheduled_numbers
 from flatwater.nets.actor_critic import ActorCritic
@@ -50,9 +50,14 @@ class OnPolicySetup:
     """Constants of a run, which are not state: configuration, and the policy as functions."""
 
     config: Any
-    """Settings, with the tables `learner` (a `PPOConfig`) and `evaluation` (with `every`)."""
+    """Settings, with the tables `learner` (an `OnPolicyConfig`) and `evaluation` (with `every`)."""
     device: torch.device
     """Device of the network."""
+
+    @cached_property
+    def algorithm(self) -> OnPolicyAlgorithm:
+        """The algorithm that the settings choose."""
+        return find_on_policy_algorithm(self.config.learner)
 
     @cached_property
     def network(self) -> ActorCritic:
@@ -98,7 +103,7 @@ def on_policy_phases(
         collect_: takes a step of the block, and records it.
         learn_: takes an update; see `bind_learning`.
     """
-    learner, evaluation_interval = setup.config.learner, setup.config.evaluation.every
+    passes, evaluation_interval = setup.config.learner.own, setup.config.evaluation.every
     trained, *baselines = evaluator.players  # baselines do not learn, so they play once
 
     def play_baselines_(number: int) -> None:
@@ -113,7 +118,7 @@ def on_policy_phases(
     return (
         Phase("baselines", lambda: len(baselines) * evaluator.steps if run.progress.round == 0 else 0, play_baselines_),
         Phase("collect", lambda: steps, collect_),
-        Phase("update", lambda: learner.epochs * learner.minibatches, learn_),
+        Phase("update", lambda: passes.epochs * passes.minibatches, learn_),
         Phase("evaluate", evaluation_steps, lambda number: evaluator.play_(trained, number)),
     )
 
@@ -123,7 +128,8 @@ def bind_learning(
     run: OnPolicyState,
     *,
     parts: int = 1,
-    set_loss_weights_: Callable[[LossWeights], None] = lambda _: None,
+    weights: Mapping[str, Float[Tensor, ""]] = MappingProxyType({}),
+    set_weights_: Callable[[], None] = lambda: None,
     read_rewards_: Callable[[], Float[Tensor, "T B"] | None] = lambda: None,
 ) -> Callable[[int], None]:
     """Return the function that takes update number n of a round.
@@ -132,29 +138,31 @@ def bind_learning(
         setup: constants of the run.
         run: state tree of the run: the rollout is read, the learner updated.
         parts: number of parts in which the block's observations are merged into their statistics.
-        set_loss_weights_: sets the weights of the loss's terms, in place, before each update.
+        weights: weights of the loss's terms, by name, besides those that have a schedule.
+        set_weights_: sets these weights, in place, before each update.
         read_rewards_: returns the rewards to learn from; None for the block's own.
     """
     config, rollout, network = setup.config.learner, run.rollout, setup.network
-    loss_weights = initial_loss_weights(setup.device)
+    updates = config.own.epochs * config.own.minibatches
     update_ = make_update(
         config,
+        setup.algorithm,
         network,
         run.learner,
         rollout=rollout,
         initial_memory=run.begun,
-        loss_weights=loss_weights,
+        weights=weights,
         progress=lambda: config.progress(run.progress.round),
     )
 
     def learn_(number: int) -> None:
-        """Take update `number`: before a round's first, compute advantages; after its last, update the statistics."""
+        """Take update `number`: before a round's first, compute targets; after its last, update the statistics."""
         if number == 0:
-            compute_advantages_(rollout, config, reward=read_rewards_())
-        set_loss_weights_(loss_weights)
+            compute_targets_(setup.algorithm, config, rollout, reward=read_rewards_())
+        set_weights_()
         update_(number)
         # Not between updates: other statistics would change the policy that acted.
-        if number == config.epochs * config.minibatches - 1 and network.measures:
+        if number == updates - 1 and network.measures:
             _merge_observations_(network, run.learner, rollout, parts)
 
     return learn_
@@ -171,19 +179,23 @@ def _merge_observations_(network: ActorCritic, learner: Learner, rollout: Rollou
         update_running_stats_(learner.statistics, network.scale_for_statistics(usable.to(network.device)))
 
 
-def read_numbers_(
-    setup: OnPolicySetup, run: OnPolicyState, evaluator: Evaluator, *, has_teacher: bool = False
-) -> dict[str, float]:
+def read_numbers_(setup: OnPolicySetup, run: OnPolicyState, evaluator: Evaluator) -> dict[str, float]:
     """Return the metrics of the round that was completed last, by name, and clear the learner's sums."""
-    round_, config = run.progress.round, setup.config
+    round_, config, algorithm = run.progress.round, setup.config, setup.algorithm
     # Rounds are counted from 0, so the number of the last one is `round_ - 1`.
-    numbers = read_learner_(run.learner, has_teacher=has_teacher) | scheduled_numbers(config.learner, round_ - 1)
+    numbers = read_learner_(run.learner, algorithm.metrics) | scheduled_numbers(config.learner, round_ - 1)
     numbers["critic/explained"] = _explained_variance(run.rollout)
     is_evaluated = round_ % config.evaluation.every == 0
     if is_evaluated:  # not in each round, because it takes as long as a part of an update
-        clip = numbers.get("train/clip", config.learner.clip)
-        share = clip_fraction(config.learner, setup.network, run.learner, run.rollout, run.begun, clip=clip)
-        numbers["train/clip_fraction"] = float(share)
+        numbers |= last_numbers(
+            config.learner,
+            algorithm,
+            setup.network,
+            run.learner,
+            rollout=run.rollout,
+            initial_memory=run.begun,
+            round_=round_ - 1,
+        )
     trained, *_ = evaluator.players
     for name, returns in evaluator.scores.items():
         if name != trained or is_evaluated:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from trees import differing, digest, leaf_copies, pointers, restore_
 
-from flatwater.algorithms.ppo import bound_weights
+from flatwater.algorithms.learner import bound_weights
 from flatwater.envs.growing.simulator import reset_, step_
 from flatwater.envs.growing.task import load_task
 from flatwater.state.tree import nbytes

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm
 
-from flatwater.algorithms.ppo import bound_weights
+from flatwater.algorithms.learner import bound_weights
 from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.envs.world import Spaces
 from flatwater.envs.wrapped.native import NativeSpaces, find_native, read_native

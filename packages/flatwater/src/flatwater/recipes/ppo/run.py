@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from flatwater.algorithms.graph import COMPILER_BYTES
-from flatwater.algorithms.ppo import bound_weights, forward_step
+from flatwater.algorithms.learner import bound_weights, forward_step
 from flatwater.envs.split_seeds import FIRST_SEEDS
 from flatwater.envs.world import World, describe_spaces
 from flatwater.envs.worlds import build_teacher

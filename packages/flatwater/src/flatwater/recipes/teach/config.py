@@ -2,7 +2,7 @@
 
 from typing import Annotated, ClassVar, Literal
 
-from flatwater.algorithms.config import TeachingConfig
+from flatwater.algorithms.on_policy_config import TeachingConfig
 from flatwater.config.code import Code, EnvName
 from flatwater.recipes.ppo.config import BlocksRunConfig
 from flatwater_watch.options.bounds import Bounds, Count, Number

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from flatwater.algorithms.ppo import bound_weights, build
+from flatwater.algorithms.learner import bound_weights, build
 from flatwater.checkpoints.reader import newest_intact, restore_state_
 from flatwater.config.toml import load_config
 from flatwater.envs.exact import WorldPlayer

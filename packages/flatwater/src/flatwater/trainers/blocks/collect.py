@@ -4,8 +4,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flatwater.algorithms.config import TeachingConfig
-from flatwater.algorithms.ppo import bind_evaluation, bound_weights, forward_step, make_act
+from flatwater.algorithms.learner import bind_evaluation, bound_weights, forward_step, make_act
+from flatwater.algorithms.on_policy_config import TeachingConfig
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World, check_actions
 from flatwater.envs.wrapped.turns_world import TurnsWorld
@@ -45,7 +45,7 @@ class BlockCollector:
         self._weights = bound_weights(setup.network, run.learner)
         config, learner_parts = setup.config.learner, (setup.config.learner, setup.network, run.learner)
         self._act = make_act(*learner_parts, masked=setup.spaces.masked, has_teacher=setup.has_teacher)
-        self._evaluate_block_ = bind_evaluation(*learner_parts, rollout=run.rollout, pieces=config.minibatches)
+        self._evaluate_block_ = bind_evaluation(*learner_parts, rollout=run.rollout, pieces=config.own.minibatches)
         envs, agents = setup.spaces.envs, setup.spaces.agents
         self._envs, self._agents, self._grid = envs, agents, (envs, agents)
         self._teacher_choices = torch.zeros(envs, agents, dtype=torch.int64)

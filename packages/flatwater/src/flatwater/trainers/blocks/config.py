@@ -3,7 +3,7 @@
 from dataclasses import field
 from typing import Annotated, Literal
 
-from flatwater.algorithms.config import BlockConfig
+from flatwater.algorithms.on_policy_config import BlockConfig
 from flatwater.envs.foraging.config import ForagingConfig
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.nets.config import ActorCriticConfig

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from flatwater.algorithms.ppo import bound_weights
+from flatwater.algorithms.learner import bound_weights
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World
 from flatwater.trainers.blocks.state import CPU, HELD_OUT_WORLD, BlocksSetup, BlocksState

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from flatwater.algorithms.ppo import Learner, named_weights
+from flatwater.algorithms.learner import Learner, named_weights
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Spaces, World
 from flatwater.envs.wrapped.turns_world import (

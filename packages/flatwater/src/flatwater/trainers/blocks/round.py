@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping
 
+import torch
 from torch import Tensor
 
-from flatwater.algorithms.config import TeachingConfig
-from flatwater.algorithms.ppo import LossWeights
+from flatwater.algorithms.on_policy_config import TeachingConfig
 from flatwater.envs.world import Teacher, World
 from flatwater.trainers import on_policy
 from flatwater.trainers.blocks.collect import BlockCollector
@@ -64,20 +64,30 @@ def bind_earlier_(world: World, setup: BlocksSetup, run: BlocksState) -> World:
 def bind_learning(setup: BlocksSetup, run: BlocksState) -> Callable[[int], None]:
     """Return the function that takes update number n of a round, with normalised rewards and scheduled loss weights."""
     config = setup.config.learner
+    ramps = (
+        {"supervision": config.supervision, "reinforcement": config.reinforcement}
+        if isinstance(config, TeachingConfig)
+        else {}
+    )
+    weights = {name: torch.full((), 0.0, device=setup.device) for name in ramps}
 
-    def set_loss_weights_(loss_weights: LossWeights) -> None:
-        """Write the present weights of imitation and reinforcement; without a teacher they are constant."""
-        if isinstance(config, TeachingConfig):
+    def set_weights_() -> None:
+        """Write the present weights of imitation and reinforcement, if there is a teacher."""
+        for name, ramp in ramps.items():
             # In place, because the update is bound to these tensors.
-            loss_weights.supervision.fill_(config.supervision.scheduled_value(run.agent_steps))
-            loss_weights.reinforcement.fill_(config.reinforcement.scheduled_value(run.agent_steps))
+            weights[name].fill_(ramp.scheduled_value(run.agent_steps))
 
     def read_rewards_() -> Tensor | None:
         """Return the block's normalised rewards, or None to learn from its rewards as they are."""
-        return scale_rewards_(run.reward_scale, run.rollout, config.gamma) if run.reward_scale else None
+        return scale_rewards_(run.reward_scale, run.rollout, config.own.gamma) if run.reward_scale else None
 
     return on_policy.bind_learning(
-        setup, run, parts=config.minibatches, set_loss_weights_=set_loss_weights_, read_rewards_=read_rewards_
+        setup,
+        run,
+        parts=config.own.minibatches,
+        weights=weights,
+        set_weights_=set_weights_,
+        read_rewards_=read_rewards_,
     )
 
 
@@ -89,7 +99,7 @@ def read_numbers_(
     # `counted_steps` are those that the teacher led, or without a teacher those of the ended episodes.
     episodes, total_return, counted_steps = run.ended.tolist()
     run.ended.zero_()
-    numbers = on_policy.read_numbers_(setup, run, evaluator, has_teacher=setup.has_teacher)
+    numbers = on_policy.read_numbers_(setup, run, evaluator)
     numbers["agent_steps"] = float(run.agent_steps)
     if isinstance(learner, TeachingConfig):
         numbers |= {

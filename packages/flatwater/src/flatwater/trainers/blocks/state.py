@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from flatwater.algorithms.config import TeachingConfig
-from flatwater.algorithms.ppo import build, step_columns
+from flatwater.algorithms.learner import build, step_columns
+from flatwater.algorithms.on_policy_config import TeachingConfig
 from flatwater.envs.world import PADDING, Spaces
 from flatwater.envs.wrapped.spaces import read_space
 from flatwater.named_imports import find_object
@@ -207,7 +207,7 @@ def build_blocks(setup: BlocksSetup) -> BlocksState:
         sequences=agents * config.block // config.learner.unroll,
         rng=generator(config.seed, "initial weights", device),
         device=device,
-        has_teacher=setup.has_teacher,
+        metrics=setup.algorithm.metrics,
         target_kl=config.learner.target_kl,
     )
     return BlocksState(

@@ -3,7 +3,7 @@
 from dataclasses import field
 from typing import Annotated
 
-from flatwater.algorithms.config import EpisodeConfig
+from flatwater.algorithms.on_policy_config import EpisodeConfig
 from flatwater.cluster.share import Span, split_spans
 from flatwater.config.code import Code
 from flatwater.envs.growing.config import GrowingConfig, HostConfig

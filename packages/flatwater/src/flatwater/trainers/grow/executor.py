@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from flatwater.algorithms.ppo import ActingPolicy, bound_weights, make_act
+from flatwater.algorithms.learner import ActingPolicy, bound_weights, make_act
 from flatwater.cluster.share import Span
 from flatwater.envs.growing.baselines import BASELINES
 from flatwater.envs.growing.lifecycle import OperationMasks

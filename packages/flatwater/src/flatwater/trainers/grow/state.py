@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from flatwater.algorithms.ppo import Learner, bound_weights, build, step_columns
+from flatwater.algorithms.learner import Learner, bound_weights, build, step_columns
 from flatwater.envs.growing.baselines import BASELINES
 from flatwater.envs.growing.observation import observation_size
 from flatwater.envs.growing.own_host import find_host
@@ -124,9 +124,14 @@ def build_grow(setup: GrowSetup, data: Task) -> GrowState:
         """Return NaN for each episode of an evaluation: not played yet."""
         return torch.full((config.evaluation_passes * config.envs,), torch.nan, device=device)
 
-    rng, target_kl = generator(config.seed, "initial weights", device), config.learner.target_kl
-    # An episode is one sequence, so there are as many sequences as environments.
-    learner = build(network, sequences=config.envs, rng=rng, device=device, target_kl=target_kl)
+    learner = build(
+        network,
+        sequences=config.envs,  # an episode is one sequence
+        rng=generator(config.seed, "initial weights", device),
+        device=device,
+        metrics=setup.algorithm.metrics,
+        target_kl=config.learner.target_kl,
+    )
     action = ColumnSpec((len(HEADS),), torch.int64)
     init_action_bias_(setup, learner)
     return GrowState(

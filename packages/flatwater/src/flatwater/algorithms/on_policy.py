@@ -1,0 +1,255 @@
+"""Learning from a block of steps, in place, by any algorithm that gives a loss: the shipped PPO, or a user's.
+
+An algorithm is a value: a pure function from a minibatch to a loss, and one from a block to its advantages and returns.
+All else is here and in `learner.py`: minibatches of each epoch, gradients, the optimiser, schedules, the early stop.
+
+Axes: T steps of a block, B agents of all environments, C sequences of U steps in a block, b sequences of a minibatch.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from flatwater.algorithms.adam import bind_step
+from flatwater.algorithms.early_stop import EarlyStop
+from flatwater.algorithms.graph import compile_graph
+from flatwater.algorithms.learner import Learner, bound_weights
+from flatwater.algorithms.named import find_named_algorithm
+from flatwater.algorithms.on_policy_config import OnPolicyConfig, OnPolicySettings
+from flatwater.algorithms.returns import estimate_targets
+from flatwater.algorithms.schedules import ScheduledSettings, scheduled_weights
+from flatwater.nets.actions import Distribution
+from flatwater.nets.actor_critic import ActorCritic
+from flatwater.nets.policy import PolicyOutput
+from flatwater.nets.stack import views
+from flatwater.rollouts.block import Rollout
+from flatwater.rollouts.sequences import INITIAL_MEMORY, bind_sequences
+from flatwater_watch.errors import require
+
+LOSS = "loss"
+"""Name of the number that is differentiated, among those that an algorithm's loss gives."""
+UPDATE_COLUMNS = (
+    "obs", "taught", "legal", "action", "led", "alive", "starts", "log_prob", "value", "advantage", "returns",
+)  # fmt: skip
+"""Columns of a rollout that an update reads, as far as the rollout has them."""
+MinibatchNumbers = Callable[[Any, Distribution, Float[Tensor, "U b"], Mapping[str, Tensor]], Mapping[str, Tensor]]
+"""Gives 0-d tensors by name, of the algorithm's settings, the policy's distribution of actions at each step, the
+critic's values, and the minibatch: `UPDATE_COLUMNS` [U, b, ...] by name, and 0-d weights and scheduled settings."""
+Targets = Callable[[Any, Mapping[str, Tensor]], tuple[Tensor, Tensor]]
+"""Gives the advantages and the returns [T, B] of a block, of the algorithm's settings and its columns [T, B, ...]."""
+
+
+@dataclass(frozen=True)
+class OnPolicyAlgorithm:
+    """An algorithm that learns from blocks of steps: a configuration names this value."""
+
+    loss: MinibatchNumbers
+    """Gives `loss`, which is differentiated for all weights of policy and critic, and `metrics`; a pure function."""
+    targets: Targets = estimate_targets
+    """Gives what the loss reads as `advantage` and `returns`, once for each block. Left out: generalised advantages,
+    standardised, and what the critic should predict."""
+    metrics: tuple[str, ...] = (LOSS,)
+    """Names of the loss's numbers that are told, as `train/NAME`, in means over a round's updates."""
+    numbers: MinibatchNumbers | None = None
+    """Gives further numbers, of the last minibatch after a round's last update, in rounds with an evaluation."""
+    settings: type[OnPolicySettings] = OnPolicySettings
+    """The class of its settings."""
+
+
+def find_on_policy_algorithm(config: OnPolicyConfig) -> OnPolicyAlgorithm:
+    """Return the algorithm that the configuration chooses.
+
+    Raises:
+        ConfigError: `named_on_policy_algorithm` refuses it.
+    """
+    return named_on_policy_algorithm(config.place)
+
+
+def named_on_policy_algorithm(where: str) -> OnPolicyAlgorithm:
+    """Return the algorithm at `package.module:NAME`.
+
+    Raises:
+        ConfigError: `where` names no `OnPolicyAlgorithm`, or its parts or its settings are of another type.
+    """
+    return find_named_algorithm(
+        where,
+        OnPolicyAlgorithm,
+        functions=("loss", "targets"),
+        base=OnPolicySettings,
+        command="flatwater train ppo",
+    )
+
+
+def compute_targets_(
+    algorithm: OnPolicyAlgorithm,
+    config: OnPolicyConfig,
+    rollout: Rollout,
+    *,
+    reward: Float[Tensor, "T B"] | None = None,
+) -> None:
+    """Write the block's advantages and returns.
+
+    Args:
+        algorithm: algorithm whose targets they are.
+        config: settings of the learner.
+        rollout: the block; its columns `advantage` and `returns` are written.
+        reward: scaled rewards to learn from; None for the block's own.
+    """
+    block = rollout.columns if reward is None else {**rollout.columns, "reward": reward}
+    advantage, returns = algorithm.targets(config.own, block)
+    rollout["advantage"].copy_(advantage)
+    rollout["returns"].copy_(returns)
+
+
+def make_update(
+    config: OnPolicyConfig,
+    algorithm: OnPolicyAlgorithm,
+    network: ActorCritic,
+    learner: Learner,
+    *,
+    rollout: Rollout,
+    initial_memory: Float[Tensor, "C 2 B M"],
+    weights: Mapping[str, Float[Tensor, ""]],
+    progress: Callable[[], float] = lambda: 0.0,
+) -> Callable[[int], None]:
+    """Return the function `update_(number)`, which makes one update of a round, counted from 0, in place.
+
+    Args:
+        config: settings of the learner.
+        algorithm: algorithm whose loss is differentiated.
+        network: the policy's network.
+        learner: weights, moments and sums, which are updated.
+        rollout: a block after `compute_targets_`.
+        initial_memory: memory before the first step of each sequence.
+        weights: weights of the loss's terms by name, read at each update; they are given to the loss.
+        progress: returns the progress of the schedules, 0 to 1, at each update.
+    """
+    sequences, minibatches = len(learner.order), config.own.minibatches
+    require(sequences % minibatches == 0, "learner.minibatches", minibatches, f"a divisor of {sequences} sequences")
+    scheduled = ScheduledSettings(config, progress, learner.block.device)
+    early_stop = EarlyStop(learner.early_stop, config.target_kl)
+    parts, inputs = (config, algorithm, network, learner), {**weights, **scheduled.weights}
+    loss_gradients = _bind_gradients(*parts, rollout=rollout, initial_memory=initial_memory, weights=inputs)
+    step_ = bind_step(
+        learner.block, learner.adam, lr=lambda: scheduled.rate(learner.updates), weight_decay=0.0, clip=config.grad_clip
+    )
+
+    def update_(number: int) -> None:
+        """Learn from minibatch `number % minibatches`, and add its metrics to the sums, unless the round is stopped."""
+        if early_stop.is_stopped_(first_update=number == 0):
+            return
+        scheduled.update_weights_()
+        if number % minibatches == 0:
+            # A new epoch's order, from a generator that checkpoints keep: a resumed run has the same minibatches.
+            torch.randperm(sequences, generator=learner.rng, out=learner.order)
+        metrics, grad = loss_gradients(learner.order.view(minibatches, -1)[number % minibatches])
+        if config.target_kl and early_stop.check_divergence_(kl=metrics[algorithm.metrics.index("kl")]):
+            return
+        learner.adam.grad[0].copy_(grad)
+        norm, finite = step_()
+        learner.sums.add_(torch.cat([metrics, norm, ~finite]))
+        learner.updates += 1
+
+    return update_
+
+
+def _bind_gradients(
+    config: OnPolicyConfig,
+    algorithm: OnPolicyAlgorithm,
+    network: ActorCritic,
+    learner: Learner,
+    *,
+    rollout: Rollout,
+    initial_memory: Float[Tensor, "C 2 B M"],
+    weights: Mapping[str, Tensor],
+) -> Callable[[Int[Tensor, "b"]], tuple[Tensor, ...]]:
+    """Return a function from numbers of sequences to the metrics [k] and the gradient [n], compiled if so configured.
+
+    Args:
+        config: settings of the learner.
+        algorithm: algorithm whose loss is differentiated.
+        network: the policy's network.
+        learner: weights of the network, and statistics.
+        rollout: the block.
+        initial_memory: memory before each sequence.
+        weights: 0-d tensors that the loss is given.
+    """
+    # Autograd's leaves, which share the storage of the block that the optimiser writes.
+    leaves = {name: w[0].detach().requires_grad_() for name, w in views(learner.block, network.layout).items()}
+    columns = {name: rollout[name].flatten(0, 1) for name in UPDATE_COLUMNS if name in rollout.columns}
+    gather_sequences = bind_sequences(rollout, initial_memory, list(columns))
+    named_inputs = columns | {INITIAL_MEMORY: initial_memory} | dict(weights) | learner.statistics
+
+    def gradients(sequences: Int[Tensor, "b"], *values: Tensor) -> tuple[Tensor, ...]:
+        """Return the minibatch's metrics [k], and the loss's gradient [n] in the order of the weights."""
+        # The first values are the weights, the others the inputs.
+        params = dict(zip(leaves, values, strict=False))
+        inputs = dict(zip(named_inputs, values[len(leaves) :], strict=True))
+        batch, memory = gather_sequences(inputs, sequences)
+        output = network(inputs | params, batch["obs"], memory, batch["starts"], learning=True)
+        numbers = minibatch_numbers(
+            algorithm.loss, config, network, output, batch | {name: inputs[name] for name in weights}
+        )
+        # A user's network may leave some of its weights unused.
+        grads = torch.autograd.grad(numbers[LOSS], list(params.values()), allow_unused=True, materialize_grads=True)
+        metrics = torch.stack([numbers[name].detach() for name in algorithm.metrics])
+        return metrics, torch.cat([grad.flatten() for grad in grads])
+
+    is_compiled = bool(config.compile) and not learner.block.is_meta  # a plan does not wait for the compiler
+    graph = compile_graph(gradients, enabled=is_compiled)
+    return lambda sequences: graph(sequences, *leaves.values(), *named_inputs.values())
+
+
+def minibatch_numbers(
+    function: MinibatchNumbers,
+    config: OnPolicyConfig,
+    network: ActorCritic,
+    outputs: PolicyOutput,
+    batch: Mapping[str, Tensor],
+) -> Mapping[str, Tensor]:
+    """Return what an algorithm's function gives of the network's outputs on a minibatch."""
+    policy = network.actions.distribution(outputs.logits, batch.get("legal"))
+    return function(config.own, policy, outputs.value, batch)
+
+
+@torch.no_grad()
+def last_numbers(
+    config: OnPolicyConfig,
+    algorithm: OnPolicyAlgorithm,
+    network: ActorCritic,
+    learner: Learner,
+    *,
+    rollout: Rollout,
+    initial_memory: Float[Tensor, "C 2 B M"],
+    round_: int,
+) -> dict[str, float]:
+    """Return the algorithm's `numbers` of the last minibatch, by the names of metrics; empty if it has none.
+
+    They are computed from the state after the round's last update, so a resumed run has the same numbers.
+
+    Args:
+        config: settings of the learner.
+        algorithm: algorithm whose numbers they are.
+        network: the policy's network.
+        learner: weights, and the order in which the last epoch took the sequences.
+        rollout: the block that was learned from.
+        initial_memory: memory before the first step of each sequence.
+        round_: the round, counted from 0, whose scheduled settings are given to the function.
+    """
+    if algorithm.numbers is None:
+        return {}
+    columns = {name: rollout[name].flatten(0, 1) for name in UPDATE_COLUMNS if name in rollout.columns}
+    last_minibatch = learner.order[-(len(learner.order) // config.own.minibatches) :]
+    gather_sequences = bind_sequences(rollout, initial_memory, list(columns))
+    batch, memory = gather_sequences(columns | {INITIAL_MEMORY: initial_memory}, last_minibatch)
+    output = network(bound_weights(network, learner), batch["obs"], memory, batch["starts"], learning=True)
+    scheduled = {
+        name: torch.full((), value, device=learner.block.device)
+        for name, value in scheduled_weights(config, round_).items()
+    }
+    numbers = minibatch_numbers(algorithm.numbers, config, network, output, batch | scheduled)
+    return {f"train/{name}": float(number) for name, number in numbers.items()}
