@@ -24,13 +24,14 @@ from rich.console import Console
 
 from flatwater.comparisons.page import comparison_page
 from flatwater.comparisons.side_by_side import comparison_json, read_named_runs
-from flatwater.config.toml import flat_settings, from_mapping, read_toml, to_mapping
+from flatwater.config.toml import flat_settings, from_mapping, merge_tables, read_toml, to_mapping
 from flatwater.description import Description
 from flatwater.envs.makers import ENV, find_env_object, hand_over_env, replace_env_object
 from flatwater.envs.open_envs import close_open_envs
 from flatwater.memory.planner import Plan
 from flatwater.metrics.jsonl import read_metrics
 from flatwater.named_imports import trust_code
+from flatwater.presets.lookup import preset_settings
 from flatwater.recipe import lazy_function, recipe_in_env, recipe_of_config
 from flatwater.reports.page import run_page
 from flatwater.reports.records import read_run
@@ -290,7 +291,7 @@ def fork(
         folder = open_folder(parent.path if isinstance(parent, TrainedRun) else Path(parent))
         parent_config = read_config(folder, trains=True, replaced_names=flat_settings(settings))
         base = to_mapping(drop_total_steps(parent_config, settings))  # `rounds` wins over its `total_steps`
-        config = from_mapping(type(parent_config), _merge_tables(base, settings), f"fork of {folder.path}")
+        config = from_mapping(type(parent_config), merge_tables(base, settings), f"fork of {folder.path}")
         parent_state = find_parent(folder, parent_config, config, checkpoint, console.print)
         new_folder = None if run is None else Path(run)
         functions: dict[str, Any] = {"on_round": on_round, "on_episode": on_episode}
@@ -426,33 +427,19 @@ def export(run: Path | str, to: Path | str, *, trust: bool = False, budget: str 
 
 
 def resolve_config(recipe: str, config: Path | str | None, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401  (a RunConfig of any recipe)
-    """Return the settings of a recipe: its defaults, overwritten by those of a file and then by arguments.
+    """Return the settings of a recipe: its defaults, overwritten by a preset, then by a file and then by arguments.
 
     Raises:
-        ConfigError: there is no such recipe or setting, or a setting is out of its range.
+        ConfigError: there is no such recipe, preset or setting, or a setting is out of its range.
     """
     settings = replace_env_object(settings)  # a configuration holds its name
     # `env` is read before the other settings: it may lead to another recipe, whose settings have another class.
-    env = settings.get(ENV, None if config is None else read_toml(Path(config)).get(ENV))
-    found_recipe = recipe_in_env(recipe, env)
-    base: Mapping[str, Any] = {}
+    file_settings = {} if config is None else read_toml(Path(config))
+    found_recipe = recipe_in_env(recipe, settings.get(ENV, file_settings.get(ENV)))
+    base = preset_settings(found_recipe.config, merge_tables(file_settings, settings))
     if config is not None:
-        base = to_mapping(load_settings(found_recipe.config, Path(config), replaced_names={*settings}))
-    return from_mapping(found_recipe.config, _merge_tables(base, settings), f"the settings of {recipe}")
-
-
-def _merge_tables(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of both tables and their inner tables; `overrides` wins, and its None drops a setting."""
-    merged = dict(base)
-    for name, value in overrides.items():
-        old_value = merged.get(name, {})
-        new_value = str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value
-        merged[name] = (
-            _merge_tables(old_value, value)
-            if isinstance(value, Mapping) and isinstance(old_value, Mapping)
-            else new_value
-        )
-    return {name: value for name, value in merged.items() if value is not None}
+        base = to_mapping(load_settings(found_recipe.config, Path(config), base, replaced_names={*settings}))
+    return from_mapping(found_recipe.config, merge_tables(base, settings), f"the settings of {recipe}")
 
 
 def _make_console(*, quiet: bool) -> Console:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from flatwater.algorithms.config import AlgorithmConfig, custom_algorithm_place
-from flatwater.config.toml import read_toml
+from flatwater.config.toml import from_mapping, read_toml
 from flatwater.recipe import Recipe
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.options.declare import absent_settings
@@ -23,11 +23,8 @@ class FileSettings:
 
     @classmethod
     def read(cls, program: str, options: Sequence[str]) -> Self:
-        """Read the options on top of the settings of the file that --config names."""
-        file = config_option(options)
-        return cls.read_with_base(
-            program, options, cls.config_type() if file is None else _load_file(cls.config_type, file, options)
-        )
+        """Read the options on top of the settings of the file that --config names, and those on top of a preset's."""
+        return cls.read_with_base(program, options, _base_settings(cls.config_type, options))
 
     @classmethod
     def read_with_base(cls, program: str, options: Sequence[str], base: Any, **own_fields: Any) -> Self:  # noqa: ANN401  (a RunConfig of any recipe)
@@ -66,11 +63,25 @@ class FileSettings:
         return self.config_type(**{field.name: getattr(self, field.name) for field in fields(self.config_type)})
 
 
-def _load_file(config_type: type[Any], file: Path, options: Sequence[str]) -> Any:  # noqa: ANN401  (of the class)
-    """Return the settings of the file of `--config`; code that it names is not checked where an option replaces it."""
+def _base_settings(config_type: type[Any], options: Sequence[str]) -> Any:  # noqa: ANN401  (of the class)
+    """Return the settings below the options: those of `--preset`, and above them those of the file of `--config`.
+
+    Code that the file names is not checked where an option replaces it.
+    """
+    names, file = named_settings(options), config_option(options)
+    if file is None and "preset" not in names:
+        return config_type()
+    from flatwater.presets.lookup import preset_settings
     from flatwater.runs.trust import load_settings
 
-    return load_settings(config_type, file, replaced_names=named_settings(options))
+    given = {} if file is None else read_toml(file)
+    given |= {name: option_value(f"--{name.replace('_', '-')}", options) for name in names}
+    if given.get("preset") == "None":  # as tyro reads the word
+        given["preset"] = None
+    preset = preset_settings(config_type, given)
+    if file is not None:
+        return load_settings(config_type, file, preset, replaced_names=names)
+    return from_mapping(config_type, preset, f"the preset {given['preset']}")
 
 
 def named_settings(options: Sequence[str]) -> set[str]:

@@ -187,6 +187,20 @@ def _field_values(config: object) -> Iterator[tuple[str, object]]:
         yield f.name, getattr(config, f.name)
 
 
+def merge_tables(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of both tables and their inner tables; `overrides` wins, and its None drops a setting."""
+    merged = dict(base)
+    for name, value in overrides.items():
+        old_value = merged.get(name, {})
+        new_value = str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value
+        merged[name] = (
+            merge_tables(old_value, value)
+            if isinstance(value, Mapping) and isinstance(old_value, Mapping)
+            else new_value
+        )
+    return {name: value for name, value in merged.items() if value is not None}
+
+
 def flat_settings(mapping: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """Return all settings of nested tables in one dict by dotted path; `above` is the path of `mapping` itself."""
     flat: dict[str, Any] = {}

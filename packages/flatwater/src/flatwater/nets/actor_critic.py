@@ -5,6 +5,7 @@ Axes: T steps, B agents, K tokens, R rows of the table, D numbers of a row.
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import log
 from typing import Literal
 
 import torch
@@ -109,6 +110,7 @@ class ActorCritic:
                 free=actions.free,
                 activation=config.activation,
                 shared=config.heads == "shared",
+                free_start=log(config.deviation),
             )
         return RecurrentPolicy(inputs, config.hidden, config.memory, actions.outputs, config.activation)
 

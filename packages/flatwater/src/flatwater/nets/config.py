@@ -63,11 +63,18 @@ class ActorCriticConfig:
     heads: Literal["separate", "shared"] = "separate"
     """Where there is no LSTM. separate: actor and critic have layers of their own. shared: both read the last layer of
     the same layers."""
-    observations: Literal["logs", "stretched", "normalised"] = "logs"
-    """Reading of numbers. logs: each as sign(x) log(1 + |x|). stretched: the same; what the environment measures, such
-    as a speed, is then stretched about its mean so far where it hardly differs. normalised: each in deviations from its
-    mean so far, at most 5. A network of your own reads them as they are, or normalised."""
+    deviation: Annotated[float, Bounds(0.01, 7)] = 1.0
+    """Where actions are numbers and there is no LSTM: deviation of the first policy's actions, in units of half of each
+    number's range."""
+    observations: Literal["plain", "logs", "stretched", "normalised"] = "logs"
+    """Reading of numbers. plain: as they are. logs: each as sign(x) log(1 + |x|). stretched: the same; what the
+    environment measures, such as a speed, is then stretched about its mean so far where it hardly differs. normalised:
+    each in deviations from its mean so far, at most 5. A network of your own reads them as they are, or normalised."""
 
     def __post_init__(self) -> None:
-        """Refuse a number of rows that is not a power of two: a row is a number of bits of a hash."""
+        """Refuse a number of rows that is not a power of two, and a deviation that nobody reads."""
+        # A row is a number of bits of a hash.
         require(self.rows.bit_count() == 1, "policy.rows", self.rows, "a power of two, such as 16384")
+        is_read = not self.memory or self.deviation == 1
+        expected = f"1 with policy.memory = {self.memory}, whose deviations follow from observations"
+        require(is_read, "policy.deviation", self.deviation, expected)

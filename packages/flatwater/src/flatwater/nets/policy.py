@@ -143,6 +143,8 @@ class FeedForwardPolicy:
     """Function behind each layer."""
     shared: bool = False
     """Whether actor and critic read the same layers."""
+    free_start: float = 0.0
+    """First value of the free weights."""
 
     @cached_property
     def layout(self) -> Layout:
@@ -162,7 +164,7 @@ class FeedForwardPolicy:
                 weights[f"{name}.bias"] = Weight((width,), fan_in=0)
             weights[f"{head}.weight"] = Weight((widths[-1], outputs), fan_in=fan_in_factor * widths[-1])
             weights[f"{head}.bias"] = Weight((outputs,), fan_in=0)
-        return Layout(weights | ({"free": Weight((self.free,), fan_in=0)} if self.free else {}))
+        return Layout(weights | ({"free": Weight((self.free,), fan_in=0, start=self.free_start)} if self.free else {}))
 
     def __call__(
         self,

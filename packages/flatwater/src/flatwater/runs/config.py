@@ -40,16 +40,20 @@ class RunConfig:
         )
     )
     """Names of settings that may change at a resume, as they change no number of the training."""
-    absent: ClassVar = dict.fromkeys(
-        ("workers", "cluster", "any_machine"),
-        "this recipe computes in one process: workers share networks that grow (`train grow`), "
-        "or the members of a population of traders (`train erl`). Here updates of a policy, or of a few small "
-        "members, take milliseconds each, and workers would wait for them. "
-        "Train several runs at once instead: flatwater sweep --at-once N",
-    ) | dict.fromkeys(
-        ("total_steps", "on_episode", "info_keys"),
-        "this recipe plays no episodes of an environment one by one, as ppo, teach and evolve do. "
-        "Use rounds and on_round",
+    absent: ClassVar = (
+        dict.fromkeys(
+            ("workers", "cluster", "any_machine"),
+            "this recipe computes in one process: workers share networks that grow (`train grow`), "
+            "or the members of a population of traders (`train erl`). Here updates of a policy, or of a few small "
+            "members, take milliseconds each, and workers would wait for them. "
+            "Train several runs at once instead: flatwater sweep --at-once N",
+        )
+        | dict.fromkeys(
+            ("total_steps", "on_episode", "info_keys"),
+            "this recipe plays no episodes of an environment one by one, as ppo, teach and evolve do. "
+            "Use rounds and on_round",
+        )
+        | {"preset": "this recipe has no presets; ppo, dqn, sac, td3 and ddpg have. Give single settings, or --config"}
     )
     """Message by name of a setting that a recipe does not have, for a user who gives it."""
 
@@ -170,6 +174,15 @@ class EpisodesRunConfig(RunConfig):
     def reports_episodes(self) -> bool:
         """Whether the user wants numbers of finished episodes."""
         return bool(self.info_keys) or self.on_episode is not None
+
+
+@dataclass(frozen=True, kw_only=True)  # without slots, as it is the last base of a kind's configuration
+class PresetSettings:
+    """Settings of runs that can begin with those of a preset."""
+
+    preset: str | None = None
+    """Preset whose settings for this environment are taken in place of the defaults: zoo, those of RL Baselines3 Zoo.
+    All that is given besides it, in --config too, wins over it. Left out: none."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,7 @@ from flatwater.recipe import Recipe, recipe_of_config
 from flatwater.rundir.doubts import read_doubts
 from flatwater.rundir.layout import RunFolder
 from flatwater.rundir.origin import Origin, changed_settings
+from flatwater.runs.config import PresetSettings
 from flatwater.runs.run import Run
 from flatwater.state.tree import Leaf, Scalar, is_immutable, leaves, set_scalar_
 from flatwater_watch.errors import CheckpointError, ConfigError
@@ -80,6 +81,8 @@ def find_parent(folder: RunFolder, parent_config: Any, config: Any, round_: int 
     # A new fork's settings begin with the parent's value; those of a fork that is built again have None.
     if config.from_run not in (None, parent_config.from_run):
         raise ConfigError("--from-run: a fork goes on from the whole state of a run. Leave it out, or use `train`.")
+    if isinstance(config, PresetSettings) and config.preset != parent_config.preset:
+        raise ConfigError("--preset: a fork goes on with the settings of its run. Give those that shall be others.")
     parent_settings = flat_settings(to_mapping(parent_config))
     changed = changed_settings(parent_settings, flat_settings(to_mapping(recipe.prepare(config))))
     _require_unedited(folder, parent_settings, checkpoint.manifest.facts.get("config"), parent_config.open_ended)

@@ -13,10 +13,11 @@ import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from flatwater.config.code import NamedCode, code_fields, find_named_code
-from flatwater.config.toml import from_mapping, read_toml
+from flatwater.config.toml import from_mapping, merge_tables, read_toml
 from flatwater.named_imports import SHIPPED, Permit, is_trusted
 from flatwater.recipe import find_recipe, recipe_names
 from flatwater.rundir.layout import RunFolder
@@ -90,8 +91,14 @@ def permit_run(
     )
 
 
-def load_settings(cls: type[C], file: Path, *, replaced_names: Collection[str] = ()) -> C:
-    """Return the settings in a file that the user gives, as an object of `cls`.
+def load_settings(
+    cls: type[C],
+    file: Path,
+    base: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    replaced_names: Collection[str] = (),
+) -> C:
+    """Return the settings in a file that the user gives, as an object of `cls`; `base` has those it leaves out.
 
     The code in a file of the user's own may be imported. A file in the folder of a run, or one that a sweep or a study
     has written, may come from somebody else, so it needs a permit.
@@ -104,7 +111,7 @@ def load_settings(cls: type[C], file: Path, *, replaced_names: Collection[str] =
     # The resolved path: a link from elsewhere does not make the file the user's own.
     if file.name in WRITTEN_SETTINGS or enclosing_run_folder(file.resolve()) is not None:
         request_permit(settings, file, trains=True, replaced_names=replaced_names)
-    return drop_total_steps(from_mapping(cls, settings, str(file)), replaced_names)
+    return drop_total_steps(from_mapping(cls, merge_tables(base, settings), str(file)), replaced_names)
 
 
 def remember_file(file: Path, say: Callable[[str], None], **changes: Any) -> None:  # noqa: ANN401  (settings)

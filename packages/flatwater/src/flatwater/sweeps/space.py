@@ -20,13 +20,13 @@ from typing import Any, get_args, get_type_hints
 
 from flatwater.config.convert import did_you_mean, from_plain
 from flatwater.config.toml import read_toml, with_settings
-from flatwater.runs.config import RunConfig
+from flatwater.runs.config import PresetSettings, RunConfig
 from flatwater_watch.errors import ConfigError
 
 TRIAL_SOURCE = "the settings of this trial"
 """Source of a trial's settings, for messages."""
 RANGE_KEYS = ("low", "high", "log", "step", "choices")
-SHARED_SETTINGS = frozenset({"trainer", *(f.name for f in fields(RunConfig))})
+SHARED_SETTINGS = frozenset({"trainer", *(f.name for kind in (RunConfig, PresetSettings) for f in fields(kind))})
 """Settings that are the same for all trials: those of the machine, and the rounds by which trials are compared."""
 WHOLE_TOLERANCE = 1e-9
 """Tolerance of a range of fractions: how near to a whole number of steps it must be."""

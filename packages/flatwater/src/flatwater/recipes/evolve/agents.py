@@ -13,6 +13,7 @@ from flatwater.metrics.table_layout import BUFFER_COLUMN, SECONDS_COLUMN, Column
 from flatwater.recipe import Headline, Recipe
 from flatwater.recipes.evolve.config import MembersRunConfig
 from flatwater.recipes.evolve.recipe import EVOLVE
+from flatwater.runs.config import PresetSettings
 from flatwater.trainers.evolve.config import (
     LayersConfig,
     OneAlgorithmConfig,
@@ -92,7 +93,7 @@ class DqnConfig(OneAlgorithmConfig, PolicyDQNConfig):
 
 
 @config
-class AgentRunConfig(MembersRunConfig):
+class AgentRunConfig(MembersRunConfig, PresetSettings):
     """One agent in an environment, or several that evolve."""
 
     player: ClassVar[str] = "policy"

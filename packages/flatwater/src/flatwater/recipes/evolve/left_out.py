@@ -11,7 +11,9 @@ from typing import TypeVar
 from flatwater.algorithms.config import custom_algorithm_place
 from flatwater.algorithms.graph import has_compiler
 from flatwater.envs.world import Spaces
+from flatwater.presets.lookup import preset_note
 from flatwater.recipes.evolve.config import MembersRunConfig
+from flatwater.runs.config import PresetSettings
 from flatwater.runs.machine import find_device
 
 C = TypeVar("C", bound=MembersRunConfig)
@@ -37,6 +39,8 @@ def decide_settings(config: C, spaces: Spaces) -> C:
 
 def decision_notes(config: MembersRunConfig) -> Iterator[str]:
     """Yield the lines, at the start and in the plan, about settings that were decided for the user."""
+    if isinstance(config, PresetSettings):
+        yield from preset_note(config)
     if config.learner.compile:
         yield COMPILED
 

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from flatwater.config.code import EnvName
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.nets.config import ActorCriticConfig
-from flatwater.runs.config import EpisodesRunConfig, check_episodes_run, explain_renamed
+from flatwater.runs.config import EpisodesRunConfig, PresetSettings, check_episodes_run, explain_renamed
 from flatwater.trainers.blocks.config import BlocksConfig, OpponentsConfig
 from flatwater_watch.options.bounds import Bounds, Number, OptionalNumber
 from flatwater_watch.options.declare import config
@@ -59,11 +59,11 @@ class FeedForwardConfig(ActorCriticConfig):
     """Policy and critic of all agents: layers, a table of tokens if observations are tokens, an LSTM if wanted."""
 
     memory: Annotated[int, Bounds(0, 1 << 16)] = 0
-    observations: Literal["logs", "stretched", "normalised"] = "stretched"
+    observations: Literal["plain", "logs", "stretched", "normalised"] = "stretched"
 
 
 @config
-class PpoRunConfig(BlocksRunConfig):
+class PpoRunConfig(BlocksRunConfig, PresetSettings):
     """A policy that learns by itself, from its own actions."""
 
     plays_turns: ClassVar = True

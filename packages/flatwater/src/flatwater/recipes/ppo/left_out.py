@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 
 from flatwater.algorithms.graph import has_compiler
 from flatwater.envs.world import Spaces
+from flatwater.presets.lookup import preset_note
 from flatwater.recipes.ppo.config import BlocksRunConfig
+from flatwater.runs.config import PresetSettings
 from flatwater.runs.machine import find_device
 from flatwater.runs.planning import META
 from flatwater.trainers.blocks.state import build_actor_critic
@@ -44,6 +46,8 @@ def decide_settings(config: C, spaces: Spaces) -> C:
 def decision_notes(config: BlocksRunConfig, spaces: Spaces) -> Iterator[str]:
     """Yield the lines, at the start and in the plan, about settings that were decided for the user."""
     learner = config.learner
+    if isinstance(config, PresetSettings):
+        yield from preset_note(config)
     if spaces.form == "image":
         passes = f"{learner.epochs} epochs of {learner.minibatches} minibatches"
         yield f"images are seen: {passes} for each block (changed by --learner.epochs and --learner.minibatches)"

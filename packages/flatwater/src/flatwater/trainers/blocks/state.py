@@ -150,6 +150,8 @@ def build_actor_critic(spaces: Spaces, config: ActorCriticConfig, device: torch.
 
 def _observation_scaling(spaces: Spaces, config: ActorCriticConfig) -> tuple[tuple[int, ...], Scaling]:
     """Return the positions of the numbers that need running statistics, and the scale on which numbers are read."""
+    if config.observations == "plain":
+        return (), "none"
     if config.observations == "stretched":
         return spaces.measures, "logarithms"
     if config.observations == "normalised" and spaces.form != "tokens":
