@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -46,19 +47,36 @@ def run_study(asked: StudyOrder) -> tuple[StudyOutcome, str]:
 @pytest.fixture(scope="module")
 def finished_study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, StudyOutcome, str]:
     """A finished study of two folds and two seeds, with what its processes left beside it."""
-    here, there = Path.cwd(), tmp_path_factory.mktemp("study")
+    return finish_in(tmp_path_factory.mktemp("study"), order)
+
+
+@pytest.fixture(scope="module")
+def finished_search(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, StudyOutcome, str]:
+    """The same with a search of three trials in each fold, two runs at once."""
+    return finish_in(tmp_path_factory.mktemp("search"), lambda: searching("s", jobs=2))
+
+
+def finish_in(there: Path, asked: Callable[[], StudyOrder]) -> tuple[Path, StudyOutcome, str]:
+    here = Path.cwd()
     os.chdir(there)
     try:
-        return (there, *run_study(order()))
+        return (there, *run_study(asked()))
     finally:
         os.chdir(here)
 
 
 @pytest.fixture
 def whole(finished_study: tuple[Path, StudyOutcome, str]) -> StudyOutcome:
-    """A copy of it, as the study `s` of the working folder."""
+    """A copy of the finished study, as the study `s` of the working folder."""
     shutil.copytree(finished_study[0], Path.cwd(), dirs_exist_ok=True)
     return finished_study[1]
+
+
+@pytest.fixture
+def searched(finished_search: tuple[Path, StudyOutcome, str]) -> StudyOutcome:
+    """A copy of the finished study with a search, as the study `s` of the working folder."""
+    shutil.copytree(finished_search[0], Path.cwd(), dirs_exist_ok=True)
+    return finished_search[1]
 
 
 def names(file: str) -> list[str]:
@@ -211,12 +229,23 @@ def decay_of(run: Path) -> float:
     return decay
 
 
+def test_the_runs_of_a_fold_train_with_the_settings_of_its_best_trial(
+    finished_search: tuple[Path, StudyOutcome, str], searched: StudyOutcome
+) -> None:
+    check_search(searched, finished_search[2])
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("jobs", [1, 3])
-def test_the_runs_of_a_fold_train_with_the_settings_of_its_best_trial(jobs: int) -> None:
-    outcome, said = run_study(searching("found", jobs=jobs))
+def test_so_they_do_however_many_work_at_once(jobs: int) -> None:
+    check_search(*run_study(searching("s", jobs=jobs)))
+
+
+def check_search(outcome: StudyOutcome, said: str) -> None:
     searches = outcome.result["search"]
+    assert len(searches) == 2
     for number, search in enumerate(searches, 1):
-        trials = [*Path(f"found/fold-{number:02}-search").glob("trial-*")]
+        trials = [*Path(f"s/fold-{number:02}-search").glob("trial-*")]
         assert (search["fold"], search["trials"], search["rounds"]) == (number, 3, 12)
         best = max(map(decay_of, trials))
         assert search["settings"] == {"learner.weight_decay": best}
@@ -224,10 +253,10 @@ def test_the_runs_of_a_fold_train_with_the_settings_of_its_best_trial(jobs: int)
         # No trial reads the fold's test days: they are its holdout, and what comes later is cut off.
         cuts = [json.loads((trial / "order.json").read_text())["splits"] for trial in trials]
         assert {(cut["days"], cut["holdout_days"]) for cut in cuts} == {(200 + 200 * number, 200)}
-        assert {decay_of(Path(f"found/fold-{number:02}-seed-{seed}")) for seed in (5, 6)} == {best}
+        assert {decay_of(Path(f"s/fold-{number:02}-seed-{seed}")) for seed in (5, 6)} == {best}
     assert outcome.result["pooled"]["deflated"]["tries"] == 2 * (2 * 4 * 16 + 3 * 4 * 16)
     shown = f"learner.weight_decay {searches[1]['settings']['learner.weight_decay']:.4g}"
-    assert shown in study_page(read_study(Path("found")))
+    assert shown in study_page(read_study(Path("s")))
     console = Console(file=io.StringIO(), width=80)
     show_study(outcome.result, console)
     assert f"fold 2: {shown}" in console.file.getvalue()  # type: ignore[attr-defined]
@@ -235,8 +264,9 @@ def test_the_runs_of_a_fold_train_with_the_settings_of_its_best_trial(jobs: int)
 
 
 @pytest.mark.parametrize("held_names", ["trial-0002", "fold-01-seed-6"])
-def test_a_study_that_is_stopped_in_its_search_or_after_it_comes_to_the_same_result(held_names: str) -> None:
-    whole = run_study(searching("whole", jobs=2))[0]
+def test_a_study_that_is_stopped_in_its_search_or_after_it_comes_to_the_same_result(
+    held_names: str, searched: StudyOutcome
+) -> None:
     Path("hold").write_text(f"3 {held_names}")
     thread = signal_when(Path("held").exists, signal.SIGTERM)
     stopped, _ = run_study(searching("cut", jobs=2))
@@ -245,21 +275,25 @@ def test_a_study_that_is_stopped_in_its_search_or_after_it_comes_to_the_same_res
     assert stopped.result["pooled"] is None
     Path("hold").unlink()
     again = run_study(order("cut", folds=None, seeds=None, jobs=2))[0]
-    assert again.result == whole.result
+    assert again.result == searched.result
 
 
+@pytest.mark.usefixtures("searched")
 def test_another_search_is_another_study() -> None:
-    run_study(searching("s", trials=2))
     Path("other.toml").write_text("[learner.weight_decay]\nlow = 0.001\nhigh = 0.002\n")
-    with pytest.raises(ConfigError, match=r"--trials 3: .*has 2,"):
-        run_study(order(trials=3))
+    with pytest.raises(ConfigError, match=r"--trials 4: .*has 3,"):
+        run_study(order(trials=4))
     with pytest.raises(ConfigError, match="searches another space"):
         run_study(order(space=Path("other.toml")))
     with pytest.raises(ConfigError, match=r"--trials 3: expected --space"):
         run_study(order("new", trials=3))
-    run_study(order("plain"))
+
+
+@pytest.mark.usefixtures("whole")
+def test_a_study_that_was_begun_without_a_search_gets_none() -> None:
+    Path("other.toml").write_text("[learner.weight_decay]\nlow = 0.001\nhigh = 0.002\n")
     with pytest.raises(ConfigError, match="was begun without a search"):
-        run_study(order("plain", space=Path("other.toml")))
+        run_study(order(space=Path("other.toml")))
 
 
 def test_a_study_without_a_search_needs_no_optuna() -> None:
