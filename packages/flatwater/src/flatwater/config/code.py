@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
-from functools import cache
 from operator import attrgetter
 from typing import Annotated, Any, get_type_hints
 
@@ -108,7 +107,6 @@ def find_named_code(cls: type[Any] | None, settings: Mapping[str, Any], above: s
                 yield NamedCode(path, text, code or TRAINER)  # TRAINER: a mark without exceptions
 
 
-@cache
 def code_fields(cls: type[Any]) -> Mapping[str, Code]:
     """Return the fields of a configuration's class that may name code, each with its mark."""
     declared = ((f.name, declared_extras(f.type, Code)) for f in fields(cls))

@@ -130,6 +130,7 @@ def _build(cls: type[Any], mapping: Mapping[str, Any], path: str) -> object:
     fields_by_name = {f.name: f for f in fields(cls)}
     all_hints = get_type_hints(cls)
     hints = {name: all_hints[name] for name in fields_by_name}  # without class variables
+    declared_code = code_fields(cls)
     values: dict[str, object] = {}
     for name, value in mapping.items():
         dotted = f"{path}.{name}" if path else name
@@ -140,7 +141,7 @@ def _build(cls: type[Any], mapping: Mapping[str, Any], path: str) -> object:
             if reason := absent_settings(cls).get(name):
                 raise ConfigError(f"{dotted}: {reason}")
             raise ConfigError(f"{dotted}: no setting has this name.{_unknown_name_hint(name, path, hints)}")
-        if name in code_fields(cls) and (isinstance(value, type) or isfunction(value)):
+        if name in declared_code and (isinstance(value, type) or isfunction(value)):
             value = name_of_code(value, dotted)  # noqa: PLW2901  (a file has the name in place of the class or function)
         values[name] = from_plain(hints[name], value, dotted, _build)
     for name, declared in fields_by_name.items():
