@@ -179,7 +179,8 @@ def _agent_recipe(config: type[AgentRunConfig], about: str) -> Recipe:
         guide=f"""{about}, in constant memory.
 
     --env takes any environment of Gymnasium by its name, and your class as package.module:Class.
-    `--population.size N` evolves N agents, which learn from the transitions of all.
+    `--population.size N` evolves N agents, which learn from the transitions of all. `--preset zoo` takes the settings
+    of RL Baselines3 Zoo for the environment.
     """,
         layout=LAYOUT,
         curves={"return, training": "return/mean", "held out": AgentRunConfig.measure},

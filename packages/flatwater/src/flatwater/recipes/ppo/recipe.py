@@ -37,7 +37,8 @@ PPO = Recipe(
 
     Without options: CartPole, 100 blocks of 128 steps in 8 copies, a minute on one core. --env takes any environment of
     Gymnasium or PettingZoo by its name, and your class as package.module:Class. Actions are a choice from a list
-    or a vector of numbers. `policy.memory` above 0 gives the policy an LSTM.
+    or a vector of numbers. `policy.memory` above 0 gives the policy an LSTM. `--preset zoo` takes the settings of RL
+    Baselines3 Zoo for the environment.
     """,
     plan=lazy_function("flatwater.recipes.ppo.run:plan"),
     compose=lazy_function("flatwater.recipes.ppo.run:compose"),
