@@ -11,10 +11,14 @@ import flatwater as fw
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.cli.main import command_class, main
 from flatwater.config.toml import from_mapping
+from flatwater.envs.world import Spaces
 from flatwater.named_imports import import_named
+from flatwater.nets.config import ActorCriticConfig
+from flatwater.nets.stack import init_, views
 from flatwater.recipes.ppo.config import PpoRunConfig
 from flatwater.recipes.ppo.run import compose
 from flatwater.state.tree import nbytes
+from flatwater.trainers.blocks.state import build_actor_critic
 from flatwater_watch.errors import ConfigError
 
 FILE = Path(__file__).with_name("own_nets.py")
@@ -211,3 +215,20 @@ def test_catch_is_solved_by_the_defaults() -> None:
     assert main([*words, "--run", "run", "--quiet", "--evaluation.envs", "64"]) == 0
     players = json.loads(Path("run", "result.json").read_text())["players"]
     assert players["policy"]["return"] > 0.9 > players["random"]["return"]
+
+
+def test_first_actions_have_the_deviation_that_is_asked_and_plain_numbers_are_read_as_they_are() -> None:
+    spaces = Spaces(1, 1, "vector", (3,), ("push",), steps=9, bounds=((-2.0, 2.0),), measures=(0, 1, 2))
+    config = ActorCriticConfig(memory=0, deviation=0.25, observations="plain")
+    network = build_actor_critic(spaces, config, torch.device("cpu"))
+    block = torch.empty(1, network.layout.size)
+    init_(block, network.layout, torch.Generator().manual_seed(1))
+    weights = {name: rows[0] for name, rows in views(block, network.layout).items()}
+    obs = torch.tensor([[100.0, -1e-3, 0.0]])
+    assert torch.equal(network.embed_observation(weights, obs[None]), obs[None])
+    step = network.run_step(weights, obs, torch.zeros(2, 1, 0), torch.zeros(1, dtype=torch.bool))
+    policy = network.actions.distribution(step.logits)
+    shift = policy.sample(torch.ones(1, 1)) - policy.sample(torch.zeros(1, 1))
+    torch.testing.assert_close(shift, torch.full((1, 1), 0.25 * 2))  # in units of half the range
+    with pytest.raises(ConfigError, match=r"policy\.deviation = 0\.25"):
+        ActorCriticConfig(memory=4, deviation=0.25)
