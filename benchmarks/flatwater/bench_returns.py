@@ -72,7 +72,7 @@ def own_command(play: Play, run: Path) -> list[str]:
     if play["player"] == "flatwater zoo":
         settings["preset"] = "zoo"
     if "wrappers" in game:
-        settings["wrapped.wrappers"] = ",".join(game["wrappers"])
+        settings["wrapped.wrappers"] = game["wrappers"]
     if algorithm == "ppo":
         # Rounded up, as the libraries do, and to a whole number of rounds between evaluations.
         rounds = -(-game["steps"] // steps_of_round(algorithm, settings))
@@ -81,7 +81,11 @@ def own_command(play: Play, run: Path) -> list[str]:
     else:
         settings |= {"rounds": POINTS, "steps": game["steps"] // POINTS, "evaluation.episodes": EPISODES}
     start = "import sys; from flatwater.cli.main import main; sys.exit(main())"
-    words = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
+    words = [
+        word
+        for name, value in settings.items()
+        for word in (f"--{name}", *map(str, value if isinstance(value, list) else [value]))
+    ]
     return [sys.executable, "-c", start, "train", algorithm, "--quiet", *words]
 
 

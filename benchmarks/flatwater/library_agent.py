@@ -71,6 +71,8 @@ class Judge(BaseCallback):  # type: ignore[misc]  # the library ships no types
 
 def make_env(name: str, game: dict[str, Any], copies: int, seed: int) -> VecEnv:
     """Return copies of an environment, stepped one after another."""
+    if name.startswith("MiniGrid"):
+        importlib.import_module("minigrid")  # it registers its environments when it is imported
 
     def make() -> gymnasium.Env:
         env = gymnasium.make(name)
