@@ -52,7 +52,7 @@ def test_the_account_block_and_priorities_cost_what_they_say() -> None:
     watched = sum(nbytes(ring(1000, account=True)).values())
     weighed = nbytes(ring(1000, prioritised=True))
     assert watched - plain == 1000 * 2 * 3 * 4 - nbytes(ring(1000))["account"]
-    assert weighed["priorities.mass"] + weighed["priorities.sums"] == 1000 * 4 + 16 * 8
+    assert weighed["priorities.mass"] + weighed["priorities.sums"] == 16 * (64 * 4 + 8)  # whole blocks of 64
 
 
 @given(

@@ -152,8 +152,15 @@ def _apply_output(params: Params, name: str, x: Float[Tensor, "P B H"]) -> Float
     in_autocast = not x.is_meta and torch.is_autocast_enabled(x.device.type)
     if in_autocast or weight.shape[-1] >= NARROW_OUTPUTS:
         return apply_linear(params, name, x)
+    if not torch.is_grad_enabled():
+        return _multiply_narrow(x, weight, bias)  # the call of a `Function` takes longer than a product of few rows
     narrow: Tensor = NarrowLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]  # torch's own
     return narrow
+
+
+def _multiply_narrow(x: Float[Tensor, "P B H"], weight: Float[Tensor, "P H A"], bias: Float[Tensor, "P A"]) -> Tensor:
+    """Return the output [P, B, A] of a linear layer, computed transposed."""
+    return torch.baddbmm(bias.unsqueeze(2), weight.mT, x.mT).mT
 
 
 class NarrowLinear(torch.autograd.Function):
@@ -170,7 +177,7 @@ class NarrowLinear(torch.autograd.Function):
             bias: [P, out].
         """
         ctx.save_for_backward(x, weight)
-        return torch.baddbmm(bias.unsqueeze(2), weight.mT, x.mT).mT
+        return _multiply_narrow(x, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ANN401  (torch's, untyped)

@@ -29,7 +29,8 @@ class Priorities:
     """Masses of all places, allocated whole by `build_priorities`; everything else writes in place."""
 
     mass: Float[Tensor, "C"]
-    """(|TD error| + epsilon) ** alpha of each place; 0 if nothing can be drawn."""
+    """(|TD error| + epsilon) ** alpha of each place; 0 if nothing can be drawn. Whole blocks of places: those beyond
+    the capacity are never filled."""
     top: Float[Tensor, ""]
     """The largest mass so far: a new transition gets it, so that it is soon drawn."""
     sums: Float[Tensor, "N"] = derived_field()
@@ -44,26 +45,41 @@ def build_priorities(capacity: int, device: torch.device, *, alpha: float = 0.6,
     """Return priorities of empty places, whose mass is 0.
 
     Args:
-        capacity: number of places, C.
+        capacity: number of places, which is rounded up to whole blocks.
         device: device of the masses.
         alpha: power of the TD error in a mass; 0 draws all alike.
         beta: share of the priorities that importance weights undo, 0 to 1.
     """
+    blocks = -(-capacity // BLOCK_PLACES)
     return Priorities(
-        mass=filled_tensor(0, capacity, device=device),
+        mass=filled_tensor(0, blocks * BLOCK_PLACES, device=device),
         top=torch.ones((), device=device),
-        sums=filled_tensor(0, -(-capacity // BLOCK_PLACES), dtype=torch.float64, device=device),
+        sums=filled_tensor(0, blocks, dtype=torch.float64, device=device),
         alpha=alpha,
         beta=beta,
     )
 
 
 def add_priorities_(
-    priorities: Priorities, places: Int[Tensor, "B"], drawable: Bool[Tensor, "B"] | None = None
+    priorities: Priorities,
+    places: Int[Tensor, "B"],
+    *,
+    drawable: Bool[Tensor, "B"] | None = None,
+    emptied: Int[Tensor, "E"] | None = None,
 ) -> None:
-    """Give places with new transitions the largest mass so far, or 0 if they are not `drawable`."""
+    """Give places with new transitions the largest mass so far.
+
+    Args:
+        priorities: masses of all places.
+        places: places of the new transitions.
+        drawable: whether each of them can be drawn; False gives it mass 0. Left out: all can.
+        emptied: other places, whose transitions are gone.
+    """
     mass = priorities.top.expand(len(places))
     priorities.mass.index_copy_(0, places, mass if drawable is None else mass * drawable)
+    if emptied is not None:
+        priorities.mass.index_fill_(0, emptied, 0)
+        places = torch.cat((places, emptied))
     _sum_blocks_(priorities, places)
 
 
@@ -77,17 +93,14 @@ def _sum_blocks_(priorities: Priorities, places: Int[Tensor, "B"]) -> None:
     """Renew the sums of the blocks of these places, whose masses have changed."""
     if not priorities.changed:  # if True, the next draw renews all sums
         blocks = places // BLOCK_PLACES
-        priorities.sums[blocks] = _running_sums(priorities, blocks)[..., -1]
+        priorities.sums.index_copy_(0, blocks, _running_sums(priorities, blocks)[:, -1])
 
 
 def _running_sums(priorities: Priorities, blocks: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch K"]:
     """Return the cumulative sums of the masses within each of these blocks, float64; K is `BLOCK_PLACES`."""
-    places = blocks.unsqueeze(-1) * BLOCK_PLACES + torch.arange(BLOCK_PLACES, device=blocks.device)
-    # The last block may go beyond the last place.
-    mass, last = priorities.mass, len(priorities.mass) - 1
     # float64, because small masses would vanish in a float32 sum. `cumsum` adds in the same order for any number of
     # blocks, so a resumed run, which sums all blocks at once, has the same bits.
-    return (mass[places.clamp(max=last)] * (places <= last)).cumsum(-1, dtype=torch.float64)
+    return priorities.mass.view(-1, BLOCK_PLACES)[blocks].cumsum(-1, dtype=torch.float64)
 
 
 def set_priorities_(priorities: Priorities, index: Int[Tensor, "*batch"], td_error: Float[Tensor, "*batch"]) -> None:
@@ -115,11 +128,11 @@ def masses(td_error: Float[Tensor, "*batch"], alpha: float) -> Float[Tensor, "*b
 
 def draw_prioritised(
     priorities: Priorities, shape: tuple[int, ...], rng: torch.Generator
-) -> tuple[Int[Tensor, "*shape"], Float[Tensor, "*shape"]]:
+) -> tuple[Int[Tensor, "*shape"], Float[Tensor, "*shape"] | None]:
     """Draw places with replacement, and return them with their importance weights (N p) ** -beta.
 
     Weights are divided by the largest of their row, the last axis of `shape`, so that the members' batches do not
-    depend on each other. At least one place must hold a transition.
+    depend on each other; there are none where all places are drawn alike. At least one place must hold a transition.
     """
     if priorities.changed:
         _renew_sums_(priorities)
@@ -133,6 +146,8 @@ def draw_prioritised(
     point = _clamp_below(point, place_ends[..., -1])
     place_in_block = torch.searchsorted(place_ends, point.unsqueeze(-1), right=True).squeeze(-1)
     index = block * BLOCK_PLACES + place_in_block
+    if not priorities.alpha:
+        return index, None
     # N and the total mass cancel when the weights are divided by the largest.
     weight = priorities.mass[index].pow(-priorities.beta)
     return index, weight / weight.amax(-1, keepdim=True)
@@ -140,10 +155,10 @@ def draw_prioritised(
 
 def _renew_sums_(priorities: Priorities) -> None:
     """Compute the sums of all blocks, some blocks at a time."""
-    sums = priorities.sums
+    sums, mass = priorities.sums, priorities.mass.view(-1, BLOCK_PLACES)
     for low in range(0, len(sums), BLOCKS_AT_ONCE):
-        blocks = torch.arange(low, min(low + BLOCKS_AT_ONCE, len(sums)), device=sums.device)
-        sums[blocks] = _running_sums(priorities, blocks)[..., -1]
+        span = slice(low, low + BLOCKS_AT_ONCE)
+        sums[span] = mass[span].cumsum(-1, dtype=torch.float64)[:, -1]
     priorities.changed = False
 
 

@@ -134,7 +134,10 @@ def start_(ring: Ring, envs: Int[Tensor, "k"], obs: Structure) -> None:
     head = (ring.head[envs] + 1) % _slots_per_env(ring)
     ring.head[envs] = head
     ring.ended[envs] = False
-    _write_observations_(ring, envs * _slots_per_env(ring) + head, obs)
+    slots = envs * _slots_per_env(ring) + head
+    _write_rows_(ring.observation, slots, obs)
+    # The old transitions of these slots cannot be drawn any more.
+    remove_priorities_(ring.priorities, slots)
 
 
 def append_(
@@ -161,24 +164,20 @@ def append_(
         next_obs: [E, ...] in the observation space's structure.
     """
     device = ring.reward.device
-    stream_starts = torch.arange(len(ring.head), device=device) * _slots_per_env(ring)
+    stream_starts = torch.arange(0, len(ring.reward), _slots_per_env(ring), device=device)
     # `head` is -1 before an env's first observation; its `ended` flag then makes the write below undrawable.
     slots = stream_starts + ring.head.clamp(min=0)
     _write_rows_(ring.action, slots, action)
-    ring.reward[slots] = torch.as_tensor(reward, dtype=ring.reward.dtype, device=device)
+    _write_rows_(ring.reward, slots, reward)
     terminated = torch.as_tensor(terminated, dtype=torch.bool, device=device)
-    ring.terminated[slots] = terminated
-    # `ended` is still that of the step before: no transition begins at a final observation.
-    add_priorities_(ring.priorities, slots, drawable=~ring.ended)
-    ring.ended.copy_(terminated | torch.as_tensor(truncated, dtype=torch.bool, device=device))
+    _write_rows_(ring.terminated, slots, terminated)
     ring.head.add_(1).remainder_(_slots_per_env(ring))
-    _write_observations_(ring, stream_starts + ring.head, next_obs)
-
-
-def _write_observations_(ring: Ring, slots: Int[Tensor, "k"], obs: Structure) -> None:
-    """Write the newest observations into these slots, whose old transitions cannot be drawn any more."""
-    _write_rows_(ring.observation, slots, obs)
-    remove_priorities_(ring.priorities, slots)
+    newest = stream_starts + ring.head
+    _write_rows_(ring.observation, newest, next_obs)
+    # `ended` is still that of the step before: no transition begins at a final observation.
+    add_priorities_(ring.priorities, slots, drawable=~ring.ended, emptied=newest)
+    truncated = torch.as_tensor(truncated, dtype=torch.bool, device=device)
+    torch.logical_or(terminated, truncated, out=ring.ended)
 
 
 def _write_rows_(stored: Structure, slots: Int[Tensor, "k"], new: Structure) -> None:
@@ -187,7 +186,7 @@ def _write_rows_(stored: Structure, slots: Int[Tensor, "k"], new: Structure) -> 
         for key, child in stored.items():
             _write_rows_(child, slots, new[key])
     else:
-        stored[slots] = torch.as_tensor(new, dtype=stored.dtype, device=stored.device)
+        stored.index_copy_(0, slots, torch.as_tensor(new, dtype=stored.dtype, device=stored.device))
 
 
 def _read_rows(stored: Structure, slots: Int[Tensor, "*batch"]) -> Structure:
@@ -208,8 +207,7 @@ def drawable_count(ring: Ring) -> int:
 
 def draw(ring: Ring, shape: tuple[int, ...], rng: torch.Generator) -> Drawn:
     """Draw transitions with replacement, uniformly or by priority; the ring must hold at least one."""
-    index, weight = draw_prioritised(ring.priorities, shape, rng)
-    return Drawn(index, weight if ring.priorities.alpha else None)
+    return Drawn(*draw_prioritised(ring.priorities, shape, rng))
 
 
 def gather(
@@ -230,7 +228,8 @@ def gather(
             before the end of an episode or of its stream.
         gamma: discount of each step but the first, whose discount the learner applies.
     """
-    last_slot, reward, factor = index, ring.reward[index], torch.ones_like(ring.reward[index])
+    last_slot, reward = index, ring.reward[index]
+    factor = torch.ones_like(reward)
     goes_on = torch.ones_like(index, dtype=torch.bool)
     for _ in range(steps - 1):
         next_slot = _next_slot(ring, last_slot)
