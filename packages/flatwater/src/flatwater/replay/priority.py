@@ -6,6 +6,7 @@ O(block), and nothing waits for the device. With alpha = 0 the draw is uniform o
 """
 
 from dataclasses import field
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -75,32 +76,46 @@ def add_priorities_(
         drawable: whether each of them can be drawn; False gives it mass 0. Left out: all can.
         emptied: other places, whose transitions are gone.
     """
-    mass = priorities.top.expand(len(places))
-    priorities.mass.index_copy_(0, places, mass if drawable is None else mass * drawable)
-    if emptied is not None:
-        priorities.mass.index_fill_(0, emptied, 0)
-        places = torch.cat((places, emptied))
+    mass, top = host_view(priorities.mass), host_view(priorities.top)
+    mass[host_view(places)] = top if drawable is None else top * host_view(drawable)
     _sum_blocks_(priorities, places)
+    if emptied is not None:
+        remove_priorities_(priorities, emptied)
 
 
 def remove_priorities_(priorities: Priorities, places: Int[Tensor, "B"]) -> None:
     """Set the mass of these places to 0, so that they are not drawn."""
-    priorities.mass.index_fill_(0, places, 0)
+    host_view(priorities.mass)[host_view(places)] = 0
     _sum_blocks_(priorities, places)
+
+
+def host_view(array: Any) -> Any:  # noqa: ANN401  (an array of NumPy, or of a device)
+    """Return a tensor in the host's memory as an array of NumPy on the same memory, and any other array as it is.
+
+    A step of one environment writes single rows, and NumPy's calls take a tenth of torch's. The code that is given one
+    or the other uses what both have: operators, indices, `reshape`, `cumsum`.
+    """
+    return array.numpy() if isinstance(array, Tensor) and array.is_cpu else array
 
 
 def _sum_blocks_(priorities: Priorities, places: Int[Tensor, "B"]) -> None:
     """Renew the sums of the blocks of these places, whose masses have changed."""
     if not priorities.changed:  # if True, the next draw renews all sums
-        blocks = places // BLOCK_PLACES
-        priorities.sums.index_copy_(0, blocks, _running_sums(priorities, blocks)[:, -1])
+        mass, sums, blocks = host_view(priorities.mass), host_view(priorities.sums), host_view(places) // BLOCK_PLACES
+        sums[blocks] = _running_sums(mass, sums, blocks)[:, -1]
 
 
-def _running_sums(priorities: Priorities, blocks: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch K"]:
-    """Return the cumulative sums of the masses within each of these blocks, float64; K is `BLOCK_PLACES`."""
+def _running_sums(mass: Any, sums: Any, blocks: Any) -> Any:  # noqa: ANN401  (tensors, or arrays of NumPy)
+    """Return the cumulative sums [*batch, K] of the masses within each of these blocks; K is `BLOCK_PLACES`.
+
+    Args:
+        mass: masses of all places.
+        sums: sums of all blocks, for their type.
+        blocks: numbers of blocks, [*batch].
+    """
     # float64, because small masses would vanish in a float32 sum. `cumsum` adds in the same order for any number of
     # blocks, so a resumed run, which sums all blocks at once, has the same bits.
-    return priorities.mass.view(-1, BLOCK_PLACES)[blocks].cumsum(-1, dtype=torch.float64)
+    return mass.reshape(-1, BLOCK_PLACES)[blocks].cumsum(-1, dtype=sums.dtype)
 
 
 def set_priorities_(priorities: Priorities, index: Int[Tensor, "*batch"], td_error: Float[Tensor, "*batch"]) -> None:
@@ -140,7 +155,7 @@ def draw_prioritised(
     total = block_ends[-1]
     point = torch.rand(shape, generator=rng, device=total.device, dtype=torch.float64) * total
     block = torch.searchsorted(block_ends, _clamp_below(point, total), right=True)
-    place_ends = _running_sums(priorities, block)
+    place_ends = _running_sums(priorities.mass, priorities.sums, block)
     # Measured from the block's beginning, which is the end of the block before it.
     point = point - torch.where(block > 0, block_ends[block - 1], 0)
     point = _clamp_below(point, place_ends[..., -1])
@@ -155,10 +170,10 @@ def draw_prioritised(
 
 def _renew_sums_(priorities: Priorities) -> None:
     """Compute the sums of all blocks, some blocks at a time."""
-    sums, mass = priorities.sums, priorities.mass.view(-1, BLOCK_PLACES)
+    sums = priorities.sums
     for low in range(0, len(sums), BLOCKS_AT_ONCE):
         span = slice(low, low + BLOCKS_AT_ONCE)
-        sums[span] = mass[span].cumsum(-1, dtype=torch.float64)[:, -1]
+        sums[span] = _running_sums(priorities.mass, sums, span)[:, -1]
     priorities.changed = False
 
 

@@ -22,6 +22,7 @@ from flatwater.replay.priority import (
     add_priorities_,
     build_priorities,
     draw_prioritised,
+    host_view,
     remove_priorities_,
 )
 from flatwater.replay.priority import (
@@ -163,21 +164,20 @@ def append_(
         truncated: the episode was cut; `next_obs` still has a value.
         next_obs: [E, ...] in the observation space's structure.
     """
-    device = ring.reward.device
-    stream_starts = torch.arange(0, len(ring.reward), _slots_per_env(ring), device=device)
+    length, head, ended = _slots_per_env(ring), host_view(ring.head), host_view(ring.ended)
+    stream_starts = host_view(torch.arange(0, ring.reward.numel(), length, device=ring.reward.device))
     # `head` is -1 before an env's first observation; its `ended` flag then makes the write below undrawable.
-    slots = stream_starts + ring.head.clamp(min=0)
+    slots = stream_starts + head * (head >= 0)
     _write_rows_(ring.action, slots, action)
     _write_rows_(ring.reward, slots, reward)
-    terminated = torch.as_tensor(terminated, dtype=torch.bool, device=device)
     _write_rows_(ring.terminated, slots, terminated)
-    ring.head.add_(1).remainder_(_slots_per_env(ring))
-    newest = stream_starts + ring.head
+    head += 1
+    head %= length
+    newest = stream_starts + head
     _write_rows_(ring.observation, newest, next_obs)
     # `ended` is still that of the step before: no transition begins at a final observation.
-    add_priorities_(ring.priorities, slots, drawable=~ring.ended, emptied=newest)
-    truncated = torch.as_tensor(truncated, dtype=torch.bool, device=device)
-    torch.logical_or(terminated, truncated, out=ring.ended)
+    add_priorities_(ring.priorities, slots, drawable=~ended, emptied=newest)
+    ended[:] = _row_array(terminated, ring.ended) | _row_array(truncated, ring.ended)
 
 
 def _write_rows_(stored: Structure, slots: Int[Tensor, "k"], new: Structure) -> None:
@@ -186,7 +186,12 @@ def _write_rows_(stored: Structure, slots: Int[Tensor, "k"], new: Structure) -> 
         for key, child in stored.items():
             _write_rows_(child, slots, new[key])
     else:
-        stored.index_copy_(0, slots, torch.as_tensor(new, dtype=stored.dtype, device=stored.device))
+        host_view(stored)[host_view(slots)] = _row_array(new, stored)
+
+
+def _row_array(new: Any, stored: Tensor) -> Any:  # noqa: ANN401  (arrays of any kind)
+    """Return rows of any kind as an array that is written into `stored`."""
+    return host_view(torch.as_tensor(new, dtype=stored.dtype, device=stored.device))
 
 
 def _read_rows(stored: Structure, slots: Int[Tensor, "*batch"]) -> Structure:
@@ -197,7 +202,7 @@ def _read_rows(stored: Structure, slots: Int[Tensor, "*batch"]) -> Structure:
 
 
 def _slots_per_env(ring: Ring) -> int:
-    return len(ring.reward) // len(ring.head)
+    return ring.reward.numel() // ring.head.numel()
 
 
 def drawable_count(ring: Ring) -> int:
