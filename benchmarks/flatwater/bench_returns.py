@@ -24,13 +24,14 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1] / "shared"))
 
 import numpy as np
-from claims import RESULTS, commit, machine
-from returns_page import write_page
+from claims import RESULTS, Claim, commit, machine, record_claims
+from returns_page import middle_return, middle_seconds, players_of, write_page
 
 from flatwater.api import resolve_config
 
@@ -40,6 +41,8 @@ KEPT = RESULTS / "returns.jsonl"
 POINTS, EPISODES = 10, 10
 LIBRARIES = {"sb3": "stable_baselines3", "sbx": "sbx"}
 PLAYERS = ("flatwater", "flatwater zoo", *LIBRARIES)
+SETTINGS = {"flatwater": "defaults", "flatwater zoo": "RL Zoo's settings"}
+WANTED_RATIO = 0.5
 Play = dict[str, Any]
 """Player, game, seed, and the curve: rows of environment steps, CPU seconds, mean return."""
 
@@ -185,6 +188,27 @@ def main() -> None:
                 last = play["curve"][-1] if "curve" in play else play["failed"]
                 print(f"{number}/{len(plays)} {' '.join(map(str, identity(play)))}: {last}", flush=True)
     write_page(kept_plays(), GAMES)
+    record_claims(claims(kept_plays()))
+
+
+def claims(plays: Iterable[Play]) -> Iterator[Claim]:
+    """Returns and CPU seconds of all kept plays beside Stable-Baselines3's, for each algorithm."""
+    curves = [play for play in plays if "curve" in play]
+    for algorithm, envs in GAMES.items():
+        played = [players_of([play for play in curves if play["algorithm"] == algorithm], env) for env in envs]
+        for player in ("flatwater", "flatwater zoo"):
+            both = [players for players in played if player in players and "sb3" in players]
+            if not both:
+                continue
+            ahead = sum(middle_return(players[player]) >= middle_return(players["sb3"]) for players in both)
+            ratio = median(middle_seconds(players[player]) / middle_seconds(players["sb3"]) for players in both)
+            name = f"{algorithm.upper()} in {len(both)} environments, {SETTINGS[player]}"
+            key = f"{algorithm}.{player.replace(' ', '_')}"
+            returns = f"{name}: return after the same steps at least that of Stable-Baselines3"
+            measured = f"{ahead} of {len(both)}"
+            yield Claim("flatwater", f"{key}.returns", returns, measured, "all", ahead == len(both))
+            seconds = f"{name}: CPU seconds over those of Stable-Baselines3, median"
+            yield Claim("flatwater", f"{key}.seconds", seconds, f"{ratio:.2f}", "≤ 0.5", ratio <= WANTED_RATIO)
 
 
 if __name__ == "__main__":

@@ -103,8 +103,17 @@ def table(
 def final_cells(players: Players) -> dict[str, str]:
     """Return a cell for each player: its return at the end, and its CPU seconds."""
     returns = {name: [curve[-1][2] for curve in curves] for name, curves in players.items()}
-    seconds = {name: median(curve[-1][1] for curve in curves) for name, curves in players.items()}
-    return {name: f"{text}; {seconds[name]:.0f} s" for name, text in with_best(returns).items()}
+    return {name: f"{text}; {middle_seconds(players[name]):.0f} s" for name, text in with_best(returns).items()}
+
+
+def middle_return(curves: Sequence[Curve]) -> float:
+    """Return the interquartile mean over seeds of the return at the end."""
+    return float(interquartile_mean(np.asarray([curve[-1][2] for curve in curves])))
+
+
+def middle_seconds(curves: Sequence[Curve]) -> float:
+    """Return the median over seeds of the CPU seconds at the end."""
+    return median(curve[-1][1] for curve in curves)
 
 
 def timed_cells(players: Players) -> dict[str, str]:
@@ -119,7 +128,7 @@ def timed_cells(players: Players) -> dict[str, str]:
 
 def shared_seconds(players: Players) -> float:
     """Return the CPU seconds after which the quickest player had all its steps, the median over its seeds."""
-    return min(median(curve[-1][1] for curve in curves) for curves in players.values())
+    return min(map(middle_seconds, players.values()))
 
 
 def at_seconds(curve: Curve, limit: float) -> float | None:
