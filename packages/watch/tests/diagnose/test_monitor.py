@@ -1,6 +1,7 @@
 """From readings to findings, on object graphs that really grow and numbers that say so."""
 
 import gc
+import importlib
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -695,6 +696,23 @@ def test_a_reading_does_not_wait_for_the_search(monitor: Monitor, monkeypatch: p
     assert search_of(monitor) is search, "one at a time, and it goes on"
     monitor.conclude()
     assert waits[-1] == 2.0
+
+
+def test_libraries_are_asked_while_a_fork_searches_for_garbage(
+    monitor: Monitor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine a fork may search for longer than the program runs."""
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "tablelib.py").write_text("_TABLE = {}\ndef keep(key, value):\n    _TABLE[key] = value\n")
+    monkeypatch.syspath_prepend(str(folder))
+    keep = importlib.import_module("tablelib").keep
+    monkeypatch.setattr(GarbageSearch, "is_done", lambda _, _seconds=0.0: False)
+    for number in range(1, 30):
+        keep(number, np.ones((1024, 128)))
+        monitor.observe(grown_reading(number, number))
+    del sys.modules["tablelib"]
+    assert [found.owner for found in monitor.findings()] == ["tablelib._TABLE"]
 
 
 @pytest.mark.usefixtures("_no_collection")

@@ -26,7 +26,8 @@ SUSPECT = [
 LOOKED = (CaseEvent.COMPARED, CaseState.COMPARING, CaseAction.CHOOSE_NEXT_STEP)
 TRACE = (CaseEvent.NO_LINE, CaseState.TRACING, CaseAction.START_TRACE)
 SEARCH = [
-    (CaseEvent.UNEXPLAINED, CaseState.SEARCHING, CaseAction.START_GARBAGE_SEARCH),
+    (CaseEvent.UNEXPLAINED, CaseState.SEARCHING, CaseAction.ADD_LIBRARY_ROOTS),
+    (CaseEvent.LIBRARIES_UNCLEAR, CaseState.SEARCHING, CaseAction.START_GARBAGE_SEARCH),
     (CaseEvent.READING, CaseState.SEARCHING, CaseAction.CHECK_GARBAGE_SEARCH),
 ]
 ENDS = {
@@ -83,7 +84,6 @@ WALKS = {
         LOOKED,
     ],
     "cyclic garbage": [
-        (CaseEvent.UNEXPLAINED, CaseState.SEARCHING, CaseAction.ADD_LIBRARY_ROOTS),
         *SEARCH,
         (CaseEvent.TIME_TO_COMPARE, CaseState.SEARCHING, CaseAction.COMPARE_CENSUSES),
         *SEARCH,

@@ -284,17 +284,20 @@ class Investigator:
         """
         case = self._case
         if self.is_tracing:  # for the line of garbage; to look at all objects takes 40 times as long under a trace
-            return CaseEvent.UNEXPLAINED
-        if case.lengths_step is None:
-            if expected_seconds() <= self._uninterrupted_seconds:
-                case.lengths, case.lengths_step = heap_lengths(), reading.step
-            return CaseEvent.UNEXPLAINED
+            return CaseEvent.LIBRARIES_UNCLEAR
+        if case.lengths_step is None and expected_seconds() <= self._uninterrupted_seconds:
+            case.lengths, case.lengths_step = heap_lengths(), reading.step
         explained = sum(cause.drift.per_step for cause in case.comparison_evidence)
-        missing_bytes = (self._growth_slope.low - explained) * (reading.step - case.lengths_step)
+        steps = 0 if case.lengths_step is None else reading.step - case.lengths_step
+        missing_bytes = (self._growth_slope.low - explained) * steps
+        if missing_bytes < reading.material_bytes:
+            return CaseEvent.LIBRARIES_UNCLEAR
         holders, must_open_ids = take_grown_holders_(case, self._roots, missing_bytes)
         self.censuses.library_roots |= holders
         self.censuses.must_open_ids |= must_open_ids
-        return CaseEvent.LIBRARIES_GREW if holders else CaseEvent.UNEXPLAINED
+        if holders:
+            stop_search_(case)
+        return CaseEvent.LIBRARIES_GREW if holders else CaseEvent.LIBRARIES_UNCLEAR
 
     def _start_garbage_search(self, reading: Reading) -> CaseEvent | None:
         """Fork with the traces so far, then stop tracing; end the comparison if no search for garbage can begin."""

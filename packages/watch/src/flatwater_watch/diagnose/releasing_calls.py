@@ -16,7 +16,7 @@ from flatwater_watch.heap.roots import Roots, is_user_file, user_modules
 
 RELEASING = (
     "clear", "reset", "purge", "remove", "release", "unregister", "unsubscribe", "disconnect", "unobserve", "evict",
-    "expire", "forget", "discard", "flush", "dispose", "detach", "cleanup", "close", "shutdown",
+    "expire", "forget", "discard", "flush", "sync", "dispose", "detach", "cleanup", "close", "shutdown",
 )  # fmt: skip
 """First words of the names of functions that release objects, the surest first."""
 _FIRST_WORD, _NAME = re.compile("[a-z]*"), re.compile(r"\w+")

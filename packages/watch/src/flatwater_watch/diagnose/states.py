@@ -35,6 +35,7 @@ class CaseEvent(Enum):
     NO_LINE = "the foremost owner has no line"
     COMPARE_AGAIN = "too little is explained, and comparisons are left: growth may come in bursts"
     LIBRARIES_GREW = "containers became longer that no root of the user's reaches"
+    LIBRARIES_UNCLEAR = "no such container is known to have become longer so far"
     REFUSED = "tracing may not begin, or cannot"
     COMPLETE = "no further comparison is worth it"
     NATIVE_WITHOUT_LINE = "native growth was reported, and has no line"
@@ -85,7 +86,8 @@ TRANSITIONS: dict[tuple[CaseState, CaseEvent], tuple[CaseState, CaseAction]] = {
     (CaseState.SEARCHING, CaseEvent.LIBRARIES_GREW): (CaseState.COUNTING, CaseAction.WAIT),
     (CaseState.SEARCHING, CaseEvent.READING): (CaseState.SEARCHING, CaseAction.CHECK_GARBAGE_SEARCH),
     (CaseState.SEARCHING, CaseEvent.TIME_TO_COMPARE): (CaseState.SEARCHING, CaseAction.COMPARE_CENSUSES),
-    (CaseState.SEARCHING, CaseEvent.UNEXPLAINED): (CaseState.SEARCHING, CaseAction.START_GARBAGE_SEARCH),
+    (CaseState.SEARCHING, CaseEvent.UNEXPLAINED): (CaseState.SEARCHING, CaseAction.ADD_LIBRARY_ROOTS),
+    (CaseState.SEARCHING, CaseEvent.LIBRARIES_UNCLEAR): (CaseState.SEARCHING, CaseAction.START_GARBAGE_SEARCH),
     (CaseState.SEARCHING, CaseEvent.COMPARED): (CaseState.COMPARING, CaseAction.CHOOSE_NEXT_STEP),
     (CaseState.TRACING, CaseEvent.READING): (CaseState.TRACING, CaseAction.AWAIT_LINE),
     (CaseState.TRACING, CaseEvent.TIME_TO_COMPARE): (CaseState.COMPARING, CaseAction.COMPARE_CENSUSES),
