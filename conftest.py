@@ -33,6 +33,7 @@ def enter_empty_folder(namespace: dict[str, Any]) -> None:
     """Pages write files as a reader would, into the current folder; nothing of them stays."""
     namespace["left"] = {"cwd": Path.cwd(), "env": {name: os.environ.get(name) for name in NAMES}, "path": [*sys.path]}
     picture: Any = import_module("flatwater.reports.picture")  # by the pages alone: it loads matplotlib
+    import_module("sympy")  # torch does where kernels of the meta device are first used: in the fork of each plan
     namespace["left"]["picture"], namespace["left"]["write"] = picture, picture.write_picture
     picture.write_picture = leave_unpainted
     namespace["left"]["folder"] = tempfile.mkdtemp(prefix="flatwater-page-")
