@@ -40,11 +40,31 @@ def test_a_run_from_a_program_is_the_run_of_the_command(capfd: pytest.CaptureFix
     assert Path("whole/result.png").is_file()
     assert "policy" in run._repr_html_()
     assert run.report("page.html").read_text().startswith("<!doctype html>")
-    assert run.evaluate() == run.result
+    assert run.evaluate() == run.result == fw.evaluate(run)
+    assert fw.export(run, "policy.safetensors") == 0
     cut = fw.train("ppo", rounds=3, run="cut", on_round=lambda each: each.stop(), quiet=True, **SMALL)
     assert not cut.finished
     assert cut.result is None
-    assert cut.resume(quiet=True).result == run.result
+    assert fw.resume(cut, quiet=True).result == run.result
+
+
+def test_an_environment_that_is_not_the_runs_is_refused() -> None:
+    """It was left aside without a word, and the run's own environment was played in its place."""
+    run = fw.train("ppo", rounds=1, run="run", quiet=True, **SMALL)
+    for use in (fw.evaluate, fw.load, fw.resume):
+        for other in (gymnasium.make("Acrobot-v1"), "Acrobot-v1", lambda: gymnasium.make("Acrobot-v1")):
+            with pytest.raises(ConfigError, match=r"begun with CartPole-v1: .* got .*flatwater\.fork"):
+                use(run, env=other)  # type: ignore[operator]
+    assert fw.evaluate(run, env="CartPole-v1") == run.result
+
+
+@pytest.mark.parametrize("callback", ["on_round", "on_episode"])
+@pytest.mark.parametrize("given", [[print], lambda: None, 3])
+def test_what_is_no_callback_is_refused_before_training(callback: str, given: object) -> None:
+    """A list of functions, as other libraries take it, was found after the first round."""
+    with pytest.raises(ConfigError, match=rf"{callback}: expected a function that takes an? (round|episode), got"):
+        fw.train("ppo", run="none", quiet=True, **SMALL | {callback: given})
+    assert not Path("none").exists()
 
 
 def test_a_table_may_change_at_a_resume_where_its_settings_may() -> None:

@@ -221,7 +221,7 @@ def train(
 
 
 def resume(
-    run: Path | str,
+    run: TrainedRun | Path | str,
     rounds: int | None = None,
     *,
     env: Any = None,  # noqa: ANN401  (what the user has)
@@ -234,7 +234,7 @@ def resume(
     """Go on with a run from its newest intact checkpoint, bit for bit.
 
     Args:
-        run: folder of the run, or the URL at which it is mirrored.
+        run: result of `train`, folder of the run, or the URL at which it is mirrored.
         rounds: number of rounds in all; left out, as many as the run was begun with.
         env: the environment, where the run was begun with an object that has no name.
         on_round: called with each round, as in `train`.
@@ -249,9 +249,10 @@ def resume(
             names code that may be somebody else's.
         KeyboardInterrupt, SystemExit: a signal stopped it, as in `train`.
     """
+    place, env = _find_run(run, env)
     with _restore_threads(), _end_on_early_signals(), trust_code(trust), hand_over_env(env):
         console = _make_console(quiet=quiet)
-        outcome = resume_run(run, console, rounds=rounds, on_round=on_round, on_episode=on_episode, **changes)
+        outcome = resume_run(place, console, rounds=rounds, on_round=on_round, on_episode=on_episode, **changes)
     return _finish_run(outcome, env)
 
 
@@ -310,7 +311,7 @@ def plan(recipe: str, *, config: Path | str | None = None, **settings: Any) -> P
 
 
 def evaluate(
-    run: Path | str,
+    run: TrainedRun | Path | str,
     *,
     env: Any = None,  # noqa: ANN401  (what the user has)
     holdout: bool = False,
@@ -322,7 +323,7 @@ def evaluate(
     """Play the policy of a run's newest checkpoint against the baselines.
 
     Args:
-        run: folder of the run, or the URL at which it is mirrored.
+        run: result of `train`, folder of the run, or the URL at which it is mirrored.
         env: the environment, where the run was begun with an object that has no name.
         holdout: play days or episodes that no part of training has seen. Each look is logged: a holdout that is
             looked at often is no longer unseen.
@@ -336,10 +337,11 @@ def evaluate(
     Raises:
         FlatwaterError: there is no run, nothing to be judged yet, or the run names code that may be somebody else's.
     """
+    place, env = _find_run(run, env)
     with _restore_threads(), trust_code(trust), hand_over_env(env):
         file = None if video is None else Path(video)
         return evaluate_run(
-            run, holdout=holdout, say=lambda _: None, video=file, video_episodes=video_episodes, **changes
+            place, holdout=holdout, say=lambda _: None, video=file, video_episodes=video_episodes, **changes
         )
 
 
@@ -382,9 +384,9 @@ def load(run: TrainedRun | Path | str, *, env: Any = None, trust: bool = False) 
         FlatwaterError: there is no run or no intact checkpoint, the run has no policy yet, the file holds no policy, or
             it names code that may be somebody else's.
     """
-    path, known_env = (run.path, run.env) if isinstance(run, TrainedRun) else (Path(run), None)
-    with _restore_threads(), trust_code(trust), hand_over_env(known_env if env is None else env):
-        return read_policy(path) if path.is_file() else _load_policy(path)
+    place, env = _find_run(run, env)
+    with _restore_threads(), trust_code(trust), hand_over_env(env):
+        return read_policy(Path(place)) if Path(place).is_file() else _load_policy(Path(place))
 
 
 @close_open_envs()
@@ -405,11 +407,11 @@ def _load_policy(run: Path) -> Any:  # noqa: ANN401  (what a recipe's policy is)
     return recipe.policy(composed, folder)
 
 
-def export(run: Path | str, to: Path | str, *, trust: bool = False, budget: str | None = None) -> float:
+def export(run: TrainedRun | Path | str, to: Path | str, *, trust: bool = False, budget: str | None = None) -> float:
     """Write the policy of a run as one file that needs no run; see `flatwater export`.
 
     Args:
-        run: folder of the run, or a .safetensors file that this function wrote.
+        run: result of `train`, folder of the run, or a .safetensors file that this function wrote.
         to: the file; .pt2 for torch alone, .onnx for ONNX Runtime and its like, .safetensors for `load`.
         trust: run the code that the run names; see `load`.
         budget: memory that writing it may take, such as 2GiB. Left out: 90 % of what the machine, the container and the
@@ -424,6 +426,13 @@ def export(run: Path | str, to: Path | str, *, trust: bool = False, budget: str 
             nothing is written.
     """
     return write_policy(load(run, trust=trust), Path(to), budget)
+
+
+def _find_run(run: TrainedRun | Path | str, env: Any) -> tuple[Path | str, Any]:  # noqa: ANN401  (what the user has)
+    """Return the place of a run, and its environment as an object: `env`, or that of the result of `train`."""
+    if isinstance(run, TrainedRun | TrainedSeeds):
+        return run.path, run.env if env is None else env
+    return run, env
 
 
 def resolve_config(recipe: str, config: Path | str | None, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401  (a RunConfig of any recipe)

@@ -155,10 +155,7 @@ def find_function(place: str, *, field: str, takes: str) -> Callable[[Any], Any]
     if ":" not in place:
         raise ConfigError(f"{setting}: expected {expected}")
     function = find_object(place, setting=f"{setting}: it", expected=expected)
-    try:
-        inspect.signature(function).bind(None)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{setting}: expected {expected}, got {short_repr(function)} ({error})") from error
+    check_takes_one(function, setting, expected)
     border = Border(setting, function)
 
     def call(argument: Any) -> Any:  # noqa: ANN401  (of the function)
@@ -166,6 +163,26 @@ def find_function(place: str, *, field: str, takes: str) -> Callable[[Any], Any]
             return function(argument)
 
     return call
+
+
+def check_takes_one(function: object, setting: str, expected: str) -> None:
+    """Refuse what cannot be called with one argument.
+
+    Args:
+        function: the function, or what the user gave in its place.
+        setting: setting that has it, for the message.
+        expected: words for the function that is expected.
+
+    Raises:
+        ConfigError: it is no function, or one of another number of arguments.
+    """
+    callable_: Any = function
+    try:
+        inspect.signature(callable_).bind(None)
+    except ValueError:  # a function in C may have no signature: its call shows whether it takes one argument
+        return
+    except TypeError as error:
+        raise ConfigError(f"{setting}: expected {expected}, got {short_repr(function)} ({error})") from error
 
 
 def module_hash(code: Any) -> str:  # noqa: ANN401  (a class or a function)

@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -122,6 +123,21 @@ def test_the_file_teaches() -> None:
         "# A pair.\n"
         "span = [1, 2.0]\n"
     )
+
+
+def test_numbers_of_numpy_are_taken_as_those_of_a_file() -> None:
+    settings = {
+        "rounds": np.int64(3),
+        "compile": np.True_,
+        "learner": {"rate": np.float64(0.5), "span": np.array([4, 5])},
+    }
+    built = from_mapping(Whole, settings, "here")
+    assert built == from_mapping(
+        Whole, {"rounds": 3, "compile": True, "learner": {"rate": 0.5, "span": [4, 5]}}, "here"
+    )
+    assert (type(built.rounds), type(built.learner.rate)) == (int, float)
+    with pytest.raises(ConfigError, match=r"^here: rounds = \[1, 2\]: expected a whole number, got a list$"):
+        from_mapping(Whole, {"rounds": np.array([1, 2])}, "here")
 
 
 def test_a_whole_number_will_do_for_a_float_and_not_the_other_way() -> None:

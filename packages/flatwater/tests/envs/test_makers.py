@@ -7,10 +7,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from brought import Boat, Fleet, Late, make_boat
+from brought import Boat, Fleet, Late, doubled, make_boat
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from gymnasium.wrappers import FlattenObservation
 
 from flatwater.config.arguments import read_arguments, write_arguments
+from flatwater.config.toml import from_mapping
 from flatwater.envs.foraging.config import ForagingConfig
 from flatwater.envs.makers import hand_over_env, name_object
 from flatwater.envs.world import World
@@ -73,6 +75,19 @@ def test_a_vector_environment_tells_of_each_environment_what_it_tells_alone(mode
     ended = over.any(0)[:, 0].tolist()
     assert [info.keys() == {"steps", "parts", "strands"} for info in told[1][-1]] == ended
     assert not all(ended)
+
+
+class Silent(Fleet):
+    """Its infos have nothing of the episodes that are over."""
+
+    def step(self, actions: Any) -> Any:
+        return *super().step(actions)[:4], {}
+
+
+def test_a_last_observation_that_is_missing_is_said() -> None:
+    """The first observation of the next episode was taken for it, and critics bootstrapped from that."""
+    with pytest.raises(FlatwaterError, match=r"Silent\.step.*no 'final_obs'.*SAME_STEP"):
+        play(build(Silent))
 
 
 def vectors(mode: str) -> Callable[[int], Any]:
@@ -199,6 +214,16 @@ def test_wrappers_are_named_with_arguments_the_innermost_first() -> None:
     shown = play(world)
     assert world.spaces.obs == (4,)
     assert np.allclose(shown[2], 3 * np.array(plain[2]))
+
+
+def test_wrappers_may_be_classes_and_functions() -> None:
+    wrappers = from_mapping(WrappedConfig, {"wrappers": [FlattenObservation, doubled]}, "here").wrappers
+    named = (f"{FlattenObservation.__module__}:FlattenObservation", "brought:doubled")
+    assert wrappers == named
+    world = build_world("brought:Boat", envs=ENVS, foraging=ForagingConfig(), wrapped=WrappedConfig(wrappers=wrappers))
+    assert np.allclose(play(world)[2], 2 * np.array(play(build("brought:Boat"))[2]))
+    with pytest.raises(ConfigError, match=r"here: wrappers\[0\] = .*Move it to the top of a module"):
+        from_mapping(WrappedConfig, {"wrappers": [lambda env: env]}, "here")
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import numpy as np
 import pytest
 from small_runs import TINY_PPO, assert_same, newest_leaves
 
 import flatwater as fw
+from flatwater.api import resolve_config
 from flatwater.cli.main import main
 from flatwater.rundir.listing import list_runs
+from flatwater.rundir.seeds import read_seeds
+from flatwater.runs.seeds import create_group
 from flatwater_watch.errors import ConfigError, RunError
 
 SMALL = [*TINY_PPO, "--rounds", "2", "--trackers", "--quiet"]
@@ -114,8 +118,15 @@ def test_a_damaged_list_of_seeds_is_told_by_the_name_of_its_folder(
     assert f"error: {damaged / 'seeds.json'}: is damaged" in capsys.readouterr().err.replace("\n", "")
 
 
-@pytest.mark.parametrize("seeds", [[], [1, 1], 0, 99_999_999_999, range(3000)])
+@pytest.mark.parametrize("seeds", [[], [1, 1], 0, 99_999_999_999, range(3000), 2.0, [0.5], "12"])
 def test_seeds_are_numbers_each_once(seeds: object) -> None:
     with pytest.raises(ConfigError, match="seeds = "):
         fw.train("ppo", seeds=seeds, run="none", quiet=True)  # type: ignore[call-overload]
     assert not Path("none").exists()
+
+
+@pytest.mark.parametrize("seeds", [np.int64(2), np.arange(3, 5), (3, 4), range(3, 5)])
+def test_seeds_may_be_numbers_of_numpy(seeds: Any) -> None:
+    """An array ended in a TypeError of json, behind a folder that was made already."""
+    config = resolve_config("ppo", None, {"seed": 3, "threads": 1})
+    assert read_seeds(create_group(config, seeds, Path("group"))) == [3, 4]

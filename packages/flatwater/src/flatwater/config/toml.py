@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from inspect import isfunction
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, Protocol, TypeVar, get_type_hints, runtime_checkable
 
 from flatwater.config.code import code_fields, name_of_code
 from flatwater.config.convert import did_you_mean, from_plain, to_plain, type_in_words
@@ -141,9 +141,8 @@ def _build(cls: type[Any], mapping: Mapping[str, Any], path: str) -> object:
             if reason := absent_settings(cls).get(name):
                 raise ConfigError(f"{dotted}: {reason}")
             raise ConfigError(f"{dotted}: no setting has this name.{_unknown_name_hint(name, path, hints)}")
-        if name in declared_code and (isinstance(value, type) or isfunction(value)):
-            value = name_of_code(value, dotted)  # noqa: PLW2901  (a file has the name in place of the class or function)
-        values[name] = from_plain(hints[name], value, dotted, _build)
+        file_value = _as_in_file(value, dotted, is_code=name in declared_code)
+        values[name] = from_plain(hints[name], file_value, dotted, _build)
     for name, declared in fields_by_name.items():
         if name not in values and _has_no_default(declared):
             raise ConfigError(
@@ -152,6 +151,32 @@ def _build(cls: type[Any], mapping: Mapping[str, Any], path: str) -> object:
             )
     check_values(cls, values, path)
     return cls(**values)
+
+
+@runtime_checkable
+class _ArrayLike(Protocol):
+    """An array or a tensor, or a number of NumPy."""
+
+    def tolist(self) -> object:
+        """Return it as Python's numbers, in lists where it has axes."""
+
+
+def _as_in_file(value: object, path: str, *, is_code: bool) -> object:
+    """Return a value that Python gives as a file has it: numbers of Python, and names of classes and functions.
+
+    Args:
+        value: the value, or a list of values.
+        path: dotted name of the setting, for messages.
+        is_code: whether the setting names code.
+
+    Raises:
+        ConfigError: a class or a function has no name by which it is found again.
+    """
+    if isinstance(value, list | tuple):
+        return [_as_in_file(entry, f"{path}[{index}]", is_code=is_code) for index, entry in enumerate(value)]
+    if isinstance(value, type) or isfunction(value):
+        return name_of_code(value, path) if is_code else value
+    return value.tolist() if isinstance(value, _ArrayLike) else value
 
 
 def _unknown_name_hint(name: str, path: str, hints: Mapping[str, Any]) -> str:

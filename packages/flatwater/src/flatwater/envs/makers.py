@@ -174,7 +174,7 @@ def _handed_env(name: str) -> Any:  # noqa: ANN401  (whatever the user has)
     """Return the object that the user handed over, which must have this name.
 
     Raises:
-        ConfigError: no object is handed over, or an object with another name.
+        ConfigError: no object is handed over, or an object with another name, as `check_handed_env` says.
     """
     target = _env_object.get()
     if target is None:
@@ -182,9 +182,27 @@ def _handed_env(name: str) -> Any:  # noqa: ANN401  (whatever the user has)
             "the run was begun in Python with an environment that has no name of the form package.module:Name, and "
             "goes on there alone: flatwater.resume(RUN, env=...), and likewise evaluate and load"
         )
-    if name_object(target) != name:
-        raise ConfigError(f"the run was begun with {name}: expected env = the same, got {name_object(target)}")
+    check_handed_env(name)
     return target
+
+
+def check_handed_env(name: object) -> None:
+    """Refuse an environment that is handed over to a run of another one, which would be played in its place.
+
+    Args:
+        name: setting `env` of the run; anything but text for a run on a market.
+
+    Raises:
+        ConfigError: an environment of another name is handed over.
+    """
+    env = _env_object.get()
+    given = env if env is None or isinstance(env, str) else name_object(env)
+    if given is not None and given != name:
+        raise ConfigError(
+            f"the run was begun with {name if isinstance(name, str) else 'no environment'}: expected env = the same, "
+            f"or left out, got {given}. flatwater.fork(RUN, env=...) trains on in another environment, and "
+            "flatwater.load(RUN) acts in any"
+        )
 
 
 def _copy_env(env: Any) -> Any:  # noqa: ANN401  (an Env or a VectorEnv)

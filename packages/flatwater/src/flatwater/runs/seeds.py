@@ -5,9 +5,10 @@ or killed can be resumed: finished runs stay, the run that was stopped is resume
 """
 
 import json
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence, Sized
 from dataclasses import replace
 from functools import partial
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +49,9 @@ def create_group(
     Raises:
         FlatwaterError: no run could start with these settings.
     """
-    count = seeds if isinstance(seeds, int) else len(seeds)
-    require(count <= MAXIMUM_RUNS, "seeds", count, f"at most {MAXIMUM_RUNS}")  # before a list of seeds is made
-    seed_list = [config.seed + index for index in range(seeds)] if isinstance(seeds, int) else [*seeds]
-    require(len(seed_list) == len(set(seed_list)) > 0, "seeds", seeds, "one or more numbers, each once")
+    seed_list = _list_seeds(seeds, config.seed)
+    for seed in seed_list:
+        replace(config, seed=seed)  # refuses a seed that no run can have, before the folder is made
     checked = check_settings(config, callbacks)
     plan = recipe_of_config(config).plan(checked.config)
     if not config.start_over_budget:
@@ -64,6 +64,24 @@ def create_group(
     write_config(base, folder.config)
     remember_run(folder, lambda _: None)
     return folder
+
+
+def _list_seeds(seeds: object, first: int) -> list[int]:
+    """Return the seeds as Python's numbers: those of a list or an array, or as many as a number says, from `first` on.
+
+    Raises:
+        ConfigError: they are not whole numbers, too many, none, or one comes twice.
+    """
+    if isinstance(seeds, Integral):
+        seeds = range(first, first + int(seeds))
+    expected = f"their number, or a list of whole numbers, each once, and at most {MAXIMUM_RUNS}"
+    require(isinstance(seeds, Sized) and isinstance(seeds, Iterable), "seeds", seeds, expected)
+    numbers: Any = seeds
+    # The length first: a range of any length is not made a list.
+    require(len(numbers) <= MAXIMUM_RUNS and all(isinstance(n, Integral) for n in numbers), "seeds", seeds, expected)
+    seed_list = [int(number) for number in numbers]
+    require(len(seed_list) == len(set(seed_list)) > 0, "seeds", seeds, expected)
+    return seed_list
 
 
 def group_runs(folder: RunFolder, changes: Mapping[str, Any]) -> Generator[tuple[int, TrainSeed]]:

@@ -13,6 +13,7 @@ from rich.markup import escape
 from flatwater.checkpoints.manifest import JSON, Manifest, fact_differences
 from flatwater.checkpoints.reader import list_checkpoints, newest_intact, restore_state_
 from flatwater.config.toml import from_mapping, to_mapping, with_settings
+from flatwater.envs.makers import ENV, check_handed_env
 from flatwater.envs.open_envs import close_open_envs
 from flatwater.memory.planner import plan_summary
 from flatwater.metrics.console import ConsoleTable
@@ -312,7 +313,9 @@ def restore_run(
 
     Raises:
         CheckpointError: there is no intact checkpoint, or it is of another configuration or other data.
+        ConfigError: another environment than the run's is handed over.
     """
+    check_handed_env(to_mapping(config).get(ENV))
     intact = newest_intact(folder.checkpoints, say=say)
     if intact is None:
         raise CheckpointError(

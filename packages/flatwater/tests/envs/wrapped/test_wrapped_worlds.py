@@ -18,6 +18,7 @@ from flatwater.envs.worlds import build_teacher, build_world
 from flatwater.envs.wrapped.actions import make_action_spec
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld
+from flatwater.envs.wrapped.native import native_spaces
 from flatwater.envs.wrapped.own_world import OwnTeacher
 from flatwater.envs.wrapped.pettingzoo_world import PettingZooWorld
 from flatwater.envs.wrapped.spaces import BESIDE_POSITION, make_reader
@@ -125,6 +126,21 @@ def test_continuous_actions_are_given_within_their_bounds() -> None:
     assert world.spaces.action_shape == (1,)
     given = make_action_spec(gym.Box(-2, 2, (1,)), None, "one").to_env_actions(np.array([[7.5]], np.float32))
     assert np.array(given).tolist() == [[2.0]]
+
+
+@pytest.mark.parametrize("drawn", [7.5, -7.5, 1.6])
+@pytest.mark.parametrize(
+    "space",
+    [gym.Box(-0.1, 0.1, (1,), np.float64), gym.Box(-0.1, 0.1, (1,), np.float16), gym.Box(0, 5, (1,), np.int64)],
+)
+def test_actions_are_members_of_their_box_in_training_and_in_use(space: gym.Box, drawn: float) -> None:
+    """In training, a Box of doubles got float32's 0.1, which lies above its bound, and whole numbers got fractions."""
+    numbers = np.array([[drawn]], np.float32)
+    (in_training,) = make_action_spec(space, None, "one").to_env_actions(numbers)
+    (in_use,) = native_spaces(gym.Discrete(2), space, "auto", "one").to_env(numbers)
+    assert space.contains(in_training)
+    assert space.contains(in_use)
+    assert in_training.tolist() == in_use.tolist()
 
 
 def rows(space: gym.Space[Any], form: str, observation: object) -> list[Any]:

@@ -50,15 +50,27 @@ class ActionSpec(NamedTuple):
     """Lowest and highest value of each number, if an action is a vector."""
     choices: tuple[int, ...] | None = None
     """Number of options of each choice, if an action is several choices at once."""
+    box: gym.Box | None = None
+    """The environment's space of actions that are vectors."""
 
     def to_env_actions(self, actions: Array) -> Sequence[Any]:
         """Return a list of N actions for the environment's `step`, from a world's actions [N], [N, H] or [N, D]."""
-        # Vectors are clipped, as they are drawn from a normal distribution without bounds.
-        if self.bounds is not None:
-            return list(actions.clip(*np.array(self.bounds, np.float32).T))
+        if self.box is not None:
+            return list(fit_actions(actions, self.box))
         if isinstance(self.start, int):
             return [action + self.start for action in actions.tolist()]
         return list((actions + self.start).astype(self.start.dtype))
+
+
+def fit_actions(actions: Array, space: gym.Box) -> Array:
+    """Return actions [B, *action] as members of a Box: within its bounds, of its type, and whole where its numbers are.
+
+    Vectors are clipped, as they are drawn from a normal distribution without bounds.
+    """
+    # In the type of the space, as float32's nearest number to a bound of doubles may lie beyond it.
+    if np.issubdtype(space.dtype, np.floating):
+        return actions.astype(space.dtype, copy=False).clip(space.low, space.high)
+    return np.rint(actions).clip(space.low, space.high).astype(space.dtype)
 
 
 @runtime_checkable
@@ -83,7 +95,7 @@ def make_action_spec(space: gym.Space[Any], env: object, name: str) -> ActionSpe
         bounds = tuple((float(low), float(high)) for low, high in zip(space.low, space.high, strict=True))
         if not bounds:
             raise ConfigError(f"{name}: actions of {space} have no numbers: there is nothing to choose")
-        return ActionSpec(tuple(str(number) for number in range(len(bounds))), 0, bounds)
+        return ActionSpec(tuple(str(number) for number in range(len(bounds))), 0, bounds, box=space)
     if isinstance(space, gym.MultiDiscrete | gym.MultiBinary) and len(space.shape) == 1:
         return _action_choices(space)
     if not isinstance(space, gym.Discrete):

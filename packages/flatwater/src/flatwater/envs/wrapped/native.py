@@ -14,6 +14,7 @@ from gymnasium import spaces as gym
 from torch import Tensor
 
 from flatwater.envs.world import Array, World
+from flatwater.envs.wrapped.actions import fit_actions
 from flatwater.envs.wrapped.checks import CONVERSION_ERRORS
 from flatwater.envs.wrapped.spaces import ObservationForm, ObservationReader, make_reader
 from flatwater_watch.errors import ConfigError
@@ -80,11 +81,7 @@ class NativeSpaces:
         """
         space = self.action
         if isinstance(space, gym.Box):
-            # A Box of integers gets float32 too, as the environment did in training.
-            dtype = space.dtype if np.issubdtype(space.dtype, np.floating) else actions.dtype
-            shaped = actions.reshape(-1, *space.shape).astype(dtype)
-            clipped: Array = np.clip(shaped, space.low.astype(dtype), space.high.astype(dtype))
-            return clipped
+            return fit_actions(actions.reshape(-1, *space.shape), space)
         start = space.start if isinstance(space, gym.Discrete | gym.MultiDiscrete) else 0
         return (actions + start).astype(space.dtype).reshape(-1, *(space.shape or ()))
 

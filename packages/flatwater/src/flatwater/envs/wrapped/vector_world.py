@@ -138,8 +138,8 @@ class VectorWorld:
         self._has_next_begun[...] = is_over & self._resets_in_same_step
         for env, row in enumerate(rows):
             # After an automatic reset the row is of the next episode, and the last observation is in the info.
-            last = _mask_and_last_observation(infos, env).get(FINAL) if self._has_next_begun[env] else None
-            self._write_observation_(obs, env, row if last is None else last, "step")
+            last = self._last_observation(infos, env) if self._has_next_begun[env] else row
+            self._write_observation_(obs, env, last, "step")
             if legal is not None:
                 legal[env] = True
                 if not is_over[env]:
@@ -176,6 +176,21 @@ class VectorWorld:
         info = _env_info(self._infos, env, self._spaces.envs)
         last = info.get(FINAL_INFO) if self._has_next_begun[env] else None
         return info if last is None else last
+
+    def _last_observation(self, infos: Any, env: int) -> Any:  # noqa: ANN401  (of the space)
+        """Return the last observation of an episode, where the next one has begun in the same step.
+
+        Raises:
+            UserCodeError: the infos do not have it.
+        """
+        last = _mask_and_last_observation(infos, env).get(FINAL)
+        if last is None:
+            fault = ValueError(
+                f"the episode is over, and the infos have no {FINAL!r}: expected its last observation there, as the "
+                "next episode begins in the same step (AutoresetMode.SAME_STEP)"
+            )
+            raise interface_error(self._env.unwrapped, "step", fault, self._limit.place(env, "step"))
+        return last
 
     def _reset(self, which: Array, seeds: Array) -> tuple[Any, dict[str, Any]]:
         """Reset environments; return the observations and infos of all, of which only those of `which` are new.
