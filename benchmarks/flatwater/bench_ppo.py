@@ -38,7 +38,7 @@ except ImportError:
     sys.exit("bench_ppo.py needs Stable-Baselines3: pip install stable-baselines3")
 from sizes import Silent
 
-from flatwater.algorithms.on_policy_config import BlockConfig
+from flatwater.algorithms.on_policy_config import PpoLearnerConfig
 from flatwater.recipes.ppo.config import PpoRunConfig
 from flatwater.recipes.ppo.run import BlocksRun, compose
 from flatwater.runs.scores import score_players
@@ -69,9 +69,9 @@ class Settings:
     lam: float
     entropy: float = 0.0
 
-    def own(self) -> BlockConfig:
+    def own(self) -> PpoLearnerConfig:
         """In our words; the library's weight of the critic's squared error is 0.5, and ours is of its half."""
-        shape = BlockConfig(epochs=self.epochs, minibatches=self.minibatches, value_weight=1.0)
+        shape = PpoLearnerConfig(epochs=self.epochs, minibatches=self.minibatches, value_weight=1.0)
         return replace(shape, lr=self.lr, gamma=self.gamma, lam=self.lam, entropy_weight=self.entropy)
 
     def library(self) -> dict[str, Any]:
@@ -91,7 +91,7 @@ NEAR = {"n_steps": BLOCK, "batch_size": ENVS * BLOCK // 4, "n_epochs": 4}
 """Passes of the library near its defaults."""
 
 
-def own(env: str, seed: int, learner: BlockConfig, envs: int = ENVS, block: int = BLOCK) -> BlocksRun:
+def own(env: str, seed: int, learner: PpoLearnerConfig, envs: int = ENVS, block: int = BLOCK) -> BlocksRun:
     """A run of `train ppo` with its defaults, apart from how it learns."""
     evaluation = ComparisonConfig(envs=EPISODES, every=NEVER)
     config = PpoRunConfig(env=env, seed=seed, envs=envs, block=block, threads=1, evaluation=evaluation, learner=learner)
@@ -115,7 +115,7 @@ def compare(name: str, seed: int, steps: int, *, same: bool) -> dict[str, float]
         ours = own(f"gymnasium:{name}", seed, given.own(), given.envs, given.block)
         theirs = library(name, seed, given.envs, given.library())
     else:
-        ours, theirs = own(f"gymnasium:{name}", seed, BlockConfig()), library(name, seed)
+        ours, theirs = own(f"gymnasium:{name}", seed, PpoLearnerConfig()), library(name, seed)
     blocks = steps // (ours.config.envs * ours.config.block)
     spent, start = [], time.process_time()
     for train in (
@@ -138,7 +138,7 @@ def compare(name: str, seed: int, steps: int, *, same: bool) -> dict[str, float]
 
 def speed(name: str) -> dict[str, float]:
     """Agent steps per CPU second of all, with the same passes, in turns."""
-    passes = BlockConfig(epochs=4, minibatches=4)
+    passes = PpoLearnerConfig(epochs=4, minibatches=4)
     graph, env = replace(passes, compile=True), f"gymnasium:{name}"
     runs = {"own": own(env, 0, passes), "own, compiled": own(env, 0, graph)}
     if name == "CartPole-v1":

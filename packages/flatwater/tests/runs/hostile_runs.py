@@ -64,6 +64,7 @@ NAMED = {
     "a world and a teacher": 'trainer = "teach"\nworld = "payload:R"\nteacher = "payload:R"',
     "a task and a host": 'trainer = "grow"\ntask = "payload:R"\n[env]\nhost = "payload:R"',
     "an algorithm": 'trainer = "erl"\n[learner]\nalgorithm = "payload:R"\n[learner.own]\nx = 1',
+    "an algorithm of ppo": 'trainer = "ppo"\n[learner]\nalgorithm = "payload:R"\n[learner.own]\nx = 1',
     "a network": 'trainer = "erl"\n[net]\nencoder = "payload:R"',
     "features": 'trainer = "erl"\npanel = "payload:R"\nobservation_features = ["payload:R"]',
     "a tracker": 'trainer = "ppo"\ntrackers = ["payload:R"]',

@@ -58,6 +58,7 @@ USED = [
         "a world and a teacher",
         "a task and a host",
         "an algorithm",
+        "an algorithm of ppo",
     }
 ]
 """Of what a run names, that which each of the commands would import."""

@@ -24,6 +24,12 @@ from flatwater.algorithms.config import DQNConfig as DQNConfig
 from flatwater.algorithms.config import SACConfig as SACConfig
 from flatwater.algorithms.config import Settings as Settings
 from flatwater.algorithms.config import TD3Config as TD3Config
+from flatwater.algorithms.on_policy_algorithm import OnPolicyAlgorithm as OnPolicyAlgorithm
+from flatwater.algorithms.on_policy_config import OnPolicySettings as OnPolicySettings
+from flatwater.algorithms.returns import estimate_targets as estimate_targets
+from flatwater.algorithms.returns import gae as gae
+from flatwater.algorithms.returns import masked_mean as masked_mean
+from flatwater.algorithms.returns import policy_steps as policy_steps
 from flatwater.algorithms.update import Part as Part
 from flatwater.algorithms.update import Stage as Stage
 from flatwater.algorithms.update import StageResult as StageResult

@@ -211,10 +211,8 @@ class AlgorithmConfig:
         Raises:
             ConfigError: `name` names no algorithm.
         """
-        base: Any = cls  # `Any`, as the type checker does not see that a class is hashable, which the cache needs
-        # Imported by name, because that module imports torch.
-        algorithm: Any = import_object("flatwater.algorithms.api:named_algorithm")(custom_algorithm_place(name))
-        return _make_algorithm_class(base, name, algorithm.settings)
+        custom: type[AlgorithmConfig] = custom_algorithm_class(cls, name, "flatwater.algorithms.api:named_algorithm")
+        return custom
 
     def with_algorithm(self, name: str) -> "AlgorithmConfig":
         """Return the configuration with the algorithm `name`: a shipped one, an installed package's, or a place.
@@ -263,14 +261,29 @@ class AlgorithmConfig:
         self.own.check_together(f"learner.{self.settings_field}")
 
 
+def custom_algorithm_class(cls: Any, name: str, find: str) -> type[Any]:  # noqa: ANN401  (a class of settings)
+    """Return the subclass of `cls` that has a table `own` with the settings of the algorithm `name`.
+
+    Args:
+        cls: class of the settings that all algorithms share.
+        name: `package.module:NAME`, or a name that an installed package has.
+        find: place of the function that finds algorithms by their places; named, because its module imports torch.
+
+    Raises:
+        ConfigError: `name` names no algorithm.
+    """
+    algorithm: Any = import_object(find)(custom_algorithm_place(name))
+    return _make_algorithm_class(cls, name, algorithm.settings)
+
+
 @cache
-def _make_algorithm_class(cls: type[AlgorithmConfig], name: str, settings: type[Settings]) -> type[AlgorithmConfig]:
+def _make_algorithm_class(cls: Any, name: str, settings: Any) -> type[Any]:  # noqa: ANN401  (hashable, for the cache)
     """Return a subclass of `cls` for one algorithm of the user's, with its settings in the field `own`.
 
     It is cached, because configurations of two such classes would never be equal.
     """
 
-    def reduce_to_mapping(self: AlgorithmConfig) -> tuple[Callable[..., object], tuple[object, ...]]:
+    def reduce_to_mapping(self: object) -> tuple[Callable[..., object], tuple[object, ...]]:
         # Pickle cannot import a class that was made here, so it rebuilds a configuration from its settings.
         return from_mapping, (cls, to_mapping(self), "a copy")
 

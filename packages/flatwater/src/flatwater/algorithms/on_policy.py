@@ -1,14 +1,13 @@
 """Learning from a block of steps, in place, by any algorithm that gives a loss: the shipped PPO, or a user's.
 
-An algorithm is a value: a pure function from a minibatch to a loss, and one from a block to its advantages and returns.
-All else is here and in `learner.py`: minibatches of each epoch, gradients, the optimiser, schedules, the early stop.
+An algorithm is a value (`on_policy_algorithm.py`): a pure function from a minibatch to a loss, and one from a block to
+its advantages and returns. All else is here and in `learner.py`: minibatches of each epoch, gradients, the optimiser,
+schedules, the early stop.
 
 Axes: T steps of a block, B agents of all environments, C sequences of U steps in a block, b sequences of a minibatch.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -18,11 +17,9 @@ from flatwater.algorithms.adam import bind_step
 from flatwater.algorithms.early_stop import EarlyStop
 from flatwater.algorithms.graph import compile_graph
 from flatwater.algorithms.learner import Learner, bound_weights
-from flatwater.algorithms.named import find_named_algorithm
-from flatwater.algorithms.on_policy_config import OnPolicyConfig, OnPolicySettings
-from flatwater.algorithms.returns import estimate_targets
+from flatwater.algorithms.on_policy_algorithm import LOSS, MinibatchNumbers, OnPolicyAlgorithm
+from flatwater.algorithms.on_policy_config import OnPolicyConfig
 from flatwater.algorithms.schedules import ScheduledSettings, scheduled_weights
-from flatwater.nets.actions import Distribution
 from flatwater.nets.actor_critic import ActorCritic
 from flatwater.nets.policy import PolicyOutput
 from flatwater.nets.stack import views
@@ -30,58 +27,10 @@ from flatwater.rollouts.block import Rollout
 from flatwater.rollouts.sequences import INITIAL_MEMORY, bind_sequences
 from flatwater_watch.errors import require
 
-LOSS = "loss"
-"""Name of the number that is differentiated, among those that an algorithm's loss gives."""
 UPDATE_COLUMNS = (
     "obs", "taught", "legal", "action", "led", "alive", "starts", "log_prob", "value", "advantage", "returns",
 )  # fmt: skip
 """Columns of a rollout that an update reads, as far as the rollout has them."""
-MinibatchNumbers = Callable[[Any, Distribution, Float[Tensor, "U b"], Mapping[str, Tensor]], Mapping[str, Tensor]]
-"""Gives 0-d tensors by name, of the algorithm's settings, the policy's distribution of actions at each step, the
-critic's values, and the minibatch: `UPDATE_COLUMNS` [U, b, ...] by name, and 0-d weights and scheduled settings."""
-Targets = Callable[[Any, Mapping[str, Tensor]], tuple[Tensor, Tensor]]
-"""Gives the advantages and the returns [T, B] of a block, of the algorithm's settings and its columns [T, B, ...]."""
-
-
-@dataclass(frozen=True)
-class OnPolicyAlgorithm:
-    """An algorithm that learns from blocks of steps: a configuration names this value."""
-
-    loss: MinibatchNumbers
-    """Gives `loss`, which is differentiated for all weights of policy and critic, and `metrics`; a pure function."""
-    targets: Targets = estimate_targets
-    """Gives what the loss reads as `advantage` and `returns`, once for each block. Left out: generalised advantages,
-    standardised, and what the critic should predict."""
-    metrics: tuple[str, ...] = (LOSS,)
-    """Names of the loss's numbers that are told, as `train/NAME`, in means over a round's updates."""
-    numbers: MinibatchNumbers | None = None
-    """Gives further numbers, of the last minibatch after a round's last update, in rounds with an evaluation."""
-    settings: type[OnPolicySettings] = OnPolicySettings
-    """The class of its settings."""
-
-
-def find_on_policy_algorithm(config: OnPolicyConfig) -> OnPolicyAlgorithm:
-    """Return the algorithm that the configuration chooses.
-
-    Raises:
-        ConfigError: `named_on_policy_algorithm` refuses it.
-    """
-    return named_on_policy_algorithm(config.place)
-
-
-def named_on_policy_algorithm(where: str) -> OnPolicyAlgorithm:
-    """Return the algorithm at `package.module:NAME`.
-
-    Raises:
-        ConfigError: `where` names no `OnPolicyAlgorithm`, or its parts or its settings are of another type.
-    """
-    return find_named_algorithm(
-        where,
-        OnPolicyAlgorithm,
-        functions=("loss", "targets"),
-        base=OnPolicySettings,
-        command="flatwater train ppo",
-    )
 
 
 def compute_targets_(
@@ -128,8 +77,7 @@ def make_update(
         weights: weights of the loss's terms by name, read at each update; they are given to the loss.
         progress: returns the progress of the schedules, 0 to 1, at each update.
     """
-    sequences, minibatches = len(learner.order), config.own.minibatches
-    require(sequences % minibatches == 0, "learner.minibatches", minibatches, f"a divisor of {sequences} sequences")
+    sequences, minibatches = _count_sequences(config, learner)
     scheduled = ScheduledSettings(config, progress, learner.block.device)
     early_stop = EarlyStop(learner.early_stop, config.target_kl)
     parts, inputs = (config, algorithm, network, learner), {**weights, **scheduled.weights}
@@ -155,6 +103,14 @@ def make_update(
         learner.updates += 1
 
     return update_
+
+
+def _count_sequences(config: OnPolicyConfig, learner: Learner) -> tuple[int, int]:
+    """Return the numbers of a block's sequences and of an epoch's minibatches, which must deal them evenly."""
+    sequences, minibatches = len(learner.order), config.own.minibatches
+    expected = f"a divisor of {sequences} sequences"
+    require(sequences % minibatches == 0, f"{config.table}.minibatches", minibatches, expected)
+    return sequences, minibatches
 
 
 def _bind_gradients(

@@ -5,14 +5,18 @@ that every algorithm of this kind is given, and the settings of one algorithm, w
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from flatwater.algorithms.config import Ramp
+from flatwater.algorithms.config import Ramp, custom_algorithm_class, custom_algorithm_place
+from flatwater.border import is_flatwater_module
 from flatwater.config.code import Code
-from flatwater_watch.errors import require
+from flatwater.config.convert import did_you_mean
+from flatwater.plugins import group_faults, group_rows
+from flatwater_watch.errors import ConfigError, require
 from flatwater_watch.options.bounds import Bounds, Count, OptionalNumber, Rate, Share, Weight
-from flatwater_watch.options.declare import config
+from flatwater_watch.options.declare import config, refuse_given
+from flatwater_watch.sanitize import short_repr
 
 Passes = Annotated[int, Bounds(0, 1 << 20)]
 """A number of epochs or minibatches; 0 leaves it to what is known where a run begins."""
@@ -78,6 +82,16 @@ class OnPolicyConfig:
     def place(self) -> str:
         """Place `package.module:NAME` of the algorithm."""
         raise NotImplementedError
+
+    @property
+    def table(self) -> str:
+        """Path of the table that has the algorithm's settings, for messages."""
+        return "learner"
+
+    @property
+    def is_shipped(self) -> bool:
+        """Whether the algorithm comes with Flatwater."""
+        return is_flatwater_module(self.place)
 
     def for_rounds(self, rounds: int) -> Self:
         """Return the settings with schedules that end after `rounds` rounds, unless the user gave `schedule_rounds`.
@@ -152,6 +166,77 @@ class BlockConfig(BlockLearnerConfig, PPOConfig):
     """Times that each block is learned from. 0: 4 where images are seen, else 8; a run keeps what it began with."""
     minibatches: Passes = 0
     """Minibatches of sequences of all agents, drawn anew in each epoch, with one update each. 0: as for `epochs`."""
+
+
+@dataclass(frozen=True, kw_only=True)  # without slots, as in `OnPolicyConfig`
+class BlockAlgorithmConfig(BlockLearnerConfig):
+    """How a policy learns from blocks of steps, by the algorithm of a name: PPO, or one of the user's."""
+
+    algorithm: Annotated[str, Code()] = "ppo"
+    """ppo, with its settings in this table.
+    package.module:NAME: an algorithm of yours, with its settings in the table `own`."""
+
+    @property
+    def place(self) -> str:
+        """Place of the algorithm."""
+        return custom_algorithm_place(self.algorithm) or super().place
+
+    @property
+    def table(self) -> str:
+        """Path of the table that has the algorithm's settings, for messages."""
+        return "learner.own" if custom_algorithm_place(self.algorithm) else "learner"
+
+    @classmethod
+    def __variant__(cls, given: Mapping[str, Any]) -> "type[BlockAlgorithmConfig]":
+        """Return the class with the table `own`, where `given` names an algorithm by its place."""
+        name = given.get("algorithm", "")
+        return _class_for_algorithm(name) if isinstance(name, str) and custom_algorithm_place(name) else cls
+
+    def with_algorithm(self, name: str) -> "BlockAlgorithmConfig":
+        """Return the configuration with the algorithm `name`: ppo, an installed package's, or a place.
+
+        Raises:
+            ConfigError: `name` names no algorithm, or settings were given that the algorithm does not read.
+        """
+        if name == self.algorithm:
+            return self
+        shared = {f.name: getattr(self, f.name) for f in fields(BlockAlgorithmConfig)}
+        because = f"with learner.algorithm = '{name}', which does not read it"
+        # Apart from what all algorithms read.
+        defaults = type(self)()
+        only_own = replace(self, **{setting: getattr(defaults, setting) for setting in shared}).own
+        refuse_given(only_own, self.table, because)
+        listed = _class_for_algorithm(name) if custom_algorithm_place(name) else PpoLearnerConfig
+        return listed(**{**shared, "algorithm": name})
+
+    def __post_init__(self) -> None:
+        """Check that the algorithm has its settings here, and that they fit together.
+
+        Raises:
+            ConfigError: no algorithm of this name is known, or settings do not fit.
+        """
+        if bool(custom_algorithm_place(self.algorithm)) != ("own" in {f.name for f in fields(self)}) or (
+            self.table == "learner" and self.algorithm != "ppo"
+        ):
+            names = ["ppo", *group_rows("algorithms")]
+            quoted = ", ".join(f'"{name}"' for name in names)
+            raise ConfigError(
+                f"learner.algorithm = {short_repr(self.algorithm)}: expected one of {quoted}, or package.module:NAME "
+                f"of your algorithm.{did_you_mean(self.algorithm, names)}{group_faults('algorithms')}"
+            )
+        self.own.check_together(self.table)
+
+
+def _class_for_algorithm(name: str) -> type[BlockAlgorithmConfig]:
+    """Return the subclass of `BlockAlgorithmConfig` that has the settings of a user's algorithm in a table `own`."""
+    place = "flatwater.algorithms.on_policy_algorithm:named_on_policy_algorithm"
+    custom: type[BlockAlgorithmConfig] = custom_algorithm_class(BlockAlgorithmConfig, name, place)
+    return custom
+
+
+@config(table="learner")
+class PpoLearnerConfig(BlockAlgorithmConfig, BlockConfig):
+    """PPO on blocks of steps (Schulman et al. 2017), or an algorithm of yours."""
 
 
 @config(table="learner")

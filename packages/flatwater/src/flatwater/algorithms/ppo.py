@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from flatwater.algorithms.on_policy import OnPolicyAlgorithm
+from flatwater.algorithms.on_policy_algorithm import OnPolicyAlgorithm
 from flatwater.algorithms.on_policy_config import PPOConfig
 from flatwater.algorithms.returns import clipped_loss, clipped_value_loss, masked_mean, policy_steps
 from flatwater.nets.actions import Distribution

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from flatwater.algorithms.config import AlgorithmConfig, custom_algorithm_place
+from flatwater.algorithms.on_policy_config import BlockAlgorithmConfig
 from flatwater.config.toml import from_mapping, read_toml
 from flatwater.recipe import Recipe
 from flatwater_watch.errors import ConfigError
@@ -48,7 +49,7 @@ class FileSettings:
         learner = settings.get("learner")
         algorithm = option_value("--learner.algorithm", options)
         if (
-            isinstance(learner, AlgorithmConfig)
+            isinstance(learner, AlgorithmConfig | BlockAlgorithmConfig)
             and algorithm is not None
             and any(map(custom_algorithm_place, (algorithm, learner.algorithm)))
         ):

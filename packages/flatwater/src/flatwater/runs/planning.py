@@ -32,7 +32,7 @@ from flatwater.runs.trackers import check_trackers
 from flatwater.state.tree import nbytes
 from flatwater.storage.objects import is_url
 from flatwater.storage.sending import QUEUE_BYTES
-from flatwater_watch.errors import ConfigError, MemoryLimitError
+from flatwater_watch.errors import ConfigError, MemoryLimitError, UserCodeError
 from flatwater_watch.events.command import check_command
 from flatwater_watch.meters.fork import copy_unsafe_driver, run_in_fork
 from flatwater_watch.meters.limit import memory_limits
@@ -271,14 +271,19 @@ def phase_bytes(transients: Callable[[], Mapping[str, int]], extra_bytes: Mappin
 
 
 def _measure_in_fork(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | str | None:
-    """Return the result of `_measure_phases`; None if autograd refuses to work, as this process is a fork."""
+    """Return the result of `_measure_phases`, a fault of the user's code as text; None if autograd refuses to work.
+
+    Autograd refuses because this process is a fork.
+    """
     # In a fork of this process, which ends when the answer is given.
     try:
         return _measure_with_stand_ins(transients)
-    except RuntimeError as error:
-        if AUTOGRAD_REFUSES_FORK not in str(error):
-            raise
-        return None
+    except (RuntimeError, UserCodeError) as error:
+        if AUTOGRAD_REFUSES_FORK in str(error):
+            return None
+        if isinstance(error, UserCodeError):
+            return str(error)
+        raise
 
 
 def _measure_with_stand_ins(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | str:
@@ -302,8 +307,8 @@ def _measure_with_stand_ins(transients: Callable[[], Mapping[str, int]]) -> dict
     sys.modules.update(stand_ins)
     try:
         return _measure_phases(transients)
-    except (AttributeError, ImportError):
-        # Another version of torch, or the user's code, needs more of a module than its stand-in has.
+    except (AttributeError, ImportError, UserCodeError):
+        # Another version of torch, or the user's code, may need more of a module than its stand-in has.
         for name in stand_ins.keys() - {"torch._dynamo"}:
             del sys.modules[name]
         return _measure_phases(transients)

@@ -217,7 +217,7 @@ class OnPolicyRun(Run):
         """Return alarms about numbers and weights that are not finite, and about skipped updates."""
         config = self.config.learner
         largest_weight = float(self.trainer.run.learner.block.abs().max())
-        planned_updates = config.epochs * config.minibatches
+        planned_updates = config.own.epochs * config.own.minibatches
         return learner_alarms(round_, self.trained, largest_weight, metrics, planned_updates)
 
     def too_early(self) -> str:

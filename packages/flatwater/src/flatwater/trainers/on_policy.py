@@ -15,13 +15,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from flatwater.algorithms.learner import Learner, read_learner_
-from flatwater.algorithms.on_policy import (
-    OnPolicyAlgorithm,
-    compute_targets_,
-    find_on_policy_algorithm,
-    last_numbers,
-    make_update,
-)
+from flatwater.algorithms.on_policy import compute_targets_, last_numbers, make_update
+from flatwater.algorithms.on_policy_algorithm import OnPolicyAlgorithm, find_on_policy_algorithm
 from flatwater.algorithms.schedules import scheduled_numbers
 from flatwater.nets.actor_critic import ActorCritic
 from flatwater.nets.policy import update_running_stats_

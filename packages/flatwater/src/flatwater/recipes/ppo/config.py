@@ -2,6 +2,7 @@
 
 from typing import Annotated, ClassVar, Literal
 
+from flatwater.algorithms.on_policy_config import PpoLearnerConfig
 from flatwater.config.code import EnvName
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.nets.config import ActorCriticConfig
@@ -78,3 +79,4 @@ class PpoRunConfig(BlocksRunConfig, PresetSettings):
     opponents: OpponentsConfig = OpponentsConfig()
     wrapped: OwnLimit = OwnLimit()
     policy: FeedForwardConfig = FeedForwardConfig()
+    learner: PpoLearnerConfig = PpoLearnerConfig()

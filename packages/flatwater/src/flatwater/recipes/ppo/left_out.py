@@ -5,10 +5,11 @@ settings, so that a resumed run goes on with it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from flatwater.algorithms.graph import has_compiler
+from flatwater.algorithms.on_policy_config import BlockLearnerConfig
 from flatwater.envs.world import Spaces
 from flatwater.presets.lookup import preset_note
 from flatwater.recipes.ppo.config import BlocksRunConfig
@@ -37,7 +38,7 @@ def decide_settings(config: C, spaces: Spaces) -> C:
         config: settings as the user gave them.
         spaces: spaces of the training world.
     """
-    for name, (left_out, decide) in LEFT_OUT.items():
+    for name, (left_out, decide) in _undecided(config.learner).items():
         if getattr(config.learner, name) == left_out:
             config = replace(config, learner=replace(config.learner, **{name: decide(config, spaces)}))
     return config
@@ -48,11 +49,17 @@ def decision_notes(config: BlocksRunConfig, spaces: Spaces) -> Iterator[str]:
     learner = config.learner
     if isinstance(config, PresetSettings):
         yield from preset_note(config)
-    if spaces.form == "image":
-        passes = f"{learner.epochs} epochs of {learner.minibatches} minibatches"
+    if spaces.form == "image" and "epochs" in _undecided(learner):
+        passes = f"{learner.own.epochs} epochs of {learner.own.minibatches} minibatches"
         yield f"images are seen: {passes} for each block (changed by --learner.epochs and --learner.minibatches)"
     if learner.compile:
         yield COMPILED
+
+
+def _undecided(learner: BlockLearnerConfig) -> Mapping[str, tuple[object, Callable[[BlocksRunConfig, Spaces], Any]]]:
+    """Return the rows of `LEFT_OUT` that a learner has: those of a user's algorithm say their passes themselves."""
+    names = {f.name for f in fields(learner)}
+    return {name: row for name, row in LEFT_OUT.items() if name in names}
 
 
 def _passes(_config: BlocksRunConfig, spaces: Spaces) -> int:
@@ -62,7 +69,9 @@ def _passes(_config: BlocksRunConfig, spaces: Spaces) -> int:
 def _gains_by_compiling(config: BlocksRunConfig, spaces: Spaces) -> bool:
     """Return whether a run has enough updates for compiling to pay, and its policy can be compiled."""
     learner = config.learner
-    updates = config.rounds * (config.block / STEPS_OF_UPDATE + learner.epochs * learner.minibatches)
+    updates = config.rounds * (config.block / STEPS_OF_UPDATE + learner.own.epochs * learner.own.minibatches)
+    if not learner.is_shipped:  # an algorithm of the user's may do what cannot be traced
+        return False
     if updates < COMPILED_UPDATES or find_device(config.device).type != "cpu" or not has_compiler():
         return False
     network = build_actor_critic(spaces, config.policy, META)

@@ -37,7 +37,7 @@ AGAINST_FIRST = "against_first"
 """Row of a result with the policy's return against the first of its earlier policies."""
 KNOBS = (
     # A multiple of the minibatches, so that the sequences are still dealt evenly.
-    Knob("envs", "rollout", unit=lambda config: config.learner.minibatches),
+    Knob("envs", "rollout", unit=lambda config: config.learner.own.minibatches),
     Knob("block", "rollout"),
     Knob("policy.rows", "learner", least=lambda _: 2),
 )
@@ -54,7 +54,9 @@ class BlocksRun(OnPolicyRun, WorldRun):
         """Return the world and its agents in one line."""
         opponents = self.trainer.setup.opponents
         others = f", against random play and {opponents.policies} earlier policies" if opponents else ""
-        return f"{self.world_name}: {describe_spaces(self.trainer.setup.spaces)}{others}"
+        learner = self.config.learner
+        algorithm = "" if learner.is_shipped else f", by {learner.place}"
+        return f"{self.world_name}: {describe_spaces(self.trainer.setup.spaces)}{others}{algorithm}"
 
     def data(self) -> dict[str, Any]:
         """Return the agents' observations and actions as plain values, by which a resume knows the same world."""
@@ -95,12 +97,14 @@ class BlocksRun(OnPolicyRun, WorldRun):
 
     def facts(self, split: str) -> dict[str, Any]:
         """Return the facts of a result: seeds, agents, how long the policy has learned, and its opponents' number."""
-        facts = {
+        facts: dict[str, Any] = {
             "first_seed": FIRST_SEEDS[split],
             "agents": self.trainer.setup.held_out.agents,
             "blocks": self.trainer.progress.round,
             "agent_steps": self.trainer.run.agent_steps,
         }
+        if not self.config.learner.is_shipped:
+            facts["algorithm"] = self.config.learner.place
         earlier = self.trainer.run.opponents.get(EARLIER)
         return facts if earlier is None else facts | {"opponents": earlier.taken_count}
 
@@ -137,13 +141,13 @@ def setup_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device) 
     """
     training, held_out = worlds.training.spaces, worlds.held_out.spaces
     # Checked here and not with the settings: only the world knows its number of agents.
-    agents, minibatches = training.envs * training.agents, config.learner.minibatches
+    agents, minibatches = training.envs * training.agents, config.learner.own.minibatches
     per_agent = config.block // config.learner.unroll
     sequences = agents * per_agent
     # The largest number, up to the setting, that deals all sequences evenly, for the message.
     divisor = max(number for number in range(1, min(minibatches, sequences) + 1) if sequences % number == 0)
     expected = f"a divisor of {sequences}, such as {divisor}: {agents} agents have {per_agent} sequences each"
-    require(sequences % minibatches == 0, "learner.minibatches", minibatches, expected)
+    require(sequences % minibatches == 0, f"{config.learner.table}.minibatches", minibatches, expected)
     in_turns = isinstance(worlds.training, TurnsWorld)
     opponents = config.opponents if in_turns and isinstance(config, PpoRunConfig) else None
     return BlocksSetup(config, device, training, held_out, reported=config.reports_episodes, opponents=opponents)

@@ -3,7 +3,7 @@
 from dataclasses import field
 from typing import Annotated, Literal
 
-from flatwater.algorithms.on_policy_config import BlockConfig
+from flatwater.algorithms.on_policy_config import BlockConfig, BlockLearnerConfig
 from flatwater.envs.foraging.config import ForagingConfig
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.nets.config import ActorCriticConfig
@@ -51,7 +51,7 @@ class BlocksConfig:
     foraging: ForagingConfig = field(default_factory=ForagingConfig)
     wrapped: WrappedConfig = field(default_factory=WrappedConfig)
     policy: ActorCriticConfig = field(default_factory=ActorCriticConfig)
-    learner: BlockConfig = field(default_factory=BlockConfig)
+    learner: BlockLearnerConfig = field(default_factory=BlockConfig)
     evaluation: ComparisonConfig = field(default_factory=ComparisonConfig)
 
     def __post_init__(self) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+from flatwater.algorithms.on_policy_algorithm import require_finite_update
 from flatwater.algorithms.on_policy_config import TeachingConfig
 from flatwater.envs.world import Teacher, World
 from flatwater.trainers import on_policy
@@ -99,7 +100,10 @@ def read_numbers_(
     # `counted_steps` are those that the teacher led, or without a teacher those of the ended episodes.
     episodes, total_return, counted_steps = run.ended.tolist()
     run.ended.zero_()
+    updates = run.learner.updates - run.learner.updates_read
     numbers = on_policy.read_numbers_(setup, run, evaluator)
+    if not setup.config.allow_nan:
+        require_finite_update(learner, updates=updates, skipped=int(numbers.get("train/skipped", 0)))
     numbers["agent_steps"] = float(run.agent_steps)
     if isinstance(learner, TeachingConfig):
         numbers |= {

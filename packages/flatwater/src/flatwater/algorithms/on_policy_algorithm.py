@@ -1,0 +1,197 @@
+"""An algorithm that learns from blocks of steps, as a value that a configuration names: PPO, or a user's.
+
+A user's functions are guarded: what they raise is told as theirs, with file and line, and what they give is checked.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from flatwater.algorithms.learner import STEP_METRICS
+from flatwater.algorithms.named import find_named_algorithm
+from flatwater.algorithms.on_policy_config import OnPolicyConfig, OnPolicySettings
+from flatwater.algorithms.returns import estimate_targets
+from flatwater.border import Border, find_source_line
+from flatwater.nets.actions import Distribution
+from flatwater_watch.errors import ConfigError, UserCodeError, require
+from flatwater_watch.sanitize import short_repr
+
+LOSS = "loss"
+"""Name of the number that is differentiated, among those that an algorithm's loss gives."""
+MinibatchNumbers = Callable[[Any, Distribution, Float[Tensor, "U b"], Mapping[str, Tensor]], Mapping[str, Tensor]]
+"""Gives 0-d tensors by name, of the algorithm's settings, the policy's distribution of actions at each step, the
+critic's values, and the minibatch: `UPDATE_COLUMNS` [U, b, ...] by name, and 0-d weights and scheduled settings."""
+Targets = Callable[[Any, Mapping[str, Tensor]], tuple[Tensor, Tensor]]
+"""Gives the advantages and the returns [T, B] of a block, of the algorithm's settings and its columns [T, B, ...]."""
+
+
+TARGETS = ("advantage", "returns")
+"""Columns of a block that an algorithm's `targets` gives."""
+
+
+@dataclass(frozen=True)
+class OnPolicyAlgorithm:
+    """An algorithm that learns from blocks of steps: a configuration names this value."""
+
+    loss: MinibatchNumbers
+    """Gives `loss`, which is differentiated for all weights of policy and critic, and `metrics`; a pure function."""
+    targets: Targets = estimate_targets
+    """Gives what the loss reads as `advantage` and `returns`, once for each block. Left out: generalised advantages,
+    standardised, and what the critic should predict."""
+    metrics: tuple[str, ...] = (LOSS,)
+    """Names of the loss's numbers that are told, as `train/NAME`, in means over a round's updates."""
+    numbers: MinibatchNumbers | None = None
+    """Gives further numbers, of the last minibatch after a round's last update, in rounds with an evaluation."""
+    settings: type[OnPolicySettings] = OnPolicySettings
+    """The class of its settings."""
+
+
+TOLD_ANYWAY = frozenset({*STEP_METRICS, "lr", "updates", "early_stops"})
+"""Names of numbers `train/NAME` that a run has whatever the algorithm."""
+
+
+def find_on_policy_algorithm(config: OnPolicyConfig) -> OnPolicyAlgorithm:
+    """Return the algorithm that the configuration chooses; a user's is guarded.
+
+    Raises:
+        ConfigError: `named_on_policy_algorithm` refuses it, or its loss does not tell what the early stop reads.
+    """
+    algorithm = named_on_policy_algorithm(config.place)
+    if config.is_shipped:
+        return algorithm
+    subject, metrics = _subject(config), algorithm.metrics
+    expected = f"0 with {subject}, whose metrics have no kl"
+    require("kl" in metrics or not config.target_kl, "learner.target_kl", config.target_kl, expected)
+    numbers = algorithm.numbers
+    return replace(
+        algorithm,
+        loss=_guard_numbers(subject, LOSS, algorithm.loss, dict.fromkeys((LOSS, *metrics))),
+        targets=_guard_targets(subject, algorithm.targets),
+        numbers=None if numbers is None else _guard_numbers(subject, "numbers", numbers),
+    )
+
+
+def named_on_policy_algorithm(where: str) -> OnPolicyAlgorithm:
+    """Return the algorithm at `package.module:NAME`.
+
+    Raises:
+        ConfigError: `where` names no `OnPolicyAlgorithm`, or a part of it is of another type.
+    """
+    algorithm = find_named_algorithm(
+        where,
+        OnPolicyAlgorithm,
+        functions=("loss", "targets"),
+        base=OnPolicySettings,
+        command="flatwater train ppo",
+    )
+    subject, numbers = f"learner.algorithm = {short_repr(where)}", algorithm.numbers
+    metrics: Any = algorithm.metrics
+    if numbers is not None and not callable(numbers):
+        raise ConfigError(f"{subject}: numbers: expected a function or None, got {short_repr(numbers)}")
+    is_named = isinstance(metrics, tuple) and all(isinstance(name, str) and name.isidentifier() for name in metrics)
+    if not is_named or len(set(metrics)) < len(metrics) or TOLD_ANYWAY & set(metrics):
+        raise ConfigError(
+            f"{subject}: metrics: expected a tuple of names, each once and none of {', '.join(sorted(TOLD_ANYWAY))}, "
+            f"got {short_repr(metrics)}"
+        )
+    return algorithm
+
+
+def require_finite_update(config: OnPolicyConfig, *, updates: int, skipped: int) -> None:
+    """Refuse a round in which no update of a user's algorithm had a finite gradient.
+
+    Args:
+        config: settings that name the algorithm.
+        updates: updates of the round.
+        skipped: updates that were left out, as their gradient was not finite.
+
+    Raises:
+        UserCodeError: all were left out; with file and line of the loss.
+    """
+    if not config.is_shipped and 0 < updates == skipped:
+        place = _source(named_on_policy_algorithm(config.place).loss)
+        raise UserCodeError(
+            f"{_subject(config)}: loss: expected a loss with a finite gradient, got NaN or infinity in each of the "
+            f"round's updates ({updates}){place}. Look at what it divides by, and at its logarithms"
+        )
+
+
+def _guard_numbers(
+    subject: str, name: str, function: MinibatchNumbers, expected: Collection[str] = ()
+) -> MinibatchNumbers:
+    """Return a function of a minibatch that reports the faults of the user's `function`, and checks its result.
+
+    Args:
+        subject: beginning of messages.
+        name: name of the function among the algorithm's parts.
+        function: the function.
+        expected: names of the numbers that it must give; empty for any.
+    """
+    border = Border(subject, function, call=f"{name}()", expected=f"{name}(settings, policy, value, batch)")
+    source = _source(function)
+
+    def call(settings: Any, policy: Distribution, value: Tensor, batch: Mapping[str, Tensor]) -> Mapping[str, Tensor]:  # noqa: ANN401  (of the algorithm's class)
+        with border:
+            found: Any = function(settings, policy, value, batch)
+        if fault := _fault_of_numbers(found, expected):
+            raise ConfigError(f"{subject}: {name}: {fault}{source}")
+        numbers: Mapping[str, Tensor] = found
+        return numbers
+
+    return call
+
+
+def _fault_of_numbers(found: Any, expected: Collection[str]) -> str:  # noqa: ANN401  (what a user's function gives)
+    """Return what is wrong with the result of a function of a minibatch, and what is wanted; empty if it is right."""
+    if not isinstance(found, Mapping):
+        return f"expected a dict of 0-d tensors, got {_form(found)}"
+    if expected and found.keys() != {*expected}:
+        given = ", ".join(map(str, found)) or "none"
+        return f"expected the numbers {', '.join(expected)}: loss, and the algorithm's metrics; got {given}"
+    for key, number in found.items():
+        if not isinstance(number, Tensor) or number.dim() or not number.is_floating_point():
+            return f"{key}: expected a 0-d tensor of floats, such as a mean, got {_form(number)}"
+    if expected and not found[LOSS].requires_grad:
+        return "expected a loss that depends on policy or value, got one without a gradient"
+    return ""
+
+
+def _guard_targets(subject: str, function: Targets) -> Targets:
+    """Return a function of a block that reports the faults of the user's `function`, and checks its result."""
+    border, source = Border(subject, function, call="targets()", expected="targets(settings, block)"), _source(function)
+
+    def call(settings: Any, block: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:  # noqa: ANN401  (of the algorithm's class)
+        with border:
+            found: Any = function(settings, block)
+        shape = block["reward"].shape
+        if not isinstance(found, tuple) or len(found) != len(TARGETS):
+            wanted = f"two tensors {[*shape]}, {' and '.join(TARGETS)}"
+            raise ConfigError(f"{subject}: targets: expected {wanted}, got {_form(found)}{source}")
+        for name, tensor in zip(TARGETS, found, strict=True):
+            if not isinstance(tensor, Tensor) or tensor.shape != shape:
+                wanted = f"a tensor {[*shape]}"
+                raise ConfigError(f"{subject}: targets: {name}: expected {wanted}, got {_form(tensor)}{source}")
+        advantage, returns = found
+        return advantage, returns
+
+    return call
+
+
+def _subject(config: OnPolicyConfig) -> str:
+    return f"learner.algorithm = {short_repr(config.place)}"
+
+
+def _source(function: object) -> str:
+    """Return where a function of the user's stands, in brackets; empty if it has no text."""
+    line = find_source_line(function)
+    return f" ({line})" if line else ""
+
+
+def _form(value: object) -> str:
+    """Return words for the form of a value: `a tensor [128] of torch.int64`, `a list`."""
+    if isinstance(value, Tensor):
+        return f"a tensor {[*value.shape]} of {value.dtype}"
+    return f"a {type(value).__name__}"
