@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from flatwater.comparisons.seed_statistics import interquartile_mean, seed_statistics
 
@@ -57,7 +58,7 @@ games are [`returns.toml`](../../benchmarks/flatwater/returns.toml).
 def write_page(plays: Sequence[Play], games: Mapping[str, Mapping[str, Any]]) -> None:
     """Write the page and its picture."""
     PAGE.write_text("\n".join(page_lines(plays, games)) + "\n")
-    draw_curves(plays)
+    draw_curves(plays, [(algorithm, env) for algorithm, envs in games.items() for env in envs])
 
 
 def page_lines(plays: Sequence[Play], games: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -168,32 +169,36 @@ def failures(plays: Iterable[Play]) -> Iterator[str]:
         yield f"- {TITLES[play['player']]}, {play['algorithm']} in {play['env']}, seed {play['seed']}: `{said}`"
 
 
-def draw_curves(plays: Sequence[Play]) -> None:
-    """Draw a chart for each game: the interquartile mean of the return against CPU seconds, a line for each player."""
-    games = list(dict.fromkeys((play["algorithm"], play["env"]) for play in plays if "curve" in play))
+def draw_curves(plays: Sequence[Play], games: Sequence[tuple[str, str]]) -> None:
+    """Draw a chart for each game: the interquartile mean of the return against CPU seconds, a line for each player.
+
+    Args:
+        plays: plays that have ended.
+        games: algorithm and environment of each game, in their order.
+    """
+    played = {(play["algorithm"], play["env"]) for play in plays if "curve" in play}
+    shown = [game for game in games if game in played]
     columns = 3
-    rows = -(-len(games) // columns) or 1
+    rows = -(-len(shown) // columns) or 1
     figure = Figure(figsize=(11, 2.6 * rows), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     colours = dict(zip(TITLES, ("#1f6f8b", "#57b8c9", "#c0504d", "#e0a030"), strict=True))
-    for axis, (algorithm, env) in zip(axes, games, strict=False):
+    for axis, (algorithm, env) in zip(axes, shown, strict=False):
         players = players_of([play for play in plays if play["algorithm"] == algorithm], env)
         for name, curves in players.items():
             length = min(len(curve) for curve in curves)
             points = np.asarray([curve[:length] for curve in curves], dtype=float)
-            style = "-" if name in OWN else "--"
             middle = interquartile_mean(points[:, :, 2].T)
-            axis.plot(
-                np.median(points[:, :, 1], 0), middle, style, color=colours[name], label=TITLES[name].replace("`", "")
-            )
+            axis.plot(np.median(points[:, :, 1], 0), middle, "-" if name in OWN else "--", color=colours[name])
         axis.set_title(f"{algorithm.upper()}, {env}", fontsize=9)
         axis.tick_params(labelsize=8)
         axis.set_xlim(left=0)
         axis.grid(alpha=0.3)
-    for axis in axes[len(games) :]:
+    for axis in axes[len(shown) :]:
         axis.set_visible(False)
-    if games:
-        handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=4, fontsize=9, frameon=False)
-        figure.supxlabel("CPU seconds", fontsize=9)
+    lines = [Line2D([], [], color=colours[name], linestyle="-" if name in OWN else "--") for name in TITLES]
+    titles = [title.replace("`", "") for title in TITLES.values()]
+    figure.legend(lines, titles, loc="outside upper center", ncols=4, fontsize=9, frameon=False)
+    figure.supxlabel("CPU seconds", fontsize=9)
+    figure.supylabel("return", fontsize=9)
     figure.savefig(PICTURE, dpi=110, metadata={"Software": None})
