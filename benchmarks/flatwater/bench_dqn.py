@@ -34,6 +34,7 @@ LEARNER = {
     "batch_size": 64,
     "train_every": 256,
     "updates": 128,
+    "tau": 1.0,
     "target_every": 128,
     "epsilon": {"first": 1.0, "last": 0.04, "begins": 0, "ends": 8000},
 }

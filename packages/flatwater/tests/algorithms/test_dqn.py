@@ -20,7 +20,7 @@ from flatwater.state.tree import nbytes
 from flatwater_watch.errors import ConfigError
 
 SWITCHES: list[dict[str, object]] = [
-    {"target_every": 3},
+    {"target_every": 3, "tau": 1.0},
     {"double": True, "target_every": 4, "grad_clip": 0.5},
     {"duelling": True, "tau": 0.1, "target_every": 1},
     {"double": True, "duelling": True, "micro_batches": 2},

@@ -184,10 +184,7 @@ def test_sac_learns_a_choice() -> None:
 @pytest.mark.slow
 def test_dqn_solves_cartpole() -> None:
     """With the settings of RL Zoo for it, at its 50,000 steps."""
-    zoo = ["--learner.lr", "2.3e-3", "--learner.batch-size", "64", "--learner.train-every", "256", "--learner.updates"]
-    zoo += ["128", "--learner.target-every", "128", "--replay.capacity", "100000", "--replay.warmup", "1000"]
-    zoo += ["--learner.epsilon.last", "0.04", "--learner.epsilon.ends", "8000", "--net.hidden", "256"]
-    assert main(["train", "dqn", *zoo, "--threads", "1", "--run", "run", "--quiet", "--trackers"]) == 0
+    assert main(["train", "dqn", "--preset", "zoo", "--threads", "1", "--run", "run", "--quiet", "--trackers"]) == 0
     assert json.loads(Path("run", "result.json").read_text())["players"]["policy"]["return"] >= 475
 
 
@@ -218,3 +215,12 @@ def test_an_environment_of_other_actions_is_refused(
 def test_what_an_agent_has_not_is_refused(options: list[str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         command_class(("train", "sac")).read("train sac", options)
+
+
+def test_a_target_that_would_hardly_move_is_refused() -> None:
+    """Who gives `target_update_interval` of another library alone has a copy in mind."""
+    read = command_class(("train", "dqn")).read
+    with pytest.raises(ConfigError, match=r"learner\.tau = 0\.005: must be 1, which copies"):
+        read("train dqn", ["--learner.target-every", "250"])
+    settings = read("train dqn", ["--learner.target-every", "250", "--learner.tau", "1"]).settings()
+    assert (settings.learner.tau, settings.learner.target_every) == (1, 250)

@@ -127,7 +127,16 @@ def test_images_are_vectors_where_that_is_asked_for_and_compiling_them_is_refuse
 
 @pytest.mark.slow
 def test_dqn_learns_from_images() -> None:
-    rates = ("--learner.lr", "1e-3", "--learner.target-every", "50", "--learner.epsilon.ends", "800")
+    rates = (
+        "--learner.lr",
+        "1e-3",
+        "--learner.tau",
+        "1",
+        "--learner.target-every",
+        "50",
+        "--learner.epsilon.ends",
+        "800",
+    )
     more = ("--steps", "1500", "--replay.capacity", "2000", "--learner.batch-size", "32", "--evaluation.episodes", "16")
     players = train("run", 1, "dqn", "--env", "own_nets:Spot", *more, *rates)["players"]
     assert isinstance(players, dict)

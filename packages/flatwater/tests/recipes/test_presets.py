@@ -103,8 +103,8 @@ def test_a_file_may_name_the_preset() -> None:
     assert (config.learner.lr, config.learner.target_every) == (1e-4, 250)
     assert resolve_config("dqn", "mine.toml", {}) == config
     # The option replaces it.
-    assert read_config("dqn", "--config", "mine.toml", "--preset", "None").learner.target_every == 2500
-    assert resolve_config("dqn", "mine.toml", {"preset": None}).learner.target_every == 2500
+    assert read_config("dqn", "--config", "mine.toml", "--preset", "None").learner.target_every == 1
+    assert resolve_config("dqn", "mine.toml", {"preset": None}).learner.target_every == 1
 
 
 def test_the_rounds_that_are_given_win_over_the_steps_of_the_preset() -> None:

@@ -325,13 +325,17 @@ class Ramp:
         return self.first + share * (self.last - self.first)
 
 
+SLOWEST_TARGET = 1e-4
+"""Least share of the way that a target of DQN moves for each update, where it is not copied."""
+
+
 @config(table="learner.dqn")
 class DQNConfig(Settings):
     """Learning from played transitions where an action is a choice from a list, by the values of all choices."""
 
-    lr: Rate = 1e-4
+    lr: Rate = 5e-4
     """Learning rate (AdamW)."""
-    batch_size: Count = 32
+    batch_size: Count = 64
     """Transitions of each member in one micro-batch."""
     gamma: Annotated[float, Bounds(0, 1, above=True)] = 0.99
     """A reward one step later counts this much."""
@@ -342,9 +346,10 @@ class DQNConfig(Settings):
     """The network gives the value of a state and the advantage of each choice (Wang et al. 2016)."""
     n_steps: Count = 1
     """Rewards that are summed before a value is taken from the target."""
-    tau: Annotated[float, Bounds(0, 1, above=True)] = 1.0
-    """Share of the way that the target moves to the network each time; 1 copies it."""
-    target_every: Number = 2500
+    tau: Annotated[float, Bounds(0, 1, above=True)] = 0.005
+    """Share of the way that the target moves to the network each time; 1 copies it, as is usual with a `target_every`
+    of hundreds or thousands."""
+    target_every: Number = 1
     """The target moves at every n-th update."""
     epsilon: Ramp = Ramp(first=1.0, last=0.05, begins=0, ends=10_000)
     """Share of random actions while it learns, by the steps of each environment from the first update on."""
@@ -360,6 +365,10 @@ class DQNConfig(Settings):
         return self.duelling
 
     def check_together(self, table: str) -> None:
-        """Refuse a share of random actions outside of 0 to 1."""
+        """Refuse a share of random actions outside of 0 to 1, and a target that would hardly move."""
+        # Who gives `target_every` alone has a copy in mind, as other libraries make it.
+        moves = self.tau == 1 or self.tau >= SLOWEST_TARGET * self.target_every
+        expected = f"1, which copies, with {table}.target_every = {self.target_every}"
+        require(moves, f"{table}.tau", self.tau, expected)
         for end in ("first", "last"):
             require(getattr(self.epsilon, end) <= 1, f"{table}.epsilon.{end}", getattr(self.epsilon, end), "0 to 1")

@@ -1,7 +1,8 @@
 """The recipes `sac`, `td3`, `ddpg` and `dqn`: one agent of one algorithm, with the settings that the field starts from.
 
 They are `evolve` with other defaults, on the same trainer; `--population.size N` evolves N of them. Defaults are those
-of Stable-Baselines3, where nothing else is said.
+of Stable-Baselines3, where nothing else is said. Rate, batch and target of DQN were chosen on CartPole and Acrobot:
+with those of the library, which are for images, neither is learnt in 50,000 steps (`benchmarks/notes/training.md`).
 """
 
 from dataclasses import field, replace
@@ -87,7 +88,7 @@ class DqnConfig(OneAlgorithmConfig, PolicyDQNConfig):
 
     algorithm: Literal["dqn"] = "dqn"
     """The algorithm of this recipe."""
-    batch_size: Count = 32
+    batch_size: Count = 64
     train_every: Count = 4
     grad_clip: Weight = 10.0
 
