@@ -12,6 +12,7 @@ from flatwater_trading.recipe.comparison import (
     compare_to_yardsticks,
     oracle_sentence,
     oracle_share,
+    resample_means,
     simple_rules,
 )
 
@@ -57,15 +58,16 @@ def test_a_year_of_a_difference_has_the_periods_of_a_year() -> None:
         assert getattr(monthly, name) * 21 == pytest.approx(getattr(daily, name))
 
 
-@pytest.mark.parametrize("count", [1, 2, 60])
+@pytest.mark.parametrize("count", [20, 60, 250])
 def test_the_interval_is_that_of_blocks_drawn_one_place_after_the_other(count: int) -> None:
-    """Politis and Romano 1994: at each place, with the chance 1 / BLOCK, another block begins, anywhere."""
+    """Politis and Romano 1994: at each place, with the chance 1 / length, another block begins, anywhere."""
+    length = min(BLOCK, count // 10)
     values, means = np.random.default_rng(1).standard_normal(count), []
     dice = np.random.default_rng(7)
     for _ in range(RESAMPLED):
         drawn, chance = dice.integers(count, size=count), dice.random(count)
         for place in range(1, count):
-            if chance[place] > 1 / BLOCK:
+            if chance[place] > 1 / length:
                 drawn[place] = (drawn[place - 1] + 1) % count
         means.append(values[drawn].mean())
     found = bootstrap_difference(values, np.zeros(count), a_year=1, seed=7)
@@ -75,8 +77,27 @@ def test_the_interval_is_that_of_blocks_drawn_one_place_after_the_other(count: i
 def test_the_interval_is_that_of_arch() -> None:
     """Of `StationaryBootstrap` of arch 8.0.0, by which it was computed before: 3 CPU seconds to import."""
     values = np.random.default_rng(1).standard_normal(60) * 0.01
-    found = bootstrap_difference(values, np.zeros(60), a_year=252, seed=1)
-    assert (found.low, found.high) == pytest.approx((-0.3784013707349886, 0.1218813493277829), abs=1e-15)
+    means = 252 * resample_means(values, 20, np.random.default_rng(1))
+    assert tuple(np.percentile(means, [5, 95])) == pytest.approx((-0.3784013707349886, 0.1218813493277829), abs=1e-15)
+
+
+@pytest.mark.parametrize("days", [1, 2, 12, 19])
+def test_fewer_days_than_a_block_show_nothing(days: int) -> None:
+    lead = np.linspace(0.001, 0.002, days)
+    found = bootstrap_difference(lead, np.zeros(days), a_year=252, seed=0)
+    assert (found.low, found.high) == pytest.approx((0, 252 * lead[-1]))
+    assert "is not distinguishable from held" in found.describe_against("held")
+
+
+def test_few_days_are_drawn_in_short_blocks() -> None:
+    """With blocks of 20 of 24 days most resamples are the same days: 54 of these 80 intervals held the mean."""
+    covered = 0
+    for seed in range(80):
+        found = bootstrap_difference(
+            np.random.default_rng(seed).standard_normal(24), np.zeros(24), a_year=1, seed=seed + 1_000
+        )
+        covered += found.low <= 0 <= found.high
+    assert covered > 60
 
 
 @pytest.mark.slow

@@ -16,7 +16,10 @@ from flatwater_trading.panel.splits import Days
 from flatwater_trading.recipe.score_analysis import ScoreAnalysis
 
 BLOCK = 20
-"""Mean length of a block, in rows: the default holding time of a position."""
+"""Mean length of a block, in rows: the default holding time of a position. Fewer rows than this have no interval of
+resamples."""
+MINIMUM_BLOCKS = 10
+"""Fewest blocks of a resample: with one or two blocks it is the same rows in another order, and all means are equal."""
 RESAMPLED = 2_000
 """Number of resamples."""
 RANDOM_TRADERS = 100
@@ -161,6 +164,8 @@ def period_returns(equity: Float[Tensor, " D1"]) -> np.ndarray:
 def bootstrap_difference(own: np.ndarray, other: np.ndarray, *, a_year: int, seed: int) -> ReturnDifference:
     """Estimate the difference of two traders' returns in a year, with the interval of the block bootstrap.
 
+    Fewer than `BLOCK` periods show nothing: their interval is from the least to the largest difference, with 0.
+
     Args:
         own: returns of each period.
         other: returns of another trader in the same periods.
@@ -172,19 +177,23 @@ def bootstrap_difference(own: np.ndarray, other: np.ndarray, *, a_year: int, see
     # Equal trades that are summed in another order differ by rounding, which could give an interval without 0.
     if np.abs(differences).max(initial=0) <= ROUNDING:
         differences = np.zeros_like(differences)
-    # A separate generator, so that every call gives the same interval.
-    means = _resample_means(differences, np.random.default_rng(seed))
-    tail = (1 - LEVEL) / 2
-    low, high = np.percentile(means, [100 * tail, 100 * (1 - tail)])
+    if len(differences) < BLOCK:
+        low, high = differences.min(initial=0), differences.max(initial=0)
+    else:
+        # A separate generator, so that every call gives the same interval.
+        block = min(BLOCK, len(differences) // MINIMUM_BLOCKS)
+        means = resample_means(differences, block, np.random.default_rng(seed))
+        tail = (1 - LEVEL) / 2
+        low, high = np.percentile(means, [100 * tail, 100 * (1 - tail)])
     # Not compounded: a mean of differences is not a return that could be reinvested.
     return ReturnDifference(float(differences.mean()) * a_year, float(low) * a_year, float(high) * a_year)
 
 
-def _resample_means(values: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+def resample_means(values: np.ndarray, block: int, generator: np.random.Generator) -> np.ndarray:
     """Draw `RESAMPLED` resamples of the stationary bootstrap, each as long as `values`, and return their means.
 
     A resample consists of blocks of consecutive values; after the last value comes the first. Each block begins at a
-    random value, and its length is drawn from the geometric distribution with the mean `BLOCK`.
+    random value, and its length is drawn from the geometric distribution with the mean `block`.
     """
     count = len(values)
     places = np.arange(count)
@@ -192,7 +201,7 @@ def _resample_means(values: np.ndarray, generator: np.random.Generator) -> np.nd
     for resample in range(RESAMPLED):
         # For each place of the resample: the value that a block takes first if it begins at that place.
         first_values = generator.integers(count, size=count)
-        begins = generator.random(count) <= 1 / BLOCK
+        begins = generator.random(count) <= 1 / block
         begins[0] = True
         first_place = np.maximum.accumulate(np.where(begins, places, 0))
         means[resample] = values[(first_values[first_place] + places - first_place) % count].mean()
