@@ -339,6 +339,8 @@ def test_an_adjusted_close_scales_every_price(tmp_path: Path, caplog: pytest.Log
         (0.5, "-50.0% on 2020-01-03 (2:1)"),
         (0.5 * 1.035, "-48.2% on 2020-01-03 (2:1)"),  # with what the share did on that day
         (3.0, "+200.0% on 2020-01-03 (1:3)"),
+        (8.0, "+700.0% on 2020-01-03 (1:8)"),
+        (1 / 25, "-96.0% on 2020-01-03 (25:1)"),
     ],
 )
 def test_a_move_like_a_split_is_told(ratio: float, said: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -347,6 +349,50 @@ def test_a_move_like_a_split_is_told(ratio: float, said: str, tmp_path: Path, ca
     (tmp_path / "p.csv").write_text(f"date,A\n{text}\n")
     import_panel(tmp_path / "p.csv")
     assert f"splits: A {said}" in caplog.text
+
+
+def test_a_high_far_above_open_and_close_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table = rows()
+    table[1][3] = 140.0
+    import_panel(csv(tmp_path, table))
+    assert "AA on 2020-01-02: high = 140, low = 11, close = 13. A high" in caplog.text
+    caplog.clear()
+    import_panel(csv(tmp_path, rows()))
+    assert "far apart" not in caplog.text
+
+
+def test_days_that_have_not_come_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table = rows()
+    for row in table:
+        row[1] = str(row[1]).replace("2020", "9020")
+    import_panel(csv(tmp_path, table))
+    assert "the newest day is 9020-01-04, and today is " in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("signs", "currencies", "said"),
+    [
+        (("$", "€"), ("", ""), "prices in $ and €: "),
+        (("", ""), ("USD", "EUR"), "prices in EUR and USD: "),
+        (("$", "$"), ("USD", "USD"), ""),
+    ],
+)
+def test_prices_in_several_currencies_are_told(
+    signs: tuple[str, str], currencies: tuple[str, str], said: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = [
+        [*row[:2], *(f"{signs[row[0] == 'BB']}{price}" for price in row[2:]), currencies[row[0] == "BB"]]
+        for row in rows()
+    ]
+    panel = import_panel(csv(tmp_path, table, (*LONG, "currency")))
+    assert same(panel, import_panel(csv(tmp_path, rows())))
+    assert said in caplog.text
+    assert bool(said) == ("an account adds them up as one currency" in caplog.text)
+
+
+def test_a_column_without_a_name_is_told_as_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    import_panel(csv(tmp_path, [[*row, number] for number, row in enumerate(rows())], (*LONG, "")))
+    assert "not used: a column without a name." in caplog.text
 
 
 def test_nothing_is_said_of_a_file_that_is_refused_but_why(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

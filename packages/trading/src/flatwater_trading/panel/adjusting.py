@@ -13,8 +13,11 @@ from flatwater_trading.panel.panel import PRICES
 from flatwater_watch.errors import DataError
 from flatwater_watch.forms import list_phrase
 
-SPLIT_RATIOS = (1.5, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0, 20.0)
-"""Usual ratios of a split, new shares for an old share; the inverse of each is usual too."""
+SPLIT_RATIOS = (1.5, 2.0, 3.0, 4.0)
+"""Usual ratios of a split below 5, new shares for an old share; the inverse of each is usual too. Larger
+splits, as of penny stocks, come in all whole numbers."""
+LEAST_WHOLE_RATIO = 5
+"""Least whole number that counts as a ratio, whether or not it is one of `SPLIT_RATIOS`."""
 RATIO_DISTANCE, SMALL_RATIO_DISTANCE = 0.08, 0.03
 """Largest distance of a move from such a ratio, in logarithms: the price moves on the day of the split too. On 99 % of
 days 108 US shares moved less than 0.08. The second is for ratios below 2, which shares also reach without a split."""
@@ -22,6 +25,8 @@ MINIMUM_SPLIT_MOVE_FACTOR = 15
 """Least multiple of a day's usual move that counts as a split, because splits are rare. A yield often moves from 0.1 to
 0.2, which is not a split."""
 MAXIMUM_JUMPS_SHOWN = 3
+FAR_PRICE_FACTOR = 5
+"""Multiple of the larger of open and close from which a high is probably a mistake, and so for the low below them."""
 RAW_CLOSE = "raw close"
 """Column of closes before they are scaled. A feature cannot have this name, because it is not an identifier."""
 
@@ -63,7 +68,8 @@ def note_adjustment(source: Path, column: str, count: int = 1) -> None:
 def note_unused_columns(source: Path, columns: list[str]) -> None:
     """Note which columns of a file are left out."""
     if columns:
-        note_about_file(source, f"not used: {list_phrase(columns, maximum=8)}.")
+        named = [column.strip() or "a column without a name" for column in columns]
+        note_about_file(source, f"not used: {list_phrase(named, maximum=8)}.")
 
 
 def find_jumps(instruments: tuple[str, ...], dates: np.ndarray, close: np.ndarray) -> list[str]:
@@ -102,12 +108,15 @@ def _split_like_moves(moves: np.ndarray, ratios: Sequence[float], least_move: fl
         ratios: ratios of splits, new shares for an old share.
         least_move: size that a move must exceed.
     """
-    for ratio in ratios:
-        tolerance = RATIO_DISTANCE if ratio >= 2 else SMALL_RATIO_DISTANCE  # noqa: PLR2004  (two shares for one)
-        # At 2:1 the number of shares doubles and their price halves, so the logarithm has the opposite sign.
-        for sign, split in ((-1, f"{ratio:g}:1"), (1, f"1:{ratio:g}")):
-            is_near = np.abs(moves - sign * np.log(ratio)) < tolerance
-            yield from ((int(step), split) for step in np.flatnonzero(is_near & (np.abs(moves) > least_move)))
+    sizes, usual_ratios = np.abs(moves), np.asarray(ratios)
+    nearest_usual = usual_ratios[np.abs(sizes[:, None] - np.log(usual_ratios)).argmin(1)]
+    whole = np.exp(sizes).round()
+    ratio_of_move = np.where(whole >= LEAST_WHOLE_RATIO, whole, nearest_usual)
+    tolerance = np.where(ratio_of_move >= 2, RATIO_DISTANCE, SMALL_RATIO_DISTANCE)  # noqa: PLR2004  (two for one)
+    is_split = (np.abs(sizes - np.log(ratio_of_move)) < tolerance) & (sizes > least_move)
+    for step in np.flatnonzero(is_split).tolist():
+        # At 2:1 the number of shares doubles and their price halves, so the logarithm of the move is below 0.
+        yield step, f"{ratio_of_move[step]:g}:1" if moves[step] < 0 else f"1:{ratio_of_move[step]:g}"
 
 
 def note_jumps(source: Path, jumps: list[str]) -> None:
@@ -119,3 +128,27 @@ def note_jumps(source: Path, jumps: list[str]) -> None:
             source,
             f"moves that look like splits: {listed}{more}. Use prices that are adjusted, or be sure that they fell so.",
         )
+
+
+def note_far_prices(source: Path, table: pl.DataFrame, traded: Sequence[str]) -> None:
+    """Note the first price of a day that is far above or below both its open and its close, such as a point left out.
+
+    Args:
+        source: file, for messages.
+        table: table of symbol, date, open, high, low and close.
+        traded: instruments that can be bought; others may have any sign.
+    """
+    # A missing open is left out of both.
+    upper, lower = pl.max_horizontal("open", "close"), pl.min_horizontal("open", "close")
+    is_far = (pl.col("high") >= FAR_PRICE_FACTOR * upper) | (pl.col("low") * FAR_PRICE_FACTOR <= lower)
+    far = table.filter(is_far & pl.col("symbol").is_in(list(traded)))
+    if far.is_empty():
+        return
+    name, day = far["symbol"][0], far["date"][0]
+    prices = ", ".join(f"{price} = {far[price][0]:.7g}" for price in ("high", "low", "close"))
+    more = f"; and {far.height - 1} more rows" if far.height > 1 else ""
+    note_about_file(
+        source,
+        f"prices of a day that are far apart: {name} on {day}: {prices}{more}. A high that was never paid reaches sale "
+        "targets: correct such cells, or leave them empty.",
+    )

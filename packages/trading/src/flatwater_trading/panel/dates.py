@@ -1,6 +1,7 @@
 """Calendar days from dates as vendors write them; a whole column has the same form and order of day and month."""
 
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
@@ -228,6 +229,14 @@ def _stamps_since_1970(text: pl.Series) -> tuple[str, pl.Series]:
     # polars has no seconds.
     times = numbers * 1000 if unit == "s" else numbers
     return unit, times.cast(pl.Datetime("ms" if unit in {"s", "ms"} else unit))  # type: ignore[arg-type]  # "us" or "ns"
+
+
+def note_future_days(source: Path, days: pl.Series) -> None:
+    """Note that a file has days that have not come yet: a year was read wrongly, or its rows are no prices."""
+    # A day more than today's here, as the zone of the prices may be ahead.
+    newest, today = days.max(), datetime.now(UTC).date()
+    if isinstance(newest, date) and newest > today + timedelta(days=1):
+        note_about_file(source, f"the newest day is {newest}, and today is {today}. Check the years of the dates.")
 
 
 def _note_zones(source: Path, column: str, zones: set[str | None]) -> None:

@@ -17,12 +17,18 @@ from types import MappingProxyType
 import numpy as np
 import polars as pl
 
-from flatwater_trading.panel.adjusting import RAW_CLOSE, find_jumps, note_jumps, note_unused_columns
+from flatwater_trading.panel.adjusting import (
+    RAW_CLOSE,
+    find_jumps,
+    note_far_prices,
+    note_jumps,
+    note_unused_columns,
+)
 from flatwater_trading.panel.bars import Bars, to_daily_rows
 from flatwater_trading.panel.calendar import DAILY
 from flatwater_trading.panel.checking import check_order, check_prices
 from flatwater_trading.panel.custom_features import compute_custom, custom_features, file_column_names
-from flatwater_trading.panel.dates import DateOrder
+from flatwater_trading.panel.dates import DateOrder, note_future_days
 from flatwater_trading.panel.forms import long_prices, wide_prices
 from flatwater_trading.panel.indicators import write_indicators_
 from flatwater_trading.panel.lists import unpack_lists
@@ -39,12 +45,15 @@ from flatwater_trading.panel.naming import (
 )
 from flatwater_trading.panel.notes import note_about_file, notes_at_the_end
 from flatwater_trading.panel.panel import FEATURES, PRICES, Panel, build_panel, investable_columns
-from flatwater_trading.panel.parsing import Decimal, plain_numbers
+from flatwater_trading.panel.parsing import Decimal, note_currencies, plain_numbers
 from flatwater_trading.panel.ragged import check_rows, find_separator, refuse_unclosed_quote
 from flatwater_trading.panel.sheets import read_sheet
 from flatwater_trading.panel.unpacking import plain_text
 from flatwater_watch.errors import DataError
 from flatwater_watch.files.safe_read import open_regular
+
+CURRENCY_COLUMNS = ("currency", "ccy", "curr")
+"""Names of columns that say the currency of a row's prices."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -149,10 +158,21 @@ def read_prices(
         traded = investable_columns(prices.instruments, investable)
         names = tuple(prices.instruments[n] for n in traded)
         check_prices(source, prices, names)
+        note_far_prices(source, prices.frame, names)
+        note_future_days(source, prices.frame["date"])
+        _note_currency_column(source, frame.select(layout.unused))
         # Called last, as the user's function takes prices that have passed all checks.
         table, origins = compute_custom(source, prices.frame, features)
         panel = _build_from_table(prices.instruments, table, names, origins)
         return ImportResult(panel, layout, find_jumps(names, panel.dates, panel.feature("close")[:, traded]))
+
+
+def _note_currency_column(source: Path, unused: pl.DataFrame) -> None:
+    """Note the currencies of a column such as `ccy`, if it names several; `unused` are columns without a role."""
+    for name in unused.columns:
+        if name.strip().lower() in CURRENCY_COLUMNS:
+            currencies = unused[name].cast(pl.String).str.strip_chars().drop_nulls().unique().sort().to_list()
+            note_currencies(source, [currency for currency in currencies if currency])
 
 
 def _read_table(source: Path, decimal: Decimal | None, sheet: str | None) -> pl.DataFrame:
@@ -210,7 +230,7 @@ def _read_fields(source: Path, text: Path, separator: str, decimal: Decimal | No
     frame = pl.read_csv(
         text, infer_schema=False, separator=separator, new_columns=names, skip_rows_after_header=header_rows - 1
     )
-    return plain_numbers(frame, separator=separator, decimal=decimal)
+    return plain_numbers(source, frame, separator=separator, decimal=decimal)
 
 
 def _build_from_table(

@@ -6,14 +6,17 @@ from typing import Literal
 
 import polars as pl
 
+from flatwater_trading.panel.notes import note_about_file
 from flatwater_watch.errors import DataError
+from flatwater_watch.forms import list_phrase
 from flatwater_watch.progress import count_steps
 from flatwater_watch.sanitize import short_repr
 
 MISSING_TEXTS = ("", "nan", "na", "n/a", "null", "none", "-", "#n/a", "#n/a n/a")
 """Texts that count as a missing number, in any case."""
 
-_MONEY = r"^\s*[$€£]\s*(-?[\d.,]+)\s*$"
+CURRENCY_SIGNS = "$€£"
+_MONEY = rf"^\s*[{CURRENCY_SIGNS}]\s*(-?[\d.,]+)\s*$"
 _GERMAN = r"^-?\d{1,3}(?:\.\d{3})*(?:,\d+)?$|^-?\d+,\d+$"
 _ENGLISH = r"^-?\d{1,3}(?:,\d{3})+(?:\.\d+)?$"
 # 1,234 and 1.234 can be read in both ways: only another number of digits, or both marks, determine the way.
@@ -29,14 +32,16 @@ Decimal = Literal["point", "comma"]
 """Decimal mark."""
 
 
-def plain_numbers(frame: pl.DataFrame, *, separator: str, decimal: Decimal | None = None) -> pl.DataFrame:
+def plain_numbers(source: Path, frame: pl.DataFrame, *, separator: str, decimal: Decimal | None = None) -> pl.DataFrame:
     """Rewrite text such as `1.234,5`, `1,234.5` and `$9.5` to `1234.5` and `9.5`.
 
     A number that can be read with only one decimal mark determines the mark of its column. A column without such a
     number is read like most other columns; if no column determines a mark, the mark is a comma in a file whose fields
-    a comma does not separate, else a point. A column with numbers of both kinds stays as it is.
+    a comma does not separate, else a point. A column with numbers of both kinds stays as it is. Signs of more than one
+    currency are noted, as an account adds all prices up.
 
     Args:
+        source: file, for notes.
         frame: frame with text in all columns.
         separator: separator of the file's fields.
         decimal: decimal mark of all columns; None to guess it.
@@ -44,8 +49,10 @@ def plain_numbers(frame: pl.DataFrame, *, separator: str, decimal: Decimal | Non
     text = pl.col(pl.String)
     if pl.String not in frame.dtypes:
         return frame
-    if decimal is None and not any(frame.select(text.str.contains_any([",", *"$€£"]).any()).row(0)):
+    if decimal is None and not any(frame.select(text.str.contains_any([",", *CURRENCY_SIGNS]).any()).row(0)):
         return frame  # like nearly all files: the only mark is a decimal point
+    signs = [sign for sign in CURRENCY_SIGNS if any(frame.select(text.str.contains(sign, literal=True).any()).row(0))]
+    note_currencies(source, signs)
     frame = frame.with_columns(text.str.replace(_MONEY, "$1"))
     columns = frame.select(text.str.strip_chars()).get_columns()
     if decimal is None and not any(column.str.contains(",", literal=True).any() for column in columns):
@@ -55,6 +62,15 @@ def plain_numbers(frame: pl.DataFrame, *, separator: str, decimal: Decimal | Non
     # A file that separates its fields by commas hardly uses them as decimal marks.
     usual_mark: Decimal = "comma" if commas > points or (commas == points and separator != ",") else "point"
     return frame.with_columns([_plain_column(name, marks or {usual_mark}) for name, marks in marks_by_column.items()])
+
+
+def note_currencies(source: Path, currencies: Sequence[str]) -> None:
+    """Note that prices are in several currencies, if there are more than one."""
+    if len(currencies) > 1:
+        note_about_file(
+            source,
+            f"prices in {list_phrase(list(currencies), 3)}: an account adds them up as one currency. Convert them.",
+        )
 
 
 def _required_marks(column: pl.Series) -> set[Decimal]:

@@ -160,7 +160,7 @@ def _build_frame(source: Path, sheet: str, rows: list[list[Any]], decimal: Decim
         schema=dict.fromkeys(texts, pl.String),
     )
     # With a tab as separator, the decimal mark is a comma if nothing else determines it.
-    plain_frame = plain_numbers(text_frame, separator="\t", decimal=decimal)
+    plain_frame = plain_numbers(source, text_frame, separator="\t", decimal=decimal)
     return pl.DataFrame(
         [
             _mixed_column(plain_frame[name], cells) if name in texts else _typed_column(name, cells)
