@@ -20,6 +20,7 @@ from small_traders import SMALL_PURCHASES
 
 import flatwater as fw
 from flatwater.cli.main import main
+from flatwater_trading.cli.orders import purchase_order_sheet
 from flatwater_trading.market.config import AccountConfig, EpisodeConfig, TradeConfig, TradingConfig
 from flatwater_trading.market.market import build_market
 from flatwater_trading.market.orders import MarketClose, Position, decide_orders, split_due_positions
@@ -367,6 +368,25 @@ def test_the_command_keeps_its_books_in_one_file(
     assert [each.instrument for each in trader.orders(TINY["panel"]).positions] == [
         p.instrument for p in book.positions
     ]
+
+
+def test_a_day_without_any_price_is_said_to_be_one(runs: dict[str, Path]) -> None:
+    panel = load_panel(TINY["panel"])
+    values = np.array(panel.values)
+    values[-1] = np.nan
+    names = [panel.instruments[n] for n in panel.investable]
+    closed = build_panel(values=values, dates=panel.dates, instruments=panel.instruments, investable=names)
+    sheet = purchase_order_sheet(fw.load(runs["hindsight"]).orders(closed), ())
+    assert f"no instrument that is not held has a price on {panel.dates[-1]}" in sheet.lines[0]
+
+
+def test_an_account_without_money_buys_no_share(runs: dict[str, Path], tmp_path: Path) -> None:
+    held, command = tmp_path / "held.csv", ["orders", str(runs["hindsight"]), "--prices", TINY["panel"], "--json"]
+    assert main([*command, "--cash", "0", "--after", str(held)]) == 0
+    book = read_positions(held)
+    assert book.cash == 0
+    assert not any(each.shares for each in book.positions)
+    assert main([*command, "--positions", str(held)]) == 0
 
 
 def test_reasons_name_every_feature_and_every_other_column(runs: dict[str, Path]) -> None:

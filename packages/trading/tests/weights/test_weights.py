@@ -22,6 +22,7 @@ from flatwater.config.toml import from_mapping
 from flatwater.runs.policy_export import export, plan_export
 from flatwater.state.tree import leaves, nbytes
 from flatwater.trainers.loop import train_
+from flatwater_trading.cli.weight_orders import portfolio_order_sheet
 from flatwater_trading.panel.locate import load_panel
 from flatwater_trading.panel.panel import build_panel, first_days
 from flatwater_trading.panel.signals import find_signals
@@ -253,6 +254,18 @@ def test_prices_after_a_day_move_no_earlier_weight(trained: Path) -> None:
     for name in ("champion", "minimum variance", "risk parity", "ridge, weights", "volatility rule"):
         rows = day - 360
         assert before.equity[name].to_list()[:rows] == after.equity[name].to_list()[:rows], name
+
+
+def test_orders_say_how_many_instruments_have_no_close(trained: Path) -> None:
+    trader, panel = fw.load(trained), load_panel(PANEL)
+    values, names = panel.values.copy(), [panel.instruments[n] for n in panel.investable]
+    values[-1, panel.investable[1:]] = np.nan
+    other = build_panel(values=values, dates=panel.dates, instruments=panel.instruments, investable=names)
+    orders = trader.orders(other)
+    assert {each.instrument for each in orders.orders} <= {names[0]}
+    assert orders.unpriced == len(names) - 1
+    said = f"Without a close on {panel.dates[-1]}, and so not traded: {len(names) - 1} of the instruments."
+    assert said in portfolio_order_sheet(orders).lines
 
 
 def test_the_commands_write_what_they_read(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -298,5 +298,5 @@ def _why_nothing(orders: "Orders") -> str:
             "and env.trade.purchases_a_day allows no more."
         )
     if not orders.ranking:
-        return "Nothing can be bought: whatever has a price today is held."
+        return f"Nothing can be bought: no instrument that is not held has a price on {orders.date}."
     return f"Nothing is bought: no coefficient reaches {orders.threshold:g}."

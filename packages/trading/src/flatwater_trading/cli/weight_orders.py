@@ -86,6 +86,8 @@ def _sentences(orders: "WeightOrders") -> list[str]:
         account,
         f"{orders.held:.0%} of the learned weights are held, the rest is {orders.rest}.",
     ]
+    if orders.unpriced:
+        lines.append(f"Without a close on {orders.date}, and so not traded: {orders.unpriced} of the instruments.")
     if (stop := orders.stop) is not None and stop.since:
         lines.append(
             f"The account was stopped on {stop.since}, and holds cash for {orders.stop_rows_left} rows of the prices, "

@@ -75,6 +75,8 @@ class WeightOrders:
     """True if prices and shares are as traded; else they are those of the file, which may be adjusted."""
     stop: StopRecord | None
     """Record of the stop after this day: the next day's `stop`; None for an account without a stop."""
+    unpriced: int
+    """Number of the trader's instruments without a close on this day, which cannot be traded."""
     stop_rows_left: int
     """Rows of the prices for which the account stays in cash, this day included; 0 for an account that may trade."""
 
@@ -149,6 +151,7 @@ def decide_weight_orders(
         rest=rest,
         as_traded=close.as_traded,
         stop=None if config.stop is None else _stop_record(close, stop_state),
+        unpriced=int((~close.prices.priced).sum()),
         stop_rows_left=config.stop_rows - (row - int(stop_state.since)) if bool(stopped) else 0,
     )
 
@@ -216,7 +219,7 @@ def _shares_before(close: WeightsClose, shares: Mapping[str, float]) -> Float[Te
     before = torch.zeros_like(mark)
     for name, count in shares.items():
         if name not in names:
-            raise DataError(f"{name} is held, and is not an instrument that this trader buys.")
+            raise DataError(f"{name} is held, and is not an instrument that this trader buys. Leave it out.")
         k = names.index(name)
         if mark[k] <= 0:
             raise DataError(f"{name} is held, and has no price up to {close.dates[-1]}. Give prices with its closes.")
