@@ -372,8 +372,8 @@ def test_days_that_have_not_come_are_told(tmp_path: Path, caplog: pytest.LogCapt
 @pytest.mark.parametrize(
     ("signs", "currencies", "said"),
     [
-        (("$", "€"), ("", ""), "prices in $ and €: "),
-        (("", ""), ("USD", "EUR"), "prices in EUR and USD: "),
+        (("$", "€"), ("", ""), "prices in $, €: "),
+        (("", ""), ("USD", "EUR"), "prices in EUR, USD: "),
         (("$", "$"), ("USD", "USD"), ""),
     ],
 )
