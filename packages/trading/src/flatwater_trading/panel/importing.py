@@ -158,13 +158,25 @@ def read_prices(
         traded = investable_columns(prices.instruments, investable)
         names = tuple(prices.instruments[n] for n in traded)
         check_prices(source, prices, names)
-        note_far_prices(source, prices.frame, names)
-        note_future_days(source, prices.frame["date"])
-        _note_currency_column(source, frame.select(layout.unused))
+        _note_doubts(source, prices.frame, names, frame.select(layout.unused))
         # Called last, as the user's function takes prices that have passed all checks.
         table, origins = compute_custom(source, prices.frame, features)
         panel = _build_from_table(prices.instruments, table, names, origins)
         return ImportResult(panel, layout, find_jumps(names, panel.dates, panel.feature("close")[:, traded]))
+
+
+def _note_doubts(source: Path, prices: pl.DataFrame, traded: Sequence[str], unused: pl.DataFrame) -> None:
+    """Note what is probably a mistake in prices that can be read.
+
+    Args:
+        source: file, for messages.
+        prices: table of symbol, date, open, high, low and close.
+        traded: instruments that can be bought.
+        unused: columns of the file that have no role.
+    """
+    note_far_prices(source, prices, traded)
+    note_future_days(source, prices["date"])
+    _note_currency_column(source, unused)
 
 
 def _note_currency_column(source: Path, unused: pl.DataFrame) -> None:
