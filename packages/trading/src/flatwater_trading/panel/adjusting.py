@@ -114,7 +114,7 @@ def _split_like_moves(moves: np.ndarray, ratios: Sequence[float], least_move: fl
     ratio_of_move = np.where(whole >= LEAST_WHOLE_RATIO, whole, nearest_usual)
     tolerance = np.where(ratio_of_move >= 2, RATIO_DISTANCE, SMALL_RATIO_DISTANCE)  # noqa: PLR2004  (two for one)
     is_split = (np.abs(sizes - np.log(ratio_of_move)) < tolerance) & (sizes > least_move)
-    for step in np.flatnonzero(is_split).tolist():
+    for step in map(int, np.flatnonzero(is_split)):
         # At 2:1 the number of shares doubles and their price halves, so the logarithm of the move is below 0.
         yield step, f"{ratio_of_move[step]:g}:1" if moves[step] < 0 else f"1:{ratio_of_move[step]:g}"
 
