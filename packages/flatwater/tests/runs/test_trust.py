@@ -333,7 +333,18 @@ def test_a_sweep_of_one_s_own_goes_on() -> None:
 
 
 PLAIN = {
-    *("device", "budget", "mirror", "tag", "panel", "from_run", "benchmark", "observation_features", "info_keys"),
+    *(
+        "device",
+        "budget",
+        "mirror",
+        "tag",
+        "panel",
+        "from_run",
+        "benchmark",
+        "observation_features",
+        "info_keys",
+        "preset",
+    ),
     *("wandb.project", "wandb.entity"),
 }
 """Texts of a configuration that name no code."""
