@@ -45,7 +45,7 @@ settings were not chosen on these environments, but for CartPole-v1, Acrobot-v1,
 ```console
 $ pip install stable-baselines3 sbx-rl minigrid "gymnasium[box2d,mujoco]"
 $ python benchmarks/flatwater/bench_returns.py --games ppo:CartPole-v1 --seeds 0 1 2
-$ python benchmarks/flatwater/bench_returns.py                       # all; goes on where it was stopped
+$ python benchmarks/flatwater/bench_returns.py    # all of them; goes on where it was stopped
 ```
 
 Every play is a line of [`returns.jsonl`](../../benchmarks/results/returns.jsonl), with its commit and machine; the
