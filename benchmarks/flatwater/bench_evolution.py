@@ -27,11 +27,14 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1] / "shared"))
 
+import gymnasium
 from claims import Claim, record_claims
 
 import flatwater as fw
 
 MEMBERS, EPISODES = 8, 20
+JUDGED = 20_000
+"""First seed of the episodes that a policy is judged on."""
 NEVER = 1 << 20
 """Rounds of a run that its CPU seconds end."""
 ALGORITHMS = {"Pendulum-v1": "td3", "MountainCarContinuous-v0": "td3", "CartPole-v1": "dqn"}
@@ -79,13 +82,27 @@ def best_run(way: str, env: str, seed: int, seconds: float, folder: Path) -> fw.
     return max(runs, key=lambda run: run.metrics["champion/return"][-1])
 
 
+def judge(run: fw.TrainedRun, env_id: str) -> float:
+    """Return the mean return of the run's policy over episodes that nothing was chosen by."""
+    policy, env, returns = fw.load(run.path), gymnasium.make(env_id), []
+    for seed in range(JUDGED, JUDGED + EPISODES):
+        obs, _ = env.reset(seed=seed)
+        returns.append(0.0)
+        over = False
+        while not over:
+            action, _ = policy.predict(obs, deterministic=True)
+            obs, reward, terminated, truncated, _ = env.step(action)
+            returns[-1] += float(reward)
+            over = terminated or truncated
+    return mean(returns)
+
+
 def play(way: str, env: str, seed: int, seconds: float) -> dict[str, float]:
-    """Return what a way reached, its rounds and its transitions, those of the chosen run where there are several."""
+    """Return what a way reached, and the rounds and transitions of the run whose policy it chose."""
     with tempfile.TemporaryDirectory() as folder:
         run = best_run(way, env, seed, seconds, Path(folder))
-        found = run.evaluate(holdout=True, episodes=EPISODES)
-        reached = float(found["players"]["champion"]["return"])
-        return {"return": reached, "rounds": found["generations"], "transitions": found["transitions"]}
+        transitions = run.metrics["transitions"]
+        return {"return": judge(run, env), "rounds": len(transitions), "transitions": transitions[-1]}
 
 
 def play_apart(way: str, env: str, seed: int, seconds: float) -> dict[str, float]:
