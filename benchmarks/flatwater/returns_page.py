@@ -30,9 +30,9 @@ Players = dict[str, list[Curve]]
 HEAD = """\
 # Returns and speed beside other libraries
 
-PPO, DQN, SAC and TD3 in environments of Gymnasium, MuJoCo, Box2D and MiniGrid, beside Stable-Baselines3 and SBX. Our
-settings were not chosen on these environments, but for CartPole-v1, Acrobot-v1, Pendulum-v1 and MountainCar-v0
-([lab notes](../../benchmarks/notes/training.md)). Where another library is ahead, its number is the **bold** one.
+Agents of Flatwater, Stable-Baselines3 and SBX in environments of Gymnasium; games that were not played yet are missing.
+Our defaults were not chosen on these environments, but for CartPole-v1, Acrobot-v1, Pendulum-v1 and MountainCar-v0
+([lab notes](../../benchmarks/notes/training.md)). The highest return of a row is **bold**, whosever it is.
 
 - **Flatwater** is `flatwater train ALGORITHM --env ENV` with its defaults; `--preset zoo` gives it the settings of RL
   Baselines3 Zoo, as far as Flatwater has them. The libraries have the Zoo's settings.
