@@ -36,9 +36,9 @@ from returns_page import middle_return, middle_seconds, players_of, write_page
 from flatwater.api import resolve_config
 
 HERE = Path(__file__).parent
-GAMES: dict[str, dict[str, Any]] = tomllib.loads((HERE / "returns.toml").read_text())
+GAMES: dict[str, Any] = tomllib.loads((HERE / "returns.toml").read_text())
 KEPT = RESULTS / "returns.jsonl"
-POINTS, EPISODES = 10, 10
+POINTS, EPISODES = GAMES.pop("points"), GAMES.pop("episodes")
 LIBRARIES = {"sb3": "stable_baselines3", "sbx": "sbx"}
 PLAYERS = ("flatwater", "flatwater zoo", *LIBRARIES)
 SETTINGS = {"flatwater": "defaults", "flatwater zoo": "RL Zoo's settings"}

@@ -28,11 +28,11 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
-POINTS, EPISODES = 10, 10
 JUDGED = 10_000
 """First seed of the episodes that returns are taken on."""
 GAMES = tomllib.loads(Path(__file__).with_name("returns.toml").read_text())
 """Algorithm -> environment -> its steps, and the settings of the libraries."""
+POINTS, EPISODES = GAMES.pop("points"), GAMES.pop("episodes")
 
 
 def own_seconds() -> float:

@@ -36,7 +36,7 @@ def targets(_settings: ReinforceConfig, block: Mapping[str, Tensor]) -> tuple[Te
     return reward - reward.mean(), reward
 
 
-def moved(
+def distance(
     _settings: ReinforceConfig, policy: Distribution, _value: Tensor, batch: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
     """How far the log-probabilities have moved."""
@@ -45,4 +45,4 @@ def moved(
 
 
 REINFORCE = OnPolicyAlgorithm(loss, metrics=("policy_loss", "critic_loss"), settings=ReinforceConfig)
-GREEDY = replace(REINFORCE, targets=targets, numbers=moved)
+GREEDY = replace(REINFORCE, targets=targets, numbers=distance)

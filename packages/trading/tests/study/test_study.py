@@ -73,7 +73,7 @@ def whole(finished_study: tuple[Path, StudyOutcome, str]) -> StudyOutcome:
 
 
 @pytest.fixture
-def searched(finished_search: tuple[Path, StudyOutcome, str]) -> StudyOutcome:
+def outcome_of_search(finished_search: tuple[Path, StudyOutcome, str]) -> StudyOutcome:
     """A copy of the finished study with a search, as the study `s` of the working folder."""
     shutil.copytree(finished_search[0], Path.cwd(), dirs_exist_ok=True)
     return finished_search[1]
@@ -230,9 +230,9 @@ def decay_of(run: Path) -> float:
 
 
 def test_the_runs_of_a_fold_train_with_the_settings_of_its_best_trial(
-    finished_search: tuple[Path, StudyOutcome, str], searched: StudyOutcome
+    finished_search: tuple[Path, StudyOutcome, str], outcome_of_search: StudyOutcome
 ) -> None:
-    check_search(searched, finished_search[2])
+    check_search(outcome_of_search, finished_search[2])
 
 
 @pytest.mark.long
@@ -265,7 +265,7 @@ def check_search(outcome: StudyOutcome, said: str) -> None:
 
 @pytest.mark.parametrize("held_names", ["trial-0002", "fold-01-seed-6"])
 def test_a_study_that_is_stopped_in_its_search_or_after_it_comes_to_the_same_result(
-    held_names: str, searched: StudyOutcome
+    held_names: str, outcome_of_search: StudyOutcome
 ) -> None:
     Path("hold").write_text(f"3 {held_names}")
     thread = signal_when(Path("held").exists, signal.SIGTERM)
@@ -275,10 +275,10 @@ def test_a_study_that_is_stopped_in_its_search_or_after_it_comes_to_the_same_res
     assert stopped.result["pooled"] is None
     Path("hold").unlink()
     again = run_study(order("cut", folds=None, seeds=None, jobs=2))[0]
-    assert again.result == searched.result
+    assert again.result == outcome_of_search.result
 
 
-@pytest.mark.usefixtures("searched")
+@pytest.mark.usefixtures("outcome_of_search")
 def test_another_search_is_another_study() -> None:
     Path("other.toml").write_text("[learner.weight_decay]\nlow = 0.001\nhigh = 0.002\n")
     with pytest.raises(ConfigError, match=r"--trials 4: .*has 3,"):

@@ -38,7 +38,7 @@ def decide_settings(config: C, spaces: Spaces) -> C:
         config: settings as the user gave them.
         spaces: spaces of the training world.
     """
-    for name, (left_out, decide) in _undecided(config.learner).items():
+    for name, (left_out, decide) in _open_decisions(config.learner).items():
         if getattr(config.learner, name) == left_out:
             config = replace(config, learner=replace(config.learner, **{name: decide(config, spaces)}))
     return config
@@ -49,14 +49,16 @@ def decision_notes(config: BlocksRunConfig, spaces: Spaces) -> Iterator[str]:
     learner = config.learner
     if isinstance(config, PresetSettings):
         yield from preset_note(config)
-    if spaces.form == "image" and "epochs" in _undecided(learner):
+    if spaces.form == "image" and "epochs" in _open_decisions(learner):
         passes = f"{learner.own.epochs} epochs of {learner.own.minibatches} minibatches"
         yield f"images are seen: {passes} for each block (changed by --learner.epochs and --learner.minibatches)"
     if learner.compile:
         yield COMPILED
 
 
-def _undecided(learner: BlockLearnerConfig) -> Mapping[str, tuple[object, Callable[[BlocksRunConfig, Spaces], Any]]]:
+def _open_decisions(
+    learner: BlockLearnerConfig,
+) -> Mapping[str, tuple[object, Callable[[BlocksRunConfig, Spaces], Any]]]:
     """Return the rows of `LEFT_OUT` that a learner has: those of a user's algorithm say their passes themselves."""
     names = {f.name for f in fields(learner)}
     return {name: row for name, row in LEFT_OUT.items() if name in names}
