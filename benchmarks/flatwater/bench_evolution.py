@@ -130,8 +130,8 @@ def main() -> None:
             for way in WAYS:
                 row = play_apart(way, env, seed, given.seconds)
                 found[env][way].append(row["return"])
-                told = f"{row['rounds']:.0f} rounds, {row['transitions']:,.0f} transitions"
-                print(f"{env:26} seed {seed} {way:8} {row['return']:10.1f}   {told}", flush=True)
+                size = f"{row['rounds']:.0f} rounds, {row['transitions']:,.0f} transitions"
+                print(f"{env:26} seed {seed} {way:8} {row['return']:10.1f}   {size}", flush=True)
     record_claims(claims(found, given.seconds))
 
 

@@ -32,7 +32,7 @@ HEAD = """\
 
 Agents of Flatwater, Stable-Baselines3 and SBX in environments of Gymnasium; games that were not played yet are missing.
 Our defaults were not chosen on these environments, but for CartPole-v1, Acrobot-v1, Pendulum-v1 and MountainCar-v0
-([lab notes](../../benchmarks/notes/training.md)). The highest return of a row is **bold**, whosever it is.
+([lab notes](../../benchmarks/notes/training.md)). The highest return of a row is **bold**, of whatever library it is.
 
 - **Flatwater** is `flatwater train ALGORITHM --env ENV` with its defaults; `--preset zoo` gives it the settings of RL
   Baselines3 Zoo, as far as Flatwater has them. The libraries have the Zoo's settings.

@@ -39,8 +39,24 @@ def custom_algorithm_place(name: str) -> str:
     return name if ":" in name else str(group_rows("algorithms").get(name, ""))
 
 
+class CheckedSettings:
+    """Settings of one algorithm, whatever it learns from."""
+
+    __slots__ = ()
+
+    def check_together(self, table: str) -> None:
+        """Refuse settings that are within their bounds and do not fit together.
+
+        Args:
+            table: the dotted path of these settings, for messages.
+
+        Raises:
+            ConfigError: settings do not fit together; the message names one of them.
+        """
+
+
 @config(table="learner.own")
-class Settings:
+class Settings(CheckedSettings):
     """Settings that every algorithm has; each has a subclass of this class."""
 
     replays: ClassVar[bool] = True
@@ -67,16 +83,6 @@ class Settings:
     def duels(self) -> bool:
         """Whether networks of choices give the value of a state, and the advantage of each choice, apart."""
         return False
-
-    def check_together(self, table: str) -> None:
-        """Refuse settings that are within their bounds and do not fit together.
-
-        Args:
-            table: the dotted path of these settings, for messages.
-
-        Raises:
-            ConfigError: settings do not fit together; the message names one of them.
-        """
 
 
 @config(table="learner.ddpg")

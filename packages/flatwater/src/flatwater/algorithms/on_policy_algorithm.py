@@ -1,6 +1,7 @@
 """An algorithm that learns from blocks of steps, as a value that a configuration names: PPO, or a user's.
 
-A user's functions are guarded: what they raise is told as theirs, with file and line, and what they give is checked.
+A user's functions are guarded: what they raise is reported as theirs, with file and line, and their results are
+checked.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -42,14 +43,14 @@ class OnPolicyAlgorithm:
     """Gives what the loss reads as `advantage` and `returns`, once for each block. Left out: generalised advantages,
     standardised, and what the critic should predict."""
     metrics: tuple[str, ...] = (LOSS,)
-    """Names of the loss's numbers that are told, as `train/NAME`, in means over a round's updates."""
+    """Names of the loss's numbers that are recorded, as `train/NAME`, in means over a round's updates."""
     numbers: MinibatchNumbers | None = None
     """Gives further numbers, of the last minibatch after a round's last update, in rounds with an evaluation."""
     settings: type[OnPolicySettings] = OnPolicySettings
     """The class of its settings."""
 
 
-TOLD_ANYWAY = frozenset({*STEP_METRICS, "lr", "updates", "early_stops"})
+RECORDED_ANYWAY = frozenset({*STEP_METRICS, "lr", "updates", "early_stops"})
 """Names of numbers `train/NAME` that a run has whatever the algorithm."""
 
 
@@ -92,10 +93,10 @@ def named_on_policy_algorithm(where: str) -> OnPolicyAlgorithm:
     if numbers is not None and not callable(numbers):
         raise ConfigError(f"{subject}: numbers: expected a function or None, got {short_repr(numbers)}")
     is_named = isinstance(metrics, tuple) and all(isinstance(name, str) and name.isidentifier() for name in metrics)
-    if not is_named or len(set(metrics)) < len(metrics) or TOLD_ANYWAY & set(metrics):
+    if not is_named or len(set(metrics)) < len(metrics) or RECORDED_ANYWAY & set(metrics):
         raise ConfigError(
-            f"{subject}: metrics: expected a tuple of names, each once and none of {', '.join(sorted(TOLD_ANYWAY))}, "
-            f"got {short_repr(metrics)}"
+            f"{subject}: metrics: expected a tuple of names, each once and none of "
+            f"{', '.join(sorted(RECORDED_ANYWAY))}, got {short_repr(metrics)}"
         )
     return algorithm
 
@@ -145,7 +146,7 @@ def _guard_numbers(
 
 
 def _fault_of_numbers(found: Any, expected: Collection[str]) -> str:  # noqa: ANN401  (what a user's function gives)
-    """Return what is wrong with the result of a function of a minibatch, and what is wanted; empty if it is right."""
+    """Return what is wrong with the result of a function of a minibatch, and what is expected; empty if it is right."""
     if not isinstance(found, Mapping):
         return f"expected a dict of 0-d tensors, got {_form(found)}"
     if expected and found.keys() != {*expected}:

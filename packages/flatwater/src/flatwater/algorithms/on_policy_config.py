@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from flatwater.algorithms.config import Ramp, custom_algorithm_class, custom_algorithm_place
+from flatwater.algorithms.config import CheckedSettings, Ramp, custom_algorithm_class, custom_algorithm_place
 from flatwater.border import is_flatwater_module
 from flatwater.config.code import Code
 from flatwater.config.convert import did_you_mean
@@ -23,7 +23,7 @@ Passes = Annotated[int, Bounds(0, 1 << 20)]
 
 
 @config(table="learner.own")
-class OnPolicySettings:
+class OnPolicySettings(CheckedSettings):
     """Settings that every algorithm has that learns from blocks of steps; each has a subclass of this class."""
 
     gamma: Share = 0.99
@@ -36,16 +36,6 @@ class OnPolicySettings:
     """Minibatches of sequences of all agents, drawn again in each epoch, with one update each."""
     lr: Rate = 1e-3
     """Learning rate (Adam)."""
-
-    def check_together(self, table: str) -> None:
-        """Refuse settings that are within their bounds and do not fit together.
-
-        Args:
-            table: the dotted path of these settings, for messages.
-
-        Raises:
-            ConfigError: settings do not fit together; the message names one of them.
-        """
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots, as it is the first base of `PPOConfig`
