@@ -40,7 +40,7 @@ Our defaults were not chosen on these environments, but for CartPole-v1, Acrobot
   in brackets a bootstrap interval of 90 %, where there are three seeds or more. Few seeds tell little apart.
 - CPU seconds are those of the whole command or script, with imports, compiling, checkpoints and records, and without
   the evaluations; one thread.
-- The steps are what two cores manage in a day for all players, and not what the environment needs to be solved.
+- The steps are few, so that two cores can play all games; many environments need more to be solved.
 
 ```console
 $ pip install stable-baselines3 sbx-rl minigrid "gymnasium[box2d,mujoco]"

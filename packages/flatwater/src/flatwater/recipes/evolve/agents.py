@@ -2,7 +2,8 @@
 
 They are `evolve` with other defaults, on the same trainer; `--population.size N` evolves N of them. Defaults are those
 of Stable-Baselines3, where nothing else is said. Rate, batch and target of DQN were chosen on CartPole and Acrobot:
-with those of the library, which are for images, neither is learnt in 50,000 steps (`benchmarks/notes/training.md`).
+with those of the library, which are for images, the first is not learnt in 25,000 steps, and the second not in 50,000
+(`benchmarks/notes/training.md`).
 """
 
 from dataclasses import field, replace
