@@ -69,11 +69,14 @@ def course_chart(run: RunRecords) -> Chart:
         for (title, metric), colour in zip(run.recipe.curves.items(), _curve_colours(run.recipe), strict=False)
     ]
     nonempty = [curve for curve in curves if curve.x]
-    # The last curve is left out while it has no point yet.
-    shows_judged_curve = curves[-1:] == nonempty[-1:]
+    # The last curve is left out while it has no point yet. A chart of one curve has no legend that names it.
+    if curves[-1:] == nonempty[-1:]:
+        reading = "The run is judged by the last curve."
+    else:
+        reading = f"The curve: {nonempty[0].name}." if len(nonempty) == 1 else ""
     return Chart(
         title="What was learned",
-        reading="The run is judged by the last curve." if shows_judged_curve else "",
+        reading=reading,
         marks=nonempty,
         x=round_axis(run.metrics["round"], run.recipe.layout.round),
         height=360,

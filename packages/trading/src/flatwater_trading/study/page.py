@@ -25,6 +25,7 @@ from flatwater_trading.study.records import (
     seed_rows,
     trader_rows,
 )
+from flatwater_watch.forms import noun_form
 from flatwater_watch.pages.blocks import Block, Heading, Paragraph, Piece, Section, Table, Tile
 from flatwater_watch.pages.chart import MAXIMUM_POINTS, Axis, Bars, Chart, Line, Picture
 from flatwater_watch.pages.document import document
@@ -77,7 +78,10 @@ def _page_subtitle(study: StudyRecords) -> str:
             f"{study.pooled_numbers['days']:,} test {units}, {study.pooled_numbers['first_day']} to "
             f"{study.pooled_numbers['last_day']}"
         )
-    parts.append(f"folds: {result['folds']}, seeds: {', '.join(map(str, result['seeds']))}")
+    seeds = noun_form(len(result["seeds"]), "seed")
+    parts.append(
+        f"{result['folds']} {noun_form(result['folds'], 'fold')}, {seeds} {', '.join(map(str, result['seeds']))}"
+    )
     return " · ".join(parts)
 
 
