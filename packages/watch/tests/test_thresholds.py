@@ -32,7 +32,7 @@ METERS = {
     },
     "faces/context.py": {"PRINT_COLUMNS", "MINIMUM_SEARCH_GAP_SECONDS", "SEARCH_TIME_SHARE"},
     "diagnose/declared_bounds.py": {"_MINIMUM_STEM"},
-    "diagnose/releasing_calls.py": {"MAXIMUM_CALLS", "_DEPTH"},
+    "diagnose/releasing_calls.py": {"MAXIMUM_CALLS", "_CALL_DEPTH"},
     "faces/holders.py": {"MAXIMUM_OBJECTS", "MAXIMUM_CHAIN_HOPS", "MAXIMUM_KEY_LETTERS"},
     "agent/census_history.py": {"CENSUS_INTERVAL_FACTOR", "MAXIMUM_CENSUSES", "MAXIMUM_OWNERS"},
     "faces/command.py": {"FINDING_SECONDS"},
@@ -64,7 +64,7 @@ METERS = {
         "REVIEW_SECONDS", "GOLDEN_FRACTION",
     },
     "agent/main_thread_timer.py": {"IDLE_SECONDS"},
-    "faces/terminal.py": {"MINIMUM_KEPT_SHARE", "MINIMUM_SHARE_SECONDS", "MAXIMUM_NAMES"},
+    "faces/summary_lines.py": {"MINIMUM_KEPT_SHARE", "MINIMUM_SHARE_SECONDS", "MAXIMUM_NAMES"},
     "agent/workers.py": {"MAXIMUM_TIME_SHARE", "INITIAL_CREDIT_SECONDS", "MINIMUM_GAP_SECONDS"},
 }  # fmt: skip
 """Constants that decide how often is read, how much is kept and how wide is written: no verdict."""

@@ -7,21 +7,17 @@ bar or a message: `[1]` may be a folder's name, and `\x1b]0;...` a class's.
 import io
 import re
 import sys
-import time
 from collections.abc import Iterable
-from contextlib import ExitStack
 from typing import Any, TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.status import Status
-from rich.text import Text
 
 from flatwater_watch.masking import mask_secrets
-from flatwater_watch.progress import Ticker, is_due, track_progress
 from flatwater_watch.sanitize import escape_controls
 from flatwater_watch.streams import open_closed_descriptors, surviving_stream
-from flatwater_watch.units import format_duration
+from flatwater_watch.work_status import WorkStatus
 
 WIDTH = 100
 _COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
@@ -46,82 +42,6 @@ class Terminal(Console):
     def status(self, status: RenderableType, **settings: Any) -> Status:  # noqa: ANN401  (arguments of rich's status)
         """Return a line that moves during work; see `WorkStatus`."""
         return WorkStatus(status, console=self, **settings)
-
-
-class WorkStatus(Status):
-    """A line that moves during work, with its duration and progress.
-
-    If the output is not a terminal, the line is printed again every 10 seconds; see `progress.is_due`.
-    """
-
-    console: Console
-
-    def __init__(
-        self,
-        status: RenderableType,
-        *,
-        console: Console,
-        first_line_seconds: float | None = None,
-        **settings: Any,  # noqa: ANN401  (arguments of rich's status)
-    ) -> None:
-        """Prepare the line, which is shown when entered.
-
-        Args:
-            status: text of the line.
-            console: terminal or log that shows it.
-            first_line_seconds: seconds until the line is printed first if the output is no terminal; None takes 10.
-            settings: further arguments of `rich.status.Status`.
-        """
-        self._first_line_seconds = first_line_seconds
-        super().__init__(_plain_status(status), console=console, **settings)
-        self._status_text, self._exit_stack = status, ExitStack()
-        self._began_at = self._last_line_at = time.monotonic()
-
-    def update(self, status: RenderableType | None = None, **settings: Any) -> None:  # noqa: ANN401  (arguments of rich's status)
-        """Replace the text when other work begins."""
-        if status is not None:
-            self._status_text = status
-        super().update(None if status is None else _plain_status(status), **settings)
-
-    def start(self) -> None:
-        """Show the line; code that this thread calls from here on counts its progress in it."""
-        super().start()
-        self._began_at = self._last_line_at = time.monotonic()
-        self._progress_track = self._exit_stack.enter_context(track_progress())
-        if not self.console.quiet:
-            ticker = Ticker(self._show_progress)
-            ticker.start()
-            self._exit_stack.callback(ticker.stop)
-
-    def stop(self) -> None:
-        """Remove the line."""
-        self._exit_stack.close()  # first: the thread of the ticker must not print behind the line's end
-        super().stop()
-
-    def _show_progress(self) -> None:
-        """Show how long the work takes and how far it is; in the thread of the ticker.
-
-        On a terminal the line is replaced; elsewhere a line is printed whenever one is due.
-        """
-        if not isinstance(self._status_text, str) or not self._status_text:
-            return
-        now = time.monotonic()
-        parts = (format_duration(now - self._began_at), self._progress_track.line())
-        line = f"{self._status_text} {', '.join(filter(None, parts))}"
-        first_seconds = self._first_line_seconds
-        first_is_due = first_seconds is not None and now - self._began_at >= first_seconds
-        if self.console.is_terminal:
-            super().update(Text(line))
-        elif first_is_due or is_due(now, self._began_at, self._last_line_at):
-            self._first_line_seconds = None
-            self._last_line_at = now
-            self.console.print(Text(line), soft_wrap=True)
-
-
-def _plain_status(status: RenderableType) -> RenderableType:
-    """Return the status as text, without markup."""
-    # Rich's status reads markup in a `str`, whatever the console was told.
-    return Text(status) if isinstance(status, str) else status
 
 
 def terminal(*, errors: bool = False) -> Terminal:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flatwater_watch.diagnose.investigation import find_grown_owners
-from flatwater_watch.diagnose.owners import Owner, find_owners, resolve_all_ways, resolve_way
+from flatwater_watch.diagnose.owners import Owner, find_owners, resolve_all_ways, resolve_hops
 from flatwater_watch.heap.arrays import NODE_BYTES, SAVED_BYTES, STORAGE_BYTES
 from flatwater_watch.heap.census import Census, begin_census, continue_census_, take_census
 from flatwater_watch.heap.roots import Roots, user_modules
@@ -724,17 +724,17 @@ def test_a_way_leads_to_what_stands_in_the_place_of_a_container() -> None:
     kept = [Sinks({}), Sinks({"a": [1], "b": [2]})]
     roots = Roots(named=(("kept", kept),))
     way = ("kept", "[*]", ".names", "['b']")
-    assert resolve_way(roots, way) is kept[1].names["b"]
+    assert resolve_hops(roots, way) is kept[1].names["b"]
     kept[1].names = {**kept[1].names, "b": [3, 4]}
-    assert resolve_way(roots, way) == [3, 4]
+    assert resolve_hops(roots, way) == [3, 4]
     kept[1].names = {}
-    assert resolve_way(roots, way) is None
-    assert resolve_way(roots, ("gone", "[*]")) is None
+    assert resolve_hops(roots, way) is None
+    assert resolve_hops(roots, ("gone", "[*]")) is None
     kept += [Sinks({"b": [number]}) for number in range(3)]
     assert resolve_all_ways(roots, way, 2) == [[1], [2]]
     keyed = Roots(named=(("kept", {each: n for n, each in enumerate(kept)}),))
     assert resolve_all_ways(keyed, ("kept", "[key]", ".names", "['b']"), 2) == [[1], [2]]
-    assert resolve_way(keyed, ("kept", "[key]")) is kept[-1]
+    assert resolve_hops(keyed, ("kept", "[key]")) is kept[-1]
 
 
 def test_a_table_of_weak_references_grows_with_what_others_keep(load: Load) -> None:
@@ -797,7 +797,7 @@ def test_a_table_that_is_replaced_by_a_larger_one_is_told_by_the_name_of_the_tab
     holder["history"] = pandas.concat([holder["history"], rows], ignore_index=True)
     (owner,) = [found for found in find_owners(before, take_census(roots)) if found.path.endswith("holder['history']")]
     assert "float64[1, 101000]" in owner.content_words
-    assert resolve_way(roots, owner.hops) is owner.container
+    assert resolve_hops(roots, owner.hops) is owner.container
 
 
 def test_a_cache_of_numbers_is_told_by_the_arguments_that_it_keeps() -> None:

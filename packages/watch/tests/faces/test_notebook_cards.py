@@ -15,7 +15,7 @@ sys.path.append(str(Path(__file__).parents[1] / "memory" / "watch"))
 from watched import LEAK
 
 from flatwater_watch.agent.spool import unwatched_summary
-from flatwater_watch.faces.terminal import terminal_lines
+from flatwater_watch.faces.summary_lines import terminal_lines
 
 pytestmark = pytest.mark.skipif(find_spec("IPython") is None, reason="IPython is not installed: pip install ipython")
 

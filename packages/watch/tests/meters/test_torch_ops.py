@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from torch.utils.checkpoint import checkpoint
 
-from flatwater_watch.meters.torch_ops import NewStorages, enter_, leave_, peak_bytes
+from flatwater_watch.meters.torch_ops import NewStorages, enter_mode_, leave_mode_, peak_bytes
 
 FLOAT = 4
 
@@ -64,12 +64,12 @@ def test_what_is_older_is_not_taken_for_new() -> None:
 
 def test_nothing_is_kept_alive() -> None:
     mode = names()
-    assert enter_(mode)
+    assert enter_mode_(mode)
     weight = torch.ones(4, 4, requires_grad=True)
     loss = (torch.ones(4) @ weight).sum()
     loss.backward()
     seen = [weakref.ref(tensor) for tensor in (weight, loss)]
-    leave_(mode)
+    leave_mode_(mode)
     del weight, loss
     gc.collect()
     assert [ref() for ref in seen] == [None, None]
@@ -126,10 +126,10 @@ def test_tensors_without_a_storage_pass() -> None:
 def test_a_mode_of_the_program_is_respected() -> None:
     mode = names()
     with Idle():
-        assert not enter_(mode)
-    assert enter_(mode)
+        assert not enter_mode_(mode)
+    assert enter_mode_(mode)
     with Idle() as own:
-        leave_(mode)
+        leave_mode_(mode)
         assert _get_current_dispatch_mode_stack() == [own]
     assert _get_current_dispatch_mode_stack() == []
 

@@ -20,7 +20,7 @@ from flatwater_watch.agent.outcome import WORKERS_OWNER, Outcome, fails_build, s
 from flatwater_watch.diagnose.evidence import unowned_evidence
 from flatwater_watch.diagnose.garbage import Garbage
 from flatwater_watch.diagnose.judge import judge
-from flatwater_watch.faces.terminal import terminal_lines
+from flatwater_watch.faces.summary_lines import terminal_lines
 from flatwater_watch.series.readings import Growth
 from flatwater_watch.series.slope import Slope
 

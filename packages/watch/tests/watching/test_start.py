@@ -7,7 +7,7 @@ import pytest
 
 AGENT = ("flatwater_watch.agent.start_in_process", "flatwater_watch.agent.process", "flatwater_watch.agent.step_hooks")
 """The modules that a watched process loads before the program's first line."""
-RUNNER = ("flatwater_watch.faces.command", "flatwater_watch.faces.runner", "flatwater_watch.faces.terminal")
+RUNNER = ("flatwater_watch.faces.command", "flatwater_watch.faces.runner", "flatwater_watch.faces.summary_lines")
 """The modules that the command loads around a program in which nothing grows."""
 COSTLY = {"hashlib", "pathlib", "platform", "textwrap", "traceback", "ipaddress", "subprocess", "msgspec", "rich"}
 """Modules that take a millisecond or more, and that a program without a finding does not need."""

@@ -74,55 +74,60 @@ class BoundarySampler:
         self._counts[kind] += boundaries
         self._unreported_count += boundaries
 
-    def record_time_(self, before: str, kind: str, now: float, spent: float) -> None:
+    def record_time_(self, previous_kind: str, kind: str, now: float, spent: float) -> None:
         """Record the seconds between two reports, and decide now and then which kinds are frequent.
 
         Args:
-            before: kind of the boundary that was reported before.
+            previous_kind: kind of the boundary that was reported before.
             kind: kind of the boundary that is reported now.
             now: monotonic time.
             spent: seconds between the two reports.
         """
         if self._frequent_kinds:
-            self._attribute_seconds_(before, kind, spent)
+            self._attribute_seconds_(previous_kind, kind, spent)
         else:
-            self._seconds[before, kind] += spent
+            self._seconds[previous_kind, kind] += spent
         if now >= self._reviewed_at + REVIEW_SECONDS:
             self._choose_frequent_kinds_(now)
 
-    def _attribute_seconds_(self, before: str, kind: str, spent: float) -> None:
+    def _attribute_seconds_(self, previous_kind: str, kind: str, spent: float) -> None:
         """Add the seconds between two reports to a segment, or to the time between samples; begin or end a sample.
 
         The next review divides the time between samples in the proportion of the sampled seconds.
 
         Args:
-            before: kind of the boundary that was reported before.
+            previous_kind: kind of the boundary that was reported before.
             kind: kind of the boundary that is reported now.
             spent: seconds between the two reports.
         """
         self.count_skipped_()
-        skipped, self._unreported_count = self._unreported_count, 0
+        unreported, self._unreported_count = self._unreported_count, 0
         is_frequent = kind in self._frequent_kinds
-        next_skipped = 0
-        if skipped and is_frequent:  # a sample begins: nothing is skipped for some rounds
+        next_unreported = 0
+        if unreported and is_frequent:  # a sample begins: every boundary is reported for some rounds
             self._unsampled_seconds += spent
-            self._usual_interval, self._sample_kind, self._rounds_left = spent / (skipped + 1), kind, ROUNDS_PER_SAMPLE
-        elif skipped:
+            self._usual_interval, self._sample_kind, self._rounds_left = (
+                spent / (unreported + 1),
+                kind,
+                ROUNDS_PER_SAMPLE,
+            )
+        elif unreported:
             # A rare kind came amid unreported boundaries: seconds beyond their usual distance led up to the rare kind.
-            usual_seconds = min(spent, skipped * self._usual_interval)
+            usual_seconds = min(spent, unreported * self._usual_interval)
             self._unsampled_seconds += usual_seconds
-            self._seconds[self._frequent_kinds[0], kind] += spent - usual_seconds
-        elif is_frequent and before in self._frequent_kinds:  # within a sample
-            self._sampled_seconds[before, kind] += spent
+            most_frequent = self._frequent_kinds[0]  # the likeliest kind of the boundary before, which was not reported
+            self._seconds[most_frequent, kind] += spent - usual_seconds
+        elif is_frequent and previous_kind in self._frequent_kinds:  # within a sample
+            self._sampled_seconds[previous_kind, kind] += spent
             if kind == self._sample_kind:
                 self._rounds_left -= 1
             if self._rounds_left <= 0:
-                next_skipped = self._next_unreported_()
+                next_unreported = self._next_unreported_()
         else:  # next to a rare kind, which ends the sample
-            self._seconds[before, kind] += spent
+            self._seconds[previous_kind, kind] += spent
             if is_frequent:
-                next_skipped = self._next_unreported_()
-        self._skip_next_(next_skipped)
+                next_unreported = self._next_unreported_()
+        self._skip_next_(next_unreported)
 
     def _next_unreported_(self) -> int:
         """Draw the number of boundaries to leave unreported next, from 1 to about twice the mean."""

@@ -164,15 +164,15 @@ class ProcessWatch:
             if self._census_kind == TICK and self._may_read(kind):
                 self._continue_at_tick_(now)
             return
-        self._restart_if_source_changed_(kind)
+        self._discard_if_trigger_changed_(kind)
         if not self._samples:
             self._start_readings(kind, now)
         if self._may_read(kind):
             self._monitor.in_watch_thread = self._reading_thread != threading.get_ident()
             self._read_and_judge_(now)
 
-    def _restart_if_source_changed_(self, kind: str) -> None:
-        """Discard all readings if they are to be taken at boundaries instead of ticks from now on, or the reverse."""
+    def _discard_if_trigger_changed_(self, kind: str) -> None:
+        """Discard all readings if boundaries trigger them instead of ticks from now on, or the reverse."""
         # A program may pass a few boundaries, such as one epoch, and then none.
         fell_back_to_ticks = kind == TICK and self._unit is None and bool(self._samples) and not self._reads_at_ticks
         if fell_back_to_ticks or (self._reads_at_ticks and self.boundaries.are_regular(self._unit)):
@@ -191,14 +191,14 @@ class ProcessWatch:
         """
         assert self._schedule is not None  # noqa: S101  (there is a reading)
         if self._is_affordable(self._schedule, now):
-            cpu = thread_seconds()
+            start_cpu_seconds = thread_seconds()
             if self._monitor.censuses.is_under_way:
                 investigating = self._monitor.is_investigating
                 seconds = schedule.census_slice_seconds(self._schedule, now, investigating=investigating)
                 self._monitor.censuses.run_slice(seconds)
             else:
                 self._check_resets(now)
-            cpu_seconds = thread_seconds() - cpu
+            cpu_seconds = thread_seconds() - start_cpu_seconds
             self._schedule.spent_seconds += cpu_seconds
             self._cost_seconds += cpu_seconds
             self._rates.exclude_cpu_(cpu_seconds)
@@ -207,9 +207,9 @@ class ProcessWatch:
     def _check_resets(self, now: float) -> None:
         """Check the lengths of containers that were found, if the checks are within `RESET_CHECK_SHARE` of the time."""
         if now >= self._reset_check_due:
-            cpu = thread_seconds()
+            start_cpu_seconds = thread_seconds()
             self._monitor.reset_tracker.check_lengths(self._monitor.censuses.roots)
-            self._reset_check_due = now + (thread_seconds() - cpu) / RESET_CHECK_SHARE
+            self._reset_check_due = now + (thread_seconds() - start_cpu_seconds) / RESET_CHECK_SHARE
 
     def _start_readings(self, kind: str, now: float) -> None:
         """Set the thread and the schedule of the readings, and begin to listen to collections, at the first reading."""
@@ -226,24 +226,24 @@ class ProcessWatch:
 
     def _read_and_judge_(self, now: float) -> None:
         """Take a reading, let the monitor judge it, and schedule the next reading by the cost of both."""
-        cpu = thread_seconds()
+        start_cpu_seconds = thread_seconds()
         if self._allocator.pending:  # a reading without the allocator's totals cannot be compared with later readings
             return
         if not self._samples and self._collector is not None:
             self._collector.reset_baseline()
         reading = self._take_reading()
-        if self._samples and reading.step <= self._samples[-1].reading.step:
+        if self._samples and reading.step <= self._samples[-1].reading.step:  # a rate needs steps between two readings
             return
-        was_tracing, was_counting = self._monitor.is_tracing, self._monitor.censuses.is_under_way
+        was_tracing, census_was_under_way = self._monitor.is_tracing, self._monitor.censuses.is_under_way
         new_findings = self._judge_reading_(reading, now)
         # Memory that the watch made here is not the program's growth.
-        if thread_seconds() - cpu > ALLOCATING_CPU_SECONDS:
+        if thread_seconds() - start_cpu_seconds > ALLOCATING_CPU_SECONDS:
             self._watch_bytes += max(0, footprint().resident - reading.resident)
-        self._schedule_next_(reading, thread_seconds() - cpu, was_counting=was_counting)
+        self._schedule_next_(reading, thread_seconds() - start_cpu_seconds, census_was_under_way=census_was_under_way)
         self._write_spool_if_due(self._last_read_time, at_once=bool(new_findings))
-        cost = thread_seconds() - cpu
+        cost = thread_seconds() - start_cpu_seconds
         self._cost_seconds += cost
-        if was_tracing or reading.rates:
+        if was_tracing or reading.rates:  # traced steps are slower; and a rate that was read is not measured again
             self._rates.restart_(reading.step)
         else:
             self._rates.exclude_cpu_(cost)
@@ -268,26 +268,26 @@ class ProcessWatch:
         self._found_steps.update({finding.owner: reading.step for finding in new_findings})
         return new_findings
 
-    def _schedule_next_(self, reading: Reading, cpu_seconds: float, *, was_counting: bool) -> None:
+    def _schedule_next_(self, reading: Reading, cpu_seconds: float, *, census_was_under_way: bool) -> None:
         """Set the times and kinds of boundaries of the next reading and the checks before it.
 
         Args:
             reading: reading that was just judged.
             cpu_seconds: CPU seconds of the reading and its judgement.
-            was_counting: whether a census was under way before the judgement, which may have ended it.
+            census_was_under_way: whether a census was under way before the judgement, which may have ended it.
         """
         assert self._schedule is not None  # noqa: S101  (set by _start_readings)
         monitor, now = self._monitor, monotonic()
         self._last_read_time = now
-        counting = was_counting or monitor.censuses.is_under_way
-        is_quiet = monitor.state is CaseState.WATCHING and not self._found_steps and not counting
+        census_counts = census_was_under_way or monitor.censuses.is_under_way
+        is_quiet = monitor.state is CaseState.WATCHING and not self._found_steps and not census_counts
         schedule.schedule_next_(
             self._schedule,
             now,
             cpu_seconds,
             self.boundaries.counts,
             investigating=monitor.is_investigating,
-            counting=counting,
+            counting=census_counts,
             tracing=monitor.is_tracing,
             idle_cpu=process_seconds() - self._cpu_at_start - self._cost_seconds if is_quiet else None,
         )

@@ -91,7 +91,7 @@ def start_watch(variables: dict[str, str]) -> None:
     _watch_workers(variables)
 
 
-def enter(variables: dict[str, str]) -> None:
+def watch_running_process(variables: dict[str, str]) -> None:
     """Watch this process, which was not started under the watch, until the runner's file `STAY` is gone.
 
     Args:
@@ -102,7 +102,9 @@ def enter(variables: dict[str, str]) -> None:
     """
     if _agents:
         raise RuntimeError("the process is watched already")
-    claim = os.path.join(variables[FOLDER], CLAIM)  # noqa: PTH118  (the same)
+    claim = os.path.join(variables[FOLDER], CLAIM)  # noqa: PTH118  (texts: programs replace what a Path is made of)
+    # The runner waits for this file as the sign that the watch has begun. O_EXCL: a claim that is there already is an
+    # error, as the folder is this watch's alone.
     os.close(os.open(claim, os.O_CREAT | os.O_EXCL))
     ProcessAgent(variables, claim, guest=True).begin()
 

@@ -40,7 +40,7 @@ def brief_line(finding: Finding) -> str:
     opening = f"{statement}{place}: "
     native_advice = "look at C extensions and buffers outside of Python"  # the finding's own has several lines
     advice = native_advice if finding.verdict == "native" else finding.advice
-    instruction = _fitting_instruction(f"{advice[:1].lower()}{advice[1:]}", BRIEF_WIDTH - len(opening))
+    instruction = _fitting_instruction(_lower_first(advice), BRIEF_WIDTH - len(opening))
     return textwrap.shorten(f"{opening}{instruction}", BRIEF_WIDTH, placeholder=" …")
 
 
@@ -163,14 +163,26 @@ def _fitting_instruction(advice: str, width: int) -> str:
     """
     if len(advice) <= width:
         return advice
-    sentence_starts = (match.end() for match in re.finditer(r"^|\. ", advice))
-    start = next((start for start in sentence_starts if _is_instruction(advice[start:].partition(". ")[0])), 0)
-    text = f"{advice[start : start + 1].lower()}{advice[start + 1 :]}"
+
+    first_instruction = next(
+        (rest for rest in _sentences_onward(advice) if _is_instruction(rest.partition(". ")[0])), advice
+    )
+    text = _lower_first(first_instruction)
     if len(text) <= width:
         return text
-    fitting_parts = [text[: clause.end()] for clause in _CLAUSE_END.finditer(text) if clause.end() <= width]
-    whole_parts = (part for part in reversed(fitting_parts) if _has_balanced_quotes(part) and _is_instruction(part))
-    return next(whole_parts, text)
+    fitting_texts = [text[: clause.end()] for clause in _CLAUSE_END.finditer(text) if clause.end() <= width]
+    longest_first = reversed(fitting_texts)
+    return next((part for part in longest_first if _has_balanced_quotes(part) and _is_instruction(part)), text)
+
+
+def _sentences_onward(text: str) -> list[str]:
+    """The text from its first sentence on, from its second sentence on, and so forth."""
+    return [text[match.end() :] for match in re.finditer(r"^|\. ", text)]
+
+
+def _lower_first(text: str) -> str:
+    """The text with a small first letter, as it stands behind a colon."""
+    return f"{text[:1].lower()}{text[1:]}"
 
 
 def _has_balanced_quotes(part: str) -> bool:

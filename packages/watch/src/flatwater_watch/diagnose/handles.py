@@ -128,7 +128,7 @@ def _first_handles(items: Sequence[Any]) -> list[Any]:
                 continue
             seen_ids.add(id(obj))
             opened_count += 1
-            if _is_handle(type(obj)):
+            if _is_handle_class(type(obj)):
                 handles.append(obj)
                 break  # one handle for each item, as the growth is divided over items
             opened = open_object(obj, walk)
@@ -137,12 +137,13 @@ def _first_handles(items: Sequence[Any]) -> list[Any]:
     return handles
 
 
-def _is_handle(kind: type) -> bool:
+def _is_handle_class(kind: type) -> bool:
     """Whether a class, or a base class of it, is of C code that may allocate memory that no census counts."""
-    if kind is Callback:
+    if kind is Callback:  # stands for a function that C code keeps with its arguments, which no census sees
         return True
-    c_classes = [owner for owner in mro(kind) if made_in_c(owner)]
-    return any(not _is_fully_counted(owner) for owner in c_classes) and not any(map(_has_known_size, mro(kind)))
+    has_uncounted_memory = any(made_in_c(owner) and not _is_fully_counted(owner) for owner in mro(kind))
+    has_known_size = any(map(_has_known_size, mro(kind)))
+    return has_uncounted_memory and not has_known_size
 
 
 def _is_fully_counted(kind: type) -> bool:

@@ -69,7 +69,7 @@ class Investigator:
 
         Args:
             roots: roots of the censuses.
-            unit: name of a step.
+            unit: unit of a step in evidence and findings, such as `round`; it changes no measurement.
             trace: whether allocations may be traced, which slows steps down.
             on_census: callback for each census.
             lines: allocating lines by owner, traced by earlier watches of this process; new lines are added.
@@ -85,11 +85,11 @@ class Investigator:
         self._latest_reading: Reading | None = None
         self._trace_allowed, self._uninterrupted_seconds = True, inf
         self._growth_slope = recent_slope(self._history.unaccounted)  # of all growth, in the series that drifts
-        # The case under way, and the pause after it.
+        # The case under way, and the first one: at the end its first census shows all growth since the watch began.
         self.state = CaseState.BEGINNING
         self._actions = self._action_table()
         self._first_case = self._case = Investigation(self._lines)
-        self._pause_readings_left = 0  # negative once the pause is over, and rising memory may begin a case
+        self._pause_readings_left = 0  # counted down; once it is negative, rising memory may begin a case
         self._next_pause_readings = CASE.first_rest_readings  # doubled after each case
         # The results.
         self._new_evidence: list[Evidence] = []  # of this reading

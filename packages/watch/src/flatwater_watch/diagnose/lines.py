@@ -87,10 +87,10 @@ class Tracer:
                 much as each alone, because the torch mode is Python code.
         """
         if tensors and self._storage_mode is None and "torch" in sys.modules:
-            from flatwater_watch.meters.torch_ops import NewStorages, enter_  # noqa: PLC0415  (torch may be absent)
+            from flatwater_watch.meters.torch_ops import NewStorages, enter_mode_  # noqa: PLC0415  (torch may be absent)
 
             mode = NewStorages(self._current_line, _ignore_free)
-            self._storage_mode = mode if enter_(mode) else None
+            self._storage_mode = mode if enter_mode_(mode) else None
         # If the program has a torch mode of its own, tracemalloc still gives the line of a tensor's Python object.
         if (objects or self._storage_mode is None) and not tracemalloc.is_tracing():
             tracemalloc.start(self._frames)
@@ -106,9 +106,9 @@ class Tracer:
         """End, forget all lines, and leave tracemalloc as it was."""
         # In the thread that called `start`: torch's modes are a stack of each thread.
         if self._storage_mode is not None:
-            from flatwater_watch.meters.torch_ops import leave_  # noqa: PLC0415  (torch may be absent)
+            from flatwater_watch.meters.torch_ops import leave_mode_  # noqa: PLC0415  (torch may be absent)
 
-            leave_(self._storage_mode)
+            leave_mode_(self._storage_mode)
             self._storage_mode = None
         if self._began_tracemalloc:
             tracemalloc.stop()

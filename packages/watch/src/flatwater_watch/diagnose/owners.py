@@ -264,11 +264,11 @@ def _find_rule(census: Census, path: str, newest: Sequence[Any]) -> Rule | None:
     return find_rule(current.path, hops[::-1], newest)
 
 
-def resolve_way(roots: Roots, way: tuple[str, ...]) -> Any:
-    """The object to which a way leads now; where a hop matches several objects, the newest. None if it leads nowhere.
+def resolve_hops(roots: Roots, way: tuple[str, ...]) -> Any:
+    """Follow hops from a root, as in `Owner.hops`, to the object that lies there now; None if nothing does.
 
-    It need not be the container that a census saw: a program may copy tables when they grow, and dicts that several
-    threads read.
+    Where a hop matches several objects, the newest is taken. The result need not be the container that a census saw: a
+    program may copy tables when they grow, and dicts that several threads read.
     """
     return next(iter(resolve_all_ways(roots, way, 1)), None)
 

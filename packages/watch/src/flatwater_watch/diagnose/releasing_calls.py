@@ -22,7 +22,7 @@ RELEASING = (
 _FIRST_WORD, _NAME = re.compile("[a-z]*"), re.compile(r"\w+")
 MAXIMUM_CALLS = 2
 """Maximum number of calls that the advice names."""
-_DEPTH = 2
+_CALL_DEPTH = 2
 """Depth to which the functions that a call calls are searched for a use of the table."""
 _USED_AS_CONTAINERS = frozenset({
     "builtins", "collections", "functools", "itertools", "queue", "_queue", "threading", "types", "weakref",
@@ -129,8 +129,11 @@ def _releasing_functions(namespace: Mapping[str, Any], table_names: frozenset[st
     return [name for _, name in sorted(ranked)[:MAXIMUM_CALLS]]
 
 
-def _used_names(function: Any, namespace: Mapping[str, Any], depth: int = _DEPTH) -> set[str]:
-    """Names that the code of a Python function, and of functions beside it that it calls, uses; else empty."""
+def _used_names(function: Any, namespace: Mapping[str, Any], depth: int = _CALL_DEPTH) -> set[str]:
+    """Names of globals and attributes that a Python function uses, or a function beside it that it calls.
+
+    Empty for any other object.
+    """
     if type(function) is not FunctionType:
         return set()
     names = set(function.__code__.co_names)

@@ -8,7 +8,7 @@ readings as well, somewhere within an episode.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from flatwater_watch.diagnose.owners import ITEM, ITEM_KINDS, Owner, resolve_way
+from flatwater_watch.diagnose.owners import ITEM, ITEM_KINDS, Owner, resolve_hops
 from flatwater_watch.heap.children import open_object
 from flatwater_watch.heap.roots import Roots
 from flatwater_watch.heap.view import Walk
@@ -100,7 +100,7 @@ class ResetTracker:
         for container in self._containers.values():
             container.all_checks += 1
             # Found by its path each time, as the program may have put another container in its place.
-            obj = resolve_way(roots, container.hops)
+            obj = resolve_hops(roots, container.hops)
             opened = None if obj is None else open_object(obj, Walk(1, lambda _: False, 1))
             if opened is None or opened.kind != container.kind:
                 continue

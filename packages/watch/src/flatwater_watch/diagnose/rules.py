@@ -145,7 +145,7 @@ def find_rule(root: str, hops: Sequence[tuple[Any, str]], items: Sequence[Any]) 
     """
     keys: list[str] = []
     for holder, name in reversed(hops):
-        keys += _attribute_keys(type(holder), name)
+        keys += _attribute_rule_keys(type(holder), name)
         # A rule holds for objects that the library keeps, not for an attribute of a user's object that it keeps.
         if name and _is_user_class(type(holder)):
             root = ""
@@ -158,8 +158,12 @@ def find_rule(root: str, hops: Sequence[tuple[Any, str]], items: Sequence[Any]) 
     return None
 
 
-def _attribute_keys(kind: type, name: str) -> Iterable[str]:
-    """Yield the places of an attribute: `logging.Logger.handlers` for each base class, then `logging.Logger.*`."""
+def _attribute_rule_keys(kind: type, name: str) -> Iterable[str]:
+    """Yield the places at which rules for an attribute of a class may stand, the most exact first.
+
+    Of the attribute `.handlers` of the root logger they are "logging.RootLogger.handlers", "logging.Logger.handlers"
+    and so on for each base class, then "logging.RootLogger.*", "logging.Logger.*" and so on.
+    """
     attribute = name.lstrip(".")
     class_names = [".".join(full_name(owner)) for owner in mro(kind)]
     yield from (f"{owner}.{attribute}" for owner in class_names)
@@ -216,6 +220,6 @@ def _fits_loaded_version(rule: Rule) -> bool:
 
 _PATH_PATTERNS = {"context variable *", "torch._dynamo.*"}
 """Places that begin the path of a root, and must be named here. Any other place that ends in `*` is a class with any
-attribute, which `_attribute_keys` yields as it is."""
+attribute, which `_attribute_rule_keys` yields as it is."""
 _BY_PLACE = {rule.place: rule for rule in RULES}
 _PATTERNS = tuple(rule for rule in RULES if rule.place.startswith("*") or rule.place in _PATH_PATTERNS)

@@ -1,4 +1,4 @@
-"""A watch inside a running process: a debugger has the interpreter begin the watch, which leaves after a while.
+"""A watch of a running process from inside, which sees owners and lines: gdb has its interpreter begin the watch.
 
 gdb stops the process for less than a second, maps a page with one line of Python into it, and leaves that line to the
 interpreter as a pending call: it runs in the main thread, between two instructions, as the watch's own readings do.
@@ -32,8 +32,34 @@ UNSEEN_PAST = (
     "what was loaded into the process to look stays loaded: about 5 MiB of modules, once",
 )
 
-
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+_GDB_SETTINGS = ("set auto-load off", "set debuginfod enabled off", "set auto-solib-add off")
+_READ_WRITE, _PRIVATE_ANONYMOUS = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+_MMAP_EXPRESSION = "((void*(*)(void*, long, int, int, int, long))mmap)"
+_LIBRARIES = ("sharedlibrary libc.so", "sharedlibrary ld-musl", "sharedlibrary libpython")
+"""Commands that load symbols of the libraries needed. With the symbols of all libraries gdb stops a program with torch
+for 4.7 s, with these alone for 0.2 s."""
+_PYTHON_LINE = 'try: exec(__import__("pathlib").Path({script!r}).read_text(), {{}})\nexcept OSError: pass\n'
+"""The line that runs in `__main__`, so it must bind no name there. If it runs too late, the file is gone."""
+_SCRIPT = """\
+import sys
+try:
+    if sys.version_info < (3, 11):
+        raise RuntimeError("the process is Python %d.%d; watch needs 3.11 or later" % sys.version_info[:2])
+    from importlib.util import find_spec, module_from_spec, spec_from_file_location
+    here = find_spec("flatwater_watch")
+    if here is None or here.origin is None:  # a folder of that name, such as a clone, is not a package
+        folder = {package!r}
+        spec = spec_from_file_location("flatwater_watch", folder + "/__init__.py", submodule_search_locations=[folder])
+        sys.modules["flatwater_watch"] = module_from_spec(spec)
+        spec.loader.exec_module(sys.modules["flatwater_watch"])
+    from flatwater_watch.agent.start_in_process import watch_running_process
+    watch_running_process({variables!r})
+except Exception as fault:
+    with open({fault!r}, "w") as note:
+        note.write(str(fault) if type(fault) is RuntimeError else "%s: %s" % (type(fault).__name__, fault))
+"""
+"""The script that runs in the process, where only the standard library is sure to be installed."""
 
 
 class CannotEnterError(FlatwaterError):
@@ -191,35 +217,6 @@ def _run_gdb(gdb: str, pid: int, commands: Sequence[str]) -> tuple[list[int], st
     # A line such as `$1 = 140213`.
     printed_numbers = re.findall(r"^\$\d+ = (-?\d+)$", ended.stdout, re.MULTILINE)
     return [int(number) for number in printed_numbers], ended.stderr
-
-
-_GDB_SETTINGS = ("set auto-load off", "set debuginfod enabled off", "set auto-solib-add off")
-_READ_WRITE, _PRIVATE_ANONYMOUS = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-_MMAP_EXPRESSION = "((void*(*)(void*, long, int, int, int, long))mmap)"
-_LIBRARIES = ("sharedlibrary libc.so", "sharedlibrary ld-musl", "sharedlibrary libpython")
-"""Commands that load symbols of the libraries needed. With the symbols of all libraries gdb stops a program with torch
-for 4.7 s, with these alone for 0.2 s."""
-_PYTHON_LINE = 'try: exec(__import__("pathlib").Path({script!r}).read_text(), {{}})\nexcept OSError: pass\n'
-"""The line that runs in `__main__`, so it must bind no name there. If it runs too late, the file is gone."""
-_SCRIPT = """\
-import sys
-try:
-    if sys.version_info < (3, 11):
-        raise RuntimeError("the process is Python %d.%d; watch needs 3.11 or later" % sys.version_info[:2])
-    from importlib.util import find_spec, module_from_spec, spec_from_file_location
-    here = find_spec("flatwater_watch")
-    if here is None or here.origin is None:  # a folder of that name, such as a clone, is not a package
-        folder = {package!r}
-        spec = spec_from_file_location("flatwater_watch", folder + "/__init__.py", submodule_search_locations=[folder])
-        sys.modules["flatwater_watch"] = module_from_spec(spec)
-        spec.loader.exec_module(sys.modules["flatwater_watch"])
-    from flatwater_watch.agent.start_in_process import enter
-    enter({variables!r})
-except Exception as fault:
-    with open({fault!r}, "w") as note:
-        note.write(str(fault) if type(fault) is RuntimeError else "%s: %s" % (type(fault).__name__, fault))
-"""
-"""The script that runs in the process, where only the standard library is sure to be installed."""
 
 
 def _gdb_refusal(messages: str) -> str:

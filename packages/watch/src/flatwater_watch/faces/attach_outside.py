@@ -80,7 +80,7 @@ def watch_outside(
             time.sleep(max(0.0, (number + 1) * seconds / READING_COUNT - (time.monotonic() - began)))
     if not history.resident.steps:
         raise ConfigError(f"--attach {pid}: the process ended before it was read")
-    return masked_summary(_summarize(history, limit), program)
+    return masked_summary(_summary_json(history, limit), program)
 
 
 def _read_once_(history: _CounterHistory, pid: int, elapsed: float) -> bool:
@@ -134,41 +134,43 @@ def _find_causes(history: _CounterHistory, growth: Growth) -> tuple[list[Evidenc
     return causes, explained_bytes
 
 
-def _summarize(history: _CounterHistory, limit: int | None) -> dict[str, Any]:
+def _summary_json(history: _CounterHistory, limit: int | None) -> dict[str, Any]:
     """Return the JSON of `flatwater watch` from counters alone, with a finding for each counter that drifts."""
-    steps, resident = history.resident.steps, history.resident.values
+    seconds, resident = history.resident.steps, history.resident.values
     resident_now = int(resident[-1])
     limit_bytes = resident_now + available_bytes() if limit is None else limit
-    grown = int(resident[-1] - resident[0])
-    slope = Slope(grown / (steps[-1] or 1.0), 0.0, 0.0)
-    growth = Growth(round(steps[-1]), resident_now, limit_bytes, slope, "second")
+    grown_bytes = int(resident[-1] - resident[0])
+    # Only the findings have bounds; of the whole growth, the rate alone is reported.
+    slope = Slope(per_step=grown_bytes / (seconds[-1] or 1.0), low=0.0, high=0.0)
+    growth = Growth(round(seconds[-1]), resident_now, limit_bytes, slope, unit="second")
     causes, explained_bytes = _find_causes(history, growth)
     # Growth that is not material needs no cause, and counts as explained.
-    share = min(1.0, explained_bytes / grown) if grown > DRIFT.least_bytes else 1.0
-    unexplained_bytes = round((1 - share) * grown)
+    share = min(1.0, explained_bytes / grown_bytes) if grown_bytes > DRIFT.least_bytes else 1.0
+    unexplained_bytes = round((1 - share) * grown_bytes)
     is_open = unexplained_bytes >= ENDING.open_bytes
     state: State = "grows" if causes else "unexplained" if is_open else "flat"
     outcome = Outcome(state, unexplained_bytes, UNSEEN_OUTSIDE, (INSIDE_ADVICE,)) if is_open else Outcome(state)
-    scale = Scale("second", 1.0, growth.step, growth.step, steps_per_second=1.0, now=time.time())
+    # A step is a second, and a second is the unit of the report.
+    scale = Scale("second", per_unit=1.0, step=growth.step, units=growth.step, steps_per_second=1.0, now=time.time())
     findings = judge(select_causes(causes), growth, limit_step(causes, growth), scale=scale)
     return {
         "unit": "second",
-        "steps": round(steps[-1]),
-        "seconds": round(steps[-1], 3),
-        "readings": len(steps),
+        "steps": round(seconds[-1]),
+        "seconds": round(seconds[-1], 3),
+        "readings": len(seconds),
         "resident_bytes": resident_now,
-        "resident_growth_bytes": grown,
+        "resident_growth_bytes": grown_bytes,
         "explained_share": round(share, 4),
         "outcome": outcome.to_json(),
-        "cost": {"cpu_share": 0.0, "bytes": 0},
+        "cost": {"cpu_share": 0.0, "bytes": 0},  # the watch is in another process
         "processes": 1,
         "findings": [finding.to_json() for finding in findings],
         "unseen": list(UNSEEN_OUTSIDE),
         "series": {
-            "seconds": [round(second, 3) for second in steps],
-            "steps": [round(second) for second in steps],
+            "seconds": [round(second, 3) for second in seconds],
+            "steps": [round(second) for second in seconds],
             "resident_bytes": [int(value) for value in resident],
             "file_bytes": [int(value) for value in history.series["RssFile"].values],
-            "freed_bytes": [None] * len(steps),
+            "freed_bytes": [None] * len(seconds),
         },
     }

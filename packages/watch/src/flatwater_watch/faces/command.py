@@ -220,7 +220,7 @@ class WatchCommand:
         from datetime import datetime
 
         from flatwater_watch.errors import RunError
-        from flatwater_watch.faces.terminal import terminal_lines
+        from flatwater_watch.faces.summary_lines import terminal_lines
 
         lines = [
             f"{datetime.now().astimezone():%Y-%m-%d %H:%M}",
@@ -248,7 +248,7 @@ class WatchCommand:
             OSError: stdout is full, or nobody reads it.
         """
         from flatwater_watch.errors import FlatwaterError
-        from flatwater_watch.faces.terminal import terminal_lines
+        from flatwater_watch.faces.summary_lines import terminal_lines
 
         text = json_text(summary)
         written_files = [str(LAST_RESULT)] if keep and _save_last_result(text) else []

@@ -23,7 +23,7 @@ from flatwater_watch.diagnose.finding_text import finding_lines
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.faces.folder import masked_summary
 from flatwater_watch.faces.notebook_cells import in_notebook, name_cells
-from flatwater_watch.faces.terminal import terminal_lines
+from flatwater_watch.faces.summary_lines import terminal_lines
 from flatwater_watch.heap.roots import Roots
 from flatwater_watch.meters.suspended_tracing import run_untraced
 from flatwater_watch.meters.system_calls import monotonic
@@ -87,7 +87,7 @@ class Watch:
             raise ConfigError(
                 f"watch: budget = {budget!r}: expected a positive amount, such as '8GiB'; None takes the machine's"
             )
-        self._unit, self._limit, self._report, self._yields = unit, limit, report, yields
+        self._unit, self._limit, self._report, self._closes_for_next = unit, limit, report, yields
         self._reading_guard, self._print_guard, self._tick_guard = Guard(), Guard(), Guard()
         self._has_begun = False
         self._process_watch: ProcessWatch | None = None
@@ -109,7 +109,7 @@ class Watch:
         self.close()
 
     def open(self) -> None:
-        """Begin the watch, as `with` does.
+        """Begin the watch, as `with` does; first close the open watch of a trainer, which gives way to the next one.
 
         Raises:
             ConfigError: the watch was used before, or another one is open.
@@ -118,7 +118,7 @@ class Watch:
             raise ConfigError(
                 "this watch has been used: each `with` needs one of its own, `with flatwater_watch.watch() as w:`."
             )
-        if _open_watches and not _open_watches[0]._yields:  # noqa: SLF001  (of the same class)
+        if _open_watches and not _open_watches[0]._closes_for_next:  # noqa: SLF001  (of the same class)
             raise ConfigError(
                 "a watch is open in this process: it sees everything, so there can be one only. Leave out this one, or "
                 "begin it after the `with` block of the other."

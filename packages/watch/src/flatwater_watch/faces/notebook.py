@@ -8,7 +8,7 @@ from flatwater_watch.agent.outcome import Outcome
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.faces.context import Watch
-from flatwater_watch.faces.terminal import summary_head
+from flatwater_watch.faces.summary_lines import summary_head
 from flatwater_watch.pages.blocks import Block, Listing, Paragraph, finding_cards
 
 CARD_STYLE = """

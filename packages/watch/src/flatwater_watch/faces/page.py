@@ -12,7 +12,7 @@ from flatwater_watch.agent.outcome import explained_shares
 from flatwater_watch.diagnose.finding_text import brief_line
 from flatwater_watch.faces.records import ReadingColumns, WatchRecords
 from flatwater_watch.faces.runner import SIGNAL_EXIT_BASE
-from flatwater_watch.faces.terminal import MINIMUM_KEPT_SHARE
+from flatwater_watch.faces.summary_lines import MINIMUM_KEPT_SHARE
 from flatwater_watch.pages.blocks import Block, Listing, Paragraph, Piece, Section, Tile, finding_cards, is_grave
 from flatwater_watch.pages.chart import Axis, Chart, Line, byte_unit
 from flatwater_watch.pages.document import document

@@ -120,19 +120,20 @@ def take_census(roots: Roots, *, maximum: int = 200_000) -> Census:
     return census
 
 
-def begin_census(roots: Roots, *, maximum: int = 200_000, few_items: bool = False) -> CensusInProgress:
+def begin_census(roots: Roots, *, maximum: int = 200_000, sample_fewer_items: bool = False) -> CensusInProgress:
     """Begin a census from the roots as they are now, without opening an object.
 
     Args:
         roots: roots of the walk.
         maximum: maximum number of objects to visit, without single numbers and short texts.
-        few_items: whether few items of a container are sampled from the beginning, as the walk is known to be long.
+        sample_fewer_items: whether `FEWER_SAMPLED_ITEMS` are sampled from the beginning, as the walk is known to be
+            long.
     """
-    # With the collector paused.
+    # Paused, so that the walk's own allocations start no collection, which would free objects to be counted.
     with _pause_collector():
-        if few_items:
+        if sample_fewer_items:
             heap_walk = begin_walk(roots, sampled_items=FEWER_SAMPLED_ITEMS, maximum=maximum)
-        else:  # at this limit `_continue_until_` begins the walk again, with few items
+        else:  # at this limit `_continue_until_` begins the walk again, with fewer items
             heap_walk = begin_walk(roots, sampled_items=SAMPLED_ITEMS, maximum=min(LONG_WALK_OBJECTS, maximum))
         return CensusInProgress(roots, maximum, heap_walk)
 
@@ -365,7 +366,10 @@ class CensusTaker:
         if self.slice_seconds <= 0:
             return None
         if self._in_progress is None:
-            self._in_progress, self._first_step = begin_census(self.roots, few_items=self._starts_with_few_items), step
+            self._in_progress, self._first_step = (
+                begin_census(self.roots, sample_fewer_items=self._starts_with_few_items),
+                step,
+            )
         self._step = step
         self.run_slice(self.slice_seconds)
         self.slice_seconds = 0.0

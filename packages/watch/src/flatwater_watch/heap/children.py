@@ -37,8 +37,8 @@ from flatwater_watch.heap.instances import (
     foreign_opener,
     instance_opener,
     is_opaque_class,
-    open_written_bytes,
-    open_written_text,
+    open_bytes_io,
+    open_string_io,
 )
 from flatwater_watch.heap.raw import (
     GC_BYTES,
@@ -420,8 +420,8 @@ _BUILTIN_TYPES: dict[type, _Opener] = {
 _BUILTIN_OPENERS = {id(kind): opener for kind, opener in _BUILTIN_TYPES.items()}
 _LIBRARY_OPENERS: dict[tuple[str, str], _Opener] = {
     ("functools", "_lru_cache_wrapper"): open_cache,
-    ("_io", "BytesIO"): open_written_bytes,
-    ("_io", "StringIO"): open_written_text,
+    ("_io", "BytesIO"): open_bytes_io,
+    ("_io", "StringIO"): open_string_io,
     ("_queue", "SimpleQueue"): _open_simple_queue,
     ("mmap", "mmap"): open_mapping,
     ("numpy", "ndarray"): open_array,

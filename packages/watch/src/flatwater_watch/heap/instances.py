@@ -244,25 +244,27 @@ def foreign_opener(kind: type) -> Opener:
     return open_foreign
 
 
-def open_written_text(out: io.StringIO, _walk: Walk) -> OpenedObject:
+def open_string_io(out: io.StringIO, _walk: Walk) -> OpenedObject:
     """Open a text file in memory, with the larger of its size and its position as its bytes."""
     # Runs no code of the watched program.
     # Its `__sizeof__` leaves out lines that are not joined yet; the position counts them.
     size = io.StringIO.__sizeof__(out)
     with suppress(ValueError):  # a closed file keeps nothing
         size = max(size, _StringIO["tell"](out))
-    return OpenedObject("bytes", size, size, parts=_referents(out))
+    return OpenedObject("bytes", size=size, length=size, parts=_referents(out))
 
 
-def open_written_bytes(out: io.BytesIO, _walk: Walk) -> OpenedObject:
+def open_bytes_io(out: io.BytesIO, _walk: Walk) -> OpenedObject:
     """Open a binary file in memory: its bytes, and its attributes without the buffer, which is in its size already."""
     # Runs no code of the watched program.
     # The size is read first: as soon as `parts` refers to the buffer as well, `__sizeof__` leaves the buffer out.
     size = io.BytesIO.__sizeof__(out)
-    counts_buffer = size > io.BytesIO.__basicsize__
+    size_includes_buffer = size > io.BytesIO.__basicsize__
     # From Python 3.13 on the collector sees the buffer.
-    parts = [(name, referent) for name, referent in _referents(out) if not (counts_buffer and type(referent) is bytes)]
-    return OpenedObject("bytes", size, size, parts)
+    parts = [
+        (name, referent) for name, referent in _referents(out) if not (size_includes_buffer and type(referent) is bytes)
+    ]
+    return OpenedObject("bytes", size=size, length=size, parts=parts)
 
 
 def _referents(obj: Any) -> list[Named]:

@@ -250,7 +250,7 @@ def _newest_items(container: Any) -> list[Any]:
 
 
 def _find_named_holders(
-    containers: list[Any], spaces: Mapping[int, str], user_names: Collection[str], frozen: list[Any]
+    containers: list[Any], namespace_names: Mapping[int, str], user_names: Collection[str], frozen: list[Any]
 ) -> GrownHolders:
     """Climb from containers, hop by hop through the objects that refer to them, until each has a named holder.
 
@@ -258,7 +258,7 @@ def _find_named_holders(
 
     Args:
         containers: containers without a name, heaviest first.
-        spaces: names of modules and classes by the id of their namespaces.
+        namespace_names: names of modules and classes by the id of their namespaces.
         user_names: names of the user's modules.
         frozen: frozen objects.
     """
@@ -279,7 +279,7 @@ def _find_named_holders(
             child_ids = frontier_ids.intersection(map(id, gc.get_referents(referrer)))
             indexes = set[int]().union(*(indexes_below[child_id] for child_id in child_ids))
             is_new = id(referrer) not in indexes_below
-            found_holders = _name_holder(referrer, spaces, user_names, child_ids) if is_new else None
+            found_holders = _find_holder_paths(referrer, namespace_names, user_names, child_ids) if is_new else None
             if found_holders is not None:
                 holders |= found_holders
                 unnamed_indexes -= indexes
@@ -294,20 +294,21 @@ def _find_named_holders(
     return GrownHolders(program_holders, frozenset(passed_by_id))
 
 
-def _name_holder(
-    holder: Any, spaces: Mapping[int, str], user_names: Collection[str], child_ids: Collection[int]
+def _find_holder_paths(
+    holder: Any, namespace_names: Mapping[int, str], user_names: Collection[str], child_ids: Collection[int]
 ) -> dict[str, Any] | None:
-    """Return values of a namespace, or a weak reference to a function or generator, by path; None for other objects.
+    """Return holders by path: values of a namespace, or a weak reference to a function or generator.
 
-    Of a namespace only values among `child_ids` are returned, and none of a user's module.
+    Of a namespace only values among `child_ids` are holders. The dict is empty for a user's module: the search ends
+    here, as the census begins at it anyway. None says that the object has no path, so that the search goes on above it.
 
     Args:
         holder: namespace, function, generator or other object that refers to objects of `child_ids`.
-        spaces: names of modules and classes by the id of their namespaces.
+        namespace_names: names of modules and classes by the id of their namespaces.
         user_names: names of the user's modules, whose globals are left out.
         child_ids: ids of the objects from which the search has come to the holder.
     """
-    name = spaces.get(id(holder))
+    name = namespace_names.get(id(holder))
     if name is not None:
         return {} if name in user_names else _named_values(name, named_entries(holder), child_ids)
     path = _code_path(holder)

@@ -60,29 +60,42 @@ class GcSawtooth(NamedTuple):
     """Mean seconds from one collection to the next."""
 
 
+class _CollectionUnderWay(NamedTuple):
+    """A full collection that has begun and has not ended."""
+
+    ended_before: int
+    """Number of full collections that had ended when it began."""
+    began: float
+    """Monotonic time at which it began."""
+    bytes_before: int
+    """Bytes in use when it began."""
+
+
 class CollectionListener:
     """A listener that reads memory around the full collections of this process, in whichever thread they run."""
 
-    def __init__(self, run: Callable[[Callable[[], None]], None], read: Callable[[], int] = used_bytes) -> None:
+    def __init__(self, run_guarded: Callable[[Callable[[], None]], None], read: Callable[[], int] = used_bytes) -> None:
         """Prepare without listening.
 
         Args:
-            run: calls a function, and lets only exceptions of the program's signal handlers pass.
+            run_guarded: calls a function, and lets only exceptions of the program's signal handlers pass.
             read: returns the bytes in use.
         """
-        self._run, self._read = run, read
+        self._run_guarded, self._read = run_guarded, read
         self._collections: deque[Collection] = deque(maxlen=MAXIMUM_COLLECTIONS)
-        self._under_way: tuple[int, float, int] | None = None
-        """The collection under way: number of full collections before it, time of its beginning, bytes in use then."""
+        self._under_way: _CollectionUnderWay | None = None
         self._count_at_start = self._full_collections()
         self._baseline: tuple[Collection, ...] = ()
         """The bytes in use at the first reading, as a collection that freed nothing; empty if they were not read."""
-        self._due = 0.0  # monotonic time from which on a collection may be read
+        self._next_reading_time = 0.0  # monotonic time from which on a collection may be read
         # The list that the collector reads: a program may assign another list to `gc.callbacks`, without any effect.
         self._callbacks = gc.callbacks
+        # A generator, as a function would run the program's signal handlers at its first instruction, and the collector
+        # loses what they raise. What calls it is made of C functions alone, so no tracer sees a frame.
         self._turn_generator = signal_safe_turns(self._on_full_collection, _raise_later)
-        next(self._turn_generator)
-        self._callback = _full_collection_callback(untraced_callable(partial(next, self._turn_generator), _request_all))
+        next(self._turn_generator)  # begins it, so that the next `next` is a turn
+        take_turn = partial(next, self._turn_generator)
+        self._callback = _full_collection_callback(untraced_callable(take_turn, _raise_waiting_exceptions))
         self.has_ended = False
         """Whether listening has ended."""
 
@@ -92,7 +105,7 @@ class CollectionListener:
 
     def reset_baseline(self) -> None:
         """Read the bytes in use now as the baseline of the next collection, and forget earlier collections."""
-        self._run(self._set_baseline)
+        self._run_guarded(self._set_baseline)
 
     def _set_baseline(self) -> None:
         """Record the bytes in use now as a collection that freed nothing."""
@@ -123,24 +136,23 @@ class CollectionListener:
         """Record that a full collection begins or ends, unless listening has ended."""
         # Within the collector, in any thread: no exception may be left behind.
         if not self.has_ended:
-            self._run(self._record_begin_or_end)
+            self._run_guarded(self._record_begin_or_end)
 
     def _record_begin_or_end(self) -> None:
         """Read the bytes in use as a full collection begins or ends, unless that costs more than its share."""
         # Within the collector, in any thread.
         now, ended_count = monotonic(), self._full_collections()
-        ended_before, began, bytes_before = self._under_way or (inf, 0.0, 0)
-        self._under_way = None
+        under_way, self._under_way = self._under_way, None
         if _is_costly():
             return
-        if ended_count > ended_before:  # the collection under way ends
+        if under_way is not None and ended_count > under_way.ended_before:  # the collection under way ends
             number = ended_count - self._count_at_start
-            self._collections.append(Collection(number, began, bytes_before, self._read()))
-        elif now >= self._due:  # a collection begins
-            self._under_way = ended_count, now, self._read()
+            self._collections.append(Collection(number, under_way.began, under_way.bytes_before, after=self._read()))
+        elif now >= self._next_reading_time:  # a collection begins
+            self._under_way = _CollectionUnderWay(ended_count, now, self._read())
         else:
             return
-        self._due = max(self._due, now + (monotonic() - now) / READING_SHARE)
+        self._next_reading_time = max(self._next_reading_time, now + (monotonic() - now) / READING_SHARE)
 
     def measure_sawtooth(self, fewest: int) -> GcSawtooth | None:
         """Read the bytes in use, and return figures of the collections that were read.
@@ -235,11 +247,11 @@ _request = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.py_object)(("
 _exceptions_waiting = list[_DeferredRaise]()
 _exceptions_raised = deque[_DeferredRaise](maxlen=300)
 """Objects that are done, and are kept alive: the interpreter's queue, of 32 requests (300 in 3.13), may have them."""
-_request_all: Callable[[], None] = partial(
+_raise_waiting_exceptions: Callable[[], None] = partial(
     next, map(deque[int](maxlen=0).extend, map(map, repeat(partial(_request, _ASK_TRUTH)), repeat(_exceptions_waiting)))
 )
-"""Function that requests the truth of all waiting objects, made of C functions alone, so that no signal handler runs in
-it: nothing after it would raise the handler's exception."""
+"""Function that has the interpreter raise all waiting exceptions soon, by asking their objects for their truth. It is
+made of C functions alone, so that no signal handler runs in it: nothing after it would raise what a handler raises."""
 
 
 def _raise_later(fault: BaseException) -> None:

@@ -180,15 +180,18 @@ def present_pages(address: int, size: int) -> bytes | None:
     if size == 0:
         return b""
     first_page, pages = address // mmap.PAGESIZE, page_count(address, size)
-    present = bytearray(min(pages, _PAGES_AT_ONCE))
+    mincore_bytes = bytearray(min(pages, _PAGES_AT_ONCE))
     pieces = []
     # A bytearray and no array of ctypes, which would make a class for each length, and so garbage.
-    target = ctypes.addressof(ctypes.c_ubyte.from_buffer(present))
+    # The kernel writes into the bytearray through this address, call after call.
+    buffer_address = ctypes.addressof(ctypes.c_ubyte.from_buffer(mincore_bytes))
     for page_offset in range(0, pages, _PAGES_AT_ONCE):
         batch_pages = min(_PAGES_AT_ONCE, pages - page_offset)
-        if not write_page_presence((first_page + page_offset) * mmap.PAGESIZE, batch_pages * mmap.PAGESIZE, target):
+        if not write_page_presence(
+            (first_page + page_offset) * mmap.PAGESIZE, batch_pages * mmap.PAGESIZE, buffer_address
+        ):
             return None
-        pieces.append(decode_page_presence(bytes(present[:batch_pages])))
+        pieces.append(decode_page_presence(bytes(mincore_bytes[:batch_pages])))
     return b"".join(pieces)
 
 

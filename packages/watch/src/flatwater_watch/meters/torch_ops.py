@@ -103,15 +103,18 @@ class NewStorages(TorchDispatchMode, Generic[R]):  # type: ignore[no-untyped-cal
         return None
 
 
-def enter_(mode: NewStorages[R]) -> bool:
-    """Enter a mode in this thread; if the program has a mode of its own open, do nothing and return False."""
+def enter_mode_(mode: NewStorages[R]) -> bool:
+    """Enter a mode in this thread and return True; do nothing and return False if any mode is entered already.
+
+    The program may leave a mode of its own while this one is on top of the stack, and torch pops the topmost mode.
+    """
     if _get_current_dispatch_mode_stack():
         return False
     mode.__enter__()  # type: ignore[no-untyped-call]
     return True
 
 
-def leave_(mode: NewStorages[R]) -> None:
+def leave_mode_(mode: NewStorages[R]) -> None:
     """Leave a mode; modes that the program has entered since stay entered."""
     # Modes are a stack of this thread: those above this mode are popped first, and pushed back in the same order.
     modes_above = []
