@@ -132,6 +132,8 @@ MAY_COPY = {
     "flatwater/replay/ring.py::_row_array": "for other people's loops: whatever an environment gave, once a step",
     "flatwater/rollouts/sequences.py::gather": "what was collected may lie on the CPU, as its world: once a minibatch",
     "flatwater/rollouts/sequences.py::bind_sequences": "once an update",
+    "flatwater/algorithms/on_policy.py::compute_targets_": "the state of a user's algorithm, once a round",
+    "flatwater/algorithms/on_policy.py::advance_state_": "the state of a user's algorithm, once a round",
     "flatwater/trainers/on_policy.py::_merge_observations_": "the same rows, merged in parts once a round",
     "flatwater/algorithms/learner.py::evaluate_": "once a block",
     "flatwater/trainers/blocks/collect.py::_act_": "the world is on the CPU: one copy of its observations a step",

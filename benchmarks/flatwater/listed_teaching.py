@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flatwater.algorithms.on_policy import UPDATE_COLUMNS, minibatch_numbers
+from flatwater.algorithms.on_policy import minibatch_numbers
+from flatwater.algorithms.on_policy_algorithm import UPDATE_COLUMNS
 from flatwater.algorithms.on_policy_config import TeachingConfig
 from flatwater.algorithms.ppo import ppo_loss
 from flatwater.algorithms.returns import gae

@@ -20,13 +20,15 @@ from flatwater.recipes.ppo.run import compose
 from flatwater.state.tree import nbytes
 from flatwater_watch.errors import ConfigError
 
-FILE = Path(__file__).with_name("reinforce.py")
+FILES = [Path(__file__).with_name(name) for name in ("reinforce.py", "penalty.py")]
 SMALL = ("--envs", "4", "--block", "16", "--evaluation.envs", "2", "--evaluation.every", "2", "--threads", "1")
 SMALL += ("--wrapped.steps", "20", "--trackers")
 OWN = ("--learner.algorithm", "reinforce:REINFORCE")
 WRONG = """
 from dataclasses import replace
 
+import torch
+from penalty import PENALTY
 from reinforce import REINFORCE, loss
 
 from flatwater.algorithms import Algorithm
@@ -61,6 +63,11 @@ NAMES = replace(REINFORCE, metrics=("grad_norm",))
 PART = replace(REINFORCE, targets=3)
 SETTINGS = replace(REINFORCE, settings=dict)
 OFF_POLICY = Algorithm(print, print, print)
+HALF = replace(PENALTY, next_state=None)
+COLUMN = replace(PENALTY, state=lambda settings: {"returns": torch.zeros(2)})
+FLOAT = replace(PENALTY, state=lambda settings: {"penalty": 1.0})
+GONE = replace(PENALTY, next_state=lambda settings, state, block, means: {"penalty": state["penalty"]})
+GROWS = replace(PENALTY, next_state=lambda settings, state, block, means: {name: block["reward"] for name in state})
 """
 
 
@@ -69,9 +76,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user's folder, with his files and nothing else."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    for name in ("reinforce", "wrong"):
+    for name in ("reinforce", "penalty", "wrong"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    shutil.copy(FILE, tmp_path)
+    for file in FILES:
+        shutil.copy(file, tmp_path)
     Path("wrong.py").write_text(WRONG)
 
 
@@ -99,6 +107,26 @@ def test_resumed_it_ends_as_if_it_had_not_stopped(same: Callable[[Path, Path], N
     assert ["train/moved" in row for row in rows] == [False, True, False]
     assert rows[1]["train/moved"] > 0
     assert not any("kl" in name or "clip" in name for row in rows for name in row)
+
+
+def test_its_state_is_planned_saved_and_recorded(same: Callable[[Path, Path], None]) -> None:
+    own = ("--learner.algorithm", "penalty:PENALTY")
+    run = compose(read_settings(*own))
+    assert nbytes(run.trainer.run) == run.plan.owners
+    assert {name: [*tensor.shape] for name, tensor in run.trainer.run.learner.algorithm_state.items()} == {
+        "penalty": [],
+        "scale": [2],
+    }
+    for name, rounds in (("whole", "3"), ("parted", "1")):
+        assert main(["train", "ppo", *SMALL, *own, "--rounds", rounds, "--run", name]) == 0
+    assert main(["resume", "parted", "--rounds", "3"]) == 0
+    same(Path("whole"), Path("parted"))
+    rows = [json.loads(line) for line in Path("whole/metrics.jsonl").read_text().splitlines()]
+    weight = 1.0
+    for row in rows:
+        weight *= 2 if row["train/kl"] > 0.01 else 0.5
+        assert row["train/penalty"] == weight
+        assert "train/scale" not in row
 
 
 @pytest.mark.long
@@ -135,14 +163,19 @@ def test_what_is_planned_is_held(more: tuple[str, ...]) -> None:
         ("wrong:PART", r"targets: .* 3"),
         ("wrong:SETTINGS", r"settings: .*OnPolicySettings"),
         ("wrong:NAMES", r"metrics: .*grad_norm"),
-        ("wrong:ROWS", r"loss: policy_loss: .*0-d.* \[1, 64\].*\(wrong\.py, line 9, in rows\)"),
-        ("wrong:STILL", r"loss: .*gradient.*\(wrong\.py, line 13, in still\)"),
-        ("wrong:RAISES", r"loss\(\) raised KeyError: 'advantages' \(wrong\.py, line 18, in raises\)"),
+        ("wrong:ROWS", r"loss: policy_loss: .*0-d.* \[1, 64\].*\(wrong\.py, line 11, in rows\)"),
+        ("wrong:STILL", r"loss: .*gradient.*\(wrong\.py, line 15, in still\)"),
+        ("wrong:RAISES", r"loss\(\) raised KeyError: 'advantages' \(wrong\.py, line 20, in raises\)"),
         ("wrong:SHORT", r"loss\(\) raised TypeError.*loss\(settings, policy, value, batch\)"),
         ("wrong:NUMBER", r"loss: .*dict.* tensor \[\]"),
         ("wrong:UNTOLD", "loss: .*loss, policy_loss: .*got loss, policy_loss, critic_loss"),
         ("wrong:FLAT", r"targets: advantage: .*\[16, 4\].*\[64\]"),
         ("wrong:ONE", r"targets: .*advantage and returns.* \[16, 4\]"),
+        ("wrong:HALF", "state and next_state: expected both"),
+        ("wrong:COLUMN", r"state: expected a name .*returns.*got 'returns'"),
+        ("wrong:FLOAT", "state: penalty: expected a tensor of floats, got a float"),
+        ("wrong:GONE", "next_state: expected .* penalty, scale, got penalty "),
+        ("wrong:GROWS", r"next_state: penalty: expected a tensor \[\] of torch.float32, got a tensor \[16, 4\]"),
         ("ppoo", r'learner\.algorithm = \'ppoo\': .*"ppo", or package\.module:NAME.*"ppo"\?'),
     ],
 )
@@ -156,7 +189,7 @@ def test_what_is_no_algorithm_is_refused_by_its_field(
 def test_a_loss_that_is_never_finite_ends_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "ppo", *SMALL, "--learner.algorithm", "wrong:ENDLESS", "--rounds", "2", "--run", "run"]) != 0
     said = " ".join(capsys.readouterr().err.split())
-    assert re.search(r"learner\.algorithm = 'wrong:ENDLESS': loss: .*NaN.*\(wrong\.py, line 21, in endless\)", said)
+    assert re.search(r"learner\.algorithm = 'wrong:ENDLESS': loss: .*NaN.*\(wrong\.py, line 23, in endless\)", said)
 
 
 @pytest.mark.parametrize(

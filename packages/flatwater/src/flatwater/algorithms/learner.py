@@ -9,6 +9,7 @@ M cells.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 import torch
@@ -48,6 +49,8 @@ class Learner:
     statistics: dict[str, Tensor]
     """Running statistics of observations, if the network uses them (`ActorCritic.measures`), and the buffers of its
     module, if it has one."""
+    algorithm_state: dict[str, Float[Tensor, "..."]]
+    """What the algorithm keeps from round to round (`OnPolicyAlgorithm.state`); empty for one without a state."""
     updates: int = 0
     """Updates since the run began."""
     updates_read: int = 0
@@ -67,6 +70,7 @@ def build(
     device: torch.device,
     metrics: Sequence[str] = (),
     target_kl: float = 0.0,
+    algorithm_state: Mapping[str, Tensor] = MappingProxyType({}),
 ) -> Learner:
     """Return a learner with initial weights and moments of 0; on the meta device its tensors have no numbers.
 
@@ -77,6 +81,7 @@ def build(
         device: device of the network.
         metrics: names of the loss's metrics.
         target_kl: divergence at which a round's updates stop; 0 for no early stop.
+        algorithm_state: what the algorithm keeps, as it begins.
     """
     block = filled_tensor(0, 1, network.layout.size, device=device)
     init_(block, network.layout, rng)
@@ -92,6 +97,7 @@ def build(
         sums=filled_tensor(0, len((*metrics, *STEP_METRICS)), device=device),
         early_stop=build_early_stop(target_kl, device),
         statistics=statistics,
+        algorithm_state={name: tensor.to(device, copy=True) for name, tensor in algorithm_state.items()},
     )
 
 

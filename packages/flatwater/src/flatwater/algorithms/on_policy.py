@@ -17,7 +17,7 @@ from flatwater.algorithms.adam import bind_step
 from flatwater.algorithms.early_stop import EarlyStop
 from flatwater.algorithms.graph import compile_graph
 from flatwater.algorithms.learner import Learner, bound_weights
-from flatwater.algorithms.on_policy_algorithm import LOSS, MinibatchNumbers, OnPolicyAlgorithm
+from flatwater.algorithms.on_policy_algorithm import LOSS, UPDATE_COLUMNS, MinibatchNumbers, OnPolicyAlgorithm
 from flatwater.algorithms.on_policy_config import OnPolicyConfig
 from flatwater.algorithms.schedules import ScheduledSettings, scheduled_weights
 from flatwater.nets.actor_critic import ActorCritic
@@ -27,15 +27,11 @@ from flatwater.rollouts.block import Rollout
 from flatwater.rollouts.sequences import INITIAL_MEMORY, bind_sequences
 from flatwater_watch.errors import require
 
-UPDATE_COLUMNS = (
-    "obs", "taught", "legal", "action", "led", "alive", "starts", "log_prob", "value", "advantage", "returns",
-)  # fmt: skip
-"""Columns of a rollout that an update reads, as far as the rollout has them."""
-
 
 def compute_targets_(
     algorithm: OnPolicyAlgorithm,
     config: OnPolicyConfig,
+    learner: Learner,
     rollout: Rollout,
     *,
     reward: Float[Tensor, "T B"] | None = None,
@@ -45,13 +41,37 @@ def compute_targets_(
     Args:
         algorithm: algorithm whose targets they are.
         config: settings of the learner.
+        learner: learner, with the state of the algorithm.
         rollout: the block; its columns `advantage` and `returns` are written.
         reward: scaled rewards to learn from; None for the block's own.
     """
     block = rollout.columns if reward is None else {**rollout.columns, "reward": reward}
-    advantage, returns = algorithm.targets(config.own, block)
+    host = rollout["reward"].device
+    state = {name: tensor.to(host) for name, tensor in learner.algorithm_state.items()}
+    advantage, returns = algorithm.targets(config.own, block | state)
     rollout["advantage"].copy_(advantage)
     rollout["returns"].copy_(returns)
+
+
+@torch.no_grad()
+def advance_state_(algorithm: OnPolicyAlgorithm, config: OnPolicyConfig, learner: Learner, rollout: Rollout) -> None:
+    """Write the algorithm's state of the next round, after the round's last update.
+
+    Args:
+        algorithm: algorithm; one without a state leaves everything as it is.
+        config: settings of the learner.
+        learner: learner, whose sums are those of this round's updates.
+        rollout: the block that was learned from.
+    """
+    if algorithm.next_state is None:
+        return
+    # Where the block is: an algorithm computes on one device. The only wait for the network's, once a round.
+    host = rollout["reward"].device
+    sums = learner.sums[: len(algorithm.metrics)] / max(1, learner.updates - learner.updates_read)
+    means = dict(zip(algorithm.metrics, sums.to(host), strict=True))
+    state = {name: tensor.to(host) for name, tensor in learner.algorithm_state.items()}
+    for name, tensor in algorithm.next_state(config.own, state, rollout.columns, means).items():
+        learner.algorithm_state[name].copy_(tensor)
 
 
 def make_update(
@@ -80,7 +100,7 @@ def make_update(
     sequences, minibatches = _count_sequences(config, learner)
     scheduled = ScheduledSettings(config, progress, learner.block.device)
     early_stop = EarlyStop(learner.early_stop, config.target_kl)
-    parts, inputs = (config, algorithm, network, learner), {**weights, **scheduled.weights}
+    parts, inputs = (config, algorithm, network, learner), {**weights, **scheduled.weights, **learner.algorithm_state}
     loss_gradients = _bind_gradients(*parts, rollout=rollout, initial_memory=initial_memory, weights=inputs)
     step_ = bind_step(
         learner.block, learner.adam, lr=lambda: scheduled.rate(learner.updates), weight_decay=0.0, clip=config.grad_clip
@@ -132,7 +152,7 @@ def _bind_gradients(
         learner: weights of the network, and statistics.
         rollout: the block.
         initial_memory: memory before each sequence.
-        weights: 0-d tensors that the loss is given.
+        weights: tensors that the loss is given besides the minibatch.
     """
     # Autograd's leaves, which share the storage of the block that the optimiser writes.
     leaves = {name: w[0].detach().requires_grad_() for name, w in views(learner.block, network.layout).items()}
@@ -207,5 +227,6 @@ def last_numbers(
         name: torch.full((), value, device=learner.block.device)
         for name, value in scheduled_weights(config, round_).items()
     }
-    numbers = minibatch_numbers(algorithm.numbers, config, network, output, batch | scheduled)
+    inputs = batch | scheduled | learner.algorithm_state
+    numbers = minibatch_numbers(algorithm.numbers, config, network, output, inputs)
     return {f"train/{name}": float(number) for name, number in numbers.items()}

@@ -6,7 +6,7 @@ checked.
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from jaxtyping import Float
 from torch import Tensor
@@ -27,10 +27,23 @@ MinibatchNumbers = Callable[[Any, Distribution, Float[Tensor, "U b"], Mapping[st
 critic's values, and the minibatch: `UPDATE_COLUMNS` [U, b, ...] by name, and 0-d weights and scheduled settings."""
 Targets = Callable[[Any, Mapping[str, Tensor]], tuple[Tensor, Tensor]]
 """Gives the advantages and the returns [T, B] of a block, of the algorithm's settings and its columns [T, B, ...]."""
+Numbers = Mapping[str, Tensor]
+"""Tensors of floats by name."""
+InitialState = Callable[[Any], Numbers]
+"""Gives the algorithm's state when a run begins, of the algorithm's settings."""
+NextState = Callable[[Any, Numbers, Numbers, Numbers], Numbers]
+"""Gives the state of the next round, of the algorithm's settings, the state, the block's columns [T, B, ...] with
+`advantage` and `returns`, and the means of `metrics` over the round's updates, 0-d."""
 
 
 TARGETS = ("advantage", "returns")
 """Columns of a block that an algorithm's `targets` gives."""
+UPDATE_COLUMNS = (
+    "obs", "taught", "legal", "action", "led", "alive", "starts", "log_prob", "value", *TARGETS,
+)  # fmt: skip
+"""Columns of a rollout that an update reads, as far as the rollout has them."""
+TAKEN_NAMES = frozenset({*UPDATE_COLUMNS, "reward", "terminated", "truncated", "next_value", LOSS})
+"""Names that a minibatch or a block has, which the algorithm's state cannot have."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +61,15 @@ class OnPolicyAlgorithm:
     """Gives further numbers, of the last minibatch after a round's last update, in rounds with an evaluation."""
     settings: type[OnPolicySettings] = OnPolicySettings
     """The class of its settings."""
+    state: InitialState | None = None
+    """Gives tensors that the algorithm keeps from round to round, such as a coefficient that adapts. Loss, targets and
+    numbers find them in minibatch and block by their names; 0-d tensors are recorded, as `train/NAME`."""
+    next_state: NextState | None = None
+    """Gives these tensors for the next round, once after a round's updates; a pure function."""
+
+    def initial_state(self, settings: OnPolicySettings) -> Numbers:
+        """Return the state with which a run begins; empty if the algorithm keeps none."""
+        return self.state(settings) if self.state else {}
 
 
 RECORDED_ANYWAY = frozenset({*STEP_METRICS, "lr", "updates", "early_stops"})
@@ -55,7 +77,7 @@ RECORDED_ANYWAY = frozenset({*STEP_METRICS, "lr", "updates", "early_stops"})
 
 
 def find_on_policy_algorithm(config: OnPolicyConfig) -> OnPolicyAlgorithm:
-    """Return the algorithm that the configuration chooses; a user's is guarded.
+    """Return the algorithm that the configuration chooses; a user's is guarded, and its first state is read here.
 
     Raises:
         ConfigError: `named_on_policy_algorithm` refuses it, or its loss does not tell what the early stop reads.
@@ -64,6 +86,7 @@ def find_on_policy_algorithm(config: OnPolicyConfig) -> OnPolicyAlgorithm:
     if config.is_shipped:
         return algorithm
     subject, metrics = _subject(config), algorithm.metrics
+    initial_state = _read_initial_state(subject, algorithm, config)
     expected = f"0 with {subject}, whose metrics have no kl"
     require("kl" in metrics or not config.target_kl, "learner.target_kl", config.target_kl, expected)
     numbers = algorithm.numbers
@@ -72,6 +95,8 @@ def find_on_policy_algorithm(config: OnPolicyConfig) -> OnPolicyAlgorithm:
         loss=_guard_numbers(subject, LOSS, algorithm.loss, dict.fromkeys((LOSS, *metrics))),
         targets=_guard_targets(subject, algorithm.targets),
         numbers=None if numbers is None else _guard_numbers(subject, "numbers", numbers),
+        state=(lambda _: initial_state) if initial_state else None,
+        next_state=_guard_next_state(subject, algorithm.next_state, initial_state) if algorithm.next_state else None,
     )
 
 
@@ -88,10 +113,13 @@ def named_on_policy_algorithm(where: str) -> OnPolicyAlgorithm:
         base=OnPolicySettings,
         command="flatwater train ppo",
     )
-    subject, numbers = f"learner.algorithm = {short_repr(where)}", algorithm.numbers
-    metrics: Any = algorithm.metrics
-    if numbers is not None and not callable(numbers):
-        raise ConfigError(f"{subject}: numbers: expected a function or None, got {short_repr(numbers)}")
+    subject, metrics = f"learner.algorithm = {short_repr(where)}", cast("Any", algorithm.metrics)
+    for name in ("numbers", "state", "next_state"):
+        function = getattr(algorithm, name)
+        if function is not None and not callable(function):
+            raise ConfigError(f"{subject}: {name}: expected a function or None, got {short_repr(function)}")
+    if (algorithm.state is None) != (algorithm.next_state is None):
+        raise ConfigError(f"{subject}: state and next_state: expected both or neither, got one of them")
     is_named = isinstance(metrics, tuple) and all(isinstance(name, str) and name.isidentifier() for name in metrics)
     if not is_named or len(set(metrics)) < len(metrics) or RECORDED_ANYWAY & set(metrics):
         raise ConfigError(
@@ -177,6 +205,51 @@ def _guard_targets(subject: str, function: Targets) -> Targets:
                 raise ConfigError(f"{subject}: targets: {name}: expected {wanted}, got {_form(tensor)}{source}")
         advantage, returns = found
         return advantage, returns
+
+    return call
+
+
+def _read_initial_state(subject: str, algorithm: OnPolicyAlgorithm, config: OnPolicyConfig) -> dict[str, Tensor]:
+    """Return the state with which a user's algorithm begins; empty if it keeps none.
+
+    Raises:
+        ConfigError: it is no dict of tensors of floats, or a name is taken.
+    """
+    if algorithm.state is None:
+        return {}
+    with Border(subject, algorithm.state, call="state()", expected="state(settings)"):
+        found: Any = algorithm.state(config.own)
+    source = _source(algorithm.state)
+    if not isinstance(found, Mapping):
+        raise ConfigError(f"{subject}: state: expected a dict of tensors by name, got {_form(found)}{source}")
+    taken = TAKEN_NAMES | RECORDED_ANYWAY | {*algorithm.metrics, *config.scheduled}
+    for name, tensor in found.items():
+        if not isinstance(name, str) or not name.isidentifier() or name in taken:
+            expected = f"a name other than {', '.join(sorted(taken))}"
+            raise ConfigError(f"{subject}: state: expected {expected}, got {short_repr(name)}{source}")
+        if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+            raise ConfigError(f"{subject}: state: {name}: expected a tensor of floats, got {_form(tensor)}{source}")
+    return {name: tensor.detach() for name, tensor in found.items()}
+
+
+def _guard_next_state(subject: str, function: NextState, initial: Numbers) -> NextState:
+    """Return a function that reports the faults of the user's `function`, and checks that it keeps names and forms."""
+    expected = "next_state(settings, state, block, means)"
+    border, source = Border(subject, function, call="next_state()", expected=expected), _source(function)
+
+    def call(settings: Any, state: Numbers, block: Numbers, means: Numbers) -> Numbers:  # noqa: ANN401  (of the algorithm's class)
+        with border:
+            found: Any = function(settings, state, block, means)
+        if not isinstance(found, Mapping) or found.keys() != initial.keys():
+            given = ", ".join(map(str, found)) if isinstance(found, Mapping) else _form(found)
+            wanted = f"a dict of the tensors {', '.join(initial)}"
+            raise ConfigError(f"{subject}: next_state: expected {wanted}, got {given}{source}")
+        for name, tensor in found.items():
+            form = _form(initial[name])
+            if _form(tensor) != form:
+                raise ConfigError(f"{subject}: next_state: {name}: expected {form}, got {_form(tensor)}{source}")
+        state_after: Numbers = found
+        return state_after
 
     return call
 

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from flatwater.algorithms.learner import Learner, read_learner_
-from flatwater.algorithms.on_policy import compute_targets_, last_numbers, make_update
+from flatwater.algorithms.on_policy import advance_state_, compute_targets_, last_numbers, make_update
 from flatwater.algorithms.on_policy_algorithm import OnPolicyAlgorithm, find_on_policy_algorithm
 from flatwater.algorithms.schedules import scheduled_numbers
 from flatwater.nets.actor_critic import ActorCritic
@@ -151,13 +151,16 @@ def bind_learning(
     )
 
     def learn_(number: int) -> None:
-        """Take update `number`: before a round's first, compute targets; after its last, update the statistics."""
+        """Take update `number`: compute targets before a round's first, update state and statistics after its last."""
         if number == 0:
-            compute_targets_(setup.algorithm, config, rollout, reward=read_rewards_())
+            compute_targets_(setup.algorithm, config, run.learner, rollout, reward=read_rewards_())
         set_weights_()
         update_(number)
         # Not between updates: other statistics would change the policy that acted.
-        if number == updates - 1 and network.measures:
+        if number < updates - 1:
+            return
+        advance_state_(setup.algorithm, config, run.learner, rollout)
+        if network.measures:
             _merge_observations_(network, run.learner, rollout, parts)
 
     return learn_
@@ -179,6 +182,8 @@ def read_numbers_(setup: OnPolicySetup, run: OnPolicyState, evaluator: Evaluator
     round_, config, algorithm = run.progress.round, setup.config, setup.algorithm
     # Rounds are counted from 0, so the number of the last one is `round_ - 1`.
     numbers = read_learner_(run.learner, algorithm.metrics) | scheduled_numbers(config.learner, round_ - 1)
+    state = run.learner.algorithm_state
+    numbers |= {f"train/{name}": float(tensor) for name, tensor in state.items() if not tensor.dim()}
     numbers["critic/explained"] = _explained_variance(run.rollout)
     is_evaluated = round_ % config.evaluation.every == 0
     if is_evaluated:  # not in each round, because it takes as long as a part of an update

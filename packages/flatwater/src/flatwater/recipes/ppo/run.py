@@ -12,6 +12,7 @@ import torch
 
 from flatwater.algorithms.graph import COMPILER_BYTES
 from flatwater.algorithms.learner import bound_weights, forward_step
+from flatwater.algorithms.on_policy import advance_state_
 from flatwater.envs.split_seeds import FIRST_SEEDS
 from flatwater.envs.world import World, describe_spaces
 from flatwater.envs.worlds import build_teacher
@@ -182,12 +183,18 @@ def measure_phase_peaks_(setup: BlocksSetup, run: BlocksState) -> dict[str, int]
         forward_step(setup.network, bound_weights(setup.network, run.learner), obs=obs, memory=memory, starts=starts)
 
     learn_ = bind_learning(setup, run)
+
+    def learn_round_() -> None:
+        """Take what a round's updates compute once and each time."""
+        learn_(0)  # with the advantages
+        # The last update merges the observations' statistics besides, which takes no more than an update.
+        advance_state_(setup.algorithm, setup.config.learner, run.learner, run.rollout)
+
     step_bytes = peak_bytes(lambda: step_policy(run.held_out.obs, run.held_out.memory))
-    # Update 0 computes the advantages as well. The last one merges the observations' statistics, which takes no more.
     return {
         "baselines": step_bytes,
         "collect": peak_bytes(lambda: step_policy(run.coming, run.memory)),
-        "update": peak_bytes(lambda: learn_(0)),
+        "update": peak_bytes(learn_round_),
         "evaluate": step_bytes,
     }
 

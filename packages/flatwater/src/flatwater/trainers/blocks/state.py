@@ -211,6 +211,7 @@ def build_blocks(setup: BlocksSetup) -> BlocksState:
         device=device,
         metrics=setup.algorithm.metrics,
         target_kl=config.learner.target_kl,
+        algorithm_state=setup.algorithm.initial_state(config.learner.own),
     )
     return BlocksState(
         progress=Progress(),
