@@ -52,6 +52,10 @@ class Critic(Network, Protocol):
 class ValueNetwork(Network, Protocol):
     """A network that gives a number for each choice of a list, a value or a logit; called, it gives the best choice."""
 
+    @property
+    def masked(self) -> bool:
+        """Whether some choices can be illegal: their numbers are then `nets.actions.IMPOSSIBLE_LOGIT`."""
+
     def __call__(self, params: Params, obs: Any) -> Int[Tensor, "P B"]:  # noqa: ANN401  (any agent's)
         """Return the position of the choice with the largest number."""
 

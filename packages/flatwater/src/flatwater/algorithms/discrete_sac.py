@@ -38,6 +38,7 @@ from flatwater.algorithms.sac import (
     temperature_loss,
 )
 from flatwater.algorithms.update import StageResult
+from flatwater.nets.actions import IMPOSSIBLE_LOGIT
 from flatwater.nets.stack import Layout, Params
 from flatwater.replay.batch import Batch
 
@@ -110,6 +111,8 @@ def actor_gradients(
     grads = gradients(loss / config.micro_batches, params)
     entropy = -(log_probs.exp() * log_probs).sum(-1).detach()
     target_entropy = torch.full_like(entropy, config.own.choice_entropy * log(log_probs.shape[-1]))
+    if nets.actor.masked:  # the entropy of a uniform choice among those that are legal
+        target_entropy = config.own.choice_entropy * (log_probs.detach() > IMPOSSIBLE_LOGIT / 2).sum(-1).to(dtype).log()
     entropy_loss = temperature_loss(log_temperature["log"], -entropy, target_entropy)
     return StageResult(
         {"actor": grads, "temperature": gradients(entropy_loss / config.micro_batches, log_temperature)},

@@ -32,6 +32,7 @@ from flatwater.algorithms.api import (
 )
 from flatwater.algorithms.config import AlgorithmConfig
 from flatwater.algorithms.update import Part, Stage, StageResult, bind_update
+from flatwater.nets.actions import draw_random_choice
 from flatwater.nets.stack import Params, views
 from flatwater.replay.batch import Batch
 from flatwater.state.tree import state
@@ -140,7 +141,11 @@ def make_explorer(config: AlgorithmConfig, members: DqnMembers, _spread: Spread)
         best = values.argmax(-1)
         # Random choices are drawn for all agents, so the number of draws does not depend on `is_random`.
         is_random = torch.rand(best.shape, generator=rng, device=best.device) < epsilon
-        random = torch.randint(values.shape[-1], best.shape, generator=rng, device=best.device)
+        random = (
+            draw_random_choice(values, rng)
+            if actor.masked
+            else torch.randint(values.shape[-1], best.shape, generator=rng, device=best.device)
+        )
         return torch.where(is_random, random, best)
 
     return explore

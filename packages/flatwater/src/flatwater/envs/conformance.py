@@ -28,9 +28,8 @@ from flatwater.envs.exact import CallResult, try_exactness
 from flatwater.envs.kept_state import keeps_state, load_state_, read_env_state
 from flatwater.envs.single_env import STEP_PARTS, Env, SingleWorld, as_single_env
 from flatwater.envs.world import Array
+from flatwater.envs.wrapped.actions import MASK_KEY, split_mask
 
-_MASK_KEY = "action_mask"
-"""Key of an info's mask of legal actions: 1 for each legal action, 0 for the others."""
 _RESET_PARTS = 2
 SECONDS, STEPS = 60.0, 256
 """CPU time, and steps of an episode, that the test whether episodes can be played again may take."""
@@ -118,8 +117,9 @@ class _EnvPlayer:
     def _begin(self, index: int, seed: int) -> CallResult:
         """Reset environment `index`, 0 or 1, seed its action space too, and return copies of its arrays by name."""
         self._envs[index].action_space.seed(seed)
-        observation, self._infos[index] = self._envs[index].reset(seed=seed)
-        self._is_over[index], self._has_masks = False, _MASK_KEY in self._infos[0]
+        observation, info = self._envs[index].reset(seed=seed)
+        self._infos[index] = _info_with_mask(observation, info)
+        self._is_over[index], self._has_masks = False, MASK_KEY in self._infos[0]
         return self._named_arrays(observation, self._infos[index])
 
     def sample_action(self, rng: np.random.Generator) -> Any:  # noqa: ANN401  (whatever the space of actions holds)
@@ -131,11 +131,13 @@ class _EnvPlayer:
 
     def step(self, action: Any) -> tuple[CallResult, bool]:  # noqa: ANN401  (whatever the space of actions holds)
         """Step the first environment with `action`, and the second with a random action unless its episode is over."""
-        observation, reward, terminated, truncated, self._infos[0] = self._envs[0].step(action)
+        observation, reward, terminated, truncated, info = self._envs[0].step(action)
+        self._infos[0] = _info_with_mask(observation, info)
         outcome = {"rewards": np.asarray(float(reward)), "ends": np.array([terminated, truncated], np.bool_)}
         if not self._is_over[1]:
             other_action = _sample_legal(self._envs[1], self._infos[1], _EnvRecord(), has_masks=self._has_masks)
-            *_, other_terminated, other_truncated, self._infos[1] = self._envs[1].step(other_action)
+            other_observation, _, other_terminated, other_truncated, info = self._envs[1].step(other_action)
+            self._infos[1] = _info_with_mask(other_observation, info)
             self._is_over[1] = bool(other_terminated or other_truncated)
         return {**self._named_arrays(observation, self._infos[0]), **outcome}, bool(terminated or truncated)
 
@@ -143,7 +145,7 @@ class _EnvPlayer:
         """Return copies of the observation's parts and of the masks in `info`, by name."""
         # Copies: the environment may reuse its arrays.
         parts = {f"observations{path}": np.array(part) for path, part in _nested_parts(observation)}
-        parts |= {f"masks{path}": np.array(part) for path, part in _nested_parts(info.get(_MASK_KEY, ()))}
+        parts |= {f"masks{path}": np.array(part) for path, part in _nested_parts(info.get(MASK_KEY, ()))}
         # The bytes of an array of objects are addresses, which differ in every process.
         return {name: np.array(repr(part)) if part.dtype.hasobject else part for name, part in parts.items()}
 
@@ -165,9 +167,9 @@ def _play_episodes(env: Env, episodes: int, seed: int, max_steps: int) -> _EnvRe
             record.add_finding(f"reset() returned {_type_name(answer)}: expected an observation and an info dict.")
             return record
         _check_unchanged(last_observation, record)
-        observation, info = answer
+        observation, info = answer[0], _info_with_mask(*answer)
         last_observation = _check_observation(env, observation, "reset()", record)
-        has_masks = _MASK_KEY in info
+        has_masks = MASK_KEY in info
         record.valid_results += 1
         for _ in range(max_steps):
             step: Any = env.step(_sample_legal(env, info, record, has_masks=has_masks))
@@ -177,7 +179,8 @@ def _play_episodes(env: Env, episodes: int, seed: int, max_steps: int) -> _EnvRe
                 )
                 return record
             _check_unchanged(last_observation, record)
-            observation, reward, terminated, truncated, info = step
+            observation, reward, terminated, truncated, _ = step
+            info = _info_with_mask(observation, step[4])
             last_observation = _check_observation(env, observation, "step()", record)
             _check_outcome(reward, terminated, truncated, record)
             record.valid_results += 1
@@ -216,6 +219,12 @@ def _check_observation(env: Env, observation: Any, call: str, record: _EnvRecord
     return _ReturnedObservation(observation, _digest(observation), call)
 
 
+def _info_with_mask(observation: Any, info: Any) -> Any:  # noqa: ANN401  (whatever an environment gives)
+    """Return an info that has the mask of legal actions, also where the mask is in the observation."""
+    mask = split_mask(observation, info)[1] if isinstance(info, dict) else None  # what is no dict is a finding
+    return info if mask is None else {**info, MASK_KEY: mask}
+
+
 def _sample_legal(env: Env, info: dict[str, Any], record: _EnvRecord, *, has_masks: bool) -> Any:  # noqa: ANN401  (whatever the space holds)
     """Return a random action, legal by the mask of `info` if reset() gave one (`has_masks`); record a faulty mask."""
     space = env.action_space
@@ -226,13 +235,15 @@ def _sample_legal(env: Env, info: dict[str, Any], record: _EnvRecord, *, has_mas
         sizes = [int(size) for size in space.nvec.ravel()]
     if not has_masks or not sizes:
         return space.sample()
-    mask = info.get(_MASK_KEY)
+    mask = info.get(MASK_KEY)
     # A mask is one array, or an array for each list of a MultiDiscrete.
     parts = mask if isinstance(mask, tuple | list) else (mask,)
     flags = np.concatenate([np.ravel(part) for part in parts])
     fault = ""
     if mask is None:
-        fault = "is missing from the info of a step that did not end the episode, where reset() gave one"
+        fault = (
+            "is missing from the observation and info of a step that did not end the episode, where reset() gave one"
+        )
     elif len(flags) != sum(sizes):
         fault = f"has {len(flags)} numbers: expected {sum(sizes)}, one for each action"
     elif not np.isin(flags, (0, 1)).all():
@@ -240,7 +251,7 @@ def _sample_legal(env: Env, info: dict[str, Any], record: _EnvRecord, *, has_mas
     elif not all(part.any() for part in np.split(flags, np.cumsum(sizes)[:-1])):
         fault = "leaves nothing to choose in an episode that goes on"
     if fault:
-        record.add_finding(f"The {_MASK_KEY} {fault}.")
+        record.add_finding(f"The {MASK_KEY} {fault}.")
         return space.sample()
     masks = tuple(part.astype(np.int8) for part in np.split(flags, np.cumsum(sizes)[:-1]))
     return space.sample(masks[0] if isinstance(space, gymnasium.spaces.Discrete) else masks)
@@ -320,14 +331,14 @@ def _global_generators_used(env: Env, seed: int, max_steps: int) -> list[str]:
     """Play one episode; return the names of the global generators whose state a reset or a step has changed."""
     env.action_space.seed(seed)
     before = _generator_states()
-    _, info = env.reset(seed=seed)
-    has_masks = _MASK_KEY in info
+    info = _info_with_mask(*env.reset(seed=seed))
+    has_masks = MASK_KEY in info
     used = {name for name, state in _generator_states().items() if state != before[name]}
     for _ in range(max_steps):
         action = _sample_legal(env, info, _EnvRecord(), has_masks=has_masks)
         before = _generator_states()  # read after the action is drawn, which is not the environment's doing
         step = env.step(action)
-        info = step[-1]
+        info = _info_with_mask(step[0], step[-1])
         used |= {name for name, state in _generator_states().items() if state != before[name]}
         if step[2] or step[3]:  # terminated or truncated
             break

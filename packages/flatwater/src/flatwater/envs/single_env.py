@@ -8,9 +8,11 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.spaces import Discrete
 
 from flatwater.envs.makers import ParallelLike, TurnsLike, WorldLike
 from flatwater.envs.world import Array, Spaces, split_legal
+from flatwater.envs.wrapped.actions import split_mask
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.turns_world import TurnsWorld
 from flatwater_watch.errors import ConfigError
@@ -76,7 +78,7 @@ class _SingleParallelEnv:
 
     def __init__(self, env: Any) -> None:  # noqa: ANN401  (a ParallelEnv)
         """Wrap a `ParallelEnv`."""
-        self._env = env
+        self._env, self._masks = env, dict[Any, Any]()
         self.action_space = self.observation_space = self
 
     def seed(self, seed: int) -> None:
@@ -85,8 +87,10 @@ class _SingleParallelEnv:
             self._env.action_space(agent).seed(seed + number)
 
     def sample(self) -> dict[Any, Any]:
-        """Draw an action for each agent that is still playing."""
-        return {agent: self._env.action_space(agent).sample() for agent in self._env.agents}
+        """Draw an action for each agent that is still playing, a legal one where it has a mask."""
+        spaces = {agent: self._env.action_space(agent) for agent in self._env.agents}
+        masks = {agent: self._masks.get(agent) if isinstance(spaces[agent], Discrete) else None for agent in spaces}
+        return {agent: space.sample(masks[agent]) for agent, space in spaces.items()}
 
     def contains(self, observation: Any) -> bool:  # noqa: ANN401  (whatever the space holds)
         """Return whether each agent's observation lies in the agent's space."""
@@ -96,7 +100,15 @@ class _SingleParallelEnv:
 
     def reset(self, **seed: int) -> Any:  # noqa: ANN401  (whatever the space holds)
         """Begin an episode of all agents."""
-        return self._env.reset(**seed)
+        answer = self._env.reset(**seed)
+        if isinstance(answer, tuple) and all(isinstance(part, dict) for part in answer):
+            self._keep_masks_(*answer)
+        return answer
+
+    def _keep_masks_(self, observations: dict[Any, Any], infos: dict[Any, Any]) -> None:
+        """Keep each agent's mask of legal actions, where it has one."""
+        masks = {agent: split_mask(seen, infos.get(agent, {}))[1] for agent, seen in observations.items()}
+        self._masks = {agent: np.asarray(mask, np.int8) for agent, mask in masks.items() if mask is not None}
 
     def step(self, action: Any) -> Any:  # noqa: ANN401  (whatever the space of actions holds)
         """Step all agents; a result that cannot be summed is returned unchanged, to be reported."""
@@ -105,6 +117,7 @@ class _SingleParallelEnv:
         if not is_step or not all(isinstance(part, dict) for part in answer):
             return answer
         observations, rewards, terminated, truncated, infos = answer
+        self._keep_masks_(observations, infos)
         faulty = [
             reward for reward in rewards.values() if not isinstance(reward, Real) or not np.isfinite(float(reward))
         ]

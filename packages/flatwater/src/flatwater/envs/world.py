@@ -136,8 +136,8 @@ class World(Protocol):
 class MaskedWorld(Protocol):
     """A `World` that also writes masks of legal actions, `legal`: bool [E, A, R], R the lengths of all lists together.
 
-    At least one action of each list is legal, and every action is legal for an agent whose episode is over. `step_` is
-    never given an illegal action.
+    At least one action of each list is legal. Every action is legal for an agent whose episode is over, unless it was
+    truncated: then the mask may be that of its last observation. `step_` is never given an illegal action.
     """
 
     def begin_(self, which: Array, seeds: Array, obs: Array, legal: Array) -> None:

@@ -66,6 +66,13 @@ def mask_logits(logits: Float[Tensor, "*N R"], legal: Bool[Tensor, "*N R"] | Non
     return logits if legal is None else logits.masked_fill(~legal, IMPOSSIBLE_LOGIT)
 
 
+def draw_random_choice(values: Float[Tensor, "*any A"], rng: torch.Generator) -> Int[Tensor, "*any"]:
+    """Return choices, each legal choice equally likely; the values of the others are `IMPOSSIBLE_LOGIT`."""
+    # The legal choice whose exponential clock rings first.
+    clocks = torch.empty_like(values).exponential_(generator=rng)
+    return clocks.masked_fill_(values == IMPOSSIBLE_LOGIT, torch.inf).argmin(-1)
+
+
 @dataclass(frozen=True)
 class DiscreteActions(LogitActions):
     """One choice from a list: an action is a position in it, int64 [*N]."""

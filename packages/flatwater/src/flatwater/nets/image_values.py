@@ -38,7 +38,7 @@ class ImageValues(MLPValues):
             encoder_weights[PREFIX + name] = Weight(tuple(value.shape), fan_in)
         return Layout(encoder_weights | dict(super().layout.weights))
 
-    def values(self, params: Params, obs: Tensor) -> Float[Tensor, "P B A"]:
+    def unmasked_values(self, params: Params, obs: Tensor) -> Float[Tensor, "P B A"]:
         """Return each member's numbers of all choices for its observations, which are bytes [P, B, ...]."""
         rows = obs.flatten(2)
         numbers = view_numbers(rows, self.encoder.parts, torch.float32)
@@ -47,15 +47,13 @@ class ImageValues(MLPValues):
         for member in range(len(rows)):
             weights = _encoder_weights(params, member)
             features.append(self.encoder(weights, numbers[member], rows[member], learning=False))
-        return super().values(params, torch.stack(features))
+        return super().unmasked_values(params, torch.stack(features))
 
 
-def image_values(
-    parts: Parts, network: str, choices: int, hidden: tuple[int, ...], *, duelling: bool = False, drawn: bool = False
-) -> ImageValues:
+def image_values(parts: Parts, network: str, choices: int, hidden: tuple[int, ...], **switches: bool) -> ImageValues:
     """Return a network for observations of these parts; the other arguments are those of `MLPValues`."""
     features = shipped_encoder(parts, network).features
-    return ImageValues(features, choices, hidden, duelling, drawn, parts=parts, network=network)
+    return ImageValues(features, choices, hidden, parts=parts, network=network, **switches)
 
 
 def _encoder_weights(params: Params, member: int) -> dict[str, Tensor]:

@@ -6,10 +6,11 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
+from flatwater.nets.actions import mask_logits
 from flatwater.nets.stack import Layout, Params, Weight, apply_linear, linear
 
 NARROW_OUTPUTS = 16
@@ -62,6 +63,8 @@ class MLPValues:
     """Whether the network has a separate output for the observation's value, and an advantage for each choice."""
     drawn: bool = False
     """Whether the numbers are logits, by which a choice can be drawn."""
+    masked: bool = False
+    """Whether rows of observations end in a flag for each choice, as `add_mask` writes them: 0 where it is illegal."""
 
     @cached_property
     def layout(self) -> Layout:
@@ -73,14 +76,28 @@ class MLPValues:
         """Return the choice with the largest number in each observation."""
         return self.values(params, obs).argmax(-1)
 
-    def values(self, params: Params, obs: Float[Tensor, "P B O"]) -> Float[Tensor, "P B A"]:
-        """Return the numbers of all choices."""
+    def values(self, params: Params, obs: Tensor) -> Float[Tensor, "P B A"]:
+        """Return the numbers of all choices for observations [P, B, ...]; an illegal choice has `IMPOSSIBLE_LOGIT`."""
+        if not self.masked:
+            return self.unmasked_values(params, obs)
+        rows = obs.flatten(2)
+        # Contiguous, as the numbers next to images are a view of aligned bytes.
+        values = self.unmasked_values(params, rows[..., : -self.choices].contiguous())
+        return mask_logits(values, rows[..., -self.choices :] != 0)
+
+    def unmasked_values(self, params: Params, obs: Float[Tensor, "P B O"]) -> Float[Tensor, "P B A"]:
+        """Return the numbers of all choices for observations without flags."""
         x = _apply_hidden(params, obs, len(self.hidden))
         values = _apply_output(params, str(len(self.hidden)), x)
         if not self.duelling:
             return values
         # Duelling: `values` are advantages. Less their mean, because a constant could move between them and the value.
         return _apply_output(params, "value", x) + values - values.mean(-1, keepdim=True)
+
+
+def add_mask(obs: Tensor, legal: Bool[Tensor, "B A"] | None) -> Tensor:
+    """Return observations as rows that end in the flags of legal choices, [B, N + A]; unchanged without a mask."""
+    return obs if legal is None else torch.cat([obs.flatten(1), legal.to(obs.dtype)], 1)
 
 
 @dataclass(frozen=True)

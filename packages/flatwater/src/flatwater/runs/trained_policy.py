@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from flatwater.envs.world import Array, Spaces
+from flatwater.envs.wrapped.actions import split_mask
 from flatwater.envs.wrapped.native import NativeSpaces, Rows, split_axes, to_array
-from flatwater.envs.wrapped.turns_world import split_mask
 from flatwater.runs.policy_export import PolicyExport
 from flatwater_watch.errors import ConfigError
 
@@ -38,8 +38,8 @@ class PolicyNetwork(Protocol):
             rng: a CPU generator from which actions are drawn; None for the likeliest actions.
         """
 
-    def value(self, obs: Tensor, memory: Tensor) -> Tensor:
-        """Return the value of each state, [B].
+    def value(self, obs: Tensor, memory: Tensor, *, legal: Tensor | None = None) -> Tensor:
+        """Return the value of each state, [B], where the actions of the mask are legal.
 
         Raises:
             ConfigError: no critic was trained, or the file has none.
@@ -112,7 +112,7 @@ class TrainedPolicy:
         Args:
             obs: an observation as `env.reset()` gives it: an array, a tensor, a number, or a dict or tuple of these; or
                 several side by side with axes in front, as a vector environment gives them; or a dict by agent of
-                PettingZoo's. In its games in turns, what `env.last()` gives, with the mask inside.
+                PettingZoo's. Where the mask of legal actions is in the environment's observation, it is read there.
             legal: mask of legal actions, where there are masks: [R], or [B, R]. By default everything is legal.
             deterministic: return the likeliest action, or draw one.
             generator: a CPU generator to draw from; left out, the policy's own.
@@ -128,18 +128,25 @@ class TrainedPolicy:
         self._memory[:, columns] = next_memory
         return self._to_env_actions(agents, action)
 
-    def value(self, obs: Any) -> Any:  # noqa: ANN401  (numbers in the form of the observations)
+    def value(self, obs: Any, legal: Array | None = None) -> Any:  # noqa: ANN401  (numbers in the form of the observations)
         """Return the critic's value of an observation, or of each of several, in the form of the observations.
 
         A recurrent policy uses its memory of the agents, and does not change it.
 
+        Args:
+            obs: observation, as in `act`.
+            legal: mask of legal actions, as in `act`; the values of `dqn` and `sac` depend on it.
+
         Raises:
             ConfigError: an observation is not of the space of training, or the recipe trains no values.
         """
-        agents = self._split_by_agent(self._split_mask(obs)[0])
-        columns = self._memory_columns_(agents)
+        obs, legal = self._split_mask(obs, legal)
+        agents = self._split_by_agent(obs)
+        columns = self._memory_columns_(agents)  # before the memory is read, as it may begin anew
+        rows, memory = agents.rows.obs, self._memory[:, columns]
+        mask = self._mask(legal, len(rows))
         with torch.no_grad():
-            values = self._network.value(self._to_device(agents.rows.obs), self._to_device(self._memory[:, columns]))
+            values = self._network.value(self._to_device(rows), self._to_device(memory), legal=mask)
         return self._restore_form(agents, values.cpu().numpy())
 
     def predict(
@@ -189,9 +196,24 @@ class TrainedPolicy:
         return self._describe()
 
     def _split_mask(self, obs: Any, legal: Array | None = None) -> tuple[Any, Array | None]:  # noqa: ANN401  (whatever the space holds)
-        """Return the observation without a mask that it contains, and the mask: `legal` if that is given."""
-        bare_obs, contained_mask = split_mask(obs, {}) if self._spaces.masked else (obs, None)
+        """Return the observation without a mask that it contains, and the mask: `legal` if that is given.
+
+        Of a dict by agent, it is a dict of observations, and the masks of the agents in a row.
+        """
+        if not self._spaces.masked:
+            return obs, legal
+        if isinstance(obs, Mapping) and obs and all(isinstance(part, Mapping) for part in obs.values()):
+            parts = {agent: split_mask(agent_obs, {}) for agent, agent_obs in obs.items()}
+            if all(mask is not None for _, mask in parts.values()):
+                mask: Any = np.concatenate([self._mask_row(mask) for _, mask in parts.values()])
+                return {agent: bare_obs for agent, (bare_obs, _) in parts.items()}, mask if legal is None else legal
+        bare_obs, contained_mask = split_mask(obs, {})
         return bare_obs, contained_mask if legal is None else legal
+
+    def _mask_row(self, mask: Any) -> Array:  # noqa: ANN401  (an array, or one for each list)
+        """Return a mask as one array, with the flags of all lists in a row."""
+        is_by_list = isinstance(mask, tuple) and self._spaces.choices is not None
+        return np.concatenate([np.asarray(part) for part in mask], -1) if is_by_list else np.asarray(mask)
 
     def _split_by_agent(self, obs: Any) -> _AgentRows:  # noqa: ANN401  (whatever the space holds)
         """Return observations as rows, with the name of each row's agent.
@@ -256,12 +278,7 @@ class TrainedPolicy:
         """Return actions for rows of observations, as a world takes them, and the memory after them, on the CPU."""
         mask = self._mask(legal, len(obs))
         with torch.no_grad():
-            action, next_memory = self._network.act(
-                self._to_device(obs),
-                self._to_device(memory),
-                legal=None if mask is None else self._to_device(mask),
-                rng=rng,
-            )
+            action, next_memory = self._network.act(self._to_device(obs), self._to_device(memory), legal=mask, rng=rng)
         return action.cpu().numpy(), next_memory.cpu()
 
     def _to_device(self, values: Array | Tensor) -> Tensor:
@@ -269,21 +286,21 @@ class TrainedPolicy:
         device = next(self.module.parameters()).device
         return torch.as_tensor(values).to(device)
 
-    def _mask(self, legal: Array | None, rows: int) -> Array | None:
-        """Return the mask of legal actions as bool [B, R], with `rows` as B; None without a mask.
+    def _mask(self, legal: Array | None, rows: int) -> Tensor | None:
+        """Return the mask of legal actions on the device, as bool [B, R] with `rows` as B; None without a mask.
 
         Raises:
             ConfigError: the mask has another size, or actions are continuous and have no mask.
         """
         if legal is None:
             return None
-        mask = np.asarray(legal, np.bool_)
+        mask = self._mask_row(legal).astype(np.bool_)
         expected = (rows, sum(self._spaces.lists))
         if mask.size != expected[0] * expected[1] or self._spaces.bounds is not None:
             raise ConfigError(
                 f"legal = an array {list(mask.shape)}: expected {list(expected)}, where actions are choices"
             )
-        return mask.reshape(expected)
+        return self._to_device(mask.reshape(expected))
 
     def _to_env_actions(self, agents: _AgentRows, action: Array) -> Any:  # noqa: ANN401  (whatever the environment takes)
         """Return a world's actions as the environment takes them: for one observation, a batch, or a dict by agent."""

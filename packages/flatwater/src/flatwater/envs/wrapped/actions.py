@@ -1,6 +1,6 @@
 """Actions of Gymnasium's spaces in a world, their masks, and the `Spaces` of a world of such environments."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import EnumType
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -12,32 +12,82 @@ from flatwater.envs.wrapped.spaces import ObservationReader
 from flatwater_watch.errors import ConfigError, RunError
 
 MASK_KEY = "action_mask"
-"""Key of an info's mask of legal actions: 1 for each legal action, 0 for the others; for several lists of actions, an
-array for each list, or one array with all in a row."""
+"""Key of a mask of legal actions, in an info or in an observation that is a Dict: 1 for each legal action, 0 for the
+others; for several lists of actions, an array for each list, or one array with all in a row."""
+OBSERVATION_KEY = "observation"
+"""Key of the observation proper, where a Dict has it and the mask, as in PettingZoo and RLlib."""
 
 
-def write_mask(info: dict[str, Any], legal: Array, name: str) -> None:
-    """Copy the mask of legal actions from an info into an agent's row of a world's masks.
+def split_mask(observation: Any, info: Mapping[str, Any]) -> tuple[Any, Any]:  # noqa: ANN401  (whatever the space holds)
+    """Return the observation proper, and the mask of legal actions next to it or in the info; None without a mask."""
+    if isinstance(observation, Mapping) and MASK_KEY in observation:
+        return _drop_mask(observation), observation[MASK_KEY]
+    return observation, info.get(MASK_KEY)
+
+
+def _drop_mask(parts: Mapping[str, Any]) -> Any:  # noqa: ANN401  (whatever the space holds)
+    """Return the parts of a Dict without the mask; the observation proper where nothing else is left."""
+    bare = {key: part for key, part in parts.items() if key != MASK_KEY}
+    return bare[OBSERVATION_KEY] if bare.keys() == {OBSERVATION_KEY} else bare
+
+
+def split_mask_space(observation: gym.Space[Any], action: gym.Space[Any]) -> tuple[gym.Space[Any], bool]:
+    """Return the space of the observation proper, and whether a mask of choices is next to it."""
+    if isinstance(action, gym.Box) or not isinstance(observation, gym.Dict) or MASK_KEY not in observation.spaces:
+        return observation, False
+    bare = _drop_mask(observation.spaces)
+    # Pairs and not a dict, whose keys Gymnasium would sort.
+    return gym.Dict([*bare.items()]) if isinstance(bare, dict) else bare, True
+
+
+def proper_reader(reader: ObservationReader, *, has_mask: bool) -> ObservationReader:
+    """Return a reader of observations that may have a mask next to the observation proper, which `reader` reads."""
+    if not has_mask:
+        return reader
+
+    def write(observation: Any, out: Array) -> None:  # noqa: ANN401  (whatever the space holds)
+        """Write the observation proper.
+
+        Raises:
+            TypeError: the observation is not a dict.
+        """
+        if not isinstance(observation, Mapping):
+            raise TypeError(f"the observation is a {type(observation).__name__}: expected a dict")
+        reader.write(split_mask(observation, {})[0], out)
+
+    return reader._replace(write=write)
+
+
+def write_mask(observation: Any, info: Mapping[str, Any], legal: Array, name: str, *, truncated: bool = False) -> None:  # noqa: ANN401  (whatever the space holds)
+    """Copy the mask of legal actions into an agent's row of a world's masks.
 
     Args:
-        info: info of a reset or step; its mask is one array, or an array for each list.
+        observation: observation of a reset or step, which may have the mask.
+        info: info of the same, in which the mask is otherwise; it is one array, or an array for each list.
         legal: bool [R], overwritten.
         name: name of the environment, for the message.
+        truncated: whether the episode was truncated: then the mask may be missing, or have no legal action.
 
     Raises:
-        RunError: the info has no such mask.
+        RunError: there is no such mask.
     """
-    mask = info.get(MASK_KEY)
+    mask = split_mask(observation, info)[1]
     # A missing mask becomes a row of one None here, and is refused below.
     parts = mask if isinstance(mask, tuple | list) else (mask,)
     row = np.concatenate([np.ravel(part) for part in parts])
-    if mask is None or len(row) != len(legal):
-        actual = "none" if mask is None else f"{len(row)} numbers"
+    if truncated and (mask is None or not row.any()):
+        legal[:] = True
+        return
+    is_valid = mask is not None and len(row) == len(legal)
+    if is_valid:
+        legal[:] = row
+    if not is_valid or (legal != row).any():
+        actual = "none" if mask is None else f"{len(row)} numbers{', others than 0 and 1' if is_valid else ''}"
+        place = "observation" if isinstance(observation, Mapping) and MASK_KEY in observation else "info"
         raise RunError(
-            f"{name}: info[{MASK_KEY!r}]: expected {len(legal)} numbers, one for each action, at each reset and step, "
-            f"got {actual}"
+            f"{name}: {place}[{MASK_KEY!r}]: expected {len(legal)} numbers, 1 for each legal action and 0 for the "
+            f"others, at each reset and step, got {actual}"
         )
-    legal[:] = row
 
 
 class ActionSpec(NamedTuple):

@@ -13,7 +13,14 @@ from flatwater.envs.kept_state import EpisodeStarts, keeps_state, wrapper_layers
 from flatwater.envs.names import registered_id
 from flatwater.envs.open_envs import bind_closing
 from flatwater.envs.world import Array, Spaces
-from flatwater.envs.wrapped.actions import MASK_KEY, make_action_spec, world_spaces, write_mask
+from flatwater.envs.wrapped.actions import (
+    MASK_KEY,
+    make_action_spec,
+    proper_reader,
+    split_mask_space,
+    world_spaces,
+    write_mask,
+)
 from flatwater.envs.wrapped.checks import (
     CONVERSION_ERRORS,
     check_flag,
@@ -47,7 +54,7 @@ class GymnasiumWorld:
         *,
         allow_nan: bool = False,
     ) -> None:
-        """Build the copies, and reset the first one to see whether its infos have masks.
+        """Build the copies, and reset the first one to see whether there are masks.
 
         Args:
             make: returns a new copy.
@@ -66,21 +73,21 @@ class GymnasiumWorld:
         self._space_border = Border(subject, env, "observation_space", call="its spaces", passing=(AttributeError,))
         self._user_layer, self._allow_nan = env, allow_nan
         observation_space, action_space = self._given_spaces = self._read_spaces(first_copy)
-        self.native = native_spaces(observation_space, action_space, config.form, title)
-        """Spaces of the environment."""
-        self._reader = self.native.reader
+        bare_space, has_mask_inside = split_mask_space(observation_space, action_space)
+        self.native = native_spaces(bare_space, action_space, config.form, title)
+        """Spaces of the environment; the observation space is without a mask."""
+        self._reader = proper_reader(self.native.reader, has_mask=has_mask_inside)
         self._actions = make_action_spec(action_space, first_copy.unwrapped, title)
         for copy in self.copies[1:]:
             self._check_spaces(copy)
         steps = config.steps or (first_copy.spec.max_episode_steps if first_copy.spec else None) or MAXIMUM_STEPS
-        # Only an info shows whether there are masks, so the first copy is reset.
-        has_masks = self._actions.bounds is None and MASK_KEY in self._reset(first_copy, 0)[1]
+        masked = has_mask_inside or (self._actions.bounds is None and MASK_KEY in self._reset(first_copy, 0)[1])
         if keeps_state(first_copy):  # that reset may have changed the state that it keeps: a new copy takes its place
             first_copy.close()
             self.copies[0] = make()
         self.beginnings = EpisodeStarts(self.copies, make)
         self._spaces = world_spaces(
-            self._reader, self._actions, envs=envs, steps=steps, masked=has_masks, kept=self.beginnings.state_bytes
+            self._reader, self._actions, envs=envs, steps=steps, masked=masked, kept=self.beginnings.state_bytes
         )
         # Only measurements, numbers of a Box of floats, can be NaN or infinite.
         self._checks_observations = not allow_nan and bool(self._reader.measures)
@@ -143,7 +150,7 @@ class GymnasiumWorld:
 
         Raises:
             UserCodeError: a copy's `reset` failed, its result is not as the interface says, or its spaces have changed.
-            RunError: an info has no mask of the length that is expected.
+            RunError: there is no mask of the length that is expected.
         """
         self.beginnings.record_starts_(which)
         for env in np.flatnonzero(which):
@@ -157,7 +164,7 @@ class GymnasiumWorld:
                     self._user_layer, "reset", error, f"with seed {int(seeds[env]) % 2**32}"
                 ) from error
             if legal is not None:
-                write_mask(info, legal[env, 0], self._name)
+                write_mask(observation, info, legal[env, 0], self._name)
         self.executed[which] = NO_ACTION
         self._limit.begin_(which, seeds)
         if self._checks_observations:
@@ -178,7 +185,7 @@ class GymnasiumWorld:
 
         Raises:
             UserCodeError: a copy's `step` failed, or its result is not as the interface says.
-            RunError: an info has no mask of the length that is expected.
+            RunError: there is no mask of the length that is expected.
         """
         self.executed[...] = actions
         write, step_border = self._reader.write, self._step_border
@@ -200,10 +207,9 @@ class GymnasiumWorld:
             except CONVERSION_ERRORS as error:
                 raise interface_error(self._user_layer, "step", error, self._limit.place(env, "step")) from error
             if legal is not None:
-                # Every action is legal after an episode's end, as a `MaskedWorld` promises.
-                legal[env] = True
-                if not (terminated[env, 0] or truncated[env, 0]):
-                    write_mask(info, legal[env, 0], self._name)
+                legal[env] = True  # after the end of the episode
+                if not terminated[env, 0]:
+                    write_mask(observation, info, legal[env, 0], self._name, truncated=bool(truncated[env, 0]))
         if self._checks_observations:
             self._check_finite(obs, "step")
         self._limit.truncate_(terminated, truncated)

@@ -12,7 +12,14 @@ from flatwater.config.convert import did_you_mean
 from flatwater.envs.kept_state import EpisodeStarts
 from flatwater.envs.names import PETTINGZOO
 from flatwater.envs.world import Array, Spaces
-from flatwater.envs.wrapped.actions import MASK_KEY, make_action_spec, world_spaces, write_mask
+from flatwater.envs.wrapped.actions import (
+    MASK_KEY,
+    make_action_spec,
+    proper_reader,
+    split_mask_space,
+    world_spaces,
+    write_mask,
+)
 from flatwater.envs.wrapped.checks import (
     CONVERSION_ERRORS,
     check_flag,
@@ -45,13 +52,14 @@ class PettingZooWorld(PettingZooCopies):
         """
         super().__init__(make, title, envs)
         self._allow_nan, first_copy = allow_nan, self._copies[0]
-        self.native = native_spaces(self._observation_space, self._action_space, config.form, title)
-        """Spaces of each agent."""
-        self._reader = self.native.reader
+        bare_space, has_mask_inside = split_mask_space(self._observation_space, self._action_space)
+        self.native = native_spaces(bare_space, self._action_space, config.form, title)
+        """Spaces of each agent; the observation space is without a mask."""
+        self._reader = proper_reader(self.native.reader, has_mask=has_mask_inside)
         self._actions = make_action_spec(self._action_space, first_copy.unwrapped, title)
         steps, agents = config.steps or MAXIMUM_STEPS, len(self._agents)
         infos = self._reset(first_copy, 0)[1] if self._actions.bounds is None else {}
-        has_masks = any(MASK_KEY in info for info in infos.values())
+        has_masks = has_mask_inside or any(MASK_KEY in info for info in infos.values())
         self.beginnings = EpisodeStarts(self._copies, make)
         kept = self.beginnings.state_bytes
         self._spaces = world_spaces(
@@ -73,7 +81,7 @@ class PettingZooWorld(PettingZooCopies):
 
         Raises:
             UserCodeError: a copy's `reset` failed, or its result is not as the interface says.
-            RunError: an info has no mask of the length that is expected.
+            RunError: there is no mask of the length that is expected.
         """
         self._is_over[:, which] = False
         self.beginnings.record_starts_(which)
@@ -85,7 +93,7 @@ class PettingZooWorld(PettingZooCopies):
             except CONVERSION_ERRORS as error:
                 raise interface_error(self._user_env, "reset", error, f"with seed {int(seeds[env]) % 2**32}") from error
             if legal is not None:
-                self._write_legal_(legal[env], infos, self._copies[env].agents)
+                self._write_legal_(legal[env], observations, infos, self._copies[env].agents)
         self._limit.begin_(which, seeds)
         if self._checks_observations:
             self._check_finite(obs, "reset")
@@ -105,7 +113,7 @@ class PettingZooWorld(PettingZooCopies):
 
         Raises:
             UserCodeError: a copy's `step` failed, or its result is not as the interface says.
-            RunError: an info has no mask of the length that is expected.
+            RunError: there is no mask of the length that is expected.
         """
         for env, copy in enumerate(self._copies):
             env_actions = self._actions.to_env_actions(actions[env])
@@ -128,7 +136,7 @@ class PettingZooWorld(PettingZooCopies):
             except CONVERSION_ERRORS as error:
                 raise interface_error(self._user_env, "step", error, self._limit.place(env, "step")) from error
             if legal is not None:
-                self._write_legal_(legal[env], infos, copy.agents)
+                self._write_legal_(legal[env], observations, infos, copy.agents)
         if self._checks_observations:
             self._check_finite(obs, "step")
         # From marks that are kept, as the environment reports an agent's end in one step alone.
@@ -171,12 +179,14 @@ class PettingZooWorld(PettingZooCopies):
             else:  # PettingZoo leaves agents that are over out of its dicts
                 obs[index] = self._reader.padding
 
-    def _write_legal_(self, legal: Array, infos: dict[str, Any], agents: list[str]) -> None:
-        """Write the masks in the infos of `agents`, which are still playing; every action is legal for the others."""
+    def _write_legal_(
+        self, legal: Array, observations: dict[str, Any], infos: dict[str, Any], agents: list[str]
+    ) -> None:
+        """Write the masks of `agents`, which are still playing; every action is legal for the others."""
         legal[...] = True
         for index, agent in enumerate(self._agents):
             if agent in agents:
-                write_mask(infos.get(agent, {}), legal[index], self._name)
+                write_mask(observations.get(agent), infos.get(agent, {}), legal[index], self._name)
 
 
 def pettingzoo_maker(name: str, arguments: Mapping[str, Any]) -> Callable[[], Any]:

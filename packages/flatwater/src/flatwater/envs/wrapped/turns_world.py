@@ -16,7 +16,14 @@ from flatwater.border import Border
 from flatwater.envs.kept_state import EpisodeStarts
 from flatwater.envs.random_teacher import RandomTeacher
 from flatwater.envs.world import Array, Spaces, check_legal
-from flatwater.envs.wrapped.actions import MASK_KEY, make_action_spec, world_spaces, write_mask
+from flatwater.envs.wrapped.actions import (
+    make_action_spec,
+    proper_reader,
+    split_mask,
+    split_mask_space,
+    world_spaces,
+    write_mask,
+)
 from flatwater.envs.wrapped.checks import (
     CONVERSION_ERRORS,
     check_flag,
@@ -35,8 +42,6 @@ OPPONENT_BIT = 40
 """Lowest bit of the opponents' number in the seed of an episode. The bits below it are a seed as in other worlds."""
 AT_RANDOM = 0
 """Opponents' number that stands for random actions."""
-OBSERVATION_KEY = "observation"
-"""Key of the observation proper, where an observation is a Dict with a mask, as in the games of PettingZoo."""
 MAXIMUM_TURNS = 100_000
 """Turns of opponents in a row after which the run ends with an error: the game gives the learner no turn."""
 
@@ -54,13 +59,6 @@ def learner_sides(seeds: Array, sides: int) -> Array:
 def replace_opponents(seeds: Array, opponents: Array | int) -> Array:
     """Return the seeds of the same episodes, but against opponents of these numbers."""
     return (seeds & (1 << OPPONENT_BIT) - 1) + (np.asarray(opponents, np.int64) << OPPONENT_BIT)
-
-
-def split_mask(observation: Any, info: dict[str, Any]) -> tuple[Any, Any]:  # noqa: ANN401  (whatever the space holds)
-    """Return the observation proper, and the mask of legal actions next to it or in the info; None without a mask."""
-    if isinstance(observation, dict) and observation.keys() == {OBSERVATION_KEY, MASK_KEY}:
-        return observation[OBSERVATION_KEY], observation[MASK_KEY]
-    return observation, info.get(MASK_KEY)
 
 
 @dataclass(frozen=True)
@@ -132,11 +130,11 @@ class TurnsWorld(PettingZooCopies):
             first_copy.reset(seed=0)
         first_turn = self._read_turn(first_copy)
         has_masks = self._actions.bounds is None and split_mask(first_turn.observation, first_turn.info)[1] is not None
-        is_split = isinstance(first_turn.observation, dict) and {*first_turn.observation} == {OBSERVATION_KEY, MASK_KEY}
-        obs_space = self._observation_space[OBSERVATION_KEY] if is_split else self._observation_space
-        self.native = native_spaces(obs_space, self._action_space, config.form, title)
+        bare_space, has_mask_inside = split_mask_space(self._observation_space, self._action_space)
+        self.native = native_spaces(bare_space, self._action_space, config.form, title)
         """Spaces of each agent; the observation space is without the mask."""
-        self._reader, self.beginnings = self.native.reader, EpisodeStarts(self._copies, make)
+        self._reader = proper_reader(self.native.reader, has_mask=has_mask_inside)
+        self.beginnings = EpisodeStarts(self._copies, make)
         steps = config.steps or MAXIMUM_STEPS
         self._spaces = world_spaces(
             self._reader, self._actions, envs=envs, steps=steps, masked=has_masks, kept=self.beginnings.state_bytes
@@ -332,9 +330,8 @@ class TurnsWorld(PettingZooCopies):
             UserCodeError: the observation is not of its space, or has a number that is not finite.
             RunError: there is no mask of the length that is expected.
         """
-        observation, mask = split_mask(turn.observation, turn.info)
         try:
-            self._reader.write(observation, row)
+            self._reader.write(turn.observation, row)
             numbers = self._reader.numbers(row)
             if self._checks_observations and not np.isfinite(numbers).all():
                 number = int(np.flatnonzero(~np.isfinite(numbers))[0])
@@ -342,4 +339,4 @@ class TurnsWorld(PettingZooCopies):
         except CONVERSION_ERRORS as error:
             raise interface_error(self._user_env, "last", error, self._limit.place(env, "step")) from error
         if legal is not None and self._spaces.masked:
-            write_mask({MASK_KEY: mask}, legal, self._name)
+            write_mask(turn.observation, turn.info, legal, self._name)

@@ -12,7 +12,14 @@ from flatwater.border import Border
 from flatwater.envs.kept_state import buffer_size, keeps_state, load_state_, read_env_state
 from flatwater.envs.open_envs import bind_closing
 from flatwater.envs.world import Array, Spaces, UnseededError
-from flatwater.envs.wrapped.actions import MASK_KEY, make_action_spec, world_spaces, write_mask
+from flatwater.envs.wrapped.actions import (
+    MASK_KEY,
+    make_action_spec,
+    proper_reader,
+    split_mask_space,
+    world_spaces,
+    write_mask,
+)
 from flatwater.envs.wrapped.checks import CONVERSION_ERRORS, check_flag, check_reward, interface_error, not_finite_error
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.infos import InfosByNumber
@@ -56,13 +63,14 @@ class VectorWorld:
         if not self._can_reset_single and not self._resets_in_same_step:
             raise ConfigError(_late_reset_text(env))
         self._action_space = env.single_action_space
-        self.native = native_spaces(env.single_observation_space, self._action_space, config.form, title)
-        """Spaces of each environment."""
-        self._reader = self.native.reader
+        bare_space, has_mask_inside = split_mask_space(env.single_observation_space, self._action_space)
+        self.native = native_spaces(bare_space, self._action_space, config.form, title)
+        """Spaces of each environment; the observation space is without a mask."""
+        self._reader = proper_reader(self.native.reader, has_mask=has_mask_inside)
         self._actions = make_action_spec(self._action_space, None, title)
         steps = config.steps or _step_limit(env) or MAXIMUM_STEPS
         observations, infos = self._reset(np.ones(envs, np.bool_), np.zeros(envs, np.int64))
-        has_masks = self._actions.bounds is None and MASK_KEY in infos
+        has_masks = has_mask_inside or (self._actions.bounds is None and MASK_KEY in infos)
         kept = buffer_size(read_env_state(env)) if keeps_state(env) else 0
         self._spaces = world_spaces(self._reader, self._actions, envs=envs, steps=steps, masked=has_masks, kept=kept)
         self._limit, self._checks_observations = StepLimit(envs, steps), not allow_nan and bool(self._reader.measures)
@@ -99,7 +107,7 @@ class VectorWorld:
         for env in map(int, np.flatnonzero(which)):
             self._write_observation_(obs, env, rows[env], "reset")
             if legal is not None:
-                write_mask(_mask_and_last_observation(infos, env), legal[env, 0], self._name)
+                write_mask(rows[env], _mask_and_last_observation(infos, env), legal[env, 0], self._name)
         self._has_next_begun[which] = False
         self._limit.begin_(which, seeds)
         if self._checks_observations:
@@ -142,8 +150,10 @@ class VectorWorld:
             self._write_observation_(obs, env, last, "step")
             if legal is not None:
                 legal[env] = True
-                if not is_over[env]:
-                    write_mask(_mask_and_last_observation(infos, env), legal[env, 0], self._name)
+                if not terminated[env, 0]:
+                    # After an automatic reset an info's mask is of the next episode.
+                    info = {} if self._has_next_begun[env] else _mask_and_last_observation(infos, env)
+                    write_mask(last, info, legal[env, 0], self._name, truncated=bool(truncated[env, 0]))
         if self._checks_observations:
             self._check_finite(obs, "step")
         self._limit.truncate_(terminated, truncated)
@@ -225,10 +235,11 @@ class VectorWorld:
         Raises:
             UserCodeError: a number is NaN or infinite; the message names its environment and place.
         """
-        if np.isfinite(obs).all():
+        numbers = self._reader.numbers(obs)
+        if np.isfinite(numbers).all():
             return
-        env, _, number = (int(index) for index in np.argwhere(~np.isfinite(obs))[0])
-        error = not_finite_error(self._reader.part_name(number), obs[env, 0, number])
+        env, _, number = (int(index) for index in np.argwhere(~np.isfinite(numbers))[0])
+        error = not_finite_error(self._reader.part_name(number), numbers[env, 0, number])
         raise interface_error(self._env.unwrapped, method, error, self._limit.place(env, method))
 
 

@@ -14,8 +14,9 @@ from flatwater.algorithms.discrete_sac import ChosenValue, draw_choice
 from flatwater.algorithms.sac import sample_action
 from flatwater.envs.world import Spaces
 from flatwater.envs.wrapped.native import NativeSpaces, find_native, read_native
+from flatwater.nets.actions import mask_logits
 from flatwater.nets.image_values import ImageValues, image_values
-from flatwater.nets.mlp import MLPActor, MLPCritic, MLPValues
+from flatwater.nets.mlp import MLPActor, MLPCritic, MLPValues, add_mask
 from flatwater.nets.named_weights import NamedWeights
 from flatwater.nets.observation import view_numbers
 from flatwater.nets.stack import Layout, join_weights, views
@@ -94,25 +95,29 @@ class ChampionModule(nn.Module):
         obs: Tensor,
         memory: Tensor,
         *,
-        legal: Tensor | None = None,  # noqa: ARG002  (all actions are legal)
+        legal: Tensor | None = None,
         rng: torch.Generator | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Return actions, which `rng` draws if the algorithm has a distribution (SAC), and the memory unchanged."""
+        obs = self._with_mask(obs, legal)
+        if isinstance(self.actor, MLPValues):
+            values = mask_logits(self.actor.values(self._params(""), obs[None])[0], legal)
+            if rng is None or not self.actor.drawn:
+                return values.argmax(-1), memory
+            return draw_choice(values.cpu(), rng).to(obs.device), memory
         if rng is None or not self.actor.drawn:
             return self(obs), memory
-        if isinstance(self.actor, MLPValues):
-            logits = self.actor.values(self._params(""), obs[None])[0]
-            return draw_choice(logits.cpu(), rng).to(obs.device), memory
         mean, log_deviation = self.actor.gaussian(self._params(""), obs[None])
         noise = torch.empty(mean.shape).normal_(generator=rng).to(mean.device)
         return self._within_bounds(sample_action(mean, log_deviation, noise)[0][0]), memory
 
-    def value(self, obs: Tensor, memory: Tensor) -> Tensor:  # noqa: ARG002  (there is none)
+    def value(self, obs: Tensor, memory: Tensor, *, legal: Tensor | None = None) -> Tensor:  # noqa: ARG002  (there is no memory)
         """Return the value [B] of the action without noise: the smallest of the critics', or the largest Q of DQN.
 
         Raises:
             ConfigError: there is no critic.
         """
+        obs = self._with_mask(obs, legal)
         if isinstance(self.actor, MLPValues) and not self.actor.drawn:
             return self.actor.values(self._params(""), obs[None]).amax(-1)[0]
         if not self.critics:
@@ -121,6 +126,13 @@ class ChampionModule(nn.Module):
         action = self.actor(self._params(""), obs[None])
         values = [critic(self._params(f"{CRITIC}{number}."), obs[None], action) for number in range(self.critics)]
         return torch.stack(values).amin(0)[0]
+
+    def _with_mask(self, obs: Tensor, legal: Tensor | None) -> Tensor:
+        """Return rows as the network reads them: with a mask in a world of masks, where all is legal without one."""
+        if not self.spaces.masked:
+            return obs
+        everything = torch.ones(len(obs), self.spaces.legal, dtype=torch.bool, device=obs.device)
+        return add_mask(obs, everything if legal is None else legal)
 
     def _params(self, prefix: str) -> dict[str, Tensor]:
         """Return the weights whose names begin with `prefix` ("": all), by the rest of the name, as one member's."""

@@ -15,6 +15,7 @@ from flatwater.algorithms.graph import COMPILER_BYTES
 from flatwater.envs.world import Spaces, World, describe_spaces
 from flatwater.memory.planner import Plan
 from flatwater.metrics.alarms import Alarm, array_alarms, metric_alarms, skipped_steps
+from flatwater.nets.mlp import add_mask
 from flatwater.nets.stack import views
 from flatwater.recipes.evolve.config import MembersRunConfig
 from flatwater.recipes.evolve.left_out import decide_settings, decision_notes
@@ -24,7 +25,7 @@ from flatwater.runs.planning import META, Knob, allocate_planned, plan_one_proce
 from flatwater.runs.world_run import WorldRun, build_run_world
 from flatwater.trainers.evolve.play import bind_learning
 from flatwater.trainers.evolve.round import EvolveTrainer, build_trainer, lineage_record
-from flatwater.trainers.evolve.state import EvolveSetup, Population, build_population
+from flatwater.trainers.evolve.state import TRIAL, EvolveSetup, Population, build_population
 from flatwater.trainers.evolve.trial import CHAMPION, RANDOM
 from flatwater.trainers.world_trainer import Worlds
 from flatwater_watch.errors import ConfigError
@@ -59,7 +60,8 @@ class EvolveRun(WorldRun):
         """Return the shape of observations and the actions or their bounds, by which a resume knows the same world."""
         spaces = self.trainer.setup.spaces
         actions = {"actions": list(spaces.actions)} if spaces.bounds is None else {}
-        return {"obs": list(spaces.obs), "bounds": [list(bound) for bound in spaces.bounds or ()], **actions}
+        masked = {"masked": True} if spaces.masked else {}
+        return {"obs": list(spaces.obs), "bounds": [list(bound) for bound in spaces.bounds or ()], **actions, **masked}
 
     def build_world(self, envs: int) -> World:
         """Return a new world of this run's kind."""
@@ -144,10 +146,10 @@ def _refusal(spaces: Spaces, algorithm: Algorithm) -> str:
             f"expected continuous actions with bounds, got choices ({describe_spaces(spaces)}). Use "
             "`flatwater train dqn`, `flatwater train sac` or `flatwater train ppo` for this environment"
         )
-    if algorithm.chooses and (spaces.bounds is not None or spaces.choices is not None or spaces.masked):
+    if algorithm.chooses and (spaces.bounds is not None or spaces.choices is not None):
         other = "ppo" if spaces.bounds is None else "sac"
         return (
-            f"expected actions that are a choice from one list, without masks, got {describe_spaces(spaces)}. Use "
+            f"expected actions that are a choice from one list, got {describe_spaces(spaces)}. Use "
             f"`flatwater train {other}` for this environment"
         )
     if spaces.agents != 1:
@@ -205,11 +207,12 @@ def measure_phase_peaks_(setup: EvolveSetup, run: Population) -> dict[str, int]:
     run.learner.tally.updates = settings.updates_per_cycle - 1
     actors = views(run.learner.actor, setup.nets.actor.layout)
     rows = len(run.learner.actor)
+    trial_obs = add_mask(run.trial.obs, run.legal.get(TRIAL))
     # `cross_` gathers both parents and their blend, one block at a time: 3 copies at most.
     evolve_peak = {"evolve": 3 * max(block.nbytes for block in run.learner.inherited)}
     return {
         "train": peak_bytes(learn_),
-        "evaluate": peak_bytes(lambda: setup.nets.actor(actors, run.trial.obs.view(rows, -1, *setup.trial.obs))),
+        "evaluate": peak_bytes(lambda: setup.nets.actor(actors, trial_obs.view(rows, -1, *trial_obs.shape[1:]))),
         **(evolve_peak if setup.config.population.evolves else {}),
     }
 

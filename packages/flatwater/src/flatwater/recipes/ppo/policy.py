@@ -93,7 +93,7 @@ class PolicyModule(nn.Module):
         noise = actions.noise_(torch.empty(len(obs), actions.noise), rng).to(obs.device)
         return self._within_bounds(distribution.sample(noise)), step.memory
 
-    def value(self, obs: Tensor, memory: Tensor) -> Tensor:
+    def value(self, obs: Tensor, memory: Tensor, *, legal: Tensor | None = None) -> Tensor:  # noqa: ARG002  (the critic reads observations alone)
         """Return the critic's value of each state, [B]."""
         weights, starts = self.net.weights_by_name(), obs.new_zeros(1, obs.shape[0], dtype=torch.bool)
         return self.network.policy(weights, self._embed(weights, obs), memory, starts).value[0]

@@ -9,12 +9,14 @@ from torch import Tensor
 
 from flatwater.algorithms.api import Draw, check_result_shape, perturb
 from flatwater.envs.split_seeds import HELD_OUT
-from flatwater.envs.world import Array, Spaces, Teacher, World
+from flatwater.envs.world import Array, Spaces, Teacher, World, check_actions
+from flatwater.nets.actions import draw_random_choice, mask_logits
+from flatwater.nets.mlp import add_mask
 from flatwater.nets.stack import views
 from flatwater.replay.batch import Batch
 from flatwater.replay.ring import Drawn, append_, draw, gather, set_priorities_, start_
 from flatwater.trainers.episodes import ReportEnded, begin_, build_outcome, step_, view_episodes
-from flatwater.trainers.evolve.state import EPISODES, RETURNS, EvolveSetup, Population
+from flatwater.trainers.evolve.state import EPISODES, RETURNS, TRAINING, EvolveSetup, Population
 from flatwater.trainers.profile import Profile
 
 PARTS = ("actor", "env", "store", "update")
@@ -60,6 +62,8 @@ class PopulationCollector:
         """Functions that are called with the episodes that have ended."""
         # A view with an axis of one agent: the world writes its observations into the state tree.
         self.current_obs: Array = run.coming.numpy()[:, None]
+        self._legal = run.legal.get(TRAINING)
+        self._legal_array: Array | None = None if self._legal is None else self._legal.numpy()[:, None]
         self._outcome, self._episodes = build_outcome(setup.spaces.envs, 1), view_episodes(run.episodes)
         self._actors = views(run.learner.actor[: setup.config.population.size], setup.nets.actor.layout)
         self._scale = ActionScale(setup.spaces)
@@ -80,11 +84,16 @@ class PopulationCollector:
             self._begin_episodes_(np.ones(len(run.coming), np.bool_))
         action = self._act()
         profile.end_part_("actor")
-        ended = step_(self.world, self._episodes, self._scale(action)[:, None], self.current_obs, self._outcome)
+        executed = self._scale(action)[:, None]
+        if self._legal_array is not None:
+            check_actions(self._setup.spaces, self._legal_array, executed, source="the policy")
+        step_arguments = self.world, self._episodes, executed, self.current_obs, self._outcome
+        ended = step_(*step_arguments, legal=self._legal_array)
         profile.end_part_("env")
         reward, terminated, truncated = (torch.from_numpy(column[:, 0]) for column in self._outcome)
         # `coming` has the next observations already: the world wrote them into its view `current_obs`.
-        append_(run.ring, action=action, reward=reward, terminated=terminated, truncated=truncated, next_obs=run.coming)
+        ends = {"terminated": terminated, "truncated": truncated}
+        append_(run.ring, action=action, reward=reward, next_obs=add_mask(run.coming, self._legal), **ends)
         run.transitions += len(action)
         if ended.any():
             for report_ in self.reports:
@@ -108,10 +117,13 @@ class PopulationCollector:
         if run.transitions < config.replay.warmup:
             # A separate generator, so that the length of the warm-up does not shift the draws of exploration.
             rng, shape = run.generators["warmup"], (len(run.coming), *setup.spaces.action_shape)
+            if self._legal is not None:  # numbers that are equal where a choice is legal
+                return draw_random_choice(mask_logits(torch.zeros(self._legal.shape), self._legal).to(device), rng)
             if setup.algorithm.chooses:
                 return torch.randint(len(setup.spaces.actions), shape, generator=rng, device=device)
             return torch.rand(shape, generator=rng, device=device).mul_(2).sub_(1)
-        obs = run.coming.to(device).view(config.population.size, config.population.envs, -1)
+        rows = add_mask(run.coming, self._legal).to(device)
+        obs = rows.view(config.population.size, config.population.envs, -1)
         # Bound again at each step, because the deviation of its noise follows from the number of updates.
         explore = setup.algorithm.explorer(config.learner, run.learner, perturb)
         with torch.no_grad():
@@ -128,9 +140,9 @@ class PopulationCollector:
         run = self._run
         # Seeds are drawn for all environments, so that each call draws the same number of random numbers.
         seeds = torch.randint(HELD_OUT, (len(begins),), generator=run.generators["world seeds"]).numpy()
-        begin_(self.world, run.episodes, begins, seeds, self.current_obs)
+        begin_(self.world, run.episodes, begins, seeds, self.current_obs, legal=self._legal_array)
         envs = torch.from_numpy(begins).nonzero().squeeze(1)
-        start_(run.ring, envs.to(self._setup.device), run.coming[envs])
+        start_(run.ring, envs.to(self._setup.device), add_mask(run.coming, self._legal)[envs])
 
 
 def bind_learning(setup: EvolveSetup, run: Population) -> Callable[[], None]:

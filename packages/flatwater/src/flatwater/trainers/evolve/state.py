@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +26,8 @@ from flatwater.trainers.loop import Progress
 from flatwater_watch.errors import require
 
 CPU = torch.device("cpu")
+TRAINING, TRIAL = "training", "trial"
+"""Keys of `Population.legal`."""
 EPISODES, RETURNS = range(2)
 """Indices of `Population.ended`."""
 
@@ -71,6 +74,9 @@ class Population:
     """Transitions of all members, a stream for each environment."""
     coming: Tensor
     """Present observations, member by member, [N, *obs]: float32, or bytes where there are images."""
+    legal: dict[str, Bool[Tensor, "N A"]]
+    """Masks of legal actions, by `TRAINING` and `TRIAL`; empty in worlds without masks. The replay has them in the rows
+    of observations."""
     episodes: Episodes
     trial: EvaluationEpisodes
     schedule: MutationSchedule
@@ -126,14 +132,14 @@ class EvolveSetup:
 
 def _build_values(config: EvolveConfig, spaces: Spaces, hidden: tuple[int, ...]) -> MLPValues:
     """Return the network that gives a number for each choice, for observations that are vectors or have images."""
-    duelling = config.learner.own.duels
+    switches = {"duelling": config.learner.own.duels, "masked": spaces.masked}
     if spaces.form != "image":
         (obs_size,) = spaces.obs
-        return MLPValues(obs_size, len(spaces.actions), hidden, duelling=duelling)
+        return MLPValues(obs_size, len(spaces.actions), hidden, **switches)
     # As in PPO: a compiled run of a module, resumed, had other last bits than an uninterrupted run.
     expected = "off with images, whose compiled run would not be resumed bit for bit"
     require(not config.learner.compile, "learner.compile", config.learner.compile, expected)
-    return image_values(spaces.parts, config.net.network, len(spaces.actions), hidden, duelling=duelling)
+    return image_values(spaces.parts, config.net.network, len(spaces.actions), hidden, **switches)
 
 
 WORLDS = ("world seeds", "trial seeds", "random")
@@ -152,6 +158,7 @@ def build_population(setup: EvolveSetup) -> Population:
     host = device if device.type == "meta" else CPU
     zeros = partial(filled_tensor, 0, device=host)
     obs_type = torch.float32 if setup.spaces.form == "vector" else torch.uint8
+    rows = (prod(setup.spaces.obs) + setup.spaces.legal,) if setup.spaces.masked else setup.spaces.obs
     unknown_scores = filled_tensor(torch.nan, population.players, device=host)
     return Population(
         progress=Progress(),
@@ -163,12 +170,17 @@ def build_population(setup: EvolveSetup) -> Population:
         ),
         ring=build_ring(
             config.replay,
-            VectorSpace(setup.spaces.obs, setup.spaces.obs_type),
+            VectorSpace(rows, setup.spaces.obs_type),
             VectorSpace(setup.spaces.action_shape, np.int64 if setup.algorithm.chooses else np.float32),
             envs=setup.spaces.envs,
             device=device,
         ),
         coming=zeros(setup.spaces.envs, *setup.spaces.obs, dtype=obs_type),
+        legal={
+            name: zeros(spaces.envs, spaces.legal, dtype=torch.bool)
+            for name, spaces in ((TRAINING, setup.spaces), (TRIAL, setup.trial))
+            if spaces.masked
+        },
         episodes=build_episodes(setup.spaces, host),
         trial=EvaluationEpisodes(
             episodes=build_episodes(setup.trial, host),

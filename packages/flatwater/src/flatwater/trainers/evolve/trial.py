@@ -5,10 +5,11 @@ import torch
 from flatwater.envs.random_teacher import RandomTeacher
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, World
+from flatwater.nets.mlp import add_mask
 from flatwater.nets.stack import Params, views
 from flatwater.trainers.evaluator import EpisodeEvaluator, Player
 from flatwater.trainers.evolve.play import ActionScale
-from flatwater.trainers.evolve.state import EvolveSetup, Population
+from flatwater.trainers.evolve.state import TRIAL, EvolveSetup, Population
 
 MEMBERS, CHAMPION, RANDOM = ("members", "champion", "random")
 """Players: all members and the champion, each in its share of the environments; the champion, or the single agent, in
@@ -21,12 +22,14 @@ def build_evaluator(setup: EvolveSetup, run: Population, world: World) -> Episod
     weights, scale = views(run.learner.actor, actor.layout), ActionScale(setup.spaces)
     # The last row of weights is the champion's, or the single agent's.
     champion = {name: weight[-1:] for name, weight in weights.items()}
+    legal = run.legal.get(TRIAL)
 
     def act(params: Params) -> Array:
         """Return the world's actions [E, 1, *action]; each row of weights acts in an equal share of E environments."""
         policies = len(next(iter(params.values())))
+        rows = add_mask(trial.obs, legal).to(setup.device)
         with torch.no_grad():
-            action = actor(params, trial.obs.to(setup.device).view(policies, -1, *setup.trial.obs))
+            action = actor(params, rows.view(policies, -1, *rows.shape[1:]))
         return scale(action.flatten(0, 1))[:, None]
 
     def draw_seeds() -> Array:
@@ -39,4 +42,4 @@ def build_evaluator(setup: EvolveSetup, run: Population, world: World) -> Episod
         CHAMPION: Player(trial.paid, lambda _: act(champion)),
         RANDOM: Player(trial.paid, teacher=RandomTeacher(world, run.generators["random"])),
     }
-    return EpisodeEvaluator(world, trial, players, draw_seeds, ends_early=True)
+    return EpisodeEvaluator(world, trial, players, draw_seeds, legal=legal, ends_early=True)
