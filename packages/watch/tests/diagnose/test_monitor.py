@@ -15,7 +15,7 @@ import pytest
 
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.garbage import GarbageSearch
-from flatwater_watch.diagnose.investigation import Investigation, record_lengths_, search_owner_line_
+from flatwater_watch.diagnose.investigation import Investigation, search_owner_line_, start_trace_
 from flatwater_watch.diagnose.lines import Tracer
 from flatwater_watch.diagnose.monitor import CaseState, Monitor
 from flatwater_watch.heap.census import CensusTaker, take_census
@@ -349,7 +349,7 @@ def test_an_item_is_whole_when_the_next_container_on_its_path_has_one(
     (found,) = monitor.evidence()
     case = Investigation({}, last_evidence=[replace(found, owner=held.path)])
     case.sought_containers = {held.path: (("train.OTHERS", "[*]"), held)}
-    record_lengths_(case, Roots())
+    start_trace_(case, tracer, Roots(), in_watch_thread=False)
     assert search_owner_line_(case, tracer, Roots())
     user.page(0)
     assert search_owner_line_(case, tracer, Roots()), "it may be filled still"
@@ -367,7 +367,7 @@ def test_what_came_before_the_trace_began_is_not_asked_for_its_line(user: Any, m
     user.keep(1)
     asked: list[Any] = []
     tracer = cast("Tracer", SimpleNamespace(live_bytes=0, find_line=asked.append))
-    record_lengths_(case, Roots())
+    start_trace_(case, None, Roots(), in_watch_thread=False)
     assert search_owner_line_(case, tracer, Roots())
     assert asked == []
     user.keep(1)
@@ -411,6 +411,25 @@ def test_of_containers_that_grow_together_each_has_its_line(user: Any, monitor: 
     (at,) = told
     assert {found.owner for found in told[at]} == {"train.HISTORY", "train.BELOW['values'][*]"}
     assert [found.made_at and found.made_at.function for found in told[at]] == ["act", "act"]
+
+
+def test_a_trace_that_imports_suspend_goes_on_after_them(user: Any, monitor: Monitor) -> None:
+    """A trace makes an import fifty times slower, so it ends there; that is none of the tries to find a line."""
+    suspended = 0
+
+    def step(number: int) -> Reading:
+        nonlocal suspended
+        if monitor.is_tracing and suspended < 2 * CASE.maximum_fruitless_traces:
+            suspended += 1
+            monitor.suspend_trace()
+        return leaking(user)(number)
+
+    told = watch(monitor, step, 40)
+    (at,) = told
+    (found,) = told[at]
+    assert suspended == 2 * CASE.maximum_fruitless_traces
+    assert found.made_at is not None
+    assert found.made_at.function == "act"
 
 
 def test_a_container_that_stops_growing_is_not_traced_for_ever(user: Any, monitor: Monitor) -> None:

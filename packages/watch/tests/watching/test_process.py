@@ -399,3 +399,28 @@ def test_what_is_let_go_just_before_the_end_has_grown() -> None:
     """A reading may fall between the end of a nursery, which frees its channel, and the return of the main code."""
     ran = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, check=True, timeout=300)
     assert ran.stdout == "['__main__.KEPT'] 1\n", ran.stderr
+
+
+COMPILING = """
+import time
+from flatwater_watch.agent.process import ProcessWatch
+
+KEPT = []
+watch = ProcessWatch()
+until = time.monotonic() + 60
+while not watch._monitor.is_tracing and time.monotonic() < until:
+    KEPT.append([str(n) for n in range(10_000)])
+    watch.step("update")
+    time.sleep(0.02)
+watch.tick(1)
+was_tracing = watch._monitor.is_tracing
+watch._last_read_time -= 60  # as if the step under way had begun a minute ago
+watch.tick(1)
+print(was_tracing, watch._monitor.is_tracing, watch._monitor.state.name)
+"""
+
+
+def test_a_trace_is_suspended_in_a_step_that_takes_much_longer_than_others() -> None:
+    """A trace through a compiler took 16 s, which the watch paid back for the rest of the program."""
+    ran = subprocess.run([sys.executable, "-c", COMPILING], capture_output=True, text=True, check=True, timeout=300)
+    assert ran.stdout == "True False TRACING\n", ran.stderr

@@ -43,8 +43,6 @@ RESET_CHECK_TICKS = 4
 """Maximum ticks to the next call while containers that were found are checked for emptying between two readings."""
 RESET_CHECK_SHARE = 0.005
 """Share of the time for such checks: a check takes 1 ms, and 200 ms if many containers lie deep within a library."""
-STALE_TRACE_SECONDS = 0.2
-"""Seconds after the last reading, from which on a trace is ended at a place where no reading may be taken."""
 ALLOCATING_CPU_SECONDS = 0.005
 """CPU seconds from which on a reading did more than read: a census, a trace or a judgement allocated memory."""
 
@@ -117,22 +115,25 @@ class ProcessWatch:
     def tick(self, ticks: int) -> int:
         """Count ticks of the timer; return the number of ticks to the next call.
 
-        A program without boundaries of its own needs a tick when a reading is due. Otherwise a census that is under way
-        needs every tick, unless boundaries come as often as ticks, and the census continues at these.
+        Without boundaries a tick is needed when a reading is due; else a census needs all, unless it goes on at these.
         """
         boundaries_come_fast = self.boundaries.tick(ticks)
         if not self.boundaries.are_regular(self._unit):
             return ticks_until(min(self._due, self._rss_check_due))
+        if self._monitor.is_tracing and self._schedule is not None:  # a step may take long, such as one that compiles
+            steps = self.boundaries.boundary_count(self._unit, ticks=False)
+            return self.suspend_stale_trace(schedule.stale_step_seconds(self._schedule, self._last_read_time, steps))
         if not boundaries_come_fast:
             return 1
         return min(2 * ticks, RESET_CHECK_TICKS if self._monitor.reset_tracker.has_recent_container else MAXIMUM_TICKS)
 
-    def end_stale_trace(self) -> int:
-        """End a stale trace where no reading may be taken, as in an import; return the ticks to the next call."""
+    def suspend_stale_trace(self, seconds: float = schedule.STALE_TRACE_SECONDS) -> int:
+        """Suspend a trace so long after the last reading, as in an import; return the ticks to the next call."""
         # Tracing makes an import fifty times slower.
-        is_stale = self._monitor.is_tracing and monotonic() >= self._last_read_time + STALE_TRACE_SECONDS
-        if is_stale and self._may_read(TICK):
-            self._guard.run(run_untraced, self._monitor.stop_trace)
+        traced_seconds, traces = monotonic() - self._last_read_time, self._monitor.traces_allocations
+        if traces and traced_seconds >= seconds and self._may_read(TICK) and self._schedule is not None:
+            self._schedule.spent_seconds += schedule.TRACED_COST_SHARE * traced_seconds
+            self._guard.run(run_untraced, self._monitor.suspend_trace)
         return 1
 
     def _on_boundary(self, kind: str, now: float) -> bool:
@@ -468,15 +469,13 @@ class ProcessWatch:
         Args:
             conclude: whether `find_final_findings_` is called first, unless there are no readings.
         """
-        if self._closed:
-            return
-        with self.boundaries.exclude_other_threads():
-            self._close_(conclude=conclude)
+        if not self._closed:
+            with self.boundaries.exclude_other_threads():
+                self._close_(conclude=conclude)
 
     def _close_(self, *, conclude: bool) -> None:
         """End the watch, after `find_final_findings_` if asked for, and write the last spool."""
         self._closed = True
-        self._due = self._latest_due = self._rss_check_due = inf
         try:
             findings = self.find_final_findings_(alive=False) if conclude and self._samples else self.findings()
         finally:

@@ -37,6 +37,10 @@ SHORT_SLICE_SECONDS = 0.002
 """CPU seconds of a slice once the earned seconds are spent, while no growth is proven."""
 TRACED_COST_SHARE = 0.5
 """Part of the time with tracing on that counts as spent: a traced program is about half as fast."""
+STALE_TRACE_SECONDS = 0.2
+"""Seconds after the last reading, from which on a trace is suspended at a place where no reading may be taken."""
+STALE_STEP_SECONDS, STALE_STEPS = 2.0, 20
+"""Seconds and mean steps after the last reading, from which on a trace is suspended in a step that does not end."""
 FIRST_INVESTIGATION_GAP = 0.06
 """Seconds to the first reading after a census, doubled for each further reading, as growth may come in bursts."""
 TRACED_GAP_RATIO = 2.0
@@ -146,6 +150,17 @@ def census_slice_seconds(
     if investigating or schedule.is_growing or earned >= CREDIT_SECONDS:
         return full_slice
     return min(full_slice, max(SHORT_SLICE_SECONDS, earned - schedule.spent_seconds))
+
+
+def stale_step_seconds(schedule: ReadingSchedule, last_reading: float, steps: int) -> float:
+    """Return the seconds after the last reading, from which on a trace is suspended in a step of the program.
+
+    Args:
+        schedule: schedule of the watch.
+        last_reading: monotonic time of the last reading.
+        steps: steps of the program so far, one or more.
+    """
+    return max(STALE_STEP_SECONDS, STALE_STEPS * (last_reading - schedule.began) / steps)
 
 
 def earned_seconds(schedule: ReadingSchedule, now: float) -> float:

@@ -216,7 +216,7 @@ class ProcessAgent:
 
     def _tick_without_reading(self) -> int:
         """Handle a tick, in the main thread, where no reading may be taken; return the ticks to the next call."""
-        return 1 if self._watch is None else self._watch.end_stale_trace()
+        return 1 if self._watch is None else self._watch.suspend_stale_trace()
 
     def _tick(self, ticks: int) -> int:
         """Handle ticks in a worker: at the first tick its watch begins, if there are not too many workers.
@@ -261,7 +261,7 @@ class ProcessAgent:
                 start_ticking(
                     self._guard,
                     self._tick_as_guest if self._guest else watch.tick,
-                    when_forbidden=watch.end_stale_trace,
+                    when_forbidden=watch.suspend_stale_trace,
                 )
         if not self._guest:
             self._register_end_of_main()

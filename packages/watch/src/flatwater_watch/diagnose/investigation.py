@@ -60,6 +60,10 @@ class Investigation:
     """Number of readings at which no drift was proven yet."""
     comparisons: int = 0
     """Number of comparisons with the first census so far."""
+    is_trace_suspended: bool = False
+    """Whether the trace was ended between two readings, so that the next reading begins it again."""
+    suspended_traces: int = 0
+    """Number of traces that were suspended so far."""
     trace_tries: int = 0
     """Number of tries to trace so far; a try after a comparison without growth (`first_owner_grew`) does not count."""
     contains_tensors: bool = True
@@ -111,19 +115,29 @@ class Investigation:
     """Whether the length of the first owner had changed at the last comparison."""
 
 
-def take_grown_holders_(case: Investigation, roots: Roots, missing_bytes: float) -> GrownHolders:
-    """Find the holders of containers that are longer than in `case.lengths`; clear the lengths if holders are found.
+def take_grown_holders_(
+    case: Investigation, roots: Roots, step: int, rate: float, minimum_bytes: float
+) -> GrownHolders:
+    """Find the holders of containers that are longer than in `case.lengths`, if much growth came since then.
+
+    If holders are found, the lengths are cleared, and the evidence is kept for an end before the next comparison.
 
     Args:
         case: the investigation.
         roots: choice of roots.
-        missing_bytes: bytes that came since the lengths were taken and have no owner.
+        step: step of the program now.
+        rate: bytes per step by which the process grows.
+        minimum_bytes: bytes without an owner that must have come since the lengths were taken.
     """
-    if case.lengths is None:
+    if case.lengths is None or case.lengths_step is None:
+        return GrownHolders({}, frozenset())
+    explained_rate = sum(cause.drift.per_step for cause in case.comparison_evidence)
+    missing_bytes = (rate - explained_rate) * (step - case.lengths_step)
+    if missing_bytes < minimum_bytes:
         return GrownHolders({}, frozenset())
     found = grown_holders(case.lengths, roots, case.reached_ids, missing_bytes)
     if found.holders:
-        case.lengths = None
+        case.lengths, case.last_evidence = None, case.comparison_evidence
     return found
 
 
@@ -230,14 +244,22 @@ def larger_contents(cause: Evidence, census: Census) -> CurrentContents | None:
     return CurrentContents(holders, content.count, content.what)
 
 
-def record_lengths_(case: Investigation, roots: Roots) -> None:
-    """Record the lengths of the containers in `case.sought_containers`, when tracing begins."""
+def start_trace_(case: Investigation, tracer: Tracer | None, roots: Roots, *, in_watch_thread: bool) -> None:
+    """Trace allocations for the line of the items that come from now on, and record the lengths of their containers."""
+    case.garbage_line_readings = case.building_readings = 0
+    case.most_traced_bytes, case.is_trace_suspended = None, False
     containers = [
         container
         for way, _ in case.sought_containers.values()
         for container in resolve_all_ways(roots, way, MAXIMUM_WAY_CONTAINERS)
     ]
     case.lengths_at_trace = dict(zip(map(id, containers), container_lengths(containers), strict=True))
+    if tracer is not None:
+        # Tensors may lie deep in objects, and objects may be made of tensors: a further try traces both.
+        traces_both = case.trace_tries > 1
+        tensors, objects = case.contains_tensors or traces_both, not case.contains_tensors or traces_both
+        # Torch operations can be traced only in the thread that runs them, which is not the watch's.
+        tracer.start(tensors=tensors and not in_watch_thread, objects=objects or in_watch_thread)
 
 
 def search_owner_line_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:

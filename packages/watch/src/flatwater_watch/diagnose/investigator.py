@@ -25,8 +25,8 @@ from flatwater_watch.diagnose.investigation import (
     find_grown_owners,
     larger_contents,
     record_first_owner_,
-    record_lengths_,
     search_owner_line_,
+    start_trace_,
     take_grown_holders_,
 )
 from flatwater_watch.diagnose.judge import judge_new, select_causes
@@ -131,7 +131,12 @@ class Investigator:
     @property
     def is_tracing(self) -> bool:
         """Whether allocations are traced, for a reading or two, which makes the program slower and larger."""
-        return self._tracer is not None and (self._tracer.running or self.state is CaseState.RECORDING_RISES)
+        return self.traces_allocations or self.state is CaseState.RECORDING_RISES
+
+    @property
+    def traces_allocations(self) -> bool:
+        """Whether the tracer runs, for the line that made the items of an owner, or garbage."""
+        return self._tracer is not None and self._tracer.running
 
     @property
     def is_bound_to_thread(self) -> bool:
@@ -225,6 +230,9 @@ class Investigator:
             None while the trace may still show the line; otherwise `TIME_TO_COMPARE`.
         """
         case, roots = self._case, self.censuses.roots
+        if case.is_trace_suspended and self._can_trace(reading):
+            start_trace_(case, self._tracer, roots, in_watch_thread=self.in_watch_thread)  # the same try goes on
+            return None
         # Garbage first, as the line of the owner is not searched while the trace waits for garbage.
         if (
             self.is_tracing
@@ -287,12 +295,8 @@ class Investigator:
             return CaseEvent.LIBRARIES_UNCLEAR
         if case.lengths_step is None and expected_seconds() <= self._uninterrupted_seconds:
             case.lengths, case.lengths_step = heap_lengths(), reading.step
-        explained = sum(cause.drift.per_step for cause in case.comparison_evidence)
-        steps = 0 if case.lengths_step is None else reading.step - case.lengths_step
-        missing_bytes = (self._growth_slope.low - explained) * steps
-        if missing_bytes < reading.material_bytes:
-            return CaseEvent.LIBRARIES_UNCLEAR
-        holders, must_open_ids = take_grown_holders_(case, self._roots, missing_bytes)
+        rate = self._growth_slope.low
+        holders, must_open_ids = take_grown_holders_(case, self._roots, reading.step, rate, reading.material_bytes)
         self.censuses.library_roots |= holders
         self.censuses.must_open_ids |= must_open_ids
         if holders:
@@ -337,21 +341,14 @@ class Investigator:
 
     def _start_trace(self, reading: Reading) -> CaseEvent | None:
         """Begin to trace allocations for the line of the owner or garbage; refused if censuses would take too long."""
-        case, is_further_try = self._case, self._case.trace_tries > 0
+        case = self._case
         case.trace_tries += case.first_owner_grew  # a try counts only if the owner had new items
         case.last_evidence = case.comparison_evidence
-        case.garbage_line_readings = 0
-        case.most_traced_bytes = None
-        case.building_readings = 0
-        record_lengths_(case, self.censuses.roots)
         needs_no_census = wants_garbage(case) or bool(case.sought_containers)
         is_quick = needs_no_census or self.censuses.last_cpu_seconds <= CASE.maximum_traced_census_seconds
-        if not is_quick or self._tracer is None or not self._can_trace(reading):
+        if not is_quick or not self._can_trace(reading):
             return CaseEvent.REFUSED
-        # Tensors may lie deep in objects, and objects may be made of tensors: a further try traces both.
-        tensors, objects = case.contains_tensors or is_further_try, not case.contains_tensors or is_further_try
-        # Torch operations can be traced only in the thread that runs them, which is not the watch's.
-        self._tracer.start(tensors=tensors and not self.in_watch_thread, objects=objects or self.in_watch_thread)
+        start_trace_(case, self._tracer, self.censuses.roots, in_watch_thread=self.in_watch_thread)
         return None
 
     def _publish(self, reading: Reading) -> CaseEvent | None:

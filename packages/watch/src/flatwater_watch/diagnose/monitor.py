@@ -270,8 +270,10 @@ class Monitor(Investigator):
         growing = (cause for cause in causes if cause.plateau_step is None or cause.plateau_step > step)
         return [cause for cause in growing if cause.drift.per_step >= CASE.minimum_bytes_per_step]
 
-    def stop_trace(self) -> None:
-        """End the trace; the comparison goes on without a line. Call it in the thread that began the trace."""
+    def suspend_trace(self) -> None:
+        """End the trace until the next reading begins it again. Call it in the thread that began the trace."""
+        self._case.suspended_traces += 1
+        self._case.is_trace_suspended = self._case.suspended_traces <= CASE.maximum_suspended_traces
         self._stop_tracing()
 
     def close(self) -> None:

@@ -135,7 +135,7 @@ class Watch:
         watch.name_cause = name_cells
         if self._unit is None:
             watch.boundaries.use_counters_(hook_steps(watch.step))
-            start_ticking(self._tick_guard, watch.tick, when_forbidden=watch.end_stale_trace)
+            start_ticking(self._tick_guard, watch.tick, when_forbidden=watch.suspend_stale_trace)
         return watch
 
     def __repr__(self) -> str:
