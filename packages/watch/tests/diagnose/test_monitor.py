@@ -413,6 +413,35 @@ def test_of_containers_that_grow_together_each_has_its_line(user: Any, monitor: 
     assert [found.made_at and found.made_at.function for found in told[at]] == ["act", "act"]
 
 
+def test_a_container_that_is_in_use_at_the_second_census_only_is_no_owner(user: Any, monitor: Monitor) -> None:
+    """As pyplot's table of figures is, which has one as long as it is drawn."""
+
+    def step(number: int) -> Reading:
+        user.keep_others(1)
+        user.TRIALS[:] = [] if monitor.state in {CaseState.WATCHING, CaseState.COUNTING} else [bytearray(9 * MIB)]
+        return grown_reading(number, number)
+
+    told = watch(monitor, step, 40)
+    assert {found.owner for findings in told.values() for found in findings} == {"train.OTHERS"}
+
+
+@pytest.mark.parametrize("table", [None, {}])
+def test_a_container_that_is_made_after_the_first_census_is_the_owner(user: Any, monitor: Monitor, table: Any) -> None:
+    """A service makes its table, or the list in it, when it is first asked for."""
+    user.BELOW["table"] = table
+
+    def step(number: int) -> Reading:
+        if monitor.state is CaseState.PROVING:
+            user.BELOW["table"] = {"entries": []}
+        if user.BELOW["table"]:
+            user.BELOW["table"]["entries"].append(bytearray(MIB))
+        return grown_reading(number, number)
+
+    told = watch(monitor, step, 60)
+    owners = {found.owner for findings in told.values() for found in findings}
+    assert owners == {"train.BELOW['table']['entries']"}
+
+
 def test_a_trace_that_imports_suspend_goes_on_after_them(user: Any, monitor: Monitor) -> None:
     """A trace makes an import fifty times slower, so it ends there; that is none of the tries to find a line."""
     suspended = 0

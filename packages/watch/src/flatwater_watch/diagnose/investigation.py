@@ -156,9 +156,9 @@ def find_grown_owners(before: Census, now: Census, rate: float, steps: int, *, h
     """
     growth_bytes = rate * steps
     strong_owners = _without_weak_tables(find_owners(before, now))
-    owners = [owner for owner in strong_owners if owner.bytes_grown >= _minimum_share(owner) * growth_bytes]
-    missing_bytes = growth_bytes - sum(owner.bytes_grown for owner in owners)  # that no owner explains
+    owners = [owner for owner in strong_owners if owner.bytes_grown >= _minimum_share(owner) * rate * owner.steps]
     summed_rate = sum(owner.bytes_grown / owner.steps for owner in owners)
+    missing_bytes = growth_bytes - summed_rate * steps  # that no owner explains
     maximum_rate = CASE.maximum_container_growth_ratio * rate
     if 0 < maximum_rate < summed_rate:
         owners = [replace(owner, bytes_grown=round(owner.bytes_grown * rate / summed_rate)) for owner in owners]

@@ -31,6 +31,7 @@ from flatwater_watch.diagnose.investigation import (
 )
 from flatwater_watch.diagnose.judge import judge_new, select_causes
 from flatwater_watch.diagnose.lines import NativeLineSearch, Tracer
+from flatwater_watch.diagnose.owners import extended_baseline
 from flatwater_watch.diagnose.reset_tracker import ResetTracker
 from flatwater_watch.diagnose.states import TRANSITIONS, CaseAction, CaseEvent, CaseState
 from flatwater_watch.diagnose.unexplained_growth import (
@@ -458,8 +459,10 @@ class Investigator:
         # A program that still imports modules fills registries, once.
         if len(sys.modules) > case.module_count + CASE.maximum_modules_loaded:
             owners = [owner for owner in owners if not lies_in_registry(owner.path)]
-        if owners and case is not self._first_case:  # the first case gives leads at the end, which no trace follows
-            record_first_owner_(case, owners)
+        if case is not self._first_case:  # the first case gives leads at the end, which no trace follows
+            case.first_census = extended_baseline(case.first_census, completed.census)
+            if owners:
+                record_first_owner_(case, owners)
             self.reset_tracker.track_owners(owners, growth.resident)
         return collect_owners_evidence_(case, self._tracer, owners, growth=growth, drift=slope)
 

@@ -92,7 +92,11 @@ def find_owners(before: Census, after: Census) -> list[Owner]:
             children.setdefault(holding.parent, []).append(path)
     gains = _unexplained_gains(before, after, growth, children)
     minimum_bytes = OWNING.least_share * sum(gains.values())
-    paths = sorted((path for path in gains if gains[path] >= minimum_bytes), key=lambda path: -gains[path])
+    # By bytes per step, as a container may be compared with a later census than others (`extended_baseline`).
+    paths = sorted(
+        (path for path in gains if gains[path] >= minimum_bytes),
+        key=lambda path: -gains[path] / max(1, after.holdings[path].step - before.holdings[path].step),
+    )
     owners: dict[str, Owner] = {}
     for path in paths:
         owner = describe_owner(before.holdings[path], after, path, gains[path])
@@ -102,6 +106,25 @@ def find_owners(before: Census, after: Census) -> list[Owner]:
         else:
             owners[owner.path] = replace(same_table, bytes_grown=same_table.bytes_grown + owner.bytes_grown)
     return list(owners.values())
+
+
+def extended_baseline(before: Census, after: Census) -> Census:
+    """The earlier census with the holdings of the later one that had nothing to be compared with.
+
+    These are new paths, and containers that got their first item. Whether they grow is seen at the next comparison:
+    they may be in use for a moment, or made late by a program that fills them from then on.
+    """
+    first_seen = {
+        path: holding
+        for path, holding in after.holdings.items()
+        if path not in before.holdings or _has_first_item(before.holdings[path], holding)
+    }
+    return before._replace(holdings={**before.holdings, **first_seen}, live={})
+
+
+def _has_first_item(before: Holding, after: Holding) -> bool:
+    """Whether the only container on a path was empty, and has one item now."""
+    return before.length == 0 and after.length == after.instances == 1 and after.kind in ITEM_KINDS
 
 
 def _subtree_bytes(census: Census, path: str) -> int:
@@ -151,8 +174,8 @@ def _container_growth(before: Holding | None, after: Holding, growth: int, *, sa
         growth: bytes that the path gained.
         same_sample: whether both censuses sampled as many items, so that their estimates of all items can be compared.
     """
-    if before is None or growth <= 0:
-        return 0  # a new container did not grow: its holder did
+    if before is None or growth <= 0 or _has_first_item(before, after):
+        return 0  # a new container did not grow: its holder did; and one item may be there for a moment
     if after.instances <= before.instances:
         # One container of many that becomes longer hardly changes the mean, but the number of items shows it.
         has_more_items = same_sample and after.items > before.items
