@@ -159,6 +159,10 @@ class Owning(NamedTuple):
     """Minimum share of the process's growth for an owner that only a running call of a library reaches: most of that is
     freed when the call returns. The tree of a page that BeautifulSoup parses, seen at two stages, had 8 % of the growth
     of a flat program."""
+    maximum_sampling_errors: float = 2.0
+    """Standard errors by which two samples may differ by chance. A dict of trees with sizes of a Pareto distribution
+    was the owner in 70 of 100 pairs of censuses without regard to them, a level below it in 9; with it in 200 of
+    200."""
     maximum_printed_findings: int = 5
     """Maximum number of findings printed at one time."""
     maximum_dated_rate_ratio: float = 10.0

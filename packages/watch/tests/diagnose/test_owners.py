@@ -151,6 +151,31 @@ TREES = """
 """
 
 
+@pytest.mark.parametrize(("warm", "rounds"), [(20, 5), (60, 20)])
+def test_trees_of_unlike_size_are_owned_by_the_table_that_holds_them(load: Load, warm: int, rounds: int) -> None:
+    """Of most tables a sample is measured, and two samples of it differ by more than what came between them."""
+    program = load("""
+        import random
+        TREES, draw = {}, random.Random(0)
+        class Node:
+            def __init__(self, parent):
+                self.parent, self.body, self.fields = parent, [], {}
+        def turn():
+            nodes = [Node(None)]
+            for number in range(min(2000, int(8 * draw.paretovariate(0.9)))):
+                holder = draw.choice(nodes[-40:])
+                nodes.append(Node(holder))
+                holder.body.append(nodes[-1])
+                holder.fields[str(number % 7)] = number * 1.5
+            TREES[len(TREES)] = nodes[0]
+    """)
+    firsts = []
+    for _ in range(10):
+        program.TREES.clear()
+        firsts.append(owners(program, rounds, warm)[:1])
+    assert [owner.path for found in firsts for owner in found] == 10 * ["train.TREES"]
+
+
 def test_nodes_that_reach_each_other_count_with_what_came(load: Load) -> None:
     """Items that are drawn from a tree hold those that are not; what they stand for is more than all there is."""
     program = load(TREES)

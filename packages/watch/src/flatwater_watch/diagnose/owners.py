@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from math import hypot
 from typing import Any
 
 from flatwater_watch.diagnose.contents import (
@@ -85,7 +86,7 @@ def find_owners(before: Census, after: Census) -> list[Owner]:
         before: earlier census, with or without its containers.
         after: later census, with its containers.
     """
-    growth = {path: holding.bytes - _subtree_bytes(before, path) for path, holding in after.holdings.items()}
+    growth = {path: _gained_bytes(before.holdings.get(path), holding) for path, holding in after.holdings.items()}
     children: dict[str, list[str]] = {}
     for path, holding in after.holdings.items():
         if holding.parent is not None:
@@ -127,14 +128,26 @@ def _has_first_item(before: Holding, after: Holding) -> bool:
     return before.length == 0 and after.length == after.instances == 1 and after.kind in ITEM_KINDS
 
 
-def _subtree_bytes(census: Census, path: str) -> int:
-    """Bytes that the object on a path holds; 0 if the census has no such path."""
-    holding = census.holdings.get(path)
-    return 0 if holding is None else holding.bytes
+def _gained_bytes(before: Holding | None, after: Holding) -> float:
+    """Bytes that a path gained; where a sample may be that far off, those that its new items are likely to have.
+
+    Items of unlike size make two samples differ by more than the growth. A new item has at least the bytes of a usual
+    one, and at most the mean with the largest, as what is large may be shared by all.
+    """
+    if before is None:
+        return after.bytes
+    gained, new_items = after.bytes - before.bytes, after.items - before.items
+    error = OWNING.maximum_sampling_errors * hypot(before.bytes_error, after.bytes_error)
+    if error == 0 or new_items <= 0:
+        return gained
+    least, most = (new_items / after.items * size for size in (after.usual_bytes, after.bytes))
+    if gained > most + error:  # the items themselves grow
+        return gained
+    return max(least, min(gained, most))
 
 
 def _unexplained_gains(
-    before: Census, after: Census, growth: Mapping[str, int], children: Mapping[str, list[str]]
+    before: Census, after: Census, growth: Mapping[str, float], children: Mapping[str, list[str]]
 ) -> dict[str, float]:
     """Bytes that each owner gained itself, by path.
 
@@ -163,7 +176,7 @@ def _unexplained_gains(
     return gained
 
 
-def _container_growth(before: Holding | None, after: Holding, growth: int, *, same_sample: bool) -> float:
+def _container_growth(before: Holding | None, after: Holding, growth: float, *, same_sample: bool) -> float:
     """Bytes of the growth on a path that come from its containers becoming longer.
 
     Several containers may lie on one path, such as all `train.AGENTS[*].history`; its length is then their mean.
@@ -182,7 +195,8 @@ def _container_growth(before: Holding | None, after: Holding, growth: int, *, sa
         return growth if after.length > before.length or has_more_items else 0
     if after.parent is None:
         return growth  # a variable of calls, of which more wait: it has no holder that grew
-    if after.length <= before.length:
+    error = OWNING.maximum_sampling_errors * hypot(before.length_error, after.length_error)
+    if after.length - before.length <= error:
         return 0
     # There are more containers, and longer ones. The length counts for as many as there were before, by the share of
     # items that they did not have, and only if that is most of the growth.

@@ -11,7 +11,7 @@ import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import inf
+from math import inf, sqrt
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -63,6 +63,12 @@ class Holding(NamedTuple):
     """Step at which it was opened, which in a census in slices comes after the census began."""
     items: float = 0.0
     """Estimated items of all containers on this path together: one of many that grows hardly changes the mean."""
+    usual_bytes: float = 0.0
+    """Bytes of the items of sampled containers, without the largest item of each."""
+    bytes_error: float = 0.0
+    """Standard error of the bytes, as a sample is not all."""
+    length_error: float = 0.0
+    """Standard error of the mean length: other containers on this path would give another one."""
 
 
 class Census(NamedTuple):
@@ -207,6 +213,7 @@ def _continue_until_(progress: CensusInProgress, deadline: float) -> Census | No
     heap_walk = progress.heap_walk
     if not _sum_subtrees_(progress, heap_walk, deadline) or not _assign_to_paths_(progress, heap_walk, deadline):
         return None
+    _assign_errors_(heap_walk)
     holdings, live = _holdings(heap_walk.records.values())
     _break_cycles(heap_walk)
     return Census(
@@ -268,6 +275,15 @@ def _assign_to_paths_(progress: CensusInProgress, heap_walk: HeapWalk, deadline:
     return True
 
 
+def _assign_errors_(heap_walk: HeapWalk) -> None:
+    """Add what is unsure of each sample to the path of its container."""
+    for row, sample in heap_walk.samples.items():
+        if not heap_walk.marks[row] & FOLDED and row < len(heap_walk.sizes):
+            record, scale = heap_walk.path_records[row], heap_walk.weights[row]
+            record.usual_bytes += sample.usual_bytes * scale
+            record.bytes_variance += sample.variance * scale**2
+
+
 def _holdings(records: Iterable[PathRecord]) -> tuple[dict[str, Holding], dict[str, Any]]:
     """Return the holdings and their containers by path, parents first.
 
@@ -288,7 +304,11 @@ def _make_holding(record: PathRecord) -> Holding:
     The length of a linked structure is its number of links.
     """
     count = max(record.weight, 1.0)
-    length = 1 + record.chained_objects / count if record.chained_objects else record.length / count
+    length = record.length / count
+    variance = max(0.0, record.squared_length / count - length**2)
+    length_error = sqrt(variance / max(1, record.opened_count))
+    if record.chained_objects:  # of several structures only the sum is known
+        length, length_error = 1 + record.chained_objects / count, inf if record.opened_count > 1 else 0.0
     return Holding(
         path=record.path,
         parent=None if record.parent is None else record.parent.path,
@@ -299,6 +319,9 @@ def _make_holding(record: PathRecord) -> Holding:
         instances=round(count),
         step=record.step,
         items=length * count,
+        usual_bytes=record.usual_bytes,
+        bytes_error=sqrt(record.bytes_variance),
+        length_error=length_error,
     )
 
 

@@ -19,6 +19,7 @@ from flatwater_watch.heap.arrays import Graph
 from flatwater_watch.heap.children import ATOM_TYPE_IDS, LONG_TEXT_BYTES, open_object
 from flatwater_watch.heap.raw import full_name, mro
 from flatwater_watch.heap.roots import Roots, root_tiers, user_modules
+from flatwater_watch.heap.samples import ItemSample
 from flatwater_watch.heap.view import (
     OPAQUE,
     Named,
@@ -39,6 +40,7 @@ class PathRecord:
 
     __slots__ = (
         "bytes",
+        "bytes_variance",
         "capacity",
         "chained_objects",
         "children",
@@ -48,9 +50,12 @@ class PathRecord:
         "kind",
         "length",
         "longest_container",
+        "opened_count",
         "parent",
         "path",
+        "squared_length",
         "step",
+        "usual_bytes",
         "weight",
     )  # fmt: skip
 
@@ -74,62 +79,18 @@ class PathRecord:
         """Step at which the first container was opened."""
         self.length = 0.0
         """Sum of the containers' lengths, weighted as below."""
+        self.squared_length = 0.0
+        """Sum of the squares of their lengths, weighted alike."""
+        self.opened_count = 0
+        """Number of containers that were opened."""
         self.weight = 0.0
         """Number of containers on this path, each weighted for the unseen containers that it represents."""
-        self.bytes = 0.0
-        """Bytes below all containers on this path, known when the walk is summed."""
+        self.bytes = self.usual_bytes = self.bytes_variance = 0.0
+        """Bytes below all containers on this path, known when the walk is summed; those of the items of sampled ones,
+        without the largest; and the variance of both."""
         self.chained_objects = 0.0
         """Number of objects of a linked structure below its first one."""
         self.children: dict[tuple[str, int], PathRecord] = {}
-
-
-class ItemSample:
-    """The sampled items of a big container."""
-
-    __slots__ = ("item_count", "largest_part", "sampled_bytes", "sampled_count", "scale")
-
-    def __init__(self, sampled_count: int, item_count: int) -> None:
-        """Make a sample without bytes.
-
-        Args:
-            sampled_count: number of sampled items.
-            item_count: number of all items.
-        """
-        self.sampled_count, self.item_count = sampled_count, item_count
-        """Numbers of items; an entry of a dict is one item, with its key and its value."""
-        self.sampled_bytes = self.largest_part = 0.0
-        """Bytes of all sampled items, and of the largest part that was added."""
-        self.scale = 1.0
-        """Factor from the bytes of the sample to those of all items."""
-
-    def add(self, size: float) -> None:
-        """Add the bytes of an item, or of a part of one."""
-        self.sampled_bytes += size
-        self.largest_part = max(self.largest_part, size)
-
-    def estimate_total(self) -> float:
-        """Estimate the bytes of all items, when the sample is complete, and set `scale`."""
-        total = estimate_bytes(self.sampled_bytes, self.largest_part, self.sampled_count, self.item_count)
-        self.scale = total / self.sampled_bytes if self.sampled_bytes else 1.0
-        return total
-
-
-def estimate_bytes(total: float, maximum: float, measured_count: int, item_count: int) -> float:
-    """Estimate the bytes of all items from those of the measured items.
-
-    Args:
-        total: bytes of the measured items.
-        maximum: bytes of the largest measured item.
-        measured_count: number of measured items.
-        item_count: number of all items.
-    """
-    if measured_count < 2:  # noqa: PLR2004  one item stands for itself
-        return total
-    other_mean = (total - maximum) / (measured_count - 1)
-    if maximum <= other_mean:
-        return total / measured_count * item_count
-    # The largest item counts once: a base that many views share is counted with the first of them.
-    return maximum + other_mean * (item_count - 1)
 
 
 def find_child_record(name: str, kind: type, parent: PathRecord) -> PathRecord:
@@ -332,7 +293,9 @@ def _record_on_path_(heap_walk: HeapWalk, row: int, obj: Any, opened: OpenedObje
         heap_walk.changed_records[path] = record
         record.kind, record.capacity = _holding_kind(record, opened), opened.capacity
     record.length += opened.length * weight
+    record.squared_length += opened.length**2 * weight
     record.weight += weight
+    record.opened_count += 1
 
 
 def _holding_kind(record: PathRecord, opened: OpenedObject) -> str:
