@@ -763,6 +763,17 @@ def test_libraries_are_asked_while_a_fork_searches_for_garbage(
     assert [found.owner for found in monitor.findings()] == ["tablelib._TABLE"]
 
 
+def test_an_owner_of_a_part_is_told_though_the_search_for_the_rest_does_not_end(
+    user: Any, monitor: Monitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GarbageSearch, "is_done", lambda _, _seconds=0.0: False)
+    for number in range(1, 20):
+        user.keep_others(1)
+        monitor.observe(grown_reading(number, 2 * number))
+    monitor.finish_pending()
+    assert monitor.findings()[0].owner == "train.OTHERS"
+
+
 @pytest.mark.usefixtures("_no_collection")
 def test_at_the_end_the_search_under_way_is_heard(monitor: Monitor) -> None:
     since = searching(monitor)

@@ -120,7 +120,7 @@ def take_grown_holders_(
 ) -> GrownHolders:
     """Find the holders of containers that are longer than in `case.lengths`, if much growth came since then.
 
-    If holders are found, the lengths are cleared, and the evidence is kept for an end before the next comparison.
+    If holders are found, the lengths are cleared.
 
     Args:
         case: the investigation.
@@ -137,7 +137,7 @@ def take_grown_holders_(
         return GrownHolders({}, frozenset())
     found = grown_holders(case.lengths, roots, case.reached_ids, missing_bytes)
     if found.holders:
-        case.lengths, case.last_evidence = None, case.comparison_evidence
+        case.lengths = None
     return found
 
 

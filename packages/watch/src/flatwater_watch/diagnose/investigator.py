@@ -48,7 +48,7 @@ from flatwater_watch.series.readings import Growth, Reading, ReadingHistory, rec
 from flatwater_watch.series.slope import Slope
 from flatwater_watch.thresholds import SHIPPED
 
-CASE, DRIFT, OWNING = SHIPPED.investigating, SHIPPED.drift, SHIPPED.owning
+CASE, OWNING = SHIPPED.investigating, SHIPPED.owning
 
 
 class Investigator:
@@ -278,10 +278,10 @@ class Investigator:
             ):
                 self._stop_tracing()  # a long census must not keep the program slow
             return None
-        case.comparisons += not traces_garbage
+        if not traces_garbage:
+            case.comparisons, case.last_evidence = case.comparisons + 1, causes or case.last_evidence
         case.comparison_evidence = causes
-        explains_growth = not traces_garbage and self._explains(causes)
-        if explains_growth or not case.proven or not reading.has_headroom:
+        if (not traces_garbage and self._explains(causes)) or not case.proven or not reading.has_headroom:
             return self._finish_comparison()
         return CaseEvent.UNEXPLAINED
 
@@ -399,8 +399,8 @@ class Investigator:
         """Clear the case, drop library roots that hold no owner, and begin a pause, twice as long as the last pause."""
         self._case = Investigation(self._lines)
         owners = [*self._evidence_by_owner, *(cause.owner for cause in self._new_evidence)]
-        library_roots = self.censuses.library_roots.items()
-        kept_roots = {root: obj for root, obj in library_roots if any(owner.startswith(root) for owner in owners)}
+        roots = self.censuses.library_roots.items()
+        kept_roots = {root: obj for root, obj in roots if any(owner.startswith(root) for owner in owners)}
         self.censuses.library_roots = kept_roots
         if not kept_roots:
             self.censuses.must_open_ids = frozenset()

@@ -189,15 +189,18 @@ def _container_growth(before: Holding | None, after: Holding, growth: float, *, 
     """
     if before is None or growth <= 0 or _has_first_item(before, after):
         return 0  # a new container did not grow: its holder did; and one item may be there for a moment
-    if after.instances <= before.instances:
+    if after.instances == before.instances:
         # One container of many that becomes longer hardly changes the mean, but the number of items shows it.
         has_more_items = same_sample and after.items > before.items
         return growth if after.length > before.length or has_more_items else 0
-    if after.parent is None:
+    if after.parent is None and after.instances > before.instances:
         return growth  # a variable of calls, of which more wait: it has no holder that grew
+    # Other containers on the path have another mean, by chance.
     error = OWNING.maximum_sampling_errors * hypot(before.length_error, after.length_error)
     if after.length - before.length <= error:
         return 0
+    if after.instances < before.instances:
+        return growth
     # There are more containers, and longer ones. The length counts for as many as there were before, by the share of
     # items that they did not have, and only if that is most of the growth.
     longer_bytes = after.bytes * (before.instances / after.instances) * (1 - before.length / after.length)
