@@ -244,6 +244,18 @@ def larger_contents(cause: Evidence, census: Census) -> CurrentContents | None:
     return CurrentContents(holders, content.count, content.what)
 
 
+def may_find_line(case: Investigation) -> bool:
+    """Whether the foremost owner of the comparison has no line, and a trace may find it."""
+    causes = case.comparison_evidence
+    return (
+        bool(causes)
+        and causes[0].owner not in case.lines
+        and not case.contents_hidden
+        and case.trace_tries < CASE.maximum_fruitless_traces
+        and case.comparisons < CASE.maximum_comparisons_with_trace
+    )
+
+
 def start_trace_(case: Investigation, tracer: Tracer | None, roots: Roots, *, in_watch_thread: bool) -> None:
     """Trace allocations for the line of the items that come from now on, and record the lengths of their containers."""
     case.garbage_line_readings = case.building_readings = 0

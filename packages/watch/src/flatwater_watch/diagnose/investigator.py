@@ -24,6 +24,7 @@ from flatwater_watch.diagnose.investigation import (
     collect_owners_evidence_,
     find_grown_owners,
     larger_contents,
+    may_find_line,
     record_first_owner_,
     search_owner_line_,
     start_trace_,
@@ -48,7 +49,7 @@ from flatwater_watch.series.readings import Growth, Reading, ReadingHistory, rec
 from flatwater_watch.series.slope import Slope
 from flatwater_watch.thresholds import SHIPPED
 
-CASE, OWNING = SHIPPED.investigating, SHIPPED.owning
+CASE, ENDING, OWNING = SHIPPED.investigating, SHIPPED.ending, SHIPPED.owning
 
 
 class Investigator:
@@ -281,7 +282,9 @@ class Investigator:
         if not traces_garbage:
             case.comparisons, case.last_evidence = case.comparisons + 1, causes or case.last_evidence
         case.comparison_evidence = causes
-        if (not traces_garbage and self._explains(causes)) or not case.proven or not reading.has_headroom:
+        # The line of an owner of most of the growth is found before the owner of the rest.
+        share = ENDING.minimum_owned_share if may_find_line(case) else OWNING.explained_share
+        if (not traces_garbage and self._explains(causes, share)) or not case.proven or not reading.has_headroom:
             return self._finish_comparison()
         return CaseEvent.UNEXPLAINED
 
@@ -326,13 +329,9 @@ class Investigator:
         case, causes = self._case, self._case.comparison_evidence
         if not case.proven:
             return CaseEvent.UNPROVEN
-        if causes:
-            lacks_line = causes[0].owner not in case.lines and not case.contents_hidden
-        else:
-            # One trace only for suspected garbage, as it may not grow.
-            lacks_line = not case.trace_tries and wants_garbage(case) and self._can_trace(reading)
-        tries_are_left = case.trace_tries < CASE.maximum_fruitless_traces
-        if lacks_line and tries_are_left and case.comparisons < CASE.maximum_comparisons_with_trace:
+        # One trace only for suspected garbage, as it may not grow.
+        seeks_garbage = not causes and not case.trace_tries and wants_garbage(case) and self._can_trace(reading)
+        if seeks_garbage or may_find_line(case):
             return CaseEvent.NO_LINE
         if self._explains(causes) or (case.seeks_handles and case.comparisons >= comparison_limit(self._history)):
             return CaseEvent.COMPLETE
@@ -429,12 +428,12 @@ class Investigator:
         explained = sum(cause.drift.per_step for cause in explaining)
         return native_growth_evidence(self._history, reading, self._process_growth(reading), explained, at_end=at_end)
 
-    def _explains(self, causes: Sequence[Evidence]) -> bool:
-        """Whether causes explain most of the growth of the process, by bytes per step."""
+    def _explains(self, causes: Sequence[Evidence], share: float = OWNING.explained_share) -> bool:
+        """Whether causes explain a share of the growth of the process, by bytes per step."""
         negligible = self.negligible_resets
         explained = sum(cause.drift.per_step for cause in causes if cause.owner not in negligible)
         # The lower bound of the growth, as no more of it is certain.
-        return explained >= OWNING.explained_share * self._growth_slope.low
+        return explained >= share * self._growth_slope.low
 
     def _can_trace(self, reading: Reading) -> bool:
         """Whether a trace may begin: the options and the caller allow it, and the limit is not near."""
