@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from flatwater_watch.diagnose.evidence import NOT_ASKED_ADVICE
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.garbage import GarbageSearch
 from flatwater_watch.diagnose.investigation import Investigation, search_owner_line_, start_trace_
@@ -618,6 +619,7 @@ def test_containers_are_counted_by_who_can_pay_for_it(monitor: Monitor, seconds:
             assert search.is_done(60)
     assert (True in counted) is (seconds > 0)
     assert [finding.verdict for finding in told] == ["native"]
+    assert (told[0].advice == NOT_ASKED_ADVICE) is (seconds == 0)
 
 
 @pytest.mark.long

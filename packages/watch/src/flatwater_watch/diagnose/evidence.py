@@ -28,6 +28,10 @@ NATIVE_LINE_SENTENCE = (
     "or release what that returned, take back what it was given (a callback), or bound its cache. "
     "`memray run --native` names the C function."
 )
+NOT_ASKED_ADVICE = (
+    "Your globals, local variables, tasks and threads do not explain it, and libraries were not asked: run it longer, "
+    "or give what a library works with a name of your own. `memray run --native` names the C function, if it is C code."
+)
 _ADVICE_BY_KIND = {
     "dict": "Remove entries that are not needed any more (`del`, `pop`), or bound it: keep only the newest.",
     "set": "Remove what is not needed any more (`discard`), or bound it; instances of a class can be held weakly: "

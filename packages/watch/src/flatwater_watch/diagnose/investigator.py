@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from math import inf
 
-from flatwater_watch.diagnose.evidence import GARBAGE_OWNER, CurrentContents, Evidence
+from flatwater_watch.diagnose.evidence import GARBAGE_OWNER, NOT_ASKED_ADVICE, CurrentContents, Evidence
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.garbage import Garbage
 from flatwater_watch.diagnose.garbage_investigation import (
@@ -76,7 +76,6 @@ class Investigator:
             on_census: callback for each census.
             lines: allocating lines by owner, traced by earlier watches of this process; new lines are added.
         """
-        # Arguments, and the meters made of them.
         self._roots, self._unit, self._census_callback = roots, unit, on_census
         self.censuses = CensusTaker(roots, self._on_census)
         self._tracer = Tracer(roots.packages) if trace else None
@@ -93,7 +92,6 @@ class Investigator:
         self._first_case = self._case = Investigation(self._lines)
         self._pause_readings_left = 0  # counted down; once it is negative, rising memory may begin a case
         self._next_pause_readings = CASE.first_rest_readings  # doubled after each case
-        # The results.
         self._new_evidence: list[Evidence] = []  # of this reading
         self._evidence_by_owner: dict[str, Evidence] = {}
         self._contents_by_owner: dict[str, CurrentContents] = {}  # only where they are more than in the evidence
@@ -102,6 +100,7 @@ class Investigator:
         """Whether garbage was enough for the growth of the last case, and was not reported."""
         self._is_unexplained = False
         """Whether the last case explained too little, so that the readings are judged again each time."""
+        self._asked_libraries = False  # for containers that became longer
         self._unproven: UnprovenGrowth | None = None
         self.ordinary_garbage: Garbage | None = None
         """Garbage that a collection frees while it is still small, if it was searched for: no finding."""
@@ -189,6 +188,7 @@ class Investigator:
             cause,
             made_at=self._lines.get(cause.owner) if has_objects else None,
             contents=self._contents_by_owner.get(cause.owner),
+            advice=cause.advice if self._asked_libraries or cause.verdict != "native" else NOT_ASKED_ADVICE,
         )
         return replace(known, native_line=self._native_search.line_for(known))
 
@@ -291,14 +291,15 @@ class Investigator:
     def _add_library_roots(self, reading: Reading) -> CaseEvent:
         """Make roots of library objects that hold growing containers, once in a case; then two new censuses follow.
 
-        The first call only records the lengths of all containers, and a later call finds containers that are longer.
-        Nothing is recorded if it would take longer than the caller allows: 600,000 containers take 0.2 CPU seconds.
+        The first call only records the lengths of all containers, if the caller allows the time (600,000 take 0.2 CPU
+        seconds); a later call finds containers that are longer.
         """
         case = self._case
         if self.is_tracing:  # for the line of garbage; to look at all objects takes 40 times as long under a trace
             return CaseEvent.LIBRARIES_UNCLEAR
         if case.lengths_step is None and expected_seconds() <= self._uninterrupted_seconds:
             case.lengths, case.lengths_step = heap_lengths(), reading.step
+        self._asked_libraries |= case.lengths_step not in {None, reading.step}
         rate = self._growth_slope.low
         holders, must_open_ids = take_grown_holders_(case, self._roots, reading.step, rate, reading.material_bytes)
         self.censuses.library_roots |= holders

@@ -57,9 +57,9 @@ VERDICTS: Mapping[VerdictName, Verdict] = MappingProxyType(
         ),
         "native": Verdict(
             headline="Native memory grows by {rate}, and no object of the program explains it",
-            advice="Nothing that your globals, local variables, tasks and threads reach explains it: look at C "
-            "extensions and buffers outside of Python, and give what a library works with a name of your own. A "
-            "recording with `memray run --native` names the C function.",
+            advice="Nothing that your globals, local variables, tasks and threads reach explains it, and no container "
+            "of a library: look at C extensions and buffers outside of Python. A recording with `memray run --native` "
+            "names the C function.",
             is_grave=True,
         ),
         "slowdown": Verdict(
