@@ -723,6 +723,17 @@ def searching(monitor: Monitor, since: int = 0) -> int:
 
 
 @pytest.mark.usefixtures("_no_collection")
+def test_no_fork_is_made_of_a_heap_that_a_young_program_cannot_pay_for(monitor: Monitor) -> None:
+    """A program of a second that had loaded 600,000 lists was forked, and waited for the fork as it ended."""
+    comparisons = set[int]()
+    for number in range(1, 20):
+        monitor.observe(dropping(number), at_once=0.0)
+        if search_of(monitor) is None:
+            comparisons.add(monitor._case.comparisons)
+    assert {1, 2} <= comparisons, "the fork waits for comparisons, which are cheaper"
+
+
+@pytest.mark.usefixtures("_no_collection")
 def test_a_monitor_that_is_closed_leaves_no_search_behind(monitor: Monitor) -> None:
     searching(monitor)
     search = search_of(monitor)

@@ -43,7 +43,7 @@ from flatwater_watch.diagnose.unexplained_growth import (
     native_growth_evidence,
 )
 from flatwater_watch.heap.census import Census, CensusListener, CensusTaker
-from flatwater_watch.heap.libraries import expected_seconds, heap_lengths
+from flatwater_watch.heap.libraries import HeapBudget, heap_lengths
 from flatwater_watch.heap.roots import Roots, lies_in_registry
 from flatwater_watch.series.readings import Growth, Reading, ReadingHistory, recent_slope
 from flatwater_watch.series.slope import Slope
@@ -84,7 +84,7 @@ class Investigator:
         # The readings, and the limits of the caller for work at the latest one.
         self._history = ReadingHistory()
         self._latest_reading: Reading | None = None
-        self._trace_allowed, self._uninterrupted_seconds = True, inf
+        self._trace_allowed, self._uninterrupted_seconds, self._heap_budget = True, inf, HeapBudget()
         self._growth_slope = recent_slope(self._history.unaccounted)  # of all growth, in the series that drifts
         # The case under way, and the first one: at the end its first census shows all growth since the watch began.
         self.state = CaseState.BEGINNING
@@ -140,19 +140,9 @@ class Investigator:
         return self._tracer is not None and self._tracer.running
 
     @property
-    def is_bound_to_thread(self) -> bool:
-        """Whether a tracer belongs to the thread that began it, and only that thread can end it."""
-        return self._native_search.recorder.running or (self._tracer is not None and self._tracer.traces_torch)
-
-    @property
     def is_investigating(self) -> bool:
         """Whether growth is proven, and its cause is being looked for."""
         return self.state not in {CaseState.BEGINNING, CaseState.WATCHING} and self._case.proven
-
-    @property
-    def _awaits_first_comparison(self) -> bool:
-        """Whether growth is proven but no containers are compared yet, so that nobody may call it native yet."""
-        return self.state is CaseState.COMPARING and self._case.proven and not self._case.comparisons
 
     def _follow_table(self, reading: Reading, event: CaseEvent | None) -> None:
         """Follow the table from an event at this reading until an action answers with no event."""
@@ -252,8 +242,12 @@ class Investigator:
                 case, self._history, self._growth_slope, self._process_growth(reading), reading.material_bytes
             )
             return CaseEvent.COMPARED
-        may_compare = case.comparisons < comparison_limit(self._history) and not wants_garbage(case)
-        return CaseEvent.TIME_TO_COMPARE if may_compare else None
+        return CaseEvent.TIME_TO_COMPARE if self._may_compare_again else self._start_garbage_search(reading)
+
+    @property
+    def _may_compare_again(self) -> bool:
+        """Whether comparisons of censuses are left while a search for garbage is under way, or waits."""
+        return self._case.comparisons < comparison_limit(self._history) and not wants_garbage(self._case)
 
     def _compare_censuses(self, reading: Reading) -> CaseEvent | None:
         """Compare the containers with the case's first census, and keep the evidence in `comparison_evidence`.
@@ -297,7 +291,7 @@ class Investigator:
         case = self._case
         if self.is_tracing:  # for the line of garbage; to look at all objects takes 40 times as long under a trace
             return CaseEvent.LIBRARIES_UNCLEAR
-        if case.lengths_step is None and expected_seconds() <= self._uninterrupted_seconds:
+        if case.lengths_step is None and self._heap_budget.is_affordable(self._uninterrupted_seconds):
             case.lengths, case.lengths_step = heap_lengths(), reading.step
         self._asked_libraries |= case.lengths_step not in {None, reading.step}
         rate = self._growth_slope.low
@@ -309,7 +303,14 @@ class Investigator:
         return CaseEvent.LIBRARIES_GREW if holders else CaseEvent.LIBRARIES_UNCLEAR
 
     def _start_garbage_search(self, reading: Reading) -> CaseEvent | None:
-        """Fork with the traces so far, then stop tracing; end the comparison if no search for garbage can begin."""
+        """Fork with the traces so far, then stop tracing; end the comparison if no search for garbage can begin.
+
+        The program pays for a fork with a copy of each page that it writes to meanwhile. So the fork waits until a look
+        at all objects is affordable, or no comparison is left.
+        """
+        may_wait = self._case.garbage_search is None and self._may_compare_again and not self.is_tracing
+        if may_wait and not self._heap_budget.is_affordable(self._uninterrupted_seconds):
+            return None
         if not start_search_(self._case, self._roots, self._tracer, reading.step):
             return self._finish_comparison()
         self._stop_tracing()
@@ -465,8 +466,6 @@ class Investigator:
                 record_first_owner_(case, owners)
             self.reset_tracker.track_owners(owners, growth.resident)
         return collect_owners_evidence_(case, self._tracer, owners, growth=growth, drift=slope)
-
-    # --- evidence so far ---
 
     @property
     def negligible_resets(self) -> set[str]:

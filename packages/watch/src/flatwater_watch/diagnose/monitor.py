@@ -124,7 +124,17 @@ class Monitor(Investigator):
             self._new_evidence += self._unexplained_evidence(self._latest_reading, self._stopped_owners)
             self._publish_new_findings()
 
+    @property
+    def is_bound_to_thread(self) -> bool:
+        """Whether a tracer belongs to the thread that began it, and only that thread can end it."""
+        return self._native_search.recorder.running or (self._tracer is not None and self._tracer.traces_torch)
+
     # --- actions of the end ---
+
+    @property
+    def _awaits_first_comparison(self) -> bool:
+        """Whether growth is proven but no containers are compared yet, so that nobody may call it native yet."""
+        return self.state is CaseState.COMPARING and self._case.proven and not self._case.comparisons
 
     def _action_table(self) -> dict[CaseAction, Callable[[Reading], CaseEvent | None]]:
         """The actions of readings and of the end; an action of the end does at once what would wait for a reading."""
