@@ -507,6 +507,22 @@ def test_a_leaking_run_is_not_slowed_for_ever(user: Any, monitor: Monitor) -> No
     assert len(monitor.findings()) == 1
 
 
+@pytest.mark.parametrize(("more", "traced"), [(1, True), (12, False)])
+def test_a_program_is_traced_for_an_owner_of_a_fair_share_alone(
+    user: Any, monitor: Monitor, more: int, *, traced: bool
+) -> None:
+    """A compiler's tables are a small part of what it takes once, and under a trace it is 75 times as slow."""
+    assert monitor._tracer is not None
+    was_traced = False
+    for number in range(1, 16):
+        user.keep(1)
+        monitor.observe(grown_reading(number, more * number))
+        was_traced = was_traced or monitor._tracer.running
+        if (search := search_of(monitor)) is not None:
+            assert search.is_done(60)
+    assert was_traced is traced
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("spent", [0.0, 2 * CASE.maximum_traced_census_cpu_seconds])
 def test_a_census_that_takes_long_while_a_program_is_traced_ends_the_trace(monitor: Monitor, spent: float) -> None:

@@ -8,7 +8,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from watched import GROWING, MIB, rate_of, rows
 
-from flatwater_watch.agent.census_history import MAXIMUM_CENSUSES, CensusHistory, measure_growth, record_census_
+from flatwater_watch.agent.census_history import (
+    MAXIMUM_CENSUSES,
+    CensusHistory,
+    has_stopped,
+    measure_growth,
+    record_census_,
+)
 from flatwater_watch.agent.growth import Sample, choose_scale
 from flatwater_watch.agent.summary import active_causes, judge_causes
 from flatwater_watch.diagnose.evidence import Evidence, MeasuredGrowth
@@ -22,7 +28,7 @@ STAIR = 4
 def census(**sizes: int) -> Census:
     """A census of lists, by the last part of their path; `KEPT` is the owner's."""
     paths = {f"train.{name}": size for name, size in sizes.items()}
-    holdings = {path: Holding(path, None, "list", 1, None, size) for path, size in paths.items()}
+    holdings = {path: Holding(path, None, "list", 1, None, size, items=size / MIB) for path, size in paths.items()}
     return Census(holdings, visited=0, truncated=False, seconds=0.0, live={})
 
 
@@ -110,6 +116,23 @@ def test_the_forecast_goes_by_the_rate_of_all_censuses() -> None:
 def test_without_two_censuses_nothing_is_measured() -> None:
     assert measure_growth(GROWING, CensusHistory(), [OWNER], rows([0] * 5)) is None
     assert measure_growth(GROWING, history_of([3], stairs), [OWNER], rows([0] * 5)) is None
+
+
+@given(st.sets(st.integers(2, 79), min_size=3), st.integers(2, 30))
+def test_what_was_compiled_once_has_stopped_while_the_process_grows(drawn: set[int], full: int) -> None:
+    """As many signatures as there are; what grows from the beginning to the end has not stopped."""
+    clocks = sorted(drawn | {1, 40, 80})
+    compiled = history_of(clocks, lambda clock: min(clock, full) * MIB)
+    assert has_stopped(compiled, OWNER)
+    assert active_causes([GROWING], rows([400 * MIB + i * MIB for i in range(81)], steps_each=1), {}, compiled) == []
+    assert not has_stopped(history_of(clocks, stairs), OWNER)
+    assert not has_stopped(history_of(clocks, lambda clock: clock % 80 * MIB), OWNER), "emptied as the program ends"
+    elsewhere = history_of([], stairs)
+    for clock in clocks:  # other holders are reached first by now, and have the bytes of new items
+        holding = Holding(f"train.{OWNER}", None, "list", clock, None, min(clock, full) * MIB, items=clock)
+        record_census_(elsewhere, clock, Census({OWNER: holding}, visited=0, truncated=False, seconds=0.0, live={}))
+    assert not has_stopped(elsewhere, OWNER)
+    assert not has_stopped(history_of([1, 80], lambda clock: min(clock, full) * MIB), OWNER), "two censuses show no end"
 
 
 @given(st.integers(1, 300))

@@ -21,6 +21,7 @@ from flatwater_watch.agent.growth import (
     drop_immaterial,
     drop_unsure,
     explained_share,
+    is_last_reading_valid,
     is_teardown_sample,
     process_still_grows,
 )
@@ -119,6 +120,26 @@ def test_a_cache_that_is_warm_does_not_grow_any_more() -> None:
     assert not process_still_grows(rows([100 * MIB] + [124 * MIB] * 10 + [124 * MIB + 8192]))
     assert process_still_grows(rows([(100 + 2 * i) * MIB for i in range(12)]))
     assert process_still_grows(rows([100 * MIB] + [(124 + i) * MIB for i in range(11)]))
+
+
+def test_dense_readings_at_the_beginning_are_no_late_growth() -> None:
+    """Numba compiles four signatures in the first seconds, and is read there ten times; then it is read seldom."""
+    compiled = rows([min(100 + 4 * i, 150) * MIB for i in range(80)])
+    assert not process_still_grows([*compiled[:13], compiled[40], compiled[60], compiled[79]])
+    growing = rows([(100 + 4 * i) * MIB for i in range(80)])
+    assert process_still_grows([*growing[:13], growing[40], growing[60], growing[79]])
+    assert process_still_grows([*growing[:13], growing[79]])
+
+
+def test_the_last_reading_says_that_growth_has_ended_and_not_that_memory_was_freed() -> None:
+    last, flat, more, less = (
+        READING._replace(step=i, resident=(400 + size) * MIB) for i, size in enumerate((0, 0, 9, -9))
+    )
+    valid = [is_last_reading_valid(last, each, of_loop=True, traced=False) for each in (last, flat, more, less)]
+    assert valid == [False, True, True, False]
+    assert is_last_reading_valid(last, flat, of_loop=True, traced=True)
+    assert not is_last_reading_valid(last, more, of_loop=True, traced=True), "it may be the traces"
+    assert not is_last_reading_valid(last, flat, of_loop=False, traced=False)
 
 
 def test_what_is_freed_at_the_very_end_is_told_from_a_swing() -> None:

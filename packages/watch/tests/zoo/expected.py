@@ -70,6 +70,7 @@ FLAT = {
     "bounded_cache": None,
     "vector_env": None,
     "warm_cache": None,
+    "compiled_kernels": None,
 }
 """Program in which nothing is to be found -> a library that may not be installed."""
 

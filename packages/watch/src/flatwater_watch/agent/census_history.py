@@ -6,6 +6,7 @@ The two censuses that identified an owner are too close in time for a rate.
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from flatwater_watch.agent.growth import Sample, after_warm_up, growth_bytes, growth_rate
 from flatwater_watch.diagnose.evidence import Evidence, MeasuredGrowth
@@ -23,12 +24,22 @@ MAXIMUM_CENSUSES = 40
 """Maximum number of censuses that are remembered; the older half is thinned when there are more."""
 
 
+class OwnerSize(NamedTuple):
+    """The size of an owner at one census."""
+
+    step: int
+    """Step at which the census read it."""
+    bytes: int
+    items: float = 0.0
+    """Items of all containers on its path together."""
+
+
 @dataclass(eq=False, repr=False)
 class CensusHistory:
     """Sizes of the larger owners in all censuses that are remembered."""
 
-    censuses: list[Mapping[str, tuple[int, int]]] = field(default_factory=list)
-    """The larger holdings of each census by path: the step at which the census read it, and its bytes."""
+    censuses: list[Mapping[str, "OwnerSize"]] = field(default_factory=list)
+    """The larger holdings of each census by path."""
     steps: list[int] = field(default_factory=list)
     """Step at which each census began."""
     next_step: float = 0.0
@@ -44,7 +55,8 @@ def record_census_(history: CensusHistory, step: int, census: Census) -> None:
         census: the census.
     """
     sizes = {
-        path: (holding.step or step, holding.bytes)  # a census in slices reads its holdings at later steps
+        # A census in slices reads its holdings at later steps.
+        path: OwnerSize(holding.step or step, holding.bytes, holding.items)
         for path, holding in census.holdings.items()
         if holding.bytes >= MEASURING.least_bytes
     }
@@ -59,7 +71,7 @@ def record_census_(history: CensusHistory, step: int, census: Census) -> None:
 def newest_owner_sizes(history: CensusHistory) -> dict[str, int]:
     """Return the bytes by owner at the newest census, the largest first; at most `MAXIMUM_OWNERS` owners."""
     newest = history.censuses[-1] if history.censuses else {}
-    sizes = sorted(((size, owner) for owner, (_, size) in newest.items()), reverse=True)
+    sizes = sorted(((size.bytes, owner) for owner, size in newest.items()), reverse=True)
     return {owner: size for size, owner in sizes[:MAXIMUM_OWNERS]}
 
 
@@ -80,7 +92,8 @@ def measure_growth(
     if not cause.holders or cause.outside or cause.drift.per_step <= 0:
         return None
     inner_owners = [owner for owner in owners if owner.startswith((f"{cause.owner}.", f"{cause.owner}["))]
-    steps, sizes = _owner_sizes(history, cause.owner, inner_owners)
+    seen, sizes = _owner_sizes(history, cause.owner, inner_owners)
+    steps = [size.step for size in seen]
     rate = _recent_rate(steps, sizes) if len(steps) > 1 else 0.0
     if rate == 0:
         return None
@@ -95,6 +108,24 @@ def measure_growth(
     scale = rate / cause.drift.per_step  # the bounds keep their ratios to the rate
     slope = Slope(per_step=rate, low=cause.drift.low * scale, high=cause.drift.high * scale)
     return MeasuredGrowth(rate=slope, share=share)
+
+
+def has_stopped(history: CensusHistory, owner: str) -> bool:
+    """Return whether an owner has gained next to nothing over the newer half of the boundaries between its censuses.
+
+    What was compiled, imported or loaded once stays as it is, while other memory of the process may still grow. An
+    owner that has lost much is not judged: a program that ends empties its containers.
+    """
+    seen, _ = _owner_sizes(history, owner, [])
+    if len(seen) < MEASURING.minimum_censuses_of_stop:
+        return False
+    first, last = seen[0], seen[-1]
+    middle = [size for size in seen if 2 * size.step <= first.step + last.step][-1]
+    gained_bytes, late_bytes = middle.bytes - first.bytes, abs(last.bytes - middle.bytes)
+    # Items as well, as a later census may reach them from another holder, which then has their bytes.
+    gained_items, late_items = middle.items - first.items, abs(last.items - middle.items)
+    least = MEASURING.minimum_late_share
+    return late_bytes < least * gained_bytes and late_items <= least * max(gained_items, 1.0)
 
 
 def _recent_rate(steps: Sequence[float], sizes: Sequence[float]) -> float:
@@ -154,8 +185,8 @@ def _resident_bytes(samples: Sequence[Sample], step: float) -> int:
     return samples[min(index, len(samples) - 1)].resident
 
 
-def _owner_sizes(history: CensusHistory, owner: str, inner_owners: list[str]) -> tuple[list[float], list[float]]:
-    """Return the steps of the censuses, and the bytes of an owner in each, without those of owners within it.
+def _owner_sizes(history: CensusHistory, owner: str, inner_owners: list[str]) -> tuple[list[OwnerSize], list[float]]:
+    """Return the sizes of an owner in the censuses, and its bytes in each, without those of owners within it.
 
     Before the first census that has the owner, it has 0 bytes. Later censuses that miss it are left out, and censuses
     that read it at the same step as the census before.
@@ -165,15 +196,15 @@ def _owner_sizes(history: CensusHistory, owner: str, inner_owners: list[str]) ->
         owner: path of the owner.
         inner_owners: paths of other owners, which begin with this owner's path.
     """
-    steps: list[float] = []
+    seen: list[OwnerSize] = []
     sizes: list[float] = []
     was_present = False
     for begin_step, holdings in zip(history.steps, history.censuses, strict=True):
-        step, size = holdings.get(owner, (begin_step, 0))
-        is_missed, is_same_reading = was_present and owner not in holdings, bool(steps) and step <= steps[-1]
+        size = holdings.get(owner, OwnerSize(begin_step, 0))
+        is_missed, is_same_reading = was_present and owner not in holdings, bool(seen) and size.step <= seen[-1].step
         if is_missed or is_same_reading:
             continue
         was_present = owner in holdings
-        steps.append(step)
-        sizes.append(size - sum(holdings[inner][1] for inner in inner_owners if inner in holdings))
-    return steps, sizes
+        seen.append(size)
+        sizes.append(size.bytes - sum(holdings[inner].bytes for inner in inner_owners if inner in holdings))
+    return seen, sizes

@@ -250,16 +250,36 @@ def process_still_grows(samples: Sequence[Sample]) -> bool:
 
 
 def grew_in_last_half(samples: Sequence[Sample]) -> bool:
-    """Return whether memory grew in the last half of the readings after warm-up; a cache that is full does not.
+    """Return whether memory grew in the last half of the boundaries after warm-up; a cache that is full does not.
 
     The growth there must be a quarter of all growth since warm-up, or `ENDING.open_bytes` if that is less, and at least
     half of a material rise.
     """
+    # By boundaries, as readings are dense at the beginning, where a program loads and compiles, and rare later. The
+    # most bytes of each half are compared, as a collection may free garbage at any of the readings.
     after = after_warm_up(samples)
-    late_gain = samples[-1].resident - after[len(after) // 2].resident
+    middle = (after[0].reading.step + after[-1].reading.step) / 2
+    peak_before = max(sample.resident for sample in after if sample.reading.step <= middle)
+    late_gain = max(sample.resident for sample in after) - peak_before
     total_gain = samples[-1].resident - after[0].resident
     sufficient_gain = min(ENDING.minimum_late_share * total_gain, ENDING.open_bytes)
     return late_gain >= max(samples[-1].reading.material_bytes / 2, sufficient_gain)
+
+
+def is_last_reading_valid(last: Reading, reading: Reading, *, traced: bool, of_loop: bool) -> bool:
+    """Return whether a reading at the end says whether growth went on since the last one.
+
+    Memory that was freed at the end is no end of growth. Traces make a process larger, never smaller.
+
+    Args:
+        last: last reading of the program at work.
+        reading: reading at the end.
+        traced: whether allocations are traced.
+        of_loop: whether no reading was taken since the main code has returned.
+    """
+    gain = min(reading.resident - last.resident, reading.unaccounted - last.unaccounted)
+    least = -last.material_bytes if of_loop else last.material_bytes
+    return reading.step > last.step and least < gain and not (traced and gain >= last.material_bytes)
 
 
 def is_teardown_sample(samples: Sequence[Sample]) -> bool:

@@ -92,8 +92,7 @@ class ProcessWatch:
         self._anchor_kind: str | None = unit
         self._census_kind: str | None = None
         """Kind of boundary, besides the anchor, at which a census that is under way continues."""
-        self._cpu_at_start = process_seconds()
-        self._last_read_time = self._cost_seconds = 0.0
+        self._last_read_time, self._cost_seconds, self._cpu_at_start = 0.0, 0.0, process_seconds()
         self._discard_readings_()
         self._guard.undo = self.detach
 
@@ -101,7 +100,6 @@ class ProcessWatch:
         """Discard all readings and findings; the counts of boundaries stay."""
         self._monitor = Monitor(self._roots, on_census=self._on_census, lines=self._lines)
         self._samples: list[growth.Sample] = []
-        self._found_steps: dict[str, int] = {}
         self._filling_arrays, self._workers, self._census_history = FillingArrays(), Workers(), CensusHistory()
         self._allocator = AllocatorMeter()
         self._unread_by_class: Mapping[str, int] = {}
@@ -109,7 +107,7 @@ class ProcessWatch:
         self._growth_at_census = self._watch_bytes = self._reading_thread = 0
         self._samples_after_main = 0
         """Number of samples since the program's main code returned."""
-        self._rates, self._reads_at_ticks = RateMeter(), False
+        self._rates, self._reads_at_ticks, self._found_steps = RateMeter(), False, dict[str, int]()
         self._lead_roots: list[tuple[str, int]] = []
 
     def tick(self, ticks: int) -> int:
@@ -396,6 +394,8 @@ class ProcessWatch:
             return []
         stopped = stopped_owners(self._monitor.evidence(), self._samples, self._found_steps, self._census_history)
         self._monitor.finish_pending(stopped)
+        if not alive and self._found_owners() and self._census_is_short:
+            self._monitor.take_whole_census()  # an owner may have stopped growing
         active, separate = self._grouped_causes()
         may_conclude = conclusion.may_conclude(self._monitor, self._samples, at_ticks=self._reads_at_ticks)
         if may_conclude and not (active or separate):
@@ -414,13 +414,12 @@ class ProcessWatch:
         return self._monitor.censuses.last_cpu_seconds <= ENDING.last_census_seconds
 
     def _append_last_reading_(self) -> None:
-        """Take a reading at the end, and keep it if memory has grown since the last one, which may be long ago."""
+        """Take a reading at the end, and keep it unless memory was freed at the end: the last one may be long ago."""
         reading = self._take_reading()
-        last = self._samples[-1].reading if self._samples else None
-        if last is None or self._schedule is None or self._monitor.is_tracing:
+        if self._schedule is None or not self._samples:
             return
-        gain = min(reading.resident - last.resident, reading.unaccounted - last.unaccounted)
-        if reading.step > last.step and gain > last.material_bytes:  # memory that was freed at the end is not growth
+        of_loop, traced = not self._samples_after_main, self._monitor.is_tracing
+        if growth.is_last_reading_valid(self._samples[-1].reading, reading, of_loop=of_loop, traced=traced):
             self._append_sample(reading, monotonic() - self._schedule.began)
 
     def _drop_rooted_native(self, causes: list[Evidence]) -> list[Evidence]:

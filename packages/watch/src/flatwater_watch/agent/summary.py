@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from flatwater_watch.agent.census_history import CensusHistory, measure_growth
+from flatwater_watch.agent.census_history import CensusHistory, has_stopped, measure_growth
 from flatwater_watch.agent.conclusion import decide_outcome
 from flatwater_watch.agent.growth import (
     Sample,
@@ -50,7 +50,7 @@ def active_causes(
     active = [
         replace(cause, slow_segment=segment) if cause.verdict == "slowdown" else cause
         for cause in _measured_causes(causes, history, samples)
-        if cause_still_grows(cause, found_steps.get(cause.owner, 0), samples)
+        if _still_grows(cause, samples, found_steps, history)
     ]
     return drop_unsure(drop_immaterial(cap_native_rate(active, samples), samples), samples)
 
@@ -69,8 +69,16 @@ def stopped_owners(
     return {
         cause.owner
         for cause in _measured_causes(causes, history, samples)
-        if not cause_still_grows(cause, found_steps.get(cause.owner, 0), samples)
+        if not _still_grows(cause, samples, found_steps, history)
     }
+
+
+def _still_grows(
+    cause: Evidence, samples: Sequence[Sample], found_steps: Mapping[str, int], history: CensusHistory
+) -> bool:
+    """Return whether a cause still grows, by the readings, and by the censuses if it is an owner."""
+    has_ended = bool(cause.holders) and has_stopped(history, cause.owner)
+    return not has_ended and cause_still_grows(cause, found_steps.get(cause.owner, 0), samples)
 
 
 def _measured_causes(causes: Sequence[Evidence], history: CensusHistory, samples: Sequence[Sample]) -> list[Evidence]:

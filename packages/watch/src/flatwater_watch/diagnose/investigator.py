@@ -331,9 +331,9 @@ class Investigator:
         case, causes = self._case, self._case.comparison_evidence
         if not case.proven:
             return CaseEvent.UNPROVEN
-        # One trace only for suspected garbage, as it may not grow.
+        # One trace only for suspected garbage, as it may not grow; none for owners of a small share alone.
         seeks_garbage = not causes and not case.trace_tries and wants_garbage(case) and self._can_trace(reading)
-        if seeks_garbage or may_find_line(case):
+        if seeks_garbage or (may_find_line(case) and self._explains(causes, 1 - OWNING.explained_share)):
             return CaseEvent.NO_LINE
         if self._explains(causes) or (case.seeks_handles and case.comparisons >= comparison_limit(self._history)):
             return CaseEvent.COMPLETE

@@ -190,7 +190,8 @@ class Monitor(Investigator):
         return [] if completed is None or first is None else root_gains(first, completed.census)
 
     def take_whole_census(self) -> CompletedCensus | None:
-        """Take a whole census at once, and return it; None before the first reading."""
+        """Take a whole census at once, without a trace, and return it; None before the first reading."""
+        self._stop_tracing()
         self.censuses.discard()
         self.censuses.slice_seconds = inf
         return None if self._latest_reading is None else self.censuses.advance(self._latest_reading.step)
