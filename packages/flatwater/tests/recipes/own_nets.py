@@ -158,3 +158,133 @@ class Wants(nn.Module):
 
 def not_a_module(space: gymnasium.Space[Any]) -> object:
     return space
+
+
+class Numbered(Spot):
+    """Six numbers."""
+
+    observation_space = Box(-3, 3, (6,), np.float32)
+
+    def make_observation(self) -> Any:
+        return np.linspace(-2, 2, 6, dtype=np.float32) + np.float32(self.column >= 5)
+
+
+class Tied(nn.Module):
+    """Two layers with one weight, one of them twice."""
+
+    def __init__(self, _: gymnasium.Space[Any]) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6)
+        self.second.weight = self.first.weight
+        self.again = nn.Sequential(self.first, nn.Tanh())
+
+    def forward(self, obs: Tensor) -> Tensor:
+        features: Tensor = self.second(self.again(obs))
+        return features
+
+
+class Attention(nn.Module):
+    """A transformer over six tokens, of which those above a number are padding."""
+
+    def __init__(self, _: gymnasium.Space[Any]) -> None:
+        super().__init__()
+        self.embed, self.places = nn.Linear(1, 8), nn.Parameter(torch.randn(6, 8))
+        self.layers = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, dropout=0, batch_first=True), 2)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        padding = (obs > 1.5) & (torch.arange(6, device=obs.device) > 0)
+        features: Tensor = self.layers(self.embed(obs[..., None]) + self.places, src_key_padding_mask=padding)[:, 0]
+        return features
+
+
+class Stocked(nn.Module):
+    """Parametrisations, lazy layers, and buffers of every type."""
+
+    counted: Tensor
+    precise: Tensor
+    turning: Tensor
+    places: Tensor
+    allowed: Tensor
+    halves: Tensor
+
+    def __init__(self, _: gymnasium.Space[Any]) -> None:
+        super().__init__()
+        parametrizations = nn.utils.parametrizations
+        self.first, self.second = nn.LazyBatchNorm1d(affine=False), parametrizations.spectral_norm(nn.Linear(6, 8))
+        self.third = parametrizations.weight_norm(nn.Linear(8, 8))
+        self.fourth = parametrizations.orthogonal(nn.Linear(8, 8))
+        for name, value in {
+            "counted": torch.zeros((), dtype=torch.int64),
+            "precise": torch.arange(6, dtype=torch.float64),
+            "turning": torch.randn(6, dtype=torch.complex64),
+            "places": torch.arange(6).flip(0),
+            "allowed": torch.tensor([True, False] * 3),
+            "halves": torch.ones(6, dtype=torch.bfloat16),
+        }.items():
+            self.register_buffer(name, value)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        if self.training:
+            self.counted.add_(1)
+        seen = (
+            self.first(obs[:, self.places]) + (self.turning * obs).real + self.precise.float() / self.counted.clamp(1)
+        )
+        features: Tensor = self.fourth(self.third(self.second(seen * self.allowed + self.halves.float()).relu()))
+        return features
+
+
+class LateDrops(nn.Module):
+    """Dropout behind a lazy layer."""
+
+    def __init__(self, _: gymnasium.Space[Any]) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.LazyLinear(8), nn.Dropout(0.5))
+
+    def forward(self, obs: Any) -> Tensor:
+        features: Tensor = self.layers(obs["b"])
+        return features
+
+
+class Counts(Plain):
+    """It becomes quieter while it learns."""
+
+    steps = 0
+
+    def forward(self, obs: Any) -> Tensor:
+        self.steps += self.training
+        return super().forward(obs) / (1 + self.steps)
+
+
+class Remembers(Plain):
+    def forward(self, obs: Any) -> Tensor:
+        MEMORY.append(len(MEMORY))
+        return super().forward(obs) + len(MEMORY)
+
+
+MEMORY: list[int] = []
+
+
+class Rolls(Plain):
+    def forward(self, obs: Any) -> Tensor:
+        return super().forward(obs) * float(np.random.rand())  # noqa: NPY002  (this is the fault)
+
+
+class Scribbles(Plain):
+    def forward(self, obs: Any) -> Tensor:
+        obs["a"].mul_(2)
+        return super().forward(obs)
+
+
+class Aliases(Plain):
+    def __init__(self, space: gymnasium.Space[Any]) -> None:
+        super().__init__(space)
+        self.register_buffer("table", torch.zeros(2, 6))
+        self.register_buffer("row", self.get_buffer("table")[1])
+
+
+class Compiles(Plain):
+    """Its layer is compiled; the backend that does nothing takes no time."""
+
+    def __init__(self, space: gymnasium.Space[Any]) -> None:
+        super().__init__(space)
+        self.layer: Any = torch.compile(self.layer, backend="eager")

@@ -48,6 +48,9 @@ KINDS = {
         ),
     ),
     "own, of numbers": ("--env", "own_nets:Numbers", "--policy.network", "own_nets:Plain"),
+    "tied": ("--env", "own_nets:Numbered", "--policy.network", "own_nets:Tied"),
+    "attention": ("--env", "own_nets:Numbered", "--policy.network", "own_nets:Attention"),
+    "stocked": ("--env", "own_nets:Numbered", "--policy.network", "own_nets:Stocked"),
 }
 
 
@@ -83,7 +86,10 @@ def test_what_is_planned_is_held(kind: str) -> None:
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     "kind",
-    ["own", "beside, with a memory", "normalised", "layers", "impala", "own, of numbers", "own, normalised", "stack"],
+    [
+        *("stocked", "own", "beside, with a memory", "normalised", "layers", "impala", "own, of numbers"),
+        *("own, normalised", "stack", "tied", "attention"),
+    ],
 )
 def test_resumed_it_ends_as_if_it_had_not_stopped(kind: str) -> None:
     whole = train("whole", 3, *KINDS[kind])
@@ -128,7 +134,11 @@ def test_buffers_are_saved_and_only_learning_changes_them() -> None:
 @pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
-    "kind", ["own", "normalised", "image", "impala", "layers", "own, normalised", "beside, with a memory"]
+    "kind",
+    [
+        *("own", "normalised", "image", "impala", "layers", "own, normalised", "beside, with a memory", "tied"),
+        *("attention", "stocked"),
+    ],
 )
 def test_a_trained_policy_is_loaded_and_exported(kind: str) -> None:
     train("run", 1, *KINDS[kind])
@@ -140,6 +150,26 @@ def test_a_trained_policy_is_loaded_and_exported(kind: str) -> None:
     again = fw.load("policy.safetensors")
     assert [again.act(each) for each in seen] == [policy.act(each) for each in seen]
     assert again.value(seen[0]) == policy.value(seen[0])
+
+
+def test_a_weight_of_several_layers_is_one_weight() -> None:
+    network = compose(read_config(*KINDS["tied"])).trainer.setup.network
+    weights = {name for name in network.layout.weights if name.startswith("network.")}
+    assert weights == {"network.first.weight", "network.first.bias", "network.second.bias"}
+
+
+def test_a_transformer_gives_the_same_features_in_both_modes() -> None:
+    network = compose(read_config(*KINDS["attention"])).trainer.setup.network
+    assert network.encoder is not None
+    rng, layout = torch.Generator().manual_seed(0), network.encoder.layout
+    weights = {name: torch.randn(weight.shape, generator=rng) for name, weight in layout.weights.items()}
+    with torch.no_grad():
+        acting, learning = (
+            network.encoder(weights, torch.linspace(-2, 2, 18).view(3, 6), None, learning=mode)
+            for mode in (False, True)
+        )
+    assert torch.equal(acting, learning)
+    assert torch.backends.mha.get_fastpath_enabled()
 
 
 def test_a_compiled_module_is_refused_as_it_could_not_be_resumed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -160,6 +190,13 @@ def test_a_compiled_module_is_refused_as_it_could_not_be_resumed(capsys: pytest.
         ("own_nets:Keeps", "register_buffer"),
         ("own_nets:Swaps", "self.count.copy_(...)"),
         ("own_nets:Doubles", "expected float32"),
+        ("own_nets:LateDrops", "draws random numbers"),
+        ("own_nets:Rolls", "draws random numbers"),
+        ("own_nets:Counts", "changes self.steps"),
+        ("own_nets:Remembers", "gives other features for the same observations"),
+        ("own_nets:Scribbles", "clone()"),
+        ("own_nets:Aliases", "row is in the memory of table"),
+        ("own_nets:Compiles", "calls torch.compile"),
         ("own_nets:Wants", "cannot be called with the observation space alone"),
         ("own_nets:not_a_module", "expected a torch.nn.Module"),
         ("own_nets:Eyes", "raised"),

@@ -4,12 +4,15 @@ Its parameters are views into the policy's flat block, and its buffers lie next 
 optimiser, checkpoints and exports treat it like any other network.
 """
 
+import random
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -82,7 +85,8 @@ class ModuleEncoder:
         try:
             for name, holder, key in self._places:
                 holder[key] = tensors[name]
-            yield self.module
+            with _without_fast_path():
+                yield self.module
         finally:
             for tensor, (_, holder, key) in zip(own_tensors, self._places, strict=True):
                 holder[key] = tensor
@@ -170,7 +174,7 @@ def make_module(build: Callable[[], nn.Module], subject: str, parts: Parts, seed
             module = build()
         if not isinstance(module, nn.Module):
             raise ConfigError(f"{subject}: expected a torch.nn.Module, got a {type(module).__name__}")
-        if any(nn.parameter.is_lazy(value) for value in module.parameters()):
+        if any(nn.parameter.is_lazy(value) for value in (*module.parameters(), *module.buffers())):
             with torch.no_grad(), Border(subject, module, "forward"):
                 # A call gives lazy layers their sizes and numbers; evaluation mode keeps buffers unchanged.
                 module.eval()(_example(parts, "cpu"))
@@ -179,11 +183,29 @@ def make_module(build: Callable[[], nn.Module], subject: str, parts: Parts, seed
 
 def _example(parts: Parts, device: str) -> Any:  # noqa: ANN401  (as the observation is)
     """Return `TRIAL_BATCH` observations of zeros, in the form of these parts."""
-    return nest_parts(parts, [torch.zeros(TRIAL_BATCH, *part.read_shape, device=device) for part in parts])
+    return nest_parts(parts, _example_values(parts, device))
+
+
+def _example_values(parts: Parts, device: str) -> list[Tensor]:
+    return [torch.zeros(TRIAL_BATCH, *part.read_shape, device=device) for part in parts]
+
+
+@contextmanager
+def _without_fast_path() -> Iterator[None]:
+    """Leave out torch's own kernels for transformers: they run in evaluation mode alone, and give other last bits.
+
+    They do not run on the meta device either.
+    """
+    was_enabled = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(was_enabled)
 
 
 def try_module(build: Callable[[], nn.Module], subject: str, parts: Parts) -> ModuleEncoder:
-    """Try a new module on observations of zeros, and return its encoder.
+    """Try a new module on observations of zeros, in both of its modes, and return its encoder.
 
     Args:
         build: function that makes the module.
@@ -200,23 +222,121 @@ def try_module(build: Callable[[], nn.Module], subject: str, parts: Parts) -> Mo
             raise ConfigError(
                 f"{subject}: parameter {name}: expected float32, got {str(value.dtype).removeprefix('torch.')}"
             )
-    with lend_generator(0) as rng, torch.no_grad():
-        state_before = rng.get_state()
-        with Border(subject, module, "forward"):
-            features = module(_example(parts, "cpu"))
-        if not torch.equal(rng.get_state(), state_before):
-            raise ConfigError(
-                f"{subject}: forward draws random numbers, as dropout does: a resumed run would draw others. Leave "
-                "them out"
-            )
+    _check_memory(module, subject)
+    for learning in (True, False):
+        features = _try_mode(module.train(learning), subject, parts)
     if not isinstance(features, Tensor) or features.dtype != torch.float32 or features.shape[:-1] != (TRIAL_BATCH,):
         got = f"{features.dtype} {list(features.shape)}" if isinstance(features, Tensor) else type(features).__name__
         raise ConfigError(
             f"{subject}: forward: expected features float32 [{TRIAL_BATCH}, F] of {TRIAL_BATCH} observations, got {got}"
         )
-    encoder = ModuleEncoder(build, subject, parts, module.to_empty(device="meta"), features.shape[1])
-    _check_on_meta(encoder)
+    _move_to_meta_(module)
+    encoder = ModuleEncoder(build, subject, parts, module, features.shape[1])
+    for learning in (True, False):
+        module.train(learning)
+        _check_on_meta(encoder)
     return encoder
+
+
+def _check_memory(module: nn.Module, subject: str) -> None:
+    """Refuse a module of which one tensor is a view of another: both would be kept, each by itself.
+
+    Raises:
+        ConfigError: the message names both.
+    """
+    owners = dict[int, str]()
+    for name, value in (*module.named_parameters(), *module.named_buffers()):
+        address = value.untyped_storage().data_ptr()
+        if address and owners.setdefault(address, name) != name:
+            raise ConfigError(
+                f"{subject}: {name} is in the memory of {owners[address]}, and would be saved apart from it. Make it "
+                f"from {owners[address]} in forward, or give it a clone()"
+            )
+
+
+def _try_mode(module: nn.Module, subject: str, parts: Parts) -> Any:  # noqa: ANN401  (whatever the module gives)
+    """Return the module's features of observations of zeros, in its present mode.
+
+    Raises:
+        ConfigError: its features depend on something that is neither an observation nor a saved tensor.
+        UserCodeError: the module raised.
+    """
+    values = _example_values(parts, "cpu")
+    observation, python_values, frames = nest_parts(parts, values), _python_values(module), _compiled_frames()
+    with lend_generator(0), torch.no_grad(), _without_fast_path():
+        generators = _generator_states()
+        with Border(subject, module, "forward"):
+            features = module(observation)
+        faults = {name for name, value in _python_values(module).items() if python_values.get(name) != value}
+        if _generator_states() != generators:
+            fault = (
+                "draws random numbers, as dropout does: a resumed run would draw others. Leave them out, and give "
+                "layers dropout=0"
+            )
+        elif faults:
+            name = min(faults)
+            fault = (
+                f"changes self.{name}, which no checkpoint has: a resumed run would begin with another. Keep it as a "
+                f"tensor, register_buffer({name.rpartition('.')[2]!r}, torch.tensor(...)), and write into it in place"
+            )
+        elif any(value._version for value in values):  # noqa: SLF001  (torch's count of writes)
+            fault = "writes into its observations, which are learned from again. Give it a clone() of them"
+        elif _compiled_frames() != frames:
+            fault = "calls torch.compile: a compiled run that is resumed would end with other last bits. Leave it out"
+        elif not module.training and isinstance(features, Tensor) and not features.equal(module(observation)):
+            fault = (
+                "gives other features for the same observations when it is called again: expected features that "
+                "follow from observations, parameters and buffers alone"
+            )
+        else:
+            return features
+    raise ConfigError(f"{subject}: forward {fault}")
+
+
+def _python_values(module: nn.Module) -> dict[str, str]:
+    """Return the numbers, texts and containers that a module and those within it keep, by name; tensors are alike."""
+    return {
+        f"{path}.{name}".lstrip("."): _value_text(value)
+        for path, inner in module.named_modules()
+        for name, value in vars(inner).items()
+    }
+
+
+def _value_text(value: object) -> str:
+    """Return a text that differs for other numbers and texts, within lists and dicts as well."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key!r}: {_value_text(inner)}' for key, inner in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_value_text, value))}]"
+    return repr(value) if value is None or isinstance(value, bool | int | float | complex | str) else ""
+
+
+def _generator_states() -> tuple[bytes, str, str]:
+    """Return the states of the global generators from which a module may draw."""
+    legacy = np.random.get_state(legacy=False)  # noqa: NPY002  (whether it is used is the question)
+    return bytes(torch.default_generator.get_state().untyped_storage()), repr(legacy), repr(random.getstate())
+
+
+def _compiled_frames() -> int:
+    """Return how many functions torch.compile has compiled in this process."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return 0 if dynamo is None else sum(dynamo.counters["frames"].values())
+
+
+def _move_to_meta_(module: nn.Module) -> None:
+    """Put tensors without numbers in the places of a module's; a tensor that has several places keeps them."""
+    moved = dict[int, tuple[Tensor, Tensor]]()
+    for inner in module.modules():
+        for holder in (vars(inner)["_parameters"], vars(inner)["_buffers"]):
+            for key, value in holder.items():
+                if value is None:
+                    continue
+                if id(value) not in moved:
+                    empty = torch.empty_like(value, device="meta")
+                    is_parameter = isinstance(value, nn.Parameter)
+                    # With the old tensor, so that no other takes its address.
+                    moved[id(value)] = value, nn.Parameter(empty, value.requires_grad) if is_parameter else empty
+                holder[key] = moved[id(value)][1]
 
 
 def _check_on_meta(encoder: ModuleEncoder) -> None:
@@ -227,7 +347,8 @@ def _check_on_meta(encoder: ModuleEncoder) -> None:
     """
     buffers = dict(encoder.module.named_buffers())
     try:
-        encoder.module(_example(encoder.parts, "meta"))
+        with _without_fast_path():
+            encoder.module(_example(encoder.parts, "meta"))
     except (RuntimeError, NotImplementedError) as error:
         first_line = str(error).partition("\n")[0]
         raise ConfigError(
