@@ -35,6 +35,9 @@ class Converter:
     def removePage(self, page):
         del self._pages[page]
 
+    def resetNumbers(self):
+        return [len(page) for page in self._pages.values()]
+
     def reset_all(self):
         self._begin()
 

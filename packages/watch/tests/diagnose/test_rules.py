@@ -29,6 +29,7 @@ ROOTS = (
     "torch._dynamo.",
     "torch.multiprocessing.",
     ".SyncManager.",
+    ".Agent._ids",
 )
 """How places that are roots look."""
 
@@ -161,6 +162,12 @@ LIVE: dict[str, Callable[[], Any]] = {
     "responses.RequestsMock._calls": lambda: library("responses").RequestsMock(),
     "rich.console.Console._record_buffer": lambda: library("rich.console").Console(),
     "numba.core.dispatcher.Dispatcher.overloads": lambda: library("numba").njit(lambda n: n),
+    "[uvloop.loop.TimerHandle]": lambda: library("uvloop").new_event_loop().call_later(9, print),
+    "dogpile.cache.backends.memory.MemoryBackend._cache": of_items("dogpile.cache.backends.memory", "MemoryBackend"),
+    "rpyc.core.protocol.Connection._local_objects": of_items("rpyc.core.protocol", "Connection"),
+    "persistent.mapping.PersistentMapping.*": lambda: library("persistent.mapping").PersistentMapping(),
+    "Pyro5.server.Daemon.objectsById": of_items("Pyro5.server", "Daemon"),
+    "_abc._abc_data.*": lambda: vars(Callable)["_abc_impl"],
     "trio._channel.MemoryChannelState.data": lambda: library("trio").open_memory_channel(1)[0]._state,
     "anyio.streams.memory._MemoryObjectStreamState.buffer": lambda: (
         library("anyio").create_memory_object_stream[int](1)[0]._state

@@ -5,6 +5,7 @@ by their names, such as `clear`: functions beside the table, and methods of the 
 Python must also use one of the names that lead to the table.
 """
 
+import opcode
 import re
 from collections.abc import Iterable, Mapping
 from types import FunctionType
@@ -22,6 +23,12 @@ RELEASING = (
 _FIRST_WORD, _NAME = re.compile("[a-z]*"), re.compile(r"\w+")
 MAXIMUM_CALLS = 2
 """Maximum number of calls that the advice names."""
+_REMOVING_CALLS = frozenset({"clear", "pop", "popitem", "popleft", "remove", "discard"})
+"""Methods of builtin containers that remove items."""
+_REMOVING_CODES = frozenset(
+    opcode.opmap[name] for name in ("DELETE_ATTR", "DELETE_GLOBAL", "DELETE_SUBSCR", "STORE_ATTR", "STORE_GLOBAL")
+)
+"""Instructions that let go of an object: an attribute or a global gets another one."""
 _CALL_DEPTH = 2
 """Depth to which the functions that a call calls are searched for a use of the table."""
 _USED_AS_CONTAINERS = frozenset({
@@ -124,21 +131,32 @@ def _releasing_functions(namespace: Mapping[str, Any], table_names: frozenset[st
         (RELEASING.index(word), name)
         for name, value in list(namespace.items())
         if (word := _FIRST_WORD.findall(name)[0]) in RELEASING
-        and (_is_method_of_c(value) or not table_names.isdisjoint(_used_names(value, namespace)))
+        and (_is_method_of_c(value) or not table_names.isdisjoint(_released_names(value, namespace)))
     ]
     return [name for _, name in sorted(ranked)[:MAXIMUM_CALLS]]
 
 
-def _used_names(function: Any, namespace: Mapping[str, Any], depth: int = _CALL_DEPTH) -> set[str]:
-    """Names of globals and attributes that a Python function uses, or a function beside it that it calls.
+def _released_names(function: Any, namespace: Mapping[str, Any], depth: int = _CALL_DEPTH) -> set[str]:
+    """Names that a Python function uses, with the functions beside it that it calls, if any of them releases objects.
 
-    Empty for any other object.
+    A function that only reads a table has neither a deletion nor an assignment nor a call such as `pop` in its code.
     """
+    names, releases = _names_in_code(function, namespace, depth)
+    return names if releases else set()
+
+
+def _names_in_code(function: Any, namespace: Mapping[str, Any], depth: int) -> tuple[set[str], bool]:
+    """Names in the code of a function and of those beside it that it calls, and whether that code releases objects."""
     if type(function) is not FunctionType:
-        return set()
-    names = set(function.__code__.co_names)
-    callees = [namespace[name] for name in names if name in namespace] if depth else []
-    return names.union(*(_used_names(callee, namespace, depth - 1) for callee in callees))
+        return set(), False
+    code = function.__code__
+    names = set(code.co_names)
+    releases = not _REMOVING_CALLS.isdisjoint(names) or not _REMOVING_CODES.isdisjoint(code.co_code[::2])
+    for callee in [namespace[name] for name in code.co_names if name in namespace] if depth else []:
+        callee_names, callee_releases = _names_in_code(callee, namespace, depth - 1)
+        names |= callee_names
+        releases = releases or callee_releases
+    return names, releases
 
 
 def _is_method_of_c(value: Any) -> bool:

@@ -126,6 +126,13 @@ RULES = tuple(Rule(*row) for row in (
     ("responses.RequestsMock._calls", "", "`responses` notes each call.", "Call `responses.calls.reset()`."),
     ("rich.console.Console._record_buffer", "", "A console that records keeps all that was printed.", "Call `export_text(clear=True)` now and then, or leave `record` off."),
     ("numba.core.dispatcher.Dispatcher.overloads", "", "Each combination of types is compiled and kept.", "Convert arguments to few types, or give signatures."),
+    ("[uvloop.loop.TimerHandle]", "", "A loop keeps each timer, and what its function reaches, until it is due.", "Cancel it when it is not needed any more: `handle = loop.call_later(...)`, then `handle.cancel()`."),
+    ("dogpile.cache.backends.memory.MemoryBackend._cache", "", "The memory backend keeps each value, expired or not.", "Call `region.delete(key)`, give it a dict with a bound (`arguments={'cache_dict': ...}`), or take a backend that expires.", "https://dogpilecache.sqlalchemy.org/en/latest/api.html"),
+    ("rpyc.core.protocol.Connection._local_objects", "", "A connection keeps each object that the other side has a reference to.", "Drop references there, take copies with `rpyc.classic.obtain(...)`, or call `close()` on the connection."),
+    ("persistent.mapping.PersistentMapping.*", "", "A connection of ZODB keeps what it has read or written in its cache.", "Call `connection.cacheMinimize()` after a commit, or give the database a `cache_size_bytes`."),
+    ("Pyro5.server.Daemon.objectsById", "", "A daemon keeps each object that was registered.", "Call `daemon.unregister(object)` when its client ends, or expose a class with `instance_mode='session'`."),
+    ("mesa.agent.Agent._ids", "", "This Mesa keeps each model in a table of its agents' numbers.", "Take a version that does not, or run each model in a process of its own.", "https://github.com/mesa/mesa/pull/3180"),
+    ("_abc._abc_data.*", "", "An abstract class remembers each class that `issubclass` or `isinstance` was asked about.", "Make classes once, or ask for a method (`hasattr`) where they are made anew; no call empties it."),
     ("trio._channel.MemoryChannelState.data", "", "A channel of `math.inf` never makes the sender wait.", "Give it a size: `open_memory_channel(10)`."),
     ("anyio.streams.memory._MemoryObjectStreamState.buffer", "", "A stream of `math.inf` never makes the sender wait.", "Give it a size: `create_memory_object_stream(10)`."),
 ))
