@@ -13,13 +13,16 @@ import torch
 
 import flatwater as fw
 from flatwater.cli.main import main
+from flatwater.config.toml import from_mapping
 from flatwater.runs.policy_export import LIBRARY_BYTES as LIBRARY_BYTES_OF_EXPORT
 from flatwater.runs.policy_export import export as write_policy
 from flatwater.runs.policy_export import plan_export
 from flatwater_trading.panel.locate import load_panel
 from flatwater_trading.panel.splits import Days
 from flatwater_trading.recipe.backtest import play_backtest
-from flatwater_trading.recipe.use_plan import _phases_of_orders, plan_backtest, plan_orders
+from flatwater_trading.recipe.config import ErlRunConfig
+from flatwater_trading.recipe.run import compose
+from flatwater_trading.recipe.use_plan import CHOOSE, _phases_of_orders, plan_backtest, plan_orders
 from flatwater_watch.errors import ConfigError, MemoryLimitError
 from flatwater_watch.meters.torch_ops import peak_bytes
 
@@ -167,3 +170,23 @@ def test_orders_do_not_hold_more_for_more_columns_to_hide(run: Path) -> None:
     assert many.transient_bytes < 6 * max(few.transient_bytes, 8 << 20)
     window = 200 * 500 * len(settings.observation_features) * torch.float32.itemsize
     assert many.transient_bytes < 100 * window, "of 200 windows"
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("candidates", [{"hold_days": [250], "purchases_a_day": [9]}, {"targets": [3.0]}], ids=str)
+def test_the_choice_of_a_rule_is_in_the_plan_of_what_uses_the_trader(tmp_path: Path, candidates: dict[str, Any]) -> None:
+    """A run with candidates plays its validation days while it is loaded, whatever uses it then."""
+    few_days = SETTINGS | {"panel": "synthetic:12x700", "splits": {"holdout_days": 60, "validation_days": 300}}
+    run = fw.train("erl", run=tmp_path / "run", quiet=True, **few_days | {"choice": candidates})
+    trader = fw.load(run)
+    panel = trader.align_panel(load_panel("synthetic:12x700"))
+    days = Days(len(panel.dates) - 30, len(panel.dates))
+    composed = compose(from_mapping(ErlRunConfig, few_days | {"choice": candidates}, "test"))
+    composed.choose_rule()  # what libraries keep from their first use on is not what is asked about
+    allocated = peak_bytes(composed.choose_rule)
+    assert allocated > 0
+    for plan in (trader.plan_orders(panel), trader.plan_backtest(panel, days)):
+        assert allocated <= plan.transients[CHOOSE] < 1.2 * allocated
+    assert fw.load(tmp_path / "run").plan_orders(panel).transients[CHOOSE] > 0
+    fw.export(run, tmp_path / "trader.safetensors")
+    assert not fw.load(tmp_path / "trader.safetensors").plan_orders(panel).transients[CHOOSE], "it was chosen before"

@@ -15,7 +15,7 @@ from flatwater_trading.market.baselines import play_random_
 from flatwater_trading.market.market import Market
 from flatwater_trading.market.results import episode_summary
 from flatwater_trading.market.simulator import reset_
-from flatwater_trading.recipe.rules import make_simulator, play_planned, with_rule
+from flatwater_trading.recipe.rules import final_return, make_simulator, play_planned, with_rule
 from flatwater_trading.training.play import PlannedActions
 from flatwater_trading.training.setup import ErlSetup
 
@@ -70,7 +70,7 @@ def play_holding_times(
     for rows in HOLDING_TIMES:
         if rows != rule.hold_days:
             other = with_rule(setup, replace(rule, hold_days=rows))
-            returns[rows] = play_planned(other, market, planned, actor, first=first)
+            returns[rows] = final_return(play_planned(other, market, planned, actor, first=first))
     return HoldingTimes(rule.hold_days, unit, returns, bool(setup.config.choice.hold_days))
 
 

@@ -24,6 +24,7 @@ from flatwater_trading.training.config import ErlConfig
 from flatwater_trading.training.play import PlannedActions, SlicePlay, play_slices_
 from flatwater_trading.training.setup import ErlSetup
 from flatwater_watch.forms import count_phrase
+from flatwater_watch.meters.torch_ops import peak_bytes
 
 
 @dataclass(frozen=True)
@@ -119,16 +120,37 @@ def choose_rule(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], *,
     with one_thread():
         simulator = make_simulator(setup, market, batch=1, days=len(validation))
         planned = play_slices_(setup, market, simulator, actors=actor, starts=first, days=len(validation))
-        returns = [float(account.total_return(simulator.logs.equity)[0])]
-        returns += [play_planned(with_rule(setup, rule), market, planned, actor, first=first) for rule in rules[1:]]
+        returns = [final_return(simulator)]
+        returns += [
+            final_return(play_planned(with_rule(setup, rule), market, planned, actor, first=first)) for rule in rules[1:]
+        ]
     best = max(range(len(rules)), key=returns.__getitem__)
     return RuleChoice(rules[best], dict(zip(rules, returns, strict=True)), unit)
 
 
+def choice_bytes(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"]) -> int:
+    """Return the peak bytes of the tensors that `choose_rule` makes; all arguments are on the meta device."""
+    validation, largest = setup.splits.validation, with_rule(setup, largest_rule(setup.config))
+
+    def play() -> None:
+        """Take the steps of `choose_rule`, of the rules the largest alone."""
+        first = torch.empty(1, dtype=torch.int64, device=setup.device)
+        simulator = make_simulator(setup, market, batch=1, days=len(validation))
+        planned = play_slices_(setup, market, simulator, actors=actor, starts=first, days=len(validation))
+        play_planned(largest, market, planned, actor, first=first)
+
+    return 0 if len(candidate_rules(setup.config)) == 1 else peak_bytes(play)
+
+
+def final_return(simulator: Simulator) -> float:
+    """Return the total return of the first episode."""
+    return float(account.total_return(simulator.logs.equity)[0])
+
+
 def play_planned(
     setup: ErlSetup, market: Market, planned: PlannedActions, actor: Float[Tensor, "1 n"], *, first: Tensor
-) -> float:
-    """Play the planned actions of an actor again, by the setup's rule of purchases, and return the total return.
+) -> Simulator:
+    """Play the planned actions of an actor again, by the setup's rule of purchases; return the simulator at the end.
 
     Args:
         setup: settings, with the rule, and networks.
@@ -141,4 +163,4 @@ def play_planned(
     play = SlicePlay(setup, market, simulator, planned, actor)
     play.begin_(first)
     play.play_()
-    return float(account.total_return(simulator.logs.equity)[0])
+    return simulator

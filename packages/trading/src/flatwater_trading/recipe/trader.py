@@ -31,7 +31,7 @@ from flatwater_trading.recipe.benchmark import Benchmark, panel_benchmark
 from flatwater_trading.recipe.occlusion import OcclusionDay
 from flatwater_trading.recipe.panel_policy import PanelPolicy, Prices, Provenance
 from flatwater_trading.recipe.run import ErlRun
-from flatwater_trading.recipe.use_plan import plan_backtest, plan_orders
+from flatwater_trading.recipe.use_plan import panel_sizes, plan_backtest, plan_choice, plan_orders
 from flatwater_trading.training.config import ChoiceConfig, ErlConfig
 from flatwater_trading.training.play import to_orders
 from flatwater_trading.training.setup import build_setup
@@ -107,6 +107,8 @@ class Trader(PanelPolicy):
     weights: Float[Tensor, "1 n"]
     folder: RunFolder | None = None
     """Folder of the run; None for a trader that was read from a file."""
+    chosen_in: int = 0
+    """Bytes that the choice of its rule took while it was loaded; 0 if nothing was to be chosen."""
 
     @property
     def config(self) -> TradingConfig:
@@ -255,7 +257,7 @@ class Trader(PanelPolicy):
         """
         money = self.sizing_cash(cash, positions, "positions")
         panel = self.align_traded(prices, raw_prices)
-        refuse(plan_orders(self.settings, panel, budget))
+        refuse(self.plan_orders(panel, budget))
         observations, market = self.observe_market(panel)
         close = MarketClose(market, self.investable, panel.dates, self.config, traded_closes(panel))
         sales, holdings = split_due_positions(close, positions)
@@ -281,7 +283,7 @@ class Trader(PanelPolicy):
             MemoryLimitError: the explanation would need more memory than `budget`.
         """
         panel = self.align_panel(prices)
-        refuse(plan_orders(self.settings, panel, budget))
+        refuse(self.plan_orders(panel, budget))
         observations, _ = self.observe_market(panel)
         column, investable_index = self.instruments.index(instrument), self.investable.index(instrument)
         occlusion = self._make_occlusion(self._newest_window(observations), self._account_block(orders.holdings))
@@ -310,11 +312,11 @@ class Trader(PanelPolicy):
 
     def plan_orders(self, panel: Panel, budget: str | None = None) -> Plan:
         """Plan the memory of deciding on the newest day of a panel, and of explaining the decision."""
-        return plan_orders(self.settings, panel, budget)
+        return plan_orders(self.settings, panel, budget, chosen_in=self.chosen_in)
 
     def plan_backtest(self, panel: Panel, days: Days, budget: str | None = None) -> Plan:
         """Plan the memory of playing days of a panel against the baselines."""
-        return plan_backtest(self.settings, panel, days, budget)
+        return plan_backtest(self.settings, panel, days, budget, chosen_in=self.chosen_in)
 
     def find_days(self, panel: Panel, first: str | None, last: str | None) -> Days:
         """Find the rows that are played; see `backtest`."""
@@ -365,9 +367,12 @@ def _copy_as_array(values: Array | Tensor, dtype: type[np.floating[Any]]) -> Arr
 
 def trader_settings(config: ErlConfig, rule: TradeConfig) -> ErlConfig:
     """Return the settings of a trader: those of its training, with the chosen rule of purchases as the only one."""
-    # The fields of `ErlConfig` alone: `config` may have those of a run as well.
-    settings = {field.name: getattr(config, field.name) for field in fields(ErlConfig)}
-    return ErlConfig(**settings | {"env": replace(config.env, trade=rule), "choice": ChoiceConfig()})
+    return replace(_training_settings(config), env=replace(config.env, trade=rule), choice=ChoiceConfig())
+
+
+def _training_settings(config: ErlConfig) -> ErlConfig:
+    """Return the fields of `ErlConfig` alone: `config` may have those of a run as well."""
+    return ErlConfig(**{field.name: getattr(config, field.name) for field in fields(ErlConfig)})
 
 
 def make_trader(run: ErlRun, folder: RunFolder) -> Trader:
@@ -393,6 +398,7 @@ def make_trader(run: ErlRun, folder: RunFolder) -> Trader:
         actor=actor,
         weights=weights,
         folder=folder,
+        chosen_in=plan_choice(_training_settings(config), panel_sizes(panel), setup.splits.validation),
     )
 
 

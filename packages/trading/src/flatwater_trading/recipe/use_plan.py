@@ -4,7 +4,7 @@ A trader that is used from Python plans every day, so the bytes that were measur
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
@@ -22,13 +22,15 @@ from flatwater_trading.panel.splits import Days, Splits
 from flatwater_trading.policy.trader import ACCOUNT_PARTS, MarketObs
 from flatwater_trading.recipe.occlusion import OcclusionDay
 from flatwater_trading.recipe.plan import MARKET_OWNER, SCORE_PHASE
+from flatwater_trading.recipe.rules import choice_bytes
 from flatwater_trading.recipe.score import PRICE_TABLES_PER_RULE, score_bytes, score_extra_bytes
 from flatwater_trading.training.config import ErlConfig
 from flatwater_trading.training.setup import ErlSetup, build_setup
 from flatwater_watch.meters.torch_ops import peak_bytes
 
-READ, DECIDE = "read", "decide"
-"""Phases of the plan: normalising prices, and making and explaining orders."""
+CHOOSE, READ, DECIDE = "choose a rule", "read", "decide"
+"""Phases of the plan: choosing the rule of purchases while a run is loaded, normalising prices, and making and explaining
+orders."""
 BLOCKS_IN_MEMORY = 4
 """Blocks of values in memory at a time while they are normalised: read, scaled and masked."""
 REMEMBERED_TRIALS = 16
@@ -44,21 +46,25 @@ class PanelSizes:
     investable: int
 
 
-def plan_orders(settings: ErlConfig, panel: Panel, budget: str | None = None) -> Plan:
+def plan_orders(settings: ErlConfig, panel: Panel, budget: str | None = None, *, chosen_in: int = 0) -> Plan:
     """Plan the memory to decide on the newest day of a panel, and to explain the decision.
 
     Args:
         settings: settings of the trader.
         panel: panel with the trader's columns; only its sizes are read.
         budget: memory that the command may take; None for 90 % of the tightest limit.
+        chosen_in: bytes of `plan_choice`; 0 if no rule was to be chosen.
 
     Raises:
         ConfigError: the budget cannot be read as an amount of memory.
     """
-    return _plan_use("orders", settings, panel, budget, _phases_of_orders(settings, panel_sizes(panel)))
+    phases = {CHOOSE: chosen_in} | _phases_of_orders(settings, panel_sizes(panel))
+    return _plan_use("orders", settings, panel, budget, phases)
 
 
-def plan_backtest(settings: ErlConfig, panel: Panel, days: Days, budget: str | None = None) -> Plan:
+def plan_backtest(
+    settings: ErlConfig, panel: Panel, days: Days, budget: str | None = None, *, chosen_in: int = 0
+) -> Plan:
     """Plan the memory to play days of a panel against the baselines.
 
     Args:
@@ -66,11 +72,26 @@ def plan_backtest(settings: ErlConfig, panel: Panel, days: Days, budget: str | N
         panel: panel with the trader's columns; only its sizes are read.
         days: rows that are played.
         budget: memory that the command may take; None for 90 % of the tightest limit.
+        chosen_in: bytes of `plan_choice`; 0 if no rule was to be chosen.
 
     Raises:
         ConfigError: the budget cannot be read as an amount of memory.
     """
-    return _plan_use("backtest", settings, panel, budget, _phases_of_backtest(settings, panel_sizes(panel), days))
+    phases = {CHOOSE: chosen_in} | _phases_of_backtest(settings, panel_sizes(panel), days)
+    return _plan_use("backtest", settings, panel, budget, phases)
+
+
+@lru_cache(maxsize=REMEMBERED_TRIALS)
+def plan_choice(settings: ErlConfig, sizes: PanelSizes, validation: Days) -> int:
+    """Return the peak bytes of choosing a run's rule of purchases, measured on the meta device; 0 for a single rule.
+
+    Args:
+        settings: settings of the training, with the candidates.
+        sizes: sizes of the panel that was trained on.
+        validation: the run's validation days.
+    """
+    setup, market, weights = _outline(settings, sizes)
+    return choice_bytes(replace(setup, splits=replace(setup.splits, validation=validation)), market, weights)
 
 
 def panel_sizes(panel: Panel) -> PanelSizes:
