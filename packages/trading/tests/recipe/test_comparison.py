@@ -1,19 +1,20 @@
 """What follows from a result: the best rule, an interval, a share of chance, and a sentence that says no more."""
 
+from itertools import accumulate
+
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 from flatwater_trading.recipe.comparison import (
-    BLOCK,
-    RESAMPLED,
     Comparison,
-    bootstrap_difference,
     compare_to_yardsticks,
+    estimate_difference,
     oracle_sentence,
     oracle_share,
-    resample_means,
     simple_rules,
+    student_quantile,
 )
 
 
@@ -28,7 +29,7 @@ def compare_curves(edge: float, *, noise: float = 0.01, days: int = 500, a_year:
     own = market + edge + own_noise - own_noise.mean()
     equity = {"champion": curve(own), "held": curve(market), "poor": curve(market - 0.001), "random": curve(market)}
     chance = torch.linspace(-0.2, 0.2, 100)
-    return compare_to_yardsticks(equity, chance, trained="champion", yardsticks=("held", "poor"), a_year=a_year, seed=0)
+    return compare_to_yardsticks(equity, chance, trained="champion", yardsticks=("held", "poor"), a_year=a_year)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,7 @@ def test_who_earned_the_same_to_rounding_is_said_to_have_earned_the_same() -> No
     market = np.random.default_rng(0).normal(0.0005, 0.01, 500)
     equity = {"champion": curve(market + 1e-15), "held": curve(market), "random": curve(market)}
     chance = torch.full((100,), float(equity["held"][-1] / 100 - 1))
-    found = compare_to_yardsticks(equity, chance, trained="champion", yardsticks=("held",), a_year=252, seed=0)
+    found = compare_to_yardsticks(equity, chance, trained="champion", yardsticks=("held",), a_year=252)
     assert (found.difference, found.low, found.high, found.beaten) == (0, 0, 0, 0.5)
     assert "earned the same as held, the best of the simple rules; chance explains it as well: 50%" in found.sentence
 
@@ -59,60 +60,46 @@ def test_a_year_of_a_difference_has_the_periods_of_a_year() -> None:
 
 
 @pytest.mark.parametrize("count", [20, 60, 250])
-def test_the_interval_is_that_of_blocks_drawn_one_place_after_the_other(count: int) -> None:
-    """Politis and Romano 1994: at each place, with the chance 1 / length, another block begins, anywhere."""
-    length = min(BLOCK, count // 10)
-    values, means = np.random.default_rng(1).standard_normal(count), []
-    dice = np.random.default_rng(7)
-    for _ in range(RESAMPLED):
-        drawn, chance = dice.integers(count, size=count), dice.random(count)
-        for place in range(1, count):
-            if chance[place] > 1 / length:
-                drawn[place] = (drawn[place - 1] + 1) % count
-        means.append(values[drawn].mean())
-    found = bootstrap_difference(values, np.zeros(count), a_year=1, seed=7)
-    assert (found.low, found.high) == pytest.approx(tuple(np.percentile(means, [5, 95])), rel=1e-9)
+def test_the_interval_is_that_of_a_regression_on_waves(count: int) -> None:
+    """Lazarus, Lewis, Stock and Watson 2018: the mean's variance by the coefficients of the values on slow cosines."""
+    values = np.random.default_rng(1).standard_normal(count).cumsum() / count
+    waves = int(0.4 * count ** (2 / 3))
+    design = np.array([[np.cos(np.pi * j * (t + 0.5) / count) for j in range(waves + 1)] for t in range(count)])
+    coefficients = np.linalg.lstsq(design, values, rcond=None)[0]
+    error = np.sqrt((coefficients[1:] ** 2).mean() / 2)
+    found = estimate_difference(values, np.zeros(count), a_year=1)
+    assert found.mean == pytest.approx(coefficients[0])
+    assert (found.high - found.low) / 2 == pytest.approx(stats.t.ppf(0.95, waves) * error, rel=0.015)
 
 
-def test_the_interval_is_that_of_arch() -> None:
-    """Of `StationaryBootstrap` of arch 8.0.0, by which it was computed before: 3 CPU seconds to import."""
-    values = np.random.default_rng(1).standard_normal(60) * 0.01
-    means = 252 * resample_means(values, 20, np.random.default_rng(1))
-    assert tuple(np.percentile(means, [5, 95])) == pytest.approx((-0.3784013707349886, 0.1218813493277829), abs=1e-15)
+def test_the_quantile_is_that_of_scipy() -> None:
+    for freedom, close in ((2, 0.015), (4, 0.003), (16, 1e-4), (120, 1e-7)):
+        assert student_quantile(0.95, freedom) == pytest.approx(stats.t.ppf(0.95, freedom), rel=close)
 
 
 @pytest.mark.parametrize("days", [1, 2, 12, 19])
 def test_fewer_days_than_a_block_show_nothing(days: int) -> None:
     lead = np.linspace(0.001, 0.002, days)
-    found = bootstrap_difference(lead, np.zeros(days), a_year=252, seed=0)
+    found = estimate_difference(lead, np.zeros(days), a_year=252)
     assert (found.low, found.high) == pytest.approx((0, 252 * lead[-1]))
     assert "is not distinguishable from held" in found.describe_against("held")
 
 
-def test_few_days_are_drawn_in_short_blocks() -> None:
-    """With blocks of 20 of 24 days most resamples are the same days: 54 of these 80 intervals held the mean."""
+@pytest.mark.parametrize("correlation", [-0.2, 0.0, 0.3])
+@pytest.mark.parametrize("days", [24, 60, 252])
+def test_the_interval_holds_the_truth_as_often_as_it_says(days: int, correlation: float) -> None:
+    """Returns without and with a memory, and of heavy tails: the 90 % interval holds the truth in 86 to 94 of 100.
+
+    A stationary bootstrap with blocks of 20 days and shorter ones held it in 81 of 100 at 252 days.
+    """
+    draws, zeros = np.random.default_rng(3), np.zeros(days)
     covered = 0
-    for seed in range(80):
-        found = bootstrap_difference(
-            np.random.default_rng(seed).standard_normal(24), np.zeros(24), a_year=1, seed=seed + 1_000
-        )
+    for _ in range(1_000):
+        shocks = draws.standard_t(5, days + 50)
+        values = np.array(list(accumulate(shocks, lambda last, shock: correlation * last + shock)))[50:]
+        found = estimate_difference(values, zeros, a_year=1)
         covered += found.low <= 0 <= found.high
-    assert covered > 60
-
-
-@pytest.mark.slow
-def test_the_interval_holds_the_truth_about_as_often_as_it_says() -> None:
-    """Of 100 champions whose edge is 2.5 % a year, the 90 % interval covers it in 80 to 98."""
-    covered = 0
-    for seed in range(100):
-        rng = np.random.default_rng(seed)
-        market = rng.normal(0, 0.01, 250)
-        equity = {"champion": curve(market + 0.0001 + rng.normal(0, 0.003, 250)), "held": curve(market)}
-        found = compare_to_yardsticks(
-            equity, torch.zeros(2), trained="champion", yardsticks=("held",), a_year=252, seed=seed
-        )
-        covered += found.low <= 252 * 0.0001 <= found.high
-    assert 80 <= covered <= 98
+    assert 860 <= covered <= 940
 
 
 def test_chance_is_named_where_it_explains_the_result() -> None:
@@ -131,7 +118,3 @@ def test_the_oracle_is_no_simple_rule() -> None:
     for nothing in ({"champion": 0.3}, {"champion": 0.3, "oracle": 0.0}, {"champion": 0.3, "oracle": None}):
         assert oracle_share(nothing) is None
         assert oracle_sentence(nothing) == ""
-
-
-def test_the_same_seed_gives_the_same_interval() -> None:
-    assert compare_curves(0.0) == compare_curves(0.0)

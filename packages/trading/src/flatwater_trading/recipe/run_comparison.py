@@ -9,17 +9,14 @@ from flatwater.metrics.lines import spread_indexes
 from flatwater.recipe import Difference, NoDifferenceError
 from flatwater.reports.records import RunRecords
 from flatwater_trading.panel.calendar import infer_calendar
-from flatwater_trading.recipe.comparison import bootstrap_difference
+from flatwater_trading.recipe.comparison import MINIMUM_PERIODS, estimate_difference
 from flatwater_trading.recipe.sections import equity_line
 from flatwater_trading.recipe.tables import read_equity
 from flatwater_watch.pages.chart import MAXIMUM_POINTS, Axis, Chart
 
-MINIMUM_COMMON_DAYS = 20
-"""Fewest common periods for which the bootstrap gives an interval: one of its blocks."""
-
 
 def champion_difference(runs: Mapping[str, RunRecords]) -> Difference:
-    """Estimate the yearly difference of two champions' returns, by the block bootstrap over the same days.
+    """Estimate the yearly difference of two champions' returns, over the same days.
 
     Args:
         runs: records of a run and then of the run that it is compared with, by their letters.
@@ -42,12 +39,11 @@ def champion_difference(runs: Mapping[str, RunRecords]) -> Difference:
     returns = [period_returns(table[column].to_numpy()) for table in tables if column in table.columns]
     if len(returns) < len(tables):
         raise NoDifferenceError("they trained different things")
-    if len(returns[0]) < MINIMUM_COMMON_DAYS:
-        raise NoDifferenceError(f"fewer than {MINIMUM_COMMON_DAYS} {calendar.units}")
+    if len(returns[0]) < MINIMUM_PERIODS:
+        raise NoDifferenceError(f"fewer than {MINIMUM_PERIODS} {calendar.units}")
     if not all(np.isfinite(each).all() for each in returns):
         raise NoDifferenceError(f"an equity curve has {calendar.units} without a number")
-    # A fixed seed: the same two runs always have the same interval.
-    difference = bootstrap_difference(*returns, a_year=calendar.a_year, seed=0)
+    difference = estimate_difference(*returns, a_year=calendar.a_year)
     return Difference(asdict(difference), len(returns[0]), calendar.units, difference.describe_against)
 
 

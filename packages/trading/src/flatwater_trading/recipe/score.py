@@ -144,7 +144,6 @@ def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
             trained=CHAMPION,
             yardsticks=simple_rules(curves),
             a_year=a_year,
-            seed=setup.config.seed,
         ),
         rows={name: row | _measure_market(curves[name], curves[benchmark], a_year) for name, row in rows.items()},
         equity=curves,

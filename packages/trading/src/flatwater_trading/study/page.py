@@ -270,8 +270,8 @@ def _certainty_section(study: StudyRecords) -> Iterator[Block]:
         ],
     )
     yield Paragraph(
-        f"Intervals: stationary block bootstrap of the differences of each {calendar.unit} (Politis and Romano "
-        f"1994), blocks of 20 {calendar.units}. "
+        f"Intervals: Student's t of the differences of each {calendar.unit}, with the variance of a mean of dependent "
+        "values (Lazarus, Lewis, Stock and Watson 2018). "
         f"Deflated: the probability that the true Sharpe ratio is above 0, although it may be the best of "
         f"{deflated['tries']:,} tries: {deflated.get('tried', 'members x generations')} of every run (Bailey and "
         "López de Prado 2014).",

@@ -25,8 +25,8 @@ from flatwater_trading.recipe.comparison import (
     CHAMPION,
     Comparison,
     ReturnDifference,
-    bootstrap_difference,
     compare_to_yardsticks,
+    estimate_difference,
     oracle_sentence,
     period_returns,
     share_beaten,
@@ -40,7 +40,6 @@ from flatwater_trading.study.rules import pooled_rules
 from flatwater_watch.errors import RunError
 
 EQUAL_WEIGHT = "equal weight"
-BOOTSTRAP_SEED = 0  # fixed: the same folds always get the same intervals
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,9 +171,8 @@ def pool_folds(
             trained=CHAMPION,
             yardsticks=simple_rules(traders),
             a_year=a_year,
-            seed=BOOTSTRAP_SEED,
         ),
-        against_equal=bootstrap_difference(champion, equal, a_year=a_year, seed=BOOTSTRAP_SEED),
+        against_equal=estimate_difference(champion, equal, a_year=a_year),
         deflated=deflated_sharpe(champion, tries),
         deflated_excess=deflated_sharpe(champion - equal, tries),
         tries=tries,

@@ -131,7 +131,6 @@ def score_weights(evaluation: WeightsEvaluation) -> WeightsScore:
             trained=CHAMPION,
             yardsticks=simple_rules(curves),
             a_year=a_year,
-            seed=evaluation.config.seed,
         ),
         rows=rows,
         equity=curves,
