@@ -46,7 +46,7 @@ def restless(draws: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
 
 
 def seldom(draws: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
-    """Draw the returns of a trader that is invested for 20 days at a time, a third of the time, and seldom wins much."""
+    """Draw the returns of a trader that is invested a third of the time, for 20 days each, and seldom wins much."""
     stretches = draws.random((shape[0], shape[1] // 20 + 2)) < 0.3
     invested = np.repeat(stretches, 20, axis=1)[:, 7 : shape[1] + 7]
     return invested * (draws.exponential(1, shape) - 1)

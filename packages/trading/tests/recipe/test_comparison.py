@@ -9,6 +9,7 @@ from scipy import stats
 
 from flatwater_trading.recipe.comparison import (
     Comparison,
+    ReturnDifference,
     compare_to_yardsticks,
     estimate_difference,
     oracle_sentence,
@@ -75,6 +76,11 @@ def test_the_interval_is_that_of_a_regression_on_waves(count: int) -> None:
 def test_the_quantile_is_that_of_scipy() -> None:
     for freedom, close in ((2, 0.015), (4, 0.003), (16, 1e-4), (120, 1e-7)):
         assert student_quantile(0.95, freedom) == pytest.approx(stats.t.ppf(0.95, freedom), rel=close)
+
+
+def test_an_end_of_an_interval_that_is_not_0_does_not_read_as_0() -> None:
+    said = ReturnDifference(-0.05, -0.104, -0.0024).describe_against("held")
+    assert said == "earned less than held (-5% a year, 90% interval -10% to -0.2%)"
 
 
 @pytest.mark.parametrize("days", [1, 2, 12, 19])

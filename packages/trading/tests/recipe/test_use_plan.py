@@ -174,7 +174,7 @@ def test_orders_do_not_hold_more_for_more_columns_to_hide(run: Path) -> None:
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("candidates", [{"hold_days": [250], "purchases_a_day": [9]}, {"targets": [3.0]}], ids=str)
-def test_the_choice_of_a_rule_is_in_the_plan_of_what_uses_the_trader(tmp_path: Path, candidates: dict[str, Any]) -> None:
+def test_the_choice_of_a_rule_is_in_each_plan(tmp_path: Path, candidates: dict[str, Any]) -> None:
     """A run with candidates plays its validation days while it is loaded, whatever uses it then."""
     few_days = SETTINGS | {"panel": "synthetic:12x700", "splits": {"holdout_days": 60, "validation_days": 300}}
     run = fw.train("erl", run=tmp_path / "run", quiet=True, **few_days | {"choice": candidates})

@@ -1,9 +1,9 @@
 """Comparison of a champion with the best yardstick and with chance.
 
 The interval of the mean difference in the returns of each period (day, week, month) shows whether there are enough
-periods to distinguish the two. Neighbouring periods are not independent, so its variance is measured by slow cosine waves
-(Lazarus, Lewis, Stock and Watson 2018; ADR 50 says what share of the intervals holds the truth). Chance is a trader that
-buys random instruments on the champion's days of purchases.
+periods to distinguish the two. Neighbouring periods are not independent, so its variance is measured by slow cosine
+waves (Lazarus, Lewis, Stock and Watson 2018; ADR 50 says what share of the intervals holds the truth). Chance is a
+trader that buys random instruments on the champion's days of purchases.
 """
 
 from collections.abc import Iterable, Mapping
@@ -57,7 +57,13 @@ class ReturnDifference:
             verdict = f"earned less than {other}"
         else:
             verdict = f"is not distinguishable from {other}"
-        return f"{verdict} ({self.mean:+z.0%} a year, {LEVEL:.0%} interval {self.low:+z.0%} to {self.high:+z.0%})"
+        mean, low, high = map(signed_percent, (self.mean, self.low, self.high))
+        return f"{verdict} ({mean} a year, {LEVEL:.0%} interval {low} to {high})"
+
+
+def signed_percent(value: float) -> str:
+    """Return a share in percent, with a decimal below 1 %: an end of an interval must not read as 0."""
+    return f"{value:+z.0%}" if abs(value) >= 0.01 else f"{value:+z.1%}"  # noqa: PLR2004  (1 %)
 
 
 @dataclass(frozen=True)

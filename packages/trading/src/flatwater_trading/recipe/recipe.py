@@ -51,7 +51,7 @@ def account_numbers(*recipe_numbers: Number) -> tuple[Number, ...]:
         *recipe_numbers,
         Number("Sortino", "sortino", "{:.2f}"),
         Number("Calmar", "calmar", "{:.2f}"),
-        Number("alpha, a year", "alpha", "{:+z.1%}"),
+        Number("alpha a year", "alpha", "{:+z.1%}"),
         Number("beta", "beta", "{:.2f}"),
     )
 

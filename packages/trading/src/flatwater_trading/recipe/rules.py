@@ -122,7 +122,8 @@ def choose_rule(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], *,
         planned = play_slices_(setup, market, simulator, actors=actor, starts=first, days=len(validation))
         returns = [final_return(simulator)]
         returns += [
-            final_return(play_planned(with_rule(setup, rule), market, planned, actor, first=first)) for rule in rules[1:]
+            final_return(play_planned(with_rule(setup, rule), market, planned, actor, first=first))
+            for rule in rules[1:]
         ]
     best = max(range(len(rules)), key=returns.__getitem__)
     return RuleChoice(rules[best], dict(zip(rules, returns, strict=True)), unit)

@@ -29,8 +29,8 @@ from flatwater_trading.training.setup import ErlSetup, build_setup
 from flatwater_watch.meters.torch_ops import peak_bytes
 
 CHOOSE, READ, DECIDE = "choose a rule", "read", "decide"
-"""Phases of the plan: choosing the rule of purchases while a run is loaded, normalising prices, and making and explaining
-orders."""
+"""Phases of the plan: choosing the rule of purchases while a run is loaded, normalising prices, and making and
+explaining orders."""
 BLOCKS_IN_MEMORY = 4
 """Blocks of values in memory at a time while they are normalised: read, scaled and masked."""
 REMEMBERED_TRIALS = 16
