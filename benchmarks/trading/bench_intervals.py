@@ -31,7 +31,7 @@ def correlated(correlation: float) -> Draw:
         shocks = draws.standard_normal(shape)
         for day in range(1, shape[1]):
             shocks[:, day] += correlation * shocks[:, day - 1]
-        return shocks
+        return np.asarray(shocks)
 
     return draw
 
@@ -42,21 +42,21 @@ def restless(draws: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
     for day in range(shape[1]):
         returns[:, day] *= np.sqrt(variance)
         variance = 0.04 + 0.08 * returns[:, day] ** 2 + 0.88 * variance
-    return returns
+    return np.asarray(returns)
 
 
 def seldom(draws: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
     """Draw the returns of a trader that is invested a third of the time, for 20 days each, and seldom wins much."""
     stretches = draws.random((shape[0], shape[1] // 20 + 2)) < 0.3
     invested = np.repeat(stretches, 20, axis=1)[:, 7 : shape[1] + 7]
-    return invested * (draws.exponential(1, shape) - 1)
+    return np.asarray(invested * (draws.exponential(1, shape) - 1))
 
 
 def drifting(draws: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
     """Draw returns whose mean drifts, with a life of 30 days and 2 % of the variance."""
     kept = np.exp(-1 / 30)
     drift = correlated(kept)(draws, shape) * np.sqrt(0.02 * (1 - kept**2))
-    return drift + np.sqrt(0.98) * draws.standard_normal(shape)
+    return np.asarray(drift + np.sqrt(0.98) * draws.standard_normal(shape))
 
 
 KINDS: dict[str, Draw] = {

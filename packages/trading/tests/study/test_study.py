@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.status import Status
 from signalled import signal_when
 
 from flatwater.cli.main import main
@@ -276,6 +277,69 @@ def test_a_study_that_is_stopped_in_its_search_or_after_it_comes_to_the_same_res
     Path("hold").unlink()
     again = run_study(order("cut", folds=None, seeds=None, jobs=2))[0]
     assert again.result == outcome_of_search.result
+
+
+DRIVER = """
+import sys
+sys.path = sys.argv[1:]
+import test_study
+test_study.run_study(test_study.searching("cut", jobs=2))
+"""
+
+
+class StatusLines(Console):
+    """A console that keeps what its status lines said."""
+
+    def __init__(self) -> None:
+        super().__init__(file=io.StringIO(), width=200)
+        self.kept: list[str] = []
+
+    def status(self, status: RenderableType, **_: object) -> Status:  # type: ignore[override]
+        return KeptStatus(status, console=self)
+
+
+class KeptStatus(Status):
+    """A status line that its console keeps each text of."""
+
+    def update(self, status: RenderableType | None = None, **_: object) -> None:  # type: ignore[override]
+        self.console.kept.append(str(status))  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("held_round", [1, 3])
+def test_a_study_that_is_killed_in_its_search_comes_to_the_same_result(
+    held_round: int, outcome_of_search: StudyOutcome
+) -> None:
+    """SIGKILL leaves no time to write anything: neither the study nor the sweep of its fold can say where it was."""
+    Path("hold").write_text(f"{held_round} trial-0002")
+    killed = subprocess.Popen([sys.executable, "-c", DRIVER, str(Path(__file__).parent), *sys.path])
+    while not Path("held").exists():
+        assert killed.poll() is None
+        time.sleep(0.01)
+    killed.kill()
+    assert killed.wait() == -signal.SIGKILL
+    assert not Path("cut/study.json").exists()
+    Path("hold").unlink()
+    again, said = run_study(order("cut", folds=None, seeds=None, jobs=2))
+    assert again.result == outcome_of_search.result
+    assert Path("cut/study.json").read_bytes() == Path("s/study.json").read_bytes()
+    assert "trial 2/3" in said
+
+
+def test_the_rounds_of_trials_count_for_the_time_left() -> None:
+    """Two folds with three trials and two seeds each, of four rounds: 40 rounds, all of them shown."""
+    Path("hold").write_text("2 trial-0003")
+    thread, console = signal_when(Path("held").exists, signal.SIGTERM), StatusLines()
+    train_study(searching("cut", jobs=1), console, FAKE, FAKE)
+    thread.join()
+    Path("hold").unlink()
+    told = [line for line in console.kept if line.startswith("searching settings for fold 1 of 2, generation ")]
+    assert told[0].endswith("generation 0 of 40, time left unknown yet")
+    assert "generation 10 of 40, " in told[-1]
+    assert told[-1].endswith(" left")
+    console.kept.clear()
+    train_study(order("cut", folds=None, seeds=None), console, FAKE, FAKE)
+    assert any(line.startswith("searching settings for fold 2 of 2, generation 24 of 40, ") for line in console.kept)
+    assert "4 of 4 runs, generation 40 of 40, almost done" in console.kept
 
 
 @pytest.mark.usefixtures("outcome_of_search")

@@ -5,7 +5,7 @@ from their newest checkpoints.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from math import nan
 from pathlib import Path
@@ -18,14 +18,15 @@ from flatwater.config.toml import to_mapping, with_settings
 from flatwater.metrics.figures import short_number
 from flatwater.metrics.jsonl import Record
 from flatwater.recipe import recipe_of_config
-from flatwater.rundir.layout import RunFolder, hold_lock
+from flatwater.rundir.layout import RunFolder, hold_lock, recorded_rounds
 from flatwater.runs.config import extend_mirror_url
 from flatwater.runs.signals import StopRequest, stop_on_signals
 from flatwater.sweeps.folder import SweepFolder, SweepOutcome, write_outcome
 from flatwater.sweeps.opening import OpenedSweep, SweepOrder, open_sweep
 from flatwater.sweeps.process import TRIAL_PROGRAM, Job, RunExit, RunPool, train_jobs
+from flatwater.sweeps.progress import RoundProgress, rounds_of_trials
 from flatwater.sweeps.space import TRIAL_SOURCE
-from flatwater.sweeps.study import Study, open_study, trial_number
+from flatwater.sweeps.study import Study, TrialLine, open_study, trial_number
 from flatwater_watch.errors import ConfigError, RunError
 
 
@@ -43,6 +44,7 @@ class Sweep:
     console: Console
     program: Sequence[str]
     stop: StopRequest
+    progress: RoundProgress
 
     def require_in_place(self) -> None:
         """Refuse to go on if the folder was moved: the study's database is open under the old name.
@@ -63,11 +65,27 @@ class Sweep:
         self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def train_sweep(order: SweepOrder, console: Console, program: Sequence[str] = TRIAL_PROGRAM) -> SweepOutcome:
-    """Begin a sweep, or go on with the one in the order's folder, until all trials have ended or a signal stops it."""
+def train_sweep(
+    order: SweepOrder,
+    console: Console,
+    program: Sequence[str] = TRIAL_PROGRAM,
+    progress: RoundProgress | None = None,
+) -> SweepOutcome:
+    """Begin a sweep, or go on with the one in the order's folder, until all trials have ended or a signal stops it.
+
+    Args:
+        order: space, settings and folder of the sweep.
+        console: terminal for the lines of the trials.
+        program: command of a trial's process, which speaks as `trial.py` does.
+        progress: progress of a study, which counts the rounds of all trials; None shows that of the sweep alone.
+    """
     opened: OpenedSweep = open_sweep(order, program)
     # The folder is locked, so that two processes do not draw the same trial.
-    with hold_lock(RunFolder(opened.folder.path)) as locked_folder, stop_on_signals(console) as stop:
+    with (
+        hold_lock(RunFolder(opened.folder.path)) as locked_folder,
+        stop_on_signals(console) as stop,
+        console.status("") if progress is None else nullcontext() as status,
+    ):
         base = opened.base
         study = open_study(
             opened.folder.study,
@@ -77,16 +95,23 @@ def train_sweep(order: SweepOrder, console: Console, program: Sequence[str] = TR
             rounds=base.rounds,
             at_once=order.at_once,
         )
+        trial_count = study.save_trial_count_(order.trials)
         sweep = Sweep(
             folder=opened.folder,
             locked_folder=locked_folder,
             base=base,
             study=study,
-            trial_count=study.save_trial_count_(order.trials),
+            trial_count=trial_count,
             console=console,
             program=program,
             stop=stop,
+            progress=progress
+            or RoundProgress(rounds=trial_count * base.rounds, done=rounds_of_trials(opened.folder.path)),
         )
+        if status is not None:
+            sweep.progress.show = lambda: status.update(sweep.progress.describe("round"))
+        for line in study.lines():
+            drop_unreached_(sweep, line)
         at_once = min(order.at_once or study.at_once, sweep.trial_count)
         parallel = f", {at_once} at once" if at_once > 1 else ""
         searched = ", ".join(opened.space)
@@ -141,11 +166,13 @@ def begin_job_(sweep: Sweep, trial: Trial) -> Job | None:
     _, metric = judged_curve(sweep)
 
     def judge(record: Record) -> bool:
-        """Save the round's value; return whether the trial should end."""
+        """Count the round and save its value; return whether the trial should end."""
+        sweep.progress.count_record_(record, known_rounds)
         value = record.get(metric)
         return sweep.study.judge_(trial, known_values, record["round"], nan if value is None else value)
 
     run = sweep.folder.trial(number)
+    known_rounds = recorded_rounds(run)
     log = sweep.folder.log(number)
     return Job(order={"config": to_mapping(config)}, run=run, log=log, judge=judge)
 
@@ -159,8 +186,15 @@ def record_ending_(sweep: Sweep, trial: Trial, ending: RunExit) -> None:
         sweep.study.prune_(trial)
     elif ending.how == "failed":
         sweep.study.fail_(trial, ending.reason)
+    drop_unreached_(sweep, sweep.study.lines()[trial_number(trial) - 1])
     sweep.say(f"  trial {trial_number(trial)} {outcome_line(sweep, trial_number(trial))}")
     write_outcome(sweep_outcome(sweep), sweep.base)
+
+
+def drop_unreached_(sweep: Sweep, line: TrialLine) -> None:
+    """Take the rounds off the progress that a trial which has ended early will not reach."""
+    if line.state in {"pruned", "failed"}:
+        sweep.progress.drop_(sweep.base.rounds - recorded_rounds(sweep.folder.trial(line.number)))
 
 
 def judged_curve(sweep: Sweep) -> tuple[str, str]:

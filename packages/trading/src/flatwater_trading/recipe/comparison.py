@@ -204,13 +204,13 @@ def half_interval(values: np.ndarray) -> float:
 def student_quantile(probability: float, freedom: int) -> float:
     """Return the quantile of Student's t by its expansion around the normal one: within 1.5 % for 2 degrees or more."""
     z = NormalDist().inv_cdf(probability)
-    terms = (
+    terms: tuple[float, ...] = (
         z,
         (z**3 + z) / 4,
         (5 * z**5 + 16 * z**3 + 3 * z) / 96,
         (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
     )
-    return sum(term / freedom**power for power, term in enumerate(terms))
+    return sum((term / freedom**power for power, term in enumerate(terms)), 0.0)
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def plan_orders(settings: ErlConfig, panel: Panel, budget: str | None = None, *,
     Raises:
         ConfigError: the budget cannot be read as an amount of memory.
     """
-    phases = {CHOOSE: chosen_in} | _phases_of_orders(settings, panel_sizes(panel))
+    phases = {CHOOSE: chosen_in, **_phases_of_orders(settings, panel_sizes(panel))}
     return _plan_use("orders", settings, panel, budget, phases)
 
 
@@ -77,7 +77,7 @@ def plan_backtest(
     Raises:
         ConfigError: the budget cannot be read as an amount of memory.
     """
-    phases = {CHOOSE: chosen_in} | _phases_of_backtest(settings, panel_sizes(panel), days)
+    phases = {CHOOSE: chosen_in, **_phases_of_backtest(settings, panel_sizes(panel), days)}
     return _plan_use("backtest", settings, panel, budget, phases)
 
 

@@ -13,6 +13,7 @@ from rich.console import Console
 from flatwater.runs.config import extend_mirror_url
 from flatwater.sweeps.folder import SweepOutcome
 from flatwater.sweeps.opening import SweepOrder
+from flatwater.sweeps.progress import RoundProgress
 from flatwater.sweeps.sweep import train_sweep
 from flatwater_trading.study.folds import Fold, fold_config
 from flatwater_trading.study.opening import OpenedStudy
@@ -37,8 +38,18 @@ class FoldSearch:
     """Settings of the best trial by dotted path."""
 
 
-def search_fold(opened: OpenedStudy, fold: Fold, console: Console, program: Sequence[str]) -> SweepOutcome:
-    """Train the trials of a fold, or those that are left of them, until all have ended or a signal stops them."""
+def search_fold(
+    opened: OpenedStudy, fold: Fold, console: Console, program: Sequence[str], progress: RoundProgress
+) -> SweepOutcome:
+    """Train the trials of a fold, or those that are left of them, until all have ended or a signal stops them.
+
+    Args:
+        opened: the study's folder and its settings.
+        fold: the fold.
+        console: terminal for the lines of the trials.
+        program: command of a trial's process.
+        progress: progress of the study, which counts the rounds of the trials.
+    """
     base = extend_mirror_url(opened.base, opened.folder.path)
     order = SweepOrder(
         config=fold_config(base, fold, opened.base.seed),
@@ -48,7 +59,7 @@ def search_fold(opened: OpenedStudy, fold: Fold, console: Console, program: Sequ
         prune=True,
         at_once=min(opened.jobs, opened.setup.trials_at_once),
     )
-    return train_sweep(order, console, program)
+    return train_sweep(order, console, program, progress)
 
 
 def chosen_settings(outcome: SweepOutcome, fold: Fold) -> FoldSearch:

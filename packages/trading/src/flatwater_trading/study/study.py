@@ -16,7 +16,6 @@ from rich.console import Console
 from rich.status import Status
 
 from flatwater.config.toml import to_mapping, with_settings
-from flatwater.metrics.figures import short_duration
 from flatwater.metrics.jsonl import Record
 from flatwater.recipe import Recipe
 from flatwater.rundir.layout import RunFolder, hold_lock, recorded_rounds
@@ -24,6 +23,7 @@ from flatwater.rundir.results import read_result
 from flatwater.runs.config import extend_mirror_url
 from flatwater.runs.signals import StopRequest, stop_on_signals
 from flatwater.sweeps.process import TRIAL_PROGRAM, Job, RunExit, RunPool, train_jobs
+from flatwater.sweeps.progress import RoundProgress, rounds_of_trials
 from flatwater_trading.study.folds import Fold, cut_folds, fold_config
 from flatwater_trading.study.opening import OpenedStudy, StudyOrder, open_study_folder
 from flatwater_trading.study.records import StudyFolder
@@ -71,33 +71,7 @@ class StudyOutcome:
     """The signal that stopped the study, if any."""
 
 
-@dataclass
-class StudyProgress:
-    """Progress of a study, and an estimate of the time left: every round of every run counts alike."""
-
-    rounds: int
-    """Rounds of all runs together."""
-    done: int
-    """Rounds that are done, those of earlier starts included."""
-    rounds_before: int = field(init=False)
-    """Rounds that were done when this start began."""
-    began_at: float = field(default_factory=time.monotonic)
-    """Clock of this start, in seconds of `time.monotonic`."""
-
-    def __post_init__(self) -> None:
-        # Rounds of an earlier start do not count for the speed of this start.
-        self.rounds_before = self.done
-
-    def time_left(self) -> str:
-        """Return a phrase such as `12m left`; before a round of this start is done, that the time is unknown."""
-        rounds_since_start = self.done - self.rounds_before
-        if not rounds_since_start:
-            return "time left unknown yet"
-        seconds_per_round = (time.monotonic() - self.began_at) / rounds_since_start
-        return f"{short_duration(seconds_per_round * (self.rounds - self.done))} left"
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class _RunningStudy:
     """A study at work."""
 
@@ -107,9 +81,11 @@ class _RunningStudy:
     members: Sequence[StudyRun]
     console: Console
     status: Status
-    progress: StudyProgress
+    progress: RoundProgress
     searches: dict[int, "FoldSearch"] = field(default_factory=dict)
     """Fold -> the settings that its search has found; empty in a study without a search."""
+    searched: str = ""
+    """Phrase about the search that is at work; empty if none is."""
 
     def require_in_place(self) -> None:
         """Check that the folder still has its name, as runs are started below it.
@@ -129,11 +105,10 @@ class _RunningStudy:
         self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def show_(self) -> None:
-        """Show the tested runs, the rounds and the time left in the status line."""
+        """Show what is at work, the rounds and the time left of the whole study in the status line."""
         tested = sum(member.is_tested for member in self.members)
-        progress = self.progress
-        rounds = f"{self.opened.recipe.layout.round} {progress.done:,} of {progress.rounds:,}"
-        self.status.update(f"{tested} of {len(self.members)} runs, {rounds}, {progress.time_left()}")
+        part = self.searched or f"{tested} of {len(self.members)} runs"
+        self.status.update(f"{part}, {self.progress.describe(self.opened.recipe.layout.round)}")
 
     def jobs(self) -> Iterator[Job]:
         """Yield a job for each run that has not been tested yet, with the settings of its fold."""
@@ -156,9 +131,7 @@ class _RunningStudy:
         """
 
         def judge(record: Record) -> bool:
-            if record["round"] > known_rounds:
-                self.progress.done += 1
-                self.show_()
+            self.progress.count_record_(record, known_rounds)
             return False
 
         return judge
@@ -182,9 +155,7 @@ def train_study(
         opened = open_study_folder(order, program)
     folder, setup, members = opened.folder, opened.setup, study_runs(opened)
     threads = "1 thread" if opened.base.threads == 1 else f"{opened.base.threads} threads"
-    progress = StudyProgress(
-        rounds=len(members) * opened.base.rounds, done=sum(recorded_rounds(member.run) for member in members)
-    )
+    progress = study_progress(opened, members)
     with (
         # The lock is taken before any run is started, as two processes must not train the same runs.
         hold_lock(RunFolder(folder.path)) as locked_folder,
@@ -194,6 +165,7 @@ def train_study(
         work = _RunningStudy(
             opened=opened, held_folder=locked_folder, members=members, console=console, status=status, progress=progress
         )
+        progress.show = work.show_
         work.say(
             f"study folder {folder.path}: {len(members)} runs (folds: {setup.folds}, seeds: {len(setup.seeds)}), "
             f"tested on {opened.days}, {opened.jobs} at once, {threads} each"
@@ -222,6 +194,14 @@ def study_runs(opened: OpenedStudy) -> list[StudyRun]:
     ]
 
 
+def study_progress(opened: OpenedStudy, members: Sequence[StudyRun]) -> RoundProgress:
+    """Return the progress of a study as it was left: rounds of its runs, and of the trials of its searches."""
+    folds, trials, rounds = opened.setup.folds, opened.setup.trials, opened.base.rounds
+    done = sum(recorded_rounds(member.run) for member in members)
+    done += sum(rounds_of_trials(opened.folder.search(fold)) for fold in range(1, folds + 1))
+    return RoundProgress(rounds=(len(members) + folds * trials) * rounds, done=done)
+
+
 def search_settings_(work: _RunningStudy, stop: StopRequest, program: Sequence[str]) -> None:
     """Search for the settings of each fold, one fold after the other; a signal to a sweep stops the study too."""
     from flatwater_trading.study.search import chosen_settings, search_fold  # noqa: PLC0415  (it needs Optuna)
@@ -230,8 +210,10 @@ def search_settings_(work: _RunningStudy, stop: StopRequest, program: Sequence[s
     for number, fold in folds.items():
         if stop.signal:
             return
-        work.status.update(f"searching settings for fold {number} of {len(folds)}, {work.opened.setup.trials} trials")
-        outcome = search_fold(work.opened, fold, work.console, program)
+        work.searched = f"searching settings for fold {number} of {len(folds)}"
+        work.show_()
+        outcome = search_fold(work.opened, fold, work.console, program, work.progress)
+        work.searched = ""
         # The sweep's handlers of signals have stood in the place of the study's.
         if outcome.stop.signal:
             stop.signal = outcome.stop.signal
