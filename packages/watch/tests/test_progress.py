@@ -1,6 +1,7 @@
 """What takes long says how far it has come, to whoever waits, and to nobody else."""
 
 import io
+import re
 import time
 from collections.abc import Callable, Iterator
 
@@ -80,6 +81,14 @@ def test_a_log_is_told_how_far_it_has_come() -> None:
     lines = out.getvalue().splitlines()
     assert lines[0].startswith("playing [days] … ")
     assert any(line.endswith("days 0/7") for line in lines)
+
+
+@pytest.mark.usefixtures("frequent_lines")
+def test_how_long_it_took_does_not_run_into_the_time_that_is_left() -> None:
+    out = io.StringIO()
+    with Terminal(file=out, width=100).status("round 3 of 8, 2m left"):
+        until(lambda: bool(out.getvalue()))
+    assert re.fullmatch(r"round 3 of 8, 2m left, \S+ s so far", out.getvalue().splitlines()[0])
 
 
 @pytest.mark.usefixtures("frequent_lines")

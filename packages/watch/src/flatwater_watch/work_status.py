@@ -70,8 +70,10 @@ class WorkStatus(Status):
         if not isinstance(self._status_text, str) or not self._status_text:
             return
         now = time.monotonic()
-        parts = (format_duration(now - self._began_at), self._progress_track.line())
-        line = f"{self._status_text} {', '.join(filter(None, parts))}"
+        took = format_duration(now - self._began_at)
+        # A text that ends with another time, such as the time left, must not run into this one.
+        took = f" {took}" if self._status_text.endswith("…") else f", {took} so far"
+        line = self._status_text + ", ".join(filter(None, (took, self._progress_track.line())))
         first_seconds = self._first_line_seconds
         first_is_due = first_seconds is not None and now - self._began_at >= first_seconds
         if self.console.is_terminal:

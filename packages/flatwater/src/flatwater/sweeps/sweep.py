@@ -110,19 +110,24 @@ def train_sweep(
         )
         if status is not None:
             sweep.progress.show = lambda: status.update(sweep.progress.describe("round"))
-        for line in study.lines():
-            drop_unreached_(sweep, line)
-        at_once = min(order.at_once or study.at_once, sweep.trial_count)
+        at_once = min(order.at_once or study.at_once, trial_count)
         parallel = f", {at_once} at once" if at_once > 1 else ""
-        searched = ", ".join(opened.space)
-        sweep.say(f"sweep folder {opened.folder.path}: {sweep.trial_count} trials, searching {searched}{parallel}")
-        pool = RunPool(program=program, stop=stop, check=sweep.require_in_place, say=sweep.say, at_once=at_once)
-        trials_by_run: dict[Path, Trial] = {}
-        # If an ending cannot be recorded, `closing` lets the trials that train save and end.
-        with closing(train_jobs(generate_jobs_(sweep, trials_by_run), pool)) as endings:
-            for job, ending in endings:
-                record_ending_(sweep, trials_by_run[job.run.path], ending)
+        names = ", ".join(study.space)
+        sweep.say(f"sweep folder {sweep.folder.path}: {trial_count} trials, searching {names}{parallel}")
+        train_trials_(sweep, at_once)
         return sweep_outcome(sweep)
+
+
+def train_trials_(sweep: Sweep, at_once: int) -> None:
+    """Train the trials that are left, so many at once, until all have ended or a signal stops them."""
+    for line in sweep.study.lines():
+        drop_unreached_(sweep, line)
+    pool = RunPool(program=sweep.program, stop=sweep.stop, check=sweep.require_in_place, say=sweep.say, at_once=at_once)
+    trials_by_run: dict[Path, Trial] = {}
+    # If an ending cannot be recorded, `closing` lets the trials that train save and end.
+    with closing(train_jobs(generate_jobs_(sweep, trials_by_run), pool)) as endings:
+        for job, ending in endings:
+            record_ending_(sweep, trials_by_run[job.run.path], ending)
 
 
 def generate_jobs_(sweep: Sweep, running_trials: dict[Path, Trial]) -> Iterator[Job | None]:
