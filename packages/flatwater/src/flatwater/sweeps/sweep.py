@@ -110,16 +110,15 @@ def train_sweep(
         )
         if status is not None:
             sweep.progress.show = lambda: status.update(sweep.progress.describe("round"))
-        at_once = min(order.at_once or study.at_once, trial_count)
-        parallel = f", {at_once} at once" if at_once > 1 else ""
-        names = ", ".join(study.space)
-        sweep.say(f"sweep folder {sweep.folder.path}: {trial_count} trials, searching {names}{parallel}")
-        train_trials_(sweep, at_once)
+        train_trials_(sweep, min(order.at_once or study.at_once, trial_count))
         return sweep_outcome(sweep)
 
 
 def train_trials_(sweep: Sweep, at_once: int) -> None:
     """Train the trials that are left, so many at once, until all have ended or a signal stops them."""
+    parallel = f", {at_once} at once" if at_once > 1 else ""
+    searched = ", ".join(sweep.study.space)
+    sweep.say(f"sweep folder {sweep.folder.path}: {sweep.trial_count} trials, searching {searched}{parallel}")
     for line in sweep.study.lines():
         drop_unreached_(sweep, line)
     pool = RunPool(program=sweep.program, stop=sweep.stop, check=sweep.require_in_place, say=sweep.say, at_once=at_once)
