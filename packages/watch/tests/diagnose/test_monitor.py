@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from flatwater_watch.diagnose import investigator
 from flatwater_watch.diagnose.evidence import NOT_ASKED_ADVICE
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.garbage import GarbageSearch
@@ -20,6 +21,7 @@ from flatwater_watch.diagnose.investigation import Investigation, search_owner_l
 from flatwater_watch.diagnose.lines import Tracer
 from flatwater_watch.diagnose.monitor import CaseState, Monitor
 from flatwater_watch.heap.census import CensusTaker, take_census
+from flatwater_watch.heap.libraries import GrownHolders
 from flatwater_watch.heap.roots import Roots
 from flatwater_watch.series.readings import Reading
 from flatwater_watch.thresholds import SHIPPED
@@ -765,6 +767,8 @@ def test_a_monitor_that_is_closed_leaves_no_search_behind(monitor: Monitor) -> N
 def test_a_reading_does_not_wait_for_the_search(monitor: Monitor, monkeypatch: pytest.MonkeyPatch) -> None:
     waits = []
     monkeypatch.setattr(GarbageSearch, "is_done", lambda _, seconds=0.0: waits.append(seconds))
+    # What other tests have imported may grow meanwhile, on a busy machine, and that would end the search.
+    monkeypatch.setattr(investigator, "take_grown_holders_", lambda *_: GrownHolders({}, frozenset()))
     began = searching(monitor)
     search = search_of(monitor)
     for number in range(began + 1, began + 10):
