@@ -37,7 +37,7 @@ from sizes import Silent, config_of
 from flatwater.state.tree import leaves
 from flatwater.trainers.loop import Phase, train_
 from flatwater_trading.recipe.run import ErlRun, compose
-from flatwater_trading.training.setup import window_bytes
+from flatwater_trading.training.batch_sizes import window_bytes
 
 PASSES = 10
 """Times that an update reads or writes its observations at least: gathered three times, and read seven times."""

@@ -12,7 +12,8 @@ from flatwater.envs.foraging.config import ForagingConfig
 from flatwater.envs.world import World
 from flatwater.envs.worlds import build_world
 from flatwater.envs.wrapped.config import WrappedConfig
-from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld, make_named_env
+from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld
+from flatwater.envs.wrapped.named_env import make_named_env
 from flatwater_watch.errors import ConfigError
 
 ASKED = """

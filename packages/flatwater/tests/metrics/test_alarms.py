@@ -7,24 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flatwater.metrics.alarms import (
-    CONSTANT_DEVIATION,
     Alarm,
     alarm_lines,
     array_alarms,
-    constant_policies,
-    lost_workers,
+    lost_worker_alarms,
     metric_alarms,
-    name_by_member,
-    never_trading,
-    population_alarms,
-    refused_orders,
     repeat_lines,
-    skipped_steps,
+    skipped_step_alarms,
     take_new_alarms_,
-    waiting_threads,
+    waiting_thread_alarms,
 )
-
-IDLE = never_trading(1, {"champion": 0})[0].message.split(":")[0]
 
 
 @given(st.lists(st.floats(), max_size=8))
@@ -50,39 +42,8 @@ def test_named_numbers_that_are_not_finite_are_found() -> None:
     assert "fitness/max is -inf" in found[1].message
 
 
-def test_policies_that_ignore_the_market_or_never_trade_are_found() -> None:
-    constant = constant_policies(1, name_by_member([0.0, CONSTANT_DEVIATION, 2 * CONSTANT_DEVIATION], champion=0.0))
-    assert [alarm.where for alarm in constant] == ["member 0", "member 1", "champion"]
-    idle = never_trading(1, {"member 0": 0, "champion": 3})
-    assert [alarm.where for alarm in idle] == ["member 0"]
-
-
-def test_a_few_members_are_left_to_selection_and_a_third_is_one_alarm() -> None:
-    def alarm_subjects(trades: list[int], champion: int) -> list[tuple[str, str]]:
-        found = population_alarms(never_trading(1, name_by_member(trades, champion)), len(trades))
-        return [(alarm.where, alarm.message.split(":")[0]) for alarm in found]
-
-    assert alarm_subjects([0, 3, 2, 5], champion=1) == []
-    assert alarm_subjects([0, 3, 2, 5], champion=0) == [("champion", IDLE)]
-    assert alarm_subjects([0, 3, 0], champion=1) == [("members", "2 of 3 members, member 0 among them")]
-    lost = population_alarms(constant_policies(1, name_by_member([nan, 1.0, 1.0, 1.0, 1.0])), 5)
-    assert [(alarm.kind, alarm.where) for alarm in lost] == [("not finite", "member 0")]
-
-
-def test_days_lost_to_refused_orders_are_an_alarm() -> None:
-    found = refused_orders(3, {"member 0": 0.2, "member 1": 0.94, "champion": 0.0})
-    assert [alarm.where for alarm in found] == ["member 1"]
-    assert "94% of the orders of member 1 are refused" in found[0].message
-
-
-def test_a_deviation_that_is_not_a_number_is_an_alarm() -> None:
-    """A policy whose actions are NaN must not pass as one that varies."""
-    (alarm,) = constant_policies(1, {"member 0": nan, "member 1": 1.0})
-    assert (alarm.kind, alarm.where) == ("not finite", "member 0")
-
-
-def test_skipped_steps_are_counted_against_those_taken() -> None:
-    (alarm,) = skipped_steps(1, {"member 0": 0, "member 3": 5}, 32)
+def test_skipped_step_alarms_are_counted_against_those_taken() -> None:
+    (alarm,) = skipped_step_alarms(1, {"member 0": 0, "member 3": 5}, 32)
     assert alarm.message.startswith("Member 3 skipped 5 of 32 optimizer steps")
 
 
@@ -92,7 +53,7 @@ def test_an_alarm_is_told_once_and_counted_each_time(rounds: list[list[str]]) ->
     told = [
         alarm.where
         for n, places in enumerate(rounds)
-        for alarm in take_new_alarms_(seen, never_trading(n, dict.fromkeys(places, 0)))
+        for alarm in take_new_alarms_(seen, skipped_step_alarms(n, dict.fromkeys(places, 1), steps=2))
     ]
     everywhere = Counter(place for places in rounds for place in places)
     assert sorted(told) == sorted(everywhere)
@@ -107,17 +68,17 @@ def test_alarms_of_one_kind_are_told_in_one_line() -> None:
 
 
 def test_threads_that_do_not_get_one_core_together_are_told() -> None:
-    (alarm,) = waiting_threads(3, 2, 46.0, 9.7)
+    (alarm,) = waiting_thread_alarms(3, 2, 46.0, 9.7)
     assert (alarm.kind, alarm.round) == ("threads wait", 3)
     assert "2 threads had 0.21 cores in the round's 46 s" in alarm.message
     assert "--workers auto" in alarm.message
     for fine in ((1, 46.0, 9.7), (2, 46.0, 46.0), (2, 4.0, 0.1)):
-        assert waiting_threads(3, *fine) == []
+        assert waiting_thread_alarms(3, *fine) == []
 
 
 def test_lost_workers_are_told() -> None:
-    (alarm,) = lost_workers(4, {"moved": 3 << 20, "lost": 2})
-    assert (alarm.kind, alarm.round) == ("wire", 4)
+    (alarm,) = lost_worker_alarms(4, {"moved": 3 << 20, "lost": 2})
+    assert (alarm.kind, alarm.round) == ("lost workers", 4)
     assert "Workers lost: 2" in alarm.message
     for fine in ({}, {"moved": 3 << 20, "lost": 0}, {"moved": 3 << 20}):
-        assert lost_workers(4, fine) == []
+        assert lost_worker_alarms(4, fine) == []

@@ -20,7 +20,7 @@ from flatwater_trading.recipe.market import build_run_market
 from flatwater_trading.recipe.plan import build_on_meta, plan_erl
 from flatwater_trading.training.executor import LocalTileExecutor
 from flatwater_trading.training.learner import LearnerConfig
-from flatwater_trading.training.setup import build_setup, members_at_once
+from flatwater_trading.training.setup import build_setup
 from flatwater_trading.training.state import build_erl
 
 CPU, META = torch.device("cpu"), torch.device("meta")
@@ -97,7 +97,7 @@ def large(kind: str, tile: int = 0) -> int:
     )
     market = outline_market(columns=669, days=3781, features=5, investable=108, device=META)
     days = Days(1000, 2000)
-    return members_at_once(build_setup(config, market, Splits(days, days, days), META, kind=kind), market)
+    return build_setup(config, market, Splits(days, days, days), META, device_type=kind).members_at_once(market)
 
 
 def test_groups_follow_from_the_kind_of_device_and_the_configuration() -> None:
@@ -107,9 +107,9 @@ def test_groups_follow_from_the_kind_of_device_and_the_configuration() -> None:
 def test_the_plan_for_a_gpu_is_what_is_built_for_one(config: ErlRunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Built on the CPU, with a GPU's sizes: members one by one on a CPU, all at once there."""
     config, panel = replace(config, learner=LearnerConfig(algorithm="ddpg"), replay=REPLAY), load_panel(config.panel)
-    monkeypatch.setattr("flatwater_trading.training.setup.WINDOW_BYTES", 1 << 16)
+    monkeypatch.setattr("flatwater_trading.training.batch_sizes.WINDOW_BYTES", 1 << 16)
     ground = build_run_market(config, panel, CPU)
-    setup = build_setup(config, ground.market, ground.splits, CPU, kind="cuda")
+    setup = build_setup(config, ground.market, ground.splits, CPU, device_type="cuda")
     planned = nbytes(build_on_meta(config, panel, "cuda")[1])
     assert planned == nbytes(build_erl(setup, ground.market))
     assert planned["windows.seen"] > nbytes(build_on_meta(config, panel, "cpu")[1])["windows.seen"]

@@ -24,7 +24,7 @@ from flatwater.rundir.listing import list_runs
 from flatwater_trading.cli.study import StudyTraders, StudyWeights, show_study
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.study.folds import cut_folds, fold_config
-from flatwater_trading.study.opening import StudyOrder
+from flatwater_trading.study.opening import StudyRequest
 from flatwater_trading.study.page import study_page
 from flatwater_trading.study.records import read_study
 from flatwater_trading.study.study import StudyOutcome, train_study
@@ -34,12 +34,12 @@ FAKE = (sys.executable, str(Path(__file__).with_name("fake_member.py")))
 BASE = ErlRunConfig(rounds=4, threads=1, seed=5)
 
 
-def order(folder: str = "s", **asked: object) -> StudyOrder:
+def order(folder: str = "s", **asked: object) -> StudyRequest:
     given = {"config": BASE, "folds": 2, "seeds": "2", "jobs": 1} | asked
-    return StudyOrder(folder=Path(folder), **given)  # type: ignore[arg-type]
+    return StudyRequest(folder=Path(folder), **given)  # type: ignore[arg-type]
 
 
-def run_study(asked: StudyOrder) -> tuple[StudyOutcome, str]:
+def run_study(asked: StudyRequest) -> tuple[StudyOutcome, str]:
     console = Console(file=io.StringIO(), width=200)
     outcome = train_study(asked, console, FAKE, FAKE)
     return outcome, console.file.getvalue()  # type: ignore[attr-defined]
@@ -57,7 +57,7 @@ def finished_search(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Stu
     return finish_in(tmp_path_factory.mktemp("search"), lambda: searching("s", jobs=2))
 
 
-def finish_in(there: Path, asked: Callable[[], StudyOrder]) -> tuple[Path, StudyOutcome, str]:
+def finish_in(there: Path, asked: Callable[[], StudyRequest]) -> tuple[Path, StudyOutcome, str]:
     here = Path.cwd()
     os.chdir(there)
     try:
@@ -219,7 +219,7 @@ def test_a_run_that_fails_leaves_its_fold_out_and_its_reason_behind() -> None:
     assert len(run_study(order())[0].result["pooled"]["by_fold"]) == 2
 
 
-def searching(folder: str, **asked: object) -> StudyOrder:
+def searching(folder: str, **asked: object) -> StudyRequest:
     """An order of a study whose trials are the better, the higher the weight decay is that each of them draws."""
     Path("space.toml").write_text("[learner.weight_decay]\nlow = 0.001\nhigh = 0.01\n")
     return order(folder, **{"space": Path("space.toml"), "trials": 3} | asked)

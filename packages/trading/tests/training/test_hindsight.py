@@ -18,7 +18,7 @@ from flatwater_trading.policy.trader import apply_rowwise
 from flatwater_trading.training.hindsight import (
     SHARPNESS,
     HindsightBatch,
-    build,
+    build_hindsight_members,
     hindsight_loss,
     interpolate_gain,
     make_update,
@@ -58,7 +58,9 @@ def learner_of(
 ) -> tuple[Members, Update]:
     own = HindsightConfig(actor_lr=0.05)
     config = LearnerConfig(weight_decay=0.0, micro_batches=micro_batches, compile=compiled, hindsight=own)
-    learner = build(config, NETS, Setting(members=members, seed=0, device=device, dtype=torch.float64))
+    learner = build_hindsight_members(
+        config, NETS, Setting(members=members, seed=0, device=device, dtype=torch.float64)
+    )
     return learner, make_update(config, NETS, learner, groups or [(0, members)])
 
 

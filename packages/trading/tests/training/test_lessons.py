@@ -13,9 +13,10 @@ from flatwater_trading.market.exits import trade_gains
 from flatwater_trading.market.simulator import build_simulator, reset_, step_
 from flatwater_trading.panel.config import DEFAULT_OBSERVATION_FEATURES
 from flatwater_trading.recipe.run import ErlRun
+from flatwater_trading.training.batch_sizes import stretch_count
 from flatwater_trading.training.config import ErlConfig
 from flatwater_trading.training.lessons import build_outcomes, draw_lessons, lesson_days
-from flatwater_trading.training.setup import build_setup, stretch_count
+from flatwater_trading.training.setup import build_setup
 from flatwater_watch.errors import ConfigError
 
 Composed = Callable[..., ErlRun]

@@ -134,7 +134,7 @@ class ActingPolicy(Protocol):
     statistics: dict[str, Tensor]
 
 
-def bound_weights(network: ActorCritic, learner: ActingPolicy) -> Weights:
+def weight_views(network: ActorCritic, learner: ActingPolicy) -> Weights:
     """Return the policy's weights and statistics by name, as views that share the learner's storage."""
     return named_weights(network, learner.block) | learner.statistics
 
@@ -157,7 +157,7 @@ def forward_step(
 
     Args:
         network: the policy's network.
-        weights: weights by name, from `bound_weights`.
+        weights: weights by name, from `weight_views`.
         obs: observations [B, *obs].
         memory: memory before the step.
         starts: whether an episode begins with the step.
@@ -203,7 +203,7 @@ def make_act(
         masked: whether actions have masks: `act` then takes `legal`.
         has_teacher: whether there is a teacher: `act` then takes `led` and `taught`.
     """
-    weights = bound_weights(network, learner)
+    weights = weight_views(network, learner)
     input_names = (*STEP_INPUTS, *(("legal",) if masked else ()), *(("led", "taught") if has_teacher else ()))
 
     @torch.no_grad()
@@ -241,7 +241,7 @@ def bind_evaluation(
         rollout: the block: `obs`, `action` and, if there are masks, `legal` are read.
         pieces: number of equal pieces in which the block is computed, so that it takes no more memory than an update.
     """
-    weights, device = bound_weights(network, learner), learner.block.device
+    weights, device = weight_views(network, learner), learner.block.device
     piece_rows = rollout["obs"].shape[:2].numel() // pieces
 
     def split_columns(*names: str) -> list[tuple[Tensor, ...]]:

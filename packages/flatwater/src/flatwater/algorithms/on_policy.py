@@ -16,7 +16,7 @@ from torch import Tensor
 from flatwater.algorithms.adam import bind_step
 from flatwater.algorithms.early_stop import EarlyStop
 from flatwater.algorithms.graph import compile_graph
-from flatwater.algorithms.learner import Learner, bound_weights
+from flatwater.algorithms.learner import Learner, weight_views
 from flatwater.algorithms.on_policy_algorithm import LOSS, UPDATE_COLUMNS, MinibatchNumbers, OnPolicyAlgorithm
 from flatwater.algorithms.on_policy_config import OnPolicyConfig
 from flatwater.algorithms.schedules import ScheduledSettings, scheduled_weights
@@ -101,7 +101,7 @@ def make_update(
     scheduled = ScheduledSettings(config, progress, learner.block.device)
     early_stop = EarlyStop(learner.early_stop, config.target_kl)
     parts, inputs = (config, algorithm, network, learner), {**weights, **scheduled.weights, **learner.algorithm_state}
-    loss_gradients = _bind_gradients(*parts, rollout=rollout, initial_memory=initial_memory, weights=inputs)
+    loss_gradients = _bind_gradients(*parts, rollout=rollout, initial_memory=initial_memory, loss_weights=inputs)
     step_ = bind_step(
         learner.block, learner.adam, lr=lambda: scheduled.rate(learner.updates), weight_decay=0.0, clip=config.grad_clip
     )
@@ -141,9 +141,11 @@ def _bind_gradients(
     *,
     rollout: Rollout,
     initial_memory: Float[Tensor, "C 2 B M"],
-    weights: Mapping[str, Tensor],
+    loss_weights: Mapping[str, Tensor],
 ) -> Callable[[Int[Tensor, "b"]], tuple[Tensor, ...]]:
-    """Return a function from numbers of sequences to the metrics [k] and the gradient [n], compiled if so configured.
+    """Return a function from sequence indexes [b] to a minibatch's metrics [k] and gradient [n].
+
+    The function is compiled if the configuration says so.
 
     Args:
         config: settings of the learner.
@@ -152,27 +154,28 @@ def _bind_gradients(
         learner: weights of the network, and statistics.
         rollout: the block.
         initial_memory: memory before each sequence.
-        weights: tensors that the loss is given besides the minibatch.
+        loss_weights: tensors that the loss is given besides the minibatch.
     """
     # Autograd's leaves, which share the storage of the block that the optimiser writes.
     leaves = {name: w[0].detach().requires_grad_() for name, w in views(learner.block, network.layout).items()}
     columns = {name: rollout[name].flatten(0, 1) for name in UPDATE_COLUMNS if name in rollout.columns}
     gather_sequences = bind_sequences(rollout, initial_memory, list(columns))
-    named_inputs = columns | {INITIAL_MEMORY: initial_memory} | dict(weights) | learner.statistics
+    named_inputs = columns | {INITIAL_MEMORY: initial_memory} | dict(loss_weights) | learner.statistics
 
-    def gradients(sequences: Int[Tensor, "b"], *values: Tensor) -> tuple[Tensor, ...]:
+    def gradients(sequence_indexes: Int[Tensor, "b"], *values: Tensor) -> tuple[Tensor, ...]:
         """Return the minibatch's metrics [k], and the loss's gradient [n] in the order of the weights."""
+        # Tensors are arguments, and not read from the closure: the compiled graph would keep a closure's as constants.
         # The first values are the weights, the others the inputs.
         params = dict(zip(leaves, values, strict=False))
         inputs = dict(zip(named_inputs, values[len(leaves) :], strict=True))
-        batch, memory = gather_sequences(inputs, sequences)
+        batch, memory = gather_sequences(inputs, sequence_indexes)
         output = network(inputs | params, batch["obs"], memory, batch["starts"], learning=True)
-        numbers = minibatch_numbers(
-            algorithm.loss, config, network, output, batch | {name: inputs[name] for name in weights}
+        loss_terms = minibatch_numbers(
+            algorithm.loss, config, network, output, batch | {name: inputs[name] for name in loss_weights}
         )
         # A user's network may leave some of its weights unused.
-        grads = torch.autograd.grad(numbers[LOSS], list(params.values()), allow_unused=True, materialize_grads=True)
-        metrics = torch.stack([numbers[name].detach() for name in algorithm.metrics])
+        grads = torch.autograd.grad(loss_terms[LOSS], list(params.values()), allow_unused=True, materialize_grads=True)
+        metrics = torch.stack([loss_terms[name].detach() for name in algorithm.metrics])
         return metrics, torch.cat([grad.flatten() for grad in grads])
 
     is_compiled = bool(config.compile) and not learner.block.is_meta  # a plan does not wait for the compiler
@@ -222,7 +225,7 @@ def last_numbers(
     last_minibatch = learner.order[-(len(learner.order) // config.own.minibatches) :]
     gather_sequences = bind_sequences(rollout, initial_memory, list(columns))
     batch, memory = gather_sequences(columns | {INITIAL_MEMORY: initial_memory}, last_minibatch)
-    output = network(bound_weights(network, learner), batch["obs"], memory, batch["starts"], learning=True)
+    output = network(weight_views(network, learner), batch["obs"], memory, batch["starts"], learning=True)
     scheduled = {
         name: torch.full((), value, device=learner.block.device)
         for name, value in scheduled_weights(config, round_).items()

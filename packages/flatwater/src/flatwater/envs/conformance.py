@@ -101,10 +101,10 @@ class _EnvPlayer:
     def can_save(self) -> bool:
         return isinstance(self._first, gymnasium.Env | gymnasium.vector.VectorEnv) and keeps_state(self._first)
 
-    def save(self) -> Any:  # noqa: ANN401  (a state of any form)
+    def read_kept_state(self) -> Any:  # noqa: ANN401  (a state of any form)
         return read_env_state(self._first)
 
-    def load(self, state: Any) -> None:  # noqa: ANN401  (a state of any form)
+    def load_kept_state_(self, state: Any) -> None:  # noqa: ANN401  (a state of any form)
         load_state_(self._first, state)
 
     def begin(self, seed: int) -> CallResult:

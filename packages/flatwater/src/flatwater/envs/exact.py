@@ -50,11 +50,11 @@ class EpisodePlayer(Protocol):
     def step(self, action: Any) -> tuple[CallResult, bool]:  # noqa: ANN401  (whatever the space of actions holds)
         """Act; return the arrays of the result, and whether the episode is over."""
 
-    def save(self) -> Any:  # noqa: ANN401  (a state of any form)
+    def read_kept_state(self) -> Any:  # noqa: ANN401  (a state of any form)
         """Return the state that the environment keeps over episodes."""
 
-    def load(self, state: Any) -> None:  # noqa: ANN401  (a state of any form)
-        """Take a saved state back."""
+    def load_kept_state_(self, state: Any) -> None:  # noqa: ANN401  (a state of any form)
+        """Take back a state from `read_kept_state`."""
 
     def close(self) -> None:
         """Close the environment."""
@@ -151,7 +151,7 @@ def _compare_orders(make: MakePlayer, seconds: float, steps: int) -> ExactnessVe
             return ExactnessVerdict(tested=False, why=why)
         can_save, steps = player.can_save, min(steps, fitting_steps)
         first_a = _record_episode(player, SEED_A, steps, generator_seed=2)
-        episode_b = _record_episode(player, SEED_B, steps, generator_seed=3, save=can_save)
+        episode_b = _record_episode(player, SEED_B, steps, generator_seed=3, save_first=can_save)
         second_a = _record_episode(player, SEED_A, steps, generator_seed=4)
     finally:
         player.close()
@@ -185,7 +185,7 @@ def try_whole_episode(
             player = make(4)
             try:
                 if state is not None:
-                    player.load(state)
+                    player.load_kept_state_(state)
                 result = player.begin(seed)
                 is_over = False
                 returns = np.zeros_like(end["returns"])
@@ -231,7 +231,7 @@ class CountedTime:
 
 
 def _record_episode(
-    player: EpisodePlayer, seed: int, steps: int, *, generator_seed: int, save: bool = False
+    player: EpisodePlayer, seed: int, steps: int, *, generator_seed: int, save_first: bool = False
 ) -> _RecordedEpisode:
     """Play an episode with actions that follow from its seed, and return the record of it.
 
@@ -240,11 +240,11 @@ def _record_episode(
         seed: seed of the episode, and of the actions.
         steps: steps to be played, unless the episode ends before.
         generator_seed: seed of the global generators meanwhile, on which nothing may depend.
-        save: whether to save first, in the record's `kept`, the state that `player` keeps over episodes.
+        save_first: whether to save first, in the record's `kept`, the state that `player` keeps over episodes.
     """
     rng = np.random.default_rng(seed)
     with generators_set(_same_seed(generator_seed)):
-        saved_state = encode_state(player.save()) if save else b""
+        saved_state = encode_state(player.read_kept_state()) if save_first else b""
         episode = _RecordedEpisode(seed, [player.begin(seed)], kept=saved_state)
         for _ in range(steps):
             episode.actions.append(player.sample_action(rng))
@@ -276,7 +276,7 @@ def _check_replays(player: EpisodePlayer, episodes: Sequence[_RecordedEpisode], 
 def _replay(player: EpisodePlayer, episode: _RecordedEpisode) -> str:
     """Play an episode again, and return the first difference from its record, or an error; empty if there is none."""
     if episode.kept:
-        player.load(decode_state(episode.kept))
+        player.load_kept_state_(decode_state(episode.kept))
     # Result 0 is that of the reset, result n that of action n - 1.
     for step, recorded in enumerate(episode.results):
         try:
@@ -447,14 +447,15 @@ class WorldPlayer:
         self._teacher.step_batch(self._obs, actions, *self._legal)
         return arrays | {"actions of the teacher": actions[0]}
 
-    def save(self) -> Any:  # noqa: ANN401  (a state of any form)
-        """Return the state of the first environment's copy; of the whole world if it is not made of copies."""
+    def read_kept_state(self) -> Any:  # noqa: ANN401  (a state of any form)
+        """Return the state that is kept over episodes: the first copy's, or the whole world's if it has no copies."""
+        # The copies of a world are held where the states of their episodes' beginnings are recorded.
         if isinstance(self._world, ReplayableWorld):
             return read_env_state(self._world.beginnings.copies[0])
         return self._world.state_dict()
 
-    def load(self, state: Any) -> None:  # noqa: ANN401  (a state of any form)
-        """Give a saved state to the first environment's copy; to the whole world if it is not made of copies."""
+    def load_kept_state_(self, state: Any) -> None:  # noqa: ANN401  (a state of any form)
+        """Give a kept state to the first copy, or to the whole world if it has no copies."""
         if isinstance(self._world, ReplayableWorld):
             load_state_(self._world.beginnings.copies[0], state)
         else:

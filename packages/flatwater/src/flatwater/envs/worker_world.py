@@ -25,7 +25,7 @@ from flatwater.envs.kept_state import ReplayableWorld
 from flatwater.envs.open_envs import Closing
 from flatwater.envs.world import Array, Spaces, World
 from flatwater.envs.wrapped.infos import InfosByNumber, find_informing
-from flatwater.envs.wrapped.native import NativeSpaces, find_native, native_spaces
+from flatwater.envs.wrapped.native import NativeSpaces, find_native_spaces, native_spaces
 from flatwater_watch.errors import RunError
 
 BuildWorld = Callable[[int], World]
@@ -33,7 +33,7 @@ UNSENDABLE_ERRORS = (pickle.PicklingError, TypeError, AttributeError)
 """Errors of pickle for values that it cannot send to another process, such as a lambda or an open file."""
 
 
-class _PartFacts(NamedTuple):
+class _ShareFacts(NamedTuple):
     """Answer of a process once its world is built."""
 
     spaces: Spaces
@@ -43,7 +43,7 @@ class _PartFacts(NamedTuple):
     """Observation space, action space and form of observations, where they are Gymnasium's."""
 
 
-class _WorldPart(gymnasium.Env[Any, Any]):
+class _WorldShare(gymnasium.Env[Any, Any]):
     """The world of one process: a span of all environments.
 
     It is a `gymnasium.Env` because `AsyncVectorEnv` expects one; only the methods below are called.
@@ -55,7 +55,7 @@ class _WorldPart(gymnasium.Env[Any, Any]):
         self._build, self._span = build, span
         self._world: Any = None  # until it is built, which may fail
 
-    def open(self) -> _PartFacts:
+    def open(self) -> _ShareFacts:
         """Build the world, and allocate the arrays that it writes into."""
         span = self._span
         self._world = self._build(span.stop - span.start)
@@ -64,11 +64,11 @@ class _WorldPart(gymnasium.Env[Any, Any]):
         self._obs = np.zeros((*shape, *spaces.obs), spaces.obs_type)
         self._legal = [np.ones((*shape, spaces.legal), np.bool_)] if spaces.masked else []
         self._outcome = (np.zeros(shape, np.float32), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_))
-        native = find_native(self._world)
+        native = find_native_spaces(self._world)
         # Without the reader, whose functions cannot be sent.
         native_values = None if native is None else (native.observation, native.action, native.form)
         self._informing: Any = find_informing(self._world)
-        return _PartFacts(
+        return _ShareFacts(
             spaces=spaces,
             is_replayable=isinstance(self._world, ReplayableWorld),
             has_infos=self._informing is not None,
@@ -103,7 +103,7 @@ class _WorldPart(gymnasium.Env[Any, Any]):
         """Give the environments of `which` their starting states; both arguments have those of all processes."""
         self._world.beginnings.load_(which[self._span], states[self._span])
 
-    def load_part(self, states: Sequence[Any], number: int) -> None:
+    def load_own_state(self, states: Sequence[Any], number: int) -> None:
         """Give the world its own state: item `number`, the number of this process, of the states of all processes."""
         self._world.load_state_dict(states[number])
 
@@ -121,18 +121,21 @@ def _serve(index: int, make: Any, pipe: Any, parent_pipe: Any, *_: Any) -> None:
     torch.set_num_threads(1)
     gc.freeze()  # the run alone may finalize objects of the run, such as another world's processes
     parent_pipe.close()
-    part = make()
+    world_share = make()
     command = ""
     with suppress(EOFError, OSError):  # the run was killed
         while command != "close":
             command, data = pipe.recv()
             # Gymnasium's `_check_spaces` expects two flags, and its `close` any answer.
-            answer = _answer(part, index, *data) if command == "_call" else (True, True)
+            name, answer = command, (True, True)
+            if command == "_call":
+                name, arguments, _keywords = data
+                answer = _answer_call(world_share, index, name, arguments)
             # Gymnasium expects pairs, a result and whether the call succeeded; here an error is sent as a result.
             try:
                 pipe.send((answer, True))
             except UNSENDABLE_ERRORS as error:  # nothing was sent yet: an answer is pickled whole before
-                pipe.send((_unsent_error(data[0], error), True))
+                pipe.send((_unsent_error(name, error), True))
 
 
 def _unsent_error(name: str, error: Exception) -> RunError:
@@ -142,12 +145,12 @@ def _unsent_error(name: str, error: Exception) -> RunError:
     )
 
 
-def _answer(part: _WorldPart, index: int, name: str, arguments: tuple[Any, ...], _keywords: object) -> Any:  # noqa: ANN401  (whatever the method returns)
+def _answer_call(world_share: _WorldShare, index: int, name: str, arguments: tuple[Any, ...]) -> Any:  # noqa: ANN401  (whatever the method returns)
     """Return the result of the method `name`, or its exception, which would else end this process."""
     # Every process gets the states of all: its own is found by its number.
-    number = [index] if name == "load_part" else []
+    number = [index] if name == "load_own_state" else []
     try:
-        return getattr(part, name)(*arguments, *number)
+        return getattr(world_share, name)(*arguments, *number)
     except (Exception, SystemExit) as error:  # noqa: BLE001  (the run raises it again)
         return error
 
@@ -193,14 +196,14 @@ class WorkerWorld:
             # Python 3.12 warns of every fork of a process with threads: `_serve` needs none of them.
             warnings.simplefilter("ignore", DeprecationWarning)
             self._pool: Any = AsyncVectorEnv(
-                [partial(_WorldPart, build, span) for span in self._spans],
+                [partial(_WorldShare, build, span) for span in self._spans],
                 shared_memory=False,
                 context="fork",  # the user's classes and objects are there, whether they can be pickled or not
                 worker=_serve,
             )
         # Before the processes build their worlds: an environment that fails to be built leaves no process.
         self._closing = Closing(self._end_processes)
-        parts: Sequence[_PartFacts] = self._ask("open")
+        parts: Sequence[_ShareFacts] = self._ask("open")
         first = parts[0]
         kept_bytes = sum(part.spaces.kept for part in parts)
         self._spaces: Spaces = replace(first.spaces, envs=envs, kept=kept_bytes)
@@ -239,7 +242,7 @@ class WorkerWorld:
 
     def load_state_dict(self, state: Sequence[Any]) -> None:
         """Give the world of each process its state back."""
-        self._ask("load_part", state)
+        self._ask("load_own_state", state)
 
     def close(self) -> None:
         """Close the environments, and end the processes."""
@@ -261,7 +264,7 @@ class WorkerWorld:
         return next(info for info in self._ask("info", env) if info is not None)
 
     def _ask(self, name: str, *arguments: Any) -> Sequence[Any]:  # noqa: ANN401  (of the call)
-        """Call the method `name` of `_WorldPart` in every process, and return the answers in the processes' order.
+        """Call the method `name` of `_WorldShare` in every process, and return the answers in the processes' order.
 
         Raises:
             RunError: a process has ended.

@@ -19,7 +19,8 @@ from flatwater.envs.worker_world import WorkerWorld
 from flatwater.envs.world import Teacher, World
 from flatwater.envs.wrapped.cartpole_world import CARTPOLE_IDS, CartPoleWorld
 from flatwater.envs.wrapped.config import WrappedConfig
-from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld, make_named_env
+from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld
+from flatwater.envs.wrapped.named_env import make_named_env
 from flatwater.envs.wrapped.own_world import OwnTeacher, OwnWorld
 from flatwater.envs.wrapped.pettingzoo_world import PettingZooWorld, pettingzoo_maker
 from flatwater.envs.wrapped.turns_world import TurnsWorld

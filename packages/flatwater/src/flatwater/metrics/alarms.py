@@ -1,4 +1,4 @@
-"""Alarms about a round of a run, such as numbers that are not finite, skipped steps, or policies that do nothing.
+"""Alarms about a round of a run: numbers that are not finite, skipped steps, threads that wait, lost workers.
 
 Each function takes numbers of the round and returns alarms; none raises or prints. An alarm is shown once in a run, in
 sentences that say what it means and what to do; after that it is only counted.
@@ -6,27 +6,24 @@ sentences that say what it means and what to do; after that it is only counted.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
-from math import isfinite, isnan
-from typing import Any, Literal
+from math import isfinite
+from typing import Any
 
 from flatwater.metrics.sinks import Metrics
 from flatwater_watch.units import format_bytes
 
-AlarmKind = Literal[
-    "not finite", "skipped steps", "constant policy", "never trades", "refused orders", "threads wait", "wire"
-]
-
-CONSTANT_DEVIATION = 1e-6
-"""A policy whose actions have at most this standard deviation over the days of its episodes ignores the market."""
+NOT_FINITE = "not finite"
+"""Kind of an alarm about a number that is NaN or infinite."""
 
 
 @dataclass(frozen=True)
 class Alarm:
     """One alarm about a round."""
 
-    kind: AlarmKind
+    kind: str
+    """Kind of the fault, by which alarms are counted: `not finite`, `skipped steps`, or a recipe's own."""
     where: str
     """Name of the number or of the agent: `losses/critic`, `member 3`, `champion`."""
     message: str
@@ -46,8 +43,8 @@ def array_alarms(round: int, arrays: Mapping[str, Iterable[float]]) -> list[Alar
     for name, values in arrays.items():
         members = [str(member) for member, value in enumerate(values) if not isfinite(value)]
         if members:
-            message = f"{name} is NaN or infinite for member {', '.join(members)}. {_remedy(name)}"
-            alarms.append(Alarm("not finite", name, message, round))
+            message = f"{name} is NaN or infinite for member {', '.join(members)}. {not_finite_remedy(name)}"
+            alarms.append(Alarm(NOT_FINITE, name, message, round))
     return alarms
 
 
@@ -55,11 +52,12 @@ def metric_alarms(round: int, metrics: Metrics) -> list[Alarm]:
     """Return an alarm for each named number of the round that is NaN or infinite."""
     names = [name for name, value in metrics.items() if not isfinite(value)]
     return [
-        Alarm("not finite", name, f"The number {name} is {metrics[name]}. {_remedy(name)}", round) for name in names
+        Alarm(NOT_FINITE, name, f"The number {name} is {metrics[name]}. {not_finite_remedy(name)}", round)
+        for name in names
     ]
 
 
-def _remedy(place: str) -> str:
+def not_finite_remedy(place: str) -> str:
     """Return the advice about a number that is not finite, by its name, such as `losses/critic`."""
     remedies = {
         "inputs": "Look at the panel with `flatwater panel show`: a price or a feature in it is not a number.",
@@ -73,7 +71,7 @@ def _remedy(place: str) -> str:
     )
 
 
-def skipped_steps(round: int, skipped: Mapping[str, int], steps: int) -> list[Alarm]:
+def skipped_step_alarms(round: int, skipped: Mapping[str, int], steps: int) -> list[Alarm]:
     """Return an alarm for each learner that skipped optimizer steps, as happens when gradients are not finite.
 
     Args:
@@ -107,76 +105,7 @@ def learner_alarms(round: int, name: str, largest: float, metrics: Metrics, step
     return [
         *array_alarms(round, {f"weights/{name}": [largest]}),
         *metric_alarms(round, metrics),
-        *skipped_steps(round, {name: int(metrics.get("train/skipped", 0))}, steps),
-    ]
-
-
-def constant_policies(round: int, deviation: Mapping[str, float]) -> list[Alarm]:
-    """Return an alarm for each policy whose actions do not change from day to day, or are NaN.
-
-    Args:
-        round: number of the round.
-        deviation: standard deviation of the actions, without noise, over the days of the round's episodes, by agent
-            (`member 3`, `champion`).
-    """
-    # `not >`, so that NaN gives an alarm as well.
-    return [
-        _constant_alarm(round, agent, value) for agent, value in deviation.items() if not value > CONSTANT_DEVIATION
-    ]
-
-
-def _constant_alarm(round: int, policy: str, deviation: float) -> Alarm:
-    """Return the alarm of a policy whose actions have a standard deviation of nearly 0, or of NaN."""
-    if isnan(deviation):
-        return Alarm("not finite", policy, f"The actions of {policy} are NaN or infinite. {_remedy('weights')}", round)
-    message = (
-        f"The policy of {policy} gives the same action every day (deviation {deviation:.1e}): it does not react to the "
-        "market. Look at its inputs for columns that are all zero, and at the weights for values out of proportion."
-    )
-    return Alarm("constant policy", policy, message, round)
-
-
-def never_trading(round: int, trades: Mapping[str, float]) -> list[Alarm]:
-    """Return an alarm for each policy that opened no trade in all its episodes of the round.
-
-    Args:
-        round: number of the round.
-        trades: number of opened positions, by agent (`member 3`, `champion`).
-    """
-    return [
-        Alarm(
-            "never trades",
-            agent,
-            f"The policy of {agent} opened no position in any episode of the round. "
-            "Early in a run, learning and selection mend this; later, no trade may be worth its costs.",
-            round,
-        )
-        for agent, count in trades.items()
-        if count == 0
-    ]
-
-
-REFUSED_SHARE = 0.2
-"""Largest share of the trading days on which orders may be refused without an alarm."""
-
-
-def refused_orders(round: int, refused: Mapping[str, float]) -> list[Alarm]:
-    """Return an alarm for each policy whose orders are refused on more than `REFUSED_SHARE` of the days.
-
-    Args:
-        round: number of the round.
-        refused: share of the trading days on which an order bought nothing, by agent.
-    """
-    return [
-        Alarm(
-            "refused orders",
-            agent,
-            f"{share:.0%} of the orders of {agent} are refused: an ordered instrument has no price on the day, or the "
-            "target is not a number. Nothing is learned on such days. Look for instruments without data.",
-            round,
-        )
-        for agent, share in refused.items()
-        if share > REFUSED_SHARE
+        *skipped_step_alarms(round, {name: int(metrics.get("train/skipped", 0))}, steps),
     ]
 
 
@@ -184,7 +113,7 @@ MINIMUM_ROUND_SECONDS, MINIMUM_CORES = 5.0, 0.8
 """Several threads that compute for this many seconds in a round, on fewer cores than this, give an alarm."""
 
 
-def waiting_threads(round: int, threads: int, seconds: float, cpu_seconds: float) -> list[Alarm]:
+def waiting_thread_alarms(round: int, threads: int, seconds: float, cpu_seconds: float) -> list[Alarm]:
     """Return an alarm if several threads together got less than `MINIMUM_CORES` cores: each waits for the others.
 
     Args:
@@ -203,7 +132,7 @@ def waiting_threads(round: int, threads: int, seconds: float, cpu_seconds: float
     return [Alarm("threads wait", "threads", message, round)]
 
 
-def lost_workers(round: int, exchange: Mapping[str, Any]) -> list[Alarm]:
+def lost_worker_alarms(round: int, exchange: Mapping[str, Any]) -> list[Alarm]:
     """Return an alarm if workers were lost, and replaced, in the round.
 
     Args:
@@ -216,41 +145,7 @@ def lost_workers(round: int, exchange: Mapping[str, Any]) -> list[Alarm]:
         f"Workers lost: {exchange['lost']}. New workers got the state of the lost ones, and the round moved "
         f"{format_bytes(exchange['moved'])} of numbers. Look at their machines."
     )
-    return [Alarm("wire", "workers", message, round)]
-
-
-MANY_MEMBERS_SHARE = 1 / 3
-"""Share of the members that must have an alarm for it to be shown, as selection replaces a few bad members."""
-
-
-def population_alarms(alarms: Sequence[Alarm], members: int) -> list[Alarm]:
-    """Return the alarms of a population: the members' alarms of one kind become one alarm, or none if few have it.
-
-    Alarms of the champion, and alarms about numbers that are not finite, stay as they are.
-
-    Args:
-        alarms: alarms of single policies.
-        members: number of members.
-    """
-    member_alarms = [alarm for alarm in alarms if alarm.where.startswith(MEMBER_PREFIX) and alarm.kind != NOT_FINITE]
-    kept_alarms = [alarm for alarm in alarms if alarm not in member_alarms]
-    for kind in dict.fromkeys(alarm.kind for alarm in member_alarms):
-        kind_alarms = [alarm for alarm in member_alarms if alarm.kind == kind]
-        if kind_alarms and len(kind_alarms) >= MANY_MEMBERS_SHARE * members:
-            message = (
-                f"{len(kind_alarms)} of {members} members, {kind_alarms[0].where} among them: {kind_alarms[0].message}"
-            )
-            kept_alarms.append(replace(kind_alarms[0], where="members", message=message))
-    return kept_alarms
-
-
-MEMBER_PREFIX, NOT_FINITE = "member ", "not finite"
-
-
-def name_by_member(values: Sequence[float], champion: float | None = None) -> dict[str, float]:
-    """Return the members' numbers by name: `member 0`, `member 1`, ..., and `champion` if the champion has one."""
-    numbers = {f"{MEMBER_PREFIX}{member}": value for member, value in enumerate(values)}
-    return numbers if champion is None else numbers | {"champion": champion}
+    return [Alarm("lost workers", "workers", message, round)]
 
 
 def take_new_alarms_(counts: Counter[tuple[str, str]], alarms: Iterable[Alarm]) -> list[Alarm]:

@@ -213,10 +213,11 @@ def try_module(build: Callable[[], nn.Module], subject: str, parts: Parts) -> Mo
         parts: parts of a row of observations.
 
     Raises:
-        ConfigError: the module cannot read observations, or cannot learn under the memory contract.
+        ConfigError: the module cannot read observations, or a run cannot plan its memory or resume it.
         UserCodeError: the module raised.
     """
-    module = make_module(build, subject, parts, 0)
+    # Any seed will do: only names and shapes are kept of this module, and each member gets another one.
+    module = make_module(build, subject, parts, seed=0)
     for name, value in module.named_parameters():
         if value.requires_grad and value.dtype != torch.float32:
             raise ConfigError(

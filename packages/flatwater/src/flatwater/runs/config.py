@@ -21,7 +21,7 @@ from flatwater_watch.units import parse_bytes
 class RunConfig:
     """The settings that runs of all kinds share."""
 
-    open_ended: ClassVar = frozenset(
+    changeable_settings: ClassVar = frozenset(
         (
             "rounds",
             "total_steps",
@@ -128,7 +128,7 @@ def explain_renamed(**settings: str) -> dict[str, str]:
 class EpisodesRunConfig(RunConfig):
     """Settings of runs that play episodes of an environment, in addition to those of all runs."""
 
-    open_ended: ClassVar = RunConfig.open_ended | {"allow_nan", "env_workers"}
+    changeable_settings: ClassVar = RunConfig.changeable_settings | {"allow_nan", "env_workers"}
     absent: ClassVar = RunConfig.absent | explain_renamed(total_timesteps="total_steps", env_kwargs="env_args")
     place: ClassVar[str] = "env"
     """Name of the setting that names the environment."""
@@ -189,7 +189,7 @@ class PresetSettings:
 class WorkersRunConfig(RunConfig):
     """Settings of runs that worker processes can compute, in addition to those of all runs."""
 
-    open_ended: ClassVar = RunConfig.open_ended | {"workers", "cluster", "any_machine"}
+    changeable_settings: ClassVar = RunConfig.changeable_settings | {"workers", "cluster", "any_machine"}
 
     threads: Annotated[int, Bounds(0, 1024)] = 1
     """Torch threads of each process. More than one help where members are much work and nothing else runs: besides

@@ -16,8 +16,11 @@ from flatwater.sources import text_hashes
 
 
 def run_facts(run: Run) -> dict[str, Any]:
-    """Return the settings and data of a run that a resume must have unchanged; paths of data are left out."""
-    exempt_names = run.location_settings | run.config.open_ended
+    """Return the settings and the data of a run, as plain values, that must be the same when it is resumed.
+
+    Left out are settings that a resume may change (`changeable_settings`), and the paths of data.
+    """
+    exempt_names = run.location_settings | run.config.changeable_settings
     settings = {name: value for name, value in to_mapping(run.config).items() if name not in exempt_names}
     return {"config": settings, "data": dict(run.data())}
 

@@ -85,7 +85,9 @@ def find_parent(folder: RunFolder, parent_config: Any, config: Any, round_: int 
         raise ConfigError("--preset: a fork goes on with the settings of its run. Give those that shall be others.")
     parent_settings = flat_settings(to_mapping(parent_config))
     changed = changed_settings(parent_settings, flat_settings(to_mapping(recipe.prepare(config))))
-    _require_unedited(folder, parent_settings, checkpoint.manifest.facts.get("config"), parent_config.open_ended)
+    _require_unedited(
+        folder, parent_settings, checkpoint.manifest.facts.get("config"), parent_config.changeable_settings
+    )
     origin = Origin(parent=str(folder.path.absolute()), round=done, changed=changed)
     return Parent(folder, parent_config, checkpoint, origin)
 
@@ -124,7 +126,11 @@ def compose_fork(config: Any, parent: Parent, say: ShowLine) -> Run:  # noqa: AN
         ConfigError: with these settings the leaves or the data differ from the parent's.
     """
     data = parent.checkpoint.manifest.facts.get("data")
-    changed = {name: pair for name, pair in parent.origin.changed.items() if _first_name(name) not in config.open_ended}
+    changed = {
+        name: pair
+        for name, pair in parent.origin.changed.items()
+        if _first_name(name) not in config.changeable_settings
+    }
     # The parent's initial run is built first, and released: two runs are never in memory.
     parent_initial = _values_when_built(parent.config, data) if changed else {}
     # Without `from_run`, which only the beginning of the parent needed: the whole state is restored below.

@@ -16,7 +16,14 @@ from rich.text import Text
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater.memory.ledger import Effort
-from flatwater.metrics.alarms import Alarm, alarm_lines, group_by_kind, lost_workers, take_new_alarms_, waiting_threads
+from flatwater.metrics.alarms import (
+    Alarm,
+    alarm_lines,
+    group_by_kind,
+    lost_worker_alarms,
+    take_new_alarms_,
+    waiting_thread_alarms,
+)
 from flatwater.metrics.console import ConsoleTable, RoundTime
 from flatwater.metrics.figures import short_duration
 from flatwater.metrics.jsonl import JsonlSink
@@ -223,7 +230,7 @@ class Recorder:
         self.memory_metrics, self.memory_text = ledger_metrics(record), ledger_text(record)
         self.unmeasured_efforts, self.unmeasured_part_efforts = {}, {}
         self.report_findings(round_, findings)
-        return lost_workers(round_, record["exchange"])
+        return lost_worker_alarms(round_, record["exchange"])
 
     def thread_alarms(self, round_: int, efforts: Mapping[str, Effort]) -> list[Alarm]:
         """Return an alarm if threads wait for cores; none with one thread, or if a GPU or workers compute."""
@@ -233,7 +240,7 @@ class Recorder:
         phase_efforts = [efforts[phase.name] for phase in composed.trainer.phases if phase.name in efforts]
         seconds = sum(effort.seconds for effort in phase_efforts)
         cpu_seconds = sum(effort.cpu_seconds for effort in phase_efforts)
-        return waiting_threads(round_, composed.config.threads, seconds, cpu_seconds)
+        return waiting_thread_alarms(round_, composed.config.threads, seconds, cpu_seconds)
 
     def begin_(self, *, save: bool, profiled: range) -> None:
         """Prepare for the first round of this process: register `on_episode`, report doubts, start the profiler.

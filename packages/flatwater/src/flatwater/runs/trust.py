@@ -185,7 +185,7 @@ def trust_key(settings: Mapping[str, Any], source: Path | str, extra_values: obj
     """Return a hash that identifies a run with code: of its fixed settings, its code's places, and `extra_values`."""
     cls = _class_of_settings(settings)
     # Without settings that may change at a resume, except those that name code, such as the recipe (`trainer`).
-    exempt_names = cls.open_ended - set(code_fields(cls)) - {"trainer"}
+    exempt_names = cls.changeable_settings - set(code_fields(cls)) - {"trainer"}
     key_settings = {name: value for name, value in settings.items() if name not in exempt_names}
     modules = {code.module for code in list_named_code(settings, source)} - {""}
     code = {module: module_place(module) for module in sorted(modules)}

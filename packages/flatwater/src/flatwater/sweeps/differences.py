@@ -41,7 +41,7 @@ def setting_differences(before: RunConfig, now: RunConfig, where: str) -> list[s
 def _fixed_settings(config: RunConfig) -> dict[str, Any]:
     """Return the settings, by dotted path, that must stay the same in a sweep: those that change a trial's numbers."""
     # A run may change its rounds, a sweep may not: trials are compared at the same number of rounds.
-    may_change = config.open_ended - {"rounds"}
+    may_change = config.changeable_settings - {"rounds"}
     return {
         name: value
         for name, value in flat_settings(to_mapping(config)).items()

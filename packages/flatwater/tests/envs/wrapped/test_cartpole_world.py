@@ -8,7 +8,8 @@ import pytest
 from flatwater.envs.world import World
 from flatwater.envs.wrapped.cartpole_world import CartPoleWorld
 from flatwater.envs.wrapped.config import WrappedConfig
-from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld, make_named_env
+from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld
+from flatwater.envs.wrapped.named_env import make_named_env
 
 ENVS = 5
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from trees import differing, digest, leaf_copies, pointers, restore_
 
-from flatwater.algorithms.learner import bound_weights
+from flatwater.algorithms.learner import weight_views
 from flatwater.envs.growing.simulator import reset_, step_
 from flatwater.envs.growing.task import load_task
 from flatwater.state.tree import nbytes
@@ -212,7 +212,7 @@ def test_a_new_policy_does_each_operation_as_often_as_its_prior_says(build_small
     run, network = trainer.run, trainer.setup.network
     obs = torch.randn(1, 2, *network.obs, generator=torch.Generator().manual_seed(0))
     starts = torch.zeros(1, 2, dtype=torch.bool)
-    seen = network(bound_weights(network, run.learner), obs, run.memory, starts)
+    seen = network(weight_views(network, run.learner), obs, run.memory, starts)
     logits = seen.logits[0, :, : len(prior)]
     torch.testing.assert_close(logits.softmax(1), (prior / prior.sum()).expand(2, -1), rtol=0.02, atol=0)
     with pytest.raises(ConfigError, match=r"policy\.prior = .*: .*6 numbers"):
@@ -222,7 +222,7 @@ def test_a_new_policy_does_each_operation_as_often_as_its_prior_says(build_small
 def test_a_policy_that_is_sure_to_wait_gets_what_waiting_gets(train_small: Trained) -> None:
     """On the same episodes, whatever its floor: the two returns are the same bits."""
     trainer, _ = train_small(1, {"policy.floor": 0.99})
-    weights = bound_weights(trainer.setup.network, trainer.run.learner)
+    weights = weight_views(trainer.setup.network, trainer.run.learner)
     weights["action.bias"][0] = 1e4
     for _ in range(2):
         evaluate_(trainer)

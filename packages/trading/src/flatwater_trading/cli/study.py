@@ -132,32 +132,32 @@ def show_plan(command: StudyCommand) -> int:
     """Print the memory plan of the largest run. Returns the exit code: 3 if the runs at work do not fit together."""
     from flatwater.cli.plan import print_plan
     from flatwater_trading.study.member import plan_member
-    from flatwater_trading.study.opening import complete_order, jobs_that_fit
+    from flatwater_trading.study.opening import complete_request, jobs_that_fit
     from flatwater_watch.terminal import say, terminal
 
-    request = complete_order(_study_order(command))
+    completed = complete_request(_make_study_request(command))
     with terminal(errors=True).status("reading the panel and planning its largest fold …"):
-        plan = plan_member(request.base, request.folds)
+        plan = plan_member(completed.base, completed.folds)
     code = print_plan(plan, as_json=command.json)
     if not command.json:
         from flatwater_watch.units import format_bytes
 
-        jobs = jobs_that_fit(request.jobs, plan.needed_bytes, plan.limit_bytes, is_explicit=command.jobs is not None)
-        runs = request.folds * len(request.seeds)
+        jobs = jobs_that_fit(completed.jobs, plan.needed_bytes, plan.limit_bytes, is_explicit=command.jobs is not None)
+        runs = completed.folds * len(completed.seeds)
         say(f"{runs} runs, none larger; {jobs} at once take up to {format_bytes(jobs * plan.needed_bytes)}")
-        if request.trials:
+        if completed.trials:
             say(
-                f"a search of {request.trials} trials in each fold comes first. Its settings may take more than this "
+                f"a search of {completed.trials} trials in each fold comes first. Its settings may take more than this "
                 "plan: a trial that does not fit is not started"
             )
     return code
 
 
-def _study_order(command: StudyCommand) -> Any:  # noqa: ANN401  (imported where it is used)
-    """Return the order of the study: its settings, folds, seeds and so on; imported here, as `--help` stays light."""
-    from flatwater_trading.study.opening import StudyOrder
+def _make_study_request(command: StudyCommand) -> Any:  # noqa: ANN401  (imported where it is used)
+    """Return the settings, folds, seeds and so on that the options ask for; imported here, as `--help` stays light."""
+    from flatwater_trading.study.opening import StudyRequest
 
-    return StudyOrder(
+    return StudyRequest(
         config=command.settings(),
         folds=command.folds,
         seeds=command.seeds,
@@ -180,7 +180,7 @@ def run_study(command: StudyCommand) -> int:
     # With --json stdout is the result alone: everything else goes to stderr.
     console = silent_terminal() if command.quiet else lasting_terminal(errors=command.json)
     errors = lasting_terminal(errors=True) if command.quiet else console
-    outcome = train_study(_study_order(command), console)
+    outcome = train_study(_make_study_request(command), console)
     result = outcome.result
     if result["pooled"] is not None:
         write_pages(outcome)

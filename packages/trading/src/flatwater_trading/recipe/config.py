@@ -13,7 +13,7 @@ from flatwater_watch.options.declare import config, refuse_given
 class ErlRunConfig(WorkersRunConfig, ErlConfig):
     """A population of traders, evolved on a panel."""
 
-    open_ended: ClassVar = WorkersRunConfig.open_ended | {"benchmark"}
+    changeable_settings: ClassVar = WorkersRunConfig.changeable_settings | {"benchmark"}
     absent: ClassVar = WorkersRunConfig.absent | {
         "act": "traders of this recipe buy and sell whole positions. For target weights: flatwater train weights",
     }

@@ -20,10 +20,11 @@ from flatwater_trading.panel.splits import Days, Splits
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.recipe.exchange import largest_message
 from flatwater_trading.recipe.market import can_be_mapped
-from flatwater_trading.recipe.score import score_bytes, score_extra_bytes
+from flatwater_trading.recipe.score import measure_score_bytes, score_extra_bytes
+from flatwater_trading.training.batch_sizes import learns_from_outcomes
 from flatwater_trading.training.config import replay_capacity
 from flatwater_trading.training.executor import LocalTileExecutor
-from flatwater_trading.training.setup import ErlSetup, build_setup, learns_from_outcomes
+from flatwater_trading.training.setup import ErlSetup, build_setup
 from flatwater_trading.training.state import ErlState, build_erl
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.meters.process import free_cores
@@ -111,8 +112,8 @@ def split_members(setup: ErlSetup, config: ErlRunConfig) -> list[Span]:
     return [(tiles[low][0], tiles[high - 1][1]) for low, high in tile_ranges] if len(tile_ranges) > 1 else []
 
 
-def build_on_meta(config: ErlRunConfig, panel: Panel, kind: str) -> tuple[ErlSetup, ErlState]:
-    """Build the run on the meta device, with the sizes that it has on devices of type `kind`."""
+def build_on_meta(config: ErlRunConfig, panel: Panel, device_type: str) -> tuple[ErlSetup, ErlState]:
+    """Build the run on the meta device, with the sizes that it has on devices of type `device_type`."""
     # Without compilation, as an update would be compiled for the plan too.
     config = replace(config, learner=replace(config.learner, compile=False))
     splits = config.split(len(panel.dates))
@@ -124,7 +125,7 @@ def build_on_meta(config: ErlRunConfig, panel: Panel, kind: str) -> tuple[ErlSet
         device=META,
         costs=config.env.account,
     )
-    setup = build_setup(config, market, splits, META, kind=kind)
+    setup = build_setup(config, market, splits, META, device_type=device_type)
     return setup, build_erl(setup, market)
 
 
@@ -147,7 +148,7 @@ def measure_phase_peaks_(setup: ErlSetup, run: ErlState) -> dict[str, int]:
         # Selection needs values of fitness, so this phase cannot run on meta. `cross_` gathers both parents and
         # their blend, one block at a time: 3 copies at most.
         "evolve": 3 * max(rows.nbytes for rows in run.learner.inherited),
-        SCORE_PHASE: score_bytes(setup, run.market, run.learner.actor[-1:], longest_split(setup.splits)),
+        SCORE_PHASE: measure_score_bytes(setup, run.market, run.learner.actor[-1:], longest_split(setup.splits)),
     }
 
 

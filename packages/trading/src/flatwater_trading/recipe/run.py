@@ -9,17 +9,7 @@ import polars as pl
 
 from flatwater.memory.nodes import refuse_nodes
 from flatwater.memory.planner import Plan, refuse
-from flatwater.metrics.alarms import (
-    Alarm,
-    array_alarms,
-    constant_policies,
-    metric_alarms,
-    name_by_member,
-    never_trading,
-    population_alarms,
-    refused_orders,
-    skipped_steps,
-)
+from flatwater.metrics.alarms import Alarm, array_alarms, metric_alarms, skipped_step_alarms
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.machine import find_device
 from flatwater.runs.planning import allocate_planned
@@ -28,6 +18,13 @@ from flatwater_trading.market.simulator import live_simulators
 from flatwater_trading.panel.locate import load_truth
 from flatwater_trading.panel.normalise import scale_kind
 from flatwater_trading.panel.panel import Panel
+from flatwater_trading.recipe.alarms import (
+    constant_policy_alarms,
+    name_by_member,
+    no_trade_alarms,
+    population_alarms,
+    refused_order_alarms,
+)
 from flatwater_trading.recipe.benchmark import panel_benchmark
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.recipe.lengths import shorten_traders, with_fitting_lengths
@@ -70,12 +67,14 @@ def find_alarms(trainer: ErlTrainer, round_: int, metrics: Mapping[str, float]) 
     return [
         *array_alarms(round_, inputs | weights),
         *metric_alarms(round_, dict(metrics)),
-        *skipped_steps(round_, skipped, config.learner.own.updates * len(learner.trained)),
+        *skipped_step_alarms(round_, skipped, config.learner.own.updates * len(learner.trained)),
         *population_alarms(
-            constant_policies(round_, name_by_member(activity, champion_activity)), config.population.size
+            constant_policy_alarms(round_, name_by_member(activity, champion_activity)), config.population.size
         ),
-        *population_alarms(never_trading(round_, name_by_member(trades, champion_trades)), config.population.size),
-        *population_alarms(refused_orders(round_, name_by_member(refused, champion_refused)), config.population.size),
+        *population_alarms(no_trade_alarms(round_, name_by_member(trades, champion_trades)), config.population.size),
+        *population_alarms(
+            refused_order_alarms(round_, name_by_member(refused, champion_refused)), config.population.size
+        ),
     ]
 
 

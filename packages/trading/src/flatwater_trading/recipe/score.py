@@ -262,7 +262,7 @@ def score_extra_bytes(market: Market) -> int:
     return ridge_bytes(market) + PRICE_TABLES_PER_RULE * 8 * market.close.numel()
 
 
-def score_bytes(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], days: Days) -> int:
+def measure_score_bytes(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], days: Days) -> int:
     """Return the peak bytes of the tensors that `score_champion` makes, measured on the meta device.
 
     Args:
@@ -276,7 +276,7 @@ def score_bytes(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], da
         """Do everything that `score_champion` does with tensors, on the meta device."""
         # Validation may choose any rule of purchases, so the rule that takes most memory is measured.
         rule, count = largest_rule(setup.config), len(market.investable)
-        largest_setup, longest_setup = (
+        largest_setup, longest_hold_setup = (
             with_rule(setup, replace(rule, hold_days=hold)) for hold in (rule.hold_days, max(HOLDING_TIMES))
         )
         config = largest_setup.config.env
@@ -284,7 +284,7 @@ def score_bytes(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], da
         batches = (1, RANDOM_TRADERS, *(1,) * SIMULATED_RULES)
         envs = [make_simulator(largest_setup, market, batch=batch, days=len(days)) for batch in batches]
         # Simulators of other holding times and of traders of random days are not kept: one as large as any of them.
-        make_simulator(longest_setup, market, batch=RANDOM_DAY_TRADERS, days=len(days))
+        make_simulator(longest_hold_setup, market, batch=RANDOM_DAY_TRADERS, days=len(days))
         first = torch.empty(1, dtype=torch.int64, device=setup.device)
         play_slices_(largest_setup, market, envs[0], actors=actor, starts=first, days=len(days))
         _, random_traders, simple_rule, *_ = envs
@@ -293,6 +293,7 @@ def score_bytes(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], da
             starts = first.expand(len(env.day))
             reset_(env, start=starts, trading_end=starts, end=starts)
             step_(env, market, config, torch.empty(len(env.day), count, ACTION_PARTS, device=setup.device))
+        # A few days are enough: `find_effects` takes one day after the other, and keeps nothing of a day but sums.
         find_effects(setup, market, actor, Days(days.first, min(days.stop, days.first + META_DAYS)))
 
     return peak_bytes(play)

@@ -23,7 +23,7 @@ from flatwater_trading.policy.trader import ACCOUNT_PARTS, MarketObs
 from flatwater_trading.recipe.occlusion import OcclusionDay
 from flatwater_trading.recipe.plan import MARKET_OWNER, SCORE_PHASE
 from flatwater_trading.recipe.rules import choice_bytes
-from flatwater_trading.recipe.score import PRICE_TABLES_PER_RULE, score_bytes, score_extra_bytes
+from flatwater_trading.recipe.score import PRICE_TABLES_PER_RULE, measure_score_bytes, score_extra_bytes
 from flatwater_trading.training.config import ErlConfig
 from flatwater_trading.training.setup import ErlSetup, build_setup
 from flatwater_watch.meters.torch_ops import peak_bytes
@@ -128,7 +128,7 @@ def _phases_of_backtest(settings: ErlConfig, sizes: PanelSizes, days: Days) -> M
     setup, market, weights = _outline(settings, sizes)
     outside_torch = _read_bytes(market) | {SCORE_PHASE: score_extra_bytes(market)}
     # Reading makes NumPy arrays alone: 0 bytes of tensors.
-    return phase_bytes(lambda: {READ: 0, SCORE_PHASE: score_bytes(setup, market, weights, days)}, outside_torch)
+    return phase_bytes(lambda: {READ: 0, SCORE_PHASE: measure_score_bytes(setup, market, weights, days)}, outside_torch)
 
 
 def _read_bytes(market: Market) -> dict[str, int]:
@@ -151,7 +151,7 @@ def _outline(settings: ErlConfig, sizes: PanelSizes) -> tuple[ErlSetup, Market, 
     # Splits do not matter here, as using a trader neither trains nor validates.
     all_days = Days(0, sizes.days)
     splits = Splits(train=all_days, validation=all_days, holdout=all_days)
-    setup = build_setup(settings, market, splits, META, kind="cpu")
+    setup = build_setup(settings, market, splits, META, device_type="cpu")
     return setup, market, torch.empty(1, setup.actor.layout.size, device=META)
 
 

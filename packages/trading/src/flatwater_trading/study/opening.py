@@ -29,8 +29,8 @@ FOLDS, SEEDS, TRIALS = 5, "3", 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyOrder:
-    """An order for a study."""
+class StudyRequest:
+    """What the user asks of a study; what is left out follows from an existing study, or from defaults."""
 
     config: Any
     """Settings of a recipe on a panel (`recipe.on_panel.PanelSettings`); runs differ from them in fold and seed."""
@@ -69,8 +69,8 @@ class OpenedStudy:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyRequest:
-    """A completed order, with the settings of the study in the folder and the values that the machine determines."""
+class CompletedRequest:
+    """A completed request, with the settings of the study in the folder and the values that the machine determines."""
 
     existing_folder: StudyFolder | None
     """Folder of the study that goes on; None for a new study."""
@@ -80,31 +80,33 @@ class StudyRequest:
     folds: int
     seeds: tuple[int, ...]
     jobs: int
-    """Runs at once: the order's, or as many as there are free cores."""
+    """Runs at once: the request's, or as many as there are free cores."""
     trials: int
     """Trials of the search in each fold; 0 without a search."""
 
 
-def complete_order(order: StudyOrder) -> StudyRequest:
-    """Complete an order by the settings of the study in its folder, the defaults, and the machine's cores.
+def complete_request(request: StudyRequest) -> CompletedRequest:
+    """Complete a request by the settings of the study in its folder, the defaults, and the machine's cores.
 
     Raises:
         ConfigError: folds, seeds or settings differ from those of the study in the folder.
     """
-    folder = None if order.folder is None else StudyFolder(order.folder)
+    folder = None if request.folder is None else StudyFolder(request.folder)
     existing_folder = folder if folder is not None and folder.study.is_file() else None
     existing = None if existing_folder is None else load_config(StudyConfig, existing_folder.study)
-    folds = order.folds or (FOLDS if existing is None else existing.folds)
+    folds = request.folds or (FOLDS if existing is None else existing.folds)
     if existing is not None and folds != existing.folds:
-        raise ConfigError(f"--folds {folds}: the study in {order.folder} has {existing.folds}. {_OTHER_FOLDER_ADVICE}")
-    seeds = _choose_seeds(order, existing)
+        raise ConfigError(
+            f"--folds {folds}: the study in {request.folder} has {existing.folds}. {_OTHER_FOLDER_ADVICE}"
+        )
+    seeds = _choose_seeds(request, existing)
     cores = free_cores()
-    jobs = min(order.jobs or cores, folds * len(seeds))
-    base = order.config if existing_folder is None else _match_settings(order.config, existing_folder)
+    jobs = min(request.jobs or cores, folds * len(seeds))
+    base = request.config if existing_folder is None else _match_settings(request.config, existing_folder)
     # Settled once and written with the settings: the last bits of a run follow from its threads.
     base = replace(base, threads=base.threads or max(1, cores // jobs))
-    trials = _choose_trials(order, base, existing_folder, existing)
-    return StudyRequest(
+    trials = _choose_trials(request, base, existing_folder, existing)
+    return CompletedRequest(
         existing_folder=existing_folder,
         existing=existing,
         base=base,
@@ -115,36 +117,36 @@ def complete_order(order: StudyOrder) -> StudyRequest:
     )
 
 
-def open_study_folder(order: StudyOrder, program: Sequence[str]) -> OpenedStudy:
-    """Open the study in the order's folder, or a new one; `program` is the command of the process that plans it.
+def open_study_folder(request: StudyRequest, program: Sequence[str]) -> OpenedStudy:
+    """Open the study in the requested folder, or a new one; `program` is the command of the process that plans it.
 
     Raises:
         FlatwaterError: settings, panel or folder cannot be used, or the runs do not fit into memory at once.
     """
-    request = complete_order(order)
+    completed = complete_request(request)
     # In another process, so that this process stays free of torch while its runs take the memory.
-    answer = ask_process(program, {"config": to_mapping(request.base), "folds": request.folds})
-    base = from_mapping(type(request.base), answer["config"], "the study")
-    existing = request.existing
+    answer = ask_process(program, {"config": to_mapping(completed.base), "folds": completed.folds})
+    base = from_mapping(type(completed.base), answer["config"], "the study")
+    existing = completed.existing
     if existing is not None and (existing.days, existing.data) != (answer["days"], answer["data"]):
         raise ConfigError(
             f"{base.panel}: has other days or prices than when the study was begun. {_OTHER_FOLDER_ADVICE}"
         )
     jobs = jobs_that_fit(
-        request.jobs, answer["needed_bytes"], answer["limit_bytes"], is_explicit=order.jobs is not None
+        completed.jobs, answer["needed_bytes"], answer["limit_bytes"], is_explicit=request.jobs is not None
     )
     setup = StudyConfig(
-        folds=request.folds,
-        seeds=request.seeds,
+        folds=completed.folds,
+        seeds=completed.seeds,
         days=answer["days"],
         data=answer["data"],
-        trials=request.trials,
+        trials=completed.trials,
         # Kept from the beginning, as the settings of a trial follow from the trials that have ended before it.
-        trials_at_once=min(jobs, max(1, request.trials)) if existing is None else existing.trials_at_once,
+        trials_at_once=min(jobs, max(1, completed.trials)) if existing is None else existing.trials_at_once,
     )
-    folder = request.existing_folder or StudyFolder(create_folder(order.folder, "study").path)
-    if existing is None and order.space is not None:
-        write_object(folder.space, read_regular(order.space))
+    folder = completed.existing_folder or StudyFolder(create_folder(request.folder, "study").path)
+    if existing is None and request.space is not None:
+        write_object(folder.space, read_regular(request.space))
         remember_file(folder.space, lambda _: None, trainer=base.trainer)
     write_config(base, folder.base)
     remember_file(folder.base, lambda _: None)  # silent: if the file cannot be noted, each run says so
@@ -156,11 +158,11 @@ def open_study_folder(order: StudyOrder, program: Sequence[str]) -> OpenedStudy:
 _OTHER_FOLDER_ADVICE = "Give another folder with --run for a new study."
 
 
-def _choose_trials(order: StudyOrder, base: Any, folder: StudyFolder | None, existing: StudyConfig | None) -> int:  # noqa: ANN401  (settings of any recipe on a panel)
+def _choose_trials(request: StudyRequest, base: Any, folder: StudyFolder | None, existing: StudyConfig | None) -> int:  # noqa: ANN401  (settings of any recipe on a panel)
     """Return the number of trials of the search in each fold; 0 without a search. Check that the search can be made.
 
     Args:
-        order: the order.
+        request: what the user asks.
         base: settings that all runs share.
         folder: folder of the existing study; None for a new study.
         existing: setup of the existing study; None for a new study.
@@ -169,45 +171,46 @@ def _choose_trials(order: StudyOrder, base: Any, folder: StudyFolder | None, exi
         ConfigError: the space does not fit the settings, the existing study searches otherwise, or Optuna is missing.
     """
     if folder is None or existing is None:
-        if order.space is None and order.trials is not None:
-            raise ConfigError(f"--trials {order.trials}: expected --space too, a TOML file of settings to search")
-        if order.space is None:
+        if request.space is None and request.trials is not None:
+            raise ConfigError(f"--trials {request.trials}: expected --space too, a TOML file of settings to search")
+        if request.space is None:
             return 0
         require_optuna()
-        require_evaluation(base, read_space(order.space, base))
-        return order.trials or TRIALS
-    if order.trials not in (None, existing.trials):
+        require_evaluation(base, read_space(request.space, base))
+        return request.trials or TRIALS
+    if request.trials not in (None, existing.trials):
         raise ConfigError(
-            f"--trials {order.trials}: the study in {order.folder} has {existing.trials}, and another number would be "
-            f"a choice after a look at the test days. {_OTHER_FOLDER_ADVICE}"
+            f"--trials {request.trials}: the study in {request.folder} has {existing.trials}, and another number would "
+            f"be a choice after a look at the test days. {_OTHER_FOLDER_ADVICE}"
         )
     if existing.trials:
         require_optuna()
         # Before the space is read, as its values may name code and a folder may come from somebody else.
         permit_file(folder.space, trainer=base.trainer)
-    space = None if order.space is None else read_space(order.space, base)
+    space = None if request.space is None else read_space(request.space, base)
     if space is not None and (not existing.trials or space != read_space(folder.space, base)):
         search = "searches another space" if existing.trials else "was begun without a search"
         raise ConfigError(
-            f"--space {order.space}: the study in {order.folder} {search}. Leave --space out, or give another folder "
-            "with --run for a new study."
+            f"--space {request.space}: the study in {request.folder} {search}. Leave --space out, or give another "
+            "folder with --run for a new study."
         )
     return existing.trials
 
 
-def _choose_seeds(order: StudyOrder, existing: StudyConfig | None) -> tuple[int, ...]:
-    """Return the seeds of the order, else those of the existing study, else `SEEDS`.
+def _choose_seeds(request: StudyRequest, existing: StudyConfig | None) -> tuple[int, ...]:
+    """Return the seeds of the request, else those of the existing study, else `SEEDS`.
 
     Raises:
         ConfigError: a seed of the existing study is left out, or the text names no seeds.
     """
-    if order.seeds is None and existing is not None:
+    if request.seeds is None and existing is not None:
         return existing.seeds
-    seeds = read_seeds(order.seeds or SEEDS, order.config.seed)
+    seeds = read_seeds(request.seeds or SEEDS, request.config.seed)
     if existing is not None and (missing := [seed for seed in existing.seeds if seed not in seeds]):
         raise ConfigError(
-            f"--seeds {order.seeds}: leaves out {', '.join(map(str, missing))}, which the study in {order.folder} has. "
-            f"Seeds can be added and not taken away: a choice among them would be one more try. {_OTHER_FOLDER_ADVICE}"
+            f"--seeds {request.seeds}: leaves out {', '.join(map(str, missing))}, which the study in {request.folder} "
+            f"has. Seeds can be added and not taken away: a choice among them would be one more try. "
+            f"{_OTHER_FOLDER_ADVICE}"
         )
     return seeds
 

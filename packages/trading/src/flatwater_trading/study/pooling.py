@@ -79,7 +79,7 @@ class PooledResult:
     """Traders among which the champions were chosen, of all runs together."""
     tried: str
     """What was tried in each run: `members x generations`."""
-    players: str
+    traders_key: str
     """The field of holdout.json with a row for each trader."""
 
     @property
@@ -177,7 +177,7 @@ def pool_folds(
         deflated_excess=deflated_sharpe(champion - equal, tries),
         tries=tries,
         tried=complete_folds[0][0].result["tried"] + (", of the trials of the search too," if trial_runs else ""),
-        players=recipe.players,
+        traders_key=recipe.players,
     )
 
 
@@ -219,7 +219,7 @@ def as_json(result: PooledResult) -> dict[str, Any]:
         "days": len(result.dates) - 1,
         "periods_per_year": result.a_year,
         "traders": {
-            name: _curve_numbers(curve, years, result.a_year) | {"turnover": _turnover(result, name, years)}
+            name: _curve_numbers(curve, years, result.a_year) | {"turnover": _annual_turnover(result, name, years)}
             for name, curve in result.equity.items()
         },
         "comparison": vars(result.comparison),
@@ -243,14 +243,15 @@ def _curve_numbers(curve: torch.Tensor, years: float, a_year: int) -> dict[str, 
     }
 
 
-def _turnover(result: PooledResult, trader: str, years: float) -> float | None:
+def _annual_turnover(result: PooledResult, trader: str, years: float) -> float | None:
     """Return a trader's turnover in a year, in multiples of its equity; None for a trader that only holds."""
     turnover_by_fold = [
-        np.mean([run.result[result.players][trader]["turnover"] for run in runs])
-        for runs in result.folds
-        if all(run.result[result.players][trader].get("turnover") is not None for run in runs)
+        [run.result[result.traders_key][trader].get("turnover") for run in runs] for runs in result.folds
     ]
-    return float(np.sum(turnover_by_fold) / years) if len(turnover_by_fold) == len(result.folds) else None
+    if any(None in turnovers for turnovers in turnover_by_fold):  # it buys once and holds, in some fold at least
+        return None
+    # A fold's turnover is that of its days; the runs of a fold, one for each seed, play the same days.
+    return float(np.sum([np.mean(turnovers) for turnovers in turnover_by_fold]) / years)
 
 
 def _describe_seed(result: PooledResult, place: int, years: float) -> dict[str, Any]:
@@ -261,9 +262,9 @@ def _describe_seed(result: PooledResult, place: int, years: float) -> dict[str, 
 
 def _describe_fold(result: PooledResult, runs: Sequence[FoldResult]) -> dict[str, Any]:
     """Return the row of a fold: the champions, and the best rule on these days."""
-    rows, days = runs[0].result[result.players], runs[0].result["days"]
+    rows, days = runs[0].result[result.traders_key], runs[0].result["days"]
     curve = torch.from_numpy(_mean_equity(runs, CHAMPION))
-    champions = [run.result[result.players][CHAMPION] for run in runs]
+    champions = [run.result[result.traders_key][CHAMPION] for run in runs]
     returns = [row["total_return"] for row in champions]
     # Runs whose champions trade by different rules have yardsticks of these rules.
     rules = {name: _mean_return(result, runs, name) for name in (EQUAL_WEIGHT, *simple_rules(rows))}
@@ -285,7 +286,7 @@ def _describe_fold(result: PooledResult, runs: Sequence[FoldResult]) -> dict[str
 
 def _mean_return(result: PooledResult, runs: Sequence[FoldResult], trader: str) -> float:
     """Return the total return of a trader in a fold, as the mean over the fold's runs; 0 for a return of None."""
-    returns = [run.result[result.players][trader]["total_return"] or 0.0 for run in runs]
+    returns = [run.result[result.traders_key][trader]["total_return"] or 0.0 for run in runs]
     # A rule plays alike in all runs: the mean of equal numbers could differ from them in the last bit.
     return returns[0] if len({*returns}) == 1 else float(np.mean(returns))
 

@@ -25,7 +25,7 @@ from flatwater.runs.signals import StopRequest, stop_on_signals
 from flatwater.sweeps.process import TRIAL_PROGRAM, Job, RunExit, RunPool, train_jobs
 from flatwater.sweeps.progress import RoundProgress, rounds_of_trials
 from flatwater_trading.study.folds import Fold, cut_folds, fold_config
-from flatwater_trading.study.opening import OpenedStudy, StudyOrder, open_study_folder
+from flatwater_trading.study.opening import OpenedStudy, StudyRequest, open_study_folder
 from flatwater_trading.study.records import StudyFolder
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.directory import write_object
@@ -138,7 +138,7 @@ class _RunningStudy:
 
 
 def train_study(
-    order: StudyOrder,
+    request: StudyRequest,
     console: Console,
     program: Sequence[str] = MEMBER_PROGRAM,
     trial_program: Sequence[str] = TRIAL_PROGRAM,
@@ -146,13 +146,13 @@ def train_study(
     """Begin a study or resume it, until it is done or a signal stops it.
 
     Args:
-        order: settings, folds, seeds and folder of the study.
+        request: settings, folds, seeds and folder of the study.
         console: terminal for progress.
         program: command of a run's process, which speaks as `member.py` does.
         trial_program: command of a trial's process, which speaks as `flatwater.sweeps.trial` does.
     """
     with console.status("reading the panel and planning the runs …"):
-        opened = open_study_folder(order, program)
+        opened = open_study_folder(request, program)
     folder, setup, members = opened.folder, opened.setup, study_runs(opened)
     threads = "1 thread" if opened.base.threads == 1 else f"{opened.base.threads} threads"
     progress = study_progress(opened, members)

@@ -72,8 +72,11 @@ class HindsightBatch:
     """Gain of a purchase on each day M of the stretches, by sale target; 0 if nothing could be bought."""
 
 
-def build(_config: AlgorithmConfig, nets: Networks, setting: Setting) -> Members:
-    """Allocate actors and the moments of their optimizer; there is no critic."""
+def build_hindsight_members(_config: AlgorithmConfig, nets: Networks, setting: Setting) -> Members:
+    """Allocate the population, the `build` of this `Algorithm`: actors and the moments of their optimizer.
+
+    There is no critic, as gains are known. No setting of the configuration is needed.
+    """
     return Members(
         actor=setting.rows("actor", nets.actor.layout),
         actor_adam=setting.adam(nets.actor.layout.size),
@@ -159,4 +162,4 @@ def explorer(_config: AlgorithmConfig, _members: Any, _spread: Spread) -> Explor
     return lambda actor, params, obs, _rng: actor(params, obs)
 
 
-HINDSIGHT = Algorithm(build, make_update, explorer)
+HINDSIGHT = Algorithm(build_hindsight_members, make_update, explorer)

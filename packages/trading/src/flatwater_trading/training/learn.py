@@ -18,13 +18,13 @@ from flatwater.state.random import stream
 from flatwater_trading.policy.trader import MarketObs
 from flatwater_trading.training.lessons import PurchaseOutcomes, draw_lessons
 from flatwater_trading.training.rows import RowReplay, draw, drawable_count, windows
-from flatwater_trading.training.setup import ErlSetup, members_at_once
+from flatwater_trading.training.setup import ErlSetup
 from flatwater_trading.training.state import ErlState, WindowBuffers
 
 
 def member_groups(setup: ErlSetup, run: ErlState) -> list[Span]:
     """Split each tile into groups of members whose observations of a micro-batch fit in memory together."""
-    size, groups = members_at_once(setup, run.market), list[Span]()
+    size, groups = setup.members_at_once(run.market), list[Span]()
     for low, high in split_spans(setup.members, setup.tile):
         groups += [(low + first, low + stop) for first, stop in split_spans(high - low, size)]
     return groups

@@ -16,9 +16,10 @@ from flatwater.state.tree import derived_field, state
 from flatwater_trading.market.exits import trade_gains
 from flatwater_trading.market.market import Market
 from flatwater_trading.panel.splits import Days
+from flatwater_trading.training.batch_sizes import learns_from_outcomes, stretch_count
 from flatwater_trading.training.hindsight import HindsightBatch
 from flatwater_trading.training.rows import windows
-from flatwater_trading.training.setup import ErlSetup, learns_from_outcomes, members_at_once, stretch_count
+from flatwater_trading.training.setup import ErlSetup
 from flatwater_watch.errors import ConfigError
 
 RESOLVED_TARGETS = 5
@@ -74,7 +75,7 @@ def build_outcomes(setup: ErlSetup, market: Market) -> PurchaseOutcomes:
     """Resolve the gain of every purchase, and allocate the buffer of stretches; on the meta device only allocate."""
     config, days = setup.config, lesson_days(setup)
     columns, _, features = market.observations.shape
-    stretches = members_at_once(setup, market) * stretch_count(config)
+    stretches = setup.members_at_once(market) * stretch_count(config)
     length = config.env.episode.context - 1 + stretch_days(setup)
     buffer = filled_tensor(0, stretches, columns, length, features, device=setup.device)
     if setup.device.type == "meta":

@@ -12,11 +12,12 @@ from flatwater.state.tree import derived_field, state
 from flatwater.trainers.loop import Progress
 from flatwater_trading.market.market import Market
 from flatwater_trading.market.simulator import Simulator, build_simulator
+from flatwater_trading.training.batch_sizes import learns_from_outcomes
 from flatwater_trading.training.config import replay_capacity
 from flatwater_trading.training.lessons import PurchaseOutcomes, build_outcomes
 from flatwater_trading.training.play import PlayBuffers, build_play_buffers, plan_shapes
 from flatwater_trading.training.rows import RowReplay, Transitions, build_rows, build_transitions
-from flatwater_trading.training.setup import ErlSetup, learns_from_outcomes, members_at_once
+from flatwater_trading.training.setup import ErlSetup
 
 
 @state
@@ -145,7 +146,7 @@ def _empty_replay(setup: ErlSetup, market: Market) -> RowReplay:
 def _window_buffers(setup: ErlSetup, market: Market) -> WindowBuffers:
     """Allocate the two buffers of observations, each for one micro-batch of the members that are updated together."""
     config, (columns, _, features) = setup.config, market.observations.shape
-    rows = members_at_once(setup, market) * config.learner.own.batch_size
+    rows = setup.members_at_once(market) * config.learner.own.batch_size
     shape = (rows, columns, config.env.episode.context, features)
     # Kept between draws, as the allocator would return such blocks to the system, which zeroes their pages each time.
     seen, following = (filled_tensor(0, *shape, device=setup.device) for _ in range(2))

@@ -1,8 +1,6 @@
 """Copies of a Gymnasium environment as a world of one agent each."""
 
-import sys
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -10,7 +8,6 @@ import numpy as np
 
 from flatwater.border import Border, dotted_name, find_source_line
 from flatwater.envs.kept_state import EpisodeStarts, keeps_state, wrapper_layers
-from flatwater.envs.names import registered_id
 from flatwater.envs.open_envs import bind_closing
 from flatwater.envs.world import Array, Spaces
 from flatwater.envs.wrapped.actions import (
@@ -33,11 +30,8 @@ from flatwater.envs.wrapped.checks import (
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.native import frame_pace, native_spaces
 from flatwater.envs.wrapped.step_limit import MAXIMUM_STEPS, StepLimit
-from flatwater.named_imports import import_named
 from flatwater_watch.errors import ConfigError, UserCodeError
 
-NOISY_MODULE = "minigrid.envs.babyai.core.roomgrid_level"
-"""Module that prints a line for each map that it rejects before an episode: thousands of lines in a run of `teach`."""
 NO_ACTION = -1
 """Value in `executed` before the first action of an episode."""
 
@@ -245,37 +239,3 @@ class GymnasiumWorld:
 def _find_user_layer(env: gymnasium.Env[Any, Any]) -> Any:  # noqa: ANN401  (an Env, or a wrapper of the user's)
     """Return the layer that errors blame: the outermost that is the user's own code, else the environment itself."""
     return next((layer for layer in wrapper_layers(env) if find_source_line(layer)), env.unwrapped)
-
-
-def make_named_env(name: str, arguments: Mapping[str, Any] = MappingProxyType({})) -> gymnasium.Env[Any, Any]:
-    """Make the environment that Gymnasium knows by a name, with these arguments.
-
-    Raises:
-        ConfigError: Gymnasium knows no environment `name`, or its package is missing.
-    """
-    known_errors: tuple[type[Exception], ...] = (ImportError, gymnasium.error.Error)
-    if arguments:  # a TypeError then means arguments that the environment does not take, which is the user's mistake
-        known_errors += (TypeError,)
-    try:
-        if ":" in name:  # Gymnasium imports the module before the colon
-            import_named(name.partition(":")[0])
-        with Border(f"environment {name}", None, call="gymnasium.make()", passing=known_errors):
-            env = gymnasium.make(registered_id(name), disable_env_checker=True, **arguments)
-    except ModuleNotFoundError as fault:
-        raise ConfigError(
-            f"{name} needs {fault.name}, which is not installed: install the package of {name}"
-        ) from fault
-    except TypeError as refusal:
-        raise ConfigError(f"env_args: {refusal.__cause__ or refusal}. Give arguments that {name} takes") from refusal
-    except gymnasium.error.DependencyNotInstalled as missing:  # it says what to install
-        raise ConfigError(f"{name}: {missing}") from missing
-    except known_errors as refusal:
-        text = str(refusal)
-        raise ConfigError(
-            f"{name}: {text}{'' if text.endswith(('.', '?')) else '.'} Give an ID that "
-            'gymnasium.make takes (python -c "import gymnasium; gymnasium.pprint_registry()" lists the installed '
-            "IDs), or package.module:Class"
-        ) from refusal
-    if (noisy_module := sys.modules.get(NOISY_MODULE)) is not None:
-        vars(noisy_module)["print"] = lambda *_: None  # in this module alone: other code prints as before
-    return env

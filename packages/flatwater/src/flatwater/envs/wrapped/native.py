@@ -137,7 +137,7 @@ def frame_pace(env: Any) -> float:  # noqa: ANN401  (an environment of any kind)
     return float(env.metadata.get("render_fps") or FRAMES_PER_SECOND)
 
 
-def find_native(world: World) -> NativeSpaces | None:
+def find_native_spaces(world: World) -> NativeSpaces | None:
     """Return the spaces of Gymnasium that a world's environment has; None if it has none."""
     return world.native if isinstance(world, NativeWorld) else None
 

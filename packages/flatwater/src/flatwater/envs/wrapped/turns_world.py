@@ -244,7 +244,7 @@ class TurnsWorld(PettingZooCopies):
             if not pending.any():
                 return
             # Opponents of all copies choose together, so that a policy is called once for many.
-            self._choose_actions_(pending)
+            self._choose_opponent_actions_(pending)
             moves = self._actions.to_env_actions(self._opponent_actions)
             for env in np.flatnonzero(pending).tolist():
                 with self._step_border:
@@ -277,18 +277,21 @@ class TurnsWorld(PettingZooCopies):
         self._is_over[:, env] = turn.terminated, turn.truncated and not turn.terminated
         return False
 
-    def _choose_actions_(self, which: Array) -> None:
-        """Write the opponents' actions in the copies of `which`, bool [E], into `_opponent_actions`."""
+    def _choose_opponent_actions_(self, awaits_opponent: Array) -> None:
+        """Write the opponents' actions into `_opponent_actions` for the copies where an opponent is to move, bool [E].
+
+        They are random for opponents of the number `AT_RANDOM`, and those of `self.opponents` for all others.
+        """
         turns, spaces = self._opponent_turns, self._spaces
         if spaces.masked:
-            turns.legal[~which] = True  # stale masks of other copies are not checked
+            turns.legal[~awaits_opponent] = True  # stale masks of other copies are not checked
             check_legal(spaces, turns.legal[:, None])
-        acts_at_random = which & (turns.opponents == AT_RANDOM)
+        acts_at_random = awaits_opponent & (turns.opponents == AT_RANDOM)
         for env in np.flatnonzero(acts_at_random).tolist():
             row = slice(env, env + 1)  # a slice keeps the axis of copies, which a player expects
             mask = (turns.legal[row, None],) if spaces.masked else ()
             self._random_players[env].step_batch(turns.obs[row, None], self._opponent_actions[row, None], *mask)
-        has_policy = which & ~acts_at_random
+        has_policy = awaits_opponent & ~acts_at_random
         if self.opponents is not None and has_policy.any():
             self.opponents.choose_(has_policy, turns, self._opponent_actions)
 

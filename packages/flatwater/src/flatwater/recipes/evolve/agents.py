@@ -6,9 +6,11 @@ with those of the library, which are for images, the first is not learnt in 25,0
 (`benchmarks/notes/training.md`).
 """
 
-from dataclasses import field, replace
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, ClassVar, Literal, Self
 
+from flatwater.algorithms.config import AlgorithmConfig
 from flatwater.config.code import EnvName
 from flatwater.metrics.figures import format_whole, short_seconds
 from flatwater.metrics.table_layout import BUFFER_COLUMN, SECONDS_COLUMN, Column, TableLayout
@@ -17,21 +19,23 @@ from flatwater.recipes.evolve.config import MembersRunConfig
 from flatwater.recipes.evolve.recipe import EVOLVE
 from flatwater.runs.config import PresetSettings
 from flatwater.trainers.evolve.config import (
-    LayersConfig,
-    OneAlgorithmConfig,
-    PoliciesConfig,
+    MemberLearnerConfig,
+    NetworkConfig,
     PolicyDDPGConfig,
     PolicyDQNConfig,
     PolicySACConfig,
     PolicyTD3Config,
+    PopulationConfig,
     SharedReplayConfig,
 )
+from flatwater_watch.errors import ConfigError
 from flatwater_watch.options.bounds import Bounds, Count, Number, Rate, Weight
 from flatwater_watch.options.declare import config
+from flatwater_watch.sanitize import short_repr
 
 
 @config(table="population")
-class AgentsConfig(PoliciesConfig):
+class AgentsConfig(PopulationConfig):
     """One agent, or a population of them that evolves."""
 
     size: Annotated[int, Bounds(1, 1 << 16)] = 1
@@ -39,7 +43,7 @@ class AgentsConfig(PoliciesConfig):
 
 
 @config(table="net")
-class WideConfig(LayersConfig):
+class WideConfig(NetworkConfig):
     """Actor and critic of one agent: layers of ReLU."""
 
     hidden: Annotated[int, Bounds(1, 1 << 16)] = 256
@@ -51,6 +55,40 @@ class LargeReplayConfig(SharedReplayConfig):
 
     warmup: Number = 100
     capacity: Annotated[int, Bounds(1, 1 << 40)] = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True)  # without slots, as in `AlgorithmConfig`
+class OneAlgorithmConfig(MemberLearnerConfig):
+    """How the members of a recipe with one algorithm learn: its settings stand next to the shared settings.
+
+    A recipe has a subclass of this class and of the algorithm's settings, whose `algorithm` has one value.
+    """
+
+    @property
+    def own(self) -> Self:
+        """The settings of the algorithm, which are these."""
+        return self
+
+    def with_algorithm(self, name: str) -> "AlgorithmConfig":
+        """Refuse another algorithm.
+
+        Raises:
+            ConfigError: always.
+        """
+        raise ConfigError(
+            f"learner.algorithm = {short_repr(name)}: this recipe trains {self.algorithm} alone. Use `flatwater train "
+            "evolve`, which trains any"
+        )
+
+    @classmethod
+    def __variant__(cls, _given: Mapping[str, Any]) -> "type[AlgorithmConfig]":
+        """Return this class: no setting asks for another."""
+        return cls
+
+    def __post_init__(self) -> None:
+        """Check that the settings fit together, by the check of the algorithm's settings, which subclasses inherit."""
+        settings: Any = self
+        settings.check_together("learner")
 
 
 @config(table="learner")

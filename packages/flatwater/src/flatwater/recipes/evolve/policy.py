@@ -13,7 +13,7 @@ from flatwater.algorithms.critics import CriticMembers
 from flatwater.algorithms.discrete_sac import ChosenValue, draw_choice
 from flatwater.algorithms.sac import sample_action
 from flatwater.envs.world import Spaces
-from flatwater.envs.wrapped.native import NativeSpaces, find_native, read_native
+from flatwater.envs.wrapped.native import NativeSpaces, find_native_spaces, read_native
 from flatwater.nets.actions import mask_logits
 from flatwater.nets.image_values import ImageValues, image_values
 from flatwater.nets.mlp import MLPActor, MLPCritic, MLPValues, add_mask
@@ -37,7 +37,7 @@ def make_champion(run: EvolveRun, _folder: RunFolder | None = None) -> TrainedPo
     critics = learner.critics if isinstance(learner, CriticMembers) else ()
     for number, rows in enumerate(critics):
         weights |= _member_weights(rows[-1:].clone(), critic.layout, f"{CRITIC}{number}.")
-    return build_champion(actor, setup.spaces, find_native(run.trainer.evaluator.world), weights)
+    return build_champion(actor, setup.spaces, find_native_spaces(run.trainer.evaluator.world), weights)
 
 
 CRITIC = "critic."

@@ -14,7 +14,7 @@ from flatwater.algorithms.api import Algorithm, choose_algorithm
 from flatwater.algorithms.graph import COMPILER_BYTES
 from flatwater.envs.world import Spaces, World, describe_spaces
 from flatwater.memory.planner import Plan
-from flatwater.metrics.alarms import Alarm, array_alarms, metric_alarms, skipped_steps
+from flatwater.metrics.alarms import Alarm, array_alarms, metric_alarms, skipped_step_alarms
 from flatwater.nets.mlp import add_mask
 from flatwater.nets.stack import views
 from flatwater.recipes.evolve.config import MembersRunConfig
@@ -83,7 +83,7 @@ class EvolveRun(WorldRun):
         return [
             *array_alarms(round_, largest),
             *metric_alarms(round_, dict(metrics)),
-            *skipped_steps(round_, skipped, optimiser_steps),
+            *skipped_step_alarms(round_, skipped, optimiser_steps),
         ]
 
     def record(self) -> Mapping[str, Any]:

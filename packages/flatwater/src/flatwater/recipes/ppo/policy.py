@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm
 
-from flatwater.algorithms.learner import bound_weights
+from flatwater.algorithms.learner import weight_views
 from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.envs.world import Spaces
-from flatwater.envs.wrapped.native import NativeSpaces, find_native, read_native
+from flatwater.envs.wrapped.native import NativeSpaces, find_native_spaces, read_native
 from flatwater.nets.actions import Actions
 from flatwater.nets.actor_critic import ActorCritic, ActorCriticStep, token_rows
 from flatwater.nets.config import ActorCriticConfig
@@ -33,12 +33,15 @@ from flatwater_watch.files.content import convert_to
 
 
 def make_trained_policy(run: BlocksRun, _folder: RunFolder | None = None) -> TrainedPolicy:
-    """Return the policy of a restored run; it keeps a copy of the weights, and nothing else of the run."""
+    """Return the policy of a restored run; it keeps a copy of the weights, and nothing else of the run.
+
+    The folder is passed to the `make_trained_policy` of every recipe; this one needs nothing from it.
+    """
     setup = run.trainer.setup
-    weights = bound_weights(setup.network, run.trainer.run.learner)
+    weights = weight_views(setup.network, run.trainer.run.learner)
     # Copies: the run, with its rollout and moments, can be freed.
     copies = {name: weight.detach().clone() for name, weight in weights.items()}
-    return build_policy(setup.network, setup.spaces, find_native(run.trainer.evaluator.world), copies)
+    return build_policy(setup.network, setup.spaces, find_native_spaces(run.trainer.evaluator.world), copies)
 
 
 def build_policy(network: ActorCritic, spaces: Spaces, native: NativeSpaces | None, weights: Weights) -> TrainedPolicy:

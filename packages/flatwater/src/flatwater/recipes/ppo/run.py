@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from flatwater.algorithms.graph import COMPILER_BYTES
-from flatwater.algorithms.learner import bound_weights, forward_step
+from flatwater.algorithms.learner import weight_views, forward_step
 from flatwater.algorithms.on_policy import advance_state_
 from flatwater.envs.split_seeds import FIRST_SEEDS
 from flatwater.envs.world import World, describe_spaces
@@ -180,7 +180,7 @@ def measure_phase_peaks_(setup: BlocksSetup, run: BlocksState) -> dict[str, int]
 
     def step_policy(obs: torch.Tensor, memory: torch.Tensor) -> None:
         starts = torch.zeros(len(obs), dtype=torch.bool, device=META)
-        forward_step(setup.network, bound_weights(setup.network, run.learner), obs=obs, memory=memory, starts=starts)
+        forward_step(setup.network, weight_views(setup.network, run.learner), obs=obs, memory=memory, starts=starts)
 
     learn_ = bind_learning(setup, run)
 

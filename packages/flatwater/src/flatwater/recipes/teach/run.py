@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from flatwater.algorithms.learner import bound_weights, build
+from flatwater.algorithms.learner import build, weight_views
 from flatwater.checkpoints.reader import newest_intact, restore_state_
 from flatwater.config.toml import load_config
 from flatwater.envs.exact import WorldPlayer
@@ -147,7 +147,7 @@ class StudentTeacher:
         if checkpoint is None:
             raise CheckpointError(f"teacher {OF_A_RUN}{run}: no checkpoint is intact in {folder.checkpoints}")
         restore_state_({"block": learner.block, "statistics": learner.statistics}, checkpoint, part="learner")
-        self._student, self._weights = student, bound_weights(student, learner)
+        self._student, self._weights = student, weight_views(student, learner)
         self._memory = torch.zeros(2, world.spaces.envs * self._agents, student.policy.cells, device=device)
 
     def begin_(self, which: Array) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flatwater.algorithms.learner import bind_evaluation, bound_weights, forward_step, make_act
+from flatwater.algorithms.learner import bind_evaluation, forward_step, make_act, weight_views
 from flatwater.algorithms.on_policy_config import TeachingConfig
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World, check_actions
@@ -42,7 +42,7 @@ class BlockCollector:
         self.world, self.teacher = world, teacher
         self.reports: list[ReportEnded] = []
         """Functions that are called with the episodes that have ended."""
-        self._weights = bound_weights(setup.network, run.learner)
+        self._weights = weight_views(setup.network, run.learner)
         config, learner_parts = setup.config.learner, (setup.config.learner, setup.network, run.learner)
         self._act = make_act(*learner_parts, masked=setup.spaces.masked, has_teacher=setup.has_teacher)
         self._evaluate_block_ = bind_evaluation(*learner_parts, rollout=run.rollout, pieces=config.own.minibatches)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from flatwater.algorithms.learner import bound_weights
+from flatwater.algorithms.learner import weight_views
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World
 from flatwater.trainers.blocks.state import CPU, HELD_OUT_WORLD, BlocksSetup, BlocksState
@@ -24,7 +24,7 @@ def build_evaluator(
         teachers: players by name, besides the policy.
     """
     held_out, network = run.held_out, setup.network
-    weights, masks = bound_weights(network, run.learner), run.legal.get(HELD_OUT_WORLD)
+    weights, masks = weight_views(network, run.learner), run.legal.get(HELD_OUT_WORLD)
     envs, agents = setup.held_out.envs, setup.held_out.agents
     noise = torch.zeros(envs * agents, network.actions.noise, device=setup.device)
     # No step clears memory but the first of an evaluation: episodes after each environment's first are not counted.

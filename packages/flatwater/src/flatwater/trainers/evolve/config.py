@@ -1,22 +1,19 @@
 """Settings of evolution in any environment, apart from its machine."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from flatwater.algorithms.config import AlgorithmConfig, DDPGConfig, DQNConfig, Noise, SACConfig, Settings, TD3Config
 from flatwater.config.code import Code
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.evolution.config import EvolutionConfig
 from flatwater.replay.config import ReplayConfig
-from flatwater_watch.errors import ConfigError
 from flatwater_watch.options.bounds import Bounds, Count, OptionalNumber, Rate, Seed, Share, Weight
 from flatwater_watch.options.declare import config
-from flatwater_watch.sanitize import short_repr
 
 
 @config(table="population")
-class PoliciesConfig:
+class PopulationConfig:
     """The policies that evolve together, and where they play."""
 
     size: Annotated[int, Bounds(1, 1 << 16)] = 4
@@ -36,7 +33,7 @@ class PoliciesConfig:
 
 
 @config(table="evaluation")
-class EpisodesConfig:
+class EvaluationConfig:
     """Episodes without noise, on seeds that are drawn in each generation: all members play the same seeds."""
 
     episodes: Annotated[int, Bounds(1, 1 << 16)] = 4
@@ -44,7 +41,7 @@ class EpisodesConfig:
 
 
 @config(table="wrapped")
-class VectorsConfig(WrappedConfig):
+class EnvCopiesConfig(WrappedConfig):
     """Copies of an environment that Gymnasium or PettingZoo names, or of a class of yours."""
 
     steps: OptionalNumber = 0
@@ -54,7 +51,7 @@ class VectorsConfig(WrappedConfig):
 
 
 @config(table="net")
-class LayersConfig:
+class NetworkConfig:
     """Actor and critic of one member: layers of ReLU."""
 
     hidden: Annotated[int, Bounds(1, 1 << 16)] = 64
@@ -66,7 +63,7 @@ class LayersConfig:
 
 
 @config(table="learner.own")
-class StepsConfig(Settings):
+class UpdatesConfig(Settings):
     """How often a member learns that steps environments, and from how much."""
 
     updates: Count = 1
@@ -75,7 +72,7 @@ class StepsConfig(Settings):
 
 
 @config(table="learner.ddpg")
-class PolicyDDPGConfig(StepsConfig, DDPGConfig):
+class PolicyDDPGConfig(UpdatesConfig, DDPGConfig):
     """Deterministic policies and one critic each."""
 
     actor_lr: Rate = 1e-3
@@ -91,7 +88,7 @@ class PolicyTD3Config(PolicyDDPGConfig, TD3Config):
 
 
 @config(table="learner.sac")
-class PolicySACConfig(StepsConfig, SACConfig):
+class PolicySACConfig(UpdatesConfig, SACConfig):
     """Random policies with a reward for their entropy, and two critics each."""
 
     choice_entropy: Share = 0.5
@@ -100,7 +97,7 @@ class PolicySACConfig(StepsConfig, SACConfig):
 
 
 @config(table="learner.dqn")
-class PolicyDQNConfig(StepsConfig, DQNConfig):
+class PolicyDQNConfig(UpdatesConfig, DQNConfig):
     """Deep Q-learning, where an action is a choice from a list."""
 
 
@@ -131,40 +128,6 @@ class MemberLearnerConfig(AlgorithmConfig):
         """Return the settings for a run of `updates` updates, by which the schedule knows its end."""
         needs_length = self.lr_schedule != "constant" and not self.schedule_updates
         return replace(self, schedule_updates=updates) if needs_length else self
-
-
-@dataclass(frozen=True, kw_only=True)  # without slots, as in `AlgorithmConfig`
-class OneAlgorithmConfig(MemberLearnerConfig):
-    """How the members of a recipe with one algorithm learn: its settings stand next to the shared settings.
-
-    A recipe has a subclass of this class and of the algorithm's settings, whose `algorithm` has one value.
-    """
-
-    @property
-    def own(self) -> Self:
-        """The settings of the algorithm, which are these."""
-        return self
-
-    def with_algorithm(self, name: str) -> "AlgorithmConfig":
-        """Refuse another algorithm.
-
-        Raises:
-            ConfigError: always.
-        """
-        raise ConfigError(
-            f"learner.algorithm = {short_repr(name)}: this recipe trains {self.algorithm} alone. Use `flatwater train "
-            "evolve`, which trains any"
-        )
-
-    @classmethod
-    def __variant__(cls, _given: Mapping[str, Any]) -> "type[AlgorithmConfig]":
-        """Return this class: no setting asks for another."""
-        return cls
-
-    def __post_init__(self) -> None:
-        """Check that the settings fit together, by the check of the algorithm's settings, which subclasses inherit."""
-        settings: Any = self
-        settings.check_together("learner")
 
 
 @config(table="learner")
@@ -214,10 +177,10 @@ class EvolveConfig:
     allow_nan: bool = False
     """Train on although an environment gives NaN or infinity. Left out: that ends the run, and names the environment,
     the step and the number."""
-    population: PoliciesConfig = field(default_factory=PoliciesConfig)
-    evaluation: EpisodesConfig = field(default_factory=EpisodesConfig)
-    wrapped: VectorsConfig = field(default_factory=VectorsConfig)
-    net: LayersConfig = field(default_factory=LayersConfig)
+    population: PopulationConfig = field(default_factory=PopulationConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    wrapped: EnvCopiesConfig = field(default_factory=EnvCopiesConfig)
+    net: NetworkConfig = field(default_factory=NetworkConfig)
     learner: MemberLearnerConfig
     replay: SharedReplayConfig = field(default_factory=SharedReplayConfig)
     evolution: PolicyEvolutionConfig = field(default_factory=PolicyEvolutionConfig)

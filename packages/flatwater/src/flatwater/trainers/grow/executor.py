@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from flatwater.algorithms.learner import ActingPolicy, bound_weights, make_act
+from flatwater.algorithms.learner import ActingPolicy, make_act, weight_views
 from flatwater.cluster.share import Span
 from flatwater.envs.growing.baselines import BASELINES
 from flatwater.envs.growing.lifecycle import OperationMasks
@@ -86,7 +86,7 @@ class LocalGroupExecutor(executor.LocalExecutor):
             spans: environments of each group.
         """
         self._setup, self._spans, self._groups = setup, spans, split_groups(envs, memory, spans)
-        self._weights = bound_weights(setup.network, policy)
+        self._weights = weight_views(setup.network, policy)
         self._act = make_act(setup.config.learner, setup.network, policy, masked=True)
 
     def begin_(self, seeds: Int[Tensor, "E"]) -> None:

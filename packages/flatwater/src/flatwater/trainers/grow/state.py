@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from flatwater.algorithms.learner import Learner, bound_weights, build, step_columns
+from flatwater.algorithms.learner import Learner, build, step_columns, weight_views
 from flatwater.envs.growing.baselines import BASELINES
 from flatwater.envs.growing.observation import observation_size
 from flatwater.envs.growing.own_host import find_host
@@ -183,5 +183,5 @@ def init_action_bias_(setup: GrowSetup, learner: Learner) -> None:
     """Set the initial biases of the operations' logits, so that the first policy chooses operations by its prior."""
     if not learner.block.is_meta:
         # A view of the block. The softmax of log p is p, scaled to a sum of 1.
-        bias = bound_weights(setup.network, learner)["action.bias"]
+        bias = weight_views(setup.network, learner)["action.bias"]
         bias[: len(Operation)].copy_(torch.tensor(setup.config.policy.prior).log())

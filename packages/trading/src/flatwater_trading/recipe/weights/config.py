@@ -17,7 +17,7 @@ NO_ELDER_RUN = (
 class WeightsRunConfig(RunConfig, WeightsConfig):
     """Target weights, learned on a panel."""
 
-    open_ended: ClassVar = RunConfig.open_ended | {"benchmark"}
+    changeable_settings: ClassVar = RunConfig.changeable_settings | {"benchmark"}
 
     trainer: Literal["weights"] = "weights"
     """The recipe, by which `flatwater resume` knows the run."""

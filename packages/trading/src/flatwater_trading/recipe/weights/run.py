@@ -120,10 +120,10 @@ class WeightsRun(Run):
         days = splits.holdout if holdout else splits.validation
         learned_rows = range(splits.train.first, splits.train.stop)
         benchmark = panel_benchmark(self.config.benchmark, self.panel)
-        truth = load_truth(self.config.panel)
-        score = score_weights(trader.evaluation(self.panel, days, learned_rows, truth, benchmark))
+        true_returns = load_truth(self.config.panel)  # of a synthetic panel; None for real prices
+        score = score_weights(trader.evaluation(self.panel, days, learned_rows, true_returns, benchmark))
         split = "holdout" if holdout else "validation"
-        facts = {
+        run_facts = {
             "rounds": rounds,
             # Each part of each round's weights was a candidate.
             "tries": rounds * len(PARTS),
@@ -132,7 +132,7 @@ class WeightsRun(Run):
             "threads": self.config.threads,
             "note": NOTES[split],
         }
-        return score, as_json(self.panel, score, split) | trader.as_json() | facts
+        return score, as_json(self.panel, score, split) | trader.as_json() | run_facts
 
 
 def make_trader(run: WeightsRun, folder: RunFolder | None = None) -> WeightsTrader:

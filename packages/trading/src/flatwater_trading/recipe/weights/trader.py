@@ -287,7 +287,11 @@ class WeightsTrader(PanelPolicy):
             at_once = days_at_once(self.settings, len(self.investable))
             learned = weigh_days(self.layout, market, self.members, rows, limits=limits, at_once=at_once)
         tradable = market.tradable[days.first : days.stop]
-        return held_weights(learned, tradable, limits, held=self.held, invested=self.invested), learned, market.own
+        return (
+            held_weights(learned, tradable, limits, learned_share=self.held, rest_is_invested=self.invested),
+            learned,
+            market.own,
+        )
 
 
 class WeigherModule(nn.Module):
@@ -307,7 +311,7 @@ class WeigherModule(nn.Module):
     ) -> Float[Tensor, "D K"]:
         """Return the part of the equity that is held in each instrument on each day."""
         learned = mean_weights(views(self.members, self._layout), DaySignals(own, shared, tradable), self._limits)
-        return held_weights(learned, tradable, self._limits, held=self._held, invested=self._invested)
+        return held_weights(learned, tradable, self._limits, learned_share=self._held, rest_is_invested=self._invested)
 
 
 def trader_layout(settings: WeightsConfig, columns: int, investable: int) -> Layout:

@@ -168,11 +168,16 @@ def make_judgement(
 
 
 def held_weights(
-    learned: Float[Tensor, "D K"], tradable: Bool[Tensor, "D K"], limits: Limits, *, held: float, invested: bool
+    learned: Float[Tensor, "D K"],
+    tradable: Bool[Tensor, "D K"],
+    limits: Limits,
+    *,
+    learned_share: float,
+    rest_is_invested: bool,
 ) -> Float[Tensor, "D K"]:
-    """Return the weights that are held: a part of the learned weights, and equal weights or cash for the rest."""
-    resting = resting_weights(tradable, limits) if invested else torch.zeros_like(learned)
-    return held * learned + (1 - held) * resting
+    """Return `learned_share` of the learned weights, and for the rest equal weights if it is invested, else cash."""
+    rest_weights = resting_weights(tradable, limits) if rest_is_invested else torch.zeros_like(learned)
+    return learned_share * learned + (1 - learned_share) * rest_weights
 
 
 def _field_pairs(one: Judgement, other: Judgement) -> Iterator[tuple[Tensor, Tensor]]:

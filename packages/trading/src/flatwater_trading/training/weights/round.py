@@ -18,23 +18,23 @@ from flatwater_trading.training.weights.state import WeightsSetup, WeightsState
 WeightsTrainer = Trainer[WeightsSetup, WeightsState]
 
 
-def build_trainer(setup: WeightsSetup, run: WeightsState) -> WeightsTrainer:
+def build_trainer(setup: WeightsSetup, state: WeightsState) -> WeightsTrainer:
     """Return the trainer of a run, with the phases `learn` and `judge` bound to its state."""
     learner = setup.config.learner
     step_ = bind_step(
-        run.weights,
-        run.adam,
+        state.weights,
+        state.adam,
         # By the round's number alone, not by the number of rounds, so that a run that is continued learns the same.
-        lr=lambda: learner.lr / (1 + run.progress.round) ** 0.5,
+        lr=lambda: learner.lr / (1 + state.progress.round) ** 0.5,
         weight_decay=learner.weight_decay,
         clip=learner.grad_clip,
         groups=setup.groups,
     )
     phases = (
-        Phase("learn", lambda: learner.updates, lambda _: learn_(setup, run, step_)),
-        Phase("judge", lambda: 1, lambda _: judge_(setup, run)),
+        Phase("learn", lambda: learner.updates, lambda _: learn_(setup, state, step_)),
+        Phase("judge", lambda: 1, lambda _: judge_(setup, state)),
     )
-    return Trainer(setup, run, phases, lambda: read_numbers_(run))
+    return Trainer(setup, state, phases, lambda: read_numbers_(state))
 
 
 def learn_(setup: WeightsSetup, run: WeightsState, step_: Step) -> None:
