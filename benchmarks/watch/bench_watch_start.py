@@ -19,7 +19,7 @@ sys.path.append(str(Path(__file__).parents[1] / "shared"))
 
 from claims import Claim, record_claims
 
-from flatwater_watch.faces.runner import environment_for
+from flatwater_watch.faces.runner import watched_environment
 
 PAIRS = 10
 MAXIMUM_SECONDS = 0.3
@@ -55,7 +55,7 @@ def more(source: str, folder: Path) -> tuple[float, float, float]:
         alone = cpu_of(words, plain, folder)
         whole = cpu_of([sys.executable, "-c", RUN, "watch", "--json", "told.json", "--", *words], plain, folder)
         notes.mkdir()  # the program removes it: no runner holds it
-        within = cpu_of(words, environment_for(notes, None, None, plain), folder)
+        within = cpu_of(words, watched_environment(notes, None, None, plain), folder)
         each.append((alone, whole - alone, within - alone))
     alone, whole, within = (median(column) for column in zip(*each, strict=True))
     return alone, whole, within

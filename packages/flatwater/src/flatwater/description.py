@@ -21,7 +21,7 @@ from flatwater.metrics.figures import (
 from flatwater.metrics.table_layout import Column, TableLayout
 from flatwater.recipe import SECTIONS, Headline, Number, Recipe
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.files.content import convert_to, parse_json
+from flatwater_watch.files.content import convert_to_type, parse_json
 from flatwater_watch.forms import check_form, fill_form
 from flatwater_watch.sanitize import escape_controls, short_repr
 
@@ -148,7 +148,7 @@ def parse_description(raw: bytes) -> Description:
     Raises:
         ValueError: the content is not a description, or holds something that cannot be shown.
     """
-    description = convert_to(parse_json(raw), Description)
+    description = convert_to_type(parse_json(raw), Description)
     _require_showable(description)
     return description
 

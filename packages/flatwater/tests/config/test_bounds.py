@@ -89,9 +89,9 @@ def test_what_is_allowed_lies_between_the_ends(
 ) -> None:
     bounds = Bounds(low, low + more, above=above, below=below)
     inside = (value > low if above else value >= low) and (value < low + more if below else value <= low + more)
-    assert bounds.allow(value) == inside
-    assert not bounds.allow("1")
-    assert not bounds.allow(None)
+    assert bounds.allows(value) == inside
+    assert not bounds.allows("1")
+    assert not bounds.allows(None)
 
 
 def test_bounds_are_said_as_people_write_them() -> None:

@@ -101,7 +101,7 @@ class Ticker:
 
     def __init__(self, on_tick: Callable[[], object]) -> None:
         self._on_tick, self._stop_request = on_tick, Event()
-        self._thread = Thread(target=self._tick, name="progress", daemon=True)
+        self._thread = Thread(target=self._run_ticks, name="progress", daemon=True)
 
     def start(self) -> None:
         """Begin to call the function."""
@@ -113,7 +113,7 @@ class Ticker:
         if self._thread.is_alive():
             self._thread.join()
 
-    def _tick(self) -> None:
+    def _run_ticks(self) -> None:
         """Call the function every second, in the ticker's own thread, until it is stopped or its stream fails."""
         while not self._stop_request.wait(REFRESH_SECONDS):
             try:

@@ -13,7 +13,7 @@ from flatwater_watch.diagnose.gc_sawtooth import (
     gc_sawtooth_evidence,
     is_negligible,
 )
-from flatwater_watch.diagnose.judge import judge
+from flatwater_watch.diagnose.judge import make_findings
 from flatwater_watch.meters.collector import GcSawtooth
 from flatwater_watch.series.readings import Growth
 from flatwater_watch.series.slope import Slope
@@ -61,7 +61,7 @@ def test_what_full_collections_free_before_it_is_felt_waits(
 
 
 def test_the_finding_says_what_to_do_and_what_is_not_known() -> None:
-    (found,) = judge([CAUSE], GROWTH)
+    (found,) = make_findings([CAUSE], GROWTH)
     assert (found.verdict, found.owner, found.holders, found.limit_step) == ("leak", GARBAGE_OWNER, (), None)
     assert found.what == NAMELESS_GARBAGE
     assert found.advice.startswith(RARE_COLLECTION_ADVICE)

@@ -21,7 +21,7 @@ from flatwater_watch.diagnose.evidence import (
 )
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.finding_text import growth_end
-from flatwater_watch.diagnose.judge import judge, judge_new, limit_step, merge_same_cause
+from flatwater_watch.diagnose.judge import judge_new, limit_step, make_findings, merge_same_cause
 from flatwater_watch.diagnose.owners import Owner
 from flatwater_watch.heap.census import Holding
 from flatwater_watch.series.readings import Growth
@@ -128,7 +128,7 @@ def test_state_below_its_plan_is_touched_and_above_it_leaks() -> None:
 @pytest.mark.parametrize("verdict", ["retention", "mapped", "native"])
 def test_growth_without_an_object_has_its_slope(verdict: str) -> None:
     cause = unowned_evidence(verdict, DRIFT, growth(per_step=40))  # type: ignore[arg-type]  # a Literal, one by one
-    (found,) = judge([cause], growth(per_step=40))
+    (found,) = make_findings([cause], growth(per_step=40))
     assert (found.verdict, found.bytes_per_step, found.interval) == (verdict, 10 * MIB, (9 * MIB, 12 * MIB))
     assert (found.share, found.made_at, found.holders) == (0.25, None, ())
 
@@ -169,9 +169,9 @@ def test_shares_are_parts_of_one_growth() -> None:
     lists = [replace(LIST, path=f"train.A{n}") for n in range(2)]
     owners = [owner_evidence(one, steps=2, growth=whole, drift=DRIFT) for one in lists]
     rest = unowned_evidence("native", Slope(8 * MIB, 8.0 * MIB, 8.0 * MIB), whole)
-    assert [found.share for found in judge([rest, *owners], whole)] == [0.5, 0.5, 0.0]
+    assert [found.share for found in make_findings([rest, *owners], whole)] == [0.5, 0.5, 0.0]
     half = replace(owners[0], share=0.5)
-    assert [found.share for found in judge([rest, half], whole)] == [0.5, 0.5]
+    assert [found.share for found in make_findings([rest, half], whole)] == [0.5, 0.5]
 
 
 def test_mapped_pages_kill_nobody() -> None:
@@ -186,7 +186,7 @@ def test_mapped_pages_kill_nobody() -> None:
 
 
 def test_a_rate_that_is_not_known_gives_no_date() -> None:
-    (leak,) = judge([unowned_evidence("native", Slope(10 * MIB, 0.5 * MIB, 90.0 * MIB), growth())], growth())
+    (leak,) = make_findings([unowned_evidence("native", Slope(10 * MIB, 0.5 * MIB, 90.0 * MIB), growth())], growth())
     wide, narrow = replace(leak, limit_step=160), replace(leak, limit_step=160, interval=(9.0 * MIB, 11.0 * MIB))
     assert (wide.has_date, narrow.has_date) == (False, True)
     assert "160" not in growth_end(wide)
@@ -328,7 +328,7 @@ def test_the_forecast_is_where_a_simulation_step_by_step_gets_to(
 
 def test_bytes_behind_objects_have_the_line_that_they_come_from_and_that_of_the_objects_beside_it() -> None:
     def judge_lines(**lines: AllocationSite | None) -> Finding:
-        return judge([replace(tables, **lines)], growth())[0]
+        return make_findings([replace(tables, **lines)], growth())[0]
 
     tables, rows = (owner_evidence(one, steps=2, growth=growth(), drift=DRIFT) for one in (TABLES, LIST))
     told = judge_lines(made_at=MADE, native_line=RISES)

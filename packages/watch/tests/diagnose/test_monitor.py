@@ -483,7 +483,7 @@ def test_a_census_goes_on_between_two_steps(user: Any) -> None:
         user.keep(1)
         user.HISTORY.append([[number]] * 1000)
     censuses.slice_seconds = 1e-9
-    assert censuses.advance(1) is None
+    assert censuses.advance_census(1) is None
     slices = 0
     while censuses.is_under_way:
         censuses.run_slice(1e-9)
@@ -491,7 +491,7 @@ def test_a_census_goes_on_between_two_steps(user: Any) -> None:
     assert slices > 1
     assert told == []
     censuses.slice_seconds = 1e-9
-    taken = censuses.advance(2)
+    taken = censuses.advance_census(2)
     assert taken is not None
     assert taken == told[0]
     assert taken[0] == 1

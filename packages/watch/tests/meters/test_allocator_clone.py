@@ -311,7 +311,7 @@ def test_where_none_can_be_made_a_fork_is_asked(monkeypatch: pytest.MonkeyPatch,
     if allocator_totals() is None:
         pytest.skip("this C library does not tell")
     if cause == "another machine":
-        monkeypatch.setattr(allocator_clone, "_libc", lambda: None)
+        monkeypatch.setattr(allocator_clone, "_load_libc", lambda: None)
     elif cause == "forbidden":
         a_clone().stop()
         monkeypatch.setattr(allocator_clone, "CLONE_FLAGS", 0x00000800)  # CLONE_SIGHAND alone: EINVAL

@@ -164,5 +164,5 @@ def test_before_the_first_answer_a_large_heap_may_be_full_of_holes(monkeypatch: 
         pytest.skip("this C library does not tell")
     monkeypatch.setattr(allocator, "_last_query_seconds", None)
     first = allocator._heap_start()
-    monkeypatch.setattr(allocator, "_libc", lambda: SimpleNamespace(sbrk=lambda _: first + GIB))
+    monkeypatch.setattr(allocator, "_load_libc", lambda: SimpleNamespace(sbrk=lambda _: first + GIB))
     assert expected_seconds() == pytest.approx(0.25)

@@ -33,7 +33,7 @@ def test_what_deepcopy_clones_is_recorded_though_torch_copies_it_out_of_sight() 
     tensor = torch.ones(10)
     with (mode := names()):
         cloned = copy.deepcopy(tensor)
-    assert (mode.record_of(cloned), mode.record_of(tensor)) == ("aten::set_", None)
+    assert (mode.find_record(cloned), mode.find_record(tensor)) == ("aten::set_", None)
 
 
 def test_a_storage_is_recorded_under_the_operation_that_made_it_and_forgotten_with_it() -> None:
@@ -41,9 +41,9 @@ def test_a_storage_is_recorded_under_the_operation_that_made_it_and_forgotten_wi
         made = torch.ones(10) + 1
         view = made.view(2, 5).t()
         listed = torch.tensor([1.0, 2.0])
-    assert mode.record_of(made) == "aten::add"
-    assert mode.record_of(view) == "aten::add"
-    assert mode.record_of(listed) == "aten::lift_fresh"
+    assert mode.find_record(made) == "aten::add"
+    assert mode.find_record(view) == "aten::add"
+    assert mode.find_record(listed) == "aten::lift_fresh"
     assert len(mode.records) == 2, "the ones died"
     del made
     assert len(mode.records) == 2, "the view keeps its storage"
@@ -59,7 +59,7 @@ def test_what_is_older_is_not_taken_for_new() -> None:
         torch.add(old, 1, out=old)
         old.detach()
     assert mode.records == {}
-    assert mode.record_of(old) is None
+    assert mode.find_record(old) is None
 
 
 def test_nothing_is_kept_alive() -> None:

@@ -176,7 +176,7 @@ REPLAY = [
 def fills(points: list[tuple[int, float]], now: int | None = None) -> float | None:
     """MiB a step, judged at the last reading or later."""
     steps, values = [step for step, _ in points], [size * MIB for _, size in points]
-    slope = filling_slope(steps, values, now=steps[-1] if now is None else now, minimum=MIB)
+    slope = filling_slope(steps, values, latest_step=steps[-1] if now is None else now, minimum=MIB)
     return None if slope is None else slope.per_step / MIB
 
 
@@ -187,7 +187,7 @@ def test_a_buffer_that_fills_in_stairs_is_told_from_a_third_of_the_run_on() -> N
 
 def test_the_rate_of_a_filling_is_its_rise_to_within_a_stair() -> None:
     steps, values = [step for step, _ in REPLAY], [size * MIB for _, size in REPLAY]
-    slope = filling_slope(steps, values, now=1745, minimum=MIB)
+    slope = filling_slope(steps, values, latest_step=1745, minimum=MIB)
     assert slope is not None
     assert (slope.per_step, slope.span) == (40 * MIB / 1744, 1744)
     assert (slope.low, slope.high) == (34 * MIB / 1744, 46 * MIB / 1744), "the largest stair has 6 MiB"

@@ -8,7 +8,7 @@ from itertools import cycle, islice
 import pytest
 
 from flatwater_watch.agent import boundaries, boundary_sampling
-from flatwater_watch.agent.boundaries import MAXIMUM_TICKS, TICK, Boundaries, ticks_until
+from flatwater_watch.agent.boundaries import MAXIMUM_TICKS, TICK, Boundaries, ticks_until_time
 from flatwater_watch.agent.boundary_sampling import (
     MAXIMUM_UNREPORTED,
     REVIEW_SECONDS,
@@ -174,7 +174,7 @@ def test_ticks_that_were_not_needed_are_counted(program: Program) -> None:
     [(-3.0, 1), (0.0, 1), (0.04, 1), (0.06, 2), (0.5, 10), (60.0, MAXIMUM_TICKS), (float("inf"), MAXIMUM_TICKS)],
 )
 def test_a_tick_is_needed_when_a_reading_is_due(clock: list[float], seconds: float, ticks: int) -> None:
-    assert ticks_until(clock[-1] + seconds) == ticks
+    assert ticks_until_time(clock[-1] + seconds) == ticks
 
 
 def test_no_boundary_is_lost_or_counted_twice_where_threads_pass_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 import flatwater_watch
 from flatwater_watch.diagnose.evidence import Evidence
-from flatwater_watch.diagnose.judge import judge
+from flatwater_watch.diagnose.judge import make_findings
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.faces.context import Watch
 from flatwater_watch.series.readings import Growth
@@ -100,7 +100,8 @@ def test_a_leak_that_was_told_is_not_told_again_as_a_part_or_with_others(capsys:
     """A container that is found later, filled by the same line, makes another owner of the same leak."""
     growth = Growth(100, 1 << 30, None, Slope(1.0, 1.0, 1.0), "round")
     one, other = (
-        judge([Evidence(verdict="leak", owner=f"train.BOOK['{name}']", drift=growth.whole)], growth)[0] for name in "ab"
+        make_findings([Evidence(verdict="leak", owner=f"train.BOOK['{name}']", drift=growth.whole)], growth)[0]
+        for name in "ab"
     )
     both = replace(one, owner="train.BOOK", parts=(one.owner, other.owner))
     watched = Watch(unit="round", budget=None, report=True)

@@ -53,7 +53,7 @@ def none_open() -> Iterator[None]:
         (process.ProcessWatch, "close"),
         (process.Boundaries, "_read_clock"),
         (context, "ProcessWatch"),
-        (context, "_print"),
+        (context, "_print_to_stderr"),
         (context, "terminal_lines"),
     ],
 )

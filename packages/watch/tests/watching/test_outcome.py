@@ -19,7 +19,7 @@ from flatwater_watch.agent.growth import explained_share
 from flatwater_watch.agent.outcome import WORKERS_OWNER, Outcome, fails_build, split_by_size
 from flatwater_watch.diagnose.evidence import unowned_evidence
 from flatwater_watch.diagnose.garbage import Garbage
-from flatwater_watch.diagnose.judge import judge
+from flatwater_watch.diagnose.judge import make_findings
 from flatwater_watch.faces.summary_lines import terminal_lines
 from flatwater_watch.series.readings import Growth
 from flatwater_watch.series.slope import Slope
@@ -265,7 +265,7 @@ def test_a_finding_has_what_its_root_holds_where_steps_bring_more_and_more() -> 
 
     def shares(*gains: tuple[str, int], gained: int = 300 * MIB) -> list[float]:
         growth = Growth(60, 400 * MIB, None, rate_of(float(MIB)), "boundary")
-        return [found.share for found in judge(causes, growth, root_gains=gains, resident_gain=gained)]
+        return [found.share for found in make_findings(causes, growth, root_gains=gains, resident_gain=gained)]
 
     assert shares(("train.monitor", 200 * MIB), ("train.OTHER", 90 * MIB)) == pytest.approx([200 / 300, 0.2])
     assert shares(("train.monitor", 290 * MIB))[0] == pytest.approx(0.8)

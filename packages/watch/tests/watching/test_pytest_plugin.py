@@ -333,7 +333,7 @@ RUNS, KEPT = [], []
 class Thing:
     pass
 
-@pytest.fixture(params=["used_bytes", "_take_baseline", "Series", "_grows"])
+@pytest.fixture(params=["used_bytes", "_take_baseline", "Series", "_memory_grows"])
 def broken(request, monkeypatch):
     monkeypatch.setattr(flatness, request.param, fails)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from running import environment
 
-from flatwater_watch.faces.runner import environment_for
+from flatwater_watch.faces.runner import watched_environment
 
 TOGETHER = 4
 """Programs that run at once: most of them sleep."""
@@ -73,7 +73,7 @@ def both(folder: Path, source: str) -> tuple[Ended, Ended]:
     place.mkdir()
     (place / "train.py").write_text(source)
     plain = environment()
-    return run_to_end(place, plain), run_to_end(place, environment_for(notes, None, None, plain))
+    return run_to_end(place, plain), run_to_end(place, watched_environment(notes, None, None, plain))
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from flatwater.checkpoints.schema import InlineLeaf, ManifestContent, ShardLeaf
-from flatwater_watch.files.content import MAXIMUM_BYTES, convert_to, indent_json, parse_json, require_shallow
+from flatwater_watch.files.content import MAXIMUM_BYTES, convert_to_type, indent_json, parse_json, require_shallow
 from flatwater_watch.files.directory import read_whole
 
 FORMAT = 1
@@ -244,7 +244,7 @@ def parse_manifest(file: Path, raw: bytes) -> Manifest:
         )
         return _damaged_manifest(file, problem, unread=True)
     try:
-        manifest = _parse_manifest(file, convert_to(content, ManifestContent))
+        manifest = _parse_manifest(file, convert_to_type(content, ManifestContent))
     except ValueError as error:
         return _damaged_manifest(file, f"the manifest is not valid ({error})")
     contradiction = _find_contradiction(manifest)
@@ -277,7 +277,7 @@ def _leaf_record(content: dict[str, Any]) -> LeafRecord:
         ValueError: the JSON has wrong keys or types for a leaf of its kind.
     """
     if content.get("kind") not in SCALAR_KINDS:
-        shard_leaf = convert_to(content, ShardLeaf)
+        shard_leaf = convert_to_type(content, ShardLeaf)
         return LeafRecord(
             path=shard_leaf.path,
             kind=shard_leaf.kind,
@@ -286,7 +286,7 @@ def _leaf_record(content: dict[str, Any]) -> LeafRecord:
             shape=tuple(shard_leaf.shape),
             shard=shard_leaf.shard,
         )
-    leaf = convert_to(content, InlineLeaf)
+    leaf = convert_to_type(content, InlineLeaf)
     # `type` and not `isinstance`, as True would pass for an int.
     if type(leaf.value) not in _VALUE_TYPES[leaf.kind]:
         raise ValueError(f"the value of the {leaf.kind} {leaf.path!r} is a {type(leaf.value).__name__}")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
 from flatwater.checkpoints.schema import Header, HeaderEntry
-from flatwater_watch.files.content import convert_to, parse_json
+from flatwater_watch.files.content import convert_to_type, parse_json
 
 _ALIGNMENT_BYTES = 8
 LENGTH_BYTES = 8
@@ -113,4 +113,4 @@ def parse_header(raw: bytes) -> dict[str, HeaderEntry]:
     Raises:
         ValueError: `raw` is not a valid header.
     """
-    return convert_to(parse_json(raw), Header)
+    return convert_to_type(parse_json(raw), Header)

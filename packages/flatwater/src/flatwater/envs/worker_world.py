@@ -84,7 +84,7 @@ class _WorldShare(gymnasium.Env[Any, Any]):
             self._world.begin_(which[self._span], seeds[self._span], self._obs, *self._legal)
         return self._obs, *self._legal
 
-    def advance(self, actions: Array) -> Sequence[Array]:
+    def step_environments(self, actions: Array) -> Sequence[Array]:
         """Step this span with its part of all actions; return the arrays that `step_` of the world writes in place."""
         self._world.step_(actions[self._span], self._obs, *self._outcome, *self._legal)
         return self._obs, *self._outcome, *self._legal
@@ -232,7 +232,7 @@ class WorkerWorld:
     ) -> None:
         """Step every environment; the arguments are those of `World` and `MaskedWorld`."""
         targets = (obs, reward, terminated, truncated, *legal)
-        for span, arrays in zip(self._spans, self._ask("advance", actions), strict=True):
+        for span, arrays in zip(self._spans, self._ask("step_environments", actions), strict=True):
             for target, array in zip(targets, arrays, strict=True):
                 target[span] = array
 

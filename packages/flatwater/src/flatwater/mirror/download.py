@@ -16,7 +16,7 @@ from flatwater.storage.claims import LOCK_FILE, is_lock, take_lock
 from flatwater.storage.faults import OddNameError, OversizeError
 from flatwater.storage.objects import ObjectEntry, StoredObjects, is_url, open_objects
 from flatwater_watch.errors import CheckpointError, RunError
-from flatwater_watch.files.content import convert_to, parse_json
+from flatwater_watch.files.content import convert_to_type, parse_json
 from flatwater_watch.files.directory import write_object
 from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
 
@@ -180,7 +180,7 @@ def _read_identity(objects: StoredObjects) -> str:
         """
         raw = objects.read(CLAIM_FILE)
         try:
-            return "" if raw is None else convert_to(parse_json(raw), dict[str, str]).get("run", "")
+            return "" if raw is None else convert_to_type(parse_json(raw), dict[str, str]).get("run", "")
         except ValueError as error:
             raise DamagedError(
                 f"{objects.url}/{CLAIM_FILE}: is damaged ({error}). Remove the object if no other run is mirrored "

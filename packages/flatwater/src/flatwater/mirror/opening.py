@@ -15,7 +15,7 @@ from flatwater.rundir.layout import RunFolder
 from flatwater.storage.faults import StoreError
 from flatwater.storage.objects import QUICK, open_objects
 from flatwater_watch.errors import RunError, until_interrupted
-from flatwater_watch.files.content import MAXIMUM_BYTES, convert_to, parse_json
+from flatwater_watch.files.content import MAXIMUM_BYTES, convert_to_type, parse_json
 from flatwater_watch.files.directory import read_whole, write_object
 
 
@@ -83,7 +83,7 @@ def read_place(folder: RunFolder) -> dict[str, str]:
         RunError: mirror.json is damaged.
     """
     try:
-        return convert_to(parse_json(read_whole(folder.mirror, MAXIMUM_BYTES)), dict[str, str])
+        return convert_to_type(parse_json(read_whole(folder.mirror, MAXIMUM_BYTES)), dict[str, str])
     except FileNotFoundError:
         return {}
     except ValueError as error:

@@ -7,7 +7,7 @@ from typing import Any
 
 from flatwater.rundir.layout import RunFolder
 from flatwater_watch.errors import RunError
-from flatwater_watch.files.content import convert_to, parse_json
+from flatwater_watch.files.content import convert_to_type, parse_json
 from flatwater_watch.files.directory import write_object
 from flatwater_watch.files.safe_read import read_regular
 from flatwater_watch.sanitize import escape_controls
@@ -60,7 +60,7 @@ def read_origin(folder: RunFolder) -> Origin | None:
         RunError: the file is damaged.
     """
     try:
-        origin = convert_to(parse_json(read_regular(folder.origin, MAXIMUM_BYTES, follow=False)), Origin)
+        origin = convert_to_type(parse_json(read_regular(folder.origin, MAXIMUM_BYTES, follow=False)), Origin)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from flatwater.rundir.layout import RunFolder
 from flatwater_watch.errors import RunError
-from flatwater_watch.files.content import convert_to, parse_json
+from flatwater_watch.files.content import convert_to_type, parse_json
 from flatwater_watch.files.safe_read import read_regular
 
 MAXIMUM_BYTES = 1 << 16
@@ -20,7 +20,7 @@ def read_seeds(folder: RunFolder) -> list[int]:
         RunError: the file is damaged.
     """
     try:
-        return convert_to(parse_json(read_regular(folder.seeds, MAXIMUM_BYTES, follow=False)), list[int])
+        return convert_to_type(parse_json(read_regular(folder.seeds, MAXIMUM_BYTES, follow=False)), list[int])
     except (FileNotFoundError, NotADirectoryError):  # callers may pass the path of a file
         return []
     except (OSError, ValueError) as error:

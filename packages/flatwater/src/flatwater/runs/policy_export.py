@@ -28,7 +28,7 @@ from flatwater.recipe import find_recipe
 from flatwater.runs.planning import META, phase_bytes, plan_policy_use
 from flatwater.runs.trust import list_named_code, remember_trust, request_permit
 from flatwater_watch.errors import ConfigError, DataError, FlatwaterError, RunError, TrustError
-from flatwater_watch.files.content import convert_to, parse_json
+from flatwater_watch.files.content import convert_to_type, parse_json
 from flatwater_watch.files.output import POLICY_OUTPUTS, check_output, replace_output
 from flatwater_watch.meters.torch_ops import peak_bytes
 from flatwater_watch.sanitize import short_repr
@@ -324,7 +324,7 @@ def rebuild_policy(source: str, about: str, tensors: Mapping[str, Tensor], *, is
         content = parse_json(about.encode())
         if not isinstance(content, dict):
             raise ValueError(f"{short_repr(content)}: expected keys and values")  # noqa: TRY301, TRY004  (told as any other misfit)
-        header = convert_to({name: content.get(name) for name in ("format", "recipe", "header")}, _KnownHeader)
+        header = convert_to_type({name: content.get(name) for name in ("format", "recipe", "header")}, _KnownHeader)
         if header.format != FORMAT:
             raise ValueError(f"format = {short_repr(header.format)}: expected {FORMAT!r}")  # noqa: TRY301  (caught below, where the file is named)
         settings = _header_settings(header.recipe, header.header)

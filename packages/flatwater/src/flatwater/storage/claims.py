@@ -18,7 +18,7 @@ from pathlib import Path
 from flatwater import __version__
 from flatwater.storage.objects import StoredObjects
 from flatwater_watch.errors import ConfigError, RunError
-from flatwater_watch.files.content import convert_to, parse_json
+from flatwater_watch.files.content import convert_to_type, parse_json
 from flatwater_watch.sanitize import short_repr
 from flatwater_watch.units import format_duration
 
@@ -115,7 +115,7 @@ def _parse_holder(content: bytes, url: str) -> Holder | None:
     if not isinstance(lock, dict) or "token" not in lock:
         return None
     try:
-        holder = convert_to(lock, Holder)
+        holder = convert_to_type(lock, Holder)
         if datetime.fromisoformat(holder.renewed).tzinfo:  # a time without a zone cannot be compared with now
             return holder
     except ValueError:

@@ -32,7 +32,7 @@ from flatwater_trading.recipe.trader import Trader
 from flatwater_trading.recipe.weights.orders import WeightOrders
 from flatwater_trading.recipe.weights.trader import WeightsTrader
 from flatwater_watch.errors import ConfigError, DataError, RunError
-from flatwater_watch.files.content import convert_to, encode_json, parse_json
+from flatwater_watch.files.content import convert_to_type, encode_json, parse_json
 from flatwater_watch.files.directory import explain_os_errors, write_object
 from flatwater_watch.files.output import flatwater_folder_kind
 from flatwater_watch.files.safe_read import append_regular, read_regular
@@ -225,7 +225,7 @@ def read_journal(folder: Path) -> tuple[Evening, ...]:
     evenings = []
     for number, line in enumerate((each for each in lines if each.endswith(b"\n")), 1):
         try:
-            evenings.append(convert_to(parse_json(line), Evening))
+            evenings.append(convert_to_type(parse_json(line), Evening))
         except ValueError as error:
             raise DataError(f"{file}: line {number}: is no evening of an account: {error}. Remove the line.") from error
     return tuple(evenings)

@@ -181,7 +181,7 @@ def _parse_number(where: str, text: str | None, bounds: Bounds) -> float:
         value = float(text or "")
     except ValueError:
         value = float("nan")
-    if not bounds.allow(value):
+    if not bounds.allows(value):
         raise DataError(f"{where}: {short_repr(text)}: expected {bounds}, with a point for its decimals.")
     return value
 

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 from jaxtyping import Bool, Float
 
-from flatwater_watch.files.content import convert_to
+from flatwater_watch.files.content import convert_to_type
 
 HORIZONS = (1, 5, 10, 20, 60)
 """Rows from a score to the close that it is compared with."""
@@ -198,7 +198,7 @@ def read_horizons(result: Mapping[str, Any]) -> list[HorizonScore]:
     Raises:
         ValueError: the values are of other types, or horizons differ in their number of quantiles.
     """
-    found = convert_to(result.get("scores", []), list[HorizonScore])
+    found = convert_to_type(result.get("scores", []), list[HorizonScore])
     if any(each.rows < 1 or len(each.quantiles) != len(found[0].quantiles) for each in found):
         raise ValueError("scores: expected rows of 1 or more and as many quantiles at each horizon")
     return found

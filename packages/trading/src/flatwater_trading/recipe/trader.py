@@ -37,7 +37,7 @@ from flatwater_trading.training.play import to_orders
 from flatwater_trading.training.setup import build_setup
 from flatwater_trading.training.state import has_champion
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.files.content import convert_to
+from flatwater_watch.files.content import convert_to_type
 
 MEAN, DEVIATION = "features.mean", "features.deviation"
 """Names of the scales in a file of weights."""
@@ -419,7 +419,7 @@ def rebuild_trader(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
         ConfigError: the header's settings do not fit `ErlConfig`.
         ValueError: header and tensors do not fit each other.
     """
-    parsed = convert_to(dict(header), _TraderHeader)
+    parsed = convert_to_type(dict(header), _TraderHeader)
     settings = from_mapping(ErlConfig, parsed.settings, "settings")
     features, names = settings.observation_features, parsed.instruments
     unknown = [name for name in parsed.investable if name not in names]

@@ -101,10 +101,10 @@ class Boundaries:
             Whether as many other boundaries have come since the last call.
         """
         self.step(TICK, ticks)
-        others = self.boundary_count(None, ticks=False)
-        new_others = others - self._others_at_last_tick
-        self._others_at_last_tick = others
-        return new_others >= ticks
+        boundary_count = self.boundary_count(None, ticks=False)
+        new_boundaries = boundary_count - self._others_at_last_tick
+        self._others_at_last_tick = boundary_count
+        return new_boundaries >= ticks
 
     @contextmanager
     def exclude_other_threads(self) -> Iterator[None]:
@@ -148,8 +148,8 @@ class Boundaries:
         self._last_time = monotonic() if self._on_clock_read(kind, now) else now
 
 
-def ticks_until(due: float) -> int:
+def ticks_until_time(due_time: float) -> int:
     """Return the number of ticks until a monotonic time, between 1 and `MAXIMUM_TICKS`."""
-    if due == inf:
+    if due_time == inf:
         return MAXIMUM_TICKS
-    return max(1, min(MAXIMUM_TICKS, ceil((due - monotonic()) / TICK_SECONDS)))
+    return max(1, min(MAXIMUM_TICKS, ceil((due_time - monotonic()) / TICK_SECONDS)))

@@ -138,8 +138,8 @@ def _recent_rate(steps: Sequence[float], sizes: Sequence[float]) -> float:
     middle = bisect_left(steps, (steps[0] + steps[-1]) / 2)
     begin = max(0, min(middle, len(steps) - MEASURING.minimum_censuses))
     # The newer half may lie between two jumps of the growth: then one earlier census after the other is taken in.
-    for first in range(begin, -1, -1):
-        if (rate := _median_slope(steps[first:], sizes[first:])) > 0:
+    for first_index in range(begin, -1, -1):
+        if (rate := _median_slope(steps[first_index:], sizes[first_index:])) > 0:
             return rate
     return 0.0
 
@@ -155,13 +155,13 @@ def _share_between_censuses(steps: Sequence[float], sizes: Sequence[float], samp
         sizes: bytes of the owner at these.
         samples: all readings.
     """
-    first = bisect_left(steps, after_warm_up(samples)[0].reading.step)
-    if first >= len(steps) - 1:
+    first_index = bisect_left(steps, after_warm_up(samples)[0].reading.step)
+    if first_index >= len(steps) - 1:
         return None
-    grown = _resident_bytes(samples, steps[-1]) - _resident_bytes(samples, steps[first])
-    if not grown >= MEASURING.minimum_owner_share * growth_bytes(samples) > 0:
+    grown_bytes = _resident_bytes(samples, steps[-1]) - _resident_bytes(samples, steps[first_index])
+    if not grown_bytes >= MEASURING.minimum_owner_share * growth_bytes(samples) > 0:
         return None
-    return min(1.0, max(0.0, (sizes[-1] - sizes[first]) / grown))
+    return min(1.0, max(0.0, (sizes[-1] - sizes[first_index]) / grown_bytes))
 
 
 def _median_slope(steps: Sequence[float], sizes: Sequence[float]) -> float:

@@ -177,10 +177,10 @@ def split_native_garbage(
     native = next((cause for cause in causes if cause.verdict == "native"), None)
     if native is None or not gc_explains_growth(sawtooth):
         return list(causes), []
-    others = [cause for cause in causes if cause is not native]
-    if any(cause.owner == GARBAGE_OWNER for cause in others):
-        return others, []
-    return others, [gc_sawtooth_evidence(native.drift, collecting=gc.isenabled())]
+    other_causes = [cause for cause in causes if cause is not native]
+    if any(cause.owner == GARBAGE_OWNER for cause in other_causes):
+        return other_causes, []
+    return other_causes, [gc_sawtooth_evidence(native.drift, collecting=gc.isenabled())]
 
 
 def judge_collections(

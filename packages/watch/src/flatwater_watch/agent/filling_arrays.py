@@ -53,7 +53,7 @@ def add_untouched_(arrays: FillingArrays, census: Census) -> int:
         arrays: arrays of earlier censuses, which stay.
         census: census whose objects still live.
     """
-    before = len(arrays.blocks)
+    count_before = len(arrays.blocks)
     for path, obj in census.live.items():
         for array, address, size in _memory_spans(obj):
             if size < FILLING.large_array_bytes or address in arrays.blocks or len(arrays.blocks) >= MAXIMUM_ARRAYS:
@@ -62,7 +62,7 @@ def add_untouched_(arrays: FillingArrays, census: Census) -> int:
             if touched < FILLING.fully_touched_share * size:
                 reference = weakref.ref(array)
                 arrays.blocks[address] = LargeArray(path, reference, address=address, size=size, touched_bytes=touched)
-    return len(arrays.blocks) - before
+    return len(arrays.blocks) - count_before
 
 
 def touched_by_path_(arrays: FillingArrays) -> dict[str, int]:

@@ -135,18 +135,18 @@ def cause_still_grows(cause: Evidence, found_step: int, samples: Sequence[Sample
     if cause.verdict in {"slowdown", "filling"} or is_new:
         return True
     newest_readings = since_finding[-1 - max(ENDING.recent_readings, len(since_finding) // 2) :]
-    recent = newest_half if is_long_half else newest_readings
-    steps = recent[-1].reading.step - recent[0].reading.step
+    recent_samples = newest_half if is_long_half else newest_readings
+    steps = recent_samples[-1].reading.step - recent_samples[0].reading.step
     if cause.owner == GARBAGE_OWNER:  # a collection frees garbage, and more comes
-        grown = sum(
-            max(0, _measured_gain(earlier.reading, later.reading, cause)) for earlier, later in pairwise(recent)
+        gained_bytes = sum(
+            max(0, _measured_gain(earlier.reading, later.reading, cause)) for earlier, later in pairwise(recent_samples)
         )
     else:
-        grown = _measured_gain(recent[0].reading, recent[-1].reading, cause)
+        gained_bytes = _measured_gain(recent_samples[0].reading, recent_samples[-1].reading, cause)
     predicted = cause.rate.per_step * steps
     if steps > 0 and predicted < MINIMUM_TOTAL_BYTES:
         return False
-    return grown >= ENDING.minimum_remaining_rate_share * predicted
+    return gained_bytes >= ENDING.minimum_remaining_rate_share * predicted
 
 
 def _newest_half_by_steps(samples: Sequence[Sample], first_step: int) -> Sequence[Sample]:
@@ -155,22 +155,22 @@ def _newest_half_by_steps(samples: Sequence[Sample], first_step: int) -> Sequenc
     return [sample for sample in samples if sample.reading.step >= middle]
 
 
-def _measured_gain(before: Reading, after: Reading, cause: Evidence) -> int:
+def _measured_gain(earlier: Reading, later: Reading, cause: Evidence) -> int:
     """Return the bytes gained between two readings in the kind of memory that the cause's verdict is about."""
     if cause.verdict == "retention":
-        return (after.free or 0) - (before.free or 0)
+        return (later.free or 0) - (earlier.free or 0)
     if cause.verdict == "mapped":
-        return after.file_mapped - before.file_mapped
+        return later.file_mapped - earlier.file_mapped
     # The larger of the two: freed memory that is used again is no resident growth, and memory that does not come from
     # the allocator is not in use there.
-    allocated_gain = (after.in_use or 0) - (before.in_use or 0)
-    return max(after.unaccounted - before.unaccounted, allocated_gain)
+    allocated_gain = (later.in_use or 0) - (earlier.in_use or 0)
+    return max(later.unaccounted - earlier.unaccounted, allocated_gain)
 
 
 def growth_bytes(samples: Sequence[Sample]) -> int:
     """Return the resident bytes gained since warm-up."""
-    after = after_warm_up(samples)
-    return after[-1].resident - after[0].resident if after else 0
+    settled_samples = after_warm_up(samples)
+    return settled_samples[-1].resident - settled_samples[0].resident if settled_samples else 0
 
 
 def swing_bytes(samples: Sequence[Sample]) -> int:
@@ -223,8 +223,8 @@ def drop_unsure(causes: Sequence[Evidence], samples: Sequence[Sample]) -> list[E
 
 def sure_bytes(cause: Evidence, samples: Sequence[Sample]) -> float:
     """Return the bytes that a cause has surely gained since warm-up: at the low bound of its rate, and at most all."""
-    after = after_warm_up(samples)
-    steps = after[-1].reading.step - after[0].reading.step if after else 0
+    settled_samples = after_warm_up(samples)
+    steps = settled_samples[-1].reading.step - settled_samples[0].reading.step if settled_samples else 0
     return min(growth_bytes(samples), cause.rate.low * steps)
 
 
@@ -287,9 +287,9 @@ def is_teardown_sample(samples: Sequence[Sample]) -> bool:
     # Resident bytes do not show it: the allocator may keep freed memory. So the unaccounted bytes are compared.
     if len(samples) <= ENDING.minimum_readings_since_finding:
         return False
-    before, last = samples[-2].reading, samples[-1].reading
-    grown = before.unaccounted - after_warm_up(samples)[0].reading.unaccounted
-    return before.unaccounted - last.unaccounted >= max(before.material_bytes, ENDING.teardown_share * grown)
+    previous, last = samples[-2].reading, samples[-1].reading
+    grown_bytes = previous.unaccounted - after_warm_up(samples)[0].reading.unaccounted
+    return previous.unaccounted - last.unaccounted >= max(previous.material_bytes, ENDING.teardown_share * grown_bytes)
 
 
 def drop_teardown_samples_(samples: list[Sample], count_after_main: int, *, check_last: bool) -> None:
@@ -363,11 +363,11 @@ def explained_share(samples: Sequence[Sample], findings: Iterable[Finding]) -> f
     if len(samples) <= 1:
         return 1.0
     first, last = after_warm_up(samples)[0].reading, samples[-1].reading
-    grown = growth_bytes(samples)
-    if grown <= last.material_bytes:
+    grown_bytes = growth_bytes(samples)
+    if grown_bytes <= last.material_bytes:
         return 1.0
     owned_share = sum(finding.share for finding in findings if finding.holders or finding.verdict in {"native", "leak"})
     freed = max(0, (last.free or 0) - (first.free or 0))
     mapped = max(0, last.file_mapped - first.file_mapped)
     touched = max(0, last.owned_bytes - first.owned_bytes)
-    return min(1.0, (owned_share * grown + freed + mapped + touched) / grown)
+    return min(1.0, (owned_share * grown_bytes + freed + mapped + touched) / grown_bytes)

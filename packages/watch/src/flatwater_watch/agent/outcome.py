@@ -86,16 +86,16 @@ def split_by_size(findings: "Sequence[Finding]") -> "tuple[list[Finding], list[F
     common: a compiler fills registries of its own, each with 1 % of the growth. And a finding may become small later:
     its rate over all censuses may be smaller than its rate over the first two.
     """
-    small = [
+    small_findings = [
         finding
         for finding in findings
         if VERDICTS[finding.verdict].is_of_bytes and finding.share < OWNING.minimum_reported_share
     ]
-    large = [finding for finding in findings if finding not in small]
-    large_verdicts = [VERDICTS[finding.verdict] for finding in large]
+    large_findings = [finding for finding in findings if finding not in small_findings]
+    large_verdicts = [VERDICTS[finding.verdict] for finding in large_findings]
     has_large_leak = any(verdict.is_of_bytes and verdict.fails_build for verdict in large_verdicts)
     # A small leak keeps its row if the large findings are only buffers that are being filled and the like.
-    return (large, small) if has_large_leak else (list(findings), [])
+    return (large_findings, small_findings) if has_large_leak else (list(findings), [])
 
 
 def explained_shares(explained: float, findings: "Sequence[Finding]") -> tuple[float, float]:
@@ -157,12 +157,13 @@ class GrowthAllowance(NamedTuple):
             steps, seconds = [0, summary["steps"]], [0, summary["seconds"]]
         # Without a unit, and without a reading, the allowance is for the growth in total.
         units_passed = _COUNT_UNITS[self.per](steps, seconds) if self.per and steps else 1.0
-        grown = summary["resident_growth_bytes"] / units_passed if units_passed > 0 else 0.0
-        if grown <= self.bytes:
+        bytes_per_unit = summary["resident_growth_bytes"] / units_passed if units_passed > 0 else 0.0
+        if bytes_per_unit <= self.bytes:
             return ""
         unit = summary["unit"] if self.per == "step" else self.per
         rate_words = f" {'an' if unit[0] in 'aeiouh' else 'a'} {unit}" if unit else ""
-        return f"more than allowed: it grew by {format_bytes(grown)}{rate_words}, and {format_bytes(self.bytes)} may be"
+        growth = f"{format_bytes(bytes_per_unit)}{rate_words}"
+        return f"more than allowed: it grew by {growth}, and {format_bytes(self.bytes)} may be"
 
 
 _COUNT_UNITS: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {

@@ -12,7 +12,7 @@ from typing import Any
 
 from flatwater_watch.agent import conclusion, growth
 from flatwater_watch.agent import reading_schedule as schedule
-from flatwater_watch.agent.boundaries import MAXIMUM_TICKS, TICK, Boundaries, ticks_until
+from flatwater_watch.agent.boundaries import MAXIMUM_TICKS, TICK, Boundaries, ticks_until_time
 from flatwater_watch.agent.census_history import CensusHistory, newest_owner_sizes, record_census_
 from flatwater_watch.agent.filling_arrays import FillingArrays, add_untouched_
 from flatwater_watch.agent.guard import Guard
@@ -117,7 +117,7 @@ class ProcessWatch:
         """
         boundaries_come_fast = self.boundaries.tick(ticks)
         if not self.boundaries.are_regular(self._unit):
-            return ticks_until(min(self._due, self._rss_check_due))
+            return ticks_until_time(min(self._due, self._rss_check_due))
         if self._monitor.is_tracing and self._schedule is not None:  # a step may take long, such as one that compiles
             steps = self.boundaries.boundary_count(self._unit, ticks=False)
             return self.suspend_stale_trace(schedule.stale_step_seconds(self._schedule, self._last_read_time, steps))
@@ -322,8 +322,8 @@ class ProcessWatch:
         record_census_(self._census_history, step, census)
         add_untouched_(self._filling_arrays, census)
         if self._samples:
-            last = self._samples[-1].reading
-            unowned_growth = last.resident - self._samples[0].reading.resident - last.owned_bytes
+            last_reading = self._samples[-1].reading
+            unowned_growth = last_reading.resident - self._samples[0].reading.resident - last_reading.owned_bytes
             # `_request_census` asks for the next census at twice this number.
             self._growth_at_census = max(unowned_growth, FILLING.large_array_bytes // 2)
 
@@ -347,7 +347,7 @@ class ProcessWatch:
 
     def findings(self) -> list[Finding]:
         """Return the findings that still grow, largest first, then garbage that is freed; in the user's units."""
-        return self._judge(*self._grouped_causes()) if self._samples else []
+        return self._make_findings(*self._grouped_causes()) if self._samples else []
 
     def _grouped_causes(self) -> tuple[list[Evidence], list[Evidence]]:
         """Return the causes that still grow; and apart from them the growth of workers, and garbage that is freed."""
@@ -355,7 +355,7 @@ class ProcessWatch:
         active = active_causes(causes, self._samples, self._found_steps, self._census_history)
         return active, [*workers_evidence(self._workers), *garbage]
 
-    def _judge(self, active: list[Evidence], separate: list[Evidence]) -> list[Finding]:
+    def _make_findings(self, active: list[Evidence], separate: list[Evidence]) -> list[Finding]:
         """Return the findings on both groups of causes (see `_grouped_causes`), in the user's units."""
         return judge_causes(
             active,
@@ -371,22 +371,22 @@ class ProcessWatch:
         """Return medians over the last full collections; None until enough of them were seen."""
         return None if self._collector is None else self._collector.measure_sawtooth(COLLECTING.minimum_collections)
 
-    def find_final_findings_(self, *, alive: bool = True) -> list[Finding]:
+    def find_final_findings_(self, *, in_loop: bool = True) -> list[Finding]:
         """End pending work, and return the last findings; to be called once, before `close(conclude=False)`.
 
         This may pause the program for a census, and removes readings that were taken during teardown.
 
         Args:
-            alive: whether the program is still in its loop, so that a last census sees its containers full.
+            in_loop: whether the program is still in its loop, so that a last census sees its containers full.
         """
         with self.boundaries.exclude_other_threads():
-            return self._find_at_end_(alive=alive)
+            return self._find_at_end_(in_loop=in_loop)
 
-    def _find_at_end_(self, *, alive: bool) -> list[Finding]:
+    def _find_at_end_(self, *, in_loop: bool) -> list[Finding]:
         """Take a last reading or census, finish the investigation, and return the findings."""
-        may_be_teardown = not alive and bool(self._found_owners())
+        may_be_teardown = not in_loop and bool(self._found_owners())
         growth.drop_teardown_samples_(self._samples, self._samples_after_main, check_last=may_be_teardown)
-        if not alive:
+        if not in_loop:
             self._append_last_reading_()
         elif self._samples and self._found_owners() and self._census_is_short:
             self._take_last_census()
@@ -402,11 +402,11 @@ class ProcessWatch:
             self._monitor.conclude()
             active = growth.owned_or_native(self._monitor.evidence(), self._samples)
         active = self._drop_rooted_native(active)
-        findings = self._judge(active, separate)
+        findings = self._make_findings(active, separate)
         open_causes, self._lead_roots = conclusion.find_open_causes(
             self._monitor, self._samples, findings, self._gc_sawtooth(), may_pause=self._census_is_short
         )
-        return conclusion.in_order(self._judge(active, [*separate, *open_causes]))
+        return conclusion.in_order(self._make_findings(active, [*separate, *open_causes]))
 
     @property
     def _census_is_short(self) -> bool:
@@ -476,7 +476,7 @@ class ProcessWatch:
         """End the watch, after `find_final_findings_` if asked for, and write the last spool."""
         self._closed = True
         try:
-            findings = self.find_final_findings_(alive=False) if conclude and self._samples else self.findings()
+            findings = self.find_final_findings_(in_loop=False) if conclude and self._samples else self.findings()
         finally:
             self.detach()
         if self._spool is not None:

@@ -192,16 +192,16 @@ class ProcessAgent:
         self._main_thread = _thread.get_ident()
         self._guard = Guard(lambda sentence: write_whole(f"{self._file_prefix}.fault", sentence))
         self._watch: ProcessWatch | None = None
-        self._end_callback = frameless_callable(self._end)
+        self._end_callback = frameless_callable(self._end_watch)
         _agents.append(self)
 
     def begin(self) -> None:
         """Begin to watch now."""
-        self._guard.run(self._begin)
+        self._guard.run(self._begin_watch)
 
     def begin_later(self) -> None:
         """Begin to watch in `WORKER_SECONDS`, if the process still lives then."""
-        start_ticking(self._guard, self._tick, WORKER_SECONDS, self._tick_without_reading)
+        start_ticking(self._guard, self._handle_ticks, WORKER_SECONDS, self._tick_without_reading)
 
     def leave_in_fork(self) -> bool:
         """Leave the parent's watch; return whether the program made the fork, and not the watch."""
@@ -218,7 +218,7 @@ class ProcessAgent:
         """Handle a tick, in the main thread, where no reading may be taken; return the ticks to the next call."""
         return 1 if self._watch is None else self._watch.suspend_stale_trace()
 
-    def _tick(self, ticks: int) -> int:
+    def _handle_ticks(self, ticks: int) -> int:
         """Handle ticks in a worker: at the first tick its watch begins, if there are not too many workers.
 
         Args:
@@ -235,11 +235,11 @@ class ProcessAgent:
             if _worker_file_count(self._variables[FOLDER]) >= MAXIMUM_WORKERS:
                 self._guard.has_ended = True
                 return ticks
-            self._begin()
+            self._begin_watch()
         assert self._watch is not None  # noqa: S101  (it has begun)
         return self._watch.tick(ticks)
 
-    def _begin(self) -> None:
+    def _begin_watch(self) -> None:
         """Begin to watch this process: by the user's boundaries, by those of known libraries, or by ticks alone."""
         bytes_before = footprint().anonymous
         from flatwater_watch.agent.process import ProcessWatch  # noqa: PLC0415  (measured: it is the watch's cost)
@@ -282,7 +282,7 @@ class ProcessAgent:
             return min(self._watch.tick(ticks), GUEST_CHECK_TICKS)
         if MAPPED_PAGE_FILE in runner_files:
             _unmap(read_text(os.path.join(folder, MAPPED_PAGE_FILE)))  # noqa: PTH118  (the same)
-        self._end()
+        self._end_watch()
         atexit.unregister(self._end_callback)
         _agents.remove(self)
         return ticks
@@ -304,9 +304,9 @@ class ProcessAgent:
 
         main = threading.main_thread()
         if all(thread is main or thread.daemon for thread in threading.enumerate()):
-            self._end()
+            self._end_watch()
 
-    def _end(self) -> None:
+    def _end_watch(self) -> None:
         """End the watch at exit, once, and remove its claim."""
         # A fork that has inherited the callback does nothing.
         if process_id() == self._owner_pid and self._watch is not None:

@@ -204,10 +204,10 @@ def _counted_method(method: Any, cls: type, name: str, kind: str) -> Callable[..
     """Return the method of a class, wrapped so that each call counts a boundary first."""
     if not _takes_one_argument(method):  # the fast wrapper below passes exactly one argument on
         return _counted_if_outermost(method, cls, name, kind)
-    counted: Any = _COUNTERS[kind].wrap(method)
+    counting_method: Any = _COUNTERS[kind].wrap(method)
     # The argument gets the name that the method has for it, so that calls by keyword work as before.
-    counted.__code__ = counted.__code__.replace(co_varnames=method.__code__.co_varnames[:2])
-    return _copy_signature_(counted, method)
+    counting_method.__code__ = counting_method.__code__.replace(co_varnames=method.__code__.co_varnames[:2])
+    return _copy_signature_(counting_method, method)
 
 
 def _counted_if_outermost(method: Any, cls: type, name: str, kind: str) -> Callable[..., Any]:

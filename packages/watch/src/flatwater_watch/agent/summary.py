@@ -23,7 +23,7 @@ from flatwater_watch.agent.reading import unseen_sentences
 from flatwater_watch.agent.slow_segments import find_slow_segment
 from flatwater_watch.diagnose.evidence import GARBAGE_OWNER, Evidence
 from flatwater_watch.diagnose.finding import Finding
-from flatwater_watch.diagnose.judge import NameCause, judge, limit_step, merge_same_cause
+from flatwater_watch.diagnose.judge import NameCause, limit_step, make_findings, merge_same_cause
 from flatwater_watch.meters.collector import GcSawtooth
 from flatwater_watch.meters.mappings import footprint
 from flatwater_watch.series.readings import Scale
@@ -113,7 +113,7 @@ def judge_causes(
         [replace(cause, gc_sawtooth=sawtooth) if cause.owner == GARBAGE_OWNER else cause for cause in causes]
         for causes in (active, separate)
     )
-    findings = judge(
+    findings = make_findings(
         merge_same_cause(active),
         growth,
         limit_step(active, growth),
@@ -122,7 +122,7 @@ def judge_causes(
         resident_gain=samples[-1].resident - samples[0].resident,
         name_cause=name_cause,
     )
-    separate_findings = (judge([cause], growth, scale=scale, name_cause=name_cause) for cause in separate)
+    separate_findings = (make_findings([cause], growth, scale=scale, name_cause=name_cause) for cause in separate)
     return [*findings, *chain.from_iterable(separate_findings)]
 
 
@@ -172,7 +172,7 @@ def build_summary(
         ).to_json(),
         "findings": [finding.to_json() for finding in findings],
         "unseen": unseen_sentences(samples, unread),
-        "series": _series(samples, scale.unit),
+        "series": _reading_columns(samples, scale.unit),
     }
 
 
@@ -194,13 +194,16 @@ def _unsure_causes(
     known_causes: Sequence[Evidence], findings: Sequence[Finding], samples: Sequence[Sample]
 ) -> list[Evidence]:
     """Return the causes of the monitor that are not sure yet, and whose owners have no finding."""
-    sure = drop_unsure(known_causes, samples)
+    sure_causes = drop_unsure(known_causes, samples)
     reported_owners = {finding.owner for finding in findings}
-    return [cause for cause in known_causes if cause not in sure and cause.owner not in reported_owners]
+    return [cause for cause in known_causes if cause not in sure_causes and cause.owner not in reported_owners]
 
 
-def _series(samples: Sequence[Sample], unit: str) -> dict[str, list[int] | list[float] | list[int | None]]:
-    """Return the readings as lists of equal length, for drawing; `growth.append_sample_` bounds their number."""
+def _reading_columns(samples: Sequence[Sample], unit: str) -> dict[str, list[int] | list[float] | list[int | None]]:
+    """Return the readings by name of column, for drawing; `growth.append_sample_` bounds the number of rows.
+
+    Freed bytes are None at readings at which the allocator gave no total.
+    """
     return {
         "seconds": [round(sample.seconds, 3) for sample in samples],
         "steps": [round(sample.seconds) if unit == "second" else sample.counts.get(unit, 0) for sample in samples],

@@ -353,7 +353,8 @@ def _describe_overlap(pairs: Sequence[tuple[Any, Any]]) -> str | None:
         pairs: neighbouring arrays of equal shape, the earlier one first.
     """
     numpy: Any = sys.modules["numpy"]
-    shape = pairs[0][0].shape
+    first_array, _ = pairs[0]
+    shape = first_array.shape
     for axis, rows in enumerate(shape):
         for shift in range(1, min(MAXIMUM_SHIFT, rows // 2) + 1):
             earlier_part, later_part = [slice(None)] * len(shape), [slice(None)] * len(shape)

@@ -62,10 +62,10 @@ def _named_place(census: Census, holding: Holding) -> tuple[Iterator[tuple[str, 
     holder = census.live.get(holding.parent)
     if not hop.startswith(".") or hop.startswith(".<") or holder is None:
         return iter(()), "", False
-    return _attributes(holder), hop[1:], True
+    return _iterate_attributes(holder), hop[1:], True
 
 
-def _attributes(holder: Any) -> Iterator[tuple[str, Any]]:
+def _iterate_attributes(holder: Any) -> Iterator[tuple[str, Any]]:
     """Yield the attributes of an object, then those of its classes."""
     yield from _entries(instance_dict(holder))
     for owner in mro(type(holder)):

@@ -139,7 +139,8 @@ class GarbageSearch:
 def _search_with_line(search: Callable[[], dict[str, Any] | None], find_line: FindLine) -> dict[str, Any] | None:
     """Search in a second fork that does not trace; look up the line of the largest objects here, by the traces.
 
-    With tracing on, a search of a million references would take half a minute, as each id is an allocation.
+    None if there is no garbage, or if the second fork failed. With tracing on, a search of a million references would
+    take half a minute, as each id is an allocation.
     """
     # In a fork, which keeps the traces.
     fields: dict[str, Any] | None = run_in_fork(search)
@@ -152,7 +153,10 @@ def _search_with_line(search: Callable[[], dict[str, Any] | None], find_line: Fi
 
 
 def _search_garbage(roots: Roots, *, unfreezes: bool) -> dict[str, Any] | None:
-    """Search for garbage; return for JSON the fields of `Garbage`, and `largest`: addresses of its largest objects."""
+    """Search for garbage; return for JSON the fields of `Garbage`, and `largest`: addresses of its largest objects.
+
+    None if there is no garbage.
+    """
     # In a fork: nothing here reaches the program, neither the pause of the collector nor the dicts that are made.
     threshold, count = gc.get_threshold()[0], gc.get_count()[0]
     collecting = gc.isenabled() and threshold > 0
@@ -322,7 +326,8 @@ def _largest_objects(sized: list[tuple[int, Any]], minimum_bytes: float) -> list
     for size, position in ranks:
         if total_bytes >= minimum_bytes:
             break
-        largest.append(sized[position][1])
+        _, obj = sized[position]
+        largest.append(obj)
         total_bytes += size
     return largest
 

@@ -2,6 +2,7 @@
 
 import gc
 from contextlib import suppress
+from math import inf
 
 from flatwater_watch.diagnose.evidence import GARBAGE_OWNER, Evidence, garbage_evidence, growth_share
 from flatwater_watch.diagnose.finding import AllocationSite
@@ -93,10 +94,10 @@ def finish_search_(
         case.too_little_garbage = case.suspected_garbage is None and not memory_fell
         return []
     _record_garbage_(case, garbage)
-    if case.least_garbage is None or garbage.bytes < case.least_garbage[1]:
+    least_step, least_bytes = case.least_garbage or (0, inf)
+    if garbage.bytes < least_bytes:
         case.least_garbage = case.search_step, garbage.bytes
         return []
-    least_step, least_bytes = case.least_garbage
     grows = garbage.bytes - least_bytes >= minimum_rate * (case.search_step - least_step)
     is_backlog = garbage.is_ordinary_gc_backlog(history.swing_bytes, history.largest_fall)
     if not (grows or is_backlog or memory_fell):  # nothing else tells why it did not grow: it is not the cause

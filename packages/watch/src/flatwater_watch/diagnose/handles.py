@@ -46,33 +46,36 @@ class _Candidate(NamedTuple):
     """Handles per item."""
 
 
-def find_handles(before: Census, after: Census, missing: float) -> list[Owner]:
+def find_handles(earlier_census: Census, later_census: Census, missing_bytes: float) -> list[Owner]:
     """Find the container whose new items have handles, and so may own the missing bytes; return one owner or none.
 
     Args:
-        before: earlier census, with or without its containers.
-        after: later census, with its containers.
-        missing: bytes that came between the censuses, and that no container explains; they are divided over the new
-            items.
+        earlier_census: earlier census, with or without its containers.
+        later_census: later census, with its containers.
+        missing_bytes: bytes that came between the censuses, and that no container explains; they are divided over
+            the new items.
     """
-    tried = (_find_candidate(before, after, path) for path in after.holdings)
+    tried = (_find_candidate(earlier_census, later_census, path) for path in later_census.holdings)
     candidates = [candidate for candidate in tried if candidate is not None]
     if not candidates:
         return []
     # Parents come first, so `max` takes the outermost of several containers that hold the same handles.
-    best = max(candidates, key=lambda candidate: min(candidate.handles_per_item, 1.0) * candidate.new_items)
-    handle_bytes = missing / best.new_items
+    best_candidate = max(candidates, key=lambda candidate: min(candidate.handles_per_item, 1.0) * candidate.new_items)
+    handle_bytes = missing_bytes / best_candidate.new_items
     if handle_bytes < HANDLES.least_bytes:  # too little for memory of a C library
         return []
-    holding, owner = after.holdings[best.path], describe_owner(before.holdings[best.path], after, best.path, missing)
+    holding, owner = (
+        later_census.holdings[best_candidate.path],
+        describe_owner(earlier_census.holdings[best_candidate.path], later_census, best_candidate.path, missing_bytes),
+    )
     item_count = holding.length * holding.instances
     owner_of_handles = replace(
         owner,
-        content_words=_describe_items(item_count, owner.holders[-1], type(best.handles[-1]), handle_bytes),
+        content_words=_describe_items(item_count, owner.holders[-1], type(best_candidate.handles[-1]), handle_bytes),
         count=item_count,
         item_bytes=round(handle_bytes) + owner.item_bytes,
         outside_python=True,
-        newest_items=_without_callbacks(best.handles) or owner.newest_items,
+        newest_items=_without_callbacks(best_candidate.handles) or owner.newest_items,
     )
     return [owner_of_handles]
 
@@ -97,17 +100,17 @@ def _without_callbacks(handles: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(handle for handle in handles if type(handle) is not Callback)
 
 
-def _find_candidate(before: Census, after: Census, path: str) -> _Candidate | None:
+def _find_candidate(earlier_census: Census, later_census: Census, path: str) -> _Candidate | None:
     """The container on a path, if it became longer and most of its new items have a handle; else None."""
-    old_holding = before.holdings.get(path)
-    new_holding = after.holdings[path]
+    old_holding = earlier_census.holdings.get(path)
+    new_holding = later_census.holdings[path]
     if old_holding is None or new_holding.kind not in ITEM_KINDS:
         return None
     item_gain = new_holding.length * new_holding.instances - old_holding.length * old_holding.instances
     length_gain = new_holding.length - old_holding.length
     if item_gain < 1 or length_gain <= 0:
         return None
-    newest = newest_items(after.live[path], new_holding.kind, min(length_gain, HANDLES.maximum_items))
+    newest = newest_items(later_census.live[path], new_holding.kind, min(length_gain, HANDLES.maximum_items))
     handles = _first_handles(newest)
     if not handles or len(handles) < HANDLES.minimum_share_with_handle * len(newest):
         return None

@@ -135,27 +135,29 @@ def take_grown_holders_(
     missing_bytes = (rate - explained_rate) * (step - case.lengths_step)
     if missing_bytes < minimum_bytes:
         return GrownHolders({}, frozenset())
-    found = grown_holders(case.lengths, roots, case.reached_ids, missing_bytes)
-    if found.holders:
+    new_holders = grown_holders(case.lengths, roots, case.reached_ids, missing_bytes)
+    if new_holders.holders:
         case.lengths = None
-    return found
+    return new_holders
 
 
-def find_grown_owners(before: Census, now: Census, rate: float, steps: int, *, handles: bool) -> list[Owner]:
+def find_grown_owners(
+    earlier_census: Census, later_census: Census, rate: float, steps: int, *, handles: bool
+) -> list[Owner]:
     """The containers that grew between two censuses, without those whose share of the growth is too small to report.
 
     If containers seem to grow much faster than the process, its growth is divided among them: nodes of a tree, when
     sampled, reach each other, and their sizes then count many times.
 
     Args:
-        before: the earlier census.
-        now: the later census.
+        earlier_census: the earlier census.
+        later_census: the later census.
         rate: bytes per step by which the process grows.
         steps: steps from the beginning of the earlier census to that of the later census.
         handles: whether to search containers for handles, if much growth remains unexplained.
     """
     growth_bytes = rate * steps
-    strong_owners = _without_weak_tables(find_owners(before, now))
+    strong_owners = _without_weak_tables(find_owners(earlier_census, later_census))
     owners = [owner for owner in strong_owners if owner.bytes_grown >= _minimum_share(owner) * rate * owner.steps]
     summed_rate = sum(owner.bytes_grown / owner.steps for owner in owners)
     missing_bytes = growth_bytes - summed_rate * steps  # that no owner explains
@@ -163,7 +165,7 @@ def find_grown_owners(before: Census, now: Census, rate: float, steps: int, *, h
     if 0 < maximum_rate < summed_rate:
         owners = [replace(owner, bytes_grown=round(owner.bytes_grown * rate / summed_rate)) for owner in owners]
     if handles and missing_bytes > (1 - OWNING.explained_share) * growth_bytes:
-        return [*find_handles(before, now, missing_bytes), *owners]
+        return [*find_handles(earlier_census, later_census, missing_bytes), *owners]
     return owners
 
 
@@ -175,9 +177,9 @@ def _without_weak_tables(owners: list[Owner]) -> list[Owner]:
     strong_owners = [owner for owner in owners if not is_a(owner.container, WeakSet, WeakValueDictionary)]
     if not strong_owners:
         return owners
-    first, *others = strong_owners
+    first_owner, *other_owners = strong_owners
     table_bytes = sum(owner.bytes_grown for owner in owners) - sum(owner.bytes_grown for owner in strong_owners)
-    return [replace(first, bytes_grown=first.bytes_grown + table_bytes), *others]
+    return [replace(first_owner, bytes_grown=first_owner.bytes_grown + table_bytes), *other_owners]
 
 
 def _minimum_share(owner: Owner) -> float:
@@ -185,24 +187,24 @@ def _minimum_share(owner: Owner) -> float:
     return OWNING.minimum_library_call_share if lies_in_library_call(owner.hops[0]) else OWNING.minimum_reported_share
 
 
-def root_gains(before: Census, now: Census) -> list[tuple[str, int]]:
+def root_gains(earlier_census: Census, later_census: Census) -> list[tuple[str, int]]:
     """Roots with the bytes that each has gained, most bytes first."""
-    root_bytes = {path: holding.bytes for path, holding in now.holdings.items() if holding.parent is None}
-    bytes_before = {path: holding.bytes for path, holding in before.holdings.items()}
+    root_bytes = {path: holding.bytes for path, holding in later_census.holdings.items() if holding.parent is None}
+    bytes_before = {path: holding.bytes for path, holding in earlier_census.holdings.items()}
     gains = ((path, size - bytes_before.get(path, 0)) for path, size in root_bytes.items())
     return sorted(gains, key=lambda path_and_bytes: -path_and_bytes[1])
 
 
 def record_first_owner_(case: Investigation, owners: Sequence[Owner]) -> None:
     """Record the first of a comparison's ranked owners, and the containers whose lines a trace is to find."""
-    first = owners[0]
-    case.first_owner_grew = first.length != case.first_owner_length
-    case.first_owner_length = first.length
-    case.contains_tensors = any(full_name(type(item))[0].startswith("torch") for item in first.newest_items)
-    case.contents_hidden = any(type(item) is Callback for item in first.newest_items)
+    first_owner = owners[0]
+    case.first_owner_grew = first_owner.length != case.first_owner_length
+    case.first_owner_length = first_owner.length
+    case.contains_tensors = any(full_name(type(item))[0].startswith("torch") for item in first_owner.newest_items)
+    case.contents_hidden = any(type(item) is Callback for item in first_owner.newest_items)
     traceable = [owner for owner in owners[: OWNING.maximum_printed_findings] if owner.kind in TRACEABLE_KINDS]
     case.sought_containers = (
-        {owner.path: (owner.hops, owner.holding) for owner in traceable} if first.kind in TRACEABLE_KINDS else {}
+        {owner.path: (owner.hops, owner.holding) for owner in traceable} if first_owner.kind in TRACEABLE_KINDS else {}
     )
     case.content_classes = {owner.path: type(owner.newest_items[-1]) for owner in traceable if owner.newest_items}
 
@@ -228,10 +230,10 @@ def collect_owners_evidence_(
 
 def larger_contents(cause: Evidence, census: Census) -> CurrentContents | None:
     """Contents of an owner at this census; None if they are no more than the evidence says already."""
-    current = current_contents(census, cause.owner) if cause.holders else None
-    if current is None:
+    contents_now = current_contents(census, cause.owner) if cause.holders else None
+    if contents_now is None:
         return None
-    holders, content = current
+    holders, content = contents_now
     holding = census.holdings[cause.owner]
     # An object that is its own only item (an array, a text) has as many contents as before, though larger.
     is_single = cause.newest_contents.objects == 1 and holding.kind not in ITEM_KINDS
@@ -292,12 +294,12 @@ def search_owner_line_(case: Investigation, tracer: Tracer | None, roots: Roots)
 def _continue_line_search_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
     """Search for the first owner's line, and when that is done for the other owners' lines; return whether to go on."""
     evidence_by_owner = {cause.owner: cause for cause in case.last_evidence}
-    first = next(iter(case.sought_containers), "")
-    if first not in evidence_by_owner:
+    first_path = next(iter(case.sought_containers), "")
+    if first_path not in evidence_by_owner:
         return False
-    way, _ = case.sought_containers[first]
+    way, _ = case.sought_containers[first_path]
     containers = resolve_all_ways(roots, way, MAXIMUM_WAY_CONTAINERS)
-    line, is_final = _find_line_of_added_items_(case, tracer, evidence_by_owner[first], containers)
+    line, is_final = _find_line_of_added_items_(case, tracer, evidence_by_owner[first_path], containers)
     # At the maximum, more containers lie on the way than are checked, and the growing ones may not be among them.
     checks_all = not leads_to_several(way) or len(containers) < MAXIMUM_WAY_CONTAINERS
     is_building = _record_traced_bytes_(case, tracer) and checks_all and not is_final
@@ -306,14 +308,14 @@ def _continue_line_search_(case: Investigation, tracer: Tracer | None, roots: Ro
         case.idle_readings <= CASE.maximum_idle_traced_readings
         and case.line_search_cpu_seconds < CASE.maximum_line_search_cpu_seconds
     )
-    if not is_final and is_patient and not _was_emptied(case, first, containers):
+    if not is_final and is_patient and not _was_emptied(case, first_path, containers):
         return True
     if line is not None:
         case.has_new_line = True
         for path, (other_way, _) in case.sought_containers.items():
             if path in evidence_by_owner and path not in case.lines:
-                others = resolve_all_ways(roots, other_way, MAXIMUM_WAY_CONTAINERS)
-                _find_line_of_added_items_(case, tracer, evidence_by_owner[path], others)
+                other_containers = resolve_all_ways(roots, other_way, MAXIMUM_WAY_CONTAINERS)
+                _find_line_of_added_items_(case, tracer, evidence_by_owner[path], other_containers)
     case.idle_readings, case.sought_containers = 0, {}
     return False
 
@@ -354,8 +356,9 @@ def _find_line_of_added_items_(
 ) -> tuple[AllocationSite | None, bool]:
     """Find the line that made the items added to an owner since tracing began; return it, and whether it is final.
 
-    A new item may still be filled by lines that have not run yet. It is complete once another item follows, in any of
-    the containers that lie on the owner's way now. Arrays, texts and handles are complete at once.
+    The line is None if no item was added, or if no trace knows it. A new item may still be filled by lines that have
+    not run yet. It is complete once another item follows, in any of the containers that lie on the owner's way now.
+    Arrays, texts and handles are complete at once.
     """
     way, holding = case.sought_containers[cause.owner]
     # A container without a recorded length is new if the way leads to several; else it may be a copy of the old one.

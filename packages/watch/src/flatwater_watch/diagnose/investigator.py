@@ -121,7 +121,7 @@ class Investigator:
             CaseAction.AWAIT_LINE: self._await_line,
             CaseAction.CHOOSE_NEXT_STEP: self._choose_next_step,
             CaseAction.START_TRACE: self._start_trace,
-            CaseAction.PUBLISH: self._publish,
+            CaseAction.PUBLISH: self._publish_evidence,
             CaseAction.PUBLISH_NATIVE_GROWTH: self._publish_native_growth,
             CaseAction.CLOSE_UNPROVEN: self._close_unproven,
             CaseAction.START_RECORDING: self._start_recording,
@@ -168,19 +168,19 @@ class Investigator:
     def _known_evidence(self) -> list[Evidence]:
         """All evidence, without containers that are emptied again and again."""
         emptied = self.reset_tracker.periodically_emptied
-        return [self._gather_facts(cause) for owner, cause in self._evidence_by_owner.items() if owner not in emptied]
+        return [self._add_details(cause) for owner, cause in self._evidence_by_owner.items() if owner not in emptied]
 
-    def _gather_facts(self, cause: Evidence) -> Evidence:
+    def _add_details(self, cause: Evidence) -> Evidence:
         """Return the evidence on a cause, with its contents and its lines as they are known by now."""
         # Only Python objects, held or garbage, are made at a line; `_lines` may have an older line for the owner.
         has_objects = cause.holders or cause.owner == GARBAGE_OWNER
-        known = replace(
+        evidence = replace(
             cause,
             made_at=self._lines.get(cause.owner) if has_objects else None,
             contents=self._contents_by_owner.get(cause.owner),
             advice=cause.advice if self._asked_libraries or cause.verdict != "native" else NOT_ASKED_ADVICE,
         )
-        return replace(known, native_line=self._native_search.line_for(known))
+        return replace(evidence, native_line=self._native_search.line_for(evidence))
 
     # --- actions: each does one thing, and answers with the event that follows ---
 
@@ -199,7 +199,7 @@ class Investigator:
 
     def _take_first_census(self, reading: Reading) -> CaseEvent | None:
         """Go on with the first census, and keep it without its objects when it is complete."""
-        completed = self.censuses.advance(reading.step)
+        completed = self.censuses.advance_census(reading.step)
         if completed is None:
             return None
         self._case.first_step = completed.step
@@ -278,7 +278,7 @@ class Investigator:
         case.comparison_evidence = causes
         # The line of an owner of most of the growth is found before the owner of the rest.
         share = ENDING.minimum_owned_share if may_find_line(case) else OWNING.explained_share
-        if (not traces_garbage and self._explains(causes, share)) or not case.proven or not reading.has_headroom:
+        if (not traces_garbage and self._are_enough(causes, share)) or not case.proven or not reading.has_headroom:
             return self._finish_comparison()
         return CaseEvent.UNEXPLAINED
 
@@ -335,7 +335,7 @@ class Investigator:
         seeks_garbage = not causes and not case.trace_tries and wants_garbage(case) and self._can_trace(reading)
         if seeks_garbage or (may_find_line(case) and self._explains(causes, 1 - OWNING.explained_share)):
             return CaseEvent.NO_LINE
-        if self._explains(causes) or (case.seeks_handles and case.comparisons >= comparison_limit(self._history)):
+        if self._are_enough(causes) or (case.seeks_handles and case.comparisons >= comparison_limit(self._history)):
             return CaseEvent.COMPLETE
         case.seeks_handles = case.comparisons + 1 >= comparison_limit(self._history)  # the last comparison
         case.last_evidence = causes or case.last_evidence
@@ -353,16 +353,16 @@ class Investigator:
         start_trace_(case, self._tracer, self.censuses.roots, in_watch_thread=self.in_watch_thread)
         return None
 
-    def _publish(self, reading: Reading) -> CaseEvent | None:
+    def _publish_evidence(self, reading: Reading) -> CaseEvent | None:
         """Record the evidence of this comparison, add native growth if that explains too little, and end the case."""
         causes = self._case.comparison_evidence
         has_suspect = self._case.suspected_garbage is not None
         self._garbage_suspected = has_suspect and all(cause.owner != GARBAGE_OWNER for cause in causes)
-        if not self._garbage_suspected and not self._explains(causes):
+        if not self._garbage_suspected and not self._are_enough(causes):
             explained = sum(cause.drift.per_step for cause in causes)
             causes = causes + native_growth_evidence(self._history, reading, self._process_growth(reading), explained)
         self._new_evidence += causes
-        self._is_unexplained = not self._garbage_suspected and not self._explains(causes)
+        self._is_unexplained = not self._garbage_suspected and not self._are_enough(causes)
         self._pause_after_case(explained=not self._garbage_suspected and not self._is_unexplained)
         return self._native_line_event()
 
@@ -374,7 +374,7 @@ class Investigator:
 
     def _native_line_event(self) -> CaseEvent | None:
         """Prepare the search for the line of native growth and return its event, if a cause wants a line; else None."""
-        causes = map(self._gather_facts, [*self._new_evidence, *self._evidence_by_owner.values()])
+        causes = map(self._add_details, [*self._new_evidence, *self._evidence_by_owner.values()])
         may_trace = self._trace_allowed and not self.in_watch_thread
         return CaseEvent.NATIVE_WITHOUT_LINE if may_trace and self._native_search.prepare_try(causes) else None
 
@@ -387,7 +387,7 @@ class Investigator:
         return CaseEvent.TIME_TO_COMPARE if self._native_search.is_finished() or not reading.has_headroom else None
 
     def _publish_native_line(self, _reading: Reading) -> None:
-        """End the recording; `_gather_facts` gives its line to the causes that want one."""
+        """End the recording; `_add_details` gives its line to the causes that want one."""
         self._native_search.end()
 
     def _close_unproven(self, reading: Reading) -> None:
@@ -430,7 +430,7 @@ class Investigator:
         explained = sum(cause.drift.per_step for cause in explaining)
         return native_growth_evidence(self._history, reading, self._process_growth(reading), explained, at_end=at_end)
 
-    def _explains(self, causes: Sequence[Evidence], share: float = OWNING.explained_share) -> bool:
+    def _are_enough(self, causes: Sequence[Evidence], share: float = OWNING.explained_share) -> bool:
         """Whether causes explain a share of the growth of the process, by bytes per step."""
         negligible = self.negligible_resets
         explained = sum(cause.drift.per_step for cause in causes if cause.owner not in negligible)
@@ -448,11 +448,11 @@ class Investigator:
 
     def _compare_owners(self, case: Investigation, growth: Growth, slope: Slope) -> list[Evidence] | None:
         """The evidence on containers that grew since the case's first census; None while the next one is under way."""
-        completed = self.censuses.advance(growth.step)
+        completed = self.censuses.advance_census(growth.step)
         if completed is None or case.first_census is None or completed.step <= case.first_step:
             return None
-        before, live = case.first_census.holdings, completed.census.live
-        case.reached_ids = frozenset(id(container) for path, container in live.items() if path in before)
+        first_holdings, live = case.first_census.holdings, completed.census.live
+        case.reached_ids = frozenset(id(container) for path, container in live.items() if path in first_holdings)
         steps = completed.step - case.first_step
         owners = find_grown_owners(
             case.first_census, completed.census, slope.per_step, steps, handles=case.seeks_handles
@@ -482,7 +482,7 @@ class Investigator:
     def _on_census(self, step: int, census: Census) -> None:
         """Record the contents of known owners in a complete census, and pass the census on to the callback."""
         for cause in self._evidence_by_owner.values():
-            contents = larger_contents(self._gather_facts(cause), census)
+            contents = larger_contents(self._add_details(cause), census)
             if contents is not None:
                 self._contents_by_owner[cause.owner] = contents
         if self._census_callback is not None:

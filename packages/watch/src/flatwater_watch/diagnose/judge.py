@@ -23,7 +23,7 @@ OWNING = SHIPPED.owning
 NameCause = Callable[[Evidence], Evidence]
 
 
-def judge(
+def make_findings(
     causes: Sequence[Evidence],
     growth: Growth,
     full_step: int | None = None,
@@ -45,13 +45,13 @@ def judge(
         name_cause: function that gives evidence the names that people know; None leaves names as they are.
     """
     shares = _shares_by_roots(_final_shares(sort_causes(causes)), root_gains, resident_gain)
-    named = shares if name_cause is None else [(name_cause(cause), share) for cause, share in shares]
-    return [_make_finding(cause, share, growth, full_step, scale) for cause, share in named]
+    named_shares = shares if name_cause is None else [(name_cause(cause), share) for cause, share in shares]
+    return [_make_finding(cause, share, growth, full_step, scale) for cause, share in named_shares]
 
 
 def judge_new(causes: Sequence[Evidence], growth: Growth) -> list[Finding]:
     """Make the findings of the causes that explain enough to be reported, with the step of the memory limit."""
-    return judge(select_causes(causes), growth, limit_step(causes, growth))
+    return make_findings(select_causes(causes), growth, limit_step(causes, growth))
 
 
 def select_causes(causes: Sequence[Evidence]) -> list[Evidence]:
@@ -213,7 +213,7 @@ def merge_same_cause(causes: Sequence[Evidence]) -> list[Evidence]:
     by_key: dict[Hashable, list[Evidence]] = {}
     for cause in sort_causes(causes):
         by_key.setdefault(_cause_key(cause), []).append(cause)
-    return [cause for parts in by_key.values() for cause in _merge_parts(parts)]
+    return [cause for same_causes in by_key.values() for cause in _merge_causes(same_causes)]
 
 
 def _cause_key(cause: Evidence) -> Hashable:
@@ -228,18 +228,18 @@ def _cause_key(cause: Evidence) -> Hashable:
     return cause.verdict, cause.owner
 
 
-def _merge_parts(parts: Sequence[Evidence]) -> list[Evidence]:
+def _merge_causes(causes: Sequence[Evidence]) -> list[Evidence]:
     """The causes with one key, merged into one cause; or all, unmerged, if one of them is part of another.
 
     The bytes of a container that lies in another would count twice in a sum.
     """
-    first, owners = parts[0], [part.owner for part in parts]
-    if len(parts) == 1:
-        return [first]
-    if first.verdict == "filling":
-        return [_merge_filling(_buffer_path(first.owner), parts)]
+    first_cause, owners = causes[0], [cause.owner for cause in causes]
+    if len(causes) == 1:
+        return [first_cause]
+    if first_cause.verdict == "filling":
+        return [_merge_filling(_buffer_path(first_cause.owner), causes)]
     nested = any(owner.startswith((f"{other}.", f"{other}[")) for owner in owners for other in owners)
-    return list(parts) if nested else [_merge_leaking(_common_holder(owners), parts)]
+    return list(causes) if nested else [_merge_leaking(_common_holder(owners), causes)]
 
 
 def _buffer_path(path: str) -> str:
@@ -258,48 +258,48 @@ def _common_holder(paths: Sequence[str]) -> str:
     return "".join(hops[0] for hops in takewhile(_are_equal, zip(*map(_HOP.findall, paths), strict=False)))
 
 
-def _merge_filling(buffer: str, parts: Sequence[Evidence]) -> Evidence:
+def _merge_filling(buffer: str, causes: Sequence[Evidence]) -> Evidence:
     """One cause for the arrays of a buffer, which is full when the last of its arrays is full.
 
     Args:
         buffer: path of the holder of the arrays.
-        parts: evidence on each array, of verdict `filling`.
+        causes: evidence on each array, of verdict `filling`.
     """
-    names = [part.owner.removeprefix(buffer).strip(".[]'\"") for part in parts]
-    steps = [part.plateau_step for part in parts if part.plateau_step is not None]
-    what = f"{len(parts)} arrays, touched for the first time: {', '.join(names)}"
-    plateau_bytes = sum(part.plateau_bytes or 0 for part in parts)
-    merged = _merge_evidence(buffer, parts, len(parts), what)
+    names = [cause.owner.removeprefix(buffer).strip(".[]'\"") for cause in causes]
+    steps = [cause.plateau_step for cause in causes if cause.plateau_step is not None]
+    what = f"{len(causes)} arrays, touched for the first time: {', '.join(names)}"
+    plateau_bytes = sum(cause.plateau_bytes or 0 for cause in causes)
+    merged = _merge_evidence(buffer, causes, len(causes), what)
     return replace(merged, plateau_bytes=plateau_bytes, plateau_step=max(steps, default=None))
 
 
-def _merge_leaking(holder: str, parts: Sequence[Evidence]) -> Evidence:
+def _merge_leaking(holder: str, causes: Sequence[Evidence]) -> Evidence:
     """One cause for leaks of one line into several containers below a holder, which are named in its content."""
-    largest, *others = (part.owner.removeprefix(holder).removeprefix(".") for part in parts)
-    what = f"{parts[0].newest_contents.what}, in {largest}; the same line fills {', '.join(others)}"
-    return _merge_evidence(holder, parts, sum(part.newest_contents.objects for part in parts), what)
+    largest_name, *other_names = (cause.owner.removeprefix(holder).removeprefix(".") for cause in causes)
+    what = f"{causes[0].newest_contents.what}, in {largest_name}; the same line fills {', '.join(other_names)}"
+    return _merge_evidence(holder, causes, sum(cause.newest_contents.objects for cause in causes), what)
 
 
-def _merge_evidence(owner: str, parts: Sequence[Evidence], count: int, what: str) -> Evidence:
+def _merge_evidence(owner: str, causes: Sequence[Evidence], count: int, what: str) -> Evidence:
     """The evidence on all parts together: sums of their rates and shares, with the verdict and line of the first."""
-    rates = [part.rate for part in parts]
-    chains = zip(*(part.newest_contents.holders for part in parts), strict=False)
+    rates = [cause.rate for cause in causes]
+    chains = zip(*(cause.newest_contents.holders for cause in causes), strict=False)
     return Evidence(
-        verdict=parts[0].verdict,
+        verdict=causes[0].verdict,
         owner=owner,
         drift=Slope(
             sum(rate.per_step for rate in rates), sum(rate.low for rate in rates), sum(rate.high for rate in rates)
         ),
-        share=sum(part.known_share for part in parts),
+        share=sum(cause.known_share for cause in causes),
         what=what,
         holders=tuple(hops[0] for hops in takewhile(_are_equal, chains)),
         count=count,
-        advice=parts[0].advice,
-        redundancy=parts[0].redundancy,
-        outside=parts[0].outside,
-        parts=tuple(part.owner for part in parts),
-        made_at=parts[0].made_at,
-        native_line=parts[0].native_line,
+        advice=causes[0].advice,
+        redundancy=causes[0].redundancy,
+        outside=causes[0].outside,
+        parts=tuple(cause.owner for cause in causes),
+        made_at=causes[0].made_at,
+        native_line=causes[0].native_line,
     )
 
 

@@ -123,11 +123,12 @@ class Tracer:
         bytes_by_site: Counter[AllocationSite] = Counter()
         self._frames_were_cut = False
         for item in objects:
-            for size, site in self._origins(item):
+            for size, site in self._content_origins(item):
                 if site is not None:
                     bytes_by_site[site] += max(1, size)
         if bytes_by_site:
-            return bytes_by_site.most_common(1)[0][0]
+            ((largest_site, _),) = bytes_by_site.most_common(1)
+            return largest_site
         if self._frames_were_cut and self._began_tracemalloc and self._frames < DEEP_FRAMES:
             # A trace that runs cannot get more frames, so it begins again.
             self._frames = DEEP_FRAMES
@@ -136,7 +137,7 @@ class Tracer:
             self._bytes_at_start = 0
         return None
 
-    def _origins(self, item: Any) -> Iterator[tuple[int, AllocationSite | None]]:
+    def _content_origins(self, item: Any) -> Iterator[tuple[int, AllocationSite | None]]:
         """Yield bytes and line, None if unknown, of an object and its contents, at most `MAXIMUM_CONTENTS` objects."""
         # Contents count, as an object that Python made of a freed object has no line of its own. But contents of an
         # object that is older than the trace, such as the event loop of a timer, were made by others.
@@ -146,12 +147,15 @@ class Tracer:
             if id(obj) not in seen_ids and (obj is item or not is_a(obj, *_SHARED_TYPES)):
                 seen_ids.add(id(obj))
                 yield from self._own_origins(obj)
-                contents = _contents(obj)
+                contents = _held_objects(obj)
                 if contents and (obj is item or not _is_older(obj)):
                     queue += contents[:MAXIMUM_CONTENTS]
 
     def _own_origins(self, item: Any) -> Iterator[tuple[int, AllocationSite | None]]:
-        """Yield bytes and line of one object: of an array's base, or of a tensor and those that its graph saves."""
+        """Yield bytes and line of one object: of an array's base, or of a tensor and those that its graph saves.
+
+        The line is None where no trace knows it.
+        """
         figures = array_figures(item)
         if figures is None:
             yield own_size(item), self._allocation_site(item, "python")
@@ -159,13 +163,16 @@ class Tracer:
             yield figures.base_bytes, self._allocation_site(last_base(item), "numpy")
         else:
             for tensor in (item, *saved_tensors(item)):
-                site = None if self._storage_mode is None else self._storage_mode.record_of(tensor)
+                site = None if self._storage_mode is None else self._storage_mode.find_record(tensor)
                 tensor_figures = array_figures(tensor)
                 size = 0 if tensor_figures is None else tensor_figures.base_bytes
                 yield size, site or self._allocation_site(tensor, "python")
 
     def _current_line(self, operation: str, _size: int) -> AllocationSite | None:
-        """The line that makes a storage now, in the thread of the program and within its torch operation."""
+        """The line that makes a storage now; None if no line of the program's is responsible.
+
+        In the thread of the program, within its torch operation.
+        """
         lines = _running_lines(sys._getframe())  # noqa: SLF001  (the only way up the stack)
         lines_of_program = dropwhile(lambda line: self._owner_of_file(line[0]) == "tool", lines)
         line = self._responsible_line(lines_of_program)
@@ -292,7 +299,7 @@ def _code_owner(file: str, packages: tuple[str, ...]) -> CodeOwner:
     return "package" if is_user_file(file, packages) else "library"
 
 
-def _contents(obj: object) -> list[Any]:
+def _held_objects(obj: object) -> list[Any]:
     """The objects that an object holds: for a function its closure's variables, not the globals of its module."""
     if type(obj) is FunctionType:
         return [value for cell in obj.__closure__ or () for value in gc.get_referents(cell)]

@@ -72,7 +72,7 @@ class Monitor(Investigator):
         self._follow_table(reading, CaseEvent.READING)
         # A census that the agent asked for belongs to no investigation, and goes on here.
         if was_watching and self.state is CaseState.WATCHING and self.censuses.is_under_way:
-            self.censuses.advance(reading.step)
+            self.censuses.advance_census(reading.step)
         new_findings = self._publish_new_findings()
         # Last, as memory that the work above took is not the program's.
         self._native_search.recorder.skip_current_gain()
@@ -88,7 +88,7 @@ class Monitor(Investigator):
         if seconds is not None:
             self.censuses.slice_seconds = seconds
         if self._latest_reading is not None:
-            self.censuses.advance(self._latest_reading.step)
+            self.censuses.advance_census(self._latest_reading.step)
 
     def finish_pending(self, stopped_owners: Collection[str] = ()) -> None:
         """Finish the investigation without further readings: wait for a search under way, and publish proven causes.
@@ -194,7 +194,7 @@ class Monitor(Investigator):
         self._stop_tracing()
         self.censuses.discard()
         self.censuses.slice_seconds = inf
-        return None if self._latest_reading is None else self.censuses.advance(self._latest_reading.step)
+        return None if self._latest_reading is None else self.censuses.advance_census(self._latest_reading.step)
 
     def explain_open_bytes_at_end(
         self, open_bytes: float, steps: int, sawtooth: GcSawtooth | None = None
@@ -234,7 +234,7 @@ class Monitor(Investigator):
         """Record evidence, and return it with the lines that are known for it."""
         self._new_evidence += causes
         self._publish_new_findings()
-        return [self._gather_facts(cause) for cause in causes]
+        return [self._add_details(cause) for cause in causes]
 
     def confirm_unproven(self, open_bytes: int) -> list[Evidence]:
         """Record and return unproven causes if memory kept growing at their rate and they explain most open bytes."""

@@ -59,7 +59,7 @@ def _repeated_drift_(history: ReadingHistory, name: str, series: Series, *, mini
 
 
 def _strict_drift(steps: Sequence[float], values: Sequence[float], minimum: float) -> Slope | None:
-    """The slope of a drift of at least `minimum` bytes, by stricter numbers, as no object holds this growth."""
+    """The slope of a drift of at least `minimum` bytes, else None, by stricter numbers: no object holds this growth."""
     return drift_slope(
         steps, values, minimum=minimum, fewest=DRIFT.minimum_points_without_object, confidence=DRIFT.confidence
     )
@@ -93,7 +93,7 @@ def _leaves_evidence(history: ReadingHistory, reading: Reading, unit: str) -> li
         if state_drifts:
             slope = drift_slope(series.steps, series.values, minimum=material_bytes / len(reading.owned))
         if slope is None and planned is not None and size < planned:
-            slope = filling_slope(series.steps, series.values, now=reading.step, minimum=material_bytes)
+            slope = filling_slope(series.steps, series.values, latest_step=reading.step, minimum=material_bytes)
         if slope is not None:
             causes.append(leaf_evidence(path, size, planned, drift=slope, growth=history.growth(reading, unit)))
     return causes

@@ -61,7 +61,7 @@ class BackgroundSink:
         # Messages of the thread, which wait to be shown.
         self._notes, self._fault_reported = deque[str](), False
         # A daemon: the end of the process does not wait for a tracker that hangs.
-        self._thread = Thread(target=self._serve, args=(open_sink,), name=f"tracker {name}", daemon=True)
+        self._thread = Thread(target=self._send_lines, args=(open_sink,), name=f"tracker {name}", daemon=True)
         self._thread.start()
 
     @property
@@ -117,7 +117,7 @@ class BackgroundSink:
     def _dropped_phrase(self) -> str:
         return f"{self.dropped} {self._unit}{'s' if self.dropped != 1 else ''} not sent"
 
-    def _serve(self, open_sink: Callable[[ShowLine], Sink]) -> None:
+    def _send_lines(self, open_sink: Callable[[ShowLine], Sink]) -> None:
         """Run the thread: open the sink, send it the waiting lines until `close` is called, and close it.
 
         Messages of the sink are kept for the thread that shows lines. Any exception of the sink becomes `_fault` and
@@ -129,7 +129,7 @@ class BackgroundSink:
         try:
             sink = open_sink(self._notes.append)
             while (line := self._oldest_line()) is not None:
-                _write(sink, line)
+                _write_line(sink, line)
                 self._remove_line_(line)
             sink.close()
         except BaseException as fault:  # noqa: BLE001  (the edge of the thread; a library may even call sys.exit)
@@ -154,7 +154,7 @@ class BackgroundSink:
                 self._queued_bytes -= len(line)
 
 
-def _write(sink: Sink, line: bytes) -> None:
+def _write_line(sink: Sink, line: bytes) -> None:
     """Write the round and the metrics of a line to the sink."""
     # null stands for a number that is not finite, which no sink takes.
     record = json.loads(line)

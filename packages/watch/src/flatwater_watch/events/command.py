@@ -32,12 +32,12 @@ STDERR_BYTES = 300
 ShowLine = Callable[[str], None]
 
 
-def check_command(command: str | None, named: str = "on_event") -> None:
+def check_command(command: str | None, setting_name: str = "on_event") -> None:
     """Check before the run that a command can be started; None and an empty one pass.
 
     Args:
         command: command line, quoted as for a shell.
-        named: setting or option with the command, for the error.
+        setting_name: setting or option with the command, for the error.
 
     Raises:
         ConfigError: the quotes do not match, or there is no such program.
@@ -48,32 +48,32 @@ def check_command(command: str | None, named: str = "on_event") -> None:
         program = shlex.split(command)[0]
     except ValueError as error:
         raise ConfigError(
-            f"{named} = {short_repr(command)}: cannot be read as a command ({error}). Close the quotes"
+            f"{setting_name} = {short_repr(command)}: cannot be read as a command ({error}). Close the quotes"
         ) from error
     except IndexError as empty_error:
         raise ConfigError(
-            f"{named} = {short_repr(command)}: names no program. Give a command, or leave it out"
+            f"{setting_name} = {short_repr(command)}: names no program. Give a command, or leave it out"
         ) from empty_error
     if shutil.which(program) is None:
         raise ConfigError(
-            f"{named} = {short_repr(command)}: there is no program {short_repr(program)} that can be started. Give its "
-            "path, or make it executable; pipes and variables need a shell: sh -c '...'"
+            f"{setting_name} = {short_repr(command)}: there is no program {short_repr(program)} that can be started. "
+            "Give its path, or make it executable; pipes and variables need a shell: sh -c '...'"
         )
 
 
 class EventCommand:
     """A listener that runs the user's command for events."""
 
-    def __init__(self, command: str, say: ShowLine, named: str = "--on-event") -> None:
+    def __init__(self, command: str, say: ShowLine, option_name: str = "--on-event") -> None:
         """Start the thread that runs the command.
 
         Args:
             command: command line, quoted as for a shell, but run without one.
             say: shows a line; called by the thread that reports events.
-            named: option with the command, for messages.
+            option_name: option with the command, for messages.
         """
         self._sink = _CommandSink(shlex.split(command))
-        self._queue = BackgroundSink(named, self._open_sink, say, unit="event", grace=GRACE_SECONDS)
+        self._queue = BackgroundSink(option_name, self._open_sink, say, unit="event", grace=GRACE_SECONDS)
         self._event_count = 0
 
     def on_event(self, event: Event) -> None:

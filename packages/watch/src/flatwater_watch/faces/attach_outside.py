@@ -12,7 +12,7 @@ from typing import Any
 
 from flatwater_watch.agent.outcome import Outcome, State
 from flatwater_watch.diagnose.evidence import Evidence, growth_share
-from flatwater_watch.diagnose.judge import judge, limit_step, select_causes
+from flatwater_watch.diagnose.judge import limit_step, make_findings, select_causes
 from flatwater_watch.diagnose.verdicts import VerdictName
 from flatwater_watch.errors import ConfigError, until_interrupted
 from flatwater_watch.faces.folder import masked_summary
@@ -152,7 +152,7 @@ def _summary_json(history: _CounterHistory, limit: int | None) -> dict[str, Any]
     outcome = Outcome(state, unexplained_bytes, UNSEEN_OUTSIDE, (INSIDE_ADVICE,)) if is_open else Outcome(state)
     # A step is a second, and a second is the unit of the report.
     scale = Scale("second", per_unit=1.0, step=growth.step, units=growth.step, steps_per_second=1.0, now=time.time())
-    findings = judge(select_causes(causes), growth, limit_step(causes, growth), scale=scale)
+    findings = make_findings(select_causes(causes), growth, limit_step(causes, growth), scale=scale)
     return {
         "unit": "second",
         "steps": round(seconds[-1]),

@@ -36,22 +36,22 @@ def read_record(path: Path) -> Any:  # noqa: ANN401  (what JSON can hold: whoeve
     """
     content = read_regular(path, RESULT_BYTES)
     try:
-        parts = _OBJECT_DECODER.decode(content)
+        raw_fields = _OBJECT_DECODER.decode(content)
     except msgspec.DecodeError as fault:  # no JSON object, or of another dialect, such as one with NaN
         if len(content) > OTHER_BYTES:
             raise ValueError(f"no JSON that can be read in parts ({fault})") from fault
         return mask_values(json.loads(content))
     notes = list[str]()
-    order = [*parts]
+    order = [*raw_fields]
     record: dict[str, Any] = {}
-    if "findings" in parts:
-        record["findings"] = _first_findings(parts.pop("findings"), notes)
-    if "series" in parts:
-        record["series"] = _thin_columns(parts.pop("series"), notes)
-    other_bytes = sum(map(len, parts.values()))
+    if "findings" in raw_fields:
+        record["findings"] = _first_findings(raw_fields.pop("findings"), notes)
+    if "series" in raw_fields:
+        record["series"] = _thin_columns(raw_fields.pop("series"), notes)
+    other_bytes = sum(map(len, raw_fields.values()))
     if other_bytes > OTHER_BYTES:
         raise ValueError(f"its values other than readings and findings have {format_bytes(other_bytes)}")
-    record |= {name: json.loads(bytes(value)) for name, value in parts.items()}
+    record |= {name: json.loads(bytes(value)) for name, value in raw_fields.items()}
     if notes and type(record.get("unseen")) is list:
         record["unseen"] += notes
     return mask_values({name: record[name] for name in order})  # earlier versions kept secrets

@@ -73,11 +73,11 @@ def _find_callback_class(modules: tuple[str, ...], name: str, package: str) -> t
     Raises:
         ConfigError: no package with the class is installed.
     """
-    present = [module for module in modules if find_spec(module.partition(".")[0]) is not None]
-    if not present:
+    installed_modules = [module for module in modules if find_spec(module.partition(".")[0]) is not None]
+    if not installed_modules:
         raise ConfigError(f"{package} is not installed here, so there is no trainer to watch: pip install {package}")
-    imported = [module for module in present if module.partition(".")[0] in sys.modules]
-    callback_class: type = vars(import_module((*imported, *present)[0]))[name]
+    imported_modules = [module for module in installed_modules if module.partition(".")[0] in sys.modules]
+    callback_class: type = vars(import_module((*imported_modules, *installed_modules)[0]))[name]
     return callback_class
 
 

@@ -110,7 +110,7 @@ class WatchCommand:
 
             check_command(self.on_finding, "--on-finding")
         limit = None if self.budget is None else parse_bytes(self.budget)
-        before = None if self.against is None else read_earlier_result(self.against)
+        earlier_result = None if self.against is None else read_earlier_result(self.against)
         allowance = None if self.fail_if_grows is None else GrowthAllowance.parse(self.fail_if_grows)
         # Before the program starts: it may run for hours, and then nothing could be written.
         check_output_files(None if self.json in {None, "-"} else self.json, self.html, self.out)
@@ -119,7 +119,7 @@ class WatchCommand:
             if notify is not None:
                 notify(summary)
             try:
-                self._print_and_save(summary, before, keep=not self._reads_kept_result)
+                self._print_and_save(summary, earlier_result, keep=not self._reads_kept_result)
             except OSError:  # stdout is full, or nobody reads it
                 if not code:  # else the exit code of the program, which failed, is more important
                     raise
@@ -236,12 +236,12 @@ class WatchCommand:
             with suppress(RunError):  # the last report tries again, and says what is wrong
                 replace_output(Path(str(self.json)), json_text(summary).encode(errors="replace"), WATCH_RESULT)
 
-    def _print_and_save(self, summary: dict[str, Any], before: dict[str, Any] | None, *, keep: bool) -> None:
+    def _print_and_save(self, summary: dict[str, Any], earlier_result: dict[str, Any] | None, *, keep: bool) -> None:
         """Print the result, and save it for --json, --html and `--against last`; a file that fails is reported.
 
         Args:
             summary: the JSON of `flatwater watch`.
-            before: result of an earlier run, to compare with; None to compare with nothing.
+            earlier_result: result of an earlier run, to compare with; None to compare with nothing.
             keep: whether to save the result for `--against last`.
 
         Raises:
@@ -252,7 +252,7 @@ class WatchCommand:
 
         text = json_text(summary)
         written_files = [str(LAST_RESULT)] if keep and _save_last_result(text) else []
-        for line in terminal_lines(summary, before):
+        for line in terminal_lines(summary, earlier_result):
             say(line)
         outputs: list[tuple[str | Path | None, Callable[[], str], OutputKind]] = [
             (self.json, lambda: text, WATCH_RESULT),

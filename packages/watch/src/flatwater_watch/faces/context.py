@@ -210,7 +210,7 @@ class Watch:
 
     def _print_end(self) -> None:
         """Print the summary with all findings; in a notebook, name those that stand in the output above already."""
-        _print(terminal_lines(self.summary(), printed_before=self._printed_keys if in_notebook() else ()))
+        _print_to_stderr(terminal_lines(self.summary(), printed_before=self._printed_keys if in_notebook() else ()))
 
     def _final_summary(self, findings: list[Finding] | None) -> dict[str, Any]:
         """Return the summary with the faults of the watch; if it cannot be made, an empty summary with the faults.
@@ -251,7 +251,7 @@ class Watch:
         end = monotonic()
         self._next_search_time = end + max(MINIMUM_SEARCH_GAP_SECONDS, (end - began) / SEARCH_TIME_SHARE)
         if new_findings:
-            _print(
+            _print_to_stderr(
                 [
                     f"flatwater, {self._unit} {process.boundaries.counts.get(str(self._unit), 0)}:",
                     *_finding_lines(new_findings),
@@ -263,7 +263,7 @@ def _finding_lines(findings: Sequence[Finding]) -> list[str]:
     return [line for finding in findings[: OWNING.maximum_printed_findings] for line in finding_lines(finding)]
 
 
-def _print(lines: Iterable[str]) -> None:
+def _print_to_stderr(lines: Iterable[str]) -> None:
     """Print lines to stderr, with the verdicts in bold."""
     # To stderr as it is now: a notebook, or a test, may have replaced it.
     console = Terminal(file=sys.stderr, width=PRINT_COLUMNS, force_jupyter=False)

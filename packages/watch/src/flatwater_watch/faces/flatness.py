@@ -119,11 +119,11 @@ def describe_growth(
     roots, tracer, series = Roots(named=tuple(extra_roots)), Tracer(), Series()
     untraced_rounds = plan.rounds - FLAT.traced_rounds
     _run_rounds(run, _MemoryPoint(0, 0), plan.warmup, Series())  # the warm-up, whose series is not used
-    before = _take_baseline(roots)
+    baseline = _take_baseline(roots)
     start = _measure_memory(plan.warmup)  # after the census, which keeps memory of its own
     middle = _run_rounds(run, start, (plan.warmup + untraced_rounds) // 2, series)
     end = _run_rounds(run, middle, untraced_rounds, series)
-    is_suspicious = _grows(start, middle, end, plan)
+    is_suspicious = _memory_grows(start, middle, end, plan)
     # The last rounds are traced only if memory has grown until then, as tracing slows the code down.
     if is_suspicious:
         tracer.start()
@@ -132,10 +132,10 @@ def describe_growth(
             _run_times(run, FLAT.traced_rounds)
         else:
             end = _run_rounds(run, end, plan.rounds, series)
-            if not _grows(start, middle, end, plan):
+            if not _memory_grows(start, middle, end, plan):
                 return None
         rate = (end.held_bytes - start.held_bytes) / (end.round_ - start.round_)
-        return _failure_text(rate, plan, _find_growth(before, tracer, roots, plan=plan, rate=rate, series=series))
+        return _failure_text(rate, plan, _find_growth(baseline, tracer, roots, plan=plan, rate=rate, series=series))
     finally:
         tracer.stop()
 
@@ -162,12 +162,12 @@ def describe_excess(
     rate = _run_rounds(run, after_first, 2, series).held_bytes - after_first.held_bytes
     if rate <= allowed:
         return None
-    before = _take_baseline(roots)
+    baseline = _take_baseline(roots)
     tracer.start()
     try:
         run()
         plan = FlatPlan(rounds=3, allowed_bytes=allowed, warmup=2)
-        findings = _find_growth(before, tracer, roots, plan=plan, rate=rate, series=series)
+        findings = _find_growth(baseline, tracer, roots, plan=plan, rate=rate, series=series)
     finally:
         tracer.stop()
     first_line = f"leaves {format_bytes(rate)} in memory each time that it runs; {format_bytes(allowed)} may be."
@@ -203,7 +203,7 @@ def _run_times(run: Callable[[], object], times: int) -> None:
         run()
 
 
-def _grows(start: _MemoryPoint, middle: _MemoryPoint, end: _MemoryPoint, plan: FlatPlan) -> bool:
+def _memory_grows(start: _MemoryPoint, middle: _MemoryPoint, end: _MemoryPoint, plan: FlatPlan) -> bool:
     """Return whether memory grew by more than is allowed in these rounds, and still grows.
 
     Args:
@@ -225,12 +225,12 @@ def _take_baseline(roots: Roots) -> _Baseline:
 
 
 def _find_growth(
-    before: _Baseline, tracer: Tracer, roots: Roots, *, plan: FlatPlan, rate: float, series: Series
+    baseline: _Baseline, tracer: Tracer, roots: Roots, *, plan: FlatPlan, rate: float, series: Series
 ) -> list[Finding]:
     """Find the owners of the growth: containers, arrays that are filled for the first time, and native code.
 
     Args:
-        before: census and touched bytes after the warm-up.
+        baseline: census and touched bytes after the warm-up.
         tracer: tracer of the last rounds; it knows no line if it was never started.
         roots: choice of roots.
         plan: rounds of the test.
@@ -241,13 +241,13 @@ def _find_growth(
     process_slope = Slope(rate, min(rate, slope.low), max(rate, slope.high))
     growth = Growth(plan.rounds, footprint().resident, min(memory_limits().values()), process_slope, "round")
     causes = []
-    for owner in find_owners(before.census, take_census(roots)):
+    for owner in find_owners(baseline.census, take_census(roots)):
         line = tracer.find_line(owner.newest_items)
         steps = plan.measured_rounds
         causes.append(owner_evidence(owner, steps=steps, growth=growth, drift=process_slope, made_at=line))
-    final_sizes = planned_by_path(before.filling_arrays)
-    for path, size in touched_by_path_(before.filling_arrays).items():
-        touched_rate = (size - before.touched_bytes.get(path, size)) / plan.measured_rounds
+    final_sizes = planned_by_path(baseline.filling_arrays)
+    for path, size in touched_by_path_(baseline.filling_arrays).items():
+        touched_rate = (size - baseline.touched_bytes.get(path, size)) / plan.measured_rounds
         if touched_rate > 0:
             drift = Slope(touched_rate, touched_rate, touched_rate)
             causes.append(leaf_evidence(path, size, final_sizes[path], drift=drift, growth=growth))

@@ -54,7 +54,7 @@ def watch_page(watch: WatchRecords, written: datetime) -> str:
     return document(
         name,
         heading=[name, *_state_piece(watch)],
-        subtitle=list(_subtitle(watch, name)),
+        subtitle=list(_subtitle_texts(watch, name)),
         tiles=_figure_tiles(watch),
         sections=sections,
         footer=f"Written by flatwater watch, {written:%Y-%m-%d %H:%M %Z}.",
@@ -78,7 +78,7 @@ def _state_piece(watch: WatchRecords) -> list[str | Piece]:
     return [" ", Piece(word, f"state {kind}")]
 
 
-def _subtitle(watch: WatchRecords, name: str) -> Iterator[str | Piece]:
+def _subtitle_texts(watch: WatchRecords, name: str) -> Iterator[str | Piece]:
     """Yield the text below the heading: first finding, command if `name` is not all of it, its end, readings."""
     if watch.findings:
         yield f"{brief_line(watch.findings[0])} · "
@@ -184,7 +184,7 @@ def resident_chart(watch: WatchRecords) -> Chart:
         f"The first {warm_up}, a fifth of the readings, are taken for warm-up: growth is measured from there."
     )
     sentences = ["Bytes in RAM, without the watch's own.", warm_up_note]
-    end = forecast(watch)
+    end = forecast_end(watch)
     if end is not None:
         line = _forecast_line(series, end)
         sentences.append(line.sentence)
@@ -246,7 +246,7 @@ class MemoryEnd(NamedTuple):
     step: int
 
 
-def forecast(watch: WatchRecords) -> MemoryEnd | None:
+def forecast_end(watch: WatchRecords) -> MemoryEnd | None:
     """Forecast the end of memory from the finding that comes to its limit first; None if no finding has a date.
 
     Findings count in steps, which are turned into seconds at their pace since warm-up.

@@ -55,7 +55,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     if expected_objects:
         from flatwater_watch.agent.guard import Guard  # noqa: PLC0415  (see the module's docstring)
 
-        guard = Guard(lambda sentence: _warn(item, sentence))
+        guard = Guard(lambda sentence: _warn_user(item, sentence))
         complaints = guard.run_or_default(
             list[str](), lambda: freed.describe_survivors(expected_objects, _named_fixtures(item))
         )
@@ -110,7 +110,7 @@ def _repeating_test(test_function: Callable[..., Any], mark: pytest.Mark, item: 
             test_function(**arguments)
 
         check = _make_check(mark, item.name)
-        guard = Guard(lambda sentence: _warn(item, sentence), program=[run.__code__])
+        guard = Guard(lambda sentence: _warn_user(item, sentence), program=[run.__code__])
         message = guard.run_or_default(None, lambda: check(run, _named_fixtures(item)))
         if not has_run:  # the watch failed before the first run: the test must still run once
             run()
@@ -120,7 +120,7 @@ def _repeating_test(test_function: Callable[..., Any], mark: pytest.Mark, item: 
     return test
 
 
-def _warn(item: pytest.Item, sentence: str) -> None:
+def _warn_user(item: pytest.Item, sentence: str) -> None:
     """Add a sentence to pytest's summary of warnings."""
     # Not by `warnings.warn`: under `-W error` it would fail the user's test.
     file, line, _ = item.location

@@ -21,16 +21,16 @@ NAME_WIDTH, NUMBER_WIDTH = 56, 12
 """Columns of the terminal."""
 
 
-def comparison_lines(now: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[str]:
+def comparison_lines(summary: Mapping[str, Any], earlier_summary: Mapping[str, Any]) -> Iterator[str]:
     """Yield the comparison of two results as lines of text.
 
     Args:
-        now: the JSON of `flatwater watch`.
-        before: the JSON of an earlier run.
+        summary: the JSON of `flatwater watch`.
+        earlier_summary: the JSON of an earlier run.
     """
-    owners_now, owners_before = _owner_bytes(now), _owner_bytes(before)
+    owners_now, owners_before = _owner_bytes(summary), _owner_bytes(earlier_summary)
     yield _table_row("against the run before", "then", "now", "change")
-    for name, earlier, later in (*_kind_lines(now, before), *_owner_lines(owners_now, owners_before)):
+    for name, earlier, later in (*_kind_lines(summary, earlier_summary), *_owner_lines(owners_now, owners_before)):
         sign = "+" if later >= earlier else "-"
         change = f"{sign}{short_bytes(abs(later - earlier))}" if later != earlier else "none"
         # Two blanks stand before a name and one behind it; of a long name the end is kept, as paths differ there.
@@ -39,7 +39,7 @@ def comparison_lines(now: Mapping[str, Any], before: Mapping[str, Any]) -> Itera
     if not owners_now or not owners_before:
         which_runs = "one of them" if owners_now or owners_before else "both"
         yield f"  owners are not known in {which_runs}: objects are counted where memory grows"
-    yield from _finding_lines(now, before)
+    yield from _finding_lines(summary, earlier_summary)
 
 
 def _table_row(name: str, *numbers: str) -> str:
@@ -52,26 +52,26 @@ def _owner_bytes(summary: Mapping[str, Any]) -> dict[str, int]:
     return dict(summary.get("held", {}))
 
 
-def _kind_lines(now: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
+def _kind_lines(summary: Mapping[str, Any], earlier_summary: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
     """Yield the kinds of memory, each with its bytes at the last readings of the earlier and the later run."""
     columns = {"resident_bytes": "resident", "file_bytes": "of it mapped files", "freed_bytes": "of it freed and kept"}
     for column, name in columns.items():
-        earlier, later = ((summary.get("series", {}).get(column) or [None])[-1] for summary in (before, now))
+        earlier, later = ((run.get("series", {}).get(column) or [None])[-1] for run in (earlier_summary, summary))
         if earlier is not None and later is not None:
             yield name, earlier, later
 
 
-def _owner_lines(now: Mapping[str, int], before: Mapping[str, int]) -> list[tuple[str, int, int]]:
+def _owner_lines(bytes_now: Mapping[str, int], bytes_before: Mapping[str, int]) -> list[tuple[str, int, int]]:
     """Return the owners whose bytes changed, each with its earlier and later bytes, the largest change first."""
-    if not now or not before:
+    if not bytes_now or not bytes_before:
         return []
-    changes = {owner: now.get(owner, 0) - before.get(owner, 0) for owner in {*now, *before}}
+    changes = {owner: bytes_now.get(owner, 0) - bytes_before.get(owner, 0) for owner in {*bytes_now, *bytes_before}}
     threshold = max(MINIMUM_BYTES, MINIMUM_SHARE * max((abs(change) for change in changes.values()), default=0))
-    listed = [
+    shown_owners = [
         owner for owner, change in changes.items() if abs(change) >= threshold and not _is_redundant(owner, changes)
     ]
-    listed.sort(key=lambda owner: (-abs(changes[owner]), owner))
-    return [(owner, before.get(owner, 0), now.get(owner, 0)) for owner in listed[:MAXIMUM_OWNERS]]
+    shown_owners.sort(key=lambda owner: (-abs(changes[owner]), owner))
+    return [(owner, bytes_before.get(owner, 0), bytes_now.get(owner, 0)) for owner in shown_owners[:MAXIMUM_OWNERS]]
 
 
 def _is_redundant(owner: str, changes: Mapping[str, int]) -> bool:
@@ -92,9 +92,9 @@ def _is_redundant(owner: str, changes: Mapping[str, int]) -> bool:
     )
 
 
-def _finding_lines(now: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[str]:
+def _finding_lines(summary: Mapping[str, Any], earlier_summary: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for each finding, which is new, still there or gone, by its fingerprint."""
-    latest, earlier = ([Finding.from_json(record) for record in summary["findings"]] for summary in (now, before))
+    latest, earlier = ([Finding.from_json(record) for record in run["findings"]] for run in (summary, earlier_summary))
     latest_prints = {finding.fingerprint for finding in latest}
     earlier_prints = {finding.fingerprint for finding in earlier}
     for word, finding in (

@@ -57,7 +57,7 @@ def watch_command(
     """
     command = python_command(words)
     with watch_folder() as folder:
-        environment = environment_for(folder, unit, limit)
+        environment = watched_environment(folder, unit, limit)
 
         def collect_summary(code: int | None) -> dict[str, Any]:
             return _collect_summary(folder, command, code, limit)
@@ -102,7 +102,7 @@ def _find_script(command: Sequence[str]) -> str | None:
     return None
 
 
-def environment_for(
+def watched_environment(
     folder: Path, unit: str | None, limit: int | None, environment: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
     """Return the environment of a program that is watched, with the variables by which the watch starts in it.
@@ -131,7 +131,7 @@ def _run_program(
 
     Args:
         command: the program and its arguments.
-        environment: environment of the program, as of `environment_for`.
+        environment: environment of the program, as of `watched_environment`.
         reports: reports while it runs; None for none.
         make_summary: reads the summary of the program so far, for the reports.
 
@@ -170,13 +170,13 @@ def _forward_signals() -> Iterator[list[subprocess.Popen[bytes]]]:
             with suppress(ProcessLookupError):
                 child.send_signal(number)
 
-    before = {number: signal.signal(number, forward) for number in FORWARDED_SIGNALS}
+    previous_handlers = {number: signal.signal(number, forward) for number in FORWARDED_SIGNALS}
     # A handler, not SIG_IGN: that would be inherited, and the program could not be stopped.
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda _number, _frame: None)
+    previous_handlers[signal.SIGINT] = signal.signal(signal.SIGINT, lambda _number, _frame: None)
     try:
         yield children
     finally:
-        for number, handler in before.items():
+        for number, handler in previous_handlers.items():
             signal.signal(number, handler)
 
 

@@ -8,7 +8,7 @@ from flatwater_watch.agent.boundaries import REQUEST
 from flatwater_watch.agent.outcome import WORKERS_OWNER
 from flatwater_watch.diagnose.evidence import Evidence
 from flatwater_watch.diagnose.finding import Finding
-from flatwater_watch.diagnose.judge import judge
+from flatwater_watch.diagnose.judge import make_findings
 from flatwater_watch.diagnose.verdicts import VERDICTS
 from flatwater_watch.series.readings import Growth, Scale
 from flatwater_watch.series.slope import Slope
@@ -96,7 +96,7 @@ def _own_causes(summary: Mapping[str, Any], share: float) -> dict[str, _ProcessC
     findings = [Finding.from_json(record) for record in summary["findings"]]
     return {
         finding.fingerprint: _ProcessCause(
-            _evidence_of(finding, share=finding.share * share),
+            _evidence_from_finding(finding, share=finding.share * share),
             finding.limit_bytes,
             is_dated=finding.limit_step is not None,
         )
@@ -111,7 +111,10 @@ def _join_causes(
 
     Growth of the workers as a whole, as the program's process sees it, is left out if their own causes explain it.
     """
-    joined = [_add_own(cause, own_causes[key]) if key in own_causes else cause for key, cause in worker_causes.items()]
+    joined = [
+        _add_program_growth(cause, own_causes[key]) if key in own_causes else cause
+        for key, cause in worker_causes.items()
+    ]
     explained_rate = sum(cause.evidence.drift.per_step for cause in joined)
     own_only = []
     for key, cause in own_causes.items():
@@ -122,9 +125,9 @@ def _join_causes(
     return [*own_only, *joined]
 
 
-def _add_own(cause: _ProcessCause, own: _ProcessCause) -> _ProcessCause:
+def _add_program_growth(worker_cause: _ProcessCause, program_cause: _ProcessCause) -> _ProcessCause:
     """Return a cause in workers, with the growth of the same cause in the program's own process added."""
-    in_workers, in_program = cause.evidence, own.evidence
+    in_workers, in_program = worker_cause.evidence, program_cause.evidence
     slopes = zip(in_workers.drift[:3], in_program.drift[:3], strict=True)  # rate per step, low and high
     evidence = replace(
         in_workers,
@@ -132,7 +135,7 @@ def _add_own(cause: _ProcessCause, own: _ProcessCause) -> _ProcessCause:
         share=in_workers.share + in_program.share,
         what=f"in the program itself, and {in_workers.what}",
     )
-    return cause._replace(evidence=evidence)
+    return worker_cause._replace(evidence=evidence)
 
 
 _EVIDENCE_FIELDS = (
@@ -142,10 +145,10 @@ _EVIDENCE_FIELDS = (
 """Fields of a finding that are taken over as evidence on all processes."""
 
 
-def _evidence_of(finding: Finding, **facts: Any) -> Evidence:  # noqa: ANN401  (fields of `Evidence`)
-    """Return the finding of one process as evidence on all processes, with `facts` in place of its own values."""
-    own_facts = {name: getattr(finding, name) for name in _EVIDENCE_FIELDS}
-    return Evidence(**{"drift": Slope(finding.bytes_per_step, *finding.interval), **own_facts, **facts})
+def _evidence_from_finding(finding: Finding, **fields: Any) -> Evidence:  # noqa: ANN401  (fields of `Evidence`)
+    """Return the finding of one process as evidence on all processes, with `fields` in place of its own values."""
+    own_fields = {name: getattr(finding, name) for name in _EVIDENCE_FIELDS}
+    return Evidence(**{"drift": Slope(finding.bytes_per_step, *finding.interval), **own_fields, **fields})
 
 
 def _with_workers_clock(summary: dict[str, Any], workers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -251,7 +254,7 @@ def _merge_group(
     place = "in a worker process" if simultaneous == 1 else f"in each of {simultaneous} worker processes"
     if simultaneous > 1 and summary["unit"] != REQUEST:
         place += f", {format_bytes(rate / simultaneous)} each"
-    evidence = _evidence_of(
+    evidence = _evidence_from_finding(
         largest,
         drift=Slope(rate, low, high),
         share=sum(member.bytes for member in group) / total_growth,
@@ -290,10 +293,10 @@ def _judge_processes(
         summary: summary of the program's own process, by the clock of its workers.
         workers: summaries of the workers.
     """
-    steps, grown = summary["steps"], max(0, summary["resident_growth_bytes"])
+    steps, grown_bytes = summary["steps"], max(0, summary["resident_growth_bytes"])
     # Only the gain of the workers is added: a forked worker shares its first pages with the program.
     resident = summary["resident_bytes"] + sum(max(0, worker["resident_growth_bytes"]) for worker in workers)
-    rate = grown / max(1, steps) + workers_rate
+    rate = grown_bytes / max(1, steps) + workers_rate
     pace = 1 / max(1e-9, _seconds_per_unit(summary))
     last_end = max(worker["ended_at"] for worker in workers)
     scale = Scale(summary["unit"], 1.0, steps, steps, steps_per_second=pace, now=last_end)
@@ -302,5 +305,5 @@ def _judge_processes(
         growth = Growth(steps, resident, limit, Slope(rate, rate, rate), summary["unit"])
         has_date = is_dated and limit is not None and rate > 0
         full_step = steps + round(max(0.0, (limit or 0) - resident) / rate) if has_date else None
-        findings += judge([evidence], growth, full_step, scale=scale)
+        findings += make_findings([evidence], growth, full_step, scale=scale)
     return sorted(findings, key=lambda finding: -finding.bytes_per_step)

@@ -61,7 +61,7 @@ def _child_containers(content: object) -> list[Any]:
     return [item for item in items if isinstance(item, dict | list)]
 
 
-def convert_to(content: object, kind: type[T]) -> T:
+def convert_to_type(content: object, kind: type[T]) -> T:
     """Convert content to a type: types must match exactly, with no field missing and none too many.
 
     Raises:

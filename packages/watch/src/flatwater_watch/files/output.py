@@ -113,9 +113,9 @@ def reserved_name_reason(place: Path, run_default: Path | None = None) -> str:
     return ""
 
 
-def _is_own_name(parts: tuple[str, ...]) -> bool:
-    """Whether Flatwater writes files of this name in a folder of its own, from which `parts` lead to the file."""
-    name, *below = parts
+def _is_own_name(path_names: tuple[str, ...]) -> bool:
+    """Whether Flatwater writes files of this name in a folder of its own, from which `path_names` lead to the file."""
+    name, *below = path_names
     if below:
         return name in _OWN_FOLDERS
     return name.startswith(".") or name == _OWN_PAGE or Path(name).suffix in _OWN_SUFFIXES
@@ -141,10 +141,10 @@ def check_output(option: str, path: Path, kind: OutputKind, *, run_default: Path
 
 def _refusal(path: Path, kind: OutputKind, run_default: Path | None) -> str:
     """The reason why a file cannot be written; empty if it can."""
-    return next(_objections(path, kind, run_default), "")
+    return next(_find_objections(path, kind, run_default), "")
 
 
-def _objections(path: Path, kind: OutputKind, run_default: Path | None) -> Iterator[str]:
+def _find_objections(path: Path, kind: OutputKind, run_default: Path | None) -> Iterator[str]:
     """Yield the reasons why a file cannot be written; each check holds only if the earlier ones have yielded none."""
     if path.suffix not in kind.suffixes or path.name == path.suffix:
         yield f"the name must end in {' or '.join(kind.suffixes)}. Name such a file."

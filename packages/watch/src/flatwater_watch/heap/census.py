@@ -214,7 +214,7 @@ def _continue_until_(progress: CensusInProgress, deadline: float) -> Census | No
     if not _sum_subtrees_(progress, heap_walk, deadline) or not _assign_to_paths_(progress, heap_walk, deadline):
         return None
     _assign_errors_(heap_walk)
-    holdings, live = _holdings(heap_walk.records.values())
+    holdings, live = _list_holdings(heap_walk.records.values())
     _break_cycles(heap_walk)
     return Census(
         holdings,
@@ -284,7 +284,7 @@ def _assign_errors_(heap_walk: HeapWalk) -> None:
             record.bytes_variance += sample.variance * scale**2
 
 
-def _holdings(records: Iterable[PathRecord]) -> tuple[dict[str, Holding], dict[str, Any]]:
+def _list_holdings(records: Iterable[PathRecord]) -> tuple[dict[str, Holding], dict[str, Any]]:
     """Return the holdings and their containers by path, parents first.
 
     Containers that were freed meanwhile are left out, and so are all below them.
@@ -384,8 +384,11 @@ class CensusTaker:
         libraries = tuple((path, holder) for path, holder in holders if holder is not None)
         return self._roots._replace(libraries=libraries, must_open_ids=self.must_open_ids)
 
-    def advance(self, step: int) -> CompletedCensus | None:
-        """Take this step's slice of the census under way, or of a new one; report a complete census, and return it."""
+    def advance_census(self, step: int) -> CompletedCensus | None:
+        """Take this step's slice of the census under way, or of a new one; report a complete census, and return it.
+
+        None while it is not complete, or if this step has no time for a slice.
+        """
         if self.slice_seconds <= 0:
             return None
         if self._in_progress is None:
@@ -412,7 +415,7 @@ class CensusTaker:
         return CompletedCensus(self._first_step, census)
 
     def run_slice(self, seconds: float) -> None:
-        """Take a slice of the census under way, if any; once it is done, the next call of `advance` returns it."""
+        """Take a slice of the census under way, if any; once it is done, the next `advance_census` returns it."""
         if self._in_progress is not None and self._complete is None:
             start_seconds = thread_seconds()
             self._complete = continue_census_(self._in_progress, seconds, self._step)

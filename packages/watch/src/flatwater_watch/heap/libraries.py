@@ -113,22 +113,22 @@ def heap_lengths() -> ContainerLengths:
 
 
 def grown_holders(
-    before: ContainerLengths, roots: Roots, known_ids: Collection[int] = (), missing_bytes: float = 0.0
+    earlier_lengths: ContainerLengths, roots: Roots, known_ids: Collection[int] = (), missing_bytes: float = 0.0
 ) -> GrownHolders:
     """Find the named holders of the heaviest containers that became longer, or are new.
 
     Args:
-        before: lengths at an earlier time.
+        earlier_lengths: lengths at an earlier time.
         roots: choice of roots; globals of the user's modules are left out, as each census begins at them.
         known_ids: ids of containers that a census has reached from other roots.
-        missing_bytes: bytes without an owner that came after `before` was taken; no holder is returned if the
+        missing_bytes: bytes without an owner that came after `earlier_lengths` was taken; no holder is returned if the
             containers gained less than `MINIMUM_SHARE` of them.
     """
     # Runs no code of the watched program.
     frozen = frozen_objects()
     # Reversed, so that a module with two names gets the first.
     spaces = _class_spaces(frozen) | {id(space): name for name, space in reversed(_module_spaces().items())}
-    item_gains = _largest_gains(before, frozen, known_ids, spaces)
+    item_gains = _largest_gains(earlier_lengths, frozen, known_ids, spaces)
     byte_gains = [(gain * _item_bytes(container), container) for gain, container in item_gains]
     byte_gains.sort(key=_gain, reverse=True)
     is_enough = sum(map(_gain, byte_gains)) >= MINIMUM_SHARE * missing_bytes
@@ -142,15 +142,15 @@ def grown_holders(
 
 
 def _largest_gains(
-    before: ContainerLengths, frozen: list[Any], known_ids: Collection[int], spaces: Mapping[int, str]
+    earlier_lengths: ContainerLengths, frozen: list[Any], known_ids: Collection[int], spaces: Mapping[int, str]
 ) -> list[tuple[int, Any]]:
-    """Return the `MAXIMUM_WEIGHED` containers that gained most items since `before`, as pairs of gain and container.
+    """Return the `MAXIMUM_WEIGHED` containers that gained most items since then, as pairs of gain and container.
 
     Containers of `known_ids` and namespaces, whose ids are in `spaces`, are left out.
     """
     gains: list[tuple[int, Any]] = []
     for container, count in _containers_with_counts(frozen):
-        length = before.length(id(container))
+        length = earlier_lengths.length(id(container))
         if count > length and id(container) not in known_ids and id(container) not in spaces:
             # A short container that was not there is mostly a part of a new object: it counts like one item.
             is_new_and_short = length == 0 and count < MINIMUM_ITEMS_OF_MANY

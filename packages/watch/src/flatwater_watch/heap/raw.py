@@ -102,12 +102,12 @@ def instance_dict(obj: object) -> dict[Any, Any]:
     return attributes if issubclass(type(attributes), dict) else {}
 
 
-def read_stable(read: Callable[..., list[T]], *arguments: Any) -> list[T]:
-    """Call `read` on a container that other threads may change, and again if one did; return the result.
+def read_stable(read_items: Callable[..., list[T]], *arguments: Any) -> list[T]:
+    """Call `read_items` on a container that other threads may change, and again if one did; return the result.
 
     Args:
-        read: takes items from a container by C code alone, such as `list`.
-        arguments: arguments of `read`.
+        read_items: takes items from a container by C code alone, such as `list`.
+        arguments: arguments of `read_items`.
 
     Raises:
         RuntimeError: the container was changed each time.
@@ -116,10 +116,10 @@ def read_stable(read: Callable[..., list[T]], *arguments: Any) -> list[T]:
     # No other thread runs while C code iterates, but one may run between the call and the first item.
     for _ in range(MAXIMUM_TRIES - 1):
         try:
-            return read(*arguments)
+            return read_items(*arguments)
         except (RuntimeError, IndexError):
             continue
-    return read(*arguments)
+    return read_items(*arguments)
 
 
 def named_entries(space: Mapping[Any, Any]) -> list[tuple[str, Any]]:

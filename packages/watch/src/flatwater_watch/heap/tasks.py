@@ -31,7 +31,7 @@ def suspended_frames() -> Iterator[FrameType]:
     """
     # Runs no code of the watched program.
     for task in _all_tasks():
-        yield from _awaited_frames(_coroutine(task))
+        yield from _awaited_frames(_task_coroutine(task))
     for greenlet in _waiting_greenlets():
         yield from reversed([*_caller_frames(c_attribute(greenlet, "gr_frame"))])
 
@@ -122,7 +122,7 @@ def _trio_tasks() -> list[Any]:
     return sorted(tasks, key=lambda task: c_attribute(task, "_counter") or 0)[:MAXIMUM_TASKS]
 
 
-def _coroutine(task: Any) -> Any:
+def _task_coroutine(task: Any) -> Any:
     """Return the coroutine of a task of asyncio or trio; None if it has none."""
     builtin = (module_namespace("_asyncio") or {}).get("Task")
     if builtin is not None and issubclass(type(task), builtin):

@@ -101,16 +101,16 @@ def find_child_record(name: str, kind: type, parent: PathRecord) -> PathRecord:
     """
     key = (name, id(kind))
     if parent.depth >= MAXIMUM_DEPTH:
-        record = next((above for above in _lineage(parent) if above.key[1] == id(kind)), parent)
+        record = next((above for above in _record_and_holders(parent) if above.key[1] == id(kind)), parent)
     else:
         is_item = name.startswith("[")  # lists within lists do not fold
-        ancestor = None if is_item else next((above for above in _lineage(parent) if above.key == key), None)
+        ancestor = None if is_item else next((above for above in _record_and_holders(parent) if above.key == key), None)
         record = ancestor or PathRecord(parent.path + name, parent, key, parent.depth + 1)
     parent.children[key] = record
     return record
 
 
-def _lineage(record: PathRecord) -> Iterator[PathRecord]:
+def _record_and_holders(record: PathRecord) -> Iterator[PathRecord]:
     """Yield a record and the records of its holders, up to the root."""
     above: PathRecord | None = record
     while above is not None:

@@ -67,7 +67,7 @@ def allocator_totals() -> AllocatorTotals | None:
     glibc visits each free chunk: the call takes 0.5 ms or less with few of them, a tenth of a second and more with
     600,000.
     """
-    libc = _libc()
+    libc = _load_libc()
     return None if libc is None else _query_mallinfo(libc)[0]
 
 
@@ -115,8 +115,8 @@ def totals_from_mallinfo(info: Mallinfo2, touched: int) -> AllocatorTotals:
         info: result of the call.
         touched: bytes in RAM of the heap's last free chunk, which has `info.keepcost` bytes.
     """
-    free = max(0, info.fordblks - info.keepcost + touched)
-    return AllocatorTotals(in_use=info.uordblks + info.hblkhd, free=free)
+    free_bytes = max(0, info.fordblks - info.keepcost + touched)
+    return AllocatorTotals(in_use=info.uordblks + info.hblkhd, free=free_bytes)
 
 
 class _TrimmedPages:
@@ -140,10 +140,10 @@ class _TrimmedPages:
         if presence is None:
             return 0
         # One number instead of a list: its operators run in C over all pages of the heap.
-        present = int.from_bytes(presence, "little")
+        present_mask = int.from_bytes(presence, "little")
         heap_mask = (1 << 8 * len(presence)) - 1  # cuts off pages behind the present end of the heap
-        self._pages_once_touched = self._pages_once_touched & heap_mask | present
-        return (self._pages_once_touched & ~present).bit_count() * mmap.PAGESIZE
+        self._pages_once_touched = self._pages_once_touched & heap_mask | present_mask
+        return (self._pages_once_touched & ~present_mask).bit_count() * mmap.PAGESIZE
 
 
 _trimmed_pages = _TrimmedPages()
@@ -158,7 +158,7 @@ def used_bytes() -> int:
     Raises:
         OSError: there is no /proc.
     """
-    libc = _libc()
+    libc = _load_libc()
     if libc is None:
         return footprint().anonymous
     totals, last_chunk = _query_mallinfo(libc)
@@ -173,7 +173,7 @@ def used_bytes() -> int:
 
 def main_heap() -> tuple[int, int] | None:
     """Return the addresses at which the heap of the main thread begins and ends; None without glibc 2.33."""
-    libc = _libc()
+    libc = _load_libc()
     return None if libc is None else (_heap_start(), libc.sbrk(0))
 
 
@@ -192,7 +192,7 @@ def allocator_pages() -> AllocatorPages | None:
 
     The call takes twice as long as `allocator_totals`.
     """
-    libc, totals = _libc(), allocator_totals()
+    libc, totals = _load_libc(), allocator_totals()
     if libc is None or totals is None:
         return None
     return AllocatorPages(totals.in_use, totals.free, _kept_bytes(_malloc_info(libc)))
@@ -239,7 +239,7 @@ def _libc_name() -> str:
 
 
 @functools.cache
-def _libc() -> ctypes.CDLL | None:
+def _load_libc() -> ctypes.CDLL | None:
     """Return the C library with the types of its functions declared; None if it is not glibc 2.33 or later."""
     name, _, version = _libc_name().partition(" ")
     if name != "glibc" or tuple(int(part) for part in version.split(".")) < (2, 33):

@@ -56,7 +56,7 @@ class ProcessCopy:
         """
         if (driver := copy_unsafe_driver()) is not None:
             raise OSError(f"no copy of a process with {driver}")
-        libc, heap = _libc(), main_heap()
+        libc, heap = _load_libc(), main_heap()
         if libc is None or heap is None:
             raise OSError("this machine's functions do not answer where they are told to")
         self._owner = system.getpid()
@@ -163,7 +163,7 @@ def _query_function(libc: ctypes.PyDLL) -> Any:  # noqa: ANN401  (a function of 
 
 
 @functools.cache
-def _libc() -> ctypes.PyDLL | None:
+def _load_libc() -> ctypes.PyDLL | None:
     """Return the C library on x86-64, else None; `main_heap` says whether it is glibc."""
     if system.uname().machine != "x86_64" or sys.maxsize < 1 << 32:
         return None

@@ -206,20 +206,20 @@ class RiseRecorder:
             rise = rise._replace(size=gain + rises[-1].size, times=1 + rises.pop().times)
         rises.append(rise)
 
-    def _remove_rises_(self, lost: int) -> None:
+    def _remove_rises_(self, lost_bytes: int) -> None:
         """Remove a recent rise of the size of the lost bytes; without one, take these from the latest rises."""
         rises = self._lasting_rises
         # The latest rise may be another one: when a buffer is copied and then freed, it is the copy, which stays.
         for index in reversed(range(max(0, len(rises) - MAXIMUM_COMPARED_RISES), len(rises))):
-            if rises[index].size == lost:
+            if rises[index].size == lost_bytes:
                 del rises[index]
                 return
-        while lost > 0 and rises:
+        while lost_bytes > 0 and rises:
             rise = rises.pop()
-            kept = rise.size - lost
-            lost -= rise.size
-            if kept > 0:
-                rises.append(rise._replace(size=kept, times=max(1, rise.times * kept // rise.size)))
+            kept_bytes = rise.size - lost_bytes
+            lost_bytes -= rise.size
+            if kept_bytes > 0:
+                rises.append(rise._replace(size=kept_bytes, times=max(1, rise.times * kept_bytes // rise.size)))
 
     def _is_early(self) -> bool:
         """Return whether the function with the end line runs, and is not past that line; True without an end line."""

@@ -81,7 +81,8 @@ class NewStorages(TorchDispatchMode, Generic[R]):  # type: ignore[no-untyped-cal
             arguments: positional arguments of the operation, and its keyword arguments.
         """
         # Views and in-place operations return the storage of an argument, which is not new.
-        operands = (*arguments[0], *arguments[1].values())
+        positional, keywords = arguments
+        operands = (*positional, *keywords.values())
         is_of_argument = any(address == _storage_key(argument) for argument in _tensor_storages(operands))
         if is_of_argument and operation not in _ALIASING_OPERATIONS:
             return
@@ -95,11 +96,11 @@ class NewStorages(TorchDispatchMode, Generic[R]):  # type: ignore[no-untyped-cal
 
         records[address] = (weakref.ref(storage, forget), record)
 
-    def record_of(self, tensor: torch.Tensor) -> R | None:
+    def find_record(self, tensor: torch.Tensor) -> R | None:
         """Return the record of the tensor's storage, which a view shares with its base; None if there is none."""
         for storage in _tensor_storages(tensor):  # one at most
-            entry = self.records.get(_storage_key(storage))
-            return None if entry is None else entry[1]
+            _, record = self.records.get(_storage_key(storage), (None, None))
+            return record
         return None
 
 
@@ -131,18 +132,18 @@ def peak_bytes(run: Callable[[], object]) -> int:
 
     Scratch memory of kernels within one operation is not counted, nor is a storage that is resized in place.
     """
-    alive = peak = 0
+    live_bytes = peak = 0
 
     def count_new(_: str, size: int) -> int:
         """Add a new storage, whose bytes are its record."""
-        nonlocal alive, peak
-        alive += size
-        peak = max(peak, alive)
+        nonlocal live_bytes, peak
+        live_bytes += size
+        peak = max(peak, live_bytes)
         return size
 
     def count_freed(size: int) -> None:
-        nonlocal alive
-        alive -= size
+        nonlocal live_bytes
+        live_bytes -= size
 
     with NewStorages(count_new, count_freed):
         run()

@@ -31,7 +31,7 @@ class Bounds:
     words: tuple[str, ...] = ()
     """Words that are allowed instead of a number."""
 
-    def allow(self, value: Any) -> bool:  # noqa: ANN401  (what a user may have given)
+    def allows(self, value: Any) -> bool:  # noqa: ANN401  (what a user may have given)
         """Return whether a value is a number in the range, or an allowed word; infinities and NaN are in no range."""
         if not isinstance(value, Real):
             return value in self.words
@@ -82,7 +82,7 @@ def check_values(cls: type, values: Mapping[str, object], table: str) -> None:
         items = list(_items_with_paths(path, value))
         if name in bounds:
             for item_path, number in items:
-                require(bounds[name].allow(number), item_path, number, str(bounds[name]))
+                require(bounds[name].allows(number), item_path, number, str(bounds[name]))
         for item_path, text in items:
             if isinstance(text, str | Path):
                 require(_is_storable(str(text)), item_path, text, "text in UTF-8, without the NUL character")

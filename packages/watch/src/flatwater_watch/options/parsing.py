@@ -78,14 +78,14 @@ def read_options(
 def _set_tyro_terminal() -> Iterator[None]:
     """Set the environment variables by which tyro knows the terminal, and restore them after the block."""
     # tyro does not know NO_COLOR (no-color.org), only dumb terminals, and never ends in a terminal of two columns.
-    before = {name: os.environ.get(name) for name in ("TERM", "COLUMNS")}
-    if os.environ.get("NO_COLOR") and before["TERM"] is not None:
+    previous_variables = {name: os.environ.get(name) for name in ("TERM", "COLUMNS")}
+    if os.environ.get("NO_COLOR") and previous_variables["TERM"] is not None:
         os.environ["TERM"] = "dumb"
     os.environ["COLUMNS"] = str(max(MINIMUM_COLUMNS, shutil.get_terminal_size().columns))
     try:
         yield
     finally:
-        for name, value in before.items():
+        for name, value in previous_variables.items():
             if value is None:
                 os.environ.pop(name, None)
             else:

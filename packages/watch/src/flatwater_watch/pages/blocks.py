@@ -138,7 +138,7 @@ def finding_cards(dated_findings: Iterable[tuple[Finding, str]]) -> Cards:
     """
     by_bytes = sorted(dated_findings, key=lambda dated: -dated[0].bytes_per_step)
     grave_first = sorted(by_bytes, key=lambda dated: not is_grave(dated[0]))
-    return Cards([_card(finding, since) for finding, since in grave_first])
+    return Cards([_finding_card(finding, since) for finding, since in grave_first])
 
 
 def is_grave(finding: Finding) -> bool:
@@ -146,13 +146,13 @@ def is_grave(finding: Finding) -> bool:
     return VERDICTS[finding.verdict].is_grave or finding.dies_first
 
 
-def _card(finding: Finding, since: str) -> Card:
+def _finding_card(finding: Finding, since: str) -> Card:
     """Make the card of a finding, without facts that have no text; `since` says when it was found, and may be empty."""
     low, high = (short_bytes(bound) for bound in finding.interval)
     share = f"{finding.share:.0%} of all growth; between {low} and {high} per {finding.unit}"
     remarks = [finding.what, *([share] if VERDICTS[finding.verdict].is_of_bytes else [])]
     facts: list[tuple[str, Text]] = [
-        ("held by", [*_chain(finding.holders)]),
+        ("held by", [*_holder_chain(finding.holders)]),
         ("made at", "" if finding.made_at is None else Piece(str(finding.made_at))),
         ("what", "; ".join(part for part in remarks if part and part != headline(finding))),
         ("until", growth_end(finding)),
@@ -175,7 +175,7 @@ def _split_code(text: str) -> Iterator[str | Piece]:
             yield Piece(part) if i % 2 else part
 
 
-def _chain(holders: Sequence[str]) -> Iterator[str | Piece]:
+def _holder_chain(holders: Sequence[str]) -> Iterator[str | Piece]:
     """Yield the holders as code, with an arrow between two."""
     for i, holder in enumerate(holders):
         if i:

@@ -230,6 +230,6 @@ def largest_values(values: dict[str, float], maximum: int, names: str) -> tuple[
         maximum: maximum number of values.
         names: noun for the values, in the plural.
     """
-    largest = sorted(values.items(), key=lambda item: item[1])[-maximum:]
+    largest = sorted(values.items(), key=lambda name_and_value: name_and_value[1])[-maximum:]
     other_count = len(values) - len(largest)
     return largest, f" The other {other_count} {names} have less each." if other_count else ""

@@ -38,7 +38,7 @@ def document(
         sections: parts of the page below the tiles.
         footer: one sentence at the end.
     """
-    charts = [chart for part in sections for block in part.blocks for chart in _charts_of_block(block)]
+    charts = [chart for section in sections for block in section.blocks for chart in _charts_of_block(block)]
     numbers = {id(chart): number for number, chart in enumerate(charts)}  # by identity: equal charts are drawn twice
     # A page without a chart has no plotly.js, which would be most of its bytes.
     scripts = [_normalize_line_ends(_read_plotlyjs()), _normalize_line_ends(read_asset("page.js"))] if charts else []

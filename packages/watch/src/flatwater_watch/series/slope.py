@@ -100,13 +100,13 @@ def drift_slope(
     """
     if len(steps) < fewest:
         return None
-    half = min(bisect_left(steps, (steps[0] + steps[-1]) / 2), len(steps) - fewest)
-    slope = _window_slope(steps[half:], values[half:], minimum, confidence)
+    half_index = min(bisect_left(steps, (steps[0] + steps[-1]) / 2), len(steps) - fewest)
+    slope = _window_slope(steps[half_index:], values[half_index:], minimum, confidence)
     late_begin = len(steps) - max(DRIFT.late_window_points, fewest)
-    if slope is not None or late_begin <= half:
+    if slope is not None or late_begin <= half_index:
         return slope
     # A late rise must stand out from all of the recent half: twelve points of mere noise often make a line.
-    noise = DRIFT.minimum_rise_deviations * median(median_residuals(values[half:]))
+    noise = DRIFT.minimum_rise_deviations * median(median_residuals(values[half_index:]))
     return _window_slope(steps[late_begin:], values[late_begin:], max(minimum, noise), confidence)
 
 
@@ -128,7 +128,9 @@ def _window_slope(steps: Sequence[float], values: Sequence[float], minimum: floa
     return slope if slope.low > 0 and stands_out and _does_not_slow_down(steps, values) else None
 
 
-def filling_slope(steps: Sequence[float], values: Sequence[float], *, now: float, minimum: float) -> Slope | None:
+def filling_slope(
+    steps: Sequence[float], values: Sequence[float], *, latest_step: float, minimum: float
+) -> Slope | None:
     """The rate at which a buffer of a known size is being filled; None if it does not fill, or has stopped.
 
     The touched bytes of a buffer have no noise: they rise when the program writes to a new page, and stay. But they
@@ -139,7 +141,7 @@ def filling_slope(steps: Sequence[float], values: Sequence[float], *, now: float
     Args:
         steps: steps at which the bytes were read, ascending; those without a rise may be left out.
         values: touched bytes, one for each step.
-        now: latest step, at or after the last of these steps.
+        latest_step: latest step, at or after the last of these steps.
         minimum: bytes of a material rise, twice which are needed.
 
     Returns:
@@ -153,16 +155,16 @@ def filling_slope(steps: Sequence[float], values: Sequence[float], *, now: float
     if len(rises) < 2 * FILLING.minimum_rises or len(values) - rises[0] < FILLING.minimum_readings - 1:
         return None
     begin = rises[0] - 1  # the reading before the first rise
-    early_rises = [i for i in rises if steps[i] <= (steps[begin] + now) / 2]
+    early_rises = [i for i in rises if steps[i] <= (steps[begin] + latest_step) / 2]
     if min(len(early_rises), len(rises) - len(early_rises)) < FILLING.minimum_rises:
         return None
-    span = now - steps[begin]
+    span = latest_step - steps[begin]
     rise = values[-1] - values[begin]
     early_rise = values[early_rises[-1]] - values[begin]
     longest_pause = max(steps[later] - steps[earlier] for earlier, later in pairwise([begin, *rises]))
     is_small = rise < 2 * minimum
     fades = rise - early_rise < FILLING.minimum_late_rise_share * early_rise
-    has_stopped = now - steps[rises[-1]] > FILLING.maximum_pause_ratio * longest_pause
+    has_stopped = latest_step - steps[rises[-1]] > FILLING.maximum_pause_ratio * longest_pause
     if is_small or fades or has_stopped:
         return None
     jump = max(values[i] - values[i - 1] for i in rises)
@@ -195,14 +197,14 @@ def has_recent_rise(values: Sequence[float], minimum: float) -> bool:
     n = len(values)
     if n < DRIFT.minimum_points:
         return False
-    parts = [values[-DRIFT.minimum_points :]]
+    windows = [values[-DRIFT.minimum_points :]]
     if n > 2 * DRIFT.minimum_points:
-        parts.append(thin_evenly(values[n // 2 :], DRIFT.minimum_points))
-    rising_parts = [part for part in parts if part[-1] - part[0] >= minimum / 2 and _is_rising(part)]
-    if not rising_parts:
+        windows.append(thin_evenly(values[n // 2 :], DRIFT.minimum_points))
+    rising_windows = [window for window in windows if window[-1] - window[0] >= minimum / 2 and _is_rising(window)]
+    if not rising_windows:
         return False
     usual_difference = median(abs(later - earlier) for earlier, later in pairwise(values))
-    return any(part[-1] - part[0] >= DRIFT.minimum_rise_noise * usual_difference for part in rising_parts)
+    return any(window[-1] - window[0] >= DRIFT.minimum_rise_noise * usual_difference for window in rising_windows)
 
 
 def thin_evenly(series: Sequence[float], maximum: int = MAXIMUM_POINTS) -> Sequence[float]:

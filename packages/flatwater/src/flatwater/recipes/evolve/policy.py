@@ -25,7 +25,7 @@ from flatwater.rundir.layout import RunFolder
 from flatwater.runs.policy_export import PolicyExport
 from flatwater.runs.trained_policy import TrainedPolicy
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.files.content import convert_to
+from flatwater_watch.files.content import convert_to_type
 
 
 def make_champion(run: EvolveRun, _folder: RunFolder | None = None) -> TrainedPolicy:
@@ -219,7 +219,7 @@ class _ChampionHeader:
 
 def rebuild_champion(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> TrainedPolicy:
     """Return the champion of a .safetensors file, from the file's header and its tensors by name."""
-    facts = convert_to(dict(header), _ChampionHeader)
+    facts = convert_to_type(dict(header), _ChampionHeader)
     native = None if facts.env is None else read_native(facts.env, facts.image or (facts.obs,))
     names = facts.actions or tuple(map(str, range(len(facts.bounds))))
     form: Literal["image", "vector"] = "image" if facts.image else "vector"

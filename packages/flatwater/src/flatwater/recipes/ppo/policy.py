@@ -29,7 +29,7 @@ from flatwater.rundir.layout import RunFolder
 from flatwater.runs.policy_export import PolicyExport
 from flatwater.runs.trained_policy import TrainedPolicy
 from flatwater.trainers.blocks.state import build_actor_critic, policy_actions
-from flatwater_watch.files.content import convert_to
+from flatwater_watch.files.content import convert_to_type
 
 
 def make_trained_policy(run: BlocksRun, _folder: RunFolder | None = None) -> TrainedPolicy:
@@ -200,7 +200,7 @@ class _PolicyHeader:
 
 def rebuild_policy(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> TrainedPolicy:
     """Return the policy of a .safetensors file, from the file's header and its tensors by name."""
-    facts = convert_to(dict(header), _PolicyHeader)
+    facts = convert_to_type(dict(header), _PolicyHeader)
     config = from_mapping(ActorCriticConfig, facts.policy, "policy")
     native = None if facts.env is None else read_native(facts.env, facts.obs)
     parts = () if native is None else native.reader.parts

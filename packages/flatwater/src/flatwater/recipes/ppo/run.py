@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from flatwater.algorithms.graph import COMPILER_BYTES
-from flatwater.algorithms.learner import weight_views, forward_step
+from flatwater.algorithms.learner import forward_step, weight_views
 from flatwater.algorithms.on_policy import advance_state_
 from flatwater.envs.split_seeds import FIRST_SEEDS
 from flatwater.envs.world import World, describe_spaces

@@ -33,7 +33,7 @@ from flatwater_trading.training.weights.config import WeightsConfig
 from flatwater_trading.training.weights.judge import held_weights, mean_weights, weigh_days
 from flatwater_trading.training.weights.state import days_at_once, find_limits
 from flatwater_watch.errors import ConfigError, DataError
-from flatwater_watch.files.content import convert_to
+from flatwater_watch.files.content import convert_to_type
 
 CPU = torch.device("cpu")
 
@@ -338,7 +338,7 @@ def rebuild_trader(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
         ConfigError: the header's settings do not fit `WeightsConfig`.
         ValueError: header and tensors do not fit each other.
     """
-    parsed = convert_to(dict(header), _TraderHeader)
+    parsed = convert_to_type(dict(header), _TraderHeader)
     settings = from_mapping(WeightsConfig, parsed.settings, "settings")
     names, investable, size = parsed.instruments, parsed.investable, settings.members.size
     if not investable or not {*investable} <= {*names}:
