@@ -43,12 +43,12 @@ class ListedTeaching:
         self.starts = torch.ones(self.agents, dtype=torch.bool)
         self.begin(np.ones(spaces.envs, np.bool_))
 
-    def begin(self, which: Array) -> None:
+    def begin(self, env_mask: Array) -> None:
         """New episodes."""
-        seeds = torch.randint(1 << 30, (len(which),), generator=self.rng).numpy()
-        self.world.begin_(which, seeds, self.obs)
-        self.teacher.begin_(which)
-        self.starts = torch.from_numpy(which).repeat_interleave(self.world.spaces.agents)
+        seeds = torch.randint(1 << 30, (len(env_mask),), generator=self.rng).numpy()
+        self.world.begin_(env_mask, seeds, self.obs)
+        self.teacher.begin_(env_mask)
+        self.starts = torch.from_numpy(env_mask).repeat_interleave(self.world.spaces.agents)
 
     def round(self, steps: int) -> None:
         """Collect, and learn."""

@@ -23,11 +23,11 @@ class CartPole:
         self.spaces = Spaces(envs, 1, "vector", (4,), ("left", "right"), STEPS)
         self.state, self.age = np.zeros((4, envs), np.float32), np.zeros(envs, np.int64)
 
-    def begin_(self, which: Array, seeds: Array, obs: Array) -> None:
+    def begin_(self, env_mask: Array, seeds: Array, obs: Array) -> None:
         """Start near the middle, where the seeds say."""
-        self.state[:, which] = uniform(seeds[which], 4) * 0.1 - 0.05
-        self.age[which] = 0
-        obs[which, 0] = self.state.T[which]
+        self.state[:, env_mask] = uniform(seeds[env_mask], 4) * 0.1 - 0.05
+        self.age[env_mask] = 0
+        obs[env_mask, 0] = self.state.T[env_mask]
 
     def step_(self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array) -> None:
         """Push every cart to the left or to the right, for `SECONDS`."""

@@ -34,11 +34,11 @@ def module_specs(module: str) -> list[ModuleSpec]:
     """
     specs: list[ModuleSpec] = []
     search_path: Sequence[str] | None = None
-    parts = module.split(".")
-    if not all(name_part.isidentifier() for name_part in parts):  # finders expect names
+    module_names = module.split(".")
+    if not all(name_part.isidentifier() for name_part in module_names):  # finders expect names
         return []
-    for depth in range(1, len(parts) + 1):
-        spec = _find_spec(".".join(parts[:depth]), search_path)
+    for depth in range(1, len(module_names) + 1):
+        spec = _find_spec(".".join(module_names[:depth]), search_path)
         if spec is None:
             break
         specs.append(spec)
@@ -127,7 +127,7 @@ def _package_folders() -> list[Path]:
     """Return the folders of installed packages and of Python's library, the longest first: some lie within others."""
     names = [sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib")]
     folders = {Path(folder).resolve() for folder in (*names, site.getusersitepackages())}
-    return sorted(folders, key=lambda each: -len(each.parts))
+    return sorted(folders, key=lambda folder: -len(folder.parts))
 
 
 def text_hashes(module: str) -> Mapping[str, str]:

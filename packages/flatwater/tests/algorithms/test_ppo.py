@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from flatwater.algorithms.learner import build, make_act, read_learner_, step_columns
+from flatwater.algorithms.learner import build_learner, make_act, read_learner_, step_columns
 from flatwater.algorithms.on_policy import compute_targets_, make_update
 from flatwater.algorithms.on_policy_config import EpisodeConfig
 from flatwater.algorithms.ppo import PPO
@@ -40,7 +40,7 @@ class Task:
 
     def __init__(self, seed: int, config: EpisodeConfig = CONFIG) -> None:
         self.config = config
-        self.learner = build(
+        self.learner = build_learner(
             POLICY, sequences=ENVS, rng=torch.Generator().manual_seed(seed), device=CPU, metrics=PPO.metrics
         )
         columns = WRITTEN | step_columns(ColumnSpec((3,), torch.int64), legal=ACTIONS.outputs)

@@ -51,7 +51,7 @@ def table(
 ) -> tuple[ConsoleTable, io.StringIO]:
     out = io.StringIO()
     console = Console(file=out, force_terminal=terminal, width=WIDTH)
-    return ConsoleTable(total, console, LAYOUT, done=done, clock=clock), out
+    return ConsoleTable(total, console, LAYOUT, rounds_done=done, clock=clock), out
 
 
 @given(st.floats(allow_nan=True, allow_infinity=True).filter(lambda x: not 999.5e18 <= abs(x) < inf))

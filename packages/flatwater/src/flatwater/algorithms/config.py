@@ -202,9 +202,9 @@ class AlgorithmConfig:
         return replace(self, **{self.settings_field: replace(self.own, **changes)})
 
     @classmethod
-    def __variant__(cls, given: Mapping[str, Any]) -> "type[AlgorithmConfig]":
-        """Return the class with the table `own`, where `given` names an algorithm by its place."""
-        name = given.get("algorithm", "")
+    def __variant__(cls, given_settings: Mapping[str, Any]) -> "type[AlgorithmConfig]":
+        """Return the class with the table `own`, where `given_settings` names an algorithm by its place."""
+        name = given_settings.get("algorithm", "")
         return cls.class_for_algorithm(name) if isinstance(name, str) and custom_algorithm_place(name) else cls
 
     @classmethod

@@ -119,8 +119,10 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: DqnMembers, gr
         return DqnWeights(views(members.actor[rows], layout), views(members.actor_target[rows], layout))
 
     stages = [Stage(value_gradients, {"actor": Part(layout, settings.lr, "critic_grad_norm")})]
-    parts = config, nets, members, groups
-    return bind_update(*parts, stages=stages, weights=member_weights, tau=settings.tau, every=settings.target_every)
+    update_arguments = config, nets, members, groups
+    return bind_update(
+        *update_arguments, stages=stages, weights=member_weights, tau=settings.tau, every=settings.target_every
+    )
 
 
 def random_share(config: Any, updates: int) -> float:  # noqa: ANN401  (of a trainer that steps environments)
@@ -138,15 +140,15 @@ def make_explorer(config: AlgorithmConfig, members: DqnMembers, _spread: Spread)
     def explore(actor: Any, params: Params, obs: Any, rng: torch.Generator) -> Tensor:  # noqa: ANN401  (any agent's)
         """Return the best choices, or random choices with the probability `epsilon`."""
         values: Tensor = actor.values(params, obs)
-        best = values.argmax(-1)
+        greedy_choice = values.argmax(-1)
         # Random choices are drawn for all agents, so the number of draws does not depend on `is_random`.
-        is_random = torch.rand(best.shape, generator=rng, device=best.device) < epsilon
-        random = (
+        is_random = torch.rand(greedy_choice.shape, generator=rng, device=greedy_choice.device) < epsilon
+        random_choice = (
             draw_random_choice(values, rng)
             if actor.masked
-            else torch.randint(values.shape[-1], best.shape, generator=rng, device=best.device)
+            else torch.randint(values.shape[-1], greedy_choice.shape, generator=rng, device=greedy_choice.device)
         )
-        return torch.where(is_random, random, best)
+        return torch.where(is_random, random_choice, greedy_choice)
 
     return explore
 

@@ -166,19 +166,19 @@ def _iterate_tensors(value: object) -> Iterator[Tensor]:
 
 def _replace_tensors(value: T, tensors: Iterator[Any]) -> T:
     """Return a copy of nested values in which each tensor or `_TensorSlot` is replaced by the next of `tensors`."""
-    new: Any = value
+    copy: Any = value
     if isinstance(value, (Tensor, _TensorSlot)):
-        new = next(tensors)
+        copy = next(tensors)
     elif isinstance(value, dict):
-        new = {key: _replace_tensors(item, tensors) for key, item in value.items()}
+        copy = {key: _replace_tensors(item, tensors) for key, item in value.items()}
     elif isinstance(value, (list, tuple)):
         items = [_replace_tensors(item, tensors) for item in value]
-        is_named_tuple = type(new) not in {list, tuple}
-        new = type(new)._make(items) if is_named_tuple else type(new)(items)
+        is_named_tuple = type(copy) not in {list, tuple}
+        copy = type(copy)._make(items) if is_named_tuple else type(copy)(items)
     elif is_dataclass(value) and not isinstance(value, type):
         changes = {field.name: _replace_tensors(getattr(value, field.name), tensors) for field in fields(value)}
-        new = replace(value, **changes)
-    return cast("T", new)
+        copy = replace(value, **changes)
+    return cast("T", copy)
 
 
 def _trace_and_compile(function: Function, arguments: tuple[Tensor, ...]) -> Function:

@@ -33,7 +33,7 @@ STEP_METRICS = ("grad_norm", "skipped")
 
 @state
 class Learner:
-    """Network, moments and counters, allocated whole by `build`; updates write in place."""
+    """Network, moments and counters, allocated whole by `build_learner`; updates write in place."""
 
     block: Float[Tensor, "1 n"]
     """The policy's weights: a population of one."""
@@ -62,7 +62,7 @@ class Learner:
         return (self.block, *self.statistics.values())
 
 
-def build(
+def build_learner(
     network: ActorCritic,
     *,
     sequences: int,

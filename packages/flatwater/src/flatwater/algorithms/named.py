@@ -36,11 +36,13 @@ def find_named_algorithm(where: str, kind: type[A], *, functions: Sequence[str],
     name = f"an {kind.__name__}"
     algorithm: Any = find_object(where, setting=f"{subject}:", expected=f"package.module:NAME of {name}")
     if not isinstance(algorithm, kind):
-        given = type(algorithm).__name__
-        raise ConfigError(f"{subject}: expected {name}, which `{command}` trains, got a value of type {given}")
-    for part in functions:
-        if not callable(getattr(algorithm, part)):
-            raise ConfigError(f"{subject}: {part}: expected a function, got {short_repr(getattr(algorithm, part))}")
+        type_name = type(algorithm).__name__
+        raise ConfigError(f"{subject}: expected {name}, which `{command}` trains, got a value of type {type_name}")
+    for attribute in functions:
+        if not callable(getattr(algorithm, attribute)):
+            raise ConfigError(
+                f"{subject}: {attribute}: expected a function, got {short_repr(getattr(algorithm, attribute))}"
+            )
     settings: Any = algorithm.settings
     if not (isinstance(settings, type) and issubclass(settings, base)):
         expected = f"a @config class over {base.__module__}.{base.__name__}"
@@ -49,5 +51,5 @@ def find_named_algorithm(where: str, kind: type[A], *, functions: Sequence[str],
         settings()
     except TypeError as error:
         raise ConfigError(f"{subject}: each of its settings needs a default: {error}") from error
-    found: A = algorithm
-    return found
+    named_algorithm: A = algorithm
+    return named_algorithm

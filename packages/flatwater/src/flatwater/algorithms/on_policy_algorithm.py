@@ -164,26 +164,26 @@ def _guard_numbers(
 
     def call(settings: Any, policy: Distribution, value: Tensor, batch: Mapping[str, Tensor]) -> Mapping[str, Tensor]:  # noqa: ANN401  (of the algorithm's class)
         with border:
-            found: Any = function(settings, policy, value, batch)
-        if fault := _fault_of_numbers(found, expected):
+            result: Any = function(settings, policy, value, batch)
+        if fault := _fault_of_numbers(result, expected):
             raise ConfigError(f"{subject}: {name}: {fault}{source}")
-        numbers: Mapping[str, Tensor] = found
+        numbers: Mapping[str, Tensor] = result
         return numbers
 
     return call
 
 
-def _fault_of_numbers(found: Any, expected: Collection[str]) -> str:  # noqa: ANN401  (what a user's function gives)
+def _fault_of_numbers(result: Any, expected: Collection[str]) -> str:  # noqa: ANN401  (what a user's function gives)
     """Return what is wrong with the result of a function of a minibatch, and what is expected; empty if it is right."""
-    if not isinstance(found, Mapping):
-        return f"expected a dict of 0-d tensors, got {_form(found)}"
-    if expected and found.keys() != {*expected}:
-        given = ", ".join(map(str, found)) or "none"
-        return f"expected the numbers {', '.join(expected)}: loss, and the algorithm's metrics; got {given}"
-    for key, number in found.items():
+    if not isinstance(result, Mapping):
+        return f"expected a dict of 0-d tensors, got {_form_text(result)}"
+    if expected and result.keys() != {*expected}:
+        given_names = ", ".join(map(str, result)) or "none"
+        return f"expected the numbers {', '.join(expected)}: loss, and the algorithm's metrics; got {given_names}"
+    for key, number in result.items():
         if not isinstance(number, Tensor) or number.dim() or not number.is_floating_point():
-            return f"{key}: expected a 0-d tensor of floats, such as a mean, got {_form(number)}"
-    if expected and not found[LOSS].requires_grad:
+            return f"{key}: expected a 0-d tensor of floats, such as a mean, got {_form_text(number)}"
+    if expected and not result[LOSS].requires_grad:
         return "expected a loss that depends on policy or value, got one without a gradient"
     return ""
 
@@ -194,16 +194,18 @@ def _guard_targets(subject: str, function: Targets) -> Targets:
 
     def call(settings: Any, block: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:  # noqa: ANN401  (of the algorithm's class)
         with border:
-            found: Any = function(settings, block)
+            result: Any = function(settings, block)
         shape = block["reward"].shape
-        if not isinstance(found, tuple) or len(found) != len(TARGETS):
-            wanted = f"two tensors {[*shape]}, {' and '.join(TARGETS)}"
-            raise ConfigError(f"{subject}: targets: expected {wanted}, got {_form(found)}{source}")
-        for name, tensor in zip(TARGETS, found, strict=True):
+        if not isinstance(result, tuple) or len(result) != len(TARGETS):
+            expected_form = f"two tensors {[*shape]}, {' and '.join(TARGETS)}"
+            raise ConfigError(f"{subject}: targets: expected {expected_form}, got {_form_text(result)}{source}")
+        for name, tensor in zip(TARGETS, result, strict=True):
             if not isinstance(tensor, Tensor) or tensor.shape != shape:
-                wanted = f"a tensor {[*shape]}"
-                raise ConfigError(f"{subject}: targets: {name}: expected {wanted}, got {_form(tensor)}{source}")
-        advantage, returns = found
+                expected_form = f"a tensor {[*shape]}"
+                raise ConfigError(
+                    f"{subject}: targets: {name}: expected {expected_form}, got {_form_text(tensor)}{source}"
+                )
+        advantage, returns = result
         return advantage, returns
 
     return call
@@ -221,14 +223,16 @@ def _read_initial_state(subject: str, algorithm: OnPolicyAlgorithm, config: OnPo
         found: Any = algorithm.state(config.own)
     source = _source(algorithm.state)
     if not isinstance(found, Mapping):
-        raise ConfigError(f"{subject}: state: expected a dict of tensors by name, got {_form(found)}{source}")
+        raise ConfigError(f"{subject}: state: expected a dict of tensors by name, got {_form_text(found)}{source}")
     taken = TAKEN_NAMES | RECORDED_ANYWAY | {*algorithm.metrics, *config.scheduled}
     for name, tensor in found.items():
         if not isinstance(name, str) or not name.isidentifier() or name in taken:
             expected = f"a name other than {', '.join(sorted(taken))}"
             raise ConfigError(f"{subject}: state: expected {expected}, got {short_repr(name)}{source}")
         if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
-            raise ConfigError(f"{subject}: state: {name}: expected a tensor of floats, got {_form(tensor)}{source}")
+            raise ConfigError(
+                f"{subject}: state: {name}: expected a tensor of floats, got {_form_text(tensor)}{source}"
+            )
     return {name: tensor.detach() for name, tensor in found.items()}
 
 
@@ -241,13 +245,13 @@ def _guard_next_state(subject: str, function: NextState, initial: Numbers) -> Ne
         with border:
             found: Any = function(settings, state, block, means)
         if not isinstance(found, Mapping) or found.keys() != initial.keys():
-            given = ", ".join(map(str, found)) if isinstance(found, Mapping) else _form(found)
+            given = ", ".join(map(str, found)) if isinstance(found, Mapping) else _form_text(found)
             wanted = f"a dict of the tensors {', '.join(initial)}"
             raise ConfigError(f"{subject}: next_state: expected {wanted}, got {given}{source}")
         for name, tensor in found.items():
-            form = _form(initial[name])
-            if _form(tensor) != form:
-                raise ConfigError(f"{subject}: next_state: {name}: expected {form}, got {_form(tensor)}{source}")
+            form = _form_text(initial[name])
+            if _form_text(tensor) != form:
+                raise ConfigError(f"{subject}: next_state: {name}: expected {form}, got {_form_text(tensor)}{source}")
         state_after: Numbers = found
         return state_after
 
@@ -264,7 +268,7 @@ def _source(function: object) -> str:
     return f" ({line})" if line else ""
 
 
-def _form(value: object) -> str:
+def _form_text(value: object) -> str:
     """Return words for the form of a value: `a tensor [128] of torch.int64`, `a list`."""
     if isinstance(value, Tensor):
         return f"a tensor {[*value.shape]} of {value.dtype}"

@@ -177,9 +177,9 @@ class BlockAlgorithmConfig(BlockLearnerConfig):
         return "learner.own" if custom_algorithm_place(self.algorithm) else "learner"
 
     @classmethod
-    def __variant__(cls, given: Mapping[str, Any]) -> "type[BlockAlgorithmConfig]":
-        """Return the class with the table `own`, where `given` names an algorithm by its place."""
-        name = given.get("algorithm", "")
+    def __variant__(cls, given_settings: Mapping[str, Any]) -> "type[BlockAlgorithmConfig]":
+        """Return the class with the table `own`, where `given_settings` names an algorithm by its place."""
+        name = given_settings.get("algorithm", "")
         return _class_for_algorithm(name) if isinstance(name, str) and custom_algorithm_place(name) else cls
 
     def with_algorithm(self, name: str) -> "BlockAlgorithmConfig":
@@ -196,8 +196,8 @@ class BlockAlgorithmConfig(BlockLearnerConfig):
         defaults = type(self)()
         only_own = replace(self, **{setting: getattr(defaults, setting) for setting in shared}).own
         refuse_given(only_own, self.table, because)
-        listed = _class_for_algorithm(name) if custom_algorithm_place(name) else PpoLearnerConfig
-        return listed(**{**shared, "algorithm": name})
+        config_class = _class_for_algorithm(name) if custom_algorithm_place(name) else PpoLearnerConfig
+        return config_class(**{**shared, "algorithm": name})
 
     def __post_init__(self) -> None:
         """Check that the algorithm has its settings here, and that they fit together.

@@ -81,10 +81,10 @@ def checkpoints_to_keep(manifests: Sequence[Manifest], config: CheckpointConfig)
         return []
     *older, newest = manifests
     rounds = [manifest for manifest in older if manifest.step == 0]
-    recent = rounds[max(0, len(rounds) - (config.keep - 1)) :]  # `keep` includes the newest
+    recent_checkpoints = rounds[max(0, len(rounds) - (config.keep - 1)) :]  # `keep` includes the newest
     every = config.keep_every
-    lasting = [old for old in rounds if every and old.round % every == 0 and old not in recent]
-    return [*lasting, *recent, newest]
+    lasting = [old for old in rounds if every and old.round % every == 0 and old not in recent_checkpoints]
+    return [*lasting, *recent_checkpoints, newest]
 
 
 def prune_checkpoints(folder: Path, saved: Path, config: CheckpointConfig, protected: Collection[Path] = ()) -> None:

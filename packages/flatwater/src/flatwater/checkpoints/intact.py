@@ -93,15 +93,15 @@ def verify_checkpoint(folder: Path, manifest: Manifest) -> VerifiedCheckpoint:
     raise DamagedError("\n".join(outcome))
 
 
-def examine_checkpoint(folder: Path, manifest: Manifest, read: ShardReader) -> VerifiedCheckpoint | list[str]:
-    """Verify a checkpoint with the function `read`. Returns the verified checkpoint, or a list of its problems."""
+def examine_checkpoint(folder: Path, manifest: Manifest, read_shard: ShardReader) -> VerifiedCheckpoint | list[str]:
+    """Verify a checkpoint, reading by `read_shard`. Returns the verified checkpoint, or a list of its problems."""
     # Cheap checks first: with a missing file, no gigabytes need to be read.
     if problems := find_quick_problems(folder, manifest):
         return problems
     spans: dict[str, LeafSpan] = {}
     marks: dict[str, FileMark] = {}
     for shard, leaves in leaves_by_shard(manifest).items():
-        reading = read(shard_path(folder, shard.sha256), shard, leaves)
+        reading = read_shard(shard_path(folder, shard.sha256), shard, leaves)
         if isinstance(reading, str):
             problems.append(reading)
         else:
@@ -271,7 +271,7 @@ def _leaf_spans(
     if unmatched := header.keys() ^ leaves.keys():
         raise ValueError(f"{min(unmatched)!r} is in the header or in the manifest, not in both")
     spans, position = {}, start
-    for path, entry in sorted(header.items(), key=lambda named: named[1].data_offsets):
+    for path, entry in sorted(header.items(), key=lambda path_and_entry: path_and_entry[1].data_offsets):
         begin, end = entry.data_offsets
         # Leaves must follow each other without gap or overlap, as a save writes them.
         if start + begin != position or end < begin:

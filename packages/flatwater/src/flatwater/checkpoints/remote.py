@@ -43,8 +43,8 @@ ShowLine = Callable[[str], None]
 T = TypeVar("T")
 
 
-def read_with_retries(objects: StoredObjects, read: Callable[[StoredObjects], T]) -> T:
-    """Return the result of `read`, called again at most twice after a damaged object or an error of the store.
+def read_with_retries(objects: StoredObjects, read_once: Callable[[StoredObjects], T]) -> T:
+    """Return the result of `read_once`, called again at most twice after a damaged object or an error of the store.
 
     Raises:
         DamagedError: the object was damaged the third time as well.
@@ -52,11 +52,11 @@ def read_with_retries(objects: StoredObjects, read: Callable[[StoredObjects], T]
     """
     for pause in RETRY_PAUSES:
         try:
-            return read(objects)
+            return read_once(objects)
         except (DamagedError, StoreError):
             time.sleep(pause)
             objects = objects.reconnect()
-    return read(objects)
+    return read_once(objects)
 
 
 def shard_name(sha256: str) -> str:

@@ -254,7 +254,7 @@ def _help_line(command: tuple[str, ...]) -> tuple[str, str]:
     return " ".join(command), commands()[command][1]
 
 
-def _nearest(word: str, known_words: Iterable[str]) -> str:
+def _suggest_word(word: str, known_words: Iterable[str]) -> str:
     """Return ` Did you mean "x"?` with the most similar known word; empty if no word is similar."""
     from difflib import get_close_matches
 
@@ -271,12 +271,12 @@ def _report_unknown(words: Sequence[str], errors: TextIO) -> int:
         line = (
             f"no recipe {short_repr(words[1])}: expected {', '.join(recipes)}, or package.module:NAME of your recipe."
         )
-        print_error(errors, f"{line}{_nearest(words[1], recipes)}{group_faults('recipes')}")
+        print_error(errors, f"{line}{_suggest_word(words[1], recipes)}{group_faults('recipes')}")
         return FlatwaterError.exit_code
     # Commands with the same first word: if there are any, only the second word is unknown.
     siblings = [" ".join(command) for command in commands() if command[0] == words[0]]
     names = siblings or sorted(" ".join(command) for command in commands())
     typed = " ".join(words[:2] if siblings else words[:1])
-    hint = _nearest(typed, [*names, *(command[0] for command in commands())])
+    hint = _suggest_word(typed, [*names, *(command[0] for command in commands())])
     print_error(errors, f"no command {short_repr(typed)}: expected {', '.join(names)}.{hint}{group_faults('commands')}")
     return FlatwaterError.exit_code

@@ -157,7 +157,7 @@ def machine_table(nodes: Sequence[NodePlan]) -> Table:
     return table
 
 
-def _cells(size: int, whole: int) -> tuple[str, str, str]:
+def _cells(size: int, total: int) -> tuple[str, str, str]:
     """Return bytes as text, their share of the whole, and a bar of that share."""
-    share = size / whole if whole else 0.0
+    share = size / total if total else 0.0
     return format_bytes(size), f"{share:.1%}", "█" * round(BAR * share)

@@ -75,14 +75,14 @@ def _base_settings(config_type: type[Any], options: Sequence[str]) -> Any:  # no
     from flatwater.presets.lookup import preset_settings
     from flatwater.runs.trust import load_settings
 
-    given = {} if file is None else read_toml(file)
-    given |= {name: option_value(f"--{name.replace('_', '-')}", options) for name in names}
-    if given.get("preset") == "None":  # as tyro reads the word
-        given["preset"] = None
-    preset = preset_settings(config_type, given)
+    given_settings = {} if file is None else read_toml(file)
+    given_settings |= {name: option_value(f"--{name.replace('_', '-')}", options) for name in names}
+    if given_settings.get("preset") == "None":  # as tyro reads the word
+        given_settings["preset"] = None
+    preset = preset_settings(config_type, given_settings)
     if file is not None:
         return load_settings(config_type, file, preset, replaced_names=names)
-    return from_mapping(config_type, preset, f"the preset {given['preset']}")
+    return from_mapping(config_type, preset, f"the preset {given_settings['preset']}")
 
 
 def named_settings(options: Sequence[str]) -> set[str]:

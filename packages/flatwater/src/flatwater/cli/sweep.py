@@ -97,8 +97,8 @@ def run_sweep(command: SweepCommand, config: Any) -> int:  # noqa: ANN401  (a Ru
         place_text = "in its folder" if command.quiet else "above"
         errors.print(f"no trial of {outcome.folder.path} has finished; the reasons are {place_text}", style="red")
         return FlatwaterError.exit_code
-    best = f"flatwater train {outcome.trainer} --config {shlex.quote(str(outcome.folder.best))}"
-    console.print(f"\nsweep folder  {outcome.folder.path}\nbest          {best}", markup=False, soft_wrap=True)
+    best_command = f"flatwater train {outcome.trainer} --config {shlex.quote(str(outcome.folder.best))}"
+    console.print(f"\nsweep folder  {outcome.folder.path}\nbest          {best_command}", markup=False, soft_wrap=True)
     return 0
 
 

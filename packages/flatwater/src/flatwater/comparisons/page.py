@@ -103,9 +103,9 @@ def _curve_charts(runs: Sequence[ComparedRun]) -> Iterator[Block]:
     names = {metric: title for run in runs for title, metric in run.run.recipe.curves.items()}
     charts = [_curve_chart(runs, metric, title) for metric, title in names.items()]
     charts.append(_curve_chart(runs, "memory/resident", "resident memory, MiB", MIB))
-    present = [chart for chart in charts if chart is not None]
-    yield from present
-    if not present:
+    drawn_charts = [chart for chart in charts if chart is not None]
+    yield from drawn_charts
+    if not drawn_charts:
         yield Paragraph("No run has recorded a round yet.", "missing")
 
 

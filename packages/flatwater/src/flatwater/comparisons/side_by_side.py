@@ -118,8 +118,8 @@ class RunDifference:
         """Sentence about the difference."""
         if self.difference is None:
             return f"{self.letter} and {self.first}: no interval, {self.reason}."
-        same = "" if self.difference.units == SEEDS_UNIT else "the same "
-        periods = f"{same}{self.difference.count} {self.difference.units}"
+        same_words = "" if self.difference.units == SEEDS_UNIT else "the same "
+        periods = f"{same_words}{self.difference.count} {self.difference.units}"
         return f"{self.letter} {self.difference.describe_against(self.first)}, over {periods}."
 
 

@@ -292,5 +292,5 @@ def _toml_literal(value: object) -> str:
         return "[" + ", ".join(_toml_literal(item) for item in value) + "]"
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda found: f"\\u{ord(found[0]):04x}", escaped) + '"'
+        return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda match: f"\\u{ord(match[0]):04x}", escaped) + '"'
     raise TypeError(f"a configuration cannot hold a {type(value).__name__}")

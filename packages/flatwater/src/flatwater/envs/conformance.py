@@ -216,7 +216,7 @@ def _check_observation(env: Env, observation: Any, call: str, record: _EnvRecord
             record.add_finding(
                 f"{call} returned an observation{path} with NaN or infinity: a network cannot learn from it."
             )
-    return _ReturnedObservation(observation, _digest(observation), call)
+    return _ReturnedObservation(observation, _observation_digest(observation), call)
 
 
 def _info_with_mask(observation: Any, info: Any) -> Any:  # noqa: ANN401  (whatever an environment gives)
@@ -259,7 +259,7 @@ def _sample_legal(env: Env, info: dict[str, Any], record: _EnvRecord, *, has_mas
 
 def _check_unchanged(returned: _ReturnedObservation | None, record: _EnvRecord) -> None:
     """Record a fault if an observation, where there is one, has changed since the environment returned it."""
-    if returned is not None and _digest(returned.observation) != returned.digest:
+    if returned is not None and _observation_digest(returned.observation) != returned.digest:
         record.add_finding(
             f"An observation returned by {returned.call} was changed by the next call, so it cannot be stored. "
             "Return a copy, or a view of an array that is never overwritten."
@@ -322,24 +322,24 @@ def _traced_bytes() -> int:
 def _tensor_bytes() -> int:
     """Return the bytes of the tensors made since `gc.freeze` that the garbage collector knows."""
     # By type: `isinstance` would run the code of lazy objects.
-    alive = [o for o in gc.get_objects() if issubclass(type(o), torch.Tensor)]
+    tensors = [o for o in gc.get_objects() if issubclass(type(o), torch.Tensor)]
     # By address of the storage, so that several views of one storage count once.
-    return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in alive}.values())
+    return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}.values())
 
 
 def _global_generators_used(env: Env, seed: int, max_steps: int) -> list[str]:
     """Play one episode; return the names of the global generators whose state a reset or a step has changed."""
     env.action_space.seed(seed)
-    before = _generator_states()
+    states_before = _generator_states()
     info = _info_with_mask(*env.reset(seed=seed))
     has_masks = MASK_KEY in info
-    used = {name for name, state in _generator_states().items() if state != before[name]}
+    used = {name for name, state in _generator_states().items() if state != states_before[name]}
     for _ in range(max_steps):
         action = _sample_legal(env, info, _EnvRecord(), has_masks=has_masks)
-        before = _generator_states()  # read after the action is drawn, which is not the environment's doing
+        states_before = _generator_states()  # read after the action is drawn, which is not the environment's doing
         step = env.step(action)
         info = _info_with_mask(step[0], step[-1])
-        used |= {name for name, state in _generator_states().items() if state != before[name]}
+        used |= {name for name, state in _generator_states().items() if state != states_before[name]}
         if step[2] or step[3]:  # terminated or truncated
             break
     return sorted(used)
@@ -366,7 +366,7 @@ def _nested_parts(observation: Any, path: str = "") -> Iterator[tuple[str, Any]]
         yield path, observation
 
 
-def _digest(observation: Any) -> str:  # noqa: ANN401  (whatever the space holds)
+def _observation_digest(observation: Any) -> str:  # noqa: ANN401  (whatever the space holds)
     """Return a hash over all parts of an observation, with their paths, types and shapes."""
     digest = hashlib.sha256()
     for path, part in _nested_parts(observation):

@@ -156,7 +156,7 @@ def _compare_orders(make: MakePlayer, seconds: float, steps: int) -> ExactnessVe
     finally:
         player.close()
     # With a state kept over episodes, the second A may rightly differ from the first.
-    difference = "" if can_save else _difference(first_a, second_a)
+    difference = "" if can_save else _record_difference(first_a, second_a)
     difference = difference or _check_replays(make(1), [episode_b, second_a], _same_seed(5))
     if not difference:
         return ExactnessVerdict(tested=True)
@@ -266,14 +266,14 @@ def _check_replays(player: EpisodePlayer, episodes: Sequence[_RecordedEpisode], 
     try:
         for episode in episodes:
             with generators_set(seeds):
-                if difference := _replay(player, episode):
+                if difference := _replay_difference(player, episode):
                     return difference
     finally:
         player.close()
     return ""
 
 
-def _replay(player: EpisodePlayer, episode: _RecordedEpisode) -> str:
+def _replay_difference(player: EpisodePlayer, episode: _RecordedEpisode) -> str:
     """Play an episode again, and return the first difference from its record, or an error; empty if there is none."""
     if episode.kept:
         player.load_kept_state_(decode_state(episode.kept))
@@ -288,7 +288,7 @@ def _replay(player: EpisodePlayer, episode: _RecordedEpisode) -> str:
     return ""
 
 
-def _difference(first: _RecordedEpisode, second: _RecordedEpisode) -> str:
+def _record_difference(first: _RecordedEpisode, second: _RecordedEpisode) -> str:
     """Return the first difference between two records of one episode; empty if there is none."""
     # A record that ends earlier than the other differs in its last `ends`.
     for step, (recorded, result) in enumerate(zip(first.results, second.results, strict=False)):
@@ -305,15 +305,19 @@ def _first_difference(recorded: CallResult, repeated: CallResult, step: int) -> 
         repeated: arrays by name when the episode was played again; names that only `repeated` has are not compared.
         step: number of the step for the sentence; 0 is the reset.
     """
-    for name, before in recorded.items():
-        after = repeated.get(name)
-        if after is None or after.dtype != before.dtype or after.shape != before.shape:
+    for name, recorded_array in recorded.items():
+        repeated_array = repeated.get(name)
+        if (
+            repeated_array is None
+            or repeated_array.dtype != recorded_array.dtype
+            or repeated_array.shape != recorded_array.shape
+        ):
             return f"{name}: at step {step}, of another shape or type"
-        if after.tobytes() != before.tobytes():
+        if repeated_array.tobytes() != recorded_array.tobytes():
             # Bytes may differ where no number does, as in -0.0 and 0.0: then the first number is quoted.
-            is_different = before.ravel() != after.ravel()
+            is_different = recorded_array.ravel() != repeated_array.ravel()
             position = int(np.flatnonzero(is_different)[0]) if is_different.any() else 0
-            return f"{name}: at step {step}, {before.ravel()[position]} and {after.ravel()[position]}"
+            return f"{name}: at step {step}, {recorded_array.ravel()[position]} and {repeated_array.ravel()[position]}"
     return ""
 
 
@@ -425,14 +429,14 @@ class WorldPlayer:
         random_actions = [self._random_actions(self._other_rng, env) for env in range(1, len(self._awaits_reset))]
         self._world.step_(np.stack([action, *random_actions]), self._obs, *self._outcome, *self._legal)
         reward, terminated, truncated = self._outcome
-        done = np.asarray((terminated | truncated).all(1))
+        is_done = np.asarray((terminated | truncated).all(1))
         # Copies: the world writes into the same arrays at the next step.
         ends = {"rewards": reward[0].copy(), "ends": np.stack([terminated[0], truncated[0]])}
-        self._awaits_reset[1:] = done[1:]
+        self._awaits_reset[1:] = is_done[1:]
         if self._awaits_reset.any():
             # Seed 0 is not used: the first environment is never begun again here.
             self._begin_(0)
-        return self._observe_and_ask_teacher(is_over=bool(done[0])) | ends, bool(done[0])
+        return self._observe_and_ask_teacher(is_over=bool(is_done[0])) | ends, bool(is_done[0])
 
     def _observe_and_ask_teacher(self, *, is_over: bool = False) -> dict[str, Array]:
         """Return copies of the first environment's observations and masks, and the teacher's actions if there is one.

@@ -67,9 +67,11 @@ def _instance_attributes(layer: object) -> Mapping[str, Any]:
 
 def _kept_attributes(layer: object) -> tuple[str, ...]:
     """Return the names of the attributes that a layer keeps: those listed for its class, and any `RunningMeanStd`."""
-    listed = next((names for kind, names in KNOWN_WRAPPERS.items() if isinstance(layer, kind)), ())
+    listed_names = next((names for kind, names in KNOWN_WRAPPERS.items() if isinstance(layer, kind)), ())
     items = _instance_attributes(layer).items()
-    return listed + tuple(name for name, value in items if isinstance(value, RunningMeanStd) and name not in listed)
+    return listed_names + tuple(
+        name for name, value in items if isinstance(value, RunningMeanStd) and name not in listed_names
+    )
 
 
 def keeps_state(env: object) -> bool:
@@ -123,15 +125,17 @@ def load_state_(env: object, state: Sequence[Any]) -> None:
 
 def _write_attribute_(layer: object, name: str, value: Any) -> None:  # noqa: ANN401  (whatever an environment keeps)
     """Write one saved attribute into a layer: the way back from `_saved_value`."""
-    current = vars(layer).get(name)
-    if isinstance(current, RunningMeanStd):
-        for part in STATISTIC_NAMES:
-            setattr(current, part, value[part])
-    elif isinstance(current, deque):
-        current.clear()
+    current_value = vars(layer).get(name)
+    if isinstance(current_value, RunningMeanStd):
+        for statistic in STATISTIC_NAMES:
+            setattr(current_value, statistic, value[statistic])
+    elif isinstance(current_value, deque):
+        current_value.clear()
         # Gymnasium's lengths are whole numbers, and the saved array is float64.
         is_integer = name == "length_queue"
-        current.extend(int(number) if is_integer else float(number) for number in value["values"][: value["filled"]])
+        current_value.extend(
+            int(number) if is_integer else float(number) for number in value["values"][: value["filled"]]
+        )
     else:
         setattr(layer, name, value)
 
@@ -158,9 +162,9 @@ class EpisodeStarts:
         self.unsaved = ""
         """Reason why the states cannot be saved."""
         if keeps_state(copies[0]):
-            self._measure_(make())
+            self._measure_states_(make())
 
-    def _measure_(self, env: Any) -> None:  # noqa: ANN401  (whatever an environment keeps)
+    def _measure_states_(self, env: Any) -> None:  # noqa: ANN401  (whatever an environment keeps)
         """Set `state_bytes` from the state of `env` after a reset, or `unsaved` if it cannot be saved; close `env`."""
         try:
             read_env_state(env)
@@ -175,12 +179,12 @@ class EpisodeStarts:
         finally:
             env.close()
 
-    def record_starts_(self, which: Array) -> None:
-        """Record the states of the copies of `which`, bool [E], before the reset that begins their episodes."""
+    def record_starts_(self, env_mask: Array) -> None:
+        """Record the states of the copies of `env_mask`, bool [E], before the reset that begins their episodes."""
         if self.state_bytes:
             # Allocated at the first episode: an empty list says that no episode has begun.
             self._states = self._states or [None] * len(self.copies)
-            for env in np.flatnonzero(which).tolist():
+            for env in np.flatnonzero(env_mask).tolist():
                 # A deep copy: the environment goes on writing into the arrays that it gave.
                 self._states[env] = deepcopy(read_env_state(self.copies[env]))
 
@@ -188,15 +192,15 @@ class EpisodeStarts:
         """Return the recorded state of each copy; an empty list before the first episode."""
         return self._states
 
-    def load_(self, which: Array, states: Sequence[Any]) -> None:
-        """Give the copies of `which` the states of their recorded starts back, before the reset of a replay.
+    def load_(self, env_mask: Array, states: Sequence[Any]) -> None:
+        """Give the copies of `env_mask` the states of their recorded starts back, before the reset of a replay.
 
         Raises:
             CheckpointError: the states are of other copies.
         """
         if len(states) != len(self.copies):
             raise CheckpointError(f"expected the state of {len(self.copies)} environments, got {len(states)}")
-        for env in np.flatnonzero(which).tolist():
+        for env in np.flatnonzero(env_mask).tolist():
             load_state_(self.copies[env], states[env])
 
 
@@ -210,19 +214,19 @@ class ReplayableWorld(Protocol):
 def encode_state(state: object) -> bytes:
     """Return a state as bytes, from which `decode_state` makes an equal state.
 
-    The bytes are: the sizes of header and body, two little-endian integers of 8 bytes; the header, JSON as `_describe`
-    makes it; the body, the bytes of all arrays one after another, at offsets that the header names.
+    The bytes are: the sizes of header and body, two little-endian integers of 8 bytes; the header, JSON as
+    `_describe_value` makes it; the body, the bytes of all arrays one after another, at offsets that the header names.
 
     Raises:
         TypeError: a value inside is not a number, text, array or tensor; the message names its place.
     """
     blobs: list[bytes] = []
-    header = json.dumps(_describe(state, "state", blobs)).encode()
+    header = json.dumps(_describe_value(state, "state", blobs)).encode()
     body = b"".join(blobs)
     return len(header).to_bytes(_SIZE_BYTES, "little") + len(body).to_bytes(_SIZE_BYTES, "little") + header + body
 
 
-def _describe(value: Any, place: str, blobs: list[bytes]) -> Any:  # noqa: ANN401  (whatever an environment keeps)
+def _describe_value(value: Any, place: str, blobs: list[bytes]) -> Any:  # noqa: ANN401  (whatever an environment keeps)
     """Return a value's description for the JSON header; the bytes of its arrays are appended to `blobs`.
 
     Numbers, text and None stand for themselves. All else is a list: `["dict", [[key, value], ...]]`,
@@ -243,12 +247,15 @@ def _describe(value: Any, place: str, blobs: list[bytes]) -> Any:  # noqa: ANN40
     if isinstance(value, Mapping):
         return [
             "dict",
-            [[_checked_key(key, place), _describe(item, f"{place}[{key!r}]", blobs)] for key, item in value.items()],
+            [
+                [_checked_key(key, place), _describe_value(item, f"{place}[{key!r}]", blobs)]
+                for key, item in value.items()
+            ],
         ]
     if type(value) in {list, tuple}:
         return [
             type(value).__name__,
-            [_describe(item, f"{place}[{index}]", blobs) for index, item in enumerate(value)],
+            [_describe_value(item, f"{place}[{index}]", blobs) for index, item in enumerate(value)],
         ]
     if isinstance(value, bytes):
         return ["bytes", _append_blob_(blobs, value)]
@@ -294,7 +301,7 @@ def decode_state(content: bytes) -> Any:  # noqa: ANN401  (a state of any form)
 
 
 def _decode_value(description: Any, body: memoryview) -> Any:  # noqa: ANN401  (whatever an environment keeps)
-    """Return the value that `_describe` has described; `body` holds the bytes of its arrays.
+    """Return the value that `_describe_value` has described; `body` holds the bytes of its arrays.
 
     Raises:
         ValueError: the bytes do not fit the shape of an array.

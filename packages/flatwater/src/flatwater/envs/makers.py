@@ -39,7 +39,7 @@ NUMBER = "num_envs"
 class WorldLike(Protocol):
     """Methods of a `World`, for `isinstance` and `issubclass`, which refuses protocols with a property."""
 
-    def begin_(self, which: Array, seeds: Array, obs: Array) -> None:
+    def begin_(self, env_mask: Array, seeds: Array, obs: Array) -> None:
         """Start episodes."""
 
     def step_(self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array) -> None:
@@ -196,11 +196,11 @@ def check_handed_env(name: object) -> None:
         ConfigError: an environment of another name is handed over.
     """
     env = _env_object.get()
-    given = env if env is None or isinstance(env, str) else name_object(env)
-    if given is not None and given != name:
+    given_name = env if env is None or isinstance(env, str) else name_object(env)
+    if given_name is not None and given_name != name:
         raise ConfigError(
             f"the run was begun with {name if isinstance(name, str) else 'no environment'}: expected env = the same, "
-            f"or left out, got {given}. flatwater.fork(RUN, env=...) trains on in another environment, and "
+            f"or left out, got {given_name}. flatwater.fork(RUN, env=...) trains on in another environment, and "
             "flatwater.load(RUN) acts in any"
         )
 

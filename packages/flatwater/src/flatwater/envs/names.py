@@ -117,11 +117,11 @@ def unknown_name(name: str) -> ConfigError:
     """Return the error for a name that stands for no environment, with the nearest that does."""
     return ConfigError(
         f"no environment has this name: expected {known_names('environments', FORAGE)}, {ENVIRONMENT_NAMES}."
-        f"{_nearest(name)}{group_faults('environments')}"
+        f"{_suggest_name(name)}{group_faults('environments')}"
     )
 
 
-def _nearest(name: str) -> str:
+def _suggest_name(name: str) -> str:
     """Return ` Did you mean "CartPole-v1"?` with the known name nearest to `name`; empty if none is near."""
     # Names are compared without versions; of several versions the newest comes last, and replaces the others.
     known_ids = {
@@ -130,8 +130,8 @@ def _nearest(name: str) -> str:
     }
     # A name without its namespace is known as well: Pong stands for ALE/Pong-v5.
     known_ids = {known_name.rpartition("/")[2]: env_id for known_name, env_id in known_ids.items()} | known_ids
-    near = get_close_matches(_without_version(name).lower(), known_ids, n=1)
-    return f' Did you mean "{known_ids[near[0]]}"?' if near else ""
+    matches = get_close_matches(_without_version(name).lower(), known_ids, n=1)
+    return f' Did you mean "{known_ids[matches[0]]}"?' if matches else ""
 
 
 def _without_version(env_id: str) -> str:

@@ -56,7 +56,7 @@ def remnants(
     for state in (new_state, used_state):
         reset_(state)
     skipped_paths = set(overwritten or ())
-    differences = _compare(new_state, used_state, "differs after the reset", skipped_paths)
+    differences = _compare_states(new_state, used_state, "differs after the reset", skipped_paths)
     paths = {remnant.path for remnant in differences}
     # Both traces advance together, so that neither is kept whole.
     for number, ((name, value), (_, new_value)) in enumerate(zip(trace(used_state), trace(new_state), strict=True)):
@@ -64,11 +64,13 @@ def remnants(
             paths.add(name)
             differences.append(Remnant(name, f"number {number} of the trace differs from a new state's"))
     differences += [
-        r for r in _compare(new_state, used_state, "differs after the trace", skipped_paths) if r.path not in paths
+        r
+        for r in _compare_states(new_state, used_state, "differs after the trace", skipped_paths)
+        if r.path not in paths
     ]
     addresses_after = _storage_addresses(used_state)
-    moved = [path for path, address in addresses.items() if addresses_after[path] != address]
-    return differences + [Remnant(path, "lies in another storage than before") for path in moved]
+    moved_paths = [path for path, address in addresses.items() if addresses_after[path] != address]
+    return differences + [Remnant(path, "lies in another storage than before") for path in moved_paths]
 
 
 def same_bits(a: Value, b: Value) -> bool:
@@ -86,16 +88,16 @@ def _raw_bytes(t: Tensor) -> Tensor:
     return t.detach().contiguous().flatten().view(torch.uint8)
 
 
-def _compare(new: object, used: object, what: str, skipped: set[str]) -> list[Remnant]:
+def _compare_states(new_state: object, used_state: object, what: str, skipped: set[str]) -> list[Remnant]:
     """Return the leaves whose bits differ between two states.
 
     Args:
-        new: the state that was not used.
-        used: the state that was used and reset, with the same leaves.
+        new_state: the state that was not used.
+        used_state: the state that was used and reset, with the same leaves.
         what: beginning of the sentence about each leaf, such as `differs after the reset`.
         skipped: paths of leaves that are not compared.
     """
-    pairs: Iterable[tuple[Leaf, Leaf]] = zip(leaves(new), leaves(used), strict=True)
+    pairs: Iterable[tuple[Leaf, Leaf]] = zip(leaves(new_state), leaves(used_state), strict=True)
     return [
         Remnant(new_leaf.path, f"{what}{_difference_extent(new_leaf.value, used_leaf.value)}")
         for new_leaf, used_leaf in pairs
@@ -107,8 +109,8 @@ def _difference_extent(a: Value, b: Value) -> str:
     """Return ` in 3 of 8 elements` for tensors of one shape, where NaN equals NaN; else an empty text."""
     if not (isinstance(a, Tensor) and isinstance(b, Tensor) and a.shape == b.shape):
         return ""
-    equal = (a == b) | ((a != a) & (b != b))  # noqa: PLR0124  (NaN)
-    return f" in {int((~equal).sum())} of {a.numel()} elements"
+    is_equal = (a == b) | ((a != a) & (b != b))  # noqa: PLR0124  (NaN)
+    return f" in {int((~is_equal).sum())} of {a.numel()} elements"
 
 
 def _storage_addresses(state: object) -> dict[str, Any]:

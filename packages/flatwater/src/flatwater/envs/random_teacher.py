@@ -13,7 +13,7 @@ class RandomTeacher:
         bounds = world.spaces.bounds
         self._bounds = None if bounds is None else torch.tensor(bounds).T
 
-    def begin_(self, which: Array) -> None:
+    def begin_(self, env_mask: Array) -> None:
         """Do nothing: there is nothing to forget."""
 
     def step_batch(self, obs: Array, actions_out: Array, legal: Array | None = None) -> None:  # noqa: ARG002  (a random action does not depend on observations)

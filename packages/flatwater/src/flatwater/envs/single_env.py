@@ -63,10 +63,10 @@ class _SingleVectorEnv:
         if not isinstance(answer, tuple) or len(answer) != STEP_PARTS:
             return answer
         observation, reward, terminated, truncated, info = answer
-        rewards, done = np.asarray(reward), np.asarray(terminated) | np.asarray(truncated)
-        if rewards.shape != self._was_over.shape or done.shape != self._was_over.shape:
+        rewards, is_done = np.asarray(reward), np.asarray(terminated) | np.asarray(truncated)
+        if rewards.shape != self._was_over.shape or is_done.shape != self._was_over.shape:
             return answer
-        self._was_over |= done.astype(np.bool_)
+        self._was_over |= is_done.astype(np.bool_)
         return observation, float(rewards.sum()), bool(self._was_over.all()), False, info
 
 
@@ -184,15 +184,15 @@ class SingleWorld:
         reward.fill(np.nan)
         self._world.step_(action, self._obs, *self._outcome, *self._legal)
         observations = self._copy_observation()
-        done = np.asarray((terminated | truncated).all(axis=1))
-        self._was_over |= done
-        if done.any():
-            self._begin_(done)
+        is_done = np.asarray((terminated | truncated).all(axis=1))
+        self._was_over |= is_done
+        if is_done.any():
+            self._begin_(is_done)
         return observations, float(reward.sum()), bool(self._was_over.all()), False, {}
 
-    def _begin_(self, which: Array) -> None:
-        """Begin episodes in the environments of `which`, bool [E], with new seeds."""
+    def _begin_(self, env_mask: Array) -> None:
+        """Begin episodes in the environments of `env_mask`, bool [E], with new seeds."""
         if self._obs.dtype.kind == "f":
-            self._obs[which] = np.nan  # so that numbers which the world leaves unwritten are found
-        self._world.begin_(which, np.arange(len(which)) + self._next_seed, self._obs, *self._legal)
-        self._next_seed += len(which)
+            self._obs[env_mask] = np.nan  # so that numbers which the world leaves unwritten are found
+        self._world.begin_(env_mask, np.arange(len(env_mask)) + self._next_seed, self._obs, *self._legal)
+        self._next_seed += len(env_mask)

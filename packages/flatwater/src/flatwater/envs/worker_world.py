@@ -75,13 +75,13 @@ class _WorldShare(gymnasium.Env[Any, Any]):
             native=native_values,
         )
 
-    def begin(self, which: Array, seeds: Array) -> Sequence[Array]:
-        """Begin episodes where `which`, bool [E], says so; return this span's observations, and masks if there are any.
+    def begin(self, env_mask: Array, seeds: Array) -> Sequence[Array]:
+        """Begin episodes in the envs of `env_mask`, bool [E]; return this span's observations, and masks if any.
 
         The arguments are those of all environments. `begin_` of the world writes its last two arguments in place.
         """
-        if which[self._span].any():
-            self._world.begin_(which[self._span], seeds[self._span], self._obs, *self._legal)
+        if env_mask[self._span].any():
+            self._world.begin_(env_mask[self._span], seeds[self._span], self._obs, *self._legal)
         return self._obs, *self._legal
 
     def step_environments(self, actions: Array) -> Sequence[Array]:
@@ -99,9 +99,9 @@ class _WorldShare(gymnasium.Env[Any, Any]):
         is_replayable = isinstance(self._world, ReplayableWorld)
         return self._world.beginnings.states() if is_replayable else self._world.state_dict()
 
-    def load_starts(self, which: Array, states: Sequence[Any]) -> None:
-        """Give the environments of `which` their starting states; both arguments have those of all processes."""
-        self._world.beginnings.load_(which[self._span], states[self._span])
+    def load_starts(self, env_mask: Array, states: Sequence[Any]) -> None:
+        """Give the environments of `env_mask` their starting states; both arguments have those of all processes."""
+        self._world.beginnings.load_(env_mask[self._span], states[self._span])
 
     def load_own_state(self, states: Sequence[Any], number: int) -> None:
         """Give the world its own state: item `number`, the number of this process, of the states of all processes."""
@@ -113,7 +113,7 @@ class _WorldShare(gymnasium.Env[Any, Any]):
             self._world.close()
 
 
-def _serve(index: int, make: Any, pipe: Any, parent_pipe: Any, *_: Any) -> None:  # noqa: ANN401  (as Gymnasium calls it)
+def _answer_calls(index: int, make: Any, pipe: Any, parent_pipe: Any, *_: Any) -> None:  # noqa: ANN401  (as Gymnasium calls it)
     """Answer the run's calls through `pipe` until it sends `close`, or its end of the pipe is gone."""
     # In a fork, which inherits the run's signal handlers. It has none of torch's threads: a parallel kernel would hang.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -165,9 +165,9 @@ class _RemoteEpisodeStarts:
         """Return the state of each copy of all processes; an empty list before the first episode."""
         return [state for part_states in self._ask("states") for state in part_states]
 
-    def load_(self, which: Array, states: Sequence[Any]) -> None:
-        """Give the copies of `which` their states back."""
-        self._ask("load_starts", which, list(states))
+    def load_(self, env_mask: Array, states: Sequence[Any]) -> None:
+        """Give the copies of `env_mask` their states back."""
+        self._ask("load_starts", env_mask, list(states))
 
 
 class WorkerWorld:
@@ -193,26 +193,26 @@ class WorkerWorld:
         bounds = [envs * number // count for number in range(count + 1)]
         self._spans = [slice(start, end) for start, end in pairwise(bounds)]
         with warnings.catch_warnings():
-            # Python 3.12 warns of every fork of a process with threads: `_serve` needs none of them.
+            # Python 3.12 warns of every fork of a process with threads: `_answer_calls` needs none of them.
             warnings.simplefilter("ignore", DeprecationWarning)
             self._pool: Any = AsyncVectorEnv(
                 [partial(_WorldShare, build, span) for span in self._spans],
                 shared_memory=False,
                 context="fork",  # the user's classes and objects are there, whether they can be pickled or not
-                worker=_serve,
+                worker=_answer_calls,
             )
         # Before the processes build their worlds: an environment that fails to be built leaves no process.
         self._closing = Closing(self._end_processes)
-        parts: Sequence[_ShareFacts] = self._ask("open")
-        first = parts[0]
-        kept_bytes = sum(part.spaces.kept for part in parts)
-        self._spaces: Spaces = replace(first.spaces, envs=envs, kept=kept_bytes)
-        if first.native is not None:
-            observation, action, form = first.native
+        shares: Sequence[_ShareFacts] = self._ask("open")
+        first_share = shares[0]
+        kept_bytes = sum(share.spaces.kept for share in shares)
+        self._spaces: Spaces = replace(first_share.spaces, envs=envs, kept=kept_bytes)
+        if first_share.native is not None:
+            observation, action, form = first_share.native
             self.native = native_spaces(observation, action, form, title)
-        if first.has_infos:
+        if first_share.has_infos:
             self.infos = InfosByNumber(envs, self._read_info)
-        if kept_bytes and first.is_replayable:
+        if kept_bytes and first_share.is_replayable:
             self.beginnings = _RemoteEpisodeStarts(self._ask)
 
     @property
@@ -220,10 +220,10 @@ class WorkerWorld:
         """Observations and actions of the agents."""
         return self._spaces
 
-    def begin_(self, which: Array, seeds: Array, obs: Array, *legal: Array) -> None:
+    def begin_(self, env_mask: Array, seeds: Array, obs: Array, *legal: Array) -> None:
         """Begin episodes; the arguments are those of `World` and `MaskedWorld`."""
-        for span, arrays in zip(self._spans, self._ask("begin", which, seeds), strict=True):
-            span_begins = which[span]
+        for span, arrays in zip(self._spans, self._ask("begin", env_mask, seeds), strict=True):
+            span_begins = env_mask[span]
             for target, array in zip((obs, *legal), arrays, strict=True):
                 target[span][span_begins] = array[span_begins]
 

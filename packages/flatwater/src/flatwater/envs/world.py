@@ -107,12 +107,12 @@ class World(Protocol):
     def spaces(self) -> Spaces:
         """Observations and actions of the agents."""
 
-    def begin_(self, which: Array, seeds: Array, obs: Array) -> None:
+    def begin_(self, env_mask: Array, seeds: Array, obs: Array) -> None:
         """Start an episode in some environments; leave the rows of the others as they are.
 
         Args:
-            which: bool [E].
-            seeds: int64 [E]; only those of `which` are read. The episode follows from its seed, whatever came before.
+            env_mask: bool [E], environments in which an episode begins.
+            seeds: int64 [E]; only those of `env_mask` are read. An episode follows from its seed, whatever came before.
             obs: [E, A, *obs], to be written.
         """
 
@@ -140,12 +140,12 @@ class MaskedWorld(Protocol):
     truncated: then the mask may be that of its last observation. `step_` is never given an illegal action.
     """
 
-    def begin_(self, which: Array, seeds: Array, obs: Array, legal: Array) -> None:
+    def begin_(self, env_mask: Array, seeds: Array, obs: Array, legal: Array) -> None:
         """Start an episode in some environments; leave the rows of the others in `obs` and `legal` as they are.
 
         Args:
-            which: bool [E].
-            seeds: int64 [E]; only those of `which` are read.
+            env_mask: bool [E], environments in which an episode begins.
+            seeds: int64 [E]; only those of `env_mask` are read.
             obs: [E, A, *obs], to be written.
             legal: bool [E, A, R], to be written: the mask of the first step.
         """
@@ -171,8 +171,8 @@ class Teacher(Protocol):
     In a `MaskedWorld` its `step_batch` is called with `legal` as a third argument; its actions must be legal.
     """
 
-    def begin_(self, which: Array) -> None:
-        """Forget the environments of `which`, bool [E]; called after their world has begun an episode."""
+    def begin_(self, env_mask: Array) -> None:
+        """Forget the environments of `env_mask`, bool [E]; called after their world has begun an episode."""
 
     def step_batch(self, obs: Array, actions_out: Array) -> None:
         """Write an action for every agent.

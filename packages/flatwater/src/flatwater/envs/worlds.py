@@ -100,32 +100,32 @@ def _wrapped_world(maker: EnvMaker, wrapped: WrappedConfig, envs: int, *, allow_
     Raises:
         ConfigError: the maker makes something else than environments.
     """
-    first = maker.make(envs) if maker.takes_number else maker.make()
+    first_env = maker.make(envs) if maker.takes_number else maker.make()
     # The environment that was made to see its kind becomes the first copy.
-    unused = [first]
+    unused = [first_env]
 
     def make() -> Any:  # noqa: ANN401  (an environment)
         return unused.pop() if unused else maker.make()
 
-    if isinstance(first, gymnasium.vector.VectorEnv):
-        if first.num_envs != envs:
+    if isinstance(first_env, gymnasium.vector.VectorEnv):
+        if first_env.num_envs != envs:
             raise ConfigError(
-                f"expected a vector environment of {envs} environments, got one of {first.num_envs}. Give a function "
-                "of their number: env=lambda num_envs: gymnasium.make_vec(ID, num_envs=num_envs)"
+                f"expected a vector environment of {envs} environments, got one of {first_env.num_envs}. Give a "
+                "function of their number: env=lambda num_envs: gymnasium.make_vec(ID, num_envs=num_envs)"
             )
-        return VectorWorld(first, maker.title, wrapped, allow_nan=allow_nan)
-    if isinstance(first, WorldLike):
-        return OwnWorld(cast("World", first), maker.title, envs, allow_nan=allow_nan)
-    if not maker.takes_number and isinstance(first, gymnasium.Env):
+        return VectorWorld(first_env, maker.title, wrapped, allow_nan=allow_nan)
+    if isinstance(first_env, WorldLike):
+        return OwnWorld(cast("World", first_env), maker.title, envs, allow_nan=allow_nan)
+    if not maker.takes_number and isinstance(first_env, gymnasium.Env):
         return GymnasiumWorld(make, maker.title, wrapped, envs, allow_nan=allow_nan)
-    if not maker.takes_number and isinstance(first, TurnsLike):  # before ParallelLike, whose members it has as well
+    if not maker.takes_number and isinstance(first_env, TurnsLike):  # before ParallelLike, whose members it has as well
         return TurnsWorld(make, maker.title, wrapped, envs, allow_nan=allow_nan)
-    if not maker.takes_number and isinstance(first, ParallelLike):
+    if not maker.takes_number and isinstance(first_env, ParallelLike):
         return PettingZooWorld(make, maker.title, wrapped, envs, allow_nan=allow_nan)
     called_with = (
         f" for {envs}, a number of environments; give other arguments as env_args" if maker.takes_number else ""
     )
-    raise ConfigError(f"expected {FORMS}, got a {type(first).__name__}{called_with}")
+    raise ConfigError(f"expected {FORMS}, got a {type(first_env).__name__}{called_with}")
 
 
 def _refuse_turns(world: World) -> World:

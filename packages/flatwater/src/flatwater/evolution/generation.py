@@ -60,9 +60,9 @@ class MutationSchedule:
     """Best validation value of the last generations, newest last; -inf before there were any."""
 
 
-def has_improved(best: Float[Tensor, "R+1"], minimum_gain: float) -> bool:
+def has_improved(best_fitness: Float[Tensor, "R+1"], minimum_gain: float) -> bool:
     """Return whether a later value exceeds the oldest by the share `minimum_gain`; True until the history is full."""
-    oldest, best_later = float(best[0]), float(best[1:].max())
+    oldest, best_later = float(best_fitness[0]), float(best_fitness[1:].max())
     return not math.isfinite(oldest) or best_later - oldest >= minimum_gain * abs(oldest)
 
 
@@ -126,7 +126,7 @@ def evolve_(
     schedule: MutationSchedule,
     *,
     fitness: Float[Tensor, "P"],
-    best: float,
+    best_fitness: float,
     generation: int,
     rng: torch.Generator,
 ) -> bool:
@@ -138,14 +138,14 @@ def evolve_(
         lineage: lineage of the population.
         schedule: rate and deviation of mutations.
         fitness: values by which members are selected.
-        best: this generation's value by which a plateau is recognised.
+        best_fitness: this generation's value by which a plateau is recognised.
         generation: number of the generation that ends, counted from 0.
         rng: generator of tournaments, blends and mutations.
 
     Returns:
-        whether `best` is on a plateau.
+        whether `best_fitness` is on a plateau.
     """
-    is_plateau = adapt_mutation_(schedule, best, config)
+    is_plateau = adapt_mutation_(schedule, best_fitness, config)
     inject_champion = config.champion_injection > 0 and (generation + 1) % config.champion_injection == 0
     # Selection draws before mutation, from the same generator: the order is a part of the run.
     reproduction = select_parents(fitness, config, rng, inject_champion=inject_champion)

@@ -64,23 +64,23 @@ def select_parents(
     # Stable: members of equal fitness rank by slot, so that a resumed run selects the same.
     order = ranked_fitness.argsort(descending=True, stable=True)
     elites, offspring = group_counts(config, members)
-    first = torch.arange(members, device=device)
-    second = first.clone()
+    first_parents = torch.arange(members, device=device)
+    second_parents = first_parents.clone()
     blend = torch.ones(members, device=device)
     is_replaced = torch.zeros(members, dtype=torch.bool, device=device)
     is_mutant = is_replaced.clone()
 
     children, mutants = order[elites : elites + offspring], order[elites + offspring :]
     # The order of the draws is a part of the run: first parents, second parents, blends, then mutants' parents.
-    first[children] = tournament(ranked_fitness, offspring, config.tournament, rng)
-    second[children] = tournament(ranked_fitness, offspring, config.tournament, rng)
+    first_parents[children] = tournament(ranked_fitness, offspring, config.tournament, rng)
+    second_parents[children] = tournament(ranked_fitness, offspring, config.tournament, rng)
     low, high = config.blend_low, config.blend_high
     blend[children] = low + (high - low) * torch.rand(offspring, generator=rng, device=device)
-    first[mutants] = second[mutants] = tournament(ranked_fitness, len(mutants), config.tournament, rng)
+    first_parents[mutants] = second_parents[mutants] = tournament(ranked_fitness, len(mutants), config.tournament, rng)
     is_replaced[order[elites:]] = True
     is_mutant[mutants] = True
     if inject_champion and members > elites:
         weakest = order[-1]
-        first[weakest] = second[weakest] = members
+        first_parents[weakest] = second_parents[weakest] = members
         blend[weakest], is_mutant[weakest] = 1.0, False
-    return Reproduction(first, second, blend, is_replaced, is_mutant)
+    return Reproduction(first_parents, second_parents, blend, is_replaced, is_mutant)

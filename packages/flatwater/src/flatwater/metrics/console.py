@@ -60,7 +60,7 @@ class ConsoleTable:
         console: Console,
         layout: TableLayout,
         *,
-        done: int = 0,
+        rounds_done: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare the table.
@@ -69,17 +69,17 @@ class ConsoleTable:
             total_rounds: number of rounds in all.
             console: console on which the table is printed.
             layout: columns and words of the recipe's table.
-            done: number of complete rounds of a resumed run.
+            rounds_done: number of complete rounds of a resumed run.
             clock: returns seconds; tests give their own.
         """
-        self._total, self._console, self._rounds_done, self._clock = total_rounds, console, done, clock
+        self._total, self._console, self._rounds_done, self._clock = total_rounds, console, rounds_done, clock
         self._layout, self._columns = layout, list[Column]()
         self._rows_printed = 0
         self._shown_resident = 0.0  # resident bytes in the last line about memory
         self._round_times: deque[float] = deque(maxlen=ROUNDS_REMEMBERED)
         self._run_began_at = self._round_began_at = self._phase_began_at = self._last_refresh = clock()
         self._last_line_at = self._run_began_at
-        self._rounds_at_start = done
+        self._rounds_at_start = rounds_done
         self._phase, self._phase_steps = "", (0, 0)  # complete steps of the phase, and all its steps
         self._progress_bar, self._task = _progress_bar(console)
         self._exit_stack = ExitStack()
@@ -103,16 +103,16 @@ class ConsoleTable:
         self._exit_stack.close()  # ends the thread first, which must not draw a removed bar
         self._progress_bar.stop()
         if pace := self.pace_text():
-            self._print(pace, "dim")
+            self._print_text(pace, "dim")
 
-    def phase(self, name: str, done: int, total: int) -> None:
-        """Show on the bar that `done` of `total` steps of the phase `name` are complete. Cheap enough for any loop."""
+    def phase(self, name: str, steps_done: int, total: int) -> None:
+        """Show on the bar that so many of `total` steps of the phase `name` are complete; cheap enough for any loop."""
         time_now = self._clock()
-        self._phase_steps = (done, total)
+        self._phase_steps = (steps_done, total)
         if name != self._phase:
             self._phase, self._phase_began_at = name, time_now
         # Drawn at the beginning and the end of a phase, and in between every `REFRESH_SECONDS` at most.
-        elif time_now - self._last_refresh < REFRESH_SECONDS and done < total:
+        elif time_now - self._last_refresh < REFRESH_SECONDS and steps_done < total:
             return
         self._last_refresh = time_now
         if self._progress_bar.disable:
@@ -120,9 +120,9 @@ class ConsoleTable:
         self._progress_bar.update(
             self._task,
             description=name,
-            completed=done,
+            completed=steps_done,
             total=total,
-            left=self._forecast(time_now, done, total),
+            left=self._time_left_text(time_now, steps_done, total),
             round=f"{self._layout.round} {min(self._rounds_done + 1, self._total)}/{self._total}",
         )
         self._progress_bar.refresh()
@@ -142,12 +142,12 @@ class ConsoleTable:
             self._progress_bar.refresh()
             return
         round_text = f"{self._layout.round} {min(self._rounds_done + 1, self._total)}/{self._total}"
-        parts = [f"{format_duration(time_now - self._round_began_at)} so far"]
+        texts = [f"{format_duration(time_now - self._round_began_at)} so far"]
         if self._phase:  # once all its steps are done, the next phase is at work on its first step
-            parts += [f"{self._phase} {done_steps}/{total}" if done_steps < total else f"{self._phase} done"]
-        forecast = self._forecast(time_now, done_steps, total) if done_steps < total or self._round_times else ""
-        parts += [step_progress, forecast]
-        self._print(f"{'':>{ROUND_WIDTH}} {round_text}: {', '.join(filter(None, parts))}", "dim")
+            texts += [f"{self._phase} {done_steps}/{total}" if done_steps < total else f"{self._phase} done"]
+        forecast = self._time_left_text(time_now, done_steps, total) if done_steps < total or self._round_times else ""
+        texts += [step_progress, forecast]
+        self._print_text(f"{'':>{ROUND_WIDTH}} {round_text}: {', '.join(filter(None, texts))}", "dim")
 
     def end_round(self) -> RoundTime:
         """End the current round. Returns its time, for `print_row`, which prints its row now or later."""
@@ -175,16 +175,16 @@ class ConsoleTable:
         if self._rows_printed % ROWS_PER_HEADER == 0:
             columns = self._layout.fitting_columns(self._console.width)
             self._columns = [column for column in columns if not column.is_repetition(metrics)]
-            self._print(group_line(self._columns), "bold")
-            self._print(title_line(self._columns, self._layout.short_title), "bold")
+            self._print_text(group_line(self._columns), "bold")
+            self._print_text(title_line(self._columns, self._layout.short_title), "bold")
         self._rows_printed += 1
         numbers = {**metrics, SECONDS_COLUMN.name: ended.seconds}
-        self._print(row_line(f"{ended.number}/{self._total}", numbers, ended.left_seconds, self._columns))
+        self._print_text(row_line(f"{ended.number}/{self._total}", numbers, ended.left_seconds, self._columns))
         if logged:
             logged_text = ", ".join(f"{name} {short_number(value)}" for name, value in logged.items())
-            self._print(f"{'':>{ROUND_WIDTH}} {logged_text}")
+            self._print_text(f"{'':>{ROUND_WIDTH}} {logged_text}")
         if missing_transitions := metrics.get(MISSING_METRIC, 0.0):
-            self._print(
+            self._print_text(
                 f"{'':>{ROUND_WIDTH}} the replay fills: learning begins after {missing_transitions:,.0f} more "
                 "transitions",
                 "dim",
@@ -210,14 +210,18 @@ class ConsoleTable:
         # A round that already takes longer than the median counts as about to end.
         return pace * max(0, self._total - self._rounds_done - 1) + max(0.0, pace - (now - self._round_began_at))
 
-    def _forecast(self, now: float, done: int, total: int) -> str:
+    def _time_left_text(self, now: float, steps_done: int, total: int) -> str:
         """Return a text with the time left of the run, or of the phase in the first round; empty if unknown."""
         if self._round_times:
             return f"run: {short_duration(self.seconds_left(now))} left"
         elapsed = now - self._phase_began_at
-        return f"phase: {short_duration(elapsed / done * (total - done))} left" if done and elapsed else ""
+        return (
+            f"phase: {short_duration(elapsed / steps_done * (total - steps_done))} left"
+            if steps_done and elapsed
+            else ""
+        )
 
-    def _print(self, line: str, style: str = "") -> None:
+    def _print_text(self, line: str, style: str = "") -> None:
         # A quiet console would still lay the line out, at a quarter of the cost of recording a plain round.
         if self._console.quiet:
             return

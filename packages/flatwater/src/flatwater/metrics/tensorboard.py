@@ -55,9 +55,9 @@ class TensorBoardSink:
             self.path = folder / f"events.out.tfevents.{file_number:019d}.{socket.gethostname()}.{os.getpid()}"
             self._file = self.path.open("xb", buffering=0)
         try:
-            self._append_(Event(file_version="brain.Event:2"))
+            self._append_event_(Event(file_version="brain.Event:2"))
             # This event makes TensorBoard hide later steps of older files.
-            self._append_(Event(step=resume_at + 1, session_log=SessionLog(status=SessionLog.START)))
+            self._append_event_(Event(step=resume_at + 1, session_log=SessionLog(status=SessionLog.START)))
         except RunError:
             self._file.close()
             raise
@@ -72,13 +72,13 @@ class TensorBoardSink:
         values = [
             _encode_tag(name) + _pack_float(value) for name, value in metrics.items() if abs(value) <= MAXIMUM_FLOAT32
         ]
-        self._append_(Event(step=round, summary=Summary.FromString(b"".join(values))))
+        self._append_event_(Event(step=round, summary=Summary.FromString(b"".join(values))))
 
     def close(self) -> None:
         """Close the event file."""
         self._file.close()
 
-    def _append_(self, event: Event) -> None:
+    def _append_event_(self, event: Event) -> None:
         """Append one event, with the time of now, to the event file.
 
         Raises:
@@ -104,7 +104,7 @@ def encode_record(content: bytes) -> bytes:
     It replaces tensorboard's `RecordWriter`, whose import takes a quarter of a second, for clients of clouds.
     """
     length = struct.pack("<Q", len(content))
-    return length + struct.pack("<I", _checksum(length)) + content + struct.pack("<I", _checksum(content))
+    return length + struct.pack("<I", _masked_checksum(length)) + content + struct.pack("<I", _masked_checksum(content))
 
 
 def _make_crc_tables() -> Array:
@@ -124,7 +124,7 @@ _TABLE_0, *_, _TABLE_LAST_4, _TABLE_LAST_3, _TABLE_LAST_2, _TABLE_LAST = _CRC_TA
 _FOLLOWING_ZEROS = np.arange(CRC_BLOCK_BYTES)[::-1]
 
 
-def _checksum(content: bytes) -> int:
+def _masked_checksum(content: bytes) -> int:
     """Return the CRC-32C of the content, masked as in TensorFlow's files."""
     # The first bytes one by one, so that whole blocks are left.
     crc, leading_bytes = 0xFFFFFFFF, len(content) % CRC_BLOCK_BYTES

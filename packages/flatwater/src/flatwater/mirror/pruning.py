@@ -74,16 +74,16 @@ def _prune_folder(path: Path, keep: int) -> PruneResult:
     folder = run.checkpoints
     with hold_lock(run):  # a run in training removes checkpoints by itself, and reads them
         manifests = list_checkpoints(folder)
-        kept = choose_newest_good(
+        kept_manifests = choose_newest_good(
             manifests,
             keep,
             is_whole=lambda manifest: not find_quick_problems(folder, manifest),
             is_good=lambda manifest: not find_damage(folder, manifest),
         )
-        unwanted = [manifest for manifest in manifests if manifest not in kept and not manifest.unread]
+        unwanted = [manifest for manifest in manifests if manifest not in kept_manifests and not manifest.unread]
         freed_bytes = remove_checkpoints(folder, unwanted)
-    unread_count = len(manifests) - len(kept) - len(unwanted)
-    return PruneResult(kept=len(kept), removed=len(unwanted), bytes=freed_bytes, unread=unread_count)
+    unread_count = len(manifests) - len(kept_manifests) - len(unwanted)
+    return PruneResult(kept=len(kept_manifests), removed=len(unwanted), bytes=freed_bytes, unread=unread_count)
 
 
 def _prune_url(url: str, keep: int) -> PruneResult:
@@ -101,15 +101,15 @@ def _prune_url(url: str, keep: int) -> PruneResult:
         # Listed again under the lock: the list before was only to see whether there is a run.
         names, shard_bytes = list_stored(objects)
         manifests = {name: read_remote(objects, name) for name in names}
-        kept = choose_newest_good(
+        kept_names = choose_newest_good(
             names,
             keep,
             is_whole=lambda name: not find_shard_problem(manifests[name], shard_bytes),
             is_good=lambda name: is_intact(objects, manifests[name]),
         )
-        needed_shards = {shard_name(shard.sha256) for name in kept for shard in manifests[name].shards}
-        unwanted = [name for name in names if name not in kept and not manifests[name].unread]
-        unread_count = len(names) - len(kept) - len(unwanted)
+        needed_shards = {shard_name(shard.sha256) for name in kept_names for shard in manifests[name].shards}
+        unwanted = [name for name in names if name not in kept_names and not manifests[name].unread]
+        unread_count = len(names) - len(kept_names) - len(unwanted)
         # A manifest that cannot be read may need any shard.
         unwanted_shards = [] if unread_count else [name for name in shard_bytes if name not in needed_shards]
         objects.remove(unwanted)  # manifests before shards, so that a kill leaves no manifest without its shards
@@ -118,4 +118,4 @@ def _prune_url(url: str, keep: int) -> PruneResult:
         with suppress(FlatwaterError):  # an error of the release would hide the error before it
             lock.release_()
     freed_bytes = sum(shard_bytes[name] for name in unwanted_shards)
-    return PruneResult(kept=len(kept), removed=len(unwanted), bytes=freed_bytes, unread=unread_count)
+    return PruneResult(kept=len(kept_names), removed=len(unwanted), bytes=freed_bytes, unread=unread_count)

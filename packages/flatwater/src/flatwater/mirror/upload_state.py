@@ -200,10 +200,10 @@ class UploadState:
             return "mirror: off"
         numbers = self.metrics()
         success_age = numbers.get("mirror/seconds_since_ok")
-        dropped = numbers["mirror/dropped"]
-        parts = [f"{numbers['mirror/pending']:.0f} pending"]
-        parts += [format_bytes(numbers["mirror/pending_bytes"])] if numbers["mirror/pending"] else []
-        parts += ["nothing sent yet" if success_age is None else f"last ok {format_duration(success_age)} ago"]
-        parts += [f"{dropped:.0f} dropped"] if dropped else []
-        parts += ["failing"] if self.failing_since is not None else []
-        return f"mirror: {', '.join(parts)}"
+        dropped_count = numbers["mirror/dropped"]
+        texts = [f"{numbers['mirror/pending']:.0f} pending"]
+        texts += [format_bytes(numbers["mirror/pending_bytes"])] if numbers["mirror/pending"] else []
+        texts += ["nothing sent yet" if success_age is None else f"last ok {format_duration(success_age)} ago"]
+        texts += [f"{dropped_count:.0f} dropped"] if dropped_count else []
+        texts += ["failing"] if self.failing_since is not None else []
+        return f"mirror: {', '.join(texts)}"

@@ -125,7 +125,7 @@ class Mirror:
         state, pause = self.state, FIRST_PAUSE
         while state.wait_for_work_():
             try:
-                has_ended = self._send()
+                has_ended = self._send_checkpoint()
             except LockedError as error:
                 state.stop_sending_(str(error))
                 return  # without releasing: the lock is another's
@@ -144,7 +144,7 @@ class Mirror:
         with suppress(FlatwaterError):  # a lock that is not released expires
             self.sender.release_()
 
-    def _send(self) -> bool:
+    def _send_checkpoint(self) -> bool:
         """Send the checkpoint in `sending`, if there is one. Returns True if it was the last of an ended run."""
         self.sender.connect_()  # does nothing once it has succeeded
         self.sender.renew_lock_()

@@ -134,12 +134,12 @@ def seed_matrix(seed: Params, blueprint: Int[Tensor, " E"], rank: int) -> Float[
         blueprint: `LINEAR`, `LOW_RANK` or `NORM`, whose matrix is the identity.
         rank: rank of low-rank seeds.
     """
-    full = seed["seed.weight"]
-    low_rank = torch.bmm(full[..., :rank], seed["seed.factor"])
-    identity = torch.eye(full.shape[-1], dtype=full.dtype, device=full.device)
+    full_matrix = seed["seed.weight"]
+    low_rank_matrix = torch.bmm(full_matrix[..., :rank], seed["seed.factor"])
+    identity = torch.eye(full_matrix.shape[-1], dtype=full_matrix.dtype, device=full_matrix.device)
     kind = blueprint[:, None, None]
     # All three matrices are computed, and one is chosen for each host, so that all hosts share one batched product.
-    return torch.where(kind == LINEAR, full, torch.where(kind == LOW_RANK, low_rank, identity))
+    return torch.where(kind == LINEAR, full_matrix, torch.where(kind == LOW_RANK, low_rank_matrix, identity))
 
 
 def _norm_weights(name: str, width: int) -> dict[str, Weight]:

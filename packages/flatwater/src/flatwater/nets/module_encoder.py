@@ -106,17 +106,17 @@ class ModuleEncoder:
             if PREFIX + name not in self.layout.weights
         }
 
-    def fill_buffers(self, named: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the buffers on the CPU, with saved numbers from `named`.
+    def fill_buffers(self, saved_tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the buffers on the CPU, with saved numbers from `saved_tensors`.
 
         Raises:
             ValueError: a buffer is missing, or has another shape.
         """
         buffers = self.build_buffers(torch.device("cpu"))
         for name, buffer in buffers.items():
-            if name not in named or named[name].shape != buffer.shape:
+            if name not in saved_tensors or saved_tensors[name].shape != buffer.shape:
                 raise ValueError(f"buffer {name}: expected {buffer.dtype} {list(buffer.shape)}")
-            buffer.copy_(named[name])
+            buffer.copy_(saved_tensors[name])
         return buffers
 
     def draw_(self, tensors: Mapping[str, Tensor], rng: torch.Generator) -> None:
@@ -177,11 +177,11 @@ def make_module(build: Callable[[], nn.Module], subject: str, parts: Parts, seed
         if any(nn.parameter.is_lazy(value) for value in (*module.parameters(), *module.buffers())):
             with torch.no_grad(), Border(subject, module, "forward"):
                 # A call gives lazy layers their sizes and numbers; evaluation mode keeps buffers unchanged.
-                module.eval()(_example(parts, "cpu"))
+                module.eval()(_example_observations(parts, "cpu"))
     return module
 
 
-def _example(parts: Parts, device: str) -> Any:  # noqa: ANN401  (as the observation is)
+def _example_observations(parts: Parts, device: str) -> Any:  # noqa: ANN401  (as the observation is)
     """Return `TRIAL_BATCH` observations of zeros, in the form of these parts."""
     return nest_parts(parts, _example_values(parts, device))
 

@@ -22,21 +22,21 @@ PRESET, LEFT_OUT = "preset", "left_out"
 SHARED, NEWER = "shared", "newer"
 
 
-def preset_settings(config_type: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def preset_settings(config_type: type[Any], given_settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of the preset that the user asks for, which all that he gives wins over; empty without one.
 
     Args:
         config_type: class of the recipe's settings.
-        given: what the user gives, by the names of settings: the preset, the environment, and all others.
+        given_settings: what the user gives, by the names of settings: the preset, the environment, and all others.
 
     Raises:
         ConfigError: there is no such preset, or it has no settings for the recipe or the environment.
     """
-    name = given.get(PRESET)
+    name = given_settings.get(PRESET)
     defaults = {field.name: field.default for field in fields(config_type)}
     if not isinstance(name, str) or PRESET not in defaults:  # the settings' own check tells a value of another type
         return {}
-    recipe, env = str(defaults["trainer"]), str(given.get("env") or defaults["env"])
+    recipe, env = str(defaults["trainer"]), str(given_settings.get("env") or defaults["env"])
     tables = _recipe_tables(name, recipe)
     settings = _environment_table(tables, env)
     if settings is None:
@@ -46,7 +46,7 @@ def preset_settings(config_type: type[Any], given: Mapping[str, Any]) -> dict[st
             f"{', '.join(env_ids)}.{did_you_mean(env, env_ids)}"
         )
     settings = {key: value for key, value in settings.items() if key != LEFT_OUT} | {PRESET: name}
-    if "rounds" in given and "total_steps" not in given:
+    if "rounds" in given_settings and "total_steps" not in given_settings:
         settings.pop("total_steps", None)  # it would win over the user's rounds
     return settings
 

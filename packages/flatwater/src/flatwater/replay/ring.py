@@ -180,13 +180,13 @@ def append_(
     ended[:] = _row_array(terminated, ring.ended) | _row_array(truncated, ring.ended)
 
 
-def _write_rows_(stored: Structure, slots: Int[Tensor, "k"], new: Structure) -> None:
+def _write_rows_(stored: Structure, slots: Int[Tensor, "k"], new_rows: Structure) -> None:
     """Write rows into these slots of the storage, at any depth of its structure."""
     if isinstance(stored, dict):
         for key, child in stored.items():
-            _write_rows_(child, slots, new[key])
+            _write_rows_(child, slots, new_rows[key])
     else:
-        host_view(stored)[host_view(slots)] = _row_array(new, stored)
+        host_view(stored)[host_view(slots)] = _row_array(new_rows, stored)
 
 
 def _row_array(new: Any, stored: Tensor) -> Any:  # noqa: ANN401  (arrays of any kind)

@@ -55,8 +55,8 @@ def read_description(folder: RunFolder, settings: Mapping[str, Any]) -> Descript
     try:
         description = parse_description(read_regular(folder.description, MAXIMUM_BYTES, follow=False))
         if description.name != name:
-            named = short_repr(description.name)
-            raise ValueError(f"name = {named}: expected {short_repr(name)}, as config.toml has it")  # noqa: TRY301  (caught below, where the file is named)
+            quoted_name = short_repr(description.name)
+            raise ValueError(f"name = {quoted_name}: expected {short_repr(name)}, as config.toml has it")  # noqa: TRY301  (caught below, where the file is named)
     except FileNotFoundError as absence:
         raise RunError(
             f"{folder.config}: trainer = {short_repr(name)}: this recipe is not installed, and the folder has "

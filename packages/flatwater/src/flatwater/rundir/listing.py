@@ -277,11 +277,11 @@ def _read_numbers(folder: RunFolder, recipe: Description) -> dict[str, float]:
     return {name: value for name, value in row.items() if is_number(value) and isfinite(value)}
 
 
-def run_state(folder: RunFolder, done: int, rounds: int) -> str:
+def run_state(folder: RunFolder, rounds_done: int, rounds: int) -> str:
     """Return the state: `training`, `finished`, or `stopped` (it can be resumed)."""
     if _is_locked(folder):
         return "training"
-    return "finished" if done >= rounds and folder.result.is_file() else "stopped"
+    return "finished" if rounds_done >= rounds and folder.result.is_file() else "stopped"
 
 
 def _format_date(seconds: float) -> str:

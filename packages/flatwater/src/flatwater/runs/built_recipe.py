@@ -91,7 +91,7 @@ def make_recipe(
     curves: Mapping[str, str],
     knobs: Mapping[str, str] | None = None,
     tried: Collection[str] = (),
-    **shown: Any,  # noqa: ANN401  (fields of a Recipe)
+    **further_fields: Any,  # noqa: ANN401  (fields of a Recipe)
 ) -> Recipe:
     """Return a recipe from the functions that build its state and train it.
 
@@ -105,7 +105,7 @@ def make_recipe(
         curves: names of metrics by title; a run is judged by the last.
         knobs: settings to halve where a run does not fit, each with the field of the state that becomes smaller.
         tried: names of phases that compute on tensors alone: the plan runs their first steps on the meta device.
-        shown: further fields of the `Recipe`, such as `sections`.
+        further_fields: further fields of the `Recipe`, such as `sections`.
     """
     functions = _RecipeFunctions(build, phases, numbers, score, knobs or {}, tried)
     trained, baseline = players
@@ -127,5 +127,5 @@ def make_recipe(
         curves=curves,
         players="players",
         trained=trained,
-        **(fields | shown),
+        **(fields | further_fields),
     )

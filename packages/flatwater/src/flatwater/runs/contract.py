@@ -210,7 +210,7 @@ def ledger_metrics(record: Mapping[str, Any]) -> dict[str, float]:
 
 def ledger_text(record: Mapping[str, Any]) -> str:
     """Return the ledger's line for the terminal, in MB: resident memory as the sum of its parts."""
-    parts = (
+    terms = (
         ("files", record["file_mapped"]),
         ("base", record["base"]),
         ("owned", record["owned_bytes"]),
@@ -221,7 +221,7 @@ def ledger_text(record: Mapping[str, Any]) -> str:
     last_term = (
         f" + {unaccounted:.1f} unaccounted" if unaccounted >= 0 else f" - {-unaccounted:.1f} returned to the system"
     )
-    return f"memory {total} = " + " + ".join(f"{size / 1e6:.1f} {name}" for name, size in parts) + last_term
+    return f"memory {total} = " + " + ".join(f"{size / 1e6:.1f} {name}" for name, size in terms) + last_term
 
 
 def budget_stop_text(plan: Plan, used: int) -> str:

@@ -62,8 +62,8 @@ def evaluate(
             else _score_and_write(composed, folder, say)
         )
         if recorder is not None:
-            first = FIRST_SEEDS["holdout" if holdout else "held-out"]
-            recorder.record(range(first, first + video_episodes))
+            first_seed = FIRST_SEEDS["holdout" if holdout else "held-out"]
+            recorder.record(range(first_seed, first_seed + video_episodes))
             result["video"] = recorder.returns
         return {"trainer": config.trainer} | result
 

@@ -72,11 +72,11 @@ def find_parent(folder: RunFolder, parent_config: Any, config: Any, round_: int 
         expected = f"expected {' or '.join(map(str, rounds))}" if rounds else "none is between two rounds"
         source = "no usable checkpoint" if round_ is None else f"--checkpoint {round_}"
         raise CheckpointError(f"{folder.path}: {source}: {expected}. See: flatwater checkpoints {folder.path}")
-    done = checkpoint.manifest.round
-    if config.rounds <= done:
+    rounds_done = checkpoint.manifest.round
+    if config.rounds <= rounds_done:
         raise ConfigError(
-            f"rounds = {config.rounds}: the run has {done} {recipe.layout.rounds} already at this checkpoint. "
-            f"Give {done + 1} or more, with --rounds."
+            f"rounds = {config.rounds}: the run has {rounds_done} {recipe.layout.rounds} already at this checkpoint. "
+            f"Give {rounds_done + 1} or more, with --rounds."
         )
     # A new fork's settings begin with the parent's value; those of a fork that is built again have None.
     if config.from_run not in (None, parent_config.from_run):
@@ -88,7 +88,7 @@ def find_parent(folder: RunFolder, parent_config: Any, config: Any, round_: int 
     _require_unedited(
         folder, parent_settings, checkpoint.manifest.facts.get("config"), parent_config.changeable_settings
     )
-    origin = Origin(parent=str(folder.path.absolute()), round=done, changed=changed)
+    origin = Origin(parent=str(folder.path.absolute()), round=rounds_done, changed=changed)
     return Parent(folder, parent_config, checkpoint, origin)
 
 

@@ -172,13 +172,14 @@ def with_advice(
     """
     if plan.fits:
         return plan
-    current = group_bytes(owners, depth=1)
+    current_bytes = group_bytes(owners, depth=1)
     suggestions = []
     for change, group, smaller in alternatives:
         reduced = group_bytes(plan_owners(smaller), depth=1)
-        if current[group] - reduced[group] > MINIMUM_SAVED_SHARE * sum(current.values()):
+        if current_bytes[group] - reduced[group] > MINIMUM_SAVED_SHARE * sum(current_bytes.values()):
             suggestions.append(
-                f"{change}: {group} would take {format_bytes(reduced[group])} instead of {format_bytes(current[group])}"
+                f"{change}: {group} would take {format_bytes(reduced[group])} "
+                f"instead of {format_bytes(current_bytes[group])}"
             )
     return replace(plan, suggestions=tuple(suggestions))
 
@@ -202,16 +203,16 @@ def smaller_settings(config: C, knobs: Iterable[Knob]) -> Iterator[Alternative[C
     for knob in knobs:
         value = attrgetter(knob.setting)(config)
         unit = knob.unit(config)
-        half = max(value // 2 // unit * unit, knob.least(config))
-        if 0 < half < value:
-            yield f"{knob.setting} = {half}", knob.owner, with_setting(config, knob.setting, half)
+        smaller_value = max(value // 2 // unit * unit, knob.least(config))
+        if 0 < smaller_value < value:
+            yield f"{knob.setting} = {smaller_value}", knob.owner, with_setting(config, knob.setting, smaller_value)
 
 
 def with_setting(config: Any, name: str, value: object) -> Any:  # noqa: ANN401  (settings of any kind)
     """Return the configuration with a new value of one setting, by its dotted name such as `checkpoints.keep`."""
-    first, _, inner_name = name.partition(".")
-    new_value = with_setting(getattr(config, first), inner_name, value) if inner_name else value
-    return replace(config, **{first: new_value})
+    outer_name, _, inner_name = name.partition(".")
+    new_value = with_setting(getattr(config, outer_name), inner_name, value) if inner_name else value
+    return replace(config, **{outer_name: new_value})
 
 
 def plan_one_process(

@@ -57,26 +57,26 @@ def profiled_rounds(text: str) -> range:
     match = _FORM.fullmatch(text)
     if match is None:
         raise ConfigError(f"--profile {short_repr(text)}: expected rounds=N or rounds=FIRST-LAST, such as rounds=3")
-    first, last = int(match[1]), int(match[2] or match[1])
-    if not 1 <= first <= last < first + MAXIMUM_ROUNDS:
+    first_round, last_round = int(match[1]), int(match[2] or match[1])
+    if not 1 <= first_round <= last_round < first_round + MAXIMUM_ROUNDS:
         raise ConfigError(
             f"--profile {short_repr(text)}: expected 1 to {MAXIMUM_ROUNDS} rounds, counted from 1, "
             "LAST not before FIRST"
         )
-    return range(first, last + 1)
+    return range(first_round, last_round + 1)
 
 
-def check_profiled(rounds: range, done: int, rounds_in_all: int) -> None:
-    """Refuse rounds to profile, counted from 1, that are not among rounds `done + 1` to `rounds_in_all`.
+def check_profiled(rounds: range, rounds_done: int, rounds_in_all: int) -> None:
+    """Refuse rounds to profile, counted from 1, that are not among rounds `rounds_done + 1` to `rounds_in_all`.
 
     Raises:
         ConfigError: a round is trained already, or beyond the last round.
     """
-    if rounds[0] <= done or rounds[-1] > rounds_in_all:
+    if rounds[0] <= rounds_done or rounds[-1] > rounds_in_all:
         option = f"rounds={rounds[0]}" if len(rounds) == 1 else f"rounds={rounds[0]}-{rounds[-1]}"
-        expected = f"expected rounds within {done + 1} to {rounds_in_all}, which are not trained yet"
+        expected = f"expected rounds within {rounds_done + 1} to {rounds_in_all}, which are not trained yet"
         none_left = "all rounds of the run are trained. Add rounds with --rounds N"
-        raise ConfigError(f"--profile {option}: {expected if done < rounds_in_all else none_left}")
+        raise ConfigError(f"--profile {option}: {expected if rounds_done < rounds_in_all else none_left}")
 
 
 def with_traces(composed: Run, rounds: range | None) -> Run:
@@ -199,12 +199,12 @@ class Profiler:
                 return phases[index].name, done_steps + 1
         return None
 
-    def _start_trace_(self, phase: str, first: int, *, step_limit: int) -> None:
-        """Start a trace with step number `first` of a phase, for `step_limit` steps, or for one step if that is 0.
+    def _start_trace_(self, phase: str, first_step: int, *, step_limit: int) -> None:
+        """Start a trace with step number `first_step` of a phase, for `step_limit` steps, or for one step if that is 0.
 
         Nothing is recorded of a phase in `_oversized_phases`.
         """
-        self._phase, self._first_step, self._step_limit, self._done_steps = phase, first, step_limit, 0
+        self._phase, self._first_step, self._step_limit, self._done_steps = phase, first_step, step_limit, 0
         if phase in self._oversized_phases:
             return
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else the profiler's library prints to stderr
@@ -213,7 +213,7 @@ class Profiler:
         self._recorder = profile(use_kineto=True, use_device=device)
         self._recorder.__enter__()  # type: ignore[no-untyped-call]  # torch's own has no types
         self._heap_at_start = _bytes_in_use()
-        self._label_step_(f"{phase} {first}")
+        self._label_step_(f"{phase} {first_step}")
 
     def _end_trace_(self) -> int:
         """End the trace and write its file. Returns its number of operations; 0 if it cannot be written."""
@@ -227,7 +227,7 @@ class Profiler:
         path = self.folder / f"round-{self._round:06}-{self._phase}-{steps}.json.gz"
         try:
             self.folder.mkdir(exist_ok=True)
-            operations = _export(recording, path)
+            operations = _export_trace(recording, path)
             size = path.stat().st_size
         except (OSError, RuntimeError) as error:
             self.rounds = range(0)
@@ -256,7 +256,7 @@ def _bytes_in_use() -> int:
     return resident_bytes() if totals is None else totals.in_use
 
 
-def _export(recording: profile, path: Path) -> int:
+def _export_trace(recording: profile, path: Path) -> int:
     """Write a trace as a .json.gz file. Returns the number of operations in it.
 
     The trace is compressed here, block by block, in 5 µs an operation: torch's own compression takes 40 µs.

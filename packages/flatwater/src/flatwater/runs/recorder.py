@@ -146,10 +146,10 @@ class Recorder:
         self.recipe_parts = RecipeParts(self.recipe, self.folder, self.events.show_line)
         self.events.before_event = self.write_rounds_
 
-    def on_step(self, phase: str, done: int, total: int) -> None:
-        """Count a finished step, number `done` of `total`, to its phase, and move the progress bar."""
-        self.phase_meter.count_(phase, ends=done == total)
-        self.table.phase(phase, done, total)
+    def on_step(self, phase: str, steps_done: int, total: int) -> None:
+        """Count a finished step, number `steps_done` of `total`, to its phase, and move the progress bar."""
+        self.phase_meter.count_(phase, ends=steps_done == total)
+        self.table.phase(phase, steps_done, total)
         if self.profiler is not None:
             self.profiler.after_step()
 

@@ -327,10 +327,12 @@ def restore_run(
     # On the data that the run began with: a panel may have more days by now.
     composed = compose_as_begun(config, read_config(folder), manifest.facts.get("data"))
     # Settings and data are compared before the checkpoint overwrites the run's state.
-    facts = run_facts(composed)
-    saved_config = _with_added_defaults(manifest.facts.get("config"), to_mapping(type(config)()), facts["config"])
+    current_facts = run_facts(composed)
+    saved_config = _with_added_defaults(
+        manifest.facts.get("config"), to_mapping(type(config)()), current_facts["config"]
+    )
     saved_facts = {"config": saved_config, "data": _without_host_text(manifest.facts.get("data"))}
-    differences = fact_differences(saved_facts, facts)
+    differences = fact_differences(saved_facts, current_facts)
     if differences:
         lines = "\n".join(f"  {line}" for line in differences)
         raise CheckpointError(
@@ -351,20 +353,20 @@ def restore_run(
     return composed, manifest
 
 
-def _with_added_defaults(saved: JSON, defaults: Mapping[str, Any], present: Mapping[str, Any]) -> JSON:
+def _with_added_defaults(saved: JSON, defaults: Mapping[str, Any], current_settings: Mapping[str, Any]) -> JSON:
     """Return a checkpoint's settings with the defaults of settings that a later version of Flatwater added.
 
     Args:
         saved: settings, or a table of settings, in the checkpoint.
         defaults: default values of the settings, or of the table.
-        present: settings, or the table, of the run that resumes; names that are not in it are not added.
+        current_settings: settings, or the table, of the run that resumes; names that are not in it are not added.
     """
     if not isinstance(saved, Mapping):
         return saved
     settings = dict(saved)
     for name, default in defaults.items():
-        table = present.get(name)
-        if name not in saved and name in present:
+        table = current_settings.get(name)
+        if name not in saved and name in current_settings:
             settings[name] = default
         elif name in saved and isinstance(default, Mapping) and isinstance(table, Mapping):
             settings[name] = _with_added_defaults(saved[name], default, table)
@@ -418,7 +420,7 @@ def train(
     with (
         freeze_gc(),
         stop_on_signals(console) as stop,  # from here on a signal ends the run with a checkpoint
-        ConsoleTable(config.rounds, console, recipe.layout, done=trainer.progress.round) as table,
+        ConsoleTable(config.rounds, console, recipe.layout, rounds_done=trainer.progress.round) as table,
     ):
         watcher = build_watcher(composed, folder, table, events=events, stop=stop, mirror=mirror, callbacks=callbacks)
         try:
@@ -478,15 +480,16 @@ def announce_memory_and_start(composed: Run, folder: RunFolder, events: RunEvent
 
 def announce_end(outcome: RunOutcome, composed: Run, events: RunEvents) -> RunOutcome:
     """Send the listeners the event `end`, with the result of a finished run. Returns the outcome unchanged."""
-    config, done = composed.config, composed.trainer.progress.round
+    config, rounds_done = composed.config, composed.trainer.progress.round
     ending = "finished" if outcome.finished else f"stopped, go on with: {resume_command(outcome.folder)}"
     events.notify_listeners(
         "end",
-        f"{ending} ({done} of {config.rounds} {recipe_of_config(config).layout.rounds}, exit code {outcome.exit_code})",
+        f"{ending} ({rounds_done} of {config.rounds} {recipe_of_config(config).layout.rounds}, "
+        f"exit code {outcome.exit_code})",
         run=str(outcome.folder.path.absolute()),
         finished=outcome.finished,
         exit_code=outcome.exit_code,
-        done=done,
+        done=rounds_done,
         rounds=config.rounds,
         # From the file, so that the listener gets the same result as readers of the folder.
         result=json.loads(read_regular(outcome.folder.result, RESULT_BYTES, follow=False))

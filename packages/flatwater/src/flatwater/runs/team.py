@@ -64,15 +64,15 @@ class WorkerService:
         # The run's number of threads, before anything is computed, so that sums are taken in the run's order.
         torch.set_num_threads(assignment.config.threads)
         exempt_names = (ARITHMETIC,) if assignment.config.any_machine else ()
-        if changed := changed_facts(
+        if differences := changed_facts(
             assignment.versions,
             saved_when="in the run",
             current_name=f"on {platform.node()}",
             exempt_names=exempt_names,
         ):
             raise RunError(
-                f"a worker would compute other numbers than the run: {'; '.join(changed)}. Use machines of one kind "
-                "with the same versions, or give --any-machine, which changes the last bits of the numbers."
+                f"a worker would compute other numbers than the run: {'; '.join(differences)}. Use machines of one "
+                "kind with the same versions, or give --any-machine, which changes the last bits of the numbers."
             )
         self._measured_state: object = None
         self._mapped_paths: Collection[str] = ()

@@ -66,7 +66,7 @@ def request_permit(
     _refuse_code_in_runs(named_codes, source, folder)
     # The record is read last: settings without code, and --trust, need none.
     if named_codes and not is_trusted() and not was_begun(trust_key(settings, source, extra_values)):
-        raise TrustError(_refusal(named_codes, source, trains=trains))
+        raise TrustError(_refusal_message(named_codes, source, trains=trains))
     return Permit(frozenset(code.value for code in named_codes))
 
 
@@ -213,7 +213,7 @@ def _refuse_code_in_runs(named_codes: Sequence[NamedCode], source: Path | str, f
                 )
 
 
-def _refusal(named_codes: Sequence[NamedCode], source: Path | str, *, trains: bool) -> str:
+def _refusal_message(named_codes: Sequence[NamedCode], source: Path | str, *, trains: bool) -> str:
     """Return the message that refuses named code: it lists the code, and says how to permit it."""
     import_lines = [
         f"  {code.setting} = {short_repr(code.value)}{_missing_module_hint(code)}"

@@ -79,13 +79,13 @@ class Video:
             RunError: the file cannot be written.
         """
         encode = _ENCODERS[self.file.suffix]
-        pieces = encode(_checked_frames(self._play(seeds)), self.world.frames_per_second, self.file.parent)
+        pieces = encode(_checked_frames(self._play_episodes(seeds)), self.world.frames_per_second, self.file.parent)
         try:
             replace_output(self.file, pieces, VIDEO_OUTPUTS[self.file.suffix])
         finally:
             self.world.close()
 
-    def _play(self, seeds: Sequence[int]) -> Iterator[object]:
+    def _play_episodes(self, seeds: Sequence[int]) -> Iterator[object]:
         """Play an episode from each seed; yield a frame at its beginning and after each step. Adds to `returns`."""
         world: Any = self.world  # Any, as its methods take `legal` only if the world has masks
         spaces = self.world.spaces
@@ -199,19 +199,19 @@ def _encode_mp4(frames: Iterator[Array], frames_per_second: float, folder: Path)
     ffmpeg = _load_ffmpeg()
     writer = None
     with TemporaryDirectory(prefix=".flatwater-", dir=folder) as place:
-        whole = Path(place) / "video.mp4"
+        video_file = Path(place) / "video.mp4"
         for frame in frames:
             if writer is None:
                 # H.264 needs even sides, as it halves the colours: ffmpeg stretches an odd side by a pixel.
                 size = frame.shape[1], frame.shape[0]
                 writer = ffmpeg.write_frames(
-                    str(whole), size, fps=frames_per_second, macro_block_size=2, ffmpeg_log_level="error"
+                    str(video_file), size, fps=frames_per_second, macro_block_size=2, ffmpeg_log_level="error"
                 )
                 writer.send(None)  # starts the generator, which takes frames from here on
             writer.send(frame)
         if writer is not None:
             writer.close()
-        with open_regular(whole, follow=False) as file:
+        with open_regular(video_file, follow=False) as file:
             while piece := file.read(PIECE_BYTES):
                 yield piece
 

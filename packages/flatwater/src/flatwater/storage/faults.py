@@ -88,7 +88,7 @@ def explain_error(url: str, request: str, error: Exception) -> FlatwaterError:
     from obstore.exceptions import PermissionDeniedError, UnauthenticatedError  # noqa: PLC0415  (it takes long to import: only where a URL is used)
 
     text = str(error)
-    summary = _summarise(text)
+    summary = _summarise_message(text)
     scheme, bucket = urlsplit(url).scheme, urlsplit(url).netloc
     kind = "container" if scheme == "az" else "bucket"
     is_missing = isinstance(error, FileNotFoundError) and scheme != "file"
@@ -127,7 +127,7 @@ def _has(message: str, marks: tuple[str, ...]) -> bool:
     return any(mark in message for mark in marks)
 
 
-def _summarise(message: str) -> str:
+def _summarise_message(message: str) -> str:
     """Return a summary of an obstore message: `PUT http://host/name: 403 Forbidden, AccessDenied`.
 
     Without a request or a status in the message, the text after its last colon stands for them.

@@ -201,9 +201,11 @@ class StoredObjects:
             if size > maximum:
                 raise self._oversize_error(name, maximum)
             for piece in response.stream(min_chunk_size=_CHUNK_BYTES):
-                part = bytes(piece)[: request_begin + RANGE_BYTES - position]  # a store that ignores ranges sends more
-                position += len(part)
-                yield part
+                wanted_bytes = bytes(piece)[
+                    : request_begin + RANGE_BYTES - position
+                ]  # a store that ignores ranges sends more
+                position += len(wanted_bytes)
+                yield wanted_bytes
                 if position == request_begin + RANGE_BYTES:
                     break
             if position == request_begin:  # after an answer without a byte, further requests might never end
@@ -291,10 +293,10 @@ class StoredObjects:
                     with open_listed(self.folder, name) as file:
                         status = os.fstat(file.fileno())
                     return ObjectEntry(name, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
-                facts = obstore.head(self.store, self.prefix + name)
+                head = obstore.head(self.store, self.prefix + name)
         except FileNotFoundError:
             return None
-        return ObjectEntry(name, facts["size"], facts["last_modified"])
+        return ObjectEntry(name, head["size"], head["last_modified"])
 
     def folders(self) -> list[str]:
         """Return the names of the folders directly below, sorted, without unsafe ones (`is_plain`).
@@ -338,11 +340,14 @@ class StoredObjects:
 
 def is_plain(name: str) -> bool:
     """Return whether an object's name is safe as a file's path and on a terminal: printable parts, and no `..`."""
-    parts = name.split("/")
+    folder_names = name.split("/")
     return (
         name.isprintable()
         and len(name.encode()) <= _NAME_BYTES
-        and all(0 < len(part.encode()) <= _PART_BYTES and part not in {".", ".."} for part in parts)
+        and all(
+            0 < len(folder_name.encode()) <= _PART_BYTES and folder_name not in {".", ".."}
+            for folder_name in folder_names
+        )
     )
 
 
@@ -371,10 +376,12 @@ def open_objects(url: str, retries: int = PATIENT) -> StoredObjects:
         ConfigError: runs cannot be stored at the URL, or its store's settings cannot be used.
     """
     check_url(url)
-    parts = urlsplit(url)
-    path = unquote(parts.path).strip("/")
+    url_parts = urlsplit(url)
+    path = unquote(url_parts.path).strip("/")
     prefix = f"{path}/" if path else ""
-    return StoredObjects(url.rstrip("/"), _open_store(parts.scheme, parts.netloc, url, retries), prefix, retries)
+    return StoredObjects(
+        url.rstrip("/"), _open_store(url_parts.scheme, url_parts.netloc, url, retries), prefix, retries
+    )
 
 
 def check_url(url: str) -> None:
@@ -383,36 +390,36 @@ def check_url(url: str) -> None:
     Raises:
         ConfigError: runs cannot be stored at the URL; the message says why.
     """
-    reason = next(_objections(url), "")
+    reason = next(_find_objections(url), "")
     if reason:
         raise ConfigError(f"{short_repr(url)}: {reason}. Expected {URL_FORMS}, without ? and #.")
 
 
-def _objections(url: str) -> Iterator[str]:
+def _find_objections(url: str) -> Iterator[str]:
     """Yield the reasons why a URL names no folder of objects; the caller reads the first alone."""
     try:
-        parts = urlsplit(url)
+        url_parts = urlsplit(url)
         # Decoded first: `%2e%2e` is `..` as well.
-        path = unquote(parts.path, errors="strict")
+        path = unquote(url_parts.path, errors="strict")
     except ValueError as error:
         yield str(error)
         return
     if mask_secrets(url) != url:
-        credentials = EXPECTED_CREDENTIALS.get(parts.scheme, EXPECTED_CREDENTIALS["s3"])
+        credentials = EXPECTED_CREDENTIALS.get(url_parts.scheme, EXPECTED_CREDENTIALS["s3"])
         yield f"a URL is stored in records and must not have a key. Set {credentials}"
-    if parts.scheme not in SCHEMES:
-        yield f"the scheme is {short_repr(parts.scheme)}, expected one of {', '.join(SCHEMES)}"
-    if parts.scheme == "file" and parts.netloc:
-        yield f"a path on this machine begins with a slash, as in file:///{parts.netloc}"
-    if parts.scheme == "file" and not path.strip("/"):
+    if url_parts.scheme not in SCHEMES:
+        yield f"the scheme is {short_repr(url_parts.scheme)}, expected one of {', '.join(SCHEMES)}"
+    if url_parts.scheme == "file" and url_parts.netloc:
+        yield f"a path on this machine begins with a slash, as in file:///{url_parts.netloc}"
+    if url_parts.scheme == "file" and not path.strip("/"):
         yield "the URL has no folder; a variable may be empty"
-    if parts.scheme != "file" and not parts.netloc:
+    if url_parts.scheme != "file" and not url_parts.netloc:
         yield "the URL has no bucket; a variable may be empty"
     if not url.isprintable() or not path.isprintable():
         yield "the URL has control characters"
     if ".." in path.split("/"):
         yield "`..` is not allowed in a URL"
-    if parts.query or parts.fragment or url.endswith(("?", "#")):
+    if url_parts.query or url_parts.fragment or url.endswith(("?", "#")):
         yield "a part after ? or # has no meaning for a store"
 
 

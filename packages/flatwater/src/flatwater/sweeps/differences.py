@@ -8,19 +8,19 @@ from flatwater.runs.config import RunConfig
 from flatwater_watch.errors import ConfigError
 
 
-def refuse_others(before: RunConfig, now: RunConfig, folder: Path, kind: str) -> None:
+def refuse_others(saved_config: RunConfig, given_config: RunConfig, folder: Path, kind: str) -> None:
     """Refuse to go on with a sweep or a study under other settings than its own.
 
     Args:
-        before: settings that the sweep or study began with.
-        now: settings that the user gives.
+        saved_config: settings that the sweep or study began with.
+        given_config: settings that the user gives.
         folder: folder of the sweep or study, for messages.
         kind: `sweep` or `study`, for messages.
 
     Raises:
         ConfigError: a setting differs that may not.
     """
-    if differences := setting_differences(before, now, f"the {kind}"):
+    if differences := setting_differences(saved_config, given_config, f"the {kind}"):
         lines = "\n".join(f"  {line}" for line in differences)
         raise ConfigError(
             f"{folder}: the {kind} was begun with other settings.\n{lines}\n"
@@ -28,9 +28,9 @@ def refuse_others(before: RunConfig, now: RunConfig, folder: Path, kind: str) ->
         )
 
 
-def setting_differences(before: RunConfig, now: RunConfig, where: str) -> list[str]:
+def setting_differences(saved_config: RunConfig, given_config: RunConfig, where: str) -> list[str]:
     """Return a line for each setting that has changed, though it must not: `seed: 0 in the sweep, 1 now`."""
-    old_settings, new_settings = _fixed_settings(before), _fixed_settings(now)
+    old_settings, new_settings = _fixed_settings(saved_config), _fixed_settings(given_config)
     return [
         f"{name}: {old_settings[name]!r} in {where}, {new_settings[name]!r} now"
         for name in old_settings

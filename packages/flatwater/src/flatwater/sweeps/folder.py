@@ -57,8 +57,8 @@ class SweepOutcome:
         finished = [line for line in self.lines if line.state == "finished" and line.value is not None]
         if not finished:
             return None
-        _, _, best = max((line.value, -line.number, line) for line in finished)
-        return best
+        _, _, best_line = max((line.value, -line.number, line) for line in finished)
+        return best_line
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of sweep.json."""

@@ -184,15 +184,15 @@ def _parse_range(table: Mapping[str, Any], declared: object, path: str) -> Range
     high = numbers["high"]
     log = table.get("log", False)
     step = numbers.get("step")
-    _require(low < high, path, "high", high, f"more than low ({low})")
-    _require(isinstance(log, bool), path, "log", log, "true or false")
-    _require(not log or low > 0, path, "low", low, "more than 0 where log = true")
+    _require_range(low < high, path, "high", high, f"more than low ({low})")
+    _require_range(isinstance(log, bool), path, "log", log, "true or false")
+    _require_range(not log or low > 0, path, "low", low, "more than 0 where log = true")
     if step is not None:
-        _require(not log, path, "step", step, "left out where log = true")
-        _require(step > 0, path, "step", step, "more than 0")
+        _require_range(not log, path, "step", step, "left out where log = true")
+        _require_range(step > 0, path, "step", step, "more than 0")
         # The steps must reach `high`; fractions such as 0.1 are not exact, so a tolerance decides.
         steps = (high - low) / step
-        _require(
+        _require_range(
             abs(steps - round(steps)) < WHOLE_TOLERANCE,
             path,
             "high",
@@ -216,12 +216,12 @@ def _parse_number(table: Mapping[str, Any], key: str, kind: type, path: str) -> 
     """
     value = table[key]
     from_plain(kind, value, f"[{path}] {key}", _refuse_table)
-    _require(isfinite(value), path, key, value, "finite")
+    _require_range(isfinite(value), path, key, value, "finite")
     number: float = kind(value)
     return number
 
 
-def _require(condition: bool, path: str, key: str, value: object, expected: str) -> None:  # noqa: FBT001  (as `require`)
+def _require_range(condition: bool, path: str, key: str, value: object, expected: str) -> None:  # noqa: FBT001  (as `require`)
     """Refuse a number of a range unless `condition`; the message is `[path] key = value: expected ...`.
 
     Raises:

@@ -83,7 +83,7 @@ class Study:
 
     def next_(self) -> Trial:
         """Begin a new trial in the database, draw its settings, and return it."""
-        self._seed_(len(self._trials()), "")
+        self._reseed_sampler_(len(self._trials()), "")
         return self._draw_settings_(self.study.ask())
 
     def reopen_interrupted_(self) -> list[Trial]:
@@ -105,10 +105,10 @@ class Study:
 
     def _reopen_trial_(self, trial: FrozenTrial) -> Trial:
         """Return a trial that an earlier process began; settings that it lacks are drawn by the same seed."""
-        self._seed_(trial.number, "")
+        self._reseed_sampler_(trial.number, "")
         return self._draw_settings_(Trial(self.study, trial._trial_id))  # noqa: SLF001  (optuna has no public name for it)
 
-    def _seed_(self, number: int, name: str) -> None:
+    def _reseed_sampler_(self, number: int, name: str) -> None:
         """Set a new sampler for the next draw, whose seed depends on the arguments and not on earlier draws.
 
         Args:
@@ -122,7 +122,7 @@ class Study:
     def _draw_settings_(self, trial: Trial) -> Trial:
         """Draw the settings that the trial lacks: all of them, unless a kill interrupted an earlier draw."""
         for name, values in self.space.items():
-            self._seed_(trial.number, name)
+            self._reseed_sampler_(trial.number, name)
             suggest_value_(trial, name, values)
         return trial
 
@@ -168,9 +168,9 @@ class Study:
 
     def lines(self) -> list[TrialLine]:
         """Return all trials, in their order."""
-        return [self._line(trial) for trial in self._trials()]
+        return [self._trial_line(trial) for trial in self._trials()]
 
-    def _line(self, trial: FrozenTrial) -> TrialLine:
+    def _trial_line(self, trial: FrozenTrial) -> TrialLine:
         """Return a trial's line, with its last value and round: None and 0 if no round has a value."""
         values = trial.intermediate_values
         return TrialLine(

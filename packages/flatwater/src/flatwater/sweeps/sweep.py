@@ -208,14 +208,16 @@ def judged_curve(sweep: Sweep) -> tuple[str, str]:
 
 def outcome_line(sweep: Sweep, number: int) -> str:
     """Return a line about the result of a trial; `number` counts from 1."""
-    line, best = sweep.study.lines()[number - 1], sweep_outcome(sweep).best_trial
+    line, best_trial = sweep.study.lines()[number - 1], sweep_outcome(sweep).best_trial
     if line.state == "interrupted":
         return f"stopped in round {line.round + 1}; the sweep resumes the trial when it goes on"
     if line.state == "failed":
         return f"failed: {line.reason}"
     # A best trial always has a value; `or` is for the type checker.
     value = "no value" if line.value is None else f"{judged_curve(sweep)[0]} {short_number(line.value)}"
-    best_text = "" if best is None else f"; best: trial {best.number}, {short_number(best.value or 0.0)}"
+    best_text = (
+        "" if best_trial is None else f"; best: trial {best_trial.number}, {short_number(best_trial.value or 0.0)}"
+    )
     return f"{line.state} after round {line.round}: {value}{best_text}"
 
 

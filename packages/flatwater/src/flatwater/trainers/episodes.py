@@ -112,7 +112,7 @@ def _keeper(world: World) -> StateKeeper:
 
 
 def begin_(
-    world: World, episodes: Episodes, which: Array, seeds: Array, obs: Array, *, legal: Array | None = None
+    world: World, episodes: Episodes, env_mask: Array, seeds: Array, obs: Array, *, legal: Array | None = None
 ) -> None:
     """Begin episodes in some environments, and reset their records in the state tree.
 
@@ -120,36 +120,36 @@ def begin_(
 
     Args:
         world: the world of the episodes.
-        episodes: state tree of its running episodes; the rows of `which` are updated.
-        which: bool [E], environments where an episode begins.
-        seeds: int64 [E]; only those of `which` are read.
-        obs: [E, A, *obs], rows of `which` overwritten with the first observations.
-        legal: bool [E, A, R], rows of `which` overwritten with the mask of legal actions; None in a world without
+        episodes: state tree of its running episodes; the rows of `env_mask` are updated.
+        env_mask: bool [E], environments where an episode begins.
+        seeds: int64 [E]; only those of `env_mask` are read.
+        obs: [E, A, *obs], rows of `env_mask` overwritten with the first observations.
+        legal: bool [E, A, R], rows of `env_mask` overwritten with the mask of legal actions; None in a world without
             masks.
     """
-    _begin_world_(world, which, seeds, obs, legal)
+    _begin_world_(world, env_mask, seeds, obs, legal)
     # `numpy()` is a view of the tensor: the state tree is written.
-    episodes.seeds.numpy()[which] = seeds[which]
+    episodes.seeds.numpy()[env_mask] = seeds[env_mask]
     for leaf in (episodes.steps, episodes.over, episodes.returns):
-        leaf.numpy()[which] = 0
+        leaf.numpy()[env_mask] = 0
 
 
-def _begin_world_(world: World, which: Array, seeds: Array, obs: Array, legal: Array | None) -> None:
+def _begin_world_(world: World, env_mask: Array, seeds: Array, obs: Array, legal: Array | None) -> None:
     """Begin episodes in the world, without a record in the state tree, and check the masks that it writes.
 
     Args:
         world: the world of the episodes.
-        which: bool [E], environments where an episode begins.
-        seeds: int64 [E]; only those of `which` are read.
-        obs: [E, A, *obs], rows of `which` overwritten.
-        legal: bool [E, A, R], rows of `which` overwritten; None in a world without masks.
+        env_mask: bool [E], environments where an episode begins.
+        seeds: int64 [E]; only those of `env_mask` are read.
+        obs: [E, A, *obs], rows of `env_mask` overwritten.
+        legal: bool [E, A, R], rows of `env_mask` overwritten; None in a world without masks.
     """
     if legal is None:
-        world.begin_(which, seeds, obs)
+        world.begin_(env_mask, seeds, obs)
     else:
         masked_world: MaskedWorld = cast("Any", world)
-        masked_world.begin_(which, seeds, obs, legal)
-        check_legal(world.spaces, legal[which])
+        masked_world.begin_(env_mask, seeds, obs, legal)
+        check_legal(world.spaces, legal[env_mask])
 
 
 def _step_world_(world: World, actions: Array, obs: Array, outcome: "Outcome", legal: Array | None) -> None:
@@ -281,7 +281,7 @@ def step_first_episodes_(
     obs: Array,
     outcome: Outcome,
     *,
-    done: Tensor,
+    has_ended: Tensor,
     paid: Tensor,
     legal: Array | None = None,
 ) -> Array:
@@ -293,7 +293,7 @@ def step_first_episodes_(
         actions: actions of every agent, [E, A, *action].
         obs: observations, [E, A, *obs], overwritten.
         outcome: reward, terminated and truncated, [E, A] each, overwritten.
-        done: bool [E], environments whose first episode has ended: stepped but not counted; updated.
+        has_ended: bool [E], environments whose first episode has ended: stepped but not counted; updated.
         paid: float32 [E * A], sums of rewards, updated.
         legal: mask of legal actions, bool [E, A, R], overwritten; None in a world without masks.
 
@@ -302,10 +302,10 @@ def step_first_episodes_(
     """
     ended = step_(world, episodes, actions, obs, outcome, legal=legal)
     reward = torch.from_numpy(outcome[0]).flatten()
-    # Read before `done` is updated: the reward of an episode's last step counts.
-    is_counted = done.logical_not().repeat_interleave(len(paid) // len(done))
+    # Read before `has_ended` is updated: the reward of an episode's last step counts.
+    is_counted = has_ended.logical_not().repeat_interleave(len(paid) // len(has_ended))
     paid.add_(reward * is_counted)
-    done.logical_or_(torch.from_numpy(ended))
+    has_ended.logical_or_(torch.from_numpy(ended))
     return ended
 
 
@@ -330,14 +330,14 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
     over, returns = np.zeros((envs, agents), np.bool_), np.zeros((envs, agents), np.float32)
     kept_state = read_state(episodes.kept[KEPT].numpy()) if episodes.kept else None
 
-    def begin(which: Array) -> None:
+    def begin(env_mask: Array) -> None:
         """Begin the recorded episodes of these environments, in the world and for the teacher."""
         if isinstance(world, ReplayableWorld) and episodes.kept:
-            world.beginnings.load_(which, kept_state or [])
-        _begin_world_(world, which, seeds, obs, scratch.legal)
-        over[which], returns[which] = False, 0
+            world.beginnings.load_(env_mask, kept_state or [])
+        _begin_world_(world, env_mask, seeds, obs, scratch.legal)
+        over[env_mask], returns[env_mask] = False, 0
         if teacher is not None:
-            teacher.begin_(which)
+            teacher.begin_(env_mask)
 
     begin(np.ones(envs, np.bool_))
     for steps_left in range(most_steps, 0, -1):
@@ -401,11 +401,11 @@ def replay_episodes_(world: World, teacher: Teacher | None, episodes: Episodes, 
     return ""
 
 
-def _reload_kept_state_(world: StateKeeper, kept: object) -> str:
+def _reload_kept_state_(world: StateKeeper, kept_state: object) -> str:
     """Load the kept state into a world; return the reason if the world then has another state, else ''."""
-    world.load_state_dict(kept)
+    world.load_state_dict(kept_state)
     # Compared as bytes: states may hold arrays, for which `==` gives no single answer.
-    is_same = encode_state(world.state_dict()) == encode_state(kept)
+    is_same = encode_state(world.state_dict()) == encode_state(kept_state)
     return "" if is_same else "its load_state_dict() does not restore the state that its state_dict() returned"
 
 

@@ -109,7 +109,7 @@ class EpisodeEvaluator:
         if self._legal is not None:
             check_actions(self.world.spaces, self._legal, action, source=f"the {name}")
         step_arguments = self.world, self._arrays, action, self.current_obs, self._outcome
-        ended = step_first_episodes_(*step_arguments, done=played.done, paid=player.returns, legal=self._legal)
+        ended = step_first_episodes_(*step_arguments, has_ended=played.done, paid=player.returns, legal=self._legal)
         if ended.any() and not (self._ends_early and bool(played.done.all())):
             # A copy, because `begin_` writes into the array that the seeds come from.
             self._begin_(ended, played.episodes.seeds.numpy().copy())
@@ -121,9 +121,9 @@ class EpisodeEvaluator:
         assert player.act is not None  # noqa: S101  (for the type checker: a player without a teacher acts)
         return player.act(first)
 
-    def _begin_(self, which: Array, seeds: Array) -> None:
-        """Begin episodes in the environments of the mask `which`, in the world and for all teachers."""
-        begin_(self.world, self.played.episodes, which, seeds, self.current_obs, legal=self._legal)
+    def _begin_(self, env_mask: Array, seeds: Array) -> None:
+        """Begin episodes in the environments of the mask `env_mask`, in the world and for all teachers."""
+        begin_(self.world, self.played.episodes, env_mask, seeds, self.current_obs, legal=self._legal)
         for player in self.players.values():
             if player.teacher is not None:
-                player.teacher.begin_(which)
+                player.teacher.begin_(env_mask)

@@ -157,14 +157,18 @@ class EpisodeReporter:
         Raises:
             RunError: the key is missing, or has no number.
         """
-        infos = [part for part in info.values() if isinstance(part, Mapping)] if agents > 1 else [info]
-        values = [part[key] for part in infos if key in part]
+        infos = (
+            [agent_info for agent_info in info.values() if isinstance(agent_info, Mapping)] if agents > 1 else [info]
+        )
+        values = [agent_info[key] for agent_info in infos if key in agent_info]
         numbers = [number for value in values if (number := as_number(value)) is not None]
         if values and len(numbers) == len(values):
             return sum(numbers) / len(numbers)
-        wrong = next((value for value in values if as_number(value) is None), None)
-        known_keys = ", ".join(sorted({repr(str(name)) for part in infos for name in part})[:20]) or "no key at all"
-        got = f"{short_repr(wrong)}, a {type(wrong).__name__}" if values else known_keys
+        wrong_value = next((value for value in values if as_number(value) is None), None)
+        known_keys = (
+            ", ".join(sorted({repr(str(name)) for agent_info in infos for name in agent_info})[:20]) or "no key at all"
+        )
+        got = f"{short_repr(wrong_value)}, a {type(wrong_value).__name__}" if values else known_keys
         raise RunError(
             f"info_keys: environment {self._name}: expected a number as {key!r} in the info of an episode's last step, "
             f"got {got}. Change it, or leave {key!r} out of info_keys"

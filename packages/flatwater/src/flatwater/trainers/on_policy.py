@@ -122,7 +122,7 @@ def bind_learning(
     setup: OnPolicySetup,
     run: OnPolicyState,
     *,
-    parts: int = 1,
+    observation_chunks: int = 1,
     weights: Mapping[str, Float[Tensor, ""]] = MappingProxyType({}),
     set_weights_: Callable[[], None] = lambda: None,
     read_rewards_: Callable[[], Float[Tensor, "T B"] | None] = lambda: None,
@@ -132,7 +132,7 @@ def bind_learning(
     Args:
         setup: constants of the run.
         run: state tree of the run: the rollout is read, the learner updated.
-        parts: number of parts in which the block's observations are merged into their statistics.
+        observation_chunks: number of parts in which the block's observations are merged into their statistics.
         weights: weights of the loss's terms, by name, besides those that have a schedule.
         set_weights_: sets these weights, in place, before each update.
         read_rewards_: returns the rewards to learn from; None for the block's own.
@@ -161,17 +161,17 @@ def bind_learning(
             return
         advance_state_(setup.algorithm, config, run.learner, rollout)
         if network.measures:
-            _merge_observations_(network, run.learner, rollout, parts)
+            _merge_observations_(network, run.learner, rollout, observation_chunks)
 
     return learn_
 
 
-def _merge_observations_(network: ActorCritic, learner: Learner, rollout: Rollout, parts: int) -> None:
+def _merge_observations_(network: ActorCritic, learner: Learner, rollout: Rollout, chunks: int) -> None:
     """Merge a block's observations into their running statistics, in parts that take no more memory than an update."""
-    columns = (rollout[name].flatten(0, 1).chunk(parts) for name in ("obs", "alive"))
-    for rows, alive in zip(*columns, strict=True):
+    columns = (rollout[name].flatten(0, 1).chunk(chunks) for name in ("obs", "alive"))
+    for rows, is_alive in zip(*columns, strict=True):
         obs = network.read_numbers(rows)
-        is_usable = alive & obs.isfinite().all(1)
+        is_usable = is_alive & obs.isfinite().all(1)
         # A plan on the meta device does not know how many rows are usable, and takes all of them.
         usable = obs.clone() if obs.is_meta else obs[is_usable]
         update_running_stats_(learner.statistics, network.scale_for_statistics(usable.to(network.device)))

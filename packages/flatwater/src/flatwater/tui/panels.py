@@ -140,14 +140,14 @@ def _process_line(line: LedgerLine) -> str:
     return " · ".join(phrases)
 
 
-def segment_bar(sizes: dict[str, int], full: int, width: int, glyphs: dict[str, str]) -> Text:
+def segment_bar(sizes: dict[str, int], full_bytes: int, width: int, glyphs: dict[str, str]) -> Text:
     """Return a bar with a segment for each size, filled up with dots to its width.
 
     A segment ends where the sum of the sizes so far is, so that rounding errors do not add up.
 
     Args:
         sizes: bytes by name; less than 0 is drawn as 0.
-        full: bytes of the whole width.
+        full_bytes: bytes of the whole width.
         width: number of columns.
         glyphs: character of each name's segment.
     """
@@ -156,7 +156,7 @@ def segment_bar(sizes: dict[str, int], full: int, width: int, glyphs: dict[str, 
     total = 0
     for name, size in sizes.items():
         total += max(0, size)  # unaccounted memory may be below 0
-        end = min(width, round(width * total / full)) if full else 0
+        end = min(width, round(width * total / full_bytes)) if full_bytes else 0
         text.append(glyphs[name] * (end - filled), style=COLOURS[name])
         filled = max(filled, end)
     return text.append("·" * (width - filled), style=EMPTY)
@@ -169,7 +169,7 @@ def owners_table(followed: FollowedRun, width: int, maximum: int | None = None) 
     held_bytes = group_bytes(followed.line.owned, depth=OWNER_DEPTH)
     planned_bytes = group_bytes(listed_owners(followed.plan), depth=OWNER_DEPTH) if followed.plan is not None else {}
     has_shares = width >= WIDE
-    table = _table(width, "owner", "held", *(["share"] if has_shares else []), "off plan")
+    table = _empty_table(width, "owner", "held", *(["share"] if has_shares else []), "off plan")
     ordered = sorted(held_bytes.items(), key=lambda item: (-item[1], item[0]))
     for name, size in ordered[:maximum]:
         difference_text = _difference_text(size - planned_bytes[name]) if name in planned_bytes else Text("")
@@ -194,7 +194,7 @@ def phase_table(line: LedgerLine | None, width: int) -> Table | Text:
     """Return a table of the last round's phases: seconds, steps per second, and peak of temporary bytes."""
     if line is None or not line.phases:
         return Text("No phase has ended yet.", style=QUIET)
-    table = _table(width, "phase", "seconds", "steps/s", "peak")
+    table = _empty_table(width, "phase", "seconds", "steps/s", "peak")
     for name, effort in line.phases.items():
         peak = "" if effort.peak is None else short_bytes(effort.peak)
         table.add_row(name, f"{effort.seconds:.1f}", short_number(steps_per_second(effort)), peak)
@@ -206,9 +206,9 @@ def phases_title(followed: FollowedRun) -> str:
     title = "phases · last"
     if not followed.timed_rounds:
         return f"{title} {followed.recipe.layout.round}"
-    last, mean = _seconds_text(followed.last_seconds[-1]), _seconds_text(followed.mean_seconds)
+    last_text, mean_text = _seconds_text(followed.last_seconds[-1]), _seconds_text(followed.mean_seconds)
     rounds_text = f" of {followed.timed_rounds:,}" if followed.timed_rounds < followed.done else ""
-    return f"{title} {last}, mean{rounds_text} {mean}"
+    return f"{title} {last_text}, mean{rounds_text} {mean_text}"
 
 
 def _seconds_text(seconds: float) -> str:
@@ -216,7 +216,7 @@ def _seconds_text(seconds: float) -> str:
     return f"{short_seconds(seconds)}{' s' if seconds < WHOLE_SECONDS_LIMIT else ''}"
 
 
-def _table(width: int, *titles: str) -> Table:
+def _empty_table(width: int, *titles: str) -> Table:
     """Return an empty table without lines; its first column gets the width that the others leave."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), width=width, header_style=QUIET)
     table.add_column(titles[0], ratio=1, no_wrap=True, overflow="ellipsis")
@@ -273,7 +273,7 @@ def sparkline(values: Sequence[float], width: int) -> str:
     characters = []
     for column in range(width):
         if len(values) < width:
-            column_values: Sequence[float] = [_interpolate(values, column * (len(values) - 1) / (width - 1))]
+            column_values: Sequence[float] = [_interpolate_value(values, column * (len(values) - 1) / (width - 1))]
         else:
             column_values = values[column * len(values) // width : (column + 1) * len(values) // width]
         finite = [value for value in column_values if isfinite(value)]
@@ -283,7 +283,7 @@ def sparkline(values: Sequence[float], width: int) -> str:
     return "".join(characters)
 
 
-def _interpolate(values: Sequence[float], position: float) -> float:
+def _interpolate_value(values: Sequence[float], position: float) -> float:
     """Return the value at a fractional index, by a line between its neighbours; the nearer if one is not finite."""
     index = int(position)
     left, right, fraction = values[index], values[min(index + 1, len(values) - 1)], position - index

@@ -105,7 +105,7 @@ def next_generation_(setup: ErlSetup, run: ErlState, executor: TileExecutor) -> 
         run.schedule,
         fitness=scores.fitness,
         # float() waits for the device, once a generation.
-        best=float(scores.validation[:-1].max()),
+        best_fitness=float(scores.validation[:-1].max()),
         generation=generation,
         # The stream is named by the generation, so a resumed run evolves as it would have.
         rng=stream(setup.config.seed, "evolution", generation, device=setup.device),

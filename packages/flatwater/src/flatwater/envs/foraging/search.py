@@ -73,9 +73,9 @@ class SearchTeacher:
         """Rows and columns from the agent to the mine and to the depot that it saw last, int16 [N, 2, 2]."""
         self._has_known_place = np.zeros((agents, 2), np.bool_)
 
-    def begin_(self, which: Array) -> None:
-        """Forget known places in the environments of `which`, bool [E]; draw goals from the initial random state."""
-        agents = np.repeat(which, self._spaces.agents)
+    def begin_(self, env_mask: Array) -> None:
+        """Forget known places in the environments of `env_mask`, bool [E]; draw goals from the initial random state."""
+        agents = np.repeat(env_mask, self._spaces.agents)
         self._has_known_place[agents] = False
         self._random_state[agents] = self._initial_random_state[agents]
         self._draw_exploration_goal_(np.flatnonzero(agents))

@@ -45,15 +45,15 @@ class ForagingWorld:
         """Observations and actions of the agents."""
         return self._spaces
 
-    def begin_(self, which: Array, seeds: Array, obs: Array) -> None:
+    def begin_(self, env_mask: Array, seeds: Array, obs: Array) -> None:
         """Draw the map of each new episode, and build its simulator; the arguments are those of `World`."""
-        for env in np.flatnonzero(which).tolist():
+        for env in np.flatnonzero(env_mask).tolist():
             simulator = self._game.begin(int(seeds[env]))
             terminated, truncated = self._is_over[:, env]
             simulator.set_buffers(self._obs[env], terminated, truncated, self._reward[env], self._actions[env])
             self._simulators[env] = simulator
         # Simulators write all tokens, the nearest first; an observation has the configured number.
-        obs[which] = self._obs[which, :, : self._config.tokens]
+        obs[env_mask] = self._obs[env_mask, :, : self._config.tokens]
 
     def step_(self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array) -> None:
         """Step every simulator; the arguments are those of `World`.

@@ -66,10 +66,10 @@ def heuristic_policy(
     action = torch.zeros(len(stage), len(HEADS), dtype=torch.int64, device=stage.device)
     action[:, BLUEPRINT] = 0
     # Reversed, as later operations overwrite earlier ones.
-    for operation, wanted in reversed(wanted_slots.items()):
-        is_wanted = wanted.any(1)
+    for operation, slot_mask in reversed(wanted_slots.items()):
+        is_wanted = slot_mask.any(1)
         action[:, OPERATION] = torch.where(is_wanted, int(operation), action[:, OPERATION])
-        action[:, SLOT] = torch.where(is_wanted, wanted.int().argmax(1), action[:, SLOT])
+        action[:, SLOT] = torch.where(is_wanted, slot_mask.int().argmax(1), action[:, SLOT])
     # A ramp of middle length: at alpha 1 at once, the host would get a layer that it was never trained with.
     is_advance = action[:, OPERATION] == Operation.ADVANCE
     action[:, TEMPO] = is_advance * min(1, len(envs.tables.paces) - 1)

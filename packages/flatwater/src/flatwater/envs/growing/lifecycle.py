@@ -196,7 +196,7 @@ def pass_time_(
     slots.age.add_(1).mul_(tables.hosted[stage] & ~has_new_seed)
 
 
-def write_where_(values: Tensor, where: Bool[Tensor, "E S"], new: Tensor) -> None:
-    """Write `new`, which may broadcast, into `values` where the mask is True."""
+def write_where_(values: Tensor, where: Bool[Tensor, "E S"], new_values: Tensor) -> None:
+    """Write `new_values`, which may broadcast, into `values` where the mask is True."""
     # Not `values[where] = ...`, which waits until a GPU has counted the elements of the mask.
-    values.copy_(torch.where(where, new, values))
+    values.copy_(torch.where(where, new_values, values))

@@ -112,9 +112,9 @@ def record_validation_(
         is_good: hosts with a good loss, by `has_good_loss`; the others were rolled back.
         mixed_in: slots whose seed changes its host's output, so that its contribution was measured.
     """
-    for history, new in ((measures.loss, validation.loss), (measures.accuracy, validation.accuracy)):
+    for history, new_value in ((measures.loss, validation.loss), (measures.accuracy, validation.accuracy)):
         # Newest first: the oldest drops out at the end of the row.
-        write_where_(history, is_good[:, None], torch.cat((new[:, None], history[:, :-1]), 1))
+        write_where_(history, is_good[:, None], torch.cat((new_value[:, None], history[:, :-1]), 1))
     measures.validations.add_(is_good)
     is_measured = mixed_in & is_good[:, None]
     # Before `contribution` is overwritten below.

@@ -182,20 +182,22 @@ def _trace_forward(network: nn.Module, slots: tuple[str, ...], images: Tensor) -
         return ForwardTrace(network(images), outputs)
 
 
-def _check_constants(before: Mapping[str, Tensor], first_network: nn.Module, second_network: nn.Module) -> None:
-    """Refuse buffers that a forward of `first_network` has changed since `before`, or that differ in a second network.
+def _check_constants(
+    initial_buffers: Mapping[str, Tensor], first_network: nn.Module, second_network: nn.Module
+) -> None:
+    """Refuse buffers that a forward of `first_network` has changed, or that differ in a second network.
 
     Raises:
         ConfigError: a buffer changes in a forward, or differs between hosts.
     """
-    after, others = dict(first_network.named_buffers()), dict(second_network.named_buffers())
-    for name, buffer in before.items():
-        if not torch.equal(buffer, after[name]):
+    final_buffers, other_buffers = dict(first_network.named_buffers()), dict(second_network.named_buffers())
+    for name, buffer in initial_buffers.items():
+        if not torch.equal(buffer, final_buffers[name]):
             raise ConfigError(
                 f"buffer {name} changes in a forward, as BatchNorm's statistics do. A reset and a rollback restore "
                 "weights, not buffers. Use GroupNorm or LayerNorm, or BatchNorm with track_running_stats=False"
             )
-        if not torch.equal(buffer, others[name]):
+        if not torch.equal(buffer, other_buffers[name]):
             raise ConfigError(f"buffer {name} differs from host to host. Make it a parameter, or equal in all hosts")
 
 

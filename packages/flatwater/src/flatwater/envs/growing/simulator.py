@@ -156,9 +156,9 @@ def sub_pool(envs: GrowingEnvs, low: int, high: int) -> GrowingEnvs:
             return replace(branch, **{f.name: rows(getattr(branch, f.name)) for f in fields(branch)})
         return branch
 
-    part = replace(envs, **{name: rows(getattr(envs, name)) for name in PER_HOST_FIELDS})
-    _host_by_pool[part] = _host_by_pool[envs]
-    return part
+    pool = replace(envs, **{name: rows(getattr(envs, name)) for name in PER_HOST_FIELDS})
+    _host_by_pool[pool] = _host_by_pool[envs]
+    return pool
 
 
 def live_pools() -> int:

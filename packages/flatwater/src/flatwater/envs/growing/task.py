@@ -81,7 +81,7 @@ def make_task(result: Any, device: torch.device) -> Task:  # noqa: ANN401  (what
     arrays = [np.asarray(array) for array in result] if isinstance(result, tuple | list) else []
     if len(arrays) not in {2, 4}:
         raise ConfigError(f"expected {EXPECTED_TASK}, got a {type(result).__name__} of {len(arrays)} arrays")
-    pairs = [arrays[:2], arrays[2:]] if len(arrays) == 4 else _split(*arrays)  # noqa: PLR2004  (two arrays, or four)
+    pairs = [arrays[:2], arrays[2:]] if len(arrays) == 4 else _split_images(*arrays)  # noqa: PLR2004  (two arrays, or four)
     for use, (images, labels) in zip(("train on", "validate with"), pairs, strict=True):
         _check_arrays(use, images, labels)
     (train_images, train_labels), (valid_images, valid_labels) = pairs
@@ -102,7 +102,7 @@ def make_task(result: Any, device: torch.device) -> Task:  # noqa: ANN401  (what
     )
 
 
-def _split(images: np.ndarray, labels: np.ndarray) -> list[list[np.ndarray]]:
+def _split_images(images: np.ndarray, labels: np.ndarray) -> list[list[np.ndarray]]:
     """Return [images, labels] to train on and [images, labels] to validate with; the split is the same every time."""
     _check_arrays("learn", images, labels)
     # Its own generator: the split does not depend on the run's seed.

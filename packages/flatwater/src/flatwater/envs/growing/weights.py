@@ -80,28 +80,28 @@ def write_gradients_(
             grad.copy_(next(grads))
 
 
-def reset_moments_(part: StackedWeights, chosen: Bool[Tensor, " E"]) -> None:
+def reset_moments_(stack: StackedWeights, is_chosen: Bool[Tensor, " E"]) -> None:
     """Zero the moments of the chosen hosts, and their numbers of updates."""
-    moments = part.moments
-    moments.exp_avg.masked_fill_(chosen[:, None], 0)
-    moments.exp_avg_sq.masked_fill_(chosen[:, None], 0)
-    moments.updates.masked_fill_(chosen, 0)
+    moments = stack.moments
+    moments.exp_avg.masked_fill_(is_chosen[:, None], 0)
+    moments.exp_avg_sq.masked_fill_(is_chosen[:, None], 0)
+    moments.updates.masked_fill_(is_chosen, 0)
 
 
-def step_optimizer_(part: StackedWeights, *, lr: float, learns: Bool[Tensor, " E"]) -> None:
+def step_optimizer_(stack: StackedWeights, *, lr: float, learns: Bool[Tensor, " E"]) -> None:
     """Update every row once, by torch's fused kernels, which need no memory of their own.
 
     Rows that do not learn have zero gradients and zero moments, which both kernels turn into a step of exactly zero.
 
     Args:
-        part: weights, moments and counts are updated in place; Adam where it has second moments, else SGD.
+        stack: weights, moments and counts are updated in place; Adam where it has second moments, else SGD.
         lr: learning rate of all rows.
         learns: rows whose updates are counted.
     """
-    moments = part.moments
+    moments = stack.moments
     # Counted before the kernels, which read the counts for their bias correction.
     moments.updates.add_(learns)
-    columns = (part.weights, part.grad, moments.exp_avg)
+    columns = (stack.weights, stack.grad, moments.exp_avg)
     # A tensor for each row, as the kernels take one count of updates for each tensor.
     weights, grad, exp_avg = ([*column.unbind()] for column in columns)
     if moments.exp_avg_sq.numel():

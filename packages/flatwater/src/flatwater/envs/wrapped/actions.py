@@ -73,8 +73,8 @@ def write_mask(observation: Any, info: Mapping[str, Any], legal: Array, name: st
     """
     mask = split_mask(observation, info)[1]
     # A missing mask becomes a row of one None here, and is refused below.
-    parts = mask if isinstance(mask, tuple | list) else (mask,)
-    row = np.concatenate([np.ravel(part) for part in parts])
+    list_masks = mask if isinstance(mask, tuple | list) else (mask,)
+    row = np.concatenate([np.ravel(list_mask) for list_mask in list_masks])
     if truncated and (mask is None or not row.any()):
         legal[:] = True
         return
@@ -170,7 +170,14 @@ def _action_choices(space: gym.MultiDiscrete | gym.MultiBinary) -> ActionSpec:
 
 
 def world_spaces(
-    reader: ObservationReader, actions: ActionSpec, *, envs: int, agents: int = 1, steps: int, masked: bool, kept: int
+    reader: ObservationReader,
+    actions: ActionSpec,
+    *,
+    envs: int,
+    agents: int = 1,
+    steps: int,
+    masked: bool,
+    kept: int,
 ) -> Spaces:
     """Return the `Spaces` of a world whose agents have this reader and these actions; keyword arguments are fields."""
     return Spaces(

@@ -37,9 +37,9 @@ class BabyAITeacher:
         self.failures = 0
         """Number of times that no bot found an action."""
 
-    def begin_(self, which: Array) -> None:
-        """Drop the bots of the environments of `which`; the next step makes bots that read the new instructions."""
-        for env in np.flatnonzero(which):
+    def begin_(self, env_mask: Array) -> None:
+        """Drop the bots of the environments of `env_mask`; the next step makes bots that read the new instructions."""
+        for env in np.flatnonzero(env_mask):
             self._bots[env] = None
 
     def step_batch(self, obs: Array, actions_out: Array) -> None:

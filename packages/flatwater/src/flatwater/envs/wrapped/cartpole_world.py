@@ -77,13 +77,13 @@ class CartPoleWorld:
         """Observations and actions of the agents."""
         return self._spaces
 
-    def begin_(self, which: Array, seeds: Array, obs: Array) -> None:
+    def begin_(self, env_mask: Array, seeds: Array, obs: Array) -> None:
         """Begin episodes with the states that Gymnasium draws from the seeds; the arguments are those of `World`."""
-        for env in np.flatnonzero(which):
+        for env in np.flatnonzero(env_mask):
             # One environment of Gymnasium's draws the states of all copies; it is never stepped.
             obs[env, 0], _ = self._template.reset(seed=int(seeds[env]) % 2**32)
             self._state[:, env] = self._template.state
-        self._limit.begin_(which, seeds)
+        self._limit.begin_(env_mask, seeds)
 
     def step_(self, actions: Array, obs: Array, reward: Array, terminated: Array, truncated: Array) -> None:
         """Step every copy, action 0 to the left and 1 to the right; the arguments are those of `World`."""

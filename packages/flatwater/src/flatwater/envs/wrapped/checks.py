@@ -83,21 +83,23 @@ def check_info(value: Any) -> dict[str, Any]:  # noqa: ANN401  (whatever an envi
     return value
 
 
-def interface_error(env: object, method: str, wrong: Exception, when: str = "") -> UserCodeError:
+def interface_error(env: object, method: str, cause: Exception, when: str = "") -> UserCodeError:
     """Return the error for a result of `reset` or `step` that is not as Gymnasium's interface says.
 
     Args:
         env: object of the user's class, whose source line is named.
         method: `reset` or `step`.
-        wrong: the fault; a KeyError stands for an entry that the observation lacks.
+        cause: the fault; a KeyError stands for an entry that the observation lacks.
         when: episode and step for the message, such as `with seed 5`; empty to leave them out.
     """
-    parts = "(observation, info)" if method == "reset" else "(observation, reward, terminated, truncated, info)"
-    fault = f"no entry {wrong} in the observation" if isinstance(wrong, KeyError) else str(wrong)
+    expected_result = (
+        "(observation, info)" if method == "reset" else "(observation, reward, terminated, truncated, info)"
+    )
+    fault = f"no entry {cause} in the observation" if isinstance(cause, KeyError) else str(cause)
     return UserCodeError(
-        f"environment {dotted_name(env)}: {type(env).__name__}.{method}() does not give {parts}, with an observation "
-        f"of its observation_space{f', {when}' if when else ''}: {fault}{source_location(env, method)}. Check an "
-        "environment before a run with flatwater.check_env_conformance"
+        f"environment {dotted_name(env)}: {type(env).__name__}.{method}() does not give {expected_result}, "
+        f"with an observation of its observation_space{f', {when}' if when else ''}: {fault}"
+        f"{source_location(env, method)}. Check an environment before a run with flatwater.check_env_conformance"
     )
 
 

@@ -75,7 +75,7 @@ class GymnasiumWorld:
         for copy in self.copies[1:]:
             self._check_spaces(copy)
         steps = config.steps or (first_copy.spec.max_episode_steps if first_copy.spec else None) or MAXIMUM_STEPS
-        masked = has_mask_inside or (self._actions.bounds is None and MASK_KEY in self._reset(first_copy, 0)[1])
+        masked = has_mask_inside or (self._actions.bounds is None and MASK_KEY in self._reset_copy(first_copy, 0)[1])
         if keeps_state(first_copy):  # that reset may have changed the state that it keeps: a new copy takes its place
             first_copy.close()
             self.copies[0] = make()
@@ -118,14 +118,14 @@ class GymnasiumWorld:
             UserCodeError: the spaces differ.
         """
         # Identity first, which is quick: most environments return the same object each time.
-        for before, current in zip(self._given_spaces, self._read_spaces(copy), strict=True):
-            if current is not before and current != before:
+        for first_space, current_space in zip(self._given_spaces, self._read_spaces(copy), strict=True):
+            if current_space is not first_space and current_space != first_space:
                 raise UserCodeError(
                     f"environment {dotted_name(self._user_layer)}: expected the same spaces in all copies and "
-                    f"episodes, got {current} after {before}{source_location(self._user_layer)}"
+                    f"episodes, got {current_space} after {first_space}{source_location(self._user_layer)}"
                 )
 
-    def _reset(self, copy: gymnasium.Env[Any, Any], seed: int) -> tuple[Any, dict[str, Any]]:
+    def _reset_copy(self, copy: gymnasium.Env[Any, Any], seed: int) -> tuple[Any, dict[str, Any]]:
         """Reset a copy; return its observation and info, checked to be a pair with a dict.
 
         Raises:
@@ -139,17 +139,17 @@ class GymnasiumWorld:
         except (TypeError, ValueError) as error:
             raise interface_error(self._user_layer, "reset", error) from error
 
-    def begin_(self, which: Array, seeds: Array, obs: Array, legal: Array | None = None) -> None:
+    def begin_(self, env_mask: Array, seeds: Array, obs: Array, legal: Array | None = None) -> None:
         """Reset copies with seeds; the arguments are those of `World` and `MaskedWorld`.
 
         Raises:
             UserCodeError: a copy's `reset` failed, its result is not as the interface says, or its spaces have changed.
             RunError: there is no mask of the length that is expected.
         """
-        self.beginnings.record_starts_(which)
-        for env in np.flatnonzero(which):
+        self.beginnings.record_starts_(env_mask)
+        for env in np.flatnonzero(env_mask):
             # 32 bits of the seed, as NumPy's older generators take no more.
-            observation, info = self._reset(self.copies[env], int(seeds[env]) % 2**32)
+            observation, info = self._reset_copy(self.copies[env], int(seeds[env]) % 2**32)
             self._check_spaces(self.copies[env])
             try:
                 self._reader.write(observation, obs[env, 0])
@@ -159,8 +159,8 @@ class GymnasiumWorld:
                 ) from error
             if legal is not None:
                 write_mask(observation, info, legal[env, 0], self._name)
-        self.executed[which] = NO_ACTION
-        self._limit.begin_(which, seeds)
+        self.executed[env_mask] = NO_ACTION
+        self._limit.begin_(env_mask, seeds)
         if self._checks_observations:
             self._check_finite(obs, "reset")
 

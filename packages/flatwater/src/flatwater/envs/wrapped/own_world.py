@@ -47,10 +47,10 @@ class OwnWorld:
         """Observations and actions of the agents."""
         return self._spaces
 
-    def begin_(self, which: Array, seeds: Array, obs: Array, *legal: Array) -> None:
-        """Begin episodes in the environments `which`; the arguments are those of `World` and `MaskedWorld`."""
+    def begin_(self, env_mask: Array, seeds: Array, obs: Array, *legal: Array) -> None:
+        """Begin episodes in the environments `env_mask`; the arguments are those of `World` and `MaskedWorld`."""
         with self._begin_border:
-            self.inner.begin_(which, seeds, obs, *legal)
+            self.inner.begin_(env_mask, seeds, obs, *legal)
         if self._checks_observations:
             self._check_finite("begin_", "observation", obs)
 
@@ -126,10 +126,10 @@ class OwnTeacher:
             """Object of the user's class."""
         self._begin_border, self._step_border = (Border(subject, self.inner, name) for name in ("begin_", "step_batch"))
 
-    def begin_(self, which: Array) -> None:
+    def begin_(self, env_mask: Array) -> None:
         """Forget environments; the arguments are those of `Teacher`."""
         with self._begin_border:
-            self.inner.begin_(which)
+            self.inner.begin_(env_mask)
 
     def step_batch(self, obs: Array, actions_out: Array, *legal: Array) -> None:
         """Write an action for every agent; the arguments are those of `Teacher`."""

@@ -58,12 +58,12 @@ class PettingZooWorld(PettingZooCopies):
         self._reader = proper_reader(self.native.reader, has_mask=has_mask_inside)
         self._actions = make_action_spec(self._action_space, first_copy.unwrapped, title)
         steps, agents = config.steps or MAXIMUM_STEPS, len(self._agents)
-        infos = self._reset(first_copy, 0)[1] if self._actions.bounds is None else {}
+        infos = self._reset_copy(first_copy, 0)[1] if self._actions.bounds is None else {}
         has_masks = has_mask_inside or any(MASK_KEY in info for info in infos.values())
         self.beginnings = EpisodeStarts(self._copies, make)
-        kept = self.beginnings.state_bytes
+        kept_bytes = self.beginnings.state_bytes
         self._spaces = world_spaces(
-            self._reader, self._actions, envs=envs, agents=agents, steps=steps, masked=has_masks, kept=kept
+            self._reader, self._actions, envs=envs, agents=agents, steps=steps, masked=has_masks, kept=kept_bytes
         )
         self._is_over = np.zeros((2, envs, agents), np.bool_)
         """Whether each agent has terminated, and whether it was truncated, bool [2, E, A]."""
@@ -76,25 +76,25 @@ class PettingZooWorld(PettingZooCopies):
         """Observations and actions of the agents."""
         return self._spaces
 
-    def begin_(self, which: Array, seeds: Array, obs: Array, legal: Array | None = None) -> None:
+    def begin_(self, env_mask: Array, seeds: Array, obs: Array, legal: Array | None = None) -> None:
         """Reset copies with seeds; the arguments are those of `World` and `MaskedWorld`.
 
         Raises:
             UserCodeError: a copy's `reset` failed, or its result is not as the interface says.
             RunError: there is no mask of the length that is expected.
         """
-        self._is_over[:, which] = False
-        self.beginnings.record_starts_(which)
-        for env in np.flatnonzero(which):
+        self._is_over[:, env_mask] = False
+        self.beginnings.record_starts_(env_mask)
+        for env in np.flatnonzero(env_mask):
             # 32 bits of the seed, as NumPy's older generators take no more.
-            observations, infos = self._reset(self._copies[env], int(seeds[env]) % 2**32)
+            observations, infos = self._reset_copy(self._copies[env], int(seeds[env]) % 2**32)
             try:
                 self._write_observations_(obs[env], observations)
             except CONVERSION_ERRORS as error:
                 raise interface_error(self._user_env, "reset", error, f"with seed {int(seeds[env]) % 2**32}") from error
             if legal is not None:
                 self._write_legal_(legal[env], observations, infos, self._copies[env].agents)
-        self._limit.begin_(which, seeds)
+        self._limit.begin_(env_mask, seeds)
         if self._checks_observations:
             self._check_finite(obs, "reset")
 
@@ -123,9 +123,9 @@ class PettingZooWorld(PettingZooCopies):
             }
             # Only the user's call is within the border; its result is checked outside, with messages of our own.
             with self._step_border:
-                parts = copy.step(actions_by_agent)
+                results = copy.step(actions_by_agent)
             try:
-                observations, rewards, terminations, truncations, infos = (check_info(part) for part in parts)
+                observations, rewards, terminations, truncations, infos = (check_info(result) for result in results)
                 self.infos[env] = infos if len(self._agents) > 1 else infos.get(self._agents[0], {})
                 self._write_observations_(obs[env], observations)
                 for index, agent in enumerate(self._agents):
@@ -143,7 +143,7 @@ class PettingZooWorld(PettingZooCopies):
         terminated[...], truncated[...] = self._is_over
         self._limit.truncate_(terminated, truncated)
 
-    def _reset(self, copy: Any, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:  # noqa: ANN401  (a ParallelEnv)
+    def _reset_copy(self, copy: Any, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:  # noqa: ANN401  (a ParallelEnv)
         """Reset a copy; return its observations and infos by agent, checked to be two dicts.
 
         Raises:
@@ -167,8 +167,8 @@ class PettingZooWorld(PettingZooCopies):
         if np.isfinite(numbers).all():
             return
         env, agent, number = (int(index) for index in np.argwhere(~np.isfinite(numbers))[0])
-        part = f"{self._agents[agent]}'s {self._reader.part_name(number)}"
-        error = not_finite_error(part, numbers[env, agent, number])
+        place = f"{self._agents[agent]}'s {self._reader.part_name(number)}"
+        error = not_finite_error(place, numbers[env, agent, number])
         raise interface_error(self._user_env, method, error, self._limit.place(env, method))
 
     def _write_observations_(self, obs: Array, observations: dict[str, Any]) -> None:

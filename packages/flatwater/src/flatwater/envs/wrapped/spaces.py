@@ -299,10 +299,10 @@ def _image_part(leaf: _Leaf) -> Part:
     The axes of a stack of images, before these three, count as channels too.
     """
     shape, highest = leaf.space.shape or (), float(np.max(cast("gym.Box", leaf.space).high))
-    first, last = len(shape) - 3, len(shape) - 1
+    first_axis, last_axis = len(shape) - 3, len(shape) - 1
     channels: tuple[int, ...] = ()  # an image of two axes has no channels
-    if first >= 0:
-        channels = (*range(first), first if shape[first] < shape[last] else last)
+    if first_axis >= 0:
+        channels = (*range(first_axis), first_axis if shape[first_axis] < shape[last_axis] else last_axis)
     return Part(leaf.keys, shape, channels, (0.0,), (highest,))
 
 

@@ -21,10 +21,10 @@ class StepLimit:
         self._next_limit_at = steps  # no episode reaches the limit before this step
         self._seeds = np.zeros(envs, np.int64)
 
-    def begin_(self, which: Array, seeds: Array) -> None:
-        """Start the episodes of `which`, bool [E], with these seeds, int64 [E], at 0 steps."""
-        self._count_at_start[which] = self._step_count
-        self._seeds[which] = seeds[which]
+    def begin_(self, env_mask: Array, seeds: Array) -> None:
+        """Start the episodes of `env_mask`, bool [E], with these seeds, int64 [E], at 0 steps."""
+        self._count_at_start[env_mask] = self._step_count
+        self._seeds[env_mask] = seeds[env_mask]
 
     def place(self, env: int, method: str) -> str:
         """Return an environment's episode and present step for a message: `in step 3 of the episode of ...`.

@@ -80,11 +80,11 @@ class OpponentTurns:
 class Opponents(Protocol):
     """Policies that play the sides other than the learner's, each under a number above `AT_RANDOM`."""
 
-    def begin_(self, which: Array) -> None:
-        """Reset the memory of the copies of `which`, bool [E], in which episodes begin."""
+    def begin_(self, env_mask: Array) -> None:
+        """Reset the memory of the copies of `env_mask`, bool [E], in which episodes begin."""
 
-    def choose_(self, which: Array, turns: OpponentTurns, actions: Array) -> None:
-        """Write the actions of the copies of `which`, bool [E], into `actions`, [E, *action]."""
+    def choose_(self, env_mask: Array, turns: OpponentTurns, actions: Array) -> None:
+        """Write the actions of the copies of `env_mask`, bool [E], into `actions`, [E, *action]."""
 
 
 class _Turn(NamedTuple):
@@ -137,14 +137,19 @@ class TurnsWorld(PettingZooCopies):
         self.beginnings = EpisodeStarts(self._copies, make)
         steps = config.steps or MAXIMUM_STEPS
         self._spaces = world_spaces(
-            self._reader, self._actions, envs=envs, steps=steps, masked=has_masks, kept=self.beginnings.state_bytes
+            self._reader,
+            self._actions,
+            envs=envs,
+            steps=steps,
+            masked=has_masks,
+            kept=self.beginnings.state_bytes,
         )
         self._limit, self.infos = StepLimit(envs, steps), [dict[str, Any]() for _ in range(envs)]
         # Only measurements, numbers of a Box of floats, can be NaN or infinite.
         self._checks_observations = not allow_nan and bool(self._reader.measures)
-        self._allocate_(envs)
+        self._allocate_turns_(envs)
 
-    def _allocate_(self, envs: int) -> None:
+    def _allocate_turns_(self, envs: int) -> None:
         """Allocate the state of each copy's episode."""
         spaces = self._spaces
         self._learner_sides = np.zeros(envs, np.int64)
@@ -174,7 +179,7 @@ class TurnsWorld(PettingZooCopies):
         """Number of sides of a game."""
         return len(self._agents)
 
-    def begin_(self, which: Array, seeds: Array, obs: Array, legal: Array | None = None) -> None:
+    def begin_(self, env_mask: Array, seeds: Array, obs: Array, legal: Array | None = None) -> None:
         """Reset copies with seeds, up to the first turn of the learner.
 
         The arguments are those of `World` and `MaskedWorld`.
@@ -183,22 +188,22 @@ class TurnsWorld(PettingZooCopies):
             UserCodeError: a copy's `reset`, `last` or `step` failed, or its result is not as the interface says.
             RunError: there is no mask of the length that is expected.
         """
-        self.beginnings.record_starts_(which)
-        self._learner_sides[which] = learner_sides(seeds, self.sides)[which]
-        self._opponent_turns.opponents[which] = (
-            opponent_numbers(seeds)[which] if self.opponents is not None else AT_RANDOM
+        self.beginnings.record_starts_(env_mask)
+        self._learner_sides[env_mask] = learner_sides(seeds, self.sides)[env_mask]
+        self._opponent_turns.opponents[env_mask] = (
+            opponent_numbers(seeds)[env_mask] if self.opponents is not None else AT_RANDOM
         )
-        self._is_over[:, which], self._unpaid_rewards[which] = False, 0
-        for env in np.flatnonzero(which).tolist():
+        self._is_over[:, env_mask], self._unpaid_rewards[env_mask] = False, 0
+        for env in np.flatnonzero(env_mask).tolist():
             # 32 bits of the seed, as NumPy's older generators take no more.
             with self._reset_border:
                 self._copies[env].reset(seed=int(seeds[env]) % 2**32)
             self._opponent_turns.generators[env].manual_seed(int(seeds[env]) % 2**32)
         if self.opponents is not None:
-            self.opponents.begin_(which)
-        self._limit.begin_(which, seeds)
-        self._play_opponents_(pending=which.copy())
-        self._write_learner_turns_(which, obs, legal)
+            self.opponents.begin_(env_mask)
+        self._limit.begin_(env_mask, seeds)
+        self._play_opponents_(pending=env_mask.copy())
+        self._write_learner_turns_(env_mask, obs, legal)
 
     def step_(  # noqa: PLR0917  (those of a world with masks)
         self,
@@ -315,9 +320,9 @@ class TurnsWorld(PettingZooCopies):
         except CONVERSION_ERRORS as error:
             raise interface_error(self._user_env, "last", error) from error
 
-    def _write_learner_turns_(self, which: Array, obs: Array, legal: Array | None) -> None:
-        """Write the learners' observations [E, 1, *obs], and masks [E, 1, R] if any, in the copies of `which`."""
-        for env in np.flatnonzero(which).tolist():
+    def _write_learner_turns_(self, env_mask: Array, obs: Array, legal: Array | None) -> None:
+        """Write the learners' observations [E, 1, *obs], and masks [E, 1, R] if any, in the copies of `env_mask`."""
+        for env in np.flatnonzero(env_mask).tolist():
             turn = self._learner_turns[env]
             if turn.observation is None:
                 obs[env] = self._reader.padding

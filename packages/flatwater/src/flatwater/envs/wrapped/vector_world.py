@@ -69,10 +69,12 @@ class VectorWorld:
         self._reader = proper_reader(self.native.reader, has_mask=has_mask_inside)
         self._actions = make_action_spec(self._action_space, None, title)
         steps = config.steps or _step_limit(env) or MAXIMUM_STEPS
-        observations, infos = self._reset(np.ones(envs, np.bool_), np.zeros(envs, np.int64))
+        observations, infos = self._reset_envs(np.ones(envs, np.bool_), np.zeros(envs, np.int64))
         has_masks = has_mask_inside or (self._actions.bounds is None and MASK_KEY in infos)
-        kept = buffer_size(read_env_state(env)) if keeps_state(env) else 0
-        self._spaces = world_spaces(self._reader, self._actions, envs=envs, steps=steps, masked=has_masks, kept=kept)
+        kept_bytes = buffer_size(read_env_state(env)) if keeps_state(env) else 0
+        self._spaces = world_spaces(
+            self._reader, self._actions, envs=envs, steps=steps, masked=has_masks, kept=kept_bytes
+        )
         self._limit, self._checks_observations = StepLimit(envs, steps), not allow_nan and bool(self._reader.measures)
         self._next_starts = list(iterate(env.observation_space, observations)), infos
         """First observations, and infos, of episodes that the environment has begun by itself."""
@@ -85,7 +87,7 @@ class VectorWorld:
         """Observations and actions of the agents."""
         return self._spaces
 
-    def begin_(self, which: Array, seeds: Array, obs: Array, legal: Array | None = None) -> None:
+    def begin_(self, env_mask: Array, seeds: Array, obs: Array, legal: Array | None = None) -> None:
         """Reset environments with seeds, or use the episodes that the vector environment has begun by itself.
 
         The arguments are those of `World` and `MaskedWorld`.
@@ -94,22 +96,22 @@ class VectorWorld:
             UserCodeError: `reset` failed, or its result is not as the interface says.
             UnseededError: an environment would have to be reset alone, and cannot be.
         """
-        if self._can_reset_single or which.all():
-            observations, infos = self._reset(which, seeds)
+        if self._can_reset_single or env_mask.all():
+            observations, infos = self._reset_envs(env_mask, seeds)
             rows = list(iterate(self._env.observation_space, observations))
-        elif self._has_next_begun[which].all():
+        elif self._has_next_begun[env_mask].all():
             rows, infos = self._next_starts
         else:
             raise UnseededError(
                 f"{self._name} begins episodes by itself, and none of its environments can be reset alone with a seed "
                 f"(where episodes have more than {self._spaces.steps} steps, give --wrapped.steps N)"
             )
-        for env in map(int, np.flatnonzero(which)):
+        for env in map(int, np.flatnonzero(env_mask)):
             self._write_observation_(obs, env, rows[env], "reset")
             if legal is not None:
                 write_mask(rows[env], _mask_and_last_observation(infos, env), legal[env, 0], self._name)
-        self._has_next_begun[which] = False
-        self._limit.begin_(which, seeds)
+        self._has_next_begun[env_mask] = False
+        self._limit.begin_(env_mask, seeds)
         if self._checks_observations:
             self._check_finite(obs, "reset")
 
@@ -146,14 +148,14 @@ class VectorWorld:
         self._has_next_begun[...] = is_over & self._resets_in_same_step
         for env, row in enumerate(rows):
             # After an automatic reset the row is of the next episode, and the last observation is in the info.
-            last = self._last_observation(infos, env) if self._has_next_begun[env] else row
-            self._write_observation_(obs, env, last, "step")
+            last_observation = self._last_observation(infos, env) if self._has_next_begun[env] else row
+            self._write_observation_(obs, env, last_observation, "step")
             if legal is not None:
                 legal[env] = True
                 if not terminated[env, 0]:
                     # After an automatic reset an info's mask is of the next episode.
                     info = {} if self._has_next_begun[env] else _mask_and_last_observation(infos, env)
-                    write_mask(last, info, legal[env, 0], self._name, truncated=bool(truncated[env, 0]))
+                    write_mask(last_observation, info, legal[env, 0], self._name, truncated=bool(truncated[env, 0]))
         if self._checks_observations:
             self._check_finite(obs, "step")
         self._limit.truncate_(terminated, truncated)
@@ -184,8 +186,8 @@ class VectorWorld:
     def _read_info(self, env: int) -> dict[str, Any]:
         """Return the info of an environment's last step, even if the next episode has begun in that step."""
         info = _env_info(self._infos, env, self._spaces.envs)
-        last = info.get(FINAL_INFO) if self._has_next_begun[env] else None
-        return info if last is None else last
+        last_info = info.get(FINAL_INFO) if self._has_next_begun[env] else None
+        return info if last_info is None else last_info
 
     def _last_observation(self, infos: Any, env: int) -> Any:  # noqa: ANN401  (of the space)
         """Return the last observation of an episode, where the next one has begun in the same step.
@@ -193,22 +195,22 @@ class VectorWorld:
         Raises:
             UserCodeError: the infos do not have it.
         """
-        last = _mask_and_last_observation(infos, env).get(FINAL)
-        if last is None:
+        last_observation = _mask_and_last_observation(infos, env).get(FINAL)
+        if last_observation is None:
             fault = ValueError(
                 f"the episode is over, and the infos have no {FINAL!r}: expected its last observation there, as the "
                 "next episode begins in the same step (AutoresetMode.SAME_STEP)"
             )
             raise interface_error(self._env.unwrapped, "step", fault, self._limit.place(env, "step"))
-        return last
+        return last_observation
 
-    def _reset(self, which: Array, seeds: Array) -> tuple[Any, dict[str, Any]]:
-        """Reset environments; return the observations and infos of all, of which only those of `which` are new.
+    def _reset_envs(self, env_mask: Array, seeds: Array) -> tuple[Any, dict[str, Any]]:
+        """Reset environments; return the observations and infos of all, of which only those of `env_mask` are new.
 
         Raises:
             UserCodeError: `reset` raised, or its result is not such a pair.
         """
-        options = {} if which.all() else {"options": {"reset_mask": which.copy()}}
+        options = {} if env_mask.all() else {"options": {"reset_mask": env_mask.copy()}}
         with self._reset_border:
             # 32 bits of each seed, as NumPy's older generators take no more.
             answer = self._env.reset(seed=[int(seed) % 2**32 for seed in seeds], **options)

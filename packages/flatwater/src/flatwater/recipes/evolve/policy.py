@@ -136,14 +136,14 @@ class ChampionModule(nn.Module):
 
     def _params(self, prefix: str) -> dict[str, Tensor]:
         """Return the weights whose names begin with `prefix` ("": all), by the rest of the name, as one member's."""
-        named = self.net.weights_by_name().items()
-        return {name.removeprefix(prefix): weight[None] for name, weight in named if name.startswith(prefix)}
+        named_weights = self.net.weights_by_name().items()
+        return {name.removeprefix(prefix): weight[None] for name, weight in named_weights if name.startswith(prefix)}
 
     def _within_bounds(self, action: Tensor) -> Tensor:
         """Return actions in [-1, 1] scaled to the bounds."""
         # Clamped as well: rounding may lead a little beyond a bound.
-        middle, half = (self.low + self.high) / 2, (self.high - self.low) / 2
-        return torch.minimum(torch.maximum(action * half + middle, self.low), self.high)
+        middle, half_range = (self.low + self.high) / 2, (self.high - self.low) / 2
+        return torch.minimum(torch.maximum(action * half_range + middle, self.low), self.high)
 
 
 def matching_critic(actor: MLPActor | MLPValues) -> MLPCritic | ChosenValue:
@@ -168,7 +168,7 @@ def _build_export(module: ChampionModule, native: NativeSpaces | None) -> Policy
     return PolicyExport(
         recipe="evolve",
         module=ChampionModule(actor, spaces, weights),
-        example=partial(_example, spaces),
+        example=partial(_example_observations, spaces),
         axes=(0,),  # rows are axis 0 of the observations
         inputs={"obs": f"{spaces.obs_type.__name__} [{', '.join(['rows', *map(str, spaces.obs)])}]"},
         outputs={"action": action_text},
@@ -187,7 +187,7 @@ def _build_export(module: ChampionModule, native: NativeSpaces | None) -> Policy
     )
 
 
-def _example(spaces: Spaces, rows: int) -> tuple[Tensor]:
+def _example_observations(spaces: Spaces, rows: int) -> tuple[Tensor]:
     """Return random observations [rows, *obs]: float32 vectors, or uint8 images with the numbers next to them."""
     rng = torch.Generator().manual_seed(0)
     if spaces.form != "image":
@@ -219,32 +219,36 @@ class _ChampionHeader:
 
 def rebuild_champion(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> TrainedPolicy:
     """Return the champion of a .safetensors file, from the file's header and its tensors by name."""
-    facts = convert_to_type(dict(header), _ChampionHeader)
-    native = None if facts.env is None else read_native(facts.env, facts.image or (facts.obs,))
-    names = facts.actions or tuple(map(str, range(len(facts.bounds))))
-    form: Literal["image", "vector"] = "image" if facts.image else "vector"
-    parts = native.reader.parts if facts.image and native is not None else ()
+    header_fields = convert_to_type(dict(header), _ChampionHeader)
+    native = (
+        None
+        if header_fields.env is None
+        else read_native(header_fields.env, header_fields.image or (header_fields.obs,))
+    )
+    names = header_fields.actions or tuple(map(str, range(len(header_fields.bounds))))
+    form: Literal["image", "vector"] = "image" if header_fields.image else "vector"
+    parts = native.reader.parts if header_fields.image and native is not None else ()
     spaces = Spaces(
         envs=1,
         agents=1,
         form=form,
-        obs=facts.image or (facts.obs,),
+        obs=header_fields.image or (header_fields.obs,),
         actions=names,
         steps=1,
-        bounds=facts.bounds or None,
+        bounds=header_fields.bounds or None,
         parts=parts,
     )
-    choices = {"duelling": facts.duelling, "drawn": facts.drawn}
+    choices = {"duelling": header_fields.duelling, "drawn": header_fields.drawn}
     actor: MLPActor | MLPValues
-    if facts.image:
-        actor = image_values(spaces.parts, facts.network, len(names), facts.hidden, **choices)
-    elif facts.actions:
-        actor = MLPValues(facts.obs, len(names), facts.hidden, **choices)
+    if header_fields.image:
+        actor = image_values(spaces.parts, header_fields.network, len(names), header_fields.hidden, **choices)
+    elif header_fields.actions:
+        actor = MLPValues(header_fields.obs, len(names), header_fields.hidden, **choices)
     else:  # an action has as many numbers as there are bounds
-        actor = MLPActor(facts.obs, len(facts.bounds), facts.hidden, drawn=facts.drawn)
+        actor = MLPActor(header_fields.obs, len(header_fields.bounds), header_fields.hidden, drawn=header_fields.drawn)
     critic = matching_critic(actor)
     weights = dict(actor.layout.weights)
-    for number in range(min(facts.critics, len(tensors))):  # a file may claim any number
+    for number in range(min(header_fields.critics, len(tensors))):  # a file may claim any number
         weights |= {f"{CRITIC}{number}.{name}": weight for name, weight in critic.layout.weights.items()}
     layout = Layout(weights)
     return build_champion(actor, spaces, native, _member_weights(join_weights(tensors, layout), layout, ""))

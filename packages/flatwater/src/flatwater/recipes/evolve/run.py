@@ -134,12 +134,12 @@ def build_members_world(config: MembersRunConfig, envs: int) -> World:
     if world.spaces.form == "tokens" or (world.spaces.form == "image" and not algorithm.chooses):
         world.close()
         world = build_run_world(replace(config, wrapped=replace(config.wrapped, form="vector")), envs)
-    if refusal := _refusal(world.spaces, algorithm):
+    if refusal := _refusal_reason(world.spaces, algorithm):
         raise ConfigError(f"env = {config.env!r}: {refusal}")
     return world
 
 
-def _refusal(spaces: Spaces, algorithm: Algorithm) -> str:
+def _refusal_reason(spaces: Spaces, algorithm: Algorithm) -> str:
     """Return why an algorithm cannot learn in a world with these spaces; empty if it can."""
     if spaces.bounds is None and not algorithm.chooses:
         return (
@@ -181,11 +181,13 @@ def plan_population(config: MembersRunConfig, worlds: Worlds, device: torch.devi
         device: device of the run, whose memory counts.
     """
 
-    def build(other: MembersRunConfig) -> tuple[EvolveSetup, Population]:
+    def build(config_to_plan: MembersRunConfig) -> tuple[EvolveSetup, Population]:
         """Return setup and population on the meta device, in the worlds of the run if the settings are its own."""
-        own_worlds = worlds if other is config else build_worlds(other)
+        own_worlds = worlds if config_to_plan is config else build_worlds(config_to_plan)
         # Not compiled: compiling for the plan alone would take seconds.
-        setup = setup_population(replace(other, learner=replace(other.learner, compile=False)), own_worlds, META)
+        setup = setup_population(
+            replace(config_to_plan, learner=replace(config_to_plan.learner, compile=False)), own_worlds, META
+        )
         return setup, build_population(setup)
 
     plan = plan_one_process(

@@ -59,4 +59,7 @@ def split_environments(config: GrowConfig, workers: int) -> list[Span]:
     Groups are not split, as the last bits of a batched product depend on the size of the batch.
     """
     groups = config.groups
-    return [(groups[first][0], groups[end - 1][1]) for first, end in worker_shares(len(groups), workers)]
+    return [
+        (groups[first_group][0], groups[end_group - 1][1])
+        for first_group, end_group in worker_shares(len(groups), workers)
+    ]

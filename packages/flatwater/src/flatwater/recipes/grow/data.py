@@ -9,8 +9,8 @@ from flatwater.trainers.grow.config import GrowConfig
 
 def fingerprints(config: GrowConfig, task: Task) -> tuple[str, str]:
     """Return the SHA-256 of images and labels in their order, and hashes of the user's host's text ("" without one)."""
-    parts = (task.train_images, task.train_labels, task.valid_images, task.valid_labels)
-    image_hash = hashlib.sha256(b"".join(part.cpu().numpy().tobytes() for part in parts)).hexdigest()
+    tensors = (task.train_images, task.train_labels, task.valid_images, task.valid_labels)
+    image_hash = hashlib.sha256(b"".join(tensor.cpu().numpy().tobytes() for tensor in tensors)).hexdigest()
     if config.host is None:
         return image_hash, ""
     module = config.host.partition(":")[0]

@@ -49,7 +49,9 @@ def plan_grow(config: GrowRunConfig, device: torch.device) -> Plan:
         # With `workers = auto` the plan is made again for the number of workers that the cluster has memory for.
         if not isinstance(config.workers, int) and capacity < len(env_shares):
             return plan_grow(replace(config, workers=max(1, capacity)), device)
-    return with_advice(plan, _alternatives(config), owners, lambda other: nbytes(build_on_meta(other)[1]))
+    return with_advice(
+        plan, _alternatives(config), owners, lambda smaller_config: nbytes(build_on_meta(smaller_config)[1])
+    )
 
 
 def environment_shares(config: GrowRunConfig) -> list[Span]:

@@ -74,7 +74,7 @@ class GrowRun(OnPolicyRun, WorkersRun):
     def _score_split(self, split: str) -> tuple[dict[str, Any], GrowScore]:
         """Play held-out or holdout episodes; return the result as plain values, and the score."""
         config, score = self.config, score_policy(self.trainer, FIRST_SEEDS[split])
-        facts = {
+        result_facts = {
             "first_seed": score.first_seed,
             "episodes": score.episodes,
             "steps": config.env.steps,
@@ -83,7 +83,7 @@ class GrowRun(OnPolicyRun, WorkersRun):
             "envs": config.envs,
             "seed": config.seed,
         }
-        return episode_result(config, split, score.players, facts), score
+        return episode_result(config, split, score.players, result_facts), score
 
 
 def compose(config: GrowRunConfig) -> GrowRun:

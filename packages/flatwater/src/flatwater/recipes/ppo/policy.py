@@ -144,7 +144,7 @@ def _build_export(module: PolicyModule, native: NativeSpaces | None) -> PolicyEx
     return PolicyExport(
         recipe="ppo",
         module=PolicyModule(network, spaces, weights),
-        example=lambda rows: _example(spaces, cells, rows),
+        example=lambda rows: _example_inputs(spaces, cells, rows),
         axes=(0, 1) if cells else (0,),  # rows are axis 0 of the observations, and axis 1 of the memory
         inputs={"obs": f"{kind} {['rows', *shape]}"} | memory_input,
         outputs={"action": action} | logits | memory_output,
@@ -164,7 +164,7 @@ def _build_export(module: PolicyModule, native: NativeSpaces | None) -> PolicyEx
     )
 
 
-def _example(spaces: Spaces, cells: int, rows: int) -> tuple[Tensor, ...]:
+def _example_inputs(spaces: Spaces, cells: int, rows: int) -> tuple[Tensor, ...]:
     """Return random inputs of the module for `rows` agents: observations, and the memory where the policy has one.
 
     Returns:
@@ -200,20 +200,20 @@ class _PolicyHeader:
 
 def rebuild_policy(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> TrainedPolicy:
     """Return the policy of a .safetensors file, from the file's header and its tensors by name."""
-    facts = convert_to_type(dict(header), _PolicyHeader)
-    config = from_mapping(ActorCriticConfig, facts.policy, "policy")
-    native = None if facts.env is None else read_native(facts.env, facts.obs)
+    header_fields = convert_to_type(dict(header), _PolicyHeader)
+    config = from_mapping(ActorCriticConfig, header_fields.policy, "policy")
+    native = None if header_fields.env is None else read_native(header_fields.env, header_fields.obs)
     parts = () if native is None else native.reader.parts
     spaces = Spaces(
         envs=1,
         agents=1,
-        form=facts.form,
-        obs=facts.obs,
-        actions=facts.actions,
+        form=header_fields.form,
+        obs=header_fields.obs,
+        actions=header_fields.actions,
         steps=1,
-        bounds=facts.bounds,
-        choices=facts.choices,
-        measures=facts.measures,
+        bounds=header_fields.bounds,
+        choices=header_fields.choices,
+        measures=header_fields.measures,
         parts=parts,
     )
     network = build_actor_critic(spaces, config, torch.device("cpu"))

@@ -54,10 +54,10 @@ class BlocksRun(OnPolicyRun, WorldRun):
     def describe(self) -> str:
         """Return the world and its agents in one line."""
         opponents = self.trainer.setup.opponents
-        others = f", against random play and {opponents.policies} earlier policies" if opponents else ""
+        opponents_text = f", against random play and {opponents.policies} earlier policies" if opponents else ""
         learner = self.config.learner
         algorithm = "" if learner.is_shipped else f", by {learner.place}"
-        return f"{self.world_name}: {describe_spaces(self.trainer.setup.spaces)}{others}{algorithm}"
+        return f"{self.world_name}: {describe_spaces(self.trainer.setup.spaces)}{opponents_text}{algorithm}"
 
     def data(self) -> dict[str, Any]:
         """Return the agents' observations and actions as plain values, by which a resume knows the same world."""
@@ -163,8 +163,8 @@ def plan_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device) -
         device: device of the run, whose memory counts.
     """
 
-    def build(other: BlocksRunConfig) -> tuple[BlocksSetup, BlocksState]:
-        setup = setup_blocks(other, worlds if other is config else build_worlds(other), META)
+    def build(config_to_plan: BlocksRunConfig) -> tuple[BlocksSetup, BlocksState]:
+        setup = setup_blocks(config_to_plan, worlds if config_to_plan is config else build_worlds(config_to_plan), META)
         return setup, build_blocks(setup)
 
     plan = plan_one_process(

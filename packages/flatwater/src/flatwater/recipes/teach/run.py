@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from flatwater.algorithms.learner import build, weight_views
+from flatwater.algorithms.learner import build_learner, weight_views
 from flatwater.checkpoints.reader import newest_intact, restore_state_
 from flatwater.config.toml import load_config
 from flatwater.envs.exact import WorldPlayer
@@ -77,11 +77,11 @@ def compose(config: TeachRunConfig) -> TeachRun:
     plan, setup, run = allocate(config, worlds, device)
     generators = run.generators
     teacher = find_teacher(config.teacher, worlds.training, generators["teacher"], device)
-    others = {
+    other_players = {
         TEACHER: find_teacher(config.teacher, worlds.held_out, generators["held out teacher"], device),
         RANDOM: find_teacher("random", worlds.held_out, generators["random"], device),
     }
-    return TeachRun(config, plan, build_trainer(setup, run, worlds, teacher, others))
+    return TeachRun(config, plan, build_trainer(setup, run, worlds, teacher, other_players))
 
 
 def plan(config: TeachRunConfig) -> Plan:
@@ -142,7 +142,7 @@ class StudentTeacher:
         self._agents = world.spaces.agents
         student = build_actor_critic(world.spaces, config.policy, device)
         # A learner for its storage alone: the checkpoint is read into it by the leaves' names.
-        learner = build(student, sequences=1, rng=generator(0, "unused", device), device=device)
+        learner = build_learner(student, sequences=1, rng=generator(0, "unused", device), device=device)
         checkpoint = newest_intact(folder.checkpoints, say=lambda _: None)
         if checkpoint is None:
             raise CheckpointError(f"teacher {OF_A_RUN}{run}: no checkpoint is intact in {folder.checkpoints}")
@@ -150,9 +150,9 @@ class StudentTeacher:
         self._student, self._weights = student, weight_views(student, learner)
         self._memory = torch.zeros(2, world.spaces.envs * self._agents, student.policy.cells, device=device)
 
-    def begin_(self, which: Array) -> None:
+    def begin_(self, env_mask: Array) -> None:
         """Zero the LSTM memory of all agents in the environments, bool [E], that begin an episode."""
-        self._memory[:, torch.from_numpy(which.repeat(self._agents))] = 0
+        self._memory[:, torch.from_numpy(env_mask.repeat(self._agents))] = 0
 
     def step_batch(self, obs: Array, actions_out: Array, legal: Array | None = None) -> None:
         """Write the likeliest action of each agent into `actions_out`, from observations [E, A, *obs]."""

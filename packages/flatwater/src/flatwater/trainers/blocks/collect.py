@@ -152,9 +152,9 @@ class BlockCollector:
             obs, starts = (rows.to(device, non_blocking=True) for rows in (obs, starts))
         mask_input = {"legal": run.rollout["legal"][t].to(device)} if self._setup.spaces.masked else {}
         step = self._act(obs=obs, memory=run.memory, starts=starts, noise=noise, **mask_input, **teacher_inputs)
-        action, alive, starts_row = self._step_rows[t]
+        action, is_alive, starts_row = self._step_rows[t]
         action[...] = step.action.to(CPU).numpy()
-        np.logical_not(self._ended_agents, out=alive)
+        np.logical_not(self._ended_agents, out=is_alive)
         starts_row[...] = self._starts
         # None for a policy that computes both after the block (`ActorCritic.evaluates_after_block`).
         if step.log_prob is not None and step.value is not None:

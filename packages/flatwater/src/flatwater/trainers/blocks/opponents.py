@@ -142,29 +142,29 @@ class PolicyOpponents:
         self._starts = torch.zeros(spaces.envs, dtype=torch.bool, device=device)
         self._noise, self._rows = torch.zeros(spaces.envs, network.actions.noise), torch.arange(spaces.envs)
 
-    def begin_(self, which: Array) -> None:
-        """Clear the memory of the environments in the mask `which`."""
-        self._memory[:, torch.from_numpy(which)] = 0
+    def begin_(self, env_mask: Array) -> None:
+        """Clear the memory of the environments in the mask `env_mask`."""
+        self._memory[:, torch.from_numpy(env_mask)] = 0
 
     @torch.no_grad()
-    def choose_(self, which: Array, turns: OpponentTurns, actions: Array) -> None:
-        """Write the opponents' actions in the environments of the mask `which`; the arguments are those of `Opponents`.
+    def choose_(self, env_mask: Array, turns: OpponentTurns, actions: Array) -> None:
+        """Write the opponents' actions in the environments of `env_mask`; the arguments are those of `Opponents`.
 
         Each policy computes the rows of all environments: a product of fewer rows may have other last bits, and a
         resumed run that replays its episodes asks for other environments at once.
         """
         network, device = self._network, self._network.device
-        for env in np.flatnonzero(which).tolist():
+        for env in np.flatnonzero(env_mask).tolist():
             network.actions.noise_(self._noise[env], turns.generators[env])
         obs, noise = torch.from_numpy(turns.obs).to(device), self._noise.to(device)
         sides = torch.from_numpy(turns.sides)
         legal = torch.from_numpy(turns.legal).to(device) if self._is_masked else None
         memory = self._memory[:, self._rows, sides]
         # Number n stands for policy n - 1, as 0 is random play.
-        for number in np.unique(turns.opponents[which]).tolist():
+        for number in np.unique(turns.opponents[env_mask]).tolist():
             output = network.run_step(self._policies[number - 1], obs, memory, self._starts)
             choices = network.actions.distribution(output.logits, legal).sample(noise).cpu().numpy()
-            rows = np.flatnonzero(which & (turns.opponents == number))
+            rows = np.flatnonzero(env_mask & (turns.opponents == number))
             actions[rows] = choices[rows]
             self._memory[:, rows, sides[rows]] = output.memory[:, rows]
 

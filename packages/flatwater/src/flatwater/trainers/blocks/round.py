@@ -24,7 +24,7 @@ PARTS = ("env", "teacher", "policy", "store", "update")
 
 
 def build_trainer(
-    setup: BlocksSetup, run: BlocksState, worlds: Worlds, teacher: Teacher | None, others: Mapping[str, Teacher]
+    setup: BlocksSetup, run: BlocksState, worlds: Worlds, teacher: Teacher | None, other_players: Mapping[str, Teacher]
 ) -> BlocksTrainer:
     """Return the trainer of a run, whose phases write into the state tree.
 
@@ -33,13 +33,13 @@ def build_trainer(
         run: state tree of the run.
         worlds: the training world and the held-out world.
         teacher: the teacher of each training step; None without one.
-        others: players of held-out episodes by name, besides the policy.
+        other_players: players of held-out episodes by name, besides the policy.
     """
     for world in (worlds.training, worlds.held_out):
         bind_earlier_(world, setup, run)
     profile = Profile([part for part in PARTS if part != "teacher" or setup.has_teacher])
     collector = BlockCollector(setup, run, worlds.training, teacher, profile)
-    evaluator, update_ = build_evaluator(setup, run, worlds.held_out, others), bind_learning(setup, run)
+    evaluator, update_ = build_evaluator(setup, run, worlds.held_out, other_players), bind_learning(setup, run)
 
     def learn_(number: int) -> None:
         """Take one update, its time counted as the profile's part `update`."""
@@ -85,7 +85,7 @@ def bind_learning(setup: BlocksSetup, run: BlocksState) -> Callable[[int], None]
     return on_policy.bind_learning(
         setup,
         run,
-        parts=config.own.minibatches,
+        observation_chunks=config.own.minibatches,
         weights=weights,
         set_weights_=set_weights_,
         read_rewards_=read_rewards_,

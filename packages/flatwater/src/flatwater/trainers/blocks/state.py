@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from flatwater.algorithms.learner import build, step_columns
+from flatwater.algorithms.learner import build_learner, step_columns
 from flatwater.algorithms.on_policy_config import TeachingConfig
 from flatwater.envs.world import PADDING, Spaces
 from flatwater.envs.wrapped.spaces import read_space
@@ -174,15 +174,15 @@ def own_encoder(name: str, spaces: Spaces) -> ModuleEncoder:
     subject = f"policy.network = {name!r}"
     if spaces.form == "tokens":
         raise ConfigError(f"{subject}: expected observations of numbers or images, got tokens. Leave out wrapped.form")
-    build = find_object(name, setting=f"{subject}: it", expected="package.module:Class of a torch.nn.Module")
+    build_learner = find_object(name, setting=f"{subject}: it", expected="package.module:Class of a torch.nn.Module")
     space = read_space(spaces.parts)
-    if not callable(build):
-        raise ConfigError(f"{subject}: expected a class of torch.nn.Module, got a {type(build).__name__}")
+    if not callable(build_learner):
+        raise ConfigError(f"{subject}: expected a class of torch.nn.Module, got a {type(build_learner).__name__}")
     try:
-        inspect.signature(build).bind(space)
+        inspect.signature(build_learner).bind(space)
     except TypeError as error:
         raise ConfigError(f"{subject}: cannot be called with the observation space alone: {error}") from error
-    return try_module(lambda: build(space), f"network {name}", spaces.parts)
+    return try_module(lambda: build_learner(space), f"network {name}", spaces.parts)
 
 
 def policy_actions(spaces: Spaces, device: torch.device) -> Actions:
@@ -204,7 +204,7 @@ def build_blocks(setup: BlocksSetup) -> BlocksState:
     obs_type = columns["obs"].dtype
     zeros, network_zeros = (partial(filled_tensor, 0, device=place) for place in (host, device))
     cells = config.policy.memory
-    learner = build(
+    learner = build_learner(
         setup.network,
         sequences=agents * config.block // config.learner.unroll,
         rng=generator(config.seed, "initial weights", device),

@@ -53,7 +53,7 @@ def select_(setup: EvolveSetup, run: Population) -> None:
         run.lineage,
         run.schedule,
         fitness=fitness.to(setup.device),
-        best=float(fitness.max()),
+        best_fitness=float(fitness.max()),
         generation=run.progress.round,
         rng=run.generators["evolution"],
     )

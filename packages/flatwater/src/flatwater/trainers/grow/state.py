@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from flatwater.algorithms.learner import Learner, build, step_columns, weight_views
+from flatwater.algorithms.learner import Learner, build_learner, step_columns, weight_views
 from flatwater.envs.growing.baselines import BASELINES
 from flatwater.envs.growing.observation import observation_size
 from flatwater.envs.growing.own_host import find_host
@@ -124,7 +124,7 @@ def build_grow(setup: GrowSetup, data: Task) -> GrowState:
         """Return NaN for each episode of an evaluation: not played yet."""
         return torch.full((config.evaluation_passes * config.envs,), torch.nan, device=device)
 
-    learner = build(
+    learner = build_learner(
         network,
         sequences=config.envs,  # an episode is one sequence
         rng=generator(config.seed, "initial weights", device),
