@@ -75,7 +75,7 @@ class BacktestCommand(WithTrust, WithBudget):
         from flatwater.memory.planner import refuse
         from flatwater_trading.cli.orders import load_trader, trained_panel
         from flatwater_trading.panel.locate import load_panel
-        from flatwater_trading.recipe.backtest import known_truth, log_holdout_look, require_free_folder
+        from flatwater_trading.recipe.backtest import known_true_returns, log_holdout_look, require_free_folder
         from flatwater_trading.recipe.benchmark import find_benchmark
         from flatwater_watch.terminal import terminal
 
@@ -97,8 +97,10 @@ class BacktestCommand(WithTrust, WithBudget):
         # The look is logged before holdout days are played, as an interrupted look counts too.
         if look := log_holdout_look(trader, panel, days):
             terminal(errors=True).print(look, highlight=False)
-        truth = known_truth(prices, panel)  # expected returns of a synthetic market; None for other prices
-        return trader.play_backtest(panel, days, truth, benchmark), folder
+        true_returns = known_true_returns(
+            prices, panel
+        )  # expected returns of a synthetic market; None for other prices
+        return trader.play_backtest(panel, days, true_returns, benchmark), folder
 
     def _choose_folder(self, panel: "Panel", days: "Days") -> Path:
         """Return the folder of the result: `--out`, or a folder named by the days in the run's folder or the file's."""

@@ -142,9 +142,9 @@ def purchase_order_sheet(orders: "Orders", reasons: "Sequence[Reason]") -> "Orde
     return OrderSheet(
         date=orders.date,
         json=orders.to_json() | {"reasons": [asdict(reason) for reason in reasons]},
-        csv=_csv(orders),
-        table=_table(orders),
-        lines=_sentences(orders, reasons),
+        csv=_orders_as_csv(orders),
+        table=_orders_table(orders),
+        lines=_closing_sentences(orders, reasons),
         write_holdings=lambda file: write_positions(file, orders.positions, orders.cash),
     )
 
@@ -219,7 +219,7 @@ def _order_rows(orders: "Orders") -> "Iterator[Row]":
         )
 
 
-def _csv(orders: "Orders") -> str:
+def _orders_as_csv(orders: "Orders") -> str:
     """Return the orders as CSV text with the header `COLUMNS`, a row for each order."""
     import polars as pl
 
@@ -230,7 +230,7 @@ def _csv(orders: "Orders") -> str:
     return pl.DataFrame(rows, schema=COLUMNS, orient="row").write_csv()
 
 
-def _table(orders: "Orders") -> "Table":
+def _orders_table(orders: "Orders") -> "Table":
     """Return the orders as a table for the terminal: sales first, then holdings, then purchases."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -252,19 +252,19 @@ def _table(orders: "Orders") -> "Table":
     return table
 
 
-def _sentences(orders: "Orders", reasons: "Sequence[Reason]") -> list[str]:
+def _closing_sentences(orders: "Orders", reasons: "Sequence[Reason]") -> list[str]:
     """Return the sentences below the table: purchases or why nothing is bought, coefficients, prices, reasons."""
     purchases = orders.purchases
     lines = []
     if purchases:
         subject, pronoun = ("The purchase takes", "it") if len(purchases) == 1 else ("The purchases take", "each")
         lines.append(
-            f"{subject} {sum(each.share for each in purchases):.1%} of the equity of {orders.equity:,.0f}; "
+            f"{subject} {sum(purchase.share for purchase in purchases):.1%} of the equity of {orders.equity:,.0f}; "
             f"{orders.cash:,.0f} are left in cash. Sell {pronoun} at its limit, or at the close after "
             f"{purchases[0].hold_days} {_periods(orders)}."
         )
     else:
-        lines.append(f"{_why_nothing(orders)} Cash {orders.cash:,.0f} of an equity of {orders.equity:,.0f}.")
+        lines.append(f"{_reason_for_no_purchase(orders)} Cash {orders.cash:,.0f} of an equity of {orders.equity:,.0f}.")
     if orders.sales or purchases:
         lines.append(f"The orders cost {orders.cost:,.2f}.")
     if orders.ranking:
@@ -288,9 +288,9 @@ def _periods(orders: "Orders") -> str:
     return "trading days" if orders.unit == "day" else f"{orders.unit}s"
 
 
-def _why_nothing(orders: "Orders") -> str:
+def _reason_for_no_purchase(orders: "Orders") -> str:
     """Return the sentence with the reason why nothing is bought today; for orders without a purchase."""
-    bought = [each.position.instrument for each in orders.holdings if each.position.entry_date == orders.date]
+    bought = [holding.position.instrument for holding in orders.holdings if holding.position.entry_date == orders.date]
     reaches_threshold = bool(orders.ranking) and orders.ranking[0][1] >= orders.threshold
     if bought and reaches_threshold:
         return (

@@ -56,8 +56,8 @@ class PaperCommand(WithTrust, WithBudget):
             terminal(errors=True).print(note, highlight=False, markup=False)
         if self.json:
             new_evenings = played.evenings[len(played.evenings) - played.new :]
-            for each in new_evenings:
-                print(encode_json(asdict(each)).decode())
+            for evening in new_evenings:
+                print(encode_json(asdict(evening)).decode())
             return 0
         self._show_newest(played)
         say(f"the account as a page: flatwater report {self.account}")
@@ -76,7 +76,7 @@ class PaperCommand(WithTrust, WithBudget):
         if self.plan:
             return trader.plan_orders(panel, self.budget)
         if self.first is not None:
-            date_row(panel, self.first, None, after=self.first)  # for its check: refuses text that is no date
+            date_row(panel, self.first, None, chosen_until=self.first)  # for its check: refuses text that is no date
         with hold_account(self.account):
             return play_account(
                 trader, panel, self.account, run=self.run, first=self.first, cash=self.cash, budget=self.budget
@@ -102,7 +102,7 @@ class PaperCommand(WithTrust, WithBudget):
             )
             console.print(f"after the close of {newest.date}", style="italic", highlight=False)
             console.print(sheet.table)
-        spent = sum(each.cost for each in played.evenings)
+        spent = sum(evening.cost for evening in played.evenings)
         console.print(
             f"{count_phrase(played.new, 'evening')} played. Equity {newest.equity:,.2f} after "
             f"{count_phrase(len(played.evenings), 'evening')} since {first.date}, {newest.cash:,.2f} of it in cash; "

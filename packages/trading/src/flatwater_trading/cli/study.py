@@ -92,12 +92,12 @@ class StudyCommand(WithTrust, RecipeSettings):
             return command
         # A file of settings takes the place of the study's; it goes before the options, which win over it.
         if source.lower().endswith(SETTINGS_SUFFIX):
-            option, others = "--config", options
+            option, other_words = "--config", options
         else:
-            option, others = "--panel", options_with_study
+            option, other_words = "--panel", options_with_study
         if option_value(option, options) is not None:
             raise ConfigError(f"{source}: stands for {option}, which is given as well. Leave one of them out.")
-        return super().read(program, [option, source, *others])
+        return super().read(program, [option, source, *other_words])
 
     def __call__(self) -> int:
         """Run the study and show it; with --plan print the memory of its largest run. Returns the exit code.
@@ -191,8 +191,8 @@ def run_study(command: StudyCommand) -> int:
     if command.json:
         sys.stdout.write(json.dumps(result, indent=1) + "\n")
     if outcome.stop.signal:
-        again = shlex.join(["flatwater", "study", "--run", str(outcome.folder.path)])
-        console.print(f"stopped. Go on with: {again}", markup=False, soft_wrap=True)
+        resume_command = shlex.join(["flatwater", "study", "--run", str(outcome.folder.path)])
+        console.print(f"stopped. Go on with: {resume_command}", markup=False, soft_wrap=True)
         return outcome.stop.exit_code
     failed = [line for line in result["runs"] if line["state"] == "failed"]
     for line in failed:

@@ -19,14 +19,14 @@ def portfolio_order_sheet(orders: "WeightOrders") -> "OrderSheet":
     return OrderSheet(
         date=orders.date,
         json=orders.to_json(),
-        csv=_csv(orders),
-        table=_table(orders),
-        lines=_sentences(orders),
+        csv=_orders_as_csv(orders),
+        table=_orders_table(orders),
+        lines=_closing_sentences(orders),
         write_holdings=lambda file: write_shares(file, orders.shares, orders.cash, orders.stop),
     )
 
 
-def _rows(orders: "WeightOrders") -> list[tuple[str, str, float, float, float, float]]:
+def _order_rows(orders: "WeightOrders") -> list[tuple[str, str, float, float, float, float]]:
     """Return the values of `COLUMNS` for each order, sales first; the weight is the weight after the orders."""
     weights = {each.instrument: each.weight for each in orders.holdings}
     return [
@@ -35,7 +35,7 @@ def _rows(orders: "WeightOrders") -> list[tuple[str, str, float, float, float, f
     ]
 
 
-def _csv(orders: "WeightOrders") -> str:
+def _orders_as_csv(orders: "WeightOrders") -> str:
     """Return the orders as CSV text with the header `COLUMNS`, a row for each order."""
     import csv
     import io
@@ -46,11 +46,11 @@ def _csv(orders: "WeightOrders") -> str:
     table = csv.writer(text, lineterminator="\n")
     table.writerow(COLUMNS)
     # Names are escaped, as a spreadsheet would run a name that begins like a formula.
-    table.writerows((order, spreadsheet_cell(name), *numbers) for order, name, *numbers in _rows(orders))
+    table.writerows((order, spreadsheet_cell(name), *numbers) for order, name, *numbers in _order_rows(orders))
     return text.getvalue()
 
 
-def _table(orders: "WeightOrders") -> "Table":
+def _orders_table(orders: "WeightOrders") -> "Table":
     """Return the orders as a table for the terminal."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -60,7 +60,7 @@ def _table(orders: "WeightOrders") -> "Table":
     table.add_column("instrument", no_wrap=True)
     for title in ("shares", "price", "value", "weight after"):
         table.add_column(title, justify="right", no_wrap=True)
-    for order, name, shares, price, value, weight in _rows(orders):
+    for order, name, shares, price, value, weight in _order_rows(orders):
         style = "bold" if order == "buy" else None
         table.add_row(order, name, _shares_text(shares), f"{price:,.2f}", f"{value:,.2f}", f"{weight:.1%}", style=style)
     if not table.rows:
@@ -73,11 +73,11 @@ def _shares_text(shares: float) -> str:
     return f"{shares:,.2f}" if shares >= 1 else f"{shares:.3g}"
 
 
-def _sentences(orders: "WeightOrders") -> list[str]:
+def _closing_sentences(orders: "WeightOrders") -> list[str]:
     """Return the sentences below the table: the account after the orders, its stop, and the kind of the prices."""
-    invested = sum(each.weight for each in orders.holdings if each.weight > 0)
-    short = -sum(each.weight for each in orders.holdings if each.weight < 0)
-    and_short = f", {short:.1%} are sold short" if short else ""
+    invested = sum(holding.weight for holding in orders.holdings if holding.weight > 0)
+    short_share = -sum(holding.weight for holding in orders.holdings if holding.weight < 0)
+    and_short = f", {short_share:.1%} are sold short" if short_share else ""
     account = (
         f"After these orders {invested:.1%} of the equity of {orders.equity:,.2f} are invested{and_short}, in "
         f"{len(orders.holdings)} instruments; {orders.cash:,.2f} are cash. The orders cost {orders.cost:,.2f}."

@@ -11,8 +11,8 @@ from torch import Tensor
 def total_return(equity: Float[Tensor, "*B D1"]) -> Float[Tensor, "*B"]:
     """Return the gain over the whole curve as a fraction: last value over first, minus 1."""
     # NaN stands only after the end, so counting finds the last value without waiting for the device.
-    last = equity.isfinite().sum(-1, keepdim=True) - 1
-    return equity.gather(-1, last.clamp(min=0)).squeeze(-1) / equity[..., 0] - 1
+    last_index = equity.isfinite().sum(-1, keepdim=True) - 1
+    return equity.gather(-1, last_index.clamp(min=0)).squeeze(-1) / equity[..., 0] - 1
 
 
 def period_returns(equity: Float[Tensor, "*B D1"]) -> Float[Tensor, "*B D"]:
@@ -73,7 +73,7 @@ def alpha_beta(
     count = is_known.sum(-1).clamp(min=1)
     # The market's mean is over the periods of the curve, as a curve that ended early has no later periods.
     mean, market_mean = (
-        each.where(is_known, 0).sum(-1) / count for each in (returns, market_returns.expand_as(returns))
+        series.where(is_known, 0).sum(-1) / count for series in (returns, market_returns.expand_as(returns))
     )
     market_deviations = (market_returns - market_mean[..., None]).where(is_known, 0)
     spread = market_deviations.square().sum(-1)

@@ -41,7 +41,7 @@ def _row_costs(market: Market, account: AccountConfig, row: int) -> Costs:
 
 def buy_and_hold_equity(
     mark: Float[Tensor, "D K"],
-    listed: Bool[Tensor, "K"],
+    is_listed: Bool[Tensor, "K"],
     account: AccountConfig,
     entry: Costs | None = None,
     exit_: Costs | None = None,
@@ -50,21 +50,21 @@ def buy_and_hold_equity(
 
     Args:
         mark: last closes [D, K].
-        listed: mask of the columns that are bought.
+        is_listed: mask of the columns that are bought.
         account: opening cash, and the costs that are in proportion to a value.
         entry: costs on the first day; None for those in proportion alone.
         exit_: costs on the last day; None for those in proportion alone.
     """
     entry, exit_ = entry or Costs(account), exit_ or Costs(account)
-    share = account.cash / listed.sum().clamp(min=1)
+    share = account.cash / is_listed.sum().clamp(min=1)
     # A column that is not listed has mark 0, so its infinite number of shares is masked out.
-    shares = (entry.affordable_value(share, mark[0]) / mark[0]).where(listed, 0)
+    shares = (entry.affordable_value(share, mark[0]) / mark[0]).where(is_listed, 0)
     # If nothing is listed, all cash stays cash.
-    idle_cash = account.cash * (~listed.any()).double()
+    idle_cash = account.cash * (~is_listed.any()).double()
     value = mark @ shares
     # Sold at the last close, as the simulator sells open positions at an episode's end.
     value[-1] = value[-1] * account.sale_factor
-    value[-1] -= exit_.extra_cost(-shares * mark[-1], mark[-1].where(listed, 1.0)).sum()
+    value[-1] -= exit_.extra_cost(-shares * mark[-1], mark[-1].where(is_listed, 1.0)).sum()
     return torch.cat([value.new_full((1,), account.cash), value + idle_cash]).float()
 
 
@@ -91,13 +91,13 @@ def equal_weight(market: Market, start: int, end: int, account: AccountConfig) -
         mark = market.mark[day].double()
         is_last = day == end - 1
         priced = market.close[day] > 0
-        listed = torch.zeros_like(priced) if is_last else priced
+        is_listed = torch.zeros_like(priced) if is_last else priced
         # Shares whose data has ended can be sold from the day after the last usable close, as in `resolve_exits`.
         tradable = torch.ones_like(priced) if is_last else priced | (market.last_day < day)
         value = shares * mark
         money = cash + value[tradable].sum()
         target, cost = _equal_targets(
-            value, mark, listed=listed, tradable=tradable, money=money, costs=_row_costs(market, account, day)
+            value, mark, is_listed=is_listed, tradable=tradable, money=money, costs=_row_costs(market, account, day)
         )
         # All money is spent on weights and costs, so if anything is listed the cash is rounding.
         cash = money - target[tradable].sum() - cost
@@ -107,14 +107,14 @@ def equal_weight(market: Market, start: int, end: int, account: AccountConfig) -
 
 
 def _equal_targets(
-    value: Tensor, mark: Tensor, *, listed: Tensor, tradable: Tensor, money: Tensor, costs: Costs
+    value: Tensor, mark: Tensor, *, is_listed: Tensor, tradable: Tensor, money: Tensor, costs: Costs
 ) -> tuple[Tensor, Tensor]:
     """Return equal target values of the listed instruments, and the cost of trading to them; `money` pays for both.
 
     Args:
         value: value of each instrument held, [K].
         mark: last closes [K].
-        listed: mask [K] of the instruments that get an equal share.
+        is_listed: mask [K] of the instruments that get an equal share.
         tradable: mask [K] of the instruments that can be traded; the others keep their value.
         money: cash and the value of the instruments that can be traded; shares and costs are paid from it.
         costs: costs of buying and selling.
@@ -123,8 +123,8 @@ def _equal_targets(
     target = value
     # The cost depends on the shares and these on the money after the cost: iterated until both agree.
     for _ in range(costs.iterations(EQUAL_WEIGHT_ITERATIONS)):
-        equal_share = (money - cost) / listed.sum().clamp(min=1)
-        target = torch.where(listed, equal_share, torch.where(tradable, 0, value))
+        equal_share = (money - cost) / is_listed.sum().clamp(min=1)
+        target = torch.where(is_listed, equal_share, torch.where(tradable, 0, value))
         cost = costs.cost_of_changes(target - value, mark)
     return target, cost
 

@@ -37,8 +37,8 @@ def rate_tables(panel: Panel, config: CostConfig) -> CostRates | None:
         return None
     columns = panel.investable
     tables = torch.empty(2, len(panel.dates), len(columns), dtype=torch.float64)
-    for first in range(0, len(columns), COLUMNS_AT_ONCE):
-        block = slice(first, first + COLUMNS_AT_ONCE)
+    for first_column in range(0, len(columns), COLUMNS_AT_ONCE):
+        block = slice(first_column, first_column + COLUMNS_AT_ONCE)
         share, impact = _column_rates(panel, config, columns[block])
         tables[0, :, block], tables[1, :, block] = torch.from_numpy(share), torch.from_numpy(impact)
     return CostRates(tables[0], tables[1])
@@ -55,8 +55,8 @@ def _column_rates(panel: Panel, config: CostConfig, columns: np.ndarray) -> tupl
     impact = np.zeros(close.shape)
     if config.impact:
         money = _money_traded(panel, columns, close * ratio, f"{config.table}.impact")
-        listed = np.logical_or.accumulate(valid, axis=0)
-        deviation = deviation_so_far(find_moves(close), DEVIATION_ROWS, listed)
+        is_listed = np.logical_or.accumulate(valid, axis=0)
+        deviation = deviation_so_far(find_moves(close), DEVIATION_ROWS, is_listed)
         # The money is 0 before the first day of an instrument, when nothing can be traded.
         np.divide(config.impact * deviation, money**config.impact_power, where=money > 0, out=impact)
     # A share of the panel is 1 / ratio shares as traded.
@@ -70,8 +70,8 @@ def _traded_ratios(panel: Panel, columns: np.ndarray) -> np.ndarray:
     raw, close = panel.raw_close[:, columns].astype(np.float64), panel.feature("close")[:, columns].astype(np.float64)
     with np.errstate(invalid="ignore"):
         ratio = np.where((raw > 0) & (close > 0), raw / close, np.nan)
-    known = fill_holes(ratio)
-    return np.where(known > 0, known, 1.0)
+    known_ratio = fill_holes(ratio)
+    return np.where(known_ratio > 0, known_ratio, 1.0)
 
 
 def _money_traded(panel: Panel, columns: np.ndarray, price: np.ndarray, setting: str) -> np.ndarray:
@@ -86,7 +86,7 @@ def _money_traded(panel: Panel, columns: np.ndarray, price: np.ndarray, setting:
     Raises:
         DataError: the panel has no volume, or an instrument has a close before its first volume.
     """
-    name = next((each for each in panel.features if each.lower() == VOLUME), None)
+    name = next((feature for feature in panel.features if feature.lower() == VOLUME), None)
     if name is None:
         raise DataError(
             f"{setting}: the panel has no feature volume, by which an impact is measured. Import the prices with "
@@ -95,8 +95,8 @@ def _money_traded(panel: Panel, columns: np.ndarray, price: np.ndarray, setting:
     volume = panel.feature(name)[:, columns].astype(np.float64)
     # A day whose volume is missing counts as the last known one; a volume of 0 counts as it is.
     money = np.where(volume >= 0, volume * price, np.nan)
-    listed = np.logical_or.accumulate(np.isfinite(money), axis=0)
-    mean = np.where(listed, mean_so_far(fill_holes(money), VOLUME_ROWS, listed), 0.0)
+    is_listed = np.logical_or.accumulate(np.isfinite(money), axis=0)
+    mean = np.where(is_listed, mean_so_far(fill_holes(money), VOLUME_ROWS, is_listed), 0.0)
     unknown = np.argwhere(panel.valid[:, columns] & (mean <= 0))
     if len(unknown):
         row, k = unknown[0].tolist()

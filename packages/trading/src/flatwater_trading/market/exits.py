@@ -38,7 +38,7 @@ def resolve_exits(
     day: Int[Tensor, " B"],
     instrument: Int[Tensor, " B"],
     target_price: Float[Tensor, " B"],
-    last: Int[Tensor, " B"],
+    last_row: Int[Tensor, " B"],
 ) -> TradeExits:
     """Find the days held and the exit price of each trade, by the first rule that applies after the purchase day.
 
@@ -54,7 +54,7 @@ def resolve_exits(
         day: rows of the purchases.
         instrument: columns of the purchases.
         target_price: prices at which to sell.
-        last: row of each episode's last day, after `day`.
+        last_row: row of each episode's last day, after `day`.
 
     Returns:
         Days and prices. For an entry without a trade (no usable close, no day left) they have no meaning, but never
@@ -67,7 +67,7 @@ def resolve_exits(
     # max over booleans returns the first True; a NaN among the highs compares as False.
     is_reached, days_before_target = (highs >= target_price).max(0)
     # 0 for an entry without a trade, so that its cell below is still within the panel.
-    most_days = (torch.minimum(torch.take(last_day, instrument) + 1, last) - day).clamp_(0, hold)
+    most_days = (torch.minimum(torch.take(last_day, instrument) + 1, last_row) - day).clamp_(0, hold)
     target_met = is_reached & (days_before_target < most_days)
     days_held = torch.where(target_met, days_before_target + 1, most_days)
     return TradeExits(
@@ -102,8 +102,10 @@ def trade_gains(
     columns = market.close.shape[1]
     gains = torch.empty(len(rows), columns, len(targets), device=market.close.device)
     step = max(1, _TRADES_AT_ONCE // (columns * len(targets)))
-    for first in range(0, len(rows), step):
-        gains[first : first + step] = _resolve_gains(market, rows[first : first + step], targets, trade, account)
+    for first_row in range(0, len(rows), step):
+        gains[first_row : first_row + step] = _resolve_gains(
+            market, rows[first_row : first_row + step], targets, trade, account
+        )
     return gains
 
 
@@ -133,7 +135,7 @@ def _resolve_gains(market: Market, rows: range, targets: Tensor, trade: TradeCon
         instrument=instrument,
         target_price=target_prices(price, targets.expand(shape).flatten()),
         # No episode cuts these trades short, so a gain depends on the panel alone.
-        last=day + trade.hold_days,
+        last_row=day + trade.hold_days,
     )
     entry, exit_ = (market.costs(account, row, instrument) for row in (day, day + exits.days_held))
     stake = account.stake(positions=trade.most_positions, instruments=shape[1])

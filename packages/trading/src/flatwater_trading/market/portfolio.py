@@ -171,10 +171,10 @@ def _drop_small_orders(
 ) -> Float[Tensor, "B K"]:
     """Return the changes with 0 for orders below `config.least_order`; one that closes a position may be smaller."""
     closes = (value + change).abs() <= MINIMUM_VALUE * equity[:, None]
-    least = torch.where(
+    least_value = torch.where(
         closes, equity[:, None] * MINIMUM_VALUE, equity[:, None] * max(MINIMUM_VALUE, config.least_order)
     )
-    return change.where(change.abs() > least, 0.0)
+    return change.where(change.abs() > least_value, 0.0)
 
 
 def _limit_to_cash(
@@ -261,15 +261,15 @@ def play_weights(
             today = replace(today, stale=torch.ones_like(today.stale))
         target = mark.new_zeros(batch, instruments) if is_last else choose_weights(number, today)
         stop, stopped = update_stop(stop, cash + (shares * today.mark).sum(-1), start + number, config)
-        after = rebalance(shares, cash, target, today, config, stopped=stopped)
-        shares, cash = after.shares, after.cash
+        rebalanced = rebalance(shares, cash, target, today, config, stopped=stopped)
+        shares, cash = rebalanced.shares, rebalanced.cash
         value = shares * today.mark
         played.invested[:, number + 1] = value.abs().sum(-1)
         played.equity[:, number + 1] = cash + value.sum(-1)
-        played.log[:, number] = after.traded[:logged]
-        played.trades.add_((after.traded != 0).sum(-1))
-        played.traded.add_(after.traded.abs().sum(-1))
-        played.cost.add_(after.cost)
+        played.log[:, number] = rebalanced.traded[:logged]
+        played.trades.add_((rebalanced.traded != 0).sum(-1))
+        played.traded.add_(rebalanced.traded.abs().sum(-1))
+        played.cost.add_(rebalanced.cost)
         played.stopped.add_(stopped)
     return played
 

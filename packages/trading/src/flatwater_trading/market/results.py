@@ -40,19 +40,19 @@ def episode_summary(sim: Simulator, config: TradingConfig, a_year: int | None = 
         these trades. refused: share of the trading days on which an instrument not held reached the threshold and
         nothing was bought. total_return, sharpe, drawdown, exposure, turnover: of the cash account (see `account`).
     """
-    logs, closed = sim.logs, closed_mask(sim)
+    logs, is_closed = sim.logs, closed_mask(sim)
     bought = logs.exit_day >= 0
     # Before costs, as the log of trades shows it; rewards and returns are after costs.
     gain = (logs.exit_price / logs.entry_price.where(bought, 1) - 1) * 100
-    count = closed.sum(1)
+    count = is_closed.sum(1)
     # A closed trade counts on both sides, an open one only as bought.
-    traded = (logs.shares * (logs.entry_price * bought + logs.exit_price * closed)).where(bought, 0).sum(1)
+    traded = (logs.shares * (logs.entry_price * bought + logs.exit_price * is_closed)).where(bought, 0).sum(1)
     return {
         "reward": sim.total.clone(),
         "fitness": fitness(sim, config),
         "trades": count.to(torch.float32),
-        "win_rate": account.win_rate(gain, closed),
-        "mean_gain": gain.where(closed, 0).sum(1) / count.clamp(min=1),
+        "win_rate": account.win_rate(gain, is_closed),
+        "mean_gain": gain.where(is_closed, 0).sum(1) / count.clamp(min=1),
         "refused": sim.refused / (sim.trading_end - sim.start),
         "total_return": account.total_return(logs.equity),
         **({} if a_year is None else {"sharpe": account.sharpe(logs.equity, a_year)}),
@@ -70,12 +70,12 @@ def purchases_by_day(sim: Simulator) -> Int[Tensor, "B D1"]:
 
 def traded_by_day(sim: Simulator) -> Float[Tensor, "B D"]:
     """Return the value bought and sold on each day of the episodes so far."""
-    logs, closed = sim.logs, closed_mask(sim)
+    logs, is_closed = sim.logs, closed_mask(sim)
     bought = logs.exit_day >= 0
     # The last column is that of ended episodes, which buy nothing.
     traded = (logs.shares * logs.entry_price).where(bought, 0).view(len(bought), -1, sim.purchases).sum(-1)
-    exit_column = (logs.exit_day - sim.start[:, None]).where(closed, 0)
-    return traded.scatter_add(1, exit_column, (logs.shares * logs.exit_price).where(closed, 0))[:, :-1]
+    exit_column = (logs.exit_day - sim.start[:, None]).where(is_closed, 0)
+    return traded.scatter_add(1, exit_column, (logs.shares * logs.exit_price).where(is_closed, 0))[:, :-1]
 
 
 def trade_columns(
@@ -125,20 +125,20 @@ def trade_columns(
 
 def _closed_trades(sim: Simulator, market: Market, config: TradingConfig) -> dict[str, np.ndarray]:
     """Return the logged columns of the closed trades, with numbers of instruments, and reward and profit of each."""
-    closed = closed_mask(sim)
+    is_closed = closed_mask(sim)
     logs = sim.logs
     # nonzero waits for the device: the number of trades determines the shapes.
-    episode, slot = closed.nonzero(as_tuple=True)
+    episode, slot = is_closed.nonzero(as_tuple=True)
     columns = {
         "episode": episode,
-        "instrument": logs.instrument[closed],
+        "instrument": logs.instrument[is_closed],
         "entry_day": sim.start[episode] + slot // sim.purchases,
-        "exit_day": logs.exit_day[closed],
-        "entry_price": logs.entry_price[closed],
-        "exit_price": logs.exit_price[closed],
-        "coefficient": logs.coefficient[closed],
-        "target": logs.target[closed],
-        "shares": logs.shares[closed],
+        "exit_day": logs.exit_day[is_closed],
+        "entry_price": logs.entry_price[is_closed],
+        "exit_price": logs.exit_price[is_closed],
+        "coefficient": logs.coefficient[is_closed],
+        "target": logs.target[is_closed],
+        "shares": logs.shares[is_closed],
     }
     columns |= _rewards_and_profits(columns, market, config)
     return {name: column.cpu().numpy() for name, column in columns.items()}

@@ -227,8 +227,13 @@ def reset_(
         # A full reset restarts the clock: then sums over positions run in the same order of rows in every simulator.
         sim.clock = 0
     # Masked writes in place, so that a reset neither waits for the device nor replaces a tensor of the state.
-    for current, new in ((sim.day, start), (sim.start, start), (sim.trading_end, trading_end), (sim.end, end)):
-        current.copy_(torch.where(chosen, new, current))
+    for current_rows, new_rows in (
+        (sim.day, start),
+        (sim.start, start),
+        (sim.trading_end, trading_end),
+        (sim.end, end),
+    ):
+        current_rows.copy_(torch.where(chosen, new_rows, current_rows))
     sim.cash.masked_fill_(chosen, sim.opening_cash)
     sim.total.masked_fill_(chosen, 0)
     sim.refused.masked_fill_(chosen, 0)
@@ -326,11 +331,11 @@ def step_(
 def _view_day(sim: Simulator) -> _DayView:
     """Return the day of each episode on which the next step acts."""
     # Ended episodes are stepped too, masked, on their last row: shapes stay fixed and nothing waits for the device.
-    last = sim.end - 1
-    row = torch.minimum(sim.day, last)
+    last_row = sim.end - 1
+    row = torch.minimum(sim.day, last_row)
     return _DayView(
         active=sim.day < sim.end,
-        last=last,
+        last=last_row,
         row=row,
         market_cell=row * sim.instruments,
         log_cell=sim.first_cell + (sim.day - sim.start),
@@ -385,7 +390,7 @@ def _choose_purchase(
 
 
 def _book_purchases_(
-    sim: Simulator, market: Market, config: TradingConfig, today: _DayView, new: _DayPurchases
+    sim: Simulator, market: Market, config: TradingConfig, today: _DayView, purchases: _DayPurchases
 ) -> Tensor:
     """Book a purchase of each episode, and its exit on the day on which it will happen.
 
@@ -394,7 +399,7 @@ def _book_purchases_(
         market: prices [T, K].
         config: costs and rewards of trades.
         today: the day of each episode.
-        new: purchases [B].
+        purchases: purchases [B].
 
     Returns:
         Final reward [B] of each trade; 0 without a purchase.
@@ -405,41 +410,41 @@ def _book_purchases_(
         market.last_day,
         ahead=sim.ahead,
         day=today.row,
-        instrument=new.instrument,
-        target_price=target_prices(new.price, new.target),
-        last=today.last,
+        instrument=purchases.instrument,
+        target_price=target_prices(purchases.price, purchases.target),
+        last_row=today.last,
     )
     due_cell = today.log_cell + exits.days_held
     exit_row = today.row + exits.days_held
-    exit_costs = market.costs(config.account, exit_row, new.instrument)
+    exit_costs = market.costs(config.account, exit_row, purchases.instrument)
     rewards = trade_rewards(
-        entry_price=new.price,
+        entry_price=purchases.price,
         exit_price=exits.price,
-        entry=new.costs,
+        entry=purchases.costs,
         exit_=exit_costs,
         config=config,
         instruments=sim.instruments,
-    ).where(new.bought, 0)
+    ).where(purchases.bought, 0)
     # An episode buys once in a call, so no index repeats in a put_, and sums have one order on a GPU too.
     if config.reward.credit == "exit":
         sim.reward_due.put_(due_cell, rewards, accumulate=True)
-    shares = _pay_and_mark_(sim, market, config, today, new)
+    shares = _pay_and_mark_(sim, market, config, today, purchases)
     sim.proceeds_due.put_(due_cell, exit_costs.proceeds(shares * exits.price, exits.price), accumulate=True)
 
-    exit_day = exit_row.where(new.bought, -1)
-    _log_purchases_(sim, today, new, shares, exit_day=exit_day, exit_price=exits.price)
+    exit_day = exit_row.where(purchases.bought, -1)
+    _log_purchases_(sim, today, purchases, shares, exit_day=exit_day, exit_price=exits.price)
     return rewards
 
 
 def _log_purchases_(
-    sim: Simulator, today: _DayView, new: _DayPurchases, shares: Tensor, *, exit_day: Tensor, exit_price: Tensor
+    sim: Simulator, today: _DayView, purchases: _DayPurchases, shares: Tensor, *, exit_day: Tensor, exit_price: Tensor
 ) -> None:
     """Write purchases into the positions, over those of `hold_days` days ago, and into the logs.
 
     Args:
         sim: B episodes; positions and logs are updated.
         today: the day of each episode.
-        new: purchases [B].
+        purchases: purchases [B].
         shares: shares bought [B]; 0 without a purchase.
         exit_day: rows of the sales [B]; -1 without a purchase.
         exit_price: prices of the sales [B].
@@ -449,21 +454,21 @@ def _log_purchases_(
     slot = sim.clock % len(sim.ahead) * sim.purchases + today.number
     # With one purchase a day the offset is that of the day, and a launch of two operations on a GPU is saved.
     cell = today.log_cell if sim.purchases == 1 else today.log_cell * sim.purchases + today.number
-    positions.instrument[slot] = new.instrument
+    positions.instrument[slot] = purchases.instrument
     positions.exit_day[slot] = exit_day
-    positions.entry_price[slot] = new.price
+    positions.entry_price[slot] = purchases.price
     positions.shares[slot] = shares
-    logs.instrument.put_(cell, new.instrument)
+    logs.instrument.put_(cell, purchases.instrument)
     logs.exit_day.put_(cell, exit_day)
-    logs.coefficient.put_(cell, new.coefficient)
-    logs.target.put_(cell, new.target)
-    logs.entry_price.put_(cell, new.price)
+    logs.coefficient.put_(cell, purchases.coefficient)
+    logs.target.put_(cell, purchases.target)
+    logs.entry_price.put_(cell, purchases.price)
     logs.exit_price.put_(cell, exit_price)
     logs.shares.put_(cell, shares)
 
 
 def _pay_and_mark_(
-    sim: Simulator, market: Market, config: TradingConfig, today: _DayView, new: _DayPurchases
+    sim: Simulator, market: Market, config: TradingConfig, today: _DayView, purchases: _DayPurchases
 ) -> Tensor:
     """Take the money for a purchase of each episode, and mark the account to market.
 
@@ -472,7 +477,7 @@ def _pay_and_mark_(
         market: prices [T, K].
         config: the account.
         today: the day of each episode.
-        new: purchases [B], with their costs.
+        purchases: purchases [B], with their costs.
 
     Returns:
         Shares bought [B], which may be fractional; 0 without a purchase.
@@ -482,12 +487,12 @@ def _pay_and_mark_(
     invested = (marks * positions.shares * today.open).sum(0)
     equity = sim.cash + invested
     full_share = account.share(positions=len(positions.exit_day), instruments=sim.instruments)
-    equity_share = new.bought * full_share
+    equity_share = purchases.bought * full_share
     # Nothing is bought on credit: if much is invested, less cash than a position's share may be left.
     spent = torch.minimum(equity * equity_share, sim.cash)
     # Costs are paid from the money spent, so the cash never falls below 0.
-    value = new.costs.affordable_value(spent, new.price)
-    if new.costs.rates is not None:
+    value = purchases.costs.affordable_value(spent, purchases.price)
+    if purchases.costs.rates is not None:
         # Less than the least commission is not spent.
         spent = spent.where(value > 0, 0)
     sim.cash.sub_(spent)
@@ -496,4 +501,4 @@ def _pay_and_mark_(
     column = today.log_cell + today.active
     sim.logs.equity.put_(column, sim.cash + invested)
     sim.logs.invested.put_(column, invested)
-    return value / new.price
+    return value / purchases.price

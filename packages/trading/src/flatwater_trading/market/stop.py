@@ -28,24 +28,24 @@ def initial_stop(cash: Float[Tensor, "B"]) -> StopState:
 
 
 def update_stop(
-    before: StopState, equity: Float[Tensor, "B"], row: int, config: PortfolioConfig
+    previous: StopState, equity: Float[Tensor, "B"], row: int, config: PortfolioConfig
 ) -> tuple[StopState, Bool[Tensor, "B"]]:
     """Return the state after a close, and the mask of the accounts that go to cash or stay in it.
 
     A second call for the same close, with the state of the first, changes nothing.
 
     Args:
-        before: state after the close before, or after this close.
+        previous: state after the close before, or after this close.
         equity: equity at this close, before its trades.
         row: row of this close.
         config: largest fall, and the rows that a stop lasts.
     """
     if config.stop is None:
-        return before, torch.zeros_like(equity, dtype=torch.bool)
-    comes_back = (before.since >= 0) & (row >= before.since + config.stop_rows)
-    stays_out = (before.since >= 0) & ~comes_back
+        return previous, torch.zeros_like(equity, dtype=torch.bool)
+    comes_back = (previous.since >= 0) & (row >= previous.since + config.stop_rows)
+    stays_out = (previous.since >= 0) & ~comes_back
     # For an account that comes back, the next fall counts from its equity on that day.
-    peak = torch.where(comes_back, equity, torch.where(stays_out, before.peak, torch.maximum(before.peak, equity)))
+    peak = torch.where(comes_back, equity, torch.where(stays_out, previous.peak, torch.maximum(previous.peak, equity)))
     falls = ~stays_out & (equity <= peak * (1 - config.stop))
-    since = torch.where(falls, row, before.since.masked_fill(comes_back, -1))
+    since = torch.where(falls, row, previous.since.masked_fill(comes_back, -1))
     return StopState(peak, since), since >= 0

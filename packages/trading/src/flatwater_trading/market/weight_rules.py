@@ -120,17 +120,17 @@ def _proportional_weights(parts: Weights) -> Weights:
 def _top_weights(scores: Weights, tradable: Bool[Tensor, "D K"]) -> Weights:
     """Return a fifth of the money for each of the five instruments with the largest scores, if they are above 0."""
     scores = scores.where(tradable, -torch.inf)
-    best = scores.topk(min(TOP, scores.shape[-1]), dim=-1)
-    return torch.zeros_like(scores).scatter(-1, best.indices, (best.values > 0).double() / TOP)
+    top = scores.topk(min(TOP, scores.shape[-1]), dim=-1)
+    return torch.zeros_like(scores).scatter(-1, top.indices, (top.values > 0).double() / TOP)
 
 
 def _volatility_rule(closes: Closes, days: range) -> Weights:
     """Return equal weights times the ratio of the market's slow to its quick variance, at most 1."""
-    equal = _proportional_weights(closes.tradable.double())
-    market = (equal * closes.moves).sum(-1, keepdim=True)
+    equal_shares = _proportional_weights(closes.tradable.double())
+    market = (equal_shares * closes.moves).sum(-1, keepdim=True)
     squares = market.square().numpy()
     quick, slow = (torch.from_numpy(mean_so_far(squares, memory)) for memory in map(closes.rows, (QUICK, SLOW)))
-    return (equal * (slow / quick.clamp(min=MINIMUM_DIVISOR)).clamp(max=1))[days.start : days.stop]
+    return (equal_shares * (slow / quick.clamp(min=MINIMUM_DIVISOR)).clamp(max=1))[days.start : days.stop]
 
 
 def _covariance_weights(closes: Closes, days: range, weigh_covariance: Callable[[Tensor], Tensor]) -> Weights:

@@ -88,8 +88,8 @@ def gain_features(
 
 def context_column_count(columns: int, instruments: int) -> int:
     """Return the number of columns that cannot be bought and that ridge sees: all, or 0 if they are too many."""
-    others = columns - instruments
-    return others if others <= MAXIMUM_CONTEXT_COLUMNS else 0
+    context_columns = columns - instruments
+    return context_columns if context_columns <= MAXIMUM_CONTEXT_COLUMNS else 0
 
 
 def _context_features(market: Market) -> Float[np.ndarray, "T 1 CF"]:
@@ -157,16 +157,16 @@ def yardstick_rules(
     }
 
 
-def oracle_scores(truth: np.ndarray, config: TradingConfig) -> np.ndarray:
+def oracle_scores(true_returns: np.ndarray, config: TradingConfig) -> np.ndarray:
     """Return the expected gain [T, K] of each purchase by the law of a synthetic market, less its costs.
 
     Args:
-        truth: expected log returns until the position is sold; NaN for an instrument without a price.
+        true_returns: expected log returns until the position is sold; NaN for an instrument without a price.
         config: costs, of which those in proportion to the value count: a synthetic market has no volume.
     """
     # The truth is a log return, so the costs of both sides are a logarithm too.
     cost = np.log(config.account.purchase_factor / config.account.sale_factor)
-    return np.asarray(truth - cost)
+    return np.asarray(true_returns - cost)
 
 
 def play_rule_(

@@ -61,15 +61,15 @@ def adjust_prices(source: Path, table: pl.DataFrame, columns: Mapping[str, str])
 
 def note_adjustment(source: Path, column: str, count: int = 1) -> None:
     """Note that the prices are scaled by `count` columns of adjusted closes, of which `column` is the first."""
-    more = f" and {count - 1} more" if count > 1 else ""
-    note_about_file(source, f"open, high, low and close are scaled by the adjusted close ({column}{more}).")
+    more_columns = f" and {count - 1} more" if count > 1 else ""
+    note_about_file(source, f"open, high, low and close are scaled by the adjusted close ({column}{more_columns}).")
 
 
 def note_unused_columns(source: Path, columns: list[str]) -> None:
     """Note which columns of a file are left out."""
     if columns:
-        named = [column.strip() or "a column without a name" for column in columns]
-        note_about_file(source, f"not used: {list_phrase(named, maximum=8)}.")
+        column_names = [column.strip() or "a column without a name" for column in columns]
+        note_about_file(source, f"not used: {list_phrase(column_names, maximum=8)}.")
 
 
 def find_jumps(instruments: tuple[str, ...], dates: np.ndarray, close: np.ndarray) -> list[str]:
@@ -110,8 +110,8 @@ def _split_like_moves(moves: np.ndarray, ratios: Sequence[float], least_move: fl
     """
     sizes, usual_ratios = np.abs(moves), np.asarray(ratios)
     nearest_usual = usual_ratios[np.abs(sizes[:, None] - np.log(usual_ratios)).argmin(1)]
-    whole = np.exp(sizes).round()
-    ratio_of_move = np.where(whole >= LEAST_WHOLE_RATIO, whole, nearest_usual)
+    whole_ratio = np.exp(sizes).round()
+    ratio_of_move = np.where(whole_ratio >= LEAST_WHOLE_RATIO, whole_ratio, nearest_usual)
     tolerance = np.where(ratio_of_move >= 2, RATIO_DISTANCE, SMALL_RATIO_DISTANCE)  # noqa: PLR2004  (two for one)
     is_split = (np.abs(sizes - np.log(ratio_of_move)) < tolerance) & (sizes > least_move)
     for step in map(int, np.flatnonzero(is_split)):
@@ -122,11 +122,12 @@ def _split_like_moves(moves: np.ndarray, ratios: Sequence[float], least_move: fl
 def note_jumps(source: Path, jumps: list[str]) -> None:
     """Note the moves that look like a split."""
     if jumps:
-        more = f"; and {len(jumps) - MAXIMUM_JUMPS_SHOWN} more" if len(jumps) > MAXIMUM_JUMPS_SHOWN else ""
-        listed = "; ".join(jumps[:MAXIMUM_JUMPS_SHOWN])
+        more_jumps = f"; and {len(jumps) - MAXIMUM_JUMPS_SHOWN} more" if len(jumps) > MAXIMUM_JUMPS_SHOWN else ""
+        jumps_text = "; ".join(jumps[:MAXIMUM_JUMPS_SHOWN])
         note_about_file(
             source,
-            f"moves that look like splits: {listed}{more}. Use prices that are adjusted, or be sure that they fell so.",
+            f"moves that look like splits: {jumps_text}{more_jumps}. Use prices that are adjusted, or be sure that "
+            "they fell so.",
         )
 
 
@@ -141,14 +142,14 @@ def note_far_prices(source: Path, table: pl.DataFrame, traded: Sequence[str]) ->
     # A missing open is left out of both.
     upper, lower = pl.max_horizontal("open", "close"), pl.min_horizontal("open", "close")
     is_far = (pl.col("high") >= FAR_PRICE_FACTOR * upper) | (pl.col("low") * FAR_PRICE_FACTOR <= lower)
-    far = table.filter(is_far & pl.col("symbol").is_in(list(traded)))
-    if far.is_empty():
+    far_rows = table.filter(is_far & pl.col("symbol").is_in(list(traded)))
+    if far_rows.is_empty():
         return
-    name, day = far["symbol"][0], far["date"][0]
-    prices = ", ".join(f"{price} = {far[price][0]:.7g}" for price in ("high", "low", "close"))
-    more = f"; and {far.height - 1} more rows" if far.height > 1 else ""
+    name, day = far_rows["symbol"][0], far_rows["date"][0]
+    prices = ", ".join(f"{price} = {far_rows[price][0]:.7g}" for price in ("high", "low", "close"))
+    more_rows = f"; and {far_rows.height - 1} more rows" if far_rows.height > 1 else ""
     note_about_file(
         source,
-        f"prices of a day that are far apart: {name} on {day}: {prices}{more}. A high that was never paid reaches sale "
-        "targets: correct such cells, or leave them empty.",
+        f"prices of a day that are far apart: {name} on {day}: {prices}{more_rows}. A high that was never paid reaches "
+        "sale targets: correct such cells, or leave them empty.",
     )

@@ -85,10 +85,10 @@ def _daily_bar(frame: pl.DataFrame) -> pl.DataFrame:
     The rows must be in the order of their times.
     """
     bar_prices = {"open": pl.col("open").drop_nulls().first(), "high": pl.col("high").max(), "low": pl.col("low").min()}
-    others = [name for name in frame.columns if name not in {*bar_prices, *_DAY_COLUMNS, "row"}]
-    named_prices = [each.alias(name) for name, each in bar_prices.items()]
+    other_columns = [name for name in frame.columns if name not in {*bar_prices, *_DAY_COLUMNS, "row"}]
+    named_prices = [price.alias(name) for name, price in bar_prices.items()]
     return frame.group_by(_DAY_COLUMNS, maintain_order=True).agg(
-        pl.col("row").last(), *named_prices, pl.col(others).drop_nulls().last()
+        pl.col("row").last(), *named_prices, pl.col(other_columns).drop_nulls().last()
     )
 
 

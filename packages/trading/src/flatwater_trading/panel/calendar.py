@@ -90,7 +90,7 @@ def calendar_of_year(a_year: int) -> Calendar:
 def _calendar_by_count(count: float) -> Calendar:
     """Return the known calendar whose rows a year are within `RATE_TOLERANCE` of `count`; else an irregular one."""
     # Distances are logarithmic, so half as many rows are as far away as twice as many.
-    nearest = min(_KNOWN_CALENDARS, key=lambda each: abs(np.log(count / each.a_year)))
+    nearest = min(_KNOWN_CALENDARS, key=lambda calendar: abs(np.log(count / calendar.a_year)))
     return nearest if abs(count / nearest.a_year - 1) <= RATE_TOLERANCE else calendar_of_year(max(1, round(count)))
 
 

@@ -65,10 +65,12 @@ def check_prices(source: Path, prices: Prices, traded: Collection[str]) -> None:
     """
     # Checked first, as the rules below find nothing in a column without a close.
     closes = prices.frame.filter(pl.col("close").is_not_null())["symbol"].unique()
-    empty = sorted(set(prices.instruments) - set(closes))
-    if empty:
-        column = prices.columns[empty[0], "close"]
-        raise DataError(f"{source}: column {column}: {empty[0]} has not one closing price. Drop the instrument.")
+    empty_instruments = sorted(set(prices.instruments) - set(closes))
+    if empty_instruments:
+        column = prices.columns[empty_instruments[0], "close"]
+        raise DataError(
+            f"{source}: column {column}: {empty_instruments[0]} has not one closing price. Drop the instrument."
+        )
     can_be_bought = (
         pl.lit(value=True) if len(traded) == len(prices.instruments) else pl.col("symbol").is_in(list(traded))
     )

@@ -74,5 +74,7 @@ class SyntheticConfig:
             f"at least 0 and less than instruments ({self.instruments}), so that something can be traded",
         )
         # The bounds of the two fields would still allow 4 billion cells together.
-        most = MAXIMUM_CELLS // self.instruments
-        require(self.days <= most, "synthetic.days", self.days, f"2 to {most} with {self.instruments} instruments")
+        most_days = MAXIMUM_CELLS // self.instruments
+        require(
+            self.days <= most_days, "synthetic.days", self.days, f"2 to {most_days} with {self.instruments} instruments"
+        )

@@ -147,20 +147,20 @@ def _check_causal(place: str, function: Any, prices: pl.DataFrame, values: pl.Da
     for name in (name for name in first_half.columns if name not in _KEY_COLUMNS):
         early_value, late_value = pl.col(name), pl.col(f"{name} of all")
         # With a tolerance, as a sum over fewer days may round differently; 1e-6 is far above the rounding of float64.
-        alike = (early_value == late_value) | (
+        is_alike = (early_value == late_value) | (
             (early_value - late_value).abs() <= 1e-6 * (early_value.abs() + late_value.abs())
         )
         # Two missing values are alike, a missing value and a number are not.
-        changed = joined.filter(
+        changed_rows = joined.filter(
             ~pl.when(early_value.is_null() | late_value.is_null())
             .then(early_value.is_null() & late_value.is_null())
-            .otherwise(alike)
+            .otherwise(is_alike)
         )
-        if not changed.is_empty():
+        if not changed_rows.is_empty():
             raise DataError(
-                f"--features {place}: {name} of {changed['symbol'][0]} on {changed['date'][0]} is "
-                f"{changed[name][0]} as of {middle} and {changed[f'{name} of all'][0]} with later days known: it looks "
-                "ahead. Use days up to its own alone."
+                f"--features {place}: {name} of {changed_rows['symbol'][0]} on {changed_rows['date'][0]} is "
+                f"{changed_rows[name][0]} as of {middle} and {changed_rows[f'{name} of all'][0]} with later days "
+                "known: it looks ahead. Use days up to its own alone."
             )
 
 

@@ -129,7 +129,7 @@ def _parse_text_dates(source: Path, column: pl.Series, text: pl.Series, order: D
     zones = text.str.extract(_TIME.replace(".*$", r".*?\s*") + _ZONE, 1).drop_nulls().unique().to_list()
     _note_zones(source, column.name, set(zones))
     text = text.str.replace(_TIME, "").str.strip_chars()
-    form, first = _find_date_form(text)
+    form, first_row = _find_date_form(text)
     if form is None:
         return pl.repeat(None, len(text), dtype=pl.Date, eager=True)
     # The whole column must have one form, as a cell of another form may have day and month exchanged.
@@ -138,23 +138,23 @@ def _parse_text_dates(source: Path, column: pl.Series, text: pl.Series, order: D
         row = int(is_other_form.arg_true()[0])
         raise DataError(
             f"{source}: row {row + 1}, column {column.name}: {short_repr(column[row])} is not a date. Write "
-            f"2013-03-01, and all rows alike (row {first + 1} has {short_repr(text[first])})."
+            f"2013-03-01, and all rows alike (row {first_row + 1} has {short_repr(text[first_row])})."
         )
-    parts = text.str.extract_groups(form.pattern).struct.unnest()
+    date_parts = text.str.extract_groups(form.pattern).struct.unnest()
     if form.order is None:
-        date_order = _find_date_order(source, text.name, parts, order)
-        parts = parts.rename({"a": "m", "b": "d"} if date_order == "mdy" else {"a": "d", "b": "m"})
+        date_order = _find_date_order(source, text.name, date_parts, order)
+        date_parts = date_parts.rename({"a": "m", "b": "d"} if date_order == "mdy" else {"a": "d", "b": "m"})
     elif order is not None and order != form.order:
         raise DataError(
-            f"{source}: row {first + 1}, column {column.name}: {short_repr(text[first])} has {_WORDS[form.order]}, and "
-            f"--dates {order} asks for {_WORDS[order]}. Leave --dates out."
+            f"{source}: row {first_row + 1}, column {column.name}: {short_repr(text[first_row])} has "
+            f"{_WORDS[form.order]}, and --dates {order} asks for {_WORDS[order]}. Leave --dates out."
         )
-    if "name" in parts.columns:
+    if "name" in date_parts.columns:
         numbers = pl.col("name").str.to_lowercase().replace_strict(_MONTHS, default=None, return_dtype=pl.Int64)
-        parts = parts.with_columns(m=numbers.cast(pl.String))
+        date_parts = date_parts.with_columns(m=numbers.cast(pl.String))
     iso = pl.concat_str(pl.col("y"), pl.col("m").str.zfill(2), pl.col("d").str.zfill(2), separator="-")
     # strict=False: 2024-02-30 becomes null, and the caller names its row.
-    return parts.select(iso.str.strptime(pl.Date, "%Y-%m-%d", strict=False)).to_series()
+    return date_parts.select(iso.str.strptime(pl.Date, "%Y-%m-%d", strict=False)).to_series()
 
 
 def _find_date_form(text: pl.Series) -> tuple[_DateForm | None, int]:
@@ -168,24 +168,24 @@ def _find_date_form(text: pl.Series) -> tuple[_DateForm | None, int]:
     return first_form, first_row
 
 
-def _find_date_order(source: Path, column: str, parts: pl.DataFrame, order: DateOrder | None) -> DateOrder:
+def _find_date_order(source: Path, column: str, date_parts: pl.DataFrame, order: DateOrder | None) -> DateOrder:
     """Find the order of a column such as 03/31/2024, by a number above 12 or by the order that the user gave.
 
     Args:
         source: file, for messages.
         column: name of the column, for messages.
-        parts: text in the columns `a`, `b` and `y`: the first two numbers of each date, and its year.
+        date_parts: text in the columns `a`, `b` and `y`: the first two numbers of each date, and its year.
         order: the order that the user gave, if any; it counts if no number is above 12, and no row may contradict it.
 
     Raises:
         DataError: rows contradict each other or `order`, or nothing determines the order.
     """
-    by_row = parts.select(pl.col("a", "b").cast(pl.Int64) > 12)  # noqa: PLR2004  (months)
+    by_row = date_parts.select(pl.col("a", "b").cast(pl.Int64) > 12)  # noqa: PLR2004  (months)
     deciding_rows: dict[DateOrder, pl.Series] = {"dmy": by_row["a"].arg_true(), "mdy": by_row["b"].arg_true()}
-    rows = {each: int(found[0]) for each, found in deciding_rows.items() if len(found)}
+    rows = {order_name: int(found_order[0]) for order_name, found_order in deciding_rows.items() if len(found_order)}
 
     def cell(row: int) -> str:
-        return f"{parts['a'][row]}/{parts['b'][row]}/{parts['y'][row]} (row {row + 1})"
+        return f"{date_parts['a'][row]}/{date_parts['b'][row]}/{date_parts['y'][row]} (row {row + 1})"
 
     if len(rows) == len(deciding_rows):
         raise DataError(
@@ -193,13 +193,13 @@ def _find_date_order(source: Path, column: str, parts: pl.DataFrame, order: Date
             f"{_WORDS['mdy']}. Write all of them in one order, best as 2013-03-01."
         )
     if rows:
-        found, row = next(iter(rows.items()))
-        if order not in {None, found}:
+        found_order, row = next(iter(rows.items()))
+        if order not in {None, found_order}:
             raise DataError(
-                f"{source}: row {row + 1}, column {column}: {cell(row)} can only be {_WORDS[found]}, and "
+                f"{source}: row {row + 1}, column {column}: {cell(row)} can only be {_WORDS[found_order]}, and "
                 f"--dates {order} asks for another order. Leave --dates out."
             )
-        return found
+        return found_order
     if order in deciding_rows:
         return order
     raise DataError(

@@ -66,13 +66,13 @@ class MarketLaw(Protocol):
     def draw(self, rng: np.random.Generator) -> np.ndarray | None:
         """Draw the hidden state of a column, [T], from its own stream, before its noise; None if it has none."""
 
-    def moves(self, n: int, hidden: np.ndarray | None, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def moves(self, n: int, hidden: np.ndarray | None, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return two arrays [T]: each day's drift, and the log return it is expected to add over the next H days.
 
         Args:
             n: number of the column.
             hidden: hidden state of `draw`.
-            own: noise [T] of the column alone.
+            noise: noise [T] of the column alone.
         """
 
     def context_returns(self) -> np.ndarray | None:
@@ -101,7 +101,7 @@ class HiddenTrend:
         # The running maximum points each day to its last redraw, which saves a loop over the days.
         return np.asarray(states[np.maximum.accumulate(np.where(redrawn, np.arange(days), 0))])
 
-    def moves(self, n: int, hidden: np.ndarray | None, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # noqa: ARG002  (of the protocol)
+    def moves(self, n: int, hidden: np.ndarray | None, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # noqa: ARG002  (of the protocol)
         """Return two arrays [T]: the drift of the state, and the log return that it is expected to add."""
         assert hidden is not None  # noqa: S101  (`draw` gives it)
         drift = hidden * self.deviation
@@ -136,9 +136,9 @@ class ShockFollowing:
     def draw(self, rng: np.random.Generator) -> None:
         """Draw nothing: columns have no hidden state."""
 
-    def moves(self, n: int, hidden: np.ndarray | None, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # noqa: ARG002  (of the protocol)
+    def moves(self, n: int, hidden: np.ndarray | None, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # noqa: ARG002  (of the protocol)
         """Return two arrays [T]: the drift that follows the shocks up to the day before, and its expected return."""
-        shocks, factor = own / own.std(), 1.0
+        shocks, factor = noise / noise.std(), 1.0
         if self.leader is not None:
             # Columns follow by different factors, so that a choice among them matters; their mean square is 1.08.
             shocks, factor = self.leader, 0.5 + np.random.default_rng([self.config.seed, 3, n]).random()
@@ -313,21 +313,22 @@ def _summed_variance(persistence: float) -> float:
     return float((persistence ** np.abs(days[:, None] - days[None, :])).sum())
 
 
-def _check_signal_size(signal: float, most: float, signal_days: int, reason: str) -> None:
-    """Check that a law can explain the share `signal` of the variance: at most `most`.
+def _check_signal_size(signal: float, largest_share: float, signal_days: int, reason: str) -> None:
+    """Check that a law can explain the share `signal` of the variance: at most `largest_share`.
 
     Args:
         signal: configured share.
-        most: largest share of the law, which `signal` must stay below.
+        largest_share: largest share of the law, which `signal` must stay below.
         signal_days: mean life of a drift, for the message.
         reason: reason of the limit, for the message.
 
     Raises:
-        ConfigError: `signal` is `most` or more.
+        ConfigError: `signal` is `largest_share` or more.
     """
-    if signal >= most:
+    if signal >= largest_share:
         raise ConfigError(
-            f"synthetic.signal = {signal}: a drift that lives {signal_days} days can explain less than {most:.2f} of a "
+            f"synthetic.signal = {signal}: a drift that lives {signal_days} days can explain less than "
+            f"{largest_share:.2f} of a "
             f"{HORIZON_DAYS}-day return, because {reason}. Lower it or change synthetic.signal_days."
         )
 

@@ -121,10 +121,12 @@ def find_layout(
     if "date" not in column_by_role:
         raise _missing_error(source, columns, ["date"])
     date_column = {"date": column_by_role["date"]}
-    others = [column for column in columns if column != column_by_role["date"]]
-    wide_columns = _require_all_prices(source, wide_columns) if wide_columns else _closes_as_prices(source, others)
+    other_columns = [column for column in columns if column != column_by_role["date"]]
+    wide_columns = (
+        _require_all_prices(source, wide_columns) if wide_columns else _closes_as_prices(source, other_columns)
+    )
     _check_own_features(source, columns, own_features, {field for _, field in wide_columns})
-    unused = [column for column in others if column not in wide_columns.values()]
+    unused = [column for column in other_columns if column not in wide_columns.values()]
     return ColumnLayout(date_column, wide_columns, _guessed_columns(date_column, mapping), unused)
 
 
@@ -284,9 +286,9 @@ def _split_wide_column(column: str, patterns: dict[str, str]) -> tuple[str, str]
     Pairs that pandas wrote as text, `('AAPL', 'close')`, count too.
     """
     for role, pattern in patterns.items():
-        before, _, after = pattern.partition("*")
-        if len(column) > len(before + after) and column.startswith(before) and column.endswith(after):
-            return column[len(before) : len(column) - len(after)], role
+        prefix, _, suffix = pattern.partition("*")
+        if len(column) > len(prefix + suffix) and column.startswith(prefix) and column.endswith(suffix):
+            return column[len(prefix) : len(column) - len(suffix)], role
     if patterns:
         return None
     pair = _PAIR.fullmatch(column)

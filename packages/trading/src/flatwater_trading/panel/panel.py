@@ -194,10 +194,12 @@ def investable_columns(instruments: tuple[str, ...], names: Sequence[str] | None
     places = {name: n for n, name in enumerate(instruments)}
     # An exact name is tried before a pattern, as a name may have a `*`.
     columns_by_choice = {
-        each: [places[each]] if each in places else [places[name] for name in instruments if fnmatchcase(name, each)]
-        for each in names
+        choice: [places[choice]]
+        if choice in places
+        else [places[name] for name in instruments if fnmatchcase(name, choice)]
+        for choice in names
     }
-    unknown = [each for each in names if not columns_by_choice[each]]
+    unknown = [choice for choice in names if not columns_by_choice[choice]]
     if unknown or not names:
         problem = f"names no instrument of the panel: {', '.join(unknown)}" if unknown else "is empty"
         raise DataError(f"investable {problem}. Choose from: {list_phrase(instruments)}.")

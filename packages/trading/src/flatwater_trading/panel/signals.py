@@ -52,8 +52,8 @@ class Signals:
 
 def market_signals(columns: int, investable: int) -> int:
     """Return the number G of signals that all instruments share."""
-    others = columns - investable
-    return MARKET_SIGNALS + (others * CONTEXT_SIGNALS if others <= MAXIMUM_CONTEXT else 0)
+    context_columns = columns - investable
+    return MARKET_SIGNALS + (context_columns * CONTEXT_SIGNALS if context_columns <= MAXIMUM_CONTEXT else 0)
 
 
 def find_signals(panel: Panel) -> Signals:
@@ -61,47 +61,51 @@ def find_signals(panel: Panel) -> Signals:
     tradable = panel.valid[:, panel.investable]
     close = np.where(tradable, panel.feature("close")[:, panel.investable], np.nan).astype(np.float64)
     moves = find_moves(close)
-    listed = np.logical_or.accumulate(tradable, axis=0)
-    own = np.empty((*close.shape, OWN_SIGNALS), dtype=np.float32)
-    deviation = deviation_so_far(moves, USUAL, listed)
+    is_listed = np.logical_or.accumulate(tradable, axis=0)
+    own_signals = np.empty((*close.shape, OWN_SIGNALS), dtype=np.float32)
+    deviation = deviation_so_far(moves, USUAL, is_listed)
     past_moves = _remembered_moves(_in_deviations(moves, deviation))
     past_moves -= _day_mean(past_moves, tradable)
-    own[..., : len(MEMORIES)] = past_moves
+    own_signals[..., : len(MEMORIES)] = past_moves
     # Last the two signals of deviation: quick over usual, and usual over that of the other instruments.
-    own[..., -2] = np.log(deviation_so_far(moves, QUICK, listed) / deviation)
+    own_signals[..., -2] = np.log(deviation_so_far(moves, QUICK, is_listed) / deviation)
     log_deviation = np.log(deviation)
-    own[..., -1] = log_deviation - _day_mean(log_deviation[..., None], tradable)[..., 0]
-    own[~tradable] = 0
-    np.clip(own, -LIMIT, LIMIT, out=own)
+    own_signals[..., -1] = log_deviation - _day_mean(log_deviation[..., None], tradable)[..., 0]
+    own_signals[~tradable] = 0
+    np.clip(own_signals, -LIMIT, LIMIT, out=own_signals)
     following = np.zeros(close.shape, dtype=np.float32)
     following[:-1] = moves[1:]
-    return Signals(own=own, market=_shared_signals(panel, moves, tradable), following=following, tradable=tradable)
+    return Signals(
+        own=own_signals, market=_shared_signals(panel, moves, tradable), following=following, tradable=tradable
+    )
 
 
 def _shared_signals(panel: Panel, moves: np.ndarray, tradable: np.ndarray) -> np.ndarray:
     """Return the signals of the market and of columns that cannot be bought, side by side [T, G] float32."""
     mean = _day_mean(moves[..., None], tradable)[:, 0]
     quick, usual, slow = (deviation_so_far(mean, memory) for memory in (QUICK, USUAL, SLOW))
-    parts = [
+    signals = [
         _remembered_moves(_in_deviations(mean, usual))[:, 0],
         np.log(quick / usual),
         np.log(usual / slow),
     ]
-    others = np.setdiff1d(np.arange(len(panel.instruments)), panel.investable)
-    if 0 < len(others) <= MAXIMUM_CONTEXT:
+    context_columns = np.setdiff1d(np.arange(len(panel.instruments)), panel.investable)
+    if 0 < len(context_columns) <= MAXIMUM_CONTEXT:
         levels = fill_holes(
-            np.where(panel.valid[:, others], panel.feature("close")[:, others], np.nan).astype(np.float64)
+            np.where(panel.valid[:, context_columns], panel.feature("close")[:, context_columns], np.nan).astype(
+                np.float64
+            )
         )
         # Differences and not fractions, as a spread or a yield may be 0 or below.
         steps = np.diff(levels, axis=0, prepend=levels[:1])
-        parts.append(
-            _remembered_moves(_in_deviations(steps, deviation_so_far(steps, USUAL, least=0))).reshape(len(levels), -1)
+        signals.append(
+            _remembered_moves(_in_deviations(steps, deviation_so_far(steps, USUAL, minimum=0))).reshape(len(levels), -1)
         )
         distance = levels - mean_so_far(levels, SLOW)
-        spread = deviation_so_far(distance, SLOW, least=0)
+        spread = deviation_so_far(distance, SLOW, minimum=0)
         relative_level = np.divide(distance, spread, where=spread > 0, out=distance * 0)
-        parts += [relative_level, mean_so_far(relative_level, QUICK)]
-    return np.concatenate(parts, axis=-1).clip(-LIMIT, LIMIT).astype(np.float32)
+        signals += [relative_level, mean_so_far(relative_level, QUICK)]
+    return np.concatenate(signals, axis=-1).clip(-LIMIT, LIMIT).astype(np.float32)
 
 
 def find_moves(close: np.ndarray) -> np.ndarray:
@@ -120,43 +124,43 @@ def fill_holes(values: np.ndarray) -> np.ndarray:
     return np.where(rows >= 0, np.take_along_axis(values, np.maximum(rows, 0), axis=0), 0.0)
 
 
-def mean_so_far(values: np.ndarray, memory: int, listed: np.ndarray | None = None) -> np.ndarray:
+def mean_so_far(values: np.ndarray, memory: int, is_listed: np.ndarray | None = None) -> np.ndarray:
     """Return the exponential mean [T, C] of each column over the days since it was listed, up to each day."""
-    part = 2 / (memory + 1)
+    weight = 2 / (memory + 1)
     means = np.empty_like(values)
     mean = np.zeros_like(values[0])
     for day, row in enumerate(values):
-        mean = mean + part * (row - mean)
+        mean = mean + weight * (row - mean)
         means[day] = mean
-    days = np.arange(1, len(values) + 1)[:, None] if listed is None else listed.cumsum(axis=0)
+    days = np.arange(1, len(values) + 1)[:, None] if is_listed is None else is_listed.cumsum(axis=0)
     # A mean that starts at 0 is too small by the weight of the days before the first.
-    return np.asarray(means / (1 - (1 - part) ** np.maximum(days, 1)))
+    return np.asarray(means / (1 - (1 - weight) ** np.maximum(days, 1)))
 
 
 def deviation_so_far(
-    moves: np.ndarray, memory: int, listed: np.ndarray | None = None, *, least: float = MINIMUM_DEVIATION
+    moves: np.ndarray, memory: int, is_listed: np.ndarray | None = None, *, minimum: float = MINIMUM_DEVIATION
 ) -> np.ndarray:
-    """Return the deviation [T, C] about 0 of the moves up to each day, at least `least`."""
-    return np.asarray(np.maximum(np.sqrt(mean_so_far(moves * moves, memory, listed)), least))
+    """Return the deviation [T, C] about 0 of the moves up to each day, at least `minimum`."""
+    return np.asarray(np.maximum(np.sqrt(mean_so_far(moves * moves, memory, is_listed)), minimum))
 
 
 def _in_deviations(moves: np.ndarray, deviation: np.ndarray) -> np.ndarray:
     """Return each day's moves in deviations of the day before, clipped; 0 where that deviation is 0."""
     # The first day has none before it, and takes its own.
-    before = np.concatenate([deviation[:1], deviation[:-1]])
-    scaled = np.divide(moves, before, where=before > 0, out=np.zeros_like(moves))
+    previous_deviation = np.concatenate([deviation[:1], deviation[:-1]])
+    scaled = np.divide(moves, previous_deviation, where=previous_deviation > 0, out=np.zeros_like(moves))
     return np.asarray(np.clip(scaled, -2 * LIMIT, 2 * LIMIT))
 
 
 def _remembered_moves(moves: np.ndarray) -> np.ndarray:
     """Return exponential means of one-row moves for each of `MEMORIES`, scaled to deviation 1 [T, C, M] float32."""
-    parts = np.array([2 / (memory + 1) for memory in MEMORIES])
+    weights = np.array([2 / (memory + 1) for memory in MEMORIES])
     # The variance of an exponential mean of independent moves of variance 1 is part / (2 - part).
-    scale = np.sqrt((2 - parts) / parts)
-    remembered = np.empty((*moves.shape, len(parts)), dtype=np.float32)
-    means = np.zeros((moves.shape[1], len(parts)))
+    scale = np.sqrt((2 - weights) / weights)
+    remembered = np.empty((*moves.shape, len(weights)), dtype=np.float32)
+    means = np.zeros((moves.shape[1], len(weights)))
     for day, row in enumerate(moves):
-        means += parts * (row[:, None] - means)
+        means += weights * (row[:, None] - means)
         remembered[day] = means * scale
     return remembered
 

@@ -145,15 +145,15 @@ def _build_header(arrays: dict[str, np.ndarray], panel: Panel) -> bytes:
 
     Reads all arrays once, for the hash in the header.
     """
-    facts = {
+    metadata = {
         "format": _FORMAT,
         "instruments": json.dumps(panel.instruments),
         "features": json.dumps(panel.features),
         "fingerprint": panel.fingerprint,
     }
     if panel.origins:
-        facts["origins"] = json.dumps(dict(panel.origins))
-    header: dict[str, Any] = {"__metadata__": facts}
+        metadata["origins"] = json.dumps(dict(panel.origins))
+    header: dict[str, Any] = {"__metadata__": metadata}
     offset = 0
     for name, array in arrays.items():
         kind, dtype = _ARRAY_KINDS[name]
@@ -161,7 +161,7 @@ def _build_header(arrays: dict[str, np.ndarray], panel: Panel) -> bytes:
         header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [offset, offset + size]}
         offset += size
     # Arrays are read here to be hashed, and again to be written, as the hash stands before them and no copy is kept.
-    facts["sha256"] = _hash_contents(header, _array_blocks(arrays))
+    metadata["sha256"] = _hash_contents(header, _array_blocks(arrays))
     text = json.dumps(header).encode()
     # Spaces after the JSON (allowed by the format) make the float32 values begin on a cache line.
     return text + b" " * (-(len(text) + 8) % _ALIGNMENT)
@@ -169,8 +169,8 @@ def _build_header(arrays: dict[str, np.ndarray], panel: Panel) -> bytes:
 
 def _hash_contents(header: dict[str, Any], blocks: Iterator[bytes]) -> str:
     """Return the sha256 (hex) of the header, without its hash, and of the arrays after it."""
-    facts = {name: text for name, text in header["__metadata__"].items() if name != "sha256"}
-    digest = hashlib.sha256(json.dumps(header | {"__metadata__": facts}, sort_keys=True).encode())
+    metadata = {name: text for name, text in header["__metadata__"].items() if name != "sha256"}
+    digest = hashlib.sha256(json.dumps(header | {"__metadata__": metadata}, sort_keys=True).encode())
     for block in blocks:
         digest.update(block)
     return digest.hexdigest()
@@ -191,8 +191,8 @@ def _read_header(path: Path, file: BinaryIO) -> tuple[dict[str, Any], int]:
         header = json.loads(file.read(size))
     except (ValueError, RecursionError) as error:
         raise DataError(not_a_panel) from error
-    facts = header.get("__metadata__") if isinstance(header, dict) else None
-    if not isinstance(facts, dict) or facts.get("format") != _FORMAT or "sha256" not in facts:
+    metadata = header.get("__metadata__") if isinstance(header, dict) else None
+    if not isinstance(metadata, dict) or metadata.get("format") != _FORMAT or "sha256" not in metadata:
         raise DataError(not_a_panel)
     return header, 8 + size
 
@@ -203,8 +203,8 @@ def _map_panel(path: Path, header: dict[str, Any], start: int) -> Panel:
     Raises:
         DataError: the panel is of a version with other features.
     """
-    facts = header["__metadata__"]
-    features = tuple(json.loads(facts["features"]))
+    metadata = header["__metadata__"]
+    features = tuple(json.loads(metadata["features"]))
     # Checked after the hash, as a whole panel of another version must not be called damaged.
     if features[: len(FEATURES)] != FEATURES:
         raise DataError(f"{path}: the panel has the features {features}, this version wants {FEATURES}. Import again.")
@@ -223,10 +223,10 @@ def _map_panel(path: Path, header: dict[str, Any], start: int) -> Panel:
         values=map_array("values"),
         valid=map_array("valid"),
         dates=dates,
-        instruments=tuple(json.loads(facts["instruments"])),
+        instruments=tuple(json.loads(metadata["instruments"])),
         investable=investable,
         features=features,
-        origins=json.loads(facts.get("origins", "{}")),
-        fingerprint=facts["fingerprint"],
+        origins=json.loads(metadata.get("origins", "{}")),
+        fingerprint=metadata["fingerprint"],
         raw_close=map_array("raw_close") if "raw_close" in header else None,
     )

@@ -49,11 +49,11 @@ def plain_text(source: Path) -> Iterator[Path]:
         text_file = source
         if _first_bytes(text_file) == _GZIP_MAGIC:
             unpacked = open_files.enter_context(NamedTemporaryFile(prefix="flatwater-", suffix=".csv"))
-            _unpack_(source, unpacked)
+            _unpack_gzip_(source, unpacked)
             text_file = Path(unpacked.name)
         if encoding := _find_encoding(source, text_file):
             text = open_files.enter_context(NamedTemporaryFile(prefix="flatwater-", suffix=".csv"))
-            _rewrite_(source, text_file, encoding, text)
+            _rewrite_as_utf8_(source, text_file, encoding, text)
             text_file = Path(text.name)
         yield text_file
 
@@ -63,7 +63,7 @@ def _first_bytes(place: Path) -> bytes:
         return file.read(2)
 
 
-def _unpack_(source: Path, target: IO[bytes]) -> None:
+def _unpack_gzip_(source: Path, target: IO[bytes]) -> None:
     """Unpack a gzip file into `target`, in pieces of `_CHUNK_BYTES` bytes, and flush it.
 
     Raises:
@@ -108,7 +108,7 @@ def _find_encoding(source: Path, place: Path) -> str:
     return "utf-16-be" if len(head) >= 4 and head[0] == head[2] == 0 != head[1] else ""  # noqa: PLR2004  (same)
 
 
-def _rewrite_(source: Path, place: Path, encoding: str, target: IO[bytes]) -> None:
+def _rewrite_as_utf8_(source: Path, place: Path, encoding: str, target: IO[bytes]) -> None:
     """Rewrite text of another encoding to UTF-8 in `target`, and flush it.
 
     Args:

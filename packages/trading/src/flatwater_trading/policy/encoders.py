@@ -62,9 +62,9 @@ def _fewest_factors(context: int) -> tuple[int, ...] | None:
     # Few factors are better, as each is a level that passes over the whole series. Any two of the fewest multiply to
     # more than 16, so 12 of them would be a context of 17^6 days or more.
     for count in range(1, 12):
-        best = _split_factors(context, count, MAXIMUM_KERNEL)
-        if best is not None:
-            return best
+        best_factors = _split_factors(context, count, MAXIMUM_KERNEL)
+        if best_factors is not None:
+            return best_factors
     return None
 
 

@@ -75,10 +75,10 @@ class LstmEncoder:
         windows = x.unfold(3, context, 1).permute(0, 1, 3, 2, 5, 4)  # [Q, S, D, N, C, F], a view
         _, slices, days, columns, _, features = windows.shape
         step = max(1, CHUNK_NUMBERS * self.chunk_factor // (members * slices * columns * context * features))
-        parts = []
+        chunk_summaries = []
         for first in range(0, days, step):
             # flatten copies the chunk, so only here do overlapping windows take memory.
             chunk = windows[:, :, first : first + step].flatten(1, 2).expand(members, -1, -1, -1, -1)
             summaries = self.windows(params, chunk)
-            parts.append(summaries.view(members, slices, -1, columns, self.width))
-        return torch.cat(parts, dim=2)
+            chunk_summaries.append(summaries.view(members, slices, -1, columns, self.width))
+        return torch.cat(chunk_summaries, dim=2)

@@ -56,9 +56,9 @@ def neighbour_taps(
         below = h.view(*h.shape[:2], -1, kernel, h.shape[-1])
         return below.flatten(3).unsqueeze(3), below[:, :, :, -1:]
     taps: Tensor
-    last: Tensor
-    taps, last = _TapGather.apply(h, kernel, dilation, wanted_days)  # type: ignore[no-untyped-call]  # torch's own
-    return taps, last
+    newest_tap: Tensor
+    taps, newest_tap = _TapGather.apply(h, kernel, dilation, wanted_days)  # type: ignore[no-untyped-call]  # torch's own
+    return taps, newest_tap
 
 
 class _GatherContext(FunctionCtx):

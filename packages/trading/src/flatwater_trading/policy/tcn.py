@@ -62,8 +62,8 @@ class TcnEncoder:
         step = max(1, CHUNK_NUMBERS * self.chunk_factor // (members * slices * self._largest_input(length)))
         # The encoder treats columns independently, so a chunk of columns gives the same numbers as all.
         chunks = count_steps("columns encoded, in chunks", range(0, columns, step))
-        parts = [self._summarise_days(params, x[:, :, column : column + step]) for column in chunks]
-        return torch.cat(parts, dim=2).permute(0, 1, 3, 2, 4)
+        chunk_summaries = [self._summarise_days(params, x[:, :, column : column + step]) for column in chunks]
+        return torch.cat(chunk_summaries, dim=2).permute(0, 1, 3, 2, 4)
 
     def _largest_input(self, length: int) -> int:
         """Count the numbers that the level with the largest input reads, for a column of a slice of `length` days."""
@@ -90,16 +90,16 @@ class TcnEncoder:
         h = x.flatten(1, 2)
         for level, kernel in enumerate(self.kernels):
             if level:
-                taps, last = neighbour_taps(h, kernel, dilation, days)
+                taps, newest_tap = neighbour_taps(h, kernel, dilation, days)
             else:
                 # The panel needs no gradient, so a view is enough.
-                taps = last = patch_taps(h, kernel, days)
+                taps = newest_tap = patch_taps(h, kernel, days)
             # With columns, stretches and days as rows, each member has one large product, not one for each column.
             rows = taps.flatten(1, 3).expand(members, -1, -1)
             h = apply_linear(params, f"encoder.{level}", rows).relu_().view(members, *taps.shape[1:4], self.channels)
             if level:
                 # A residual connection to the newest tap. The first level's input has another width.
-                h = h + last
+                h = h + newest_tap
             dilation *= kernel
         today = x[:, :, :, length - days :].expand(members, -1, -1, -1, -1)
         summaries = layer_norm(h, (self.channels,)).view(members, slices, columns, days, self.channels)

@@ -97,16 +97,16 @@ def find_days(trader: "Trader", panel: Panel, first: str | None, last: str | Non
         ConfigError: a date cannot be read, or the last date is before the first.
         DataError: there are too few such days, or too few before them.
     """
-    low, high = date_row(panel, first, last, after=trader.provenance.chosen_until)
+    first_row, stop_row = date_row(panel, first, last, chosen_until=trader.provenance.chosen_until)
     episode = trader.config.episode
     earliest = max(episode.context - 1, 1)
     units, dates = panel.calendar.units, f"the prices have {panel.dates[0]} to {panel.dates[-1]}"
-    if low < earliest:
+    if first_row < earliest:
         raise DataError(
-            f"the first day is {panel.dates[low]}, but the trader looks at {episode.context} {units}: {dates}. Begin "
-            f"at least {earliest - low} {units} later, or give prices that reach further back."
+            f"the first day is {panel.dates[first_row]}, but the trader looks at {episode.context} {units}: {dates}. "
+            f"Begin at least {earliest - first_row} {units} later, or give prices that reach further back."
         )
-    if (count := high - low) <= episode.settlement_days:
+    if (count := stop_row - first_row) <= episode.settlement_days:
         chosen_until = trader.provenance.chosen_until
         since = f" after {chosen_until}, the last one on which the champion was chosen," if first is None else ""
         until = "" if last is None else f" up to {last}"
@@ -115,17 +115,17 @@ def find_days(trader: "Trader", panel: Panel, first: str | None, last: str | Non
             f"needed, as the last {episode.settlement_days} only close (env.episode.settlement_days): {dates}. "
             "Give more prices, or begin earlier."
         )
-    return Days(low, high)
+    return Days(first_row, stop_row)
 
 
-def date_row(panel: Panel, first: str | None, last: str | None, *, after: str) -> tuple[int, int]:
+def date_row(panel: Panel, first: str | None, last: str | None, *, chosen_until: str) -> tuple[int, int]:
     """Return the row of the first day, and the row after the last day.
 
     Args:
         panel: panel of which the dates are read.
-        first: ISO date of the first day; None for the day after `after`.
+        first: ISO date of the first day; None for the day after `chosen_until`.
         last: ISO date of the last day; None for the newest.
-        after: ISO date of the last day that the policy was chosen on.
+        chosen_until: ISO date of the last day that the policy was chosen on.
 
     Raises:
         ConfigError: a date cannot be read, or the last date is before the first.
@@ -134,12 +134,12 @@ def date_row(panel: Panel, first: str | None, last: str | None, *, after: str) -
     if begin is not None and end is not None and end < begin:
         raise ConfigError(f"the first day is {begin} and the last day {end}: exchange them.")
     # "right" is the row after a date: by default no day that the champion was chosen on is played.
-    low = (
-        np.searchsorted(panel.dates, np.datetime64(after), "right")
+    first_row = (
+        np.searchsorted(panel.dates, np.datetime64(chosen_until), "right")
         if begin is None
         else np.searchsorted(panel.dates, begin)
     )
-    return int(low), len(panel.dates) if end is None else int(np.searchsorted(panel.dates, end, "right"))
+    return int(first_row), len(panel.dates) if end is None else int(np.searchsorted(panel.dates, end, "right"))
 
 
 def _parse_day(name: str, text: str | None) -> np.datetime64 | None:
@@ -184,18 +184,22 @@ def log_holdout_look(trader: TrainedPolicyLike, panel: Panel, days: Days) -> str
     return log_look(trader.folder, trader.provenance.generations)
 
 
-def known_truth(prices: object, panel: Panel) -> np.ndarray[Any, Any] | None:
+def known_true_returns(prices: object, panel: Panel) -> np.ndarray[Any, Any] | None:
     """Return the expected log returns [T, K] of prices that are a synthetic market; None for other prices."""
-    truth = load_truth(prices) if isinstance(prices, str) else None
+    true_returns = load_truth(prices) if isinstance(prices, str) else None
     # A panel that is a part of the market has no truth: the truth's rows and columns are those of the whole market.
-    return truth if truth is not None and truth.shape == (len(panel.dates), len(panel.investable)) else None
+    return (
+        true_returns
+        if true_returns is not None and true_returns.shape == (len(panel.dates), len(panel.investable))
+        else None
+    )
 
 
 def play_backtest(
     trader: "Trader",
     panel: Panel,
     days: Days,
-    truth: np.ndarray[Any, Any] | None = None,
+    true_returns: np.ndarray[Any, Any] | None = None,
     benchmark: Benchmark | None = None,
 ) -> Backtest:
     """Play the days, and compare the trader with the baselines.
@@ -204,18 +208,18 @@ def play_backtest(
         trader: trader that plays.
         panel: panel of the trader's `align_panel`.
         days: rows of the panel from `find_days`.
-        truth: expected log returns of a synthetic market [T, K], for the oracle; None if they are unknown.
+        true_returns: expected log returns of a synthetic market [T, K], for the oracle; None if they are unknown.
         benchmark: price that is bought and held besides; None for none.
     """
     with one_thread():
-        return _play_backtest(trader, panel, days, truth, benchmark)
+        return _play_backtest(trader, panel, days, true_returns, benchmark)
 
 
 def _play_backtest(
     trader: "Trader",
     panel: Panel,
     days: Days,
-    truth: np.ndarray[Any, Any] | None,
+    true_returns: np.ndarray[Any, Any] | None,
     benchmark: Benchmark | None,
 ) -> Backtest:
     """Play the champion and the baselines as in `play_backtest`, on torch's current number of threads.
@@ -224,7 +228,7 @@ def _play_backtest(
         trader: trader that plays.
         panel: panel with the trader's columns.
         days: rows of the panel that are played.
-        truth: expected log returns of a synthetic market [T, K], for the oracle; None if they are unknown.
+        true_returns: expected log returns of a synthetic market [T, K], for the oracle; None if they are unknown.
         benchmark: price that is bought and held besides; None for none.
     """
     _, market = trader.observe_market(panel)
@@ -236,7 +240,7 @@ def _play_backtest(
         actor=trader.weights,
         days=days,
         learned_rows=purchase_rows(splits.train, trader.config.trade.hold_days),
-        truth=truth,
+        truth=true_returns,
         benchmark=benchmark,
     )
     score = score_champion(evaluation)
@@ -272,5 +276,7 @@ def note_of_days(days_by_use: Mapping[str, int], unit: str) -> str:
         "holdout": "of the run's holdout",
         "newer": "newer than all of the run",
     }
-    parts = [f"{count} {unit}{'s' if count > 1 else ''} {words[name]}" for name, count in days_by_use.items() if count]
-    return "; ".join(parts)
+    phrases = [
+        f"{count} {unit}{'s' if count > 1 else ''} {words[name]}" for name, count in days_by_use.items() if count
+    ]
+    return "; ".join(phrases)

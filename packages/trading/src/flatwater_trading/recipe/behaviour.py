@@ -55,13 +55,13 @@ def period_rows(trades: pl.DataFrame, equity: pl.DataFrame) -> list[tuple[str, .
     length, form = _period_length((equity["date"][-1] - equity["date"][0]).days)
     equity_with_period = equity.with_columns(pl.col("date").dt.truncate(length).alias("period"))
     # Without the first row, the opening cash, as its day may be in an earlier period.
-    last = (
+    last_rows = (
         equity_with_period[1:].group_by("period", maintain_order=True).agg(pl.col("champion", REFERENCE_TRADER).last())
     )
     trades_with_period = trades.with_columns(pl.col("exit_date").dt.truncate(length).alias("period"))
     equity_before = equity.row(0, named=True)
     rows = []
-    for period, champion, market in last.select("period", "champion", REFERENCE_TRADER).rows():
+    for period, champion, market in last_rows.select("period", "champion", REFERENCE_TRADER).rows():
         champion_return = champion / equity_before["champion"] - 1
         market_return = market / equity_before[REFERENCE_TRADER] - 1
         gains = trades_with_period.filter(pl.col("period") == period)["gain"]

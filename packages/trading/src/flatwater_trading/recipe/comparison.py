@@ -141,7 +141,7 @@ def compare_to_yardsticks(
     best = max(yardsticks, key=lambda name: returns[name])
     difference = estimate_difference(period_returns(equity[trained]), period_returns(equity[best]), a_year=a_year)
     return Comparison(
-        best=best,
+        best=best_rule,
         difference=difference.mean,
         low=difference.low,
         high=difference.high,
@@ -149,10 +149,10 @@ def compare_to_yardsticks(
     )
 
 
-def share_beaten(own: float, chance: Float[Tensor, " R"]) -> float:
-    """Return the share of random traders that earned less than `own`; those that earned the same count half."""
+def share_beaten(own_return: float, chance: Float[Tensor, " R"]) -> float:
+    """Return the share of random traders that earned less than `own_return`; those that earned the same count half."""
     # Half, so that the share is 50 % where random traders make the same trades as the champion.
-    lead = own - chance
+    lead = own_return - chance
     return float((lead > ROUNDING).float().mean() + (lead.abs() <= ROUNDING).float().mean() / 2)
 
 
@@ -168,12 +168,12 @@ def estimate_difference(own: np.ndarray, other: np.ndarray, *, a_year: int) -> R
     Fewer than `MINIMUM_PERIODS` show nothing: their interval is from the least to the largest difference, with 0.
 
     Args:
-        own: returns of each period.
-        other: returns of another trader in the same periods.
+        own_returns: returns of each period.
+        other_returns: returns of another trader in the same periods.
         a_year: number of periods in a year.
     """
     # Differences period by period: the market, which both have in common, cancels.
-    differences = own - other
+    differences = own_returns - other_returns
     # Equal trades that are summed in another order differ by rounding, which could give an interval without 0.
     if np.abs(differences).max(initial=0) <= ROUNDING:
         differences = np.zeros_like(differences)

@@ -44,17 +44,23 @@ class HoldingTimes:
     @property
     def sentence(self) -> str:
         """Sentence with the other holding times and their returns."""
-        (rows, value), *others = self.returns.items()
-        more = "".join(f", for {rows} {value:+.1%}" for rows, value in others)
+        (rows, value), *other_returns = self.returns.items()
+        more_returns = "".join(f", for {rows} {value:+.1%}" for rows, value in other_returns)
         advice = "" if self.is_chosen else "; --choice.hold-days has it chosen on the validation days"
         return (
-            f"Its choices held for {rows} {self.unit}s would have returned {value:+.1%}{more} (they were held for "
-            f"{self.played_rows}{advice})."
+            f"Its choices held for {rows} {self.unit}s would have returned {value:+.1%}{more_returns} (they were held "
+            f"for {self.played_rows}{advice})."
         )
 
 
 def play_holding_times(
-    setup: ErlSetup, market: Market, planned: PlannedActions, actor: Float[Tensor, "1 n"], *, first: Tensor, unit: str
+    setup: ErlSetup,
+    market: Market,
+    planned: PlannedActions,
+    actor: Float[Tensor, "1 n"],
+    *,
+    first_row: Tensor,
+    unit: str,
 ) -> HoldingTimes:
     """Play the champion's actions of some days again with each other holding time.
 
@@ -63,7 +69,7 @@ def play_holding_times(
         market: prices of the days.
         planned: actions of the champion, as `play_slices_` gave them.
         actor: weights of the champion.
-        first: first row that is played.
+        first_row: first row that is played.
         unit: name of a row.
     """
     rule, returns = setup.config.env.trade, {}
@@ -75,7 +81,7 @@ def play_holding_times(
 
 
 def trades_like_chance(
-    setup: ErlSetup, market: Market, champion: Mapping[str, float], first: Tensor, days: int
+    setup: ErlSetup, market: Market, champion: Mapping[str, float], first_row: Tensor, days: int
 ) -> bool:
     """Return whether the champion's exposure and turnover are those of traders that act at random on every day.
 
@@ -83,12 +89,12 @@ def trades_like_chance(
         setup: settings.
         market: prices of the days.
         champion: exposure and turnover of the champion, by name.
-        first: first row that is played.
+        first_row: first row that is played.
         days: number of days that are played.
     """
     env = setup.config.env
     simulator = make_simulator(setup, market, batch=RANDOM_DAY_TRADERS, days=days)
-    start = first.repeat(RANDOM_DAY_TRADERS)
+    start = first_row.repeat(RANDOM_DAY_TRADERS)
     reset_(simulator, start=start, trading_end=start + days - env.episode.settlement_days, end=start + days)
     play_random_(simulator, market, env, days=days, rng=generator(setup.config.seed, "random days", setup.device))
     random = episode_summary(simulator, env)

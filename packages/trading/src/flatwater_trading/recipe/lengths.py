@@ -114,8 +114,10 @@ def _known_features(panel: Panel, features: tuple[str, ...], learned_rows: slice
     found_features = find_features(features, panel.features)
     values = observed_features(panel, found_features, learned_rows.stop, slice(None))[learned_rows]
     shares = np.isfinite(values).sum((0, 1)) / max(1, panel.valid[learned_rows].sum())
-    known = [name for name, share in zip(features, shares.tolist(), strict=True) if share >= MINIMUM_KNOWN_SHARE]
-    return tuple(known) or features
+    known_features = [
+        name for name, share in zip(features, shares.tolist(), strict=True) if share >= MINIMUM_KNOWN_SHARE
+    ]
+    return tuple(known_features) or features
 
 
 def _changed_settings(old: object, new: object) -> Iterator[tuple[str, Any]]:
@@ -123,10 +125,10 @@ def _changed_settings(old: object, new: object) -> Iterator[tuple[str, Any]]:
     yield from _differing_settings(to_mapping(old), to_mapping(new), "")
 
 
-def _differing_settings(old: dict[str, Any], new: dict[str, Any], path: str) -> Iterator[tuple[str, Any]]:
-    """Yield the settings of `new` that differ from `old`, tables within tables included; `path` ends with a dot."""
-    for name, value in new.items():
+def _differing_settings(old_table: dict[str, Any], new_table: dict[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+    """Yield the settings that differ in the new table, those of inner tables included; `path` ends with a dot."""
+    for name, value in new_table.items():
         if isinstance(value, dict):
-            yield from _differing_settings(old[name], value, f"{path}{name}.")
-        elif value != old[name]:
+            yield from _differing_settings(old_table[name], value, f"{path}{name}.")
+        elif value != old_table[name]:
             yield f"{path}{name}", value

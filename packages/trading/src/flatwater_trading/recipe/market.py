@@ -63,8 +63,8 @@ def describe_days(panel: Panel) -> str:
 
 def describe_splits(panel: Panel, splits: Splits) -> str:
     """Return a line about the days of each split."""
-    parts = (("training", splits.train), ("validation", splits.validation), ("holdout", splits.holdout))
-    days = (f"{len(days):,} {name} (to {panel.dates[days.stop - 1]})" for name, days in parts)
+    named_days = (("training", splits.train), ("validation", splits.validation), ("holdout", splits.holdout))
+    days = (f"{len(days):,} {name} (to {panel.dates[days.stop - 1]})" for name, days in named_days)
     return f"{panel.calendar.units}: {', '.join(days)}"
 
 
@@ -183,5 +183,5 @@ def can_be_mapped(device: torch.device, size: int) -> bool:
     """Return whether a market of this many bytes will be mapped, by its device and the cache's folder."""
     folder = cache_folder(MARKETS)
     # The folder may not exist yet: its nearest parent shows whether it can be made.
-    folder = next(each for each in (folder, *folder.parents) if os.access(each, os.F_OK))
+    folder = next(ancestor for ancestor in (folder, *folder.parents) if os.access(ancestor, os.F_OK))
     return device.type == "cpu" and os.access(folder, os.W_OK | os.X_OK) and disk_usage(folder).free > size

@@ -146,9 +146,9 @@ def find_effects(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], d
         last_row = torch.tensor([[row]], device=setup.device)
         window = windows(market.observations, last_row, setup.config.env.episode.context)[0, 0]
         occlusion = OcclusionDay(setup.actor, views(actor, setup.actor.layout), setup.config.env.trade, window, account)
-        whole = occlusion.all_coefficients()
-        changes = [(partial - whole).abs().mean() for partial in occlusion.without_features()]
+        all_coefficients = occlusion.all_coefficients()
+        changes = [(partial - all_coefficients).abs().mean() for partial in occlusion.without_features()]
         feature_effects += torch.stack(changes) / len(rows)
-        changes = [(partial - whole).abs().mean(1) for partial in occlusion.without_columns(range(columns))]
+        changes = [(partial - all_coefficients).abs().mean(1) for partial in occlusion.without_columns(range(columns))]
         column_effects += torch.cat(changes) / len(rows)
     return OcclusionEffects(feature_effects, column_effects)

@@ -14,7 +14,7 @@ from flatwater_trading.panel.locate import load_panel
 from flatwater_trading.panel.panel import Panel, choose_instruments
 from flatwater_trading.panel.splits import Days, Splits
 from flatwater_trading.panel.traded_closes import with_raw_closes
-from flatwater_trading.recipe.backtest import Backtest, known_truth, log_holdout_look
+from flatwater_trading.recipe.backtest import Backtest, known_true_returns, log_holdout_look
 from flatwater_trading.recipe.benchmark import Benchmark, find_benchmark
 from flatwater_watch.errors import ConfigError, DataError
 
@@ -159,7 +159,7 @@ class PanelPolicy(ABC):
         refuse(self.plan_backtest(panel, days, budget))
         # After the plan and before the days are played: a refused look does not count, an interrupted look does.
         log_holdout_look(self, panel, days)
-        return self.play_backtest(panel, days, known_truth(prices, panel), benchmark_prices)
+        return self.play_backtest(panel, days, known_true_returns(prices, panel), benchmark_prices)
 
 
 def _read_prices(prices: Prices) -> Panel:

@@ -107,11 +107,11 @@ def hold_account(folder: Path) -> Iterator[None]:
         raise ConfigError(f"{folder}: expected a folder for an account, got the folder of {kind}. Name another one.")
     with explain_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        others = sorted(path.name for path in folder.iterdir() if path.name not in {JOURNAL, HELD, LOCK})
-        if others and not (folder / JOURNAL).exists():
+        other_files = sorted(path.name for path in folder.iterdir() if path.name not in {JOURNAL, HELD, LOCK})
+        if other_files and not (folder / JOURNAL).exists():
             raise ConfigError(
-                f"{folder}: expected the folder of an account, or an empty one, got one with {list_phrase(others, 3)}. "
-                "Name another folder."
+                f"{folder}: expected the folder of an account, or an empty one, got one with "
+                f"{list_phrase(other_files, 3)}. Name another folder."
             )
         lock = append_regular(folder / LOCK)
     with lock:
@@ -163,10 +163,12 @@ def play_account(
         if evenings:
             book = closes.rescale_book(book, evenings[-1], row, notes)
         orders = _decide_orders(trader, first_days(panel, row + 1), book, budget)
-        book = _book_after(orders)
+        book = _book_after_orders(orders)
         prices = {name: closes.price(row, name) for name in held_shares(book)}
-        before, text = text_hash(text), _held_text(book)
-        evenings.append(_evening_record(orders, book, prices, recipe=recipe, run=run, held_before=before, held=text))
+        hash_before, text = text_hash(text), _held_text(book)
+        evenings.append(
+            _evening_record(orders, book, prices, recipe=recipe, run=run, held_before=hash_before, held_text=text)
+        )
         # The journal first: a table that is older than the journal is known by its hash, a newer one would look edited.
         _append_evening(folder / JOURNAL, evenings[-1])
         write_object(folder / HELD, text.encode())
@@ -182,7 +184,7 @@ def _evening_record(
     recipe: str,
     run: str,
     held_before: str,
-    held: str,
+    held_text: str,
 ) -> Evening:
     """Return the journal's record of an evening.
 
@@ -192,8 +194,8 @@ def _evening_record(
         prices: last close of each instrument that is held.
         recipe: recipe of the trader.
         run: name of the trader's run.
-        held_before: hash of `held.csv` before the orders.
-        held: text of `held.csv` after the orders.
+        held_before: hash of `held_text.csv` before the orders.
+        held_text: text of `held_text.csv` after the orders.
     """
     return Evening(
         date=orders.date,
@@ -205,7 +207,7 @@ def _evening_record(
         orders=tuple(_filled_orders(orders)),
         prices=prices,
         held_before=held_before,
-        held=held,
+        held=held_text,
     )
 
 
@@ -223,7 +225,7 @@ def read_journal(folder: Path) -> tuple[Evening, ...]:
     except OSError as error:
         raise DataError(f"{file}: the file cannot be read: {error.strerror}.") from error
     evenings = []
-    for number, line in enumerate((each for each in lines if each.endswith(b"\n")), 1):
+    for number, line in enumerate((full_line for full_line in lines if full_line.endswith(b"\n")), 1):
         try:
             evenings.append(convert_to_type(parse_json(line), Evening))
         except ValueError as error:
@@ -235,7 +237,7 @@ def _drop_cut_line(file: Path, evenings: list[Evening], notes: list[str]) -> Non
     """Remove a last line that a full disk or a power cut has left without its end, as the next would be added to it."""
     if file.exists() and not read_regular(file, MAXIMUM_BYTES, follow=False).endswith(b"\n"):
         notes.append(f"{file}: the last line was cut off, and its evening is played again.")
-        write_object(file, b"".join(_journal_line(each) for each in evenings))
+        write_object(file, b"".join(_journal_line(evening) for evening in evenings))
 
 
 def _append_evening(file: Path, evening: Evening) -> None:
@@ -324,25 +326,28 @@ class AccountCloses:
         """Return the last close of an instrument up to a row."""
         return float(self._last_close[row, self._columns[name]]) * self.ratio(row, name)
 
-    def rescale_book(self, book: Book, last: Evening, row: int, notes: list[str]) -> Book:
-        """Return the book with shares as they count on `row`: a split after the evening `last` multiplies them.
+    def rescale_book(self, book: Book, last_evening: Evening, row: int, notes: list[str]) -> Book:
+        """Return the book with shares as they count on `row`: a split after the evening `last_evening` multiplies them.
 
-        If closes as traded are unknown, a file whose past was adjusted again has other prices on the evening `last`.
+        If closes as traded are unknown, a file whose past was adjusted again has other prices on the last evening.
         The shares are then multiplied so that their value on that evening stays the same.
         """
-        last_row = int(np.flatnonzero(self._dates == last.date)[0])
+        last_row = int(np.flatnonzero(self._dates == last_evening.date)[0])
         factors = {}
         for name in held_shares(book):
             if self._traded is not None:
                 # The price as traded over the adjusted price falls by the factor of a split.
                 factors[name] = self.ratio(last_row, name) / self.ratio(row, name)
-            elif name in last.prices and abs(last.prices[name] / self.price(last_row, name) - 1) > ADJUSTMENT_TOLERANCE:
-                factors[name] = last.prices[name] / self.price(last_row, name)
-        changed = {name: factor for name, factor in factors.items() if abs(factor - 1) > ADJUSTMENT_TOLERANCE}
-        if changed:
-            listed = ", ".join(f"{name} x {factor:.4g}" for name, factor in changed.items())
-            notes.append(f"{self._dates[row]}: shares after a split, a dividend or another adjustment: {listed}.")
-        return _multiply_shares(book, changed, entry_prices=self._traded is None)
+            elif (
+                name in last_evening.prices
+                and abs(last_evening.prices[name] / self.price(last_row, name) - 1) > ADJUSTMENT_TOLERANCE
+            ):
+                factors[name] = last_evening.prices[name] / self.price(last_row, name)
+        changed_factors = {name: factor for name, factor in factors.items() if abs(factor - 1) > ADJUSTMENT_TOLERANCE}
+        if changed_factors:
+            factors_text = ", ".join(f"{name} x {factor:.4g}" for name, factor in changed_factors.items())
+            notes.append(f"{self._dates[row]}: shares after a split, a dividend or another adjustment: {factors_text}.")
+        return _multiply_shares(book, changed_factors, entry_prices=self._traded is None)
 
 
 ADJUSTMENT_TOLERANCE = 1e-5
@@ -353,7 +358,7 @@ def held_shares(book: Book) -> Mapping[str, float]:
     """Return the shares of a book by instrument."""
     if isinstance(book, ShareTable):
         return book.shares
-    return {each.instrument: each.shares for each in book.positions}
+    return {position.instrument: position.shares for position in book.positions}
 
 
 def _multiply_shares(book: Book, factors: Mapping[str, float], *, entry_prices: bool) -> Book:
@@ -365,10 +370,10 @@ def _multiply_shares(book: Book, factors: Mapping[str, float], *, entry_prices: 
     if isinstance(book, ShareTable):
         return replace(book, shares={name: count * factors.get(name, 1.0) for name, count in book.shares.items()})
     positions = []
-    for each in book.positions:
-        factor = factors.get(each.instrument, 1.0)
-        price = each.entry_price / factor if entry_prices else each.entry_price
-        positions.append(replace(each, shares=each.shares * factor, entry_price=price))
+    for position in book.positions:
+        factor = factors.get(position.instrument, 1.0)
+        price = position.entry_price / factor if entry_prices else position.entry_price
+        positions.append(replace(position, shares=position.shares * factor, entry_price=price))
     return Portfolio(tuple(positions), book.cash)
 
 
@@ -383,7 +388,7 @@ def _decide_orders(
     return trader.orders(panel, book.positions, book.cash, budget=budget)
 
 
-def _book_after(orders: Orders | WeightOrders) -> Book:
+def _book_after_orders(orders: Orders | WeightOrders) -> Book:
     """Return the book after the orders."""
     if isinstance(orders, WeightOrders):
         return ShareTable(orders.shares, orders.cash, orders.stop)
@@ -393,8 +398,8 @@ def _book_after(orders: Orders | WeightOrders) -> Book:
 def _filled_orders(orders: Orders | WeightOrders) -> Iterator[PaperOrder]:
     """Yield the sales and purchases of an evening."""
     if isinstance(orders, WeightOrders):
-        for each in orders.orders:
-            yield PaperOrder(order=each.order, instrument=each.instrument, shares=each.shares, price=each.price)
+        for order in orders.orders:
+            yield PaperOrder(order=order.order, instrument=order.instrument, shares=order.shares, price=order.price)
         return
     for sale in orders.sales:
         yield PaperOrder(order="sell", instrument=sale.instrument, shares=sale.shares, price=sale.price)

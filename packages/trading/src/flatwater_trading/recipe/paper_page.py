@@ -53,9 +53,9 @@ def account_equity(evenings: Sequence[Evening]) -> pl.DataFrame:
     The equity's column is `CHAMPION`, which the tear sheet and the chart read. The first row has the date of the day
     before the first evening; between them only costs change the equity.
     """
-    days = [date.fromisoformat(each.date) for each in evenings]
+    days = [date.fromisoformat(evening.date) for evening in evenings]
     opening = evenings[0].equity + evenings[0].cost
-    frame = pl.DataFrame({"date": days, CHAMPION: [each.equity for each in evenings]})
+    frame = pl.DataFrame({"date": days, CHAMPION: [evening.equity for evening in evenings]})
     opening_row = frame[:1].with_columns(pl.col("date").dt.offset_by("-1d"), pl.lit(opening).alias(CHAMPION))
     return pl.concat([opening_row, frame])
 
@@ -66,7 +66,7 @@ def _figure_tiles(evenings: Sequence[Evening]) -> Iterator[Tile]:
     yield Tile("equity", f"{newest.equity:,.2f}", f"on {newest.date}")
     yield Tile("return", f"{newest.equity / opening - 1:+.1%}", f"since {evenings[0].date}")
     yield Tile("cash", f"{newest.cash / newest.equity:.0%}" if newest.equity else "", f"{newest.cash:,.2f}")
-    yield Tile("costs", f"{sum(each.cost for each in evenings):,.2f}", "of all orders")
+    yield Tile("costs", f"{sum(evening.cost for evening in evenings):,.2f}", "of all orders")
 
 
 def _account_blocks(evenings: Sequence[Evening]) -> Iterator[Block]:
@@ -91,9 +91,9 @@ def _short_number(cell: str) -> str:
 def _order_blocks(evenings: Sequence[Evening]) -> Iterator[Block]:
     """Yield the orders of the newest evenings."""
     rows = [
-        (each.date, order.order, order.instrument, f"{order.shares:,.4g}", f"{order.price:,.2f}")
-        for each in reversed(evenings[-MAXIMUM_EVENINGS:])
-        for order in each.orders
+        (evening.date, order.order, order.instrument, f"{order.shares:,.4g}", f"{order.price:,.2f}")
+        for evening in reversed(evenings[-MAXIMUM_EVENINGS:])
+        for order in evening.orders
     ]
     if not rows:
         yield Paragraph(f"Nothing was ordered on the last {count_phrase(MAXIMUM_EVENINGS, 'evening')}.", "missing")

@@ -115,7 +115,7 @@ def choose_rule(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], *,
     rules, validation = candidate_rules(setup.config), setup.splits.validation
     if len(rules) == 1:
         return RuleChoice(rules[0], {}, unit)
-    first = torch.tensor([validation.first], device=setup.device)
+    first_row = torch.tensor([validation.first], device=setup.device)
     # On one thread, whatever the command uses: another order of sums must not choose another rule.
     with one_thread():
         simulator = make_simulator(setup, market, batch=1, days=len(validation))
@@ -158,10 +158,10 @@ def play_planned(
         market: prices of the days.
         planned: actions as `play_slices_` gave them.
         actor: weights of the actor.
-        first: first row that is played.
+        first_row: first row that is played.
     """
     simulator = make_simulator(setup, market, batch=1, days=planned.actions_or_hidden.shape[2])
     play = SlicePlay(setup, market, simulator, planned, actor)
-    play.begin_(first)
+    play.begin_(first_row)
     play.play_()
     return simulator

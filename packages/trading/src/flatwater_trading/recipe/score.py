@@ -126,16 +126,18 @@ def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
         **{name: env.logs.equity[0] for name, env in rule_envs.items()},
         "random": random_traders.logs.equity[median],
     }
-    held = [name for name in curves if name not in {CHAMPION, CHANCE, *rule_envs}]  # without a simulator
+    traders_without_simulator = [
+        name for name in curves if name not in {CHAMPION, CHANCE, *rule_envs}
+    ]  # without a simulator
     rows = {
         "champion": _measure_env(champion, env_config, a_year),
-        **{name: _measure_curve(curves[name], a_year) for name in held},
+        **{name: _measure_curve(curves[name], a_year) for name in traders_without_simulator},
         **{name: _measure_env(env, env_config, a_year) for name, env in rule_envs.items()},
         "random": {name: float(value.median()) for name, value in random.items()},
     }
     benchmark = MARKET if evaluation.benchmark is None else evaluation.benchmark.trader
     effects = find_effects(setup, market, evaluation.actor, days)
-    unit, first = panel.calendar.unit, evaluation.first
+    unit, first_row = panel.calendar.unit, evaluation.first
     return ChampionScore(
         days=days,
         comparison=compare_to_yardsticks(
@@ -153,8 +155,8 @@ def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
         trades=trade_columns(champion, market, env_config, instruments=panel.instruments, dates=panel.dates),
         effects=dict(zip(setup.config.observation_features, effects.features.tolist(), strict=True)),
         column_effects=dict(zip(panel.instruments, effects.columns.tolist(), strict=True)),
-        holding_times=play_holding_times(setup, market, planned, evaluation.actor, first=first, unit=unit),
-        trades_like_chance=trades_like_chance(setup, market, rows[CHAMPION], first, len(days)),
+        holding_times=play_holding_times(setup, market, planned, evaluation.actor, first_row=first_row, unit=unit),
+        trades_like_chance=trades_like_chance(setup, market, rows[CHAMPION], first_row, len(days)),
     )
 
 
@@ -213,10 +215,10 @@ def _play_random_traders_(evaluation: ChampionEvaluation, env: Simulator, *, pur
 
 def _play_rules(evaluation: ChampionEvaluation) -> dict[str, Simulator]:
     """Play the simple rules and the oracle; return their simulators by name."""
-    setup, market, truth, played = evaluation.setup, evaluation.market, evaluation.truth, {}
+    setup, market, true_returns, played = evaluation.setup, evaluation.market, evaluation.truth, {}
     rules = yardstick_rules(market, setup.config.env, evaluation.learned_rows, evaluation.panel.calendar)
-    if truth is not None:
-        rules[ORACLE] = lambda: oracle_scores(truth, setup.config.env)
+    if true_returns is not None:
+        rules[ORACLE] = lambda: oracle_scores(true_returns, setup.config.env)
     for name, scores in rules.items():
         env = evaluation.simulator(1)
         _begin_episodes_(evaluation, env, 1)
@@ -285,12 +287,12 @@ def measure_score_bytes(setup: ErlSetup, market: Market, actor: Float[Tensor, "1
         envs = [make_simulator(largest_setup, market, batch=batch, days=len(days)) for batch in batches]
         # Simulators of other holding times and of traders of random days are not kept: one as large as any of them.
         make_simulator(longest_hold_setup, market, batch=RANDOM_DAY_TRADERS, days=len(days))
-        first = torch.empty(1, dtype=torch.int64, device=setup.device)
-        play_slices_(largest_setup, market, envs[0], actors=actor, starts=first, days=len(days))
+        first_row = torch.empty(1, dtype=torch.int64, device=setup.device)
+        play_slices_(largest_setup, market, envs[0], actors=actor, starts=first_row, days=len(days))
         _, random_traders, simple_rule, *_ = envs
         # One simple rule is enough: the others take the same steps.
         for env in (random_traders, simple_rule):
-            starts = first.expand(len(env.day))
+            starts = first_row.expand(len(env.day))
             reset_(env, start=starts, trading_end=starts, end=starts)
             step_(env, market, config, torch.empty(len(env.day), count, ACTION_PARTS, device=setup.device))
         # A few days are enough: `find_effects` takes one day after the other, and keeps nothing of a day but sums.

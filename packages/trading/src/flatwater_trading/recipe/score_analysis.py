@@ -113,29 +113,31 @@ def analyse_scores(
 def day_ranks(values: Float[np.ndarray, "D K"]) -> Float[np.ndarray, "D K"]:
     """Return the rank of each number in its row, from 1; equal numbers share their mean rank, and NaN has none."""
     ranks = np.empty(values.shape)
-    for part in _chunks(len(values)):
+    for rows in _chunks(len(values)):
         # Transposed: polars ranks a column, and here a day is a row.
-        columns = pl.from_numpy(values[part].T).select(pl.all().fill_nan(None).rank("average"))
-        ranks[part] = columns.select(pl.all().cast(pl.Float64).fill_null(np.nan)).to_numpy().T
+        columns = pl.from_numpy(values[rows].T).select(pl.all().fill_nan(None).rank("average"))
+        ranks[rows] = columns.select(pl.all().cast(pl.Float64).fill_null(np.nan)).to_numpy().T
     return ranks
 
 
-def day_correlations(one: Float[np.ndarray, "D K"], other: Float[np.ndarray, "D K"]) -> Float[np.ndarray, "D"]:
+def day_correlations(
+    first_table: Float[np.ndarray, "D K"], second_table: Float[np.ndarray, "D K"]
+) -> Float[np.ndarray, "D"]:
     """Return the correlation of two tables on each day, over the instruments that have a number in both.
 
     It is NaN on a day on which the numbers of a table are all equal.
     """
-    correlations = np.full(len(one), np.nan)
-    for part in _chunks(len(one)):
-        known = np.isfinite(one[part]) & np.isfinite(other[part])
-        count = known.sum(1, keepdims=True)
+    correlations = np.full(len(first_table), np.nan)
+    for rows in _chunks(len(first_table)):
+        is_known = np.isfinite(first_table[rows]) & np.isfinite(second_table[rows])
+        count = is_known.sum(1, keepdims=True)
         # Numbers less their mean of the day; 0 where one of the two is unknown.
         centred_one, centred_other = (
-            np.where(known, each - np.where(known, each, 0).sum(1, keepdims=True) / np.maximum(count, 1), 0)
-            for each in (one[part], other[part])
+            np.where(is_known, table - np.where(is_known, table, 0).sum(1, keepdims=True) / np.maximum(count, 1), 0)
+            for table in (first_table[rows], second_table[rows])
         )
         spread = np.sqrt(np.square(centred_one).sum(1) * np.square(centred_other).sum(1))
-        np.divide((centred_one * centred_other).sum(1), spread, out=correlations[part], where=spread > 0)
+        np.divide((centred_one * centred_other).sum(1), spread, out=correlations[rows], where=spread > 0)
     return correlations
 
 
@@ -159,15 +161,15 @@ def _compare_with_returns(
     """
     correlations = np.full(len(ranks), np.nan)
     lead_sums, lead_counts = np.zeros(quantiles), np.zeros(quantiles)
-    for part in _chunks(len(ranks) - rows):
-        later = slice(part.start + rows, part.stop + rows)
-        known = (mark[part] > 0) & np.isfinite(ranks[part])
-        returns = np.where(known, mark[later] / np.where(mark[part] > 0, mark[part], 1) - 1, np.nan)
-        correlations[part] = day_correlations(ranks[part], day_ranks(returns))
-        mean = np.where(known, returns, 0).sum(1, keepdims=True) / np.maximum(known.sum(1, keepdims=True), 1)
-        lead = np.where(known, returns - mean, 0)
+    for days in _chunks(len(ranks) - rows):
+        later = slice(days.start + rows, days.stop + rows)
+        is_known = (mark[days] > 0) & np.isfinite(ranks[days])
+        returns = np.where(is_known, mark[later] / np.where(mark[days] > 0, mark[days], 1) - 1, np.nan)
+        correlations[days] = day_correlations(ranks[days], day_ranks(returns))
+        mean = np.where(is_known, returns, 0).sum(1, keepdims=True) / np.maximum(is_known.sum(1, keepdims=True), 1)
+        lead = np.where(is_known, returns - mean, 0)
         for quantile in range(quantiles):
-            chosen = known & (quantile_numbers[part] == quantile)
+            chosen = is_known & (quantile_numbers[days] == quantile)
             lead_sums[quantile] += lead[chosen].sum()
             lead_counts[quantile] += chosen.sum()
     return correlations, tuple((lead_sums / np.maximum(lead_counts, 1)).tolist())
@@ -188,8 +190,8 @@ def _chunks(days: int) -> Iterator[slice]:
 
 def _known_mean(values: np.ndarray) -> float:
     """Return the mean of the finite numbers; 0 if there are none."""
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if len(known) else 0.0
+    known_values = values[np.isfinite(values)]
+    return float(known_values.mean()) if len(known_values) else 0.0
 
 
 def read_horizons(result: Mapping[str, Any]) -> list[HorizonScore]:
@@ -198,7 +200,7 @@ def read_horizons(result: Mapping[str, Any]) -> list[HorizonScore]:
     Raises:
         ValueError: the values are of other types, or horizons differ in their number of quantiles.
     """
-    found = convert_to_type(result.get("scores", []), list[HorizonScore])
-    if any(each.rows < 1 or len(each.quantiles) != len(found[0].quantiles) for each in found):
+    horizons = convert_to_type(result.get("scores", []), list[HorizonScore])
+    if any(horizon.rows < 1 or len(horizon.quantiles) != len(horizons[0].quantiles) for horizon in horizons):
         raise ValueError("scores: expected rows of 1 or more and as many quantiles at each horizon")
-    return found
+    return horizons

@@ -267,7 +267,7 @@ def robust_range(metrics: Metrics) -> tuple[float, float] | None:
     low, high = min(values), max(values)
     # 1 if all values are equal: an axis needs a length.
     value_range = high - low or 1.0
-    shown_means = [each for each in metrics.get("fitness/mean", []) if isfinite(each) and each > low - value_range]
+    shown_means = [mean for mean in metrics.get("fitness/mean", []) if isfinite(mean) and mean > low - value_range]
     low = min([low, *shown_means])
     margin = AXIS_MARGIN_SHARE * (high - low or 1.0)
     return low - margin, high + margin
@@ -319,10 +319,12 @@ def trader_strokes(columns: Sequence[str]) -> dict[str, Stroke]:
     # Momentum over weeks or months, such as `4-week momentum`, has the stroke of that over days.
     momentum = r"^\d+-(week|month|quarter|year|period) momentum$"
     column_by_trader = {re.sub(momentum, "20-day momentum", name): name for name in columns}
-    known = {name: stroke for name, stroke in zip(KNOWN_TRADERS, STROKES, strict=False) if name in column_by_trader}
-    others = [name for name in column_by_trader if name not in known and name != "date"]
+    known_strokes = {
+        name: stroke for name, stroke in zip(KNOWN_TRADERS, STROKES, strict=False) if name in column_by_trader
+    }
+    other_traders = [name for name in column_by_trader if name not in known_strokes and name != "date"]
     free_strokes = cycle(STROKES[len(KNOWN_TRADERS) :])
-    strokes = [*known.items(), *zip(others, free_strokes, strict=False)]
+    strokes = [*known_strokes.items(), *zip(other_traders, free_strokes, strict=False)]
     return {column_by_trader[name]: stroke for name, stroke in strokes}
 
 
@@ -382,8 +384,8 @@ def positions_chart(trades: pl.DataFrame) -> Chart:
         hover_texts = [f"{gain:+.1f}%, {start} to {end}" for gain, start, end in zip(gains, starts, ends, strict=True)]
         bars: dict[str, Any] = {"rows": names, "starts": starts, "ends": ends, "hover_text": hover_texts}
         marks.append(Spans(name=f"{title} ({len(trade_rows)})", colour=colour, thickness=0.4, **bars))
-    others = len(instruments) - len(rows)
-    left_out = f" The {others} instruments that it held less are left out." if others else ""
+    other_count = len(instruments) - len(rows)
+    left_out = f" The {other_count} instruments that it held less are left out." if other_count else ""
     if len(shown_rows) < len(trades_in_rows):
         left_out += f" {len(shown_rows)} of {len(trades_in_rows)} trades are drawn."
     return Chart(
@@ -400,8 +402,8 @@ def positions_chart(trades: pl.DataFrame) -> Chart:
 def price_charts(prices: pl.DataFrame, trades: pl.DataFrame) -> Grid:
     """Draw purchases and sales on the closes of the instruments that were traded most."""
     names = [name for name in prices.columns if name != "date"][:MAXIMUM_PRICED]
-    others = trades["instrument"].n_unique() - len(names)
-    left_out = f" The {others} instruments that it traded less are left out." if others > 0 else ""
+    other_count = trades["instrument"].n_unique() - len(names)
+    left_out = f" The {other_count} instruments that it traded less are left out." if other_count > 0 else ""
     return Grid(
         title="Its trades on their prices",
         reading="The closes of the instruments that it traded most. A triangle that points up is a purchase; "

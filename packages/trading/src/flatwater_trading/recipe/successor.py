@@ -46,7 +46,9 @@ def _require_alike(path: Path, elder: "ErlRun", run: "ErlRun") -> None:
     Raises:
         ConfigError: networks, inputs or columns differ; the message names the difference.
     """
-    elder_widths, own_widths = ([rows.shape[1] for rows in each.trainer.run.learner.inherited] for each in (elder, run))
+    elder_widths, own_widths = (
+        [rows.shape[1] for rows in erl_run.trainer.run.learner.inherited] for erl_run in (elder, run)
+    )
     for name, elder_value, own_value in (
         ("learner.algorithm", elder.config.learner.algorithm, run.config.learner.algorithm),
         ("observation_features", elder.config.observation_features, run.config.observation_features),

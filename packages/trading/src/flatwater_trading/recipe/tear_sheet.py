@@ -62,7 +62,7 @@ def underwater_chart(equity: pl.DataFrame, traders: Sequence[str]) -> Chart:
     return Chart(
         title="Under water",
         reading="Percent below the highest equity so far. A long stretch below 0 is a long wait for a new high.",
-        marks=_lines(losses, traders, form=".1f"),
+        marks=_trader_lines(losses, traders, form=".1f"),
         x=Axis(kind="date"),
         y=Axis(unit="%", zero=True),
         height=240,
@@ -91,9 +91,11 @@ def rolling_frame(equity: pl.DataFrame, traders: Sequence[str], calendar: Calend
     ]
     if len(traders) == 1:
         return returns.select("date", *ratios)
-    own, other = (pl.col(name) for name in traders)
-    covariance = (own * other).rolling_mean(window) - own.rolling_mean(window) * other.rolling_mean(window)
-    variance = other.pow(2).rolling_mean(window) - other.rolling_mean(window).pow(2)
+    own_return, other_return = (pl.col(name) for name in traders)
+    covariance = (own_return * other_return).rolling_mean(window) - own_return.rolling_mean(
+        window
+    ) * other_return.rolling_mean(window)
+    variance = other_return.pow(2).rolling_mean(window) - other_return.rolling_mean(window).pow(2)
     beta = pl.when(variance > MINIMUM_DEVIATION**2).then(covariance / variance).alias("beta")
     return returns.select("date", *ratios, beta)
 
@@ -121,7 +123,7 @@ def account_charts(sheet: pl.DataFrame, calendar: Calendar) -> Grid:
     """Draw the part of the equity that is invested on each day, and the part that is traded, averaged over a month."""
     month = max(1, round(calendar.a_year / len(MONTHS)))
     # Each column is then named like the champion, so that it is drawn in the champion's colour.
-    shown = sheet.select(
+    shown_rows = sheet.select(
         "date",
         (100 * pl.col("exposure")).alias("exposure"),
         (100 * pl.col("turnover").rolling_mean(month, min_samples=1)).alias("turnover"),
@@ -131,10 +133,12 @@ def account_charts(sheet: pl.DataFrame, calendar: Calendar) -> Grid:
         title="Exposure and turnover",
         reading="In percent of the equity. A purchase and a later sale of all of it are a turnover of 200 % in all.",
         charts=[
-            _small_chart("exposure", shown.select("date", pl.col("exposure").alias(CHAMPION)), [CHAMPION], unit="%"),
+            _small_chart(
+                "exposure", shown_rows.select("date", pl.col("exposure").alias(CHAMPION)), [CHAMPION], unit="%"
+            ),
             _small_chart(
                 f"turnover of a {calendar.unit}{smoothing}",
-                shown.select("date", pl.col("turnover").alias(CHAMPION)),
+                shown_rows.select("date", pl.col("turnover").alias(CHAMPION)),
                 [CHAMPION],
                 unit="%",
             ),
@@ -195,18 +199,18 @@ def drawdown_table(equity: pl.DataFrame) -> Table:
 
 def find_drawdowns(values: Sequence[float]) -> list[Drawdown]:
     """Return the drawdowns of an equity curve, the earliest first; the last may have no end yet."""
-    found = list[Drawdown]()
+    drawdowns = list[Drawdown]()
     peak = trough = 0
     for row, value in enumerate(values):
         if value >= values[peak]:
             if trough > peak:
-                found.append(Drawdown(peak, trough, end=row, depth=values[trough] / values[peak] - 1))
+                drawdowns.append(Drawdown(peak, trough, end=row, depth=values[trough] / values[peak] - 1))
             peak = trough = row
         elif trough == peak or value < values[trough]:
             trough = row
     if trough > peak:
-        found.append(Drawdown(peak, trough, end=None, depth=values[trough] / values[peak] - 1))
-    return found
+        drawdowns.append(Drawdown(peak, trough, end=None, depth=values[trough] / values[peak] - 1))
+    return drawdowns
 
 
 def score_blocks(sheet: pl.DataFrame | None, result: Mapping[str, Any]) -> Iterator[Block]:
@@ -248,27 +252,27 @@ def score_table(horizons: Sequence[HorizonScore]) -> Table:
     titles = ("rows", "coefficient", "deviation", "t", "above 0", "spread", "kept", "same order", "days")
     rows = [
         (
-            str(each.rows),
-            f"{each.ic:+.3f}",
-            f"{each.deviation:.3f}",
-            f"{each.t:+.1f}",
-            f"{each.positive:.0%}",
-            f"{each.quantiles[-1] - each.quantiles[0]:+.2%}",
-            f"{each.kept:.0%}",
-            f"{each.same_order:.2f}",
-            str(each.days),
+            str(horizon.rows),
+            f"{horizon.ic:+.3f}",
+            f"{horizon.deviation:.3f}",
+            f"{horizon.t:+.1f}",
+            f"{horizon.positive:.0%}",
+            f"{horizon.quantiles[-1] - horizon.quantiles[0]:+.2%}",
+            f"{horizon.kept:.0%}",
+            f"{horizon.same_order:.2f}",
+            str(horizon.days),
         )
-        for each in horizons
+        for horizon in horizons
     ]
     return Table(titles, rows)
 
 
 def decay_chart(horizons: Sequence[HorizonScore]) -> Chart:
     """Draw the rank correlation at each horizon, with twice its error."""
-    names = [str(each.rows) for each in horizons]
+    names = [str(horizon.rows) for horizon in horizons]
     # `t` is the mean over its error.
-    double_errors = [2 * abs(each.ic / each.t) if each.t else 0.0 for each in horizons]
-    means = [each.ic for each in horizons]
+    double_errors = [2 * abs(horizon.ic / horizon.t) if horizon.t else 0.0 for horizon in horizons]
+    means = [horizon.ic for horizon in horizons]
     bars = Bars(
         name="coefficient",
         at=names,
@@ -287,13 +291,13 @@ def quantile_chart(horizons: Sequence[HorizonScore]) -> Chart:
     names = [str(number) for number in range(1, len(horizons[0].quantiles) + 1)]
     marks = [
         Bars(
-            name=f"{each.rows} row{'s' if each.rows > 1 else ''}",
+            name=f"{horizon.rows} row{'s' if horizon.rows > 1 else ''}",
             at=names,
-            values=[10_000 * value / each.rows for value in each.quantiles],
+            values=[10_000 * value / horizon.rows for value in horizon.quantiles],
             colour=colour,
             form="+.1f",
         )
-        for each, colour in zip(horizons, HORIZON_COLOURS, strict=False)
+        for horizon, colour in zip(horizons, HORIZON_COLOURS, strict=False)
     ]
     title = "Lead of each quantile, basis points a row"
     return Chart(title=title, marks=marks, x=Axis(rows=names), y=Axis(zero=True), height=240)
@@ -305,7 +309,7 @@ def correlation_chart(sheet: pl.DataFrame, column: str) -> Chart:
     return Chart(
         title="Sum of the daily information coefficients",
         reading="A straight rise is a score that orders returns evenly; where the line is level or falls, it did not.",
-        marks=_lines(total, [CHAMPION], form=".1f"),
+        marks=_trader_lines(total, [CHAMPION], form=".1f"),
         x=Axis(kind="date"),
         y=Axis(zero=True),
         height=220,
@@ -314,19 +318,19 @@ def correlation_chart(sheet: pl.DataFrame, column: str) -> Chart:
 
 def _small_chart(title: str, frame: pl.DataFrame, columns: Sequence[str], unit: str = "") -> Chart:
     """Draw columns of a table over its dates as a small chart."""
-    marks = _lines(frame, columns, form=".2f" if not unit else ".1f")
+    marks = _trader_lines(frame, columns, form=".2f" if not unit else ".1f")
     return Chart(title=title, marks=marks, x=Axis(kind="date"), y=Axis(unit=unit, zero=True), height=200)
 
 
-def _lines(frame: pl.DataFrame, columns: Sequence[str], *, form: str) -> list[Line]:
+def _trader_lines(frame: pl.DataFrame, columns: Sequence[str], *, form: str) -> list[Line]:
     """Return a line for each column over the dates, the champion's in front, with gaps where values are unknown."""
-    shown = frame[spread_indexes(len(frame), MAXIMUM_POINTS)]
-    dates: list[date] = shown["date"].to_list()
+    shown_rows = frame[spread_indexes(len(frame), MAXIMUM_POINTS)]
+    dates: list[date] = shown_rows["date"].to_list()
     return [
         Line(
             name=name,
             x=dates,
-            y=shown[name].cast(pl.Float64).fill_null(nan).to_list(),
+            y=shown_rows[name].cast(pl.Float64).fill_null(nan).to_list(),
             colour=COLOURS.get(name, BENCHMARK_COLOUR),
             width=2.0 if name == CHAMPION else 1.3,
             in_front=name == CHAMPION,

@@ -195,7 +195,7 @@ class Trader(PanelPolicy):
         return PolicyExport(
             recipe="erl",
             module=self.module,
-            example=self._example,
+            example=self._example_inputs,
             axes=(0, 0) if sees_account else (0,),
             inputs=inputs | (account if sees_account else {}),
             outputs={"action": "float32 [days, investable, 2]: coefficient, sale target in percent"},
@@ -217,12 +217,12 @@ class Trader(PanelPolicy):
             measure_forward=True,
         )
 
-    def _example(self, days: int) -> tuple[Tensor, ...]:
+    def _example_inputs(self, days: int) -> tuple[Tensor, ...]:
         """Return inputs of `days` days to trace an export with, drawn around each feature's mean by a fixed seed."""
         rng = torch.Generator().manual_seed(0)
         shape = (days, len(self.instruments), self.config.episode.context, len(self.features))
         scales = self.statistics
-        mean, deviation = (torch.from_numpy(each)[:, None] for each in (scales.mean, scales.deviation))
+        mean, deviation = (torch.from_numpy(scale)[:, None] for scale in (scales.mean, scales.deviation))
         features = torch.randn(shape, generator=rng) * torch.nan_to_num(deviation, posinf=1.0) + mean
         if not self.config.account_observation:
             return (features,)
@@ -289,11 +289,11 @@ class Trader(PanelPolicy):
         occlusion = self._make_occlusion(self._newest_window(observations), self._account_block(orders.holdings))
         # Columns of the panel are hidden, but only instruments that can be bought have a coefficient.
         coefficient = occlusion.all_coefficients()[investable_index]
-        others = [n for n in range(len(self.instruments)) if n != column]
+        other_columns = [n for n in range(len(self.instruments)) if n != column]
         # The instrument's features are hidden one by one, other columns whole.
-        coefficients = torch.cat([occlusion.without_own_features(column), *occlusion.without_columns(others)])
+        coefficients = torch.cat([occlusion.without_own_features(column), *occlusion.without_columns(other_columns)])
         effects = (coefficient - coefficients[:, investable_index]).tolist()
-        names = [*self.features, *(self.instruments[n] for n in others)]
+        names = [*self.features, *(self.instruments[n] for n in other_columns)]
         reasons = [Reason(name, effect) for name, effect in zip(names, effects, strict=True)]
         return tuple(sorted(reasons, key=lambda reason: -abs(reason.effect)))
 
@@ -426,9 +426,9 @@ def rebuild_trader(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
     if unknown or not parsed.investable:
         raise ValueError(f"investable = {parsed.investable}: expected some of the instruments")
     scales = [tensors.get(name) for name in (MEAN, DEVIATION)]
-    if any(each is None or tuple(each.shape) != (len(names), len(features)) for each in scales):
+    if any(scale is None or tuple(scale.shape) != (len(names), len(features)) for scale in scales):
         raise ValueError(f"{MEAN}, {DEVIATION}: expected [{len(names)}, {len(features)}], instruments x features")
-    mean, deviation = (each.double().numpy() for each in scales if each is not None)
+    mean, deviation = (scale.double().numpy() for scale in scales if scale is not None)
     trade = settings.env.trade
     actor, _ = build_trader(
         settings.net,

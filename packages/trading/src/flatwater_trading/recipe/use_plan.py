@@ -102,7 +102,7 @@ def panel_sizes(panel: Panel) -> PanelSizes:
 @lru_cache(maxsize=REMEMBERED_TRIALS)
 def _phases_of_orders(settings: ErlConfig, sizes: PanelSizes) -> Mapping[str, int]:
     """Return the peak bytes of each phase of `flatwater orders`; those of tensors are measured on the meta device."""
-    setup, market, weights = _outline(settings, sizes)
+    setup, market, weights = _outline_trader(settings, sizes)
     account = None
     if settings.env.account_observation:
         account = torch.empty(1, 1, sizes.investable, ACCOUNT_PARTS, device=META)
@@ -125,7 +125,7 @@ def _phases_of_orders(settings: ErlConfig, sizes: PanelSizes) -> Mapping[str, in
 @lru_cache(maxsize=REMEMBERED_TRIALS)
 def _phases_of_backtest(settings: ErlConfig, sizes: PanelSizes, days: Days) -> Mapping[str, int]:
     """Return the peak bytes of each phase of `flatwater backtest`; those of tensors are measured on the meta device."""
-    setup, market, weights = _outline(settings, sizes)
+    setup, market, weights = _outline_trader(settings, sizes)
     outside_torch = _read_bytes(market) | {SCORE_PHASE: score_extra_bytes(market)}
     # Reading makes NumPy arrays alone: 0 bytes of tensors.
     return phase_bytes(lambda: {READ: 0, SCORE_PHASE: measure_score_bytes(setup, market, weights, days)}, outside_torch)
@@ -138,7 +138,7 @@ def _read_bytes(market: Market) -> dict[str, int]:
     return {READ: BLOCKS_IN_MEMORY * BLOCK_BYTES + PRICE_TABLES_PER_RULE * 8 * market.close.numel() + rates}
 
 
-def _outline(settings: ErlConfig, sizes: PanelSizes) -> tuple[ErlSetup, Market, Tensor]:
+def _outline_trader(settings: ErlConfig, sizes: PanelSizes) -> tuple[ErlSetup, Market, Tensor]:
     """Return a trader's setup, market and weights on the meta device, with the sizes that they have on a CPU."""
     market = outline_market(
         columns=sizes.columns,
@@ -165,7 +165,7 @@ def _plan_use(use: str, settings: ErlConfig, panel: Panel, budget: str | None, p
         budget: memory that may be taken; None for 90 % of the tightest limit.
         phases: most bytes of each phase.
     """
-    _, market, _ = _outline(settings, panel_sizes(panel))
+    _, market, _ = _outline_trader(settings, panel_sizes(panel))
     return plan_policy_use(
         use,
         {f"{MARKET_OWNER}.{path}": size for path, size in nbytes(market).items()},

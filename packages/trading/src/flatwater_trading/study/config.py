@@ -48,12 +48,12 @@ def read_seeds(text: str, first_seed: int) -> tuple[int, ...]:
         ConfigError: `text` has another form.
     """
     words = [word.strip() for word in text.split(",")]
-    listed = [word for word in words if word]
-    if not listed or not all(word.isdecimal() and len(word) <= MAXIMUM_SEED_DIGITS for word in listed):
+    seed_words = [word for word in words if word]
+    if not seed_words or not all(word.isdecimal() and len(word) <= MAXIMUM_SEED_DIGITS for word in seed_words):
         raise ConfigError(
             f"--seeds {short_repr(text)}: expected a number of seeds, such as 3, or a list of seeds, such as 0,5,9"
         )
-    numbers = tuple(int(word) for word in listed)
+    numbers = tuple(int(word) for word in seed_words)
     # A number without a comma is how many seeds there are.
     if len(words) == 1:
         require(1 <= numbers[0] <= MAXIMUM_SEEDS, "--seeds", numbers[0], f"1 to {MAXIMUM_SEEDS} seeds")

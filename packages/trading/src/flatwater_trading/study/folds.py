@@ -29,8 +29,8 @@ def cut_folds(days: int, folds: int) -> list[Fold]:
     """Cut a panel of `days` days into folds; the remainder is only for training. Test days may be empty."""
     length = days // (folds + 1)
     # The remainder goes to the front, so that the newest days are tested.
-    first = days - folds * length
-    return [Fold(n + 1, Days(first + n * length, first + (n + 1) * length)) for n in range(folds)]
+    first_test_day = days - folds * length
+    return [Fold(n + 1, Days(first_test_day + n * length, first_test_day + (n + 1) * length)) for n in range(folds)]
 
 
 def fold_config(base: C, fold: Fold, seed: int) -> C:
@@ -46,9 +46,9 @@ def find_folds(base: PanelSettings, days: int, folds: int) -> list[Fold]:
         ConfigError: a fold has too few days to train, to validate or to test; says how many folds there can be, and
             with how many validation days there can be more.
     """
-    parts = cut_folds(days, folds)
+    cut = cut_folds(days, folds)
     try:
-        _check_first_fold(base, parts)
+        _check_first_fold(base, cut)
     except ConfigError as error:
         most_folds = next((count for count in range(folds - 1, 0, -1) if _folds_fit(base, cut_folds(days, count))), 0)
         remedies = [f"--folds {most_folds}{' or fewer' if most_folds > 1 else ''}"] if most_folds else []
@@ -56,10 +56,10 @@ def find_folds(base: PanelSettings, days: int, folds: int) -> list[Fold]:
             remedies.append(options)
         remedy = f"Give {', or '.join(remedies)}." if remedies else "It is too short for one fold: give a longer panel."
         raise ConfigError(
-            f"--folds {folds}: of {days:,} days the first fold would train on {parts[0].test.first:,} and be tested on "
-            f"{len(parts[0].test):,}. {remedy} In that fold {error}"
+            f"--folds {folds}: of {days:,} days the first fold would train on {cut[0].test.first:,} and be tested on "
+            f"{len(cut[0].test):,}. {remedy} In that fold {error}"
         ) from error
-    return parts
+    return cut
 
 
 def _find_more_folds(base: PanelSettings, days: int, counts: range) -> str:

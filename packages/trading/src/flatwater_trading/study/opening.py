@@ -242,10 +242,11 @@ def jobs_that_fit(jobs: int, needed: int, limit: int, *, is_explicit: bool) -> i
     """
     # The share of the machine that a single run may take, here for all runs together.
     allowed = int(BUDGET_SHARE * limit)
-    most = max(1, allowed // max(1, needed))
-    if is_explicit and jobs > most:
+    most_jobs = max(1, allowed // max(1, needed))
+    if is_explicit and jobs > most_jobs:
         raise MemoryLimitError(
             f"--jobs {jobs}: this number of runs would take {format_bytes(jobs * needed)} at once, and "
-            f"{format_bytes(allowed)} are allowed ({BUDGET_SHARE:.0%} of what there is). Give --jobs {most} or fewer."
+            f"{format_bytes(allowed)} are allowed ({BUDGET_SHARE:.0%} of what there is). Give --jobs {most_jobs} or "
+            "fewer."
         )
-    return min(jobs, most)
+    return min(jobs, most_jobs)

@@ -71,18 +71,18 @@ def study_picture(study: StudyRecords) -> Picture:
 def _page_subtitle(study: StudyRecords) -> str:
     """Return the line below the title: the panel, the test days once a fold is complete, folds and seeds."""
     result = study.result
-    parts = [str(result.get("panel") or "the panel that comes with Flatwater")]
+    phrases = [str(result.get("panel") or "the panel that comes with Flatwater")]
     if study.pooled_numbers is not None:
         units = calendar_of_study(study.pooled_numbers).units
-        parts.append(
+        phrases.append(
             f"{study.pooled_numbers['days']:,} test {units}, {study.pooled_numbers['first_day']} to "
             f"{study.pooled_numbers['last_day']}"
         )
     seeds = noun_form(len(result["seeds"]), "seed")
-    parts.append(
+    phrases.append(
         f"{result['folds']} {noun_form(result['folds'], 'fold')}, {seeds} {', '.join(map(str, result['seeds']))}"
     )
-    return " · ".join(parts)
+    return " · ".join(phrases)
 
 
 def _figure_tiles(study: StudyRecords) -> Iterator[Tile]:
@@ -90,14 +90,14 @@ def _figure_tiles(study: StudyRecords) -> Iterator[Tile]:
     pooled = study.pooled_numbers
     if pooled is None:
         return
-    champions, equal = pooled["traders"]["champion"], pooled["traders"]["equal weight"]
+    champions, equal_weight = pooled["traders"]["champion"], pooled["traders"]["equal weight"]
     yield Tile(
         "champions, a year",
         percent_cell(champions["annual_return"]),
-        f"equal weight {percent_cell(equal['annual_return'])}",
+        f"equal weight {percent_cell(equal_weight['annual_return'])}",
     )
-    yield Tile("Sharpe ratio", number_cell(champions["sharpe"]), f"equal weight {number_cell(equal['sharpe'])}")
-    drawdowns = [percent_cell(row["drawdown"], "{:.1%}") for row in (champions, equal)]
+    yield Tile("Sharpe ratio", number_cell(champions["sharpe"]), f"equal weight {number_cell(equal_weight['sharpe'])}")
+    drawdowns = [percent_cell(row["drawdown"], "{:.1%}") for row in (champions, equal_weight)]
     yield Tile("drawdown", drawdowns[0], f"equal weight {drawdowns[1]}")
     for title, difference in _difference_numbers(pooled).items():
         interval = f"90% interval {difference['low']:+.1%} to {difference['high']:+.1%}"
@@ -110,8 +110,8 @@ def _figure_tiles(study: StudyRecords) -> Iterator[Tile]:
 def _difference_numbers(pooled: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
     """Return the champions' yearly return less the best rule's and less equal weight's: means and ends of intervals."""
     comparison = pooled["comparison"]
-    best = {"mean": comparison["difference"], "low": comparison["low"], "high": comparison["high"]}
-    return {f"less {comparison['best']}": best, "less equal weight": pooled["against_equal_weight"]}
+    best_rule = {"mean": comparison["difference"], "low": comparison["low"], "high": comparison["high"]}
+    return {f"less {comparison['best']}": best_rule, "less equal weight": pooled["against_equal_weight"]}
 
 
 def _result_section(study: StudyRecords) -> Iterator[Block]:
@@ -240,9 +240,9 @@ def _rule_sections(study: StudyRecords) -> Iterator[Section]:
     if pooled is None or not (times := holding_rows(pooled)).rows:
         return
     blocks: list[Block] = [Heading(SAME_SCORES), Table(*times)]
-    held = "Return over all folds of the champions' choices if each position were held for so long."
+    note = "Return over all folds of the champions' choices if each position were held for so long."
     blocks.append(
-        Paragraph(f"{held} The best of them is so partly by luck, as it is picked on the test days.", "reading")
+        Paragraph(f"{note} The best of them is so partly by luck, as it is picked on the test days.", "reading")
     )
     if (chosen := chosen_rows(pooled)).rows:
         blocks += [

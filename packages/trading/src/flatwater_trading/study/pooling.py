@@ -155,7 +155,7 @@ def pool_folds(
     }
     # Random traders have no skill, so any of one fold may be chained to any of the next.
     chance = np.prod([_chance_returns(runs) for runs in complete_folds], axis=0) - 1
-    champion, equal = period_returns(equity[CHAMPION]), period_returns(equity[EQUAL_WEIGHT])
+    champion_returns, equal_returns = period_returns(equity[CHAMPION]), period_returns(equity[EQUAL_WEIGHT])
     tries = sum(_count_tries(runs, trial_runs.get(fold, 0)) for fold, runs in enumerate(runs_by_fold, 1))
     dates_by_fold = [runs[0].equity["date"].to_numpy() for runs in complete_folds]
     # A fold's first row is the cash on the day before, which is the last day of the fold before it.
@@ -192,10 +192,10 @@ def _count_tries(runs: Sequence[FoldResult | None], trial_runs: float) -> int:
 
 def chain_curves(curves: Sequence[np.ndarray]) -> np.ndarray:
     """Chain curves that begin at 1 to one curve; each continues at the end of the curve before."""
-    parts = [np.ones(1)]
+    pieces = [np.ones(1)]
     for curve in curves:
-        parts.append(parts[-1][-1] * curve[1:])
-    return np.concatenate(parts)
+        pieces.append(pieces[-1][-1] * curve[1:])
+    return np.concatenate(pieces)
 
 
 def _mean_equity(runs: Sequence[FoldResult], trader: str) -> np.ndarray:
@@ -268,7 +268,7 @@ def _describe_fold(result: PooledResult, runs: Sequence[FoldResult]) -> dict[str
     returns = [row["total_return"] for row in champions]
     # Runs whose champions trade by different rules have yardsticks of these rules.
     rules = {name: _mean_return(result, runs, name) for name in (EQUAL_WEIGHT, *simple_rules(rows))}
-    best = max(simple_rules(rows), key=rules.__getitem__)
+    best_rule = max(simple_rules(rows), key=rules.__getitem__)
     return {
         "first_day": runs[0].result["first_day"],
         "last_day": runs[0].result["last_day"],
@@ -278,8 +278,8 @@ def _describe_fold(result: PooledResult, runs: Sequence[FoldResult]) -> dict[str
         "highest": max(returns),
         "turnover": float(np.mean([row["turnover"] for row in champions])),
         "equal_weight": rules[EQUAL_WEIGHT],
-        "best_rule": best,
-        "best_rule_return": rules[best],
+        "best_rule": best_rule,
+        "best_rule_return": rules[best_rule],
         "beaten": share_beaten(float(curve[-1]), torch.from_numpy(_chance_returns(runs))),
     }
 

@@ -84,17 +84,17 @@ def read_study(path: Path) -> StudyRecords:
         RunError: no run of the study has ended yet, or a file is damaged.
     """
     folder = StudyFolder(path)
-    again = f"Write it again with: flatwater study --run {path}"
+    rewrite_hint = f"Write it again with: flatwater study --run {path}"
     try:
         result = parse_json(read_regular(folder.result, RESULT_BYTES))
         _require_result(result)
     except FileNotFoundError as no_file:
         raise RunError(
-            f"{folder.result}: is not there: it is written when the study ends or is stopped. {again}"
+            f"{folder.result}: is not there: it is written when the study ends or is stopped. {rewrite_hint}"
         ) from no_file
     # All errors that reading a file of any contents can raise: somebody may have edited it.
     except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise RunError(f"{folder.result}: is damaged: {type(error).__name__} {error}. {again}") from error
+        raise RunError(f"{folder.result}: is damaged: {type(error).__name__} {error}. {rewrite_hint}") from error
     return StudyRecords(
         path=path,
         read_at=datetime.now().astimezone(),
@@ -181,13 +181,13 @@ def fold_rows(pooled: Mapping[str, Any], *, all_columns: bool = False) -> TableR
     more_titles = ["each seed", "turnover", "chance"]
     rows = []
     for number, row in enumerate(pooled["by_fold"], 1):
-        best = f"{percent_cell(row['best_rule_return'])} {row['best_rule']}"
+        best_rule_text = f"{percent_cell(row['best_rule_return'])} {row['best_rule']}"
         cells = [
             str(number),
             str(row["first_day"]),
             percent_cell(row["total_return"]),
             percent_cell(row["equal_weight"]),
-            best,
+            best_rule_text,
         ]
         cells += [number_cell(row["sharpe"]), percent_cell(row["drawdown"], "{:.1%}")]
         more_cells = [f"{percent_cell(row['lowest'], '{:+.0%}')} … {percent_cell(row['highest'], '{:+.0%}')}"]
@@ -232,7 +232,7 @@ def seed_rows(pooled: Mapping[str, Any]) -> TableRows:
 def holding_rows(pooled: Mapping[str, Any]) -> TableRows:
     """Return a row for each holding time of the same scores; no row for a study without purchases."""
     times, unit = pooled.get("holding_times", {}), calendar_of_study(pooled).unit
-    rows = [[count_phrase(int(held), unit), percent_cell(value)] for held, value in times.items()]
+    rows = [[count_phrase(int(rows_held), unit), percent_cell(value)] for rows_held, value in times.items()]
     if rows:
         rows.append(["as they were played", percent_cell(pooled["traders"]["champion"]["total_return"])])
     return TableRows(("held for", "in all"), rows, words=1)

@@ -68,8 +68,8 @@ def chosen_settings(outcome: SweepOutcome, fold: Fold) -> FoldSearch:
     Raises:
         RunError: no trial has finished.
     """
-    best = outcome.best_trial
-    if best is None or best.value is None:
+    best_trial = outcome.best_trial
+    if best_trial is None or best_trial.value is None:
         reasons = {line.reason for line in outcome.lines if line.reason}
         raise RunError(
             f"{outcome.folder.path}: no trial of fold {fold.number} has finished, so it has no settings. "
@@ -79,7 +79,7 @@ def chosen_settings(outcome: SweepOutcome, fold: Fold) -> FoldSearch:
         fold=fold.number,
         trials=len(outcome.lines),
         rounds=sum(line.round for line in outcome.lines),
-        best=best.number,
-        value=best.value,
-        settings=best.settings,
+        best=best_trial.number,
+        value=best_trial.value,
+        settings=best_trial.settings,
     )

@@ -93,11 +93,11 @@ class _RunningStudy:
         Raises:
             RunError: the folder was moved, or is gone.
         """
-        old, new = self.opened.folder.path, self.held_folder.with_current_name.path
-        if new != old:
+        old_path, new_path = self.opened.folder.path, self.held_folder.with_current_name.path
+        if new_path != old_path:
             raise RunError(
-                f"{old}: the study's folder was moved, and is {new} now. What was done is there, and the runs at work "
-                f"have saved checkpoints. Go on with: flatwater study --run {new}"
+                f"{old_path}: the study's folder was moved, and is {new_path} now. What was done is there, and the "
+                f"runs at work have saved checkpoints. Go on with: flatwater study --run {new_path}"
             )
 
     def say(self, line: str) -> None:

@@ -155,8 +155,8 @@ def plan_shapes(
         days: number D of days of a slice; None for those of an episode.
     """
     length, instruments = days or setup.config.env.episode.days, len(market.investable)
-    last = setup.config.net.hidden if acts_by_day(setup, explored=explored) else ACTION_PARTS
-    planned = (members, slices, length, instruments, last)
+    last_size = setup.config.net.hidden if acts_by_day(setup, explored=explored) else ACTION_PARTS
+    planned = (members, slices, length, instruments, last_size)
     return planned, (slices, length, instruments), (members, len(market.observations))
 
 
@@ -201,10 +201,10 @@ class SlicePlay:
 
     def begin_(self, starts: Int[Tensor, "S"]) -> None:
         """Move `env` to slices with these first trading rows; their last `settlement_days` only close positions."""
-        first = starts.repeat(len(self.actors))
+        first_rows = starts.repeat(len(self.actors))
         days = self.planned_actions.actions_or_hidden.shape[2]
-        trading_end = first + days - self.setup.config.env.episode.settlement_days
-        reset_(self.env, start=first, trading_end=trading_end, end=first + days)
+        trading_end = first_rows + days - self.setup.config.env.episode.settlement_days
+        reset_(self.env, start=first_rows, trading_end=trading_end, end=first_rows + days)
         self.planned_actions.attention.zero_()
 
     def encode_(self, number: int) -> None:
@@ -232,7 +232,7 @@ class SlicePlay:
         """
         setup, env, params = self.setup, self.env, views(self.actors, self.setup.actor.layout)
         actor = DayActor(setup.actor, self.planned_actions.by_day)
-        first = env.start.clone()
+        first_rows = env.start.clone()
         days = self.planned_actions.actions_or_hidden.shape[2]
         steps = min(days, META_DAYS) if self.actors.is_meta else days
         for day in count_steps("days", range(steps)):
@@ -242,7 +242,7 @@ class SlicePlay:
             action = (actor(params, inputs) if explore is None else explore(actor, params, inputs)).flatten(0, 1)
             step = step_(env, self.market, setup.config.env, to_orders(setup.config.env.trade, action))
             if remember is not None:
-                remember(DayTransitions(day, first + day, action, account, step))
+                remember(DayTransitions(day, first_rows + day, action, account, step))
 
 
 def make_slice_play(

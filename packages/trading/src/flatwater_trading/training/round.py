@@ -77,9 +77,12 @@ def validate_(setup: ErlSetup, run: ErlState, executor: TileExecutor, step: int)
         (scores.activity, result.activity),
         (scores.attention, result.attention),
     )
-    for column, new in (*columns, *((scores.judged[name], new) for name, new in result.slices.items())):
+    for column, new_scores in (
+        *columns,
+        *((scores.judged[name], new_scores) for name, new_scores in result.slices.items()),
+    ):
         # The champion plays with every tile and is last; tiles have one shape, so its number is the same in all.
-        column[slice(*spans[step])], column[-1] = new[:-1], new[-1]
+        column[slice(*spans[step])], column[-1] = new_scores[:-1], new_scores[-1]
     if step + 1 == len(spans):
         _crown_champion_(setup, run)
 
@@ -87,12 +90,12 @@ def validate_(setup: ErlSetup, run: ErlState, executor: TileExecutor, step: int)
 def _crown_champion_(setup: ErlSetup, run: ErlState) -> None:
     """Make the best member of the validation the champion if it beats the old one, and write the champion's scores."""
     scores = run.scores
-    best = crown_best_(run.learner, run.lineage, scores.validation, [scores.activity, *scores.judged.values()])
-    scores.crowned.fill_(best >= 0)
+    best_member = crown_best_(run.learner, run.lineage, scores.validation, [scores.activity, *scores.judged.values()])
+    scores.crowned.fill_(best_member >= 0)
     scores.holding.copy_(holding_return(setup, run.market, run.progress.round))
     scores.champion_value.copy_(scores.validation[-1])
-    # `best` is -1 if the champion stays, and -1 is the champion's row, the last.
-    scores.importance.copy_(scores.attention[best])
+    # `best_member` is -1 if the champion stays, and -1 is the champion's row, the last.
+    scores.importance.copy_(scores.attention[best_member])
 
 
 def next_generation_(setup: ErlSetup, run: ErlState, executor: TileExecutor) -> None:

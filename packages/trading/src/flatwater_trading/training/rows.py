@@ -152,7 +152,7 @@ def append_(
     positions = numbers % capacity
     # The next call writes the same episodes in the same order, so a transition's next is `batch` positions on.
     following = torch.where(terminated, positions, (numbers + batch) % capacity)
-    for stored, new in (
+    for stored_rows, new_row in (
         (replay.row, row),
         (replay.following, following),
         (replay.action, action),
@@ -161,7 +161,7 @@ def append_(
         (replay.member, member),
     ):
         # batch <= capacity, so no position is written twice and the result is always the same.
-        stored.index_copy_(0, positions, new.to(stored.dtype))
+        stored_rows.index_copy_(0, positions, new_row.to(stored_rows.dtype))
     if replay.account is not None and account is not None:
         replay.account.index_copy_(0, positions, account)
     if replay.priorities is not None:

@@ -149,8 +149,8 @@ def _window_buffers(setup: ErlSetup, market: Market) -> WindowBuffers:
     rows = setup.members_at_once(market) * config.learner.own.batch_size
     shape = (rows, columns, config.env.episode.context, features)
     # Kept between draws, as the allocator would return such blocks to the system, which zeroes their pages each time.
-    seen, following = (filled_tensor(0, *shape, device=setup.device) for _ in range(2))
-    return WindowBuffers(seen=seen, following=following)
+    current_windows, next_windows = (filled_tensor(0, *shape, device=setup.device) for _ in range(2))
+    return WindowBuffers(seen=current_windows, following=next_windows)
 
 
 def _empty_scores(setup: ErlSetup, columns: int) -> GenerationScores:

@@ -82,7 +82,7 @@ def train_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileT
         slices.play_(trader_explorer(setup, run.learner, noise), partial(_write_day_, run.played))
     count = span[1] - span[0]
     # Cut to the members: padding is played to keep the shape, and does not count.
-    summary = {name: each[:count] for name, each in _summary_by_member(setup, run.eval_env, len(rows)).items()}
+    summary = {name: numbers[:count] for name, numbers in _summary_by_member(setup, run.eval_env, len(rows)).items()}
     return TileTraining(
         lowest_mean(summary["fitness"], setup), {name: summary[name] for name in TRAINING_MEASURES}, run.played
     )
@@ -202,10 +202,10 @@ def lowest_mean(values: Float[Tensor, "P S"], setup: ErlSetup) -> Float[Tensor, 
 
 def trader_explorer(setup: ErlSetup, members: Members, rng: torch.Generator) -> Explore:
     """Return the algorithm's exploration; noise that it adds to actions is spread by `spread_over_days`."""
-    config, parts = setup.config, part_noise(setup.config.exploration, setup.device)
+    config, deviations = setup.config, part_noise(setup.config.exploration, setup.device)
 
     def spread(action: Float[Tensor, "P S K 2"], scale: float, rng: torch.Generator) -> Float[Tensor, "P S K 2"]:
-        return spread_over_days(action, scale, parts, config.exploration.day, rng)
+        return spread_over_days(action, scale, deviations, config.exploration.day, rng)
 
     explore = setup.algorithm.explorer(config.learner, members, spread)
     return lambda actor, params, inputs: explore(actor, params, inputs, rng)
@@ -213,13 +213,13 @@ def trader_explorer(setup: ErlSetup, members: Members, rng: torch.Generator) -> 
 
 def part_noise(exploration: ExplorationConfig, device: torch.device) -> Float[Tensor, "2"]:
     """Return the deviations of the noise on a coefficient and on a sale target."""
-    parts = (exploration.coefficient, exploration.target)
+    deviations = (exploration.coefficient, exploration.target)
     # Filled on the device, as torch.tensor would copy from the host, and wait.
-    return torch.stack([torch.full((), part, device=device) for part in parts])
+    return torch.stack([torch.full((), deviation, device=device) for deviation in deviations])
 
 
 def spread_over_days(
-    action: Float[Tensor, "P S K 2"], scale: float, parts: Float[Tensor, "2"], day: float, rng: torch.Generator
+    action: Float[Tensor, "P S K 2"], scale: float, deviations: Float[Tensor, "2"], day: float, rng: torch.Generator
 ) -> Float[Tensor, "P S K 2"]:
     """Add independent noise to every part of the action, and noise that all coefficients of a day have in common.
 
@@ -230,11 +230,11 @@ def spread_over_days(
     Args:
         action: actions of the members, in [-1, 1].
         scale: the algorithm's `noise`.
-        parts: deviations on a coefficient and on a sale target, in multiples of `scale`.
+        deviations: deviations on a coefficient and on a sale target, in multiples of `scale`.
         day: deviation of the common noise, in multiples of `scale`.
         rng: generator; draws the day's noise, then that of the parts.
     """
     # Drawn before the noise of the parts: the order of the draws belongs to the seed.
     day_noise = torch.randn(*action.shape[:2], 1, generator=rng, device=action.device) * (day * scale)
-    moved = torch.stack([action[..., 0] + day_noise, action[..., 1]], dim=-1)
-    return perturb(moved, parts * scale, rng)
+    noisy_action = torch.stack([action[..., 0] + day_noise, action[..., 1]], dim=-1)
+    return perturb(noisy_action, deviations * scale, rng)

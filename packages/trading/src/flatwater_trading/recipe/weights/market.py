@@ -65,7 +65,7 @@ def outline_market(panel: Panel, device: torch.device, costs: CostConfig | None 
     return outline_signals(
         days=len(panel.dates),
         instruments=investable,
-        own=OWN_SIGNALS,
+        own_signals=OWN_SIGNALS,
         shared=market_signals(columns, investable),
         device=device,
         costs=costs,

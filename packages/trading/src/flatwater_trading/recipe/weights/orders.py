@@ -132,21 +132,21 @@ def decide_weight_orders(
         DataError: an instrument of `shares` is unknown or has never had a price, or the day of the stop is not one of
             the prices'.
     """
-    mark, names, shares_before = close.prices.mark, close.names, _shares_before(close, shares)
+    mark, names, shares_before = close.prices.mark, close.names, _shares_in_panel_prices(close, shares)
     money, row = mark.new_tensor([cash]), len(close.dates) - 1
     equity_before = money + (shares_before * mark).sum()
     stop_state, stopped = update_stop(_stop_state(close, money, stop), equity_before, row, config)
-    after = rebalance(shares_before[None], money, targets[None], close.prices, config, stopped=stopped)
+    rebalanced = rebalance(shares_before[None], money, targets[None], close.prices, config, stopped=stopped)
     # From the panel's prices, which may be adjusted, to prices as traded: values stay the same.
-    prices, shares_after = mark * close.ratios, after.shares[0] / close.ratios
-    equity = float(after.cash[0] + (after.shares[0] * mark).sum())
+    prices, shares_after = mark * close.ratios, rebalanced.shares[0] / close.ratios
+    equity = float(rebalanced.cash[0] + (rebalanced.shares[0] * mark).sum())
     return WeightOrders(
         date=str(close.dates[-1]),
-        orders=_trades_as_orders(names, after.traded[0], prices),
-        holdings=_holdings(names, shares_after, prices, equity),
-        cash=float(after.cash[0]),
+        orders=_trades_as_orders(names, rebalanced.traded[0], prices),
+        holdings=_held_instruments(names, shares_after, prices, equity),
+        cash=float(rebalanced.cash[0]),
         equity=equity,
-        cost=float(after.cost[0]),
+        cost=float(rebalanced.cost[0]),
         held=held,
         rest=rest,
         as_traded=close.as_traded,
@@ -198,7 +198,7 @@ def _stop_record(close: WeightsClose, state: StopState) -> StopRecord:
     return StopRecord(peak=float(state.peak), since="" if since < 0 else str(close.dates[since]))
 
 
-def _holdings(
+def _held_instruments(
     names: Sequence[str], shares_after: Float[Tensor, "K"], prices: Float[Tensor, "K"], equity: float
 ) -> tuple[WeightHolding, ...]:
     """Return the instruments that are held, each with its part of the equity."""
@@ -209,14 +209,14 @@ def _holdings(
     )
 
 
-def _shares_before(close: WeightsClose, shares: Mapping[str, float]) -> Float[Tensor, "K"]:
+def _shares_in_panel_prices(close: WeightsClose, shares: Mapping[str, float]) -> Float[Tensor, "K"]:
     """Convert held shares to the panel's prices, which may be adjusted: their number changes, their value does not.
 
     Raises:
         DataError: an instrument of `shares` is not one of the prices', or has never had a price.
     """
     mark, names = close.prices.mark, list(close.names)
-    before = torch.zeros_like(mark)
+    panel_shares = torch.zeros_like(mark)
     for name, count in shares.items():
         if name not in names:
             raise DataError(f"{name} is held, and is not an instrument that this trader buys. Leave it out.")
@@ -224,5 +224,5 @@ def _shares_before(close: WeightsClose, shares: Mapping[str, float]) -> Float[Te
         if mark[k] <= 0:
             raise DataError(f"{name} is held, and has no price up to {close.dates[-1]}. Give prices with its closes.")
         # `ratios` is the traded over the panel's price, so the value of the shares stays the same.
-        before[k] = count * close.ratios[k]
-    return before
+        panel_shares[k] = count * close.ratios[k]
+    return panel_shares

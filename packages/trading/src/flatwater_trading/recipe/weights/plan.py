@@ -34,8 +34,8 @@ def plan_weights(config: WeightsRunConfig, panel: Panel, device: torch.device) -
     setup, run = build_on_meta(config, panel)
     owners = nbytes(run)
 
-    def owners_of(other: WeightsRunConfig) -> dict[str, int]:
-        _, other_run = build_on_meta(other, panel)
+    def owners_of(smaller_config: WeightsRunConfig) -> dict[str, int]:
+        _, other_run = build_on_meta(smaller_config, panel)
         return nbytes(other_run)
 
     plan = make_plan(
@@ -115,8 +115,8 @@ def _alternatives(config: WeightsRunConfig) -> Iterator[Alternative[WeightsRunCo
     """Yield changes that make the largest owners smaller, with the owner and the changed configuration."""
     members = config.members
     if members.hidden > 1:
-        half = members.hidden // 2
-        yield f"members.hidden = {half}", "weights", replace(config, members=replace(members, hidden=half))
+        half_value = members.hidden // 2
+        yield f"members.hidden = {half_value}", "weights", replace(config, members=replace(members, hidden=half_value))
     if members.size >= 4:  # noqa: PLR2004  (two are the least)
-        half = members.size // 2
-        yield f"members.size = {half}", "weights", replace(config, members=replace(members, size=half))
+        half_value = members.size // 2
+        yield f"members.size = {half_value}", "weights", replace(config, members=replace(members, size=half_value))

@@ -145,7 +145,7 @@ def make_trader(run: WeightsRun, folder: RunFolder | None = None) -> WeightsTrad
         raise ConfigError(f"the run has no weights yet: {reason}. Train on until the first round ends.")
     panel, setup, best = run.panel, run.setup, run.trainer.run.best
     return WeightsTrader(
-        settings=WeightsConfig(**{each.name: getattr(run.config, each.name) for each in fields(WeightsConfig)}),
+        settings=WeightsConfig(**{field.name: getattr(run.config, field.name) for field in fields(WeightsConfig)}),
         provenance=Provenance.of_run(panel, setup.splits, run.trainer.progress.round),
         instruments=panel.instruments,
         investable=tuple(panel.instruments[n] for n in panel.investable),

@@ -272,12 +272,12 @@ def trade_frame(panel: Panel, days: Days, prices: PortfolioPrices, traded: Float
     )
 
 
-def weight_frame(panel: Panel, days: Days, held: Float[Tensor, "D K"]) -> pl.DataFrame:
+def weight_frame(panel: Panel, days: Days, held_weights: Float[Tensor, "D K"]) -> pl.DataFrame:
     """Return the date and the weights of the `MAXIMUM_SHOWN` instruments that were held most, for each day."""
-    most = held.abs().mean(0).argsort(descending=True, stable=True)[:MAXIMUM_SHOWN].sort().values.tolist()
+    most_held = held_weights.abs().mean(0).argsort(descending=True, stable=True)[:MAXIMUM_SHOWN].sort().values.tolist()
     names = [panel.instruments[n] for n in panel.investable]
     # An instrument of the name `date` would take the place of the dates.
-    columns = {names[k]: held[:, k].numpy() for k in most if names[k] != "date"}
+    columns = {names[k]: held_weights[:, k].numpy() for k in most_held if names[k] != "date"}
     return pl.DataFrame({"date": panel.dates[days.first : days.stop]} | columns)
 
 

@@ -45,9 +45,9 @@ def held_section(run: RunRecords) -> Iterator[Block]:
         yield missing_paragraph("result", "result.json", run.state)
         return
     result = run.result
-    if isinstance(held := result.get("held"), int | float):
+    if isinstance(held_share := result.get("held"), int | float):
         yield Paragraph(
-            f"It holds {held:.0%} of the learned weights; the rest is {result.get('rest', 'cash')}. "
+            f"It holds {held_share:.0%} of the learned weights; the rest is {result.get('rest', 'cash')}. "
             "Decided on days that members had not learned from, by their lead less a margin for chance.",
             "reading",
         )
@@ -60,9 +60,11 @@ def held_chart(weights: pl.DataFrame) -> Chart:
     """Draw the weights of the instruments that were held most."""
     names = [name for name in weights.columns if name != "date"]
     # By the mean weight, the largest first.
-    most = sorted(names, key=lambda name: -float(weights[name].mean() or 0))[: len(COLOURS)]  # type: ignore[arg-type]
+    most_held = sorted(names, key=lambda name: -float(weights[name].mean() or 0))[: len(COLOURS)]  # type: ignore[arg-type]
     shown_rows = weights[spread_indexes(len(weights), MAXIMUM_POINTS)]
-    left_out = f" The {len(names) - len(most)} that it held less are left out." if len(names) > len(most) else ""
+    left_out = (
+        f" The {len(names) - len(most_held)} that it held less are left out." if len(names) > len(most_held) else ""
+    )
     return Chart(
         title="Weights of what it held most",
         reading=f"Part of the equity in each instrument at the close of each day, in percent.{left_out}",
@@ -75,7 +77,7 @@ def held_chart(weights: pl.DataFrame) -> Chart:
                 width=1.5,
                 form=".1f",
             )
-            for name, colour in zip(most, COLOURS, strict=False)
+            for name, colour in zip(most_held, COLOURS, strict=False)
         ],
         x=Axis(kind="date"),
         y=Axis(unit="%", zero=True),

@@ -88,15 +88,15 @@ class WeightsTrader(PanelPolicy):
     def act(self, prices: Prices) -> dict[str, float]:
         """Return the weights after the newest day of some prices, by instrument; the rest is cash."""
         panel = self.align_panel(prices)
-        held, _, _ = self._weigh(panel, Days(len(panel.dates) - 1, len(panel.dates)))
-        return dict(zip(self.investable, held[0].tolist(), strict=True))
+        held_weights, _, _ = self._weigh(panel, Days(len(panel.dates) - 1, len(panel.dates)))
+        return dict(zip(self.investable, held_weights[0].tolist(), strict=True))
 
     def to_export(self) -> PolicyExport:
         """Return the policy without its run, in the form that every export is made from."""
         return PolicyExport(
             recipe="weights",
             module=self.module,
-            example=self._example,
+            example=self._example_inputs,
             axes=(0, 0, 0),
             inputs={
                 "own": "float32 [days, investable, signals]: signals of each instrument; 0 without a close on the day",
@@ -124,7 +124,7 @@ class WeightsTrader(PanelPolicy):
             loading_bytes=self.loading_bytes,
         )
 
-    def _example(self, days: int) -> tuple[Tensor, ...]:
+    def _example_inputs(self, days: int) -> tuple[Tensor, ...]:
         """Return inputs of `days` days to trace an export with, drawn by a fixed seed."""
         rng, count = torch.Generator().manual_seed(0), len(self.investable)
         own = torch.randn(days, count, OWN_SIGNALS, generator=rng)
@@ -174,8 +174,8 @@ class WeightsTrader(PanelPolicy):
                 "--after writes it as the row stop.peak of its table, and orders have it as orders.stop"
             )
         refuse(self.plan_orders(panel, budget))
-        last = len(panel.dates) - 1
-        targets, _, _ = self._weigh(panel, Days(last, last + 1))
+        last_row = len(panel.dates) - 1
+        targets, _, _ = self._weigh(panel, Days(last_row, last_row + 1))
         account, close = self.settings.account, self._newest_close(panel)
         return decide_weight_orders(
             close, targets[0], shares or {}, money, account, held=self.held, rest=self.rest, stop=stop
@@ -183,12 +183,12 @@ class WeightsTrader(PanelPolicy):
 
     def _newest_close(self, panel: Panel) -> WeightsClose:
         """Return the newest close of an aligned panel."""
-        last, traded = len(panel.dates) - 1, traded_closes(panel)
-        ratios = [1.0 if traded is None else traded.traded_ratio(last, k) for k in range(len(self.investable))]
+        last_row, traded = len(panel.dates) - 1, traded_closes(panel)
+        ratios = [1.0 if traded is None else traded.traded_ratio(last_row, k) for k in range(len(self.investable))]
         return WeightsClose(
             dates=panel.dates,
             names=self.investable,
-            prices=account_prices(panel, self.settings.account).day(last),
+            prices=account_prices(panel, self.settings.account).day(last_row),
             ratios=torch.tensor(ratios, dtype=torch.float64),
             as_traded=traded is not None,
         )
@@ -208,7 +208,7 @@ class WeightsTrader(PanelPolicy):
             ConfigError: a date cannot be read, or the last date is before the first.
             DataError: there are too few such days, or too few before them.
         """
-        first_row, stop_row = date_row(panel, first, last, after=self.provenance.chosen_until)
+        first_row, stop_row = date_row(panel, first, last, chosen_until=self.provenance.chosen_until)
         earliest = self.settings.history
         units, dates = panel.calendar.units, f"the prices have {panel.dates[0]} to {panel.dates[-1]}"
         if first_row < earliest:
@@ -261,12 +261,12 @@ class WeightsTrader(PanelPolicy):
         benchmark: Benchmark | None,
     ) -> WeightsEvaluation:
         """Compute the weights of some days of a panel; return them with all that `score_weights` needs to play them."""
-        held, learned, signals = self._weigh(panel, days)
+        weights_held, learned, signals = self._weigh(panel, days)
         return WeightsEvaluation(
             config=self.settings,
             panel=panel,
             days=days,
-            held=held,
+            held=weights_held,
             learned=learned,
             signals=signals,
             learned_rows=learned_rows,

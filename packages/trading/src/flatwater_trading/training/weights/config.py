@@ -90,12 +90,12 @@ class WeightsConfig:
         blocks = cut_blocks(train, self.members.size)
         configured = self.learner.days
         longest = min(map(partial(longest_stretch, train), blocks))
-        least = MINIMUM_STRETCH if configured is None else configured
-        if longest < least:
+        least_days = MINIMUM_STRETCH if configured is None else configured
+        if longest < least_days:
             value, setting = ("", "") if configured is None else (f" = {configured}", "learner.days, ")
             raise ConfigError(
                 f"learner.days{value}: the {len(train)} training days, less the {len(blocks[0])} that a member leaves "
-                f"out, hold no stretch of {least}. Lower {setting}history ({self.history}) or splits.validation_days, "
-                "or give a longer panel."
+                f"out, hold no stretch of {least_days}. Lower {setting}history ({self.history}) or "
+                "splits.validation_days, or give a longer panel."
             )
         return min(longest, USUAL_STRETCH) if configured is None else configured

@@ -98,11 +98,11 @@ def judge_(setup: WeightsSetup, run: WeightsState) -> None:
         rows = slice(judged.first, judged.stop - 1)
         costs = market.costs(setup.config.account, rows)
         judgement = make_judgement(setup, run.unseen[:-1], market.following[rows], market.tradable[rows], costs)
-        for newest, new in _field_pairs(run.newest, judgement):
-            newest.copy_(new)
+        for newest_number, new_number in _field_pairs(run.newest, judgement):
+            newest_number.copy_(new_number)
         run.crowned.copy_(run.newest.growth > run.best.growth)
-        for best, new in _field_pairs(run.best, run.newest):
-            best.copy_(torch.where(run.crowned, new, best))
+        for best_number, new_number in _field_pairs(run.best, run.newest):
+            best_number.copy_(torch.where(run.crowned, new_number, best_number))
         run.champion.copy_(torch.where(run.crowned, run.weights, run.champion))
 
 
@@ -142,14 +142,14 @@ def make_judgement(
     def growth(weights: Tensor) -> Tensor:
         return log_growth(weights, following, costs, setup.config.account.cash).double()
 
-    equal = resting_weights(tradable, setup.limits)
+    equal_weights_within_limits = resting_weights(tradable, setup.limits)
     # The part that is not learned is equal weights if these have grown on the same days, else cash.
-    invested = (growth(equal).sum() > 0).double()
-    resting = equal * invested.float()
-    resting_growth = growth(resting)
+    invested = (growth(equal_weights_within_limits).sum() > 0).double()
+    rest_weights = equal_weights_within_limits * invested.float()
+    resting_growth = growth(rest_weights)
     leads, deviations = [], []  # for each part
-    for part in PARTS:
-        lead = growth(part * learned + (1 - part) * resting) - resting_growth
+    for learned_share in PARTS:
+        lead = growth(learned_share * learned + (1 - learned_share) * rest_weights) - resting_growth
         # The last days, if they do not fill a block, are left out of the deviation.
         blocks = lead[: len(lead) // BLOCK * BLOCK].view(-1, BLOCK).mean(1)
         leads.append(lead.mean())
@@ -180,7 +180,7 @@ def held_weights(
     return learned_share * learned + (1 - learned_share) * rest_weights
 
 
-def _field_pairs(one: Judgement, other: Judgement) -> Iterator[tuple[Tensor, Tensor]]:
+def _field_pairs(first: Judgement, second: Judgement) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield each number of a judgement together with the same number of another."""
-    for each in fields(Judgement):
-        yield getattr(one, each.name), getattr(other, each.name)
+    for field in fields(Judgement):
+        yield getattr(first, field.name), getattr(second, field.name)

@@ -56,10 +56,16 @@ def draw_days(setup: WeightsSetup, update: int) -> Int[Tensor, "P S L"]:
     draws = torch.rand(members, learner.stretches, generator=rng, device=setup.device)
     starts = []
     for block, draw in zip(setup.blocks, draws, strict=True):
-        before, after = stretch_starts(setup.splits.train, block, setup.stretch_days)
+        starts_before, starts_after = stretch_starts(setup.splits.train, block, setup.stretch_days)
         # Number of the start among all possible starts: those before the block, then those after it.
-        number = (draw * (len(before) + len(after))).long()
-        starts.append(torch.where(number < len(before), before.start + number, after.start + number - len(before)))
+        number = (draw * (len(starts_before) + len(starts_after))).long()
+        starts.append(
+            torch.where(
+                number < len(starts_before),
+                starts_before.start + number,
+                starts_after.start + number - len(starts_before),
+            )
+        )
     return torch.stack(starts)[..., None] + torch.arange(setup.stretch_days, device=setup.device)
 
 
@@ -77,9 +83,9 @@ def _growth_and_gradient(
     market, rows = run.market, days.flatten(1)
     weights = run.weights[slice(*span)].detach().requires_grad_()
     signals = DaySignals(market.own[rows], market.shared[rows], market.tradable[rows])
-    held = weigh(views(weights, setup.layout), signals, setup.limits).view(*days.shape, -1)
+    held_weights = weigh(views(weights, setup.layout), signals, setup.limits).view(*days.shape, -1)
     account = setup.config.account
-    growth = log_growth(held, market.following[days], market.costs(account, days), account.cash).mean((1, 2))
+    growth = log_growth(held_weights, market.following[days], market.costs(account, days), account.cash).mean((1, 2))
     (grad,) = torch.autograd.grad(-growth.sum() * A_YEAR, weights)
     return growth.detach(), grad
 

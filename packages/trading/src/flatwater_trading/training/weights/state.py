@@ -135,10 +135,10 @@ def find_limits(config: WeightsConfig) -> Limits:
 
 def build_setup(config: WeightsConfig, market: SignalMarket, splits: Splits, device: torch.device) -> WeightsSetup:
     """Build the network for a market's shape, and cut the training days into blocks."""
-    _, instruments, own = market.own.shape
+    _, instruments, own_signals = market.own.shape
     return WeightsSetup(
         config=config,
-        layout=build_weigher(own, market.shared.shape[1], config.members.hidden),
+        layout=build_weigher(own_signals, market.shared.shape[1], config.members.hidden),
         splits=splits,
         blocks=cut_blocks(splits.train, config.members.size),
         stretch_days=config.stretch_days(splits.train),
@@ -179,21 +179,21 @@ def _initial_judgement(device: torch.device) -> Judgement:
 
 
 def outline_signals(
-    *, days: int, instruments: int, own: int, shared: int, device: torch.device, costs: CostConfig | None = None
+    *, days: int, instruments: int, own_signals: int, shared: int, device: torch.device, costs: CostConfig | None = None
 ) -> SignalMarket:
     """Return a market of this size with unfilled tensors, for a plan on the meta device.
 
     Args:
         days: number T of days.
         instruments: number K of instruments.
-        own: number F of signals of an instrument.
+        own_signals: number F of signals of an instrument.
         shared: number G of signals that all instruments share.
         device: device of the tensors.
         costs: costs that are learned with; None for costs in proportion to the value.
     """
     rate_days = 0 if costs is None or costs.is_proportional else days
     return SignalMarket(
-        own=torch.empty(days, instruments, own, device=device),
+        own=torch.empty(days, instruments, own_signals, device=device),
         shared=torch.empty(days, shared, device=device),
         following=torch.empty(days, instruments, device=device),
         tradable=torch.empty(days, instruments, dtype=torch.bool, device=device),
