@@ -100,11 +100,8 @@ def make_update(
     sequences, minibatches = _count_sequences(config, learner)
     scheduled = ScheduledSettings(config, progress, learner.block.device)
     early_stop = EarlyStop(learner.early_stop, config.target_kl)
-    arguments, inputs = (
-        (config, algorithm, network, learner),
-        {**weights, **scheduled.weights, **learner.algorithm_state},
-    )
-    loss_gradients = _bind_gradients(*arguments, rollout=rollout, initial_memory=initial_memory, loss_weights=inputs)
+    context, inputs = (config, algorithm, network, learner), {**weights, **scheduled.weights, **learner.algorithm_state}
+    loss_gradients = _bind_gradients(*context, rollout=rollout, initial_memory=initial_memory, loss_weights=inputs)
     step_ = bind_step(
         learner.block, learner.adam, lr=lambda: scheduled.rate(learner.updates), weight_decay=0.0, clip=config.grad_clip
     )

@@ -125,32 +125,32 @@ def payload_bytes(payload: Payload) -> memoryview:
     return _tensor_bytes(_to_tensor(tensor).detach().cpu().contiguous())
 
 
-def fill_leaf_(payload: Payload, read_bytes: ReadBytes) -> None:
-    """Overwrite the leaf in place with saved bytes, which `read_bytes` writes into a buffer in row-major order."""
+def fill_leaf_(payload: Payload, read_into: ReadBytes) -> None:
+    """Overwrite the leaf in place with saved bytes, which `read_into` writes into a buffer in row-major order."""
     value = payload.leaf.value
     if isinstance(value, torch.Generator):
         state = torch.empty(payload.shape, dtype=torch.uint8)
-        read_bytes(_tensor_bytes(state))
+        read_into(_tensor_bytes(state))
         value.set_state(state)
     elif payload.nbytes == 0:
         return
     elif isinstance(value, np.ndarray):
         # Straight into the array's memory if it is contiguous, else by way of a copy of the same size.
         buffer = value if value.flags.c_contiguous else np.empty(value.shape, value.dtype)
-        read_bytes(_array_bytes(buffer))
+        read_into(_array_bytes(buffer))
         if buffer is not value:
             value[...] = buffer
     else:
-        _fill_tensor_(_to_tensor(value).detach(), read_bytes)
+        _fill_tensor_(_to_tensor(value).detach(), read_into)
 
 
-def _fill_tensor_(value: Tensor, read_bytes: ReadBytes) -> None:
+def _fill_tensor_(value: Tensor, read_into: ReadBytes) -> None:
     """Read saved bytes into the tensor's storage, by way of a copy if it is not contiguous or not on the CPU."""
     if value.device.type == "cpu" and value.is_contiguous():
-        read_bytes(_tensor_bytes(value))
+        read_into(_tensor_bytes(value))
     else:
         host_tensor = torch.empty(value.shape, dtype=value.dtype)
-        read_bytes(_tensor_bytes(host_tensor))
+        read_into(_tensor_bytes(host_tensor))
         value.copy_(host_tensor)  # keeps the tensor's storage, on any device
 
 

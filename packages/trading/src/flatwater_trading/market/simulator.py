@@ -227,13 +227,8 @@ def reset_(
         # A full reset restarts the clock: then sums over positions run in the same order of rows in every simulator.
         sim.clock = 0
     # Masked writes in place, so that a reset neither waits for the device nor replaces a tensor of the state.
-    for current_rows, new_rows in (
-        (sim.day, start),
-        (sim.start, start),
-        (sim.trading_end, trading_end),
-        (sim.end, end),
-    ):
-        current_rows.copy_(torch.where(chosen, new_rows, current_rows))
+    for rows, new_rows in ((sim.day, start), (sim.start, start), (sim.trading_end, trading_end), (sim.end, end)):
+        rows.copy_(torch.where(chosen, new_rows, rows))
     sim.cash.masked_fill_(chosen, sim.opening_cash)
     sim.total.masked_fill_(chosen, 0)
     sim.refused.masked_fill_(chosen, 0)

@@ -165,10 +165,8 @@ def play_account(
         orders = _decide_orders(trader, first_days(panel, row + 1), book, budget)
         book = _book_after_orders(orders)
         prices = {name: closes.price(row, name) for name in held_shares(book)}
-        hash_before, text = text_hash(text), _held_text(book)
-        evenings.append(
-            _evening_record(orders, book, prices, recipe=recipe, run=run, held_before=hash_before, held_text=text)
-        )
+        old_hash, text = text_hash(text), _held_text(book)
+        evenings.append(_evening_record(orders, book, prices, recipe=recipe, run=run, held_before=old_hash, held=text))
         # The journal first: a table that is older than the journal is known by its hash, a newer one would look edited.
         _append_evening(folder / JOURNAL, evenings[-1])
         write_object(folder / HELD, text.encode())
@@ -184,7 +182,7 @@ def _evening_record(
     recipe: str,
     run: str,
     held_before: str,
-    held_text: str,
+    held: str,
 ) -> Evening:
     """Return the journal's record of an evening.
 
@@ -194,8 +192,8 @@ def _evening_record(
         prices: last close of each instrument that is held.
         recipe: recipe of the trader.
         run: name of the trader's run.
-        held_before: hash of `held_text.csv` before the orders.
-        held_text: text of `held_text.csv` after the orders.
+        held_before: hash of `held.csv` before the orders.
+        held: text of `held.csv` after the orders.
     """
     return Evening(
         date=orders.date,
@@ -207,7 +205,7 @@ def _evening_record(
         orders=tuple(_filled_orders(orders)),
         prices=prices,
         held_before=held_before,
-        held=held_text,
+        held=held,
     )
 
 
@@ -338,10 +336,7 @@ class AccountCloses:
             if self._traded is not None:
                 # The price as traded over the adjusted price falls by the factor of a split.
                 factors[name] = self.ratio(last_row, name) / self.ratio(row, name)
-            elif (
-                name in last_evening.prices
-                and abs(last_evening.prices[name] / self.price(last_row, name) - 1) > ADJUSTMENT_TOLERANCE
-            ):
+            elif name in last_evening.prices:
                 factors[name] = last_evening.prices[name] / self.price(last_row, name)
         changed_factors = {name: factor for name, factor in factors.items() if abs(factor - 1) > ADJUSTMENT_TOLERANCE}
         if changed_factors:

@@ -126,12 +126,10 @@ def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
         **{name: env.logs.equity[0] for name, env in rule_envs.items()},
         "random": random_traders.logs.equity[median],
     }
-    traders_without_simulator = [
-        name for name in curves if name not in {CHAMPION, CHANCE, *rule_envs}
-    ]  # without a simulator
+    unsimulated = [name for name in curves if name not in {CHAMPION, CHANCE, *rule_envs}]
     rows = {
         "champion": _measure_env(champion, env_config, a_year),
-        **{name: _measure_curve(curves[name], a_year) for name in traders_without_simulator},
+        **{name: _measure_curve(curves[name], a_year) for name in unsimulated},
         **{name: _measure_env(env, env_config, a_year) for name, env in rule_envs.items()},
         "random": {name: float(value.median()) for name, value in random.items()},
     }
