@@ -364,7 +364,7 @@ assert not main_has_returned()
 def late():
     watch.step("update")
     rows = len(watch._samples)
-    watch.find_final_findings_(alive=False)
+    watch.find_final_findings_(in_loop=False)
     print(main_has_returned(), rows, len(watch._samples))
 
 threading._register_atexit(late)
@@ -391,7 +391,7 @@ KEPT.clear()
 watch._due = watch._latest_due = 0.0
 watch.step("update")
 rows = len(watch._samples)
-print([found.owner for found in watch.find_final_findings_(alive=False)], rows - len(watch._samples))
+print([found.owner for found in watch.find_final_findings_(in_loop=False)], rows - len(watch._samples))
 """
 
 

@@ -349,7 +349,7 @@ def _check_on_meta(encoder: ModuleEncoder) -> None:
     buffers = dict(encoder.module.named_buffers())
     try:
         with _without_fast_path():
-            encoder.module(_example(encoder.parts, "meta"))
+            encoder.module(_example_observations(encoder.parts, "meta"))
     except (RuntimeError, NotImplementedError) as error:
         first_line = str(error).partition("\n")[0]
         raise ConfigError(

@@ -138,8 +138,8 @@ def compare_to_yardsticks(
     """
     returns = {name: float(curve[-1] / curve[0] - 1) for name, curve in equity.items()}
     # Picked with hindsight on the same days, the best is a harder opponent than a rule that is named in advance.
-    best = max(yardsticks, key=lambda name: returns[name])
-    difference = estimate_difference(period_returns(equity[trained]), period_returns(equity[best]), a_year=a_year)
+    best_rule = max(yardsticks, key=lambda name: returns[name])
+    difference = estimate_difference(period_returns(equity[trained]), period_returns(equity[best_rule]), a_year=a_year)
     return Comparison(
         best=best_rule,
         difference=difference.mean,
@@ -162,7 +162,7 @@ def period_returns(equity: Float[Tensor, " D1"]) -> np.ndarray:
     return np.asarray(np.diff(curve) / curve[:-1])
 
 
-def estimate_difference(own: np.ndarray, other: np.ndarray, *, a_year: int) -> ReturnDifference:
+def estimate_difference(own_returns: np.ndarray, other_returns: np.ndarray, *, a_year: int) -> ReturnDifference:
     """Estimate the difference of two traders' returns in a year, with its interval.
 
     Fewer than `MINIMUM_PERIODS` show nothing: their interval is from the least to the largest difference, with 0.

@@ -75,8 +75,8 @@ def play_holding_times(
     rule, returns = setup.config.env.trade, {}
     for rows in HOLDING_TIMES:
         if rows != rule.hold_days:
-            other = with_rule(setup, replace(rule, hold_days=rows))
-            returns[rows] = final_return(play_planned(other, market, planned, actor, first=first))
+            setup_with_rule = with_rule(setup, replace(rule, hold_days=rows))
+            returns[rows] = final_return(play_planned(setup_with_rule, market, planned, actor, first_row=first_row))
     return HoldingTimes(rule.hold_days, unit, returns, bool(setup.config.choice.hold_days))
 
 

@@ -119,14 +119,14 @@ def choose_rule(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], *,
     # On one thread, whatever the command uses: another order of sums must not choose another rule.
     with one_thread():
         simulator = make_simulator(setup, market, batch=1, days=len(validation))
-        planned = play_slices_(setup, market, simulator, actors=actor, starts=first, days=len(validation))
+        planned = play_slices_(setup, market, simulator, actors=actor, starts=first_row, days=len(validation))
         returns = [final_return(simulator)]
         returns += [
-            final_return(play_planned(with_rule(setup, rule), market, planned, actor, first=first))
+            final_return(play_planned(with_rule(setup, rule), market, planned, actor, first_row=first_row))
             for rule in rules[1:]
         ]
-    best = max(range(len(rules)), key=returns.__getitem__)
-    return RuleChoice(rules[best], dict(zip(rules, returns, strict=True)), unit)
+    best_index = max(range(len(rules)), key=returns.__getitem__)
+    return RuleChoice(rules[best_index], dict(zip(rules, returns, strict=True)), unit)
 
 
 def choice_bytes(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"]) -> int:
@@ -138,7 +138,7 @@ def choice_bytes(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"]) -
         first = torch.empty(1, dtype=torch.int64, device=setup.device)
         simulator = make_simulator(setup, market, batch=1, days=len(validation))
         planned = play_slices_(setup, market, simulator, actors=actor, starts=first, days=len(validation))
-        play_planned(largest, market, planned, actor, first=first)
+        play_planned(largest, market, planned, actor, first_row=first)
 
     return 0 if len(candidate_rules(setup.config)) == 1 else peak_bytes(play)
 
@@ -149,7 +149,7 @@ def final_return(simulator: Simulator) -> float:
 
 
 def play_planned(
-    setup: ErlSetup, market: Market, planned: PlannedActions, actor: Float[Tensor, "1 n"], *, first: Tensor
+    setup: ErlSetup, market: Market, planned: PlannedActions, actor: Float[Tensor, "1 n"], *, first_row: Tensor
 ) -> Simulator:
     """Play the planned actions of an actor again, by the setup's rule of purchases; return the simulator at the end.
 

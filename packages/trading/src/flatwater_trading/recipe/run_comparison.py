@@ -41,7 +41,7 @@ def champion_difference(runs: Mapping[str, RunRecords]) -> Difference:
         raise NoDifferenceError("they trained different things")
     if len(returns[0]) < MINIMUM_PERIODS:
         raise NoDifferenceError(f"fewer than {MINIMUM_PERIODS} {calendar.units}")
-    if not all(np.isfinite(each).all() for each in returns):
+    if not all(np.isfinite(run_returns).all() for run_returns in returns):
         raise NoDifferenceError(f"an equity curve has {calendar.units} without a number")
     difference = estimate_difference(*returns, a_year=calendar.a_year)
     return Difference(asdict(difference), len(returns[0]), calendar.units, difference.describe_against)

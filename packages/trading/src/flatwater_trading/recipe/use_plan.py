@@ -90,7 +90,7 @@ def plan_choice(settings: ErlConfig, sizes: PanelSizes, validation: Days) -> int
         sizes: sizes of the panel that was trained on.
         validation: the run's validation days.
     """
-    setup, market, weights = _outline(settings, sizes)
+    setup, market, weights = _outline_trader(settings, sizes)
     return choice_bytes(replace(setup, splits=replace(setup.splits, validation=validation)), market, weights)
 
 

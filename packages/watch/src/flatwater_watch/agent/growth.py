@@ -257,11 +257,11 @@ def grew_in_last_half(samples: Sequence[Sample]) -> bool:
     """
     # By boundaries, as readings are dense at the beginning, where a program loads and compiles, and rare later. The
     # most bytes of each half are compared, as a collection may free garbage at any of the readings.
-    after = after_warm_up(samples)
-    middle = (after[0].reading.step + after[-1].reading.step) / 2
-    peak_before = max(sample.resident for sample in after if sample.reading.step <= middle)
-    late_gain = max(sample.resident for sample in after) - peak_before
-    total_gain = samples[-1].resident - after[0].resident
+    settled_samples = after_warm_up(samples)
+    middle = (settled_samples[0].reading.step + settled_samples[-1].reading.step) / 2
+    peak_before = max(sample.resident for sample in settled_samples if sample.reading.step <= middle)
+    late_gain = max(sample.resident for sample in settled_samples) - peak_before
+    total_gain = samples[-1].resident - settled_samples[0].resident
     sufficient_gain = min(ENDING.minimum_late_share * total_gain, ENDING.open_bytes)
     return late_gain >= max(samples[-1].reading.material_bytes / 2, sufficient_gain)
 

@@ -333,7 +333,7 @@ class Investigator:
             return CaseEvent.UNPROVEN
         # One trace only for suspected garbage, as it may not grow; none for owners of a small share alone.
         seeks_garbage = not causes and not case.trace_tries and wants_garbage(case) and self._can_trace(reading)
-        if seeks_garbage or (may_find_line(case) and self._explains(causes, 1 - OWNING.explained_share)):
+        if seeks_garbage or (may_find_line(case) and self._are_enough(causes, 1 - OWNING.explained_share)):
             return CaseEvent.NO_LINE
         if self._are_enough(causes) or (case.seeks_handles and case.comparisons >= comparison_limit(self._history)):
             return CaseEvent.COMPLETE
