@@ -53,7 +53,7 @@ def begin():
     TRIALS.append({"number": [len(TRIALS)]})
 
 def fill():
-    TRIALS[-1]["values"] = [float(n) for n in range(40_000)]
+    TRIALS[-1]["values"] = [bytes(272) for _ in range(4_000)]
 
 def keep_below(n):
     BELOW["values"][1].append(act(n))
@@ -243,7 +243,7 @@ def test_a_leak_that_comes_in_bursts_is_found_with_its_line(user: Any, period: i
             user.keep(period)
         return grown_reading(number, number - number % period)
 
-    told = watch(monitor, step, 12 * period)
+    told = watch(monitor, step, 9 * period)
     (found,) = [finding for found in told.values() for finding in found]
     assert found.owner == "train.HISTORY"
     assert found.made_at is not None
@@ -274,7 +274,7 @@ def test_an_item_that_is_being_filled_has_the_line_that_fills_it(
             user.begin()
         return grown_reading(number, 1.25 * (number - number % period))
 
-    told = watch(monitor, step, 12 * period)
+    told = watch(monitor, step, 9 * period)
     (found,) = [finding for found in told.values() for finding in found if finding.owner == "train.TRIALS"]
     assert found.made_at is not None
     assert found.made_at.function == function
@@ -341,17 +341,19 @@ def test_a_line_whose_search_takes_much_is_waited_for_no_longer(
     assert [search_owner_line_(case, Tracer(), Roots()) for _ in range(4)] == [True, True, True, False]
 
 
-@pytest.mark.slow
 def test_an_item_is_whole_when_the_next_container_on_its_path_has_one(
-    user: Any, monitor: Monitor, tracer: Tracer
+    user: Any, monitor: Monitor, request: pytest.FixtureRequest
 ) -> None:
     """As pages do that are read one after the other, each with a cache of its own that takes one text."""
+    tracer = Tracer()
+    request.addfinalizer(tracer.stop)
     watch(monitor, leaking(user), 10)
     user.OTHERS += [[], [], []]
     held = take_census(Roots()).holdings["train.OTHERS[*]"]
     (found,) = monitor.evidence()
     case = Investigation({}, last_evidence=[replace(found, owner=held.path)])
     case.sought_containers = {held.path: (("train.OTHERS", "[*]"), held)}
+    tracer.start()
     start_trace_(case, tracer, Roots(), in_watch_thread=False)
     assert search_owner_line_(case, tracer, Roots())
     user.page(0)
