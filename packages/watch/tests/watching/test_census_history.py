@@ -113,6 +113,17 @@ def test_the_forecast_goes_by_the_rate_of_all_censuses() -> None:
     assert told.limit_step == 80 + 520
 
 
+def test_a_container_that_the_program_empties_as_it_ends_has_grown() -> None:
+    """moto forgets what it stored when its decorator ends: the finding was lost."""
+    resident = rows([400 * MIB + clock * MIB for clock in range(81)], steps_each=1)
+    marks = history_of([2, 20, 50], lambda clock: clock * MIB)
+    before = require_growth(marks, resident)
+    marks.has_ended = True
+    record_census_(marks, 80, census(KEPT=MIB))
+    assert require_growth(marks, resident) == before
+    assert active_causes([GROWING], resident, {OWNER: 10}, marks) != []
+
+
 def test_without_two_censuses_nothing_is_measured() -> None:
     assert measure_growth(GROWING, CensusHistory(), [OWNER], rows([0] * 5)) is None
     assert measure_growth(GROWING, history_of([3], stairs), [OWNER], rows([0] * 5)) is None

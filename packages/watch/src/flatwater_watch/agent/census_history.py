@@ -44,6 +44,8 @@ class CensusHistory:
     """Step at which each census began."""
     next_step: float = 0.0
     """Step from which on the bytes of owners are measured again."""
+    has_ended: bool = False
+    """Whether the newest census was taken as the program ended, which may have emptied its containers."""
 
 
 def record_census_(history: CensusHistory, step: int, census: Census) -> None:
@@ -189,7 +191,7 @@ def _owner_sizes(history: CensusHistory, owner: str, inner_owners: list[str]) ->
     """Return the sizes of an owner in the censuses, and its bytes in each, without those of owners within it.
 
     Before the first census that has the owner, it has 0 bytes. Later censuses that miss it are left out, and censuses
-    that read it at the same step as the census before.
+    that read it at the same step as the census before; and one at the end of the program that finds it smaller.
 
     Args:
         history: censuses so far.
@@ -207,4 +209,6 @@ def _owner_sizes(history: CensusHistory, owner: str, inner_owners: list[str]) ->
         was_present = owner in holdings
         seen.append(size)
         sizes.append(size.bytes - sum(holdings[inner].bytes for inner in inner_owners if inner in holdings))
+    if history.has_ended and len(seen) > 1 and seen[-1].bytes < seen[-2].bytes:
+        return seen[:-1], sizes[:-1]
     return seen, sizes

@@ -395,6 +395,7 @@ class ProcessWatch:
         stopped = stopped_owners(self._monitor.evidence(), self._samples, self._found_steps, self._census_history)
         self._monitor.finish_pending(stopped)
         if not in_loop and self._found_owners() and self._census_is_short:
+            self._census_history.has_ended = True
             self._monitor.take_whole_census()  # an owner may have stopped growing
         active, separate = self._grouped_causes()
         may_conclude = conclusion.may_conclude(self._monitor, self._samples, at_ticks=self._reads_at_ticks)
