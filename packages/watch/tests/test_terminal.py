@@ -2,6 +2,7 @@
 
 import io
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.progress import Progress, TextColumn
@@ -9,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flatwater_watch.sanitize import MAXIMUM_LETTERS, escape_controls, short_repr
-from flatwater_watch.terminal import PrintableStream, Terminal
+from flatwater_watch.terminal import PrintableStream, Terminal, terminal
 
 ORDERS = {*map(chr, range(32)), *map(chr, range(0x7F, 0xA0))} - {"\n", "\t"}
 HOSTILE = "a\x1b]0;owned\x07\x9b31m\r\x08b[bold]c[/]\u202e\udcff"
@@ -38,6 +39,18 @@ def test_the_console_passes_no_order_on_wherever_it_stands() -> None:
     assert not set(said.getvalue()) & ORDERS
     assert said.getvalue().count(r"a\x1b]0;owned") >= 4
     assert said.getvalue().count("[bold]c[/]") >= 4
+
+
+@pytest.mark.parametrize(("columns", "width"), [("72", 72), ("160", 160), ("3", 40), ("wide", 100), (None, 100)])
+def test_what_is_piped_is_as_wide_as_columns_says(
+    columns: str | None, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if columns is None:
+        monkeypatch.delenv("COLUMNS", raising=False)
+    else:
+        monkeypatch.setenv("COLUMNS", columns)
+    terminal().rule(characters="-")
+    assert capsys.readouterr().out.strip("\n") == "-" * width
 
 
 def test_names_are_no_pictures() -> None:

@@ -93,6 +93,32 @@ def test_options_of_a_run(options: str, parts: list[str], capsys: pytest.Capture
 
 
 @pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        ("mirror run file:///there", ["flatwater mirror: expected RUN", "`--to file:///there`"]),
+        ("train ppo CartPole-v1 --rounds 3", ["'CartPole-v1'", "`--env CartPole-v1`"]),
+        ("train teach ppo", ["'ppo'", "`--world ppo`"]),
+        ("evaluate run again", ["expected RUN", "'again'", "flatwater evaluate --help"]),
+        (
+            "train ppo --learner.algorithm reinforce:REINFORCE --learner.clip 0.1",
+            ["--learner.clip: learner.algorithm = 'reinforce:REINFORCE'", "--learner.own.gamma, "],
+        ),
+        (
+            "train ppo --preset zoo --learner.algorithm=reinforce:REINFORCE",
+            ["preset = 'zoo': ", "learner.algorithm = 'reinforce:REINFORCE'", "Leave the preset out"],
+        ),
+    ],
+)
+def test_a_word_without_its_option_and_a_setting_of_another_algorithm_are_named(
+    words: str, parts: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "runs"))
+    said = refusal_text(words.split(), capsys)
+    for part in parts:
+        assert without_boxes(part) in said
+
+
+@pytest.mark.parametrize(
     ("recipe", "option", "expected"),
     [
         ("ppo", "--student.layers", "policy, such as policy.layers"),

@@ -5,6 +5,7 @@ bar or a message: `[1]` may be a folder's name, and `\x1b]0;...` a class's.
 """
 
 import io
+import os
 import re
 import sys
 from collections.abc import Iterable
@@ -20,6 +21,8 @@ from flatwater_watch.streams import open_closed_descriptors, surviving_stream
 from flatwater_watch.work_status import WorkStatus
 
 WIDTH = 100
+NARROWEST = 40
+"""Fewest columns that `COLUMNS` can ask for, in what is piped or written into a file."""
 _COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
 
 
@@ -45,7 +48,7 @@ class Terminal(Console):
 
 
 def terminal(*, errors: bool = False) -> Terminal:
-    """Return a console of at most 100 columns; of exactly 100 if the output is not a terminal.
+    """Return a console of at most 100 columns; if the output is not a terminal, of `COLUMNS`, or of 100 without it.
 
     Args:
         errors: whether it prints on stderr, and drops lines that cannot be written. On stdout such a line raises, as a
@@ -70,7 +73,11 @@ def silent_terminal() -> Terminal:
 
 
 def _fix_width(console: Terminal) -> Terminal:
-    console.width = min(console.width, WIDTH) if console.is_terminal else WIDTH
+    if console.is_terminal:
+        console.width = min(console.width, WIDTH)
+    else:
+        columns = os.environ.get("COLUMNS", "")
+        console.width = max(NARROWEST, int(columns)) if columns.isdecimal() else WIDTH
     return console
 
 

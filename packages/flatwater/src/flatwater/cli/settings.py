@@ -55,6 +55,7 @@ class FileSettings:
         ):
             # The settings of a custom algorithm become options, so it must be chosen before options are parsed.
             settings["learner"] = learner.with_algorithm(algorithm)
+            _refuse_lost_settings(learner, settings["learner"], options)
         return read_options(
             cls, program, options, cls(**settings, **own_fields), epilog=cls.help_more, last_fields=settings
         )
@@ -62,6 +63,28 @@ class FileSettings:
     def settings(self) -> Any:  # noqa: ANN401  (of `config_type`)
         """Return the configuration without the command's own fields."""
         return self.config_type(**{field.name: getattr(self, field.name) for field in fields(self.config_type)})
+
+
+def _refuse_lost_settings(before: Any, after: Any, options: Sequence[str]) -> None:  # noqa: ANN401  (of an algorithm's class)
+    """Refuse options for settings of the recipe's algorithm, in whose place another is chosen.
+
+    Args:
+        before: settings of the learner with the recipe's algorithm.
+        after: settings with the chosen algorithm.
+        options: words after the command.
+
+    Raises:
+        ConfigError: the message names the settings that the chosen algorithm has.
+    """
+    lost = {f"learner.{f.name}" for f in fields(before)} - {f"learner.{f.name}" for f in fields(after)}
+    for name in sorted(named_settings(options)):
+        if ".".join(name.split(".")[:2]) in lost:
+            table = "learner.own" if custom_algorithm_place(after.algorithm) else "learner"
+            own_names = ", ".join(f"--{table}.{f.name}".replace("_", "-") for f in fields(after.own))
+            raise ConfigError(
+                f"--{name.replace('_', '-')}: learner.algorithm = {after.algorithm!r} has no such setting. Leave it "
+                f"out; it has {own_names}"
+            )
 
 
 def _base_settings(config_type: type[Any], options: Sequence[str]) -> Any:  # noqa: ANN401  (of the class)

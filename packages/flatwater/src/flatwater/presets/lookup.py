@@ -11,6 +11,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from flatwater.algorithms.config import custom_algorithm_place
 from flatwater.config.convert import did_you_mean
 from flatwater.config.toml import merge_tables, read_toml
 from flatwater.envs.names import gymnasium_id
@@ -37,6 +38,15 @@ def preset_settings(config_type: type[Any], given_settings: Mapping[str, Any]) -
     if not isinstance(name, str) or PRESET not in defaults:  # the settings' own check tells a value of another type
         return {}
     recipe, env = str(defaults["trainer"]), str(given_settings.get("env") or defaults["env"])
+    learner = given_settings.get("learner")
+    # On the command line the names of settings have dots; in a file and in Python they are nested.
+    nested_algorithm = learner.get("algorithm") if isinstance(learner, Mapping) else None
+    algorithm = given_settings.get("learner.algorithm") or nested_algorithm
+    if algorithm and custom_algorithm_place(str(algorithm)):
+        raise ConfigError(
+            f"preset = {short_repr(name)}: expected {recipe} as the algorithm, got learner.algorithm = "
+            f"{short_repr(algorithm)}, which has other settings. Leave the preset out, and give single settings"
+        )
     tables = _recipe_tables(name, recipe)
     settings = _environment_table(tables, env)
     if settings is None:

@@ -10,6 +10,7 @@ import types
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -23,6 +24,7 @@ from tyro.constructors import (
     StructTypeInfo,
 )
 
+from flatwater_watch.errors import ConfigError
 from flatwater_watch.options.bounds import bounds_of, check_values
 from flatwater_watch.options.declare import field_docs
 from flatwater_watch.sanitize import short_repr
@@ -33,6 +35,8 @@ C = TypeVar("C")
 MINIMUM_COLUMNS = 40
 """Minimum columns for which help is printed, on any terminal."""
 _HELP = frozenset({"-h", "--help"})
+_WORD_OPTIONS = ("to", "env", "world")
+"""Options whose value people write without their name: `mirror RUN URL`, `train ppo CartPole-v1`."""
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -59,6 +63,7 @@ def read_options(
     if default is None:
         # Without `--no-` flags: they turn off settings that a file has turned on, and here is no file.
         markers.append(tyro.conf.FlagCreatePairsOff)
+    _refuse_extra_words(interface, program, options)
     # tyro repeats words that it does not know, so its messages pass through a stream that masks secrets.
     with contextlib.redirect_stderr(PrintableStream(error_stream())), _set_tyro_terminal():
         parsed = tyro.cli(
@@ -72,6 +77,31 @@ def read_options(
         )
     check_values(type(parsed), vars(parsed), "")
     return parsed
+
+
+def _refuse_extra_words(interface: type[Any], program: str, options: Sequence[str]) -> None:
+    """Refuse words before the first option that the command has no place for, such as a value without its option.
+
+    Raises:
+        ConfigError: the message names the option that takes a word like it, if there is one.
+    """
+    hints = get_type_hints(interface, include_extras=True)
+    kinds = {f.name: hints[f.name] for f in fields(interface)}  # each command is a dataclass
+    annotated = {name: kind for name, kind in kinds.items() if get_origin(kind) is Annotated}
+    names = [name for name, kind in annotated.items() if tyro.conf.Positional in kind.__metadata__]
+    if any(get_origin(get_args(kinds[name])[0]) is tuple for name in names):
+        return  # it takes any number of words
+    words = list(takewhile(lambda word: not word.startswith("-"), options))
+    if len(words) <= len(names):
+        return
+    text_kinds = get_type_hints(interface)
+    option = next((f"--{name}" for name in _WORD_OPTIONS if text_kinds.get(name) in (str, str | None)), "")
+    word, places = words[len(names)], " and ".join(name.upper() for name in names)
+    raise ConfigError(
+        f"{program}: expected {f'{places} and then options' if names else 'options'}, got {short_repr(word)}. "
+        + (f"Give it as `{option} {word}`, or see" if option else "See")
+        + f" {program} --help"
+    )
 
 
 @contextlib.contextmanager
