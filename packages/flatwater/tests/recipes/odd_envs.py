@@ -11,6 +11,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import torch
 from gymnasium import spaces as sp
 
 from flatwater.envs.world import Spaces
@@ -231,6 +232,15 @@ class AsksALibrary(Fine):
 
 
 EXPECTED["AsksALibrary"] = "step() raised ValueError: all the input array"
+
+
+@expect("Can't call numpy() on Tensor that requires grad")
+class SeesALeaf(Fine):
+    """A tensor of torch that requires a gradient."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Given:
+        return torch.as_tensor(super().reset(seed=seed, options=options)[0]).requires_grad_(), {}
+
 
 # spaces
 

@@ -21,6 +21,7 @@ ALWAYS |= {
     "NanMidway",
     "NanOfAKey",
     "KeysSwapped",
+    "SeesALeaf",
     "PaysNan",
     "PaysMuch",
     "PaysAllThereIs",

@@ -11,8 +11,8 @@ from flatwater_watch.errors import UserCodeError
 MAXIMUM_FLOAT32 = float(np.finfo(np.float32).max)
 """Largest number of the type of rewards and observations."""
 ALLOW_NAN_ADVICE = "--allow-nan trains all the same"
-CONVERSION_ERRORS = (TypeError, ValueError, KeyError, IndexError, OverflowError)
-"""Errors that are raised when a value that is not of its space is written into an array."""
+CONVERSION_ERRORS = (TypeError, ValueError, KeyError, IndexError, OverflowError, RuntimeError)
+"""Errors that are raised when a value that is not of its space is written into an array; torch's is a RuntimeError."""
 
 
 def not_finite_error(part: str, number: float) -> ValueError:
