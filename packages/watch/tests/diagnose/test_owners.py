@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from flatwater_watch.diagnose.hops import resolve_all_ways, resolve_hops
 from flatwater_watch.diagnose.investigation import find_grown_owners
-from flatwater_watch.diagnose.owners import Owner, find_owners, resolve_all_ways, resolve_hops
+from flatwater_watch.diagnose.owners import Owner, find_owners
 from flatwater_watch.heap.arrays import NODE_BYTES, SAVED_BYTES, STORAGE_BYTES
 from flatwater_watch.heap.census import Census, begin_census, continue_census_, take_census
 from flatwater_watch.heap.roots import Roots, user_modules
@@ -806,7 +807,7 @@ def test_a_way_asks_once_which_modules_are_the_users(load: Load, monkeypatch: py
         asked.append(roots)
         return user_modules(roots)
 
-    monkeypatch.setattr("flatwater_watch.diagnose.owners.user_modules", census_at)
+    monkeypatch.setattr("flatwater_watch.diagnose.hops.user_modules", census_at)
     found = resolve_all_ways(Roots(), ("train.pages", "[*]", ".words"), 64)
     assert found == [page.words for page in program.pages]
     assert len(asked) == 1

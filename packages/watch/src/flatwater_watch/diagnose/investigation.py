@@ -9,19 +9,10 @@ from flatwater_watch.diagnose.evidence import CurrentContents, Evidence, owner_e
 from flatwater_watch.diagnose.finding import AllocationSite
 from flatwater_watch.diagnose.garbage import Garbage, GarbageSearch
 from flatwater_watch.diagnose.handles import find_handles, handles_below
+from flatwater_watch.diagnose.hops import MAXIMUM_WAY_CONTAINERS, leads_to_several, resolve_all_ways
 from flatwater_watch.diagnose.lines import Tracer
-from flatwater_watch.diagnose.owners import (
-    ITEM_KINDS,
-    MAXIMUM_WAY_CONTAINERS,
-    TRACEABLE_KINDS,
-    Owner,
-    added_leaves,
-    container_lengths,
-    current_contents,
-    find_owners,
-    leads_to_several,
-    resolve_all_ways,
-)
+from flatwater_watch.diagnose.new_items import ITEM_KINDS, TRACEABLE_KINDS, added_leaves, container_lengths
+from flatwater_watch.diagnose.owners import Owner, current_contents, find_owners
 from flatwater_watch.heap.arrays import array_figures
 from flatwater_watch.heap.census import Census, Holding
 from flatwater_watch.heap.libraries import ContainerLengths, GrownHolders, grown_holders

@@ -8,7 +8,9 @@ readings as well, somewhere within an episode.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from flatwater_watch.diagnose.owners import ITEM, ITEM_KINDS, Owner, resolve_hops
+from flatwater_watch.diagnose.hops import ITEM, resolve_hops
+from flatwater_watch.diagnose.new_items import ITEM_KINDS
+from flatwater_watch.diagnose.owners import Owner
 from flatwater_watch.heap.children import open_object
 from flatwater_watch.heap.roots import Roots
 from flatwater_watch.heap.view import Walk

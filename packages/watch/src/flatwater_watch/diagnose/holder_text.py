@@ -1,0 +1,76 @@
+"""The holders of a container in words, from the root to the content: `train.py, global HALL`, `list of 120`."""
+
+from typing import Any
+
+from flatwater_watch.diagnose.contents import Contents, describe_container
+from flatwater_watch.diagnose.hops import ITEM
+from flatwater_watch.heap.census import Census, Holding
+from flatwater_watch.heap.raw import class_name, module_namespace, plain_text
+from flatwater_watch.heap.roots import Roots, display_module_name, user_modules
+from flatwater_watch.paths import file_name
+
+
+def describe_holders(census: Census, holding: Holding, contents: Contents) -> tuple[str, ...]:
+    """The chain from the root to the content, with a few words for each hop, as in `Owner.holders`."""
+    hops: list[str] = []
+    current = holding
+    while current.parent is not None:
+        parent = census.holdings[current.parent]
+        hops.append(_describe_hop(current.path.removeprefix(parent.path), census.live[parent.path], parent))
+        current = parent
+    container_words = describe_container(census.live[holding.path], holding)
+    return (
+        _describe_root(current.path, current.instances),
+        *[hop for hop in reversed(hops) if hop],
+        container_words,
+        *([] if contents.item == container_words else [contents.item]),  # a text that is added to is its own item
+    )
+
+
+def _describe_hop(name: str, holder: Any, holding: Holding) -> str:
+    """A hop in words: an attribute, an item, a variable of a closure; empty for a hop to an autograd graph.
+
+    Args:
+        name: part of the path: `.memory`, `[*]`, `['best']`, `.<closure of on_step>.optimizer`.
+        holder: object from which the hop leads.
+        holding: holding of this object.
+    """
+    if name == ITEM:
+        return f"an item of {describe_container(holder, holding)}"
+    if name.startswith("['"):
+        return f"entry {name[1:-1]} of {describe_container(holder, holding)}"
+    if name == ".<graph>":
+        return ""
+    if name.startswith(".<") and ">." in name:
+        scope, _, variable = name[2:].partition(">.")
+        return f"{variable}, in the {scope}"
+    if name.startswith(".<"):
+        return name[2:-1]
+    owner_class = holder if holding.kind == "class" else type(holder)
+    return f"attribute {name[1:]} of {class_name(owner_class)}"
+
+
+def _describe_root(path: str, calls: int) -> str:
+    """A root in words: "train.py, global HALL", "train.py, local agent of main()"; a registry has its own name.
+
+    Args:
+        path: path of the root: "train.HALL", or "main() in train.py: agent" for a local variable.
+        calls: number of calls that wait at the same time, each with the root as a variable.
+    """
+    place, separator, name = path.partition(": ")
+    if separator:
+        function, _, file = place.rpartition(" in ")
+        return f"{file}, local {name} of {f'{calls} calls of ' if calls > 1 else ''}{function}"
+    module, _, name = path.rpartition(".")
+    namespace = module_namespace(module) or _named_namespace(module)
+    if namespace is None:  # a registry, such as pyplot's figures
+        return path
+    file = file_name(plain_text(namespace.get("__file__"), "the main program"))
+    kind = "class" if issubclass(type(namespace.get(name)), type) else "global"
+    return f"{file}, {kind} {name}"
+
+
+def _named_namespace(module: str) -> dict[str, Any] | None:
+    """The namespace of the module that has a name in paths, such as the main program's; None if there is none."""
+    spaces = user_modules(Roots()).items()
+    return next((names for name, names in spaces if display_module_name(name, names) == module), None)

@@ -1,0 +1,84 @@
+"""Hops from a root to a container: the way on which a census saw it, followed again later to what lies there now."""
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+from flatwater_watch.diagnose.contents import MAXIMUM_LEAVES, newest_items
+from flatwater_watch.heap.census import Census
+from flatwater_watch.heap.children import open_object
+from flatwater_watch.heap.raw import full_name, read_stable
+from flatwater_watch.heap.roots import Roots, root_tiers, user_modules
+from flatwater_watch.heap.view import Named, Walk
+
+ITEM, KEY, CALL = "[*]", "[key]", "[call]"
+"""Hops of a way that stand for any item of a container, for any key, and for any of several waiting calls of the
+function whose variable is the root."""
+MAXIMUM_WAY_CONTAINERS = 64
+"""Maximum containers at the end of a way that are checked for new items, the newest first; each takes 30 µs."""
+
+
+def split_path(census: Census, path: str) -> tuple[str, ...]:
+    """The root of a path, and each hop from there: ("train.AGENTS", "[*]", ".history")."""
+    names: list[str] = []
+    current = census.holdings[path]
+    while current.parent is not None:
+        names.append(current.path.removeprefix(current.parent))
+        current = census.holdings[current.parent]
+    return (current.path, *([CALL] if current.instances > 1 else []), *reversed(names))
+
+
+def resolve_hops(roots: Roots, hops: tuple[str, ...]) -> Any:
+    """Follow hops from a root, as in `Owner.hops`, to the object that lies there now; None if nothing does.
+
+    Where a hop matches several objects, the newest is taken. The result need not be the container that a census saw: a
+    program may copy tables when they grow, and dicts that several threads read.
+    """
+    return next(iter(resolve_all_ways(roots, hops, 1)), None)
+
+
+def resolve_all_ways(roots: Roots, way: tuple[str, ...], maximum: int) -> list[Any]:
+    """Return all containers to which a way leads now; where a hop matches more than `maximum`, the newest are followed.
+
+    Args:
+        roots: choice of roots.
+        way: root and hops, as in `Owner.hops`.
+        maximum: maximum number of containers.
+    """
+    modules = user_modules(roots)
+    root_objects = (value for tier in root_tiers(roots, modules) for path, value in tier if path == way[0])
+    # The first root ends the search, if one is enough: a later tier looks for tasks in the whole heap.
+    objects = list(islice(root_objects, None if CALL in way else 1))[-maximum:]
+    walk = Walk(MAXIMUM_LEAVES, lambda cls: full_name(cls)[0] in modules, MAXIMUM_LEAVES)
+    for hop in way[1:]:
+        if hop != CALL:
+            children = [child for obj in objects for child in _follow_hop(obj, hop, maximum, walk)]
+            objects = children[-maximum:]
+    return objects
+
+
+def _follow_hop(obj: Any, hop: str, maximum: int, walk: Walk) -> list[Any]:
+    """The children of an object to which a hop leads: its newest items, its newest keys, or the attribute of a name."""
+    opened = open_object(obj, walk)
+    if hop == ITEM:
+        return newest_items(obj, opened.kind, maximum)
+    if hop == KEY:
+        return _newest_keys(obj, opened.parts, maximum)
+    return [child for name, child in opened.parts if name == hop][:maximum]
+
+
+def leads_to_several(way: tuple[str, ...]) -> bool:
+    """Whether a way may end at several containers: through any item or key, or through any of several calls."""
+    return ITEM in way or KEY in way or CALL in way
+
+
+def _newest_dict_keys(container: dict[Any, Any], maximum: int) -> list[Any]:
+    """The keys of a dict that were added last, oldest first; called by `read_stable`."""
+    return list(islice(reversed(dict.keys(container)), maximum))[::-1]
+
+
+def _newest_keys(container: Any, parts: Sequence[Named], maximum: int) -> list[Any]:
+    """The keys of a dict that were added last, at most `maximum`, oldest first; any keys of another container."""
+    if issubclass(type(container), dict):
+        return read_stable(_newest_dict_keys, container, maximum)
+    return [child for name, child in parts if name == KEY][-maximum:]
