@@ -43,6 +43,18 @@ def test_only_settings_that_differ_are_listed() -> None:
     assert setting_rows(runs) == [("population.size", ["16", "8"]), ("population.x", ["-", "u v"])]
 
 
+def test_of_two_recipes_only_settings_that_both_have_are_listed() -> None:
+    """A run of traders beside one of target weights had a hundred rows, each with a number on one side alone."""
+    other = make_finished("b", old="size = 16", new="size = 8\nextra = 3")
+    config = Path(other, "config.toml")
+    config.write_text(config.read_text().replace('trainer = "erl"', 'trainer = "weights"'))
+    Path(other, "result.json").unlink()  # it is that of traders
+    names = [name for name, _ in setting_rows(read_compared({"a": Path(make_finished("a")), "b": Path(other)}))]
+    assert {"trainer", "population.size"} <= {*names}
+    assert "population.extra" not in names
+    assert not any(name.startswith("members.") for name in names)
+
+
 def test_a_setting_that_an_older_run_lacks_has_its_default() -> None:
     older = Path(make_finished("older", old="size = 16", new=""))
     assert setting_rows(read_compared({"a": Path(make_finished("a")), "older": older})) == []

@@ -101,6 +101,7 @@ def test_the_space_of_another_kind_of_run_is_checked_against_its_own_configurati
         ("[net.hidden]\nchoices = [8, 16, 8]", r"\[net\.hidden\] choices\[2\] = 8: .*twice"),
         ("[net.hidden]\nchoices = [8]\nlow = 2", r"\[net\.hidden\] low: .*choices"),
         ("[population.size]\nchoices = [0, 1]", r"\[population\.size\] choices\[0\]: population\.size = 0: .*2"),
+        ("[learner.updates]\nlow = 1\nhigh = 9", r"\[learner\.updates\]: .*\[learner\.hindsight\.updates\] or .*ddpg"),
         ("[learner.ddpg.noise\n", r"TOML: "),
     ],
 )

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -18,12 +19,13 @@ from flatwater.runs.policy_export import LIBRARY_BYTES as LIBRARY_BYTES_OF_EXPOR
 from flatwater.runs.policy_export import export as write_policy
 from flatwater.runs.policy_export import plan_export
 from flatwater_trading.panel.locate import load_panel
+from flatwater_trading.panel.panel import build_panel
 from flatwater_trading.panel.splits import Days
 from flatwater_trading.recipe.backtest import play_backtest
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.recipe.run import compose
 from flatwater_trading.recipe.use_plan import CHOOSE, _phases_of_orders, plan_backtest, plan_orders
-from flatwater_watch.errors import ConfigError, MemoryLimitError
+from flatwater_watch.errors import ConfigError, DataError, MemoryLimitError
 from flatwater_watch.meters.torch_ops import peak_bytes
 
 PANEL = "synthetic:12x500:context_instruments=2"
@@ -170,6 +172,20 @@ def test_orders_do_not_hold_more_for_more_columns_to_hide(run: Path) -> None:
     assert many.transient_bytes < 6 * max(few.transient_bytes, 8 << 20)
     window = 200 * 500 * len(settings.observation_features) * torch.float32.itemsize
     assert many.transient_bytes < 100 * window, "of 200 windows"
+
+
+@pytest.mark.parametrize("suffix", ["", ".safetensors"])
+def test_prices_of_weeks_are_refused_by_who_learned_on_days(run: Path, tmp_path: Path, suffix: str) -> None:
+    """The same features of a week are other numbers, and 5 rows of holding would be 5 weeks."""
+    days = load_panel(PANEL)
+    dates = days.dates[0] + 7 * np.arange(len(days.dates))
+    weeks = build_panel(values=days.values.copy(), dates=dates, instruments=days.instruments)
+    file = tmp_path / f"trader{suffix}"
+    trader = fw.load(run) if not suffix else (fw.export(run, file), fw.load(file))[1]
+    with pytest.raises(DataError, match="a row each week: expected one each day, as in training"):
+        trader.orders(weeks)
+    with pytest.raises(DataError, match="a row each week"):
+        trader.backtest(weeks)
 
 
 @pytest.mark.few(1)

@@ -112,6 +112,14 @@ def test_a_backtest_of_the_holdout_is_its_evaluation(trained: Path) -> None:
     assert {name: found.result[name] for name in same} == {name: known[name] for name in same}
 
 
+def test_the_verdict_says_what_was_held_and_why(trained: Path) -> None:
+    trader = fw.load(trained)
+    said = {part: replace(trader, held=part).backtest(PANEL).result["verdict"] for part in (0.0, 0.25, 1.0)}
+    assert f"It held {trader.rest} alone: on days that the weights were not learned from" in said[0.0]
+    assert f"It held 25% of the learned weights and {trader.rest} for the rest; held whole, they would" in said[0.25]
+    assert "It held the learned weights whole." in said[1.0]
+
+
 @pytest.mark.long
 def test_a_study_pools_what_its_runs_have_played_on_their_test_days(trained: Path, tmp_path: Path) -> None:
     folder = StudyFolder(tmp_path)

@@ -180,11 +180,17 @@ def read_group(path: Path) -> ComparedRun:
 
 
 def setting_rows(runs: Sequence[ComparedRun]) -> Rows:
-    """Return a row for each setting that is not the same in all runs, in the order of the configuration file."""
+    """Return a row for each setting that is not the same in all runs, in the order of the configuration file.
+
+    Of runs of several recipes, only the settings that all of them have: what one recipe alone has differs anyway.
+    """
     settings_of_runs = [_settings_by_name(run) for run in runs]
+    recipes = {run.run.recipe.name for run in runs}
     names = dict.fromkeys(name for run in runs for name in flat_settings(run.run.config))
     rows: Rows = []
     for name in names:
+        if len(recipes) > 1 and not all(name in settings for settings in settings_of_runs):
+            continue
         cells = [_setting_cell(settings[name]) if name in settings else EMPTY_CELL for settings in settings_of_runs]
         if len({*cells}) > 1:
             rows.append((name, cells))

@@ -19,7 +19,7 @@ from types import NoneType
 from typing import Any, get_args, get_type_hints
 
 from flatwater.config.convert import did_you_mean, from_plain
-from flatwater.config.toml import read_toml, with_settings
+from flatwater.config.toml import flat_settings, read_toml, to_mapping, with_settings
 from flatwater.runs.config import PresetSettings, RunConfig
 from flatwater_watch.errors import ConfigError
 
@@ -125,7 +125,8 @@ def _searched_settings(tables: Mapping[str, Any], config: object, above: str) ->
     for name, table in tables.items():
         path = f"{above}.{name}" if above else name
         if name not in field_names:
-            hint = did_you_mean(name, field_names) or f" Expected one of {', '.join(field_names)}."
+            hint = did_you_mean(name, field_names) or _deeper_hint(name, config, above)
+            hint = hint or f" Expected one of {', '.join(field_names)}."
             raise ConfigError(f"[{path}]: no setting has this name.{hint}")
         if path in SHARED_SETTINGS:
             raise ConfigError(
@@ -138,6 +139,12 @@ def _searched_settings(tables: Mapping[str, Any], config: object, above: str) ->
             yield from _searched_settings(table, setting, path)
         else:
             yield path, _parse_values(table, hints[name], path)
+
+
+def _deeper_hint(name: str, config: object, above: str) -> str:
+    """Return where the tables within a configuration have a setting of that name; empty if none has."""
+    paths = [path for path in flat_settings(to_mapping(config)) if path.rpartition(".")[2] == name]
+    return f" Expected {' or '.join(f'[{above}.{path}]' if above else f'[{path}]' for path in paths)}." if paths else ""
 
 
 def _parse_values(table: Mapping[str, Any], declared: object, path: str) -> Range | Choices:

@@ -187,8 +187,14 @@ def _summary_table(imported: "ImportResult", summary: "PanelSummary") -> Table:
     if summary.splits:
         table.add_row("splits", ", ".join(f"{split.name} {split.days:,} {summary.unit}s" for split in summary.splits))
     if summary.splits_problem:
-        table.add_row("splits do not fit", summary.splits_problem)
+        table.add_row("splits do not fit", _splits_problem(summary))
     return table
+
+
+def _splits_problem(summary: "PanelSummary") -> str:
+    """Return the reason why the default splits do not fit, and what does."""
+    remedy = "says which fit" if summary.unit == "day" else "chooses lengths that fit, and says which"
+    return f"{summary.splits_problem} `flatwater train erl` {remedy}."
 
 
 def _longest_gap(imported: "ImportResult") -> str:
@@ -208,8 +214,7 @@ def _print_tables(name: str, summary: "PanelSummary") -> None:
     if summary.splits:
         console.print(_splits_table(summary))
     if summary.splits_problem:
-        remedy = "says which fit" if summary.unit == "day" else "chooses lengths that fit, and says which"
-        console.print(f"the default splits do not fit: {summary.splits_problem} `flatwater train erl` {remedy}.\n")
+        console.print(f"the default splits do not fit: {_splits_problem(summary)}\n")
     console.print(_instruments_table(summary))
     console.print(_features_table(summary))
 

@@ -17,6 +17,8 @@ RATE_TOLERANCE = 0.12
 missing rows cause a few percent. Weeks and fortnights, months and quarters differ by 50 % and more."""
 HOLE_PAUSE_FACTOR = 3
 """Multiple of the median pause above which a pause is a hole in the file, and is not counted."""
+IRREGULAR = "period"
+"""Name of a row where the dates are irregular."""
 MINIMUM_DATES = 10
 """Least number of daily rows for counting weekdays: two weeks."""
 
@@ -83,7 +85,7 @@ def calendar_of_year(a_year: int) -> Calendar:
     """Return the calendar with `a_year` rows a year, for readers of a result, which have no dates."""
     return next(
         (calendar for calendar in _KNOWN_CALENDARS if calendar.a_year == a_year),
-        Calendar("irregular", a_year, "period"),
+        Calendar("irregular", a_year, IRREGULAR),
     )
 
 

@@ -362,11 +362,11 @@ def _closes_as_prices(source: Path, columns: list[str]) -> dict[tuple[str, str],
 
 
 def note_lone_closes(source: Path, count: int) -> None:
-    """Note that the file has only one price a day for some instruments."""
+    """Note that the file has only one price a row for some instruments."""
     instruments = "one instrument" if count == 1 else f"{count} instruments"
     note_about_file(
         source,
-        f"one price a day for {instruments}. It is taken as the close, and open, high and low are set equal to it: "
+        f"one price a row for {instruments}. It is taken as the close, and open, high and low are set equal to it: "
         "sale targets are then reached at closes only.",
     )
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from flatwater.memory.planner import Plan, refuse
 from flatwater.rundir.layout import RunFolder
+from flatwater_trading.panel.calendar import IRREGULAR
 from flatwater_trading.panel.locate import load_panel
 from flatwater_trading.panel.panel import Panel, choose_instruments
 from flatwater_trading.panel.splits import Days, Splits
@@ -34,12 +35,20 @@ class Provenance:
     """ISO date of the last validation day: the policy was chosen on the validation days."""
     ended: str
     """ISO date of the last day of the run's panel: the days after `chosen_until` are the holdout."""
+    unit: str = ""
+    """Name of a row of the run's panel, such as `day`; empty in files of earlier versions."""
 
     @classmethod
     def of_run(cls, panel: Panel, splits: Splits, rounds: int) -> Self:
         """Return the number of rounds of a run, and the last dates of its splits."""
         train_end, validation_end = (str(panel.dates[days.stop - 1]) for days in (splits.train, splits.validation))
-        return cls(rounds, learned_until=train_end, chosen_until=validation_end, ended=str(panel.dates[-1]))
+        return cls(
+            rounds,
+            learned_until=train_end,
+            chosen_until=validation_end,
+            ended=str(panel.dates[-1]),
+            unit=panel.calendar.unit,
+        )
 
 
 class PanelPolicy(ABC):
@@ -96,9 +105,17 @@ class PanelPolicy(ABC):
         """Return the prices with the columns of training, in their order.
 
         Raises:
-            DataError: a column is missing, or there are fewer rows than a decision needs.
+            DataError: a column is missing, there are fewer rows than a decision needs, or they are of another length
+                of time than those of training.
         """
         aligned = choose_instruments(_read_prices(prices), self.instruments, self.investable)
+        given, learned = aligned.calendar.unit, self.provenance.unit
+        # Irregular rows say nothing sure.
+        if learned and given != learned and IRREGULAR not in {given, learned}:
+            raise DataError(
+                f"the prices have a row each {given}: expected one each {learned}, as in training: what a policy sees, "
+                f"and how long it holds, is counted in rows. Give prices of each {learned}, or train on these."
+            )
         if len(aligned.dates) < self.lookback:
             raise DataError(
                 f"{len(aligned.dates)} rows of prices: the policy looks at the last {self.lookback}. Give more."

@@ -57,6 +57,10 @@ class WeightsEvaluation:
     """Weights that are held at each close, float64."""
     learned: Float[Tensor, "D K"]
     """Weights as they were learned: `held` is a part of them."""
+    part: float
+    """Part of the learned weights that is held, 0 to 1."""
+    rest: str
+    """Name of what is held for the rest: `equal weight` or `cash`."""
     signals: Float[Tensor, "T K F"]
     learned_rows: range
     """Rows that ridge is fitted to."""
@@ -75,6 +79,10 @@ class WeightsScore(PlayedDays):
     weights: pl.DataFrame
     """Date, and the champion's weights of the instruments that it held most."""
 
+    part: float
+    """Part of the learned weights that is held, 0 to 1."""
+    rest: str
+    """Name of what is held for the rest: `equal weight` or `cash`."""
     learned_return: float
     """Total return if the learned weights were held whole."""
     stopped: int | None
@@ -83,7 +91,15 @@ class WeightsScore(PlayedDays):
     @property
     def verdict(self) -> str:
         """Sentences on the comparison, the learned weights held whole, the stop and the oracle."""
-        learned = f"All of the learned weights would have returned {self.learned_return:+.1%}."
+        whole = f"held whole, they would have returned {self.learned_return:+.1%}"
+        learned = f"It held {self.part:.0%} of the learned weights and {self.rest} for the rest; {whole}."
+        if not self.part:
+            learned = (
+                f"It held {self.rest} alone: on days that the weights were not learned from, they earned no more than "
+                f"{self.rest} by more than chance; {whole}."
+            )
+        elif self.part == 1:
+            learned = "It held the learned weights whole."
         closes = f"at {self.stopped} of {len(self.days)} closes"
         stopped = "" if self.stopped is None else f" The stop kept the champion in cash {closes}."
         return f"{self.comparison.sentence} {learned}{stopped} {oracle_sentence(self.returns)}".rstrip()
@@ -139,6 +155,8 @@ def score_weights(evaluation: WeightsEvaluation) -> WeightsScore:
         **_daily_numbers(evaluation, prices, played, accounts[CHAMPION]),
         trades=trade_frame(panel, days, prices, played.log[0]),
         weights=weight_frame(panel, days, evaluation.held),
+        part=evaluation.part,
+        rest=evaluation.rest,
         learned_return=float(account.total_return(played.equity[-1])),
         stopped=None if evaluation.config.account.stop is None else int(played.stopped[accounts[CHAMPION]]),
     )

@@ -268,6 +268,8 @@ class WeightsTrader(PanelPolicy):
             days=days,
             held=weights_held,
             learned=learned,
+            part=self.held,
+            rest=self.rest,
             signals=signals,
             learned_rows=learned_rows,
             truth=truth,
