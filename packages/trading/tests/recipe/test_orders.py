@@ -78,7 +78,7 @@ def day_by_day(trader: Trader, panel: Panel, days: range, trading_end: int) -> l
     cash, done, plan = None, [], plan_orders(trader.settings, panel)
     for day in days:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("flatwater_trading.recipe.trader.plan_orders", lambda *_: plan)
+            patch.setattr("flatwater_trading.recipe.trader.plan_orders", lambda *_, **__: plan)
             orders = trader.orders(first_days(panel, day + 1), positions, cash)
         done += [(sale.instrument, sale.date, sale.price, sale.shares, sale.reason) for sale in orders.sales]
         positions, cash = orders.positions, orders.cash
