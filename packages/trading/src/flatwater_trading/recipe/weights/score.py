@@ -142,11 +142,7 @@ def score_weights(evaluation: WeightsEvaluation) -> WeightsScore:
     return WeightsScore(
         days=days,
         comparison=compare_to_yardsticks(
-            curves,
-            chance_returns,
-            trained=CHAMPION,
-            yardsticks=simple_rules(curves),
-            a_year=a_year,
+            curves, chance_returns, trained=CHAMPION, yardsticks=simple_rules(curves), a_year=a_year
         ),
         rows=rows,
         equity=curves,
