@@ -23,7 +23,7 @@ SMALL = 60
 def now() -> dict[str, str]:
     """Return the text of every source of the working tree, by package and path below it."""
     paths = {path.relative_to(ROOT).as_posix(): path for path in ROOT.glob("packages/*/src/**/*.py")}
-    return {"/".join(found.groups()): path.read_text() for name, path in paths.items() if (found := PLACE.match(name))}
+    return {"/".join(found.groups()): path.read_text() for name, path in paths.items() if (found := PLACE.fullmatch(name))}
 
 
 def then(revision: str) -> dict[str, str]:
@@ -38,7 +38,7 @@ def then(revision: str) -> dict[str, str]:
     found = {}
     with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as files:
         for member in files.getmembers():
-            place = PLACE.match(member.name)
+            place = PLACE.fullmatch(member.name)
             if place is not None and (file := files.extractfile(member)) is not None:
                 found["/".join(place.groups())] = file.read().decode()
     return found
