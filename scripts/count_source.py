@@ -23,7 +23,8 @@ SMALL = 60
 def now() -> dict[str, str]:
     """Return the text of every source of the working tree, by package and path below it."""
     paths = {path.relative_to(ROOT).as_posix(): path for path in ROOT.glob("packages/*/src/**/*.py")}
-    return {"/".join(found.groups()): path.read_text() for name, path in paths.items() if (found := PLACE.fullmatch(name))}
+    places = {path: PLACE.fullmatch(name) for name, path in paths.items()}
+    return {"/".join(place.groups()): path.read_text() for path, place in places.items() if place}
 
 
 def then(revision: str) -> dict[str, str]:

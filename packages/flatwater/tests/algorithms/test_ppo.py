@@ -89,7 +89,7 @@ class Task:
         return float(named.mean())
 
     def learn_(self) -> dict[str, float]:
-        compute_targets_(PPO, self.config, self.rollout)
+        compute_targets_(PPO, self.config, self.learner, self.rollout)
         for number in range(self.config.epochs * self.config.minibatches):
             self.update_(number)
         update_running_stats_(self.learner.statistics, self.rollout["obs"])
@@ -137,7 +137,7 @@ def test_without_advantage_the_policy_stays_and_the_critic_learns() -> None:
     """An advantage of 0 and no weight on entropy leave exactly the gradient of the critic's loss."""
     task = Task(seed=0, config=replace(CONFIG, entropy_weight=0.0))
     task.play_()
-    compute_targets_(PPO, task.config, task.rollout)
+    compute_targets_(PPO, task.config, task.learner, task.rollout)
     task.rollout["advantage"].zero_()
     task.update_(0)
     grads = views(task.learner.adam.grad, POLICY.layout)
@@ -152,7 +152,7 @@ def test_the_policy_that_acted_is_the_one_that_learns() -> None:
     task.play_()
     task.learn_()  # the statistics have been filled, the weights are others
     task.play_()
-    compute_targets_(PPO, task.config, task.rollout)
+    compute_targets_(PPO, task.config, task.learner, task.rollout)
     task.update_(0)
     told = read_learner_(task.learner, PPO.metrics)
     assert told["train/kl"] == pytest.approx(0, abs=1e-9)
@@ -162,7 +162,7 @@ def test_assessment_has_mean_0_and_deviation_1_and_returns_that_telescope() -> N
     """The only reward is the last step's: with lam = 1 the return is gamma ** (steps to go) times it."""
     task = Task(seed=1, config=replace(CONFIG, gamma=0.5, lam=1.0))
     task.play_()
-    compute_targets_(PPO, task.config, task.rollout)
+    compute_targets_(PPO, task.config, task.learner, task.rollout)
     last = task.rollout["reward"][-1]
     for t in range(STEPS):
         torch.testing.assert_close(task.rollout["returns"][t], last * 0.5 ** (STEPS - 1 - t), rtol=0, atol=1e-6)
@@ -184,7 +184,7 @@ def test_a_ratio_beyond_the_clip_no_longer_pulls(ratio: float, advantage: float)
 def test_each_epoch_learns_from_every_environment_once() -> None:
     task = Task(seed=0)
     task.play_()
-    compute_targets_(PPO, task.config, task.rollout)
+    compute_targets_(PPO, task.config, task.learner, task.rollout)
     orders = []
     for number in range(4):
         task.update_(number)
@@ -197,7 +197,7 @@ def test_each_minibatch_is_a_part_of_its_own() -> None:
     """One environment's returns are poisoned: of the two updates of each epoch, one is left out."""
     task = Task(seed=0)
     task.play_()
-    compute_targets_(PPO, task.config, task.rollout)
+    compute_targets_(PPO, task.config, task.learner, task.rollout)
     task.rollout["returns"][:, 5] = torch.nan
     skipped = []
     for epoch in range(3):
@@ -217,7 +217,7 @@ def test_the_learning_rate_falls_from_round_to_round_to_a_tenth() -> None:
     task = Task(seed=0, config=replace(CONFIG, cooling=4, grad_clip=0.0))
     a_round = CONFIG.epochs * CONFIG.minibatches
     task.play_()
-    compute_targets_(PPO, task.config, task.rollout)
+    compute_targets_(PPO, task.config, task.learner, task.rollout)
     moved = []
     for updates in (0, a_round - 1, a_round, 2 * a_round, 4 * a_round, 9 * a_round):
         task.learner.updates = updates
@@ -232,7 +232,7 @@ def test_the_learning_rate_falls_from_round_to_round_to_a_tenth() -> None:
 def test_a_gradient_that_is_not_finite_is_left_out() -> None:
     task = Task(seed=0)
     task.play_()
-    compute_targets_(PPO, task.config, task.rollout)
+    compute_targets_(PPO, task.config, task.learner, task.rollout)
     task.rollout["returns"][0] = torch.nan
     before = task.learner.block.clone()
     task.update_(0)

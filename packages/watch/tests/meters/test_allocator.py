@@ -113,7 +113,8 @@ def test_the_heap_knows_what_is_in_use_and_what_was_freed() -> None:
     blocks = [ctypes.create_string_buffer(100_000) for _ in range(100)]
     held = allocator_pages()
     assert held is not None
-    assert 10_000_000 <= held.in_use - before.in_use < 11_000_000
+    # Less by what other threads freed meanwhile: their heaps count too.
+    assert 9_000_000 < held.in_use - before.in_use < 11_000_000
     del blocks
     after = allocator_pages()
     assert after is not None
