@@ -243,7 +243,7 @@ def test_a_leak_that_comes_in_bursts_is_found_with_its_line(user: Any, period: i
             user.keep(period)
         return grown_reading(number, number - number % period)
 
-    told = watch(monitor, step, 9 * period)
+    told = watch(monitor, step, 12 * period)
     (found,) = [finding for found in told.values() for finding in found]
     assert found.owner == "train.HISTORY"
     assert found.made_at is not None
