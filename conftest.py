@@ -41,6 +41,7 @@ def enter_empty_folder(namespace: dict[str, Any]) -> None:
     os.environ["XDG_CACHE_HOME"] = str(Path.cwd() / ".cache")
     os.environ["XDG_STATE_HOME"] = str(Path.cwd() / ".state")
     os.environ[ADDED] = "-p no:importnb"
+    os.environ.pop("COLUMNS", None)  # `readline` puts it there, which pdb imports; pages show tables of 100 columns
     for name in ("examples", "benchmarks"):
         Path(name).symlink_to(Path(__file__).parent / name)
 

@@ -91,6 +91,12 @@ def _begun_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 
 @pytest.fixture(autouse=True)
+def _width_of_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Importing `readline`, as pdb does, puts the terminal's width into the environment, which sets that of tables."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
+@pytest.fixture(autouse=True)
 def _others_hidden(request: pytest.FixtureRequest) -> Iterator[None]:
     """A run counts the objects of its program's modules: those of 400 files of tests take a second each time."""
     hidden = {name: sys.modules.pop(name) for name in _collected if sys.modules.get(name) is not request.module}
