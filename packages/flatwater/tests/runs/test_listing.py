@@ -13,7 +13,6 @@ import pytest
 from flatwater.cli.main import main
 from flatwater.cli.runs import Runs
 from flatwater.rundir.listing import RunLine, list_runs, newest_run
-from flatwater_watch import terminal
 from flatwater_watch.errors import RunError
 
 
@@ -121,7 +120,7 @@ def test_runs_are_sorted_by_a_number_and_chosen_by_a_tag(tmp_path: Path, capsys:
 def test_names_that_begin_alike_are_told_apart_in_80_columns(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(terminal, "WIDTH", 80)
+    monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("NO_COLOR", "1")
     names = ("erl-2026-11-24", "erl-2026-11-24-12", "a-name-that-a-person-chose-for-this-one-run-of-many")
     changed = f"{datetime.now().astimezone():%Y}-01-02 03:04"
