@@ -189,8 +189,9 @@ def main() -> None:
                 kept.flush()
                 last = play["curve"][-1] if "curve" in play else play["failed"]
                 print(f"{number}/{len(plays)} {' '.join(map(str, identity(play)))}: {last}", flush=True)
-    write_page(kept_plays(), GAMES)
-    record_claims(claims(kept_plays()))
+    plays = kept_plays()
+    write_page(plays, GAMES)
+    record_claims(claims(plays), [play["commit"].rstrip("+") for play in plays])
 
 
 def claims(plays: Iterable[Play]) -> Iterator[Claim]:

@@ -11,7 +11,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -106,17 +106,23 @@ class Claim:
     """Note below the table: what a reader has to know besides."""
 
 
-def record_claims(claims: Iterable[Claim]) -> None:
-    """Keep the claims of the benchmark that runs in its JSON file, where RECORD is set."""
+def record_claims(claims: Iterable[Claim], commits: Sequence[str] = ()) -> None:
+    """Keep the claims of the benchmark that runs in its JSON file, where RECORD is set.
+
+    Args:
+        claims: the claims.
+        commits: commits of what the claims rest on, in their order, where earlier runs of the benchmark measured it.
+    """
     if not os.environ.get("RECORD"):
         return
     program = Path(sys.argv[0]).resolve()
     kept = [asdict(claim) for claim in claims]
+    options = () if commits else sys.argv[1:]  # of one run among several
     run: Kept = {
         "machine": machine(),
-        "commit": commit(),
+        "commit": " to ".join(dict.fromkeys((commits[0], commits[-1]))) if commits else commit(),
         "date": datetime.now(UTC).date().isoformat(),
-        "command": shlex.join(("python", f"benchmarks/{program.relative_to(HERE)}", *sys.argv[1:])),
+        "command": shlex.join(("python", f"benchmarks/{program.relative_to(HERE)}", *options)),
         "claims": kept,
     }
     path = RESULTS / f"{program.stem.removeprefix('bench_')}.json"
