@@ -5,8 +5,8 @@ from typing import Any
 from flatwater_watch.diagnose.contents import Contents, describe_container
 from flatwater_watch.diagnose.hops import ITEM
 from flatwater_watch.heap.census import Census, Holding
-from flatwater_watch.heap.raw import class_name, module_namespace, plain_text
-from flatwater_watch.heap.roots import Roots, display_module_name, user_modules
+from flatwater_watch.heap.raw import class_name, module_namespace
+from flatwater_watch.heap.roots import Roots, display_module_name, source_file, user_modules
 from flatwater_watch.paths import file_name
 
 
@@ -65,7 +65,7 @@ def _describe_root(path: str, calls: int) -> str:
     namespace = module_namespace(module) or _named_namespace(module)
     if namespace is None:  # a registry, such as pyplot's figures
         return path
-    file = file_name(plain_text(namespace.get("__file__"), "the main program"))
+    file = file_name(source_file(namespace) or "the main program")
     kind = "class" if issubclass(type(namespace.get(name)), type) else "global"
     return f"{file}, {kind} {name}"
 

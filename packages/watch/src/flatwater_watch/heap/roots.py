@@ -174,12 +174,18 @@ def _unused_name(name: str, names: Collection[str]) -> str:
     return next(candidate for candidate in candidates if candidate not in names)
 
 
-def display_module_name(module: str, names: Mapping[str, Any]) -> str:
-    """Return the name of a module in paths; the main program gets its file's name, as if the file were imported."""
+def source_file(names: Mapping[str, Any]) -> str | None:
+    """Return the file of a module's namespace; None if it has none."""
     # Python takes `__file__` away when a script has ended, and leaves its loader.
     file = names.get("__file__") or instance_dict(names.get("__loader__")).get("path")
+    return file if type(file) is str else None
+
+
+def display_module_name(module: str, names: Mapping[str, Any]) -> str:
+    """Return the name of a module in paths; the main program gets its file's name, as if the file were imported."""
+    file = source_file(names)
     is_main = module == "__main__" or module.startswith("<")
-    return file_stem(file) if is_main and type(file) is str else module
+    return file_stem(file) if is_main and file is not None else module
 
 
 def root_tiers(roots: Roots, modules: Mapping[str, dict[str, Any]]) -> Iterator[list[tuple[str, Any]]]:
