@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flatwater_watch.diagnose import finding_text
+from flatwater_watch.diagnose.evidence import NATIVE_LINE_SENTENCE
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.finding_text import brief_line, finding_lines, growth_end, subject_and_verb
 from flatwater_watch.diagnose.rules import RULES
@@ -115,6 +116,38 @@ def test_a_long_advice_ends_in_the_first_line_with_a_whole_instruction(said: str
     line = brief_line(replace(LEAK, owner="train.TABLE", advice=CUT[said]))
     assert line == f"train.TABLE grows, train.py:31: {said}"
     assert len(line) <= 88
+
+
+NAMED = {
+    "luigi.task_register.Register._Register__instance_cache": (
+        "Call Register.clear_instance_cache() when this is done with: luigi keeps it until then.",
+        "…_Register__instance_cache grows, train.py:31: call Register.clear_instance_cache()",
+    ),
+    "bokeh.io.state._STATE._document.callbacks._session_destroyed_callbacks": (
+        "Call bokeh.io.reset_output() when this is done with: bokeh keeps it until then.",
+        "…_session_destroyed_callbacks grows, train.py:31: call bokeh.io.reset_output()",
+    ),
+    "saver.writes": (
+        "Call InMemorySaver.delete_thread(thread_id) for each that is done with: langgraph keeps it until then.",
+        "saver.writes grows, train.py:31: call InMemorySaver.delete_thread(thread_id)",
+    ),
+}
+"""Advice, and the first line, by the owner."""
+
+
+@pytest.mark.parametrize("calls", ["", "Call Producer.poll() in each pass, if nothing does. "])
+def test_the_first_line_of_native_memory_says_what_to_do_at_its_line(calls: str) -> None:
+    native = replace(LEAK, verdict="native", owner="memory outside of Python", advice=calls + NATIVE_LINE_SENTENCE)
+    said = "call Producer.poll() in each pass" if calls else "close, free or release what that returned"
+    assert said in brief_line(native)
+    assert brief_line(native).endswith(f" grows, train.py:31: {said}")
+    assert len(brief_line(native)) <= 88
+
+
+@pytest.mark.parametrize("owner", NAMED)
+def test_the_first_line_names_the_whole_call_and_the_end_of_a_long_path_before_it(owner: str) -> None:
+    advice, said = NAMED[owner]
+    assert brief_line(replace(LEAK, owner=owner, advice=advice)) == said
 
 
 def test_the_instructions_of_rules_begin_with_a_word_that_is_known_for_one() -> None:

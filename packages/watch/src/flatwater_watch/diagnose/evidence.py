@@ -25,7 +25,7 @@ TOO_LARGE_ADVICE = (
 )
 NATIVE_LINE_SENTENCE = (
     "What is allocated at this line is not freed, and no object that can be reached holds it: C code does. Close, free "
-    "or release what that returned, take back what it was given (a callback), or bound its cache. "
+    "or release what that returned; or take back what it was given (a callback), or bound its cache. "
     "`memray run --native` names the C function."
 )
 NOT_ASKED_ADVICE = (
@@ -138,6 +138,8 @@ class Evidence:
     """The line that made the newest contents, from a trace."""
     native_line: AllocationSite | None = None
     """The line that ran while memory rose that no object holds."""
+    native_calls: tuple[str, ...] = ()
+    """Calls of objects of that line that release memory: "Producer.poll()"."""
     contents: CurrentContents | None = None
     """Contents at the newest census; None if they are no more than `holders`, `count` and `what` say."""
     measured: MeasuredGrowth | None = None

@@ -12,6 +12,8 @@ WIDTH = 99
 """Maximum columns of a line of `finding_lines`."""
 BRIEF_WIDTH = 88
 """Maximum columns of `brief_line`."""
+STATEMENT_WIDTHS = (BRIEF_WIDTH // 2, 36, 28, 20)
+"""Columns of the owner and its verb in `brief_line`, less where else no whole clause of the advice fits."""
 LABEL_WIDTH = 10
 """Columns of the label at the beginning of a line of `finding_lines`."""
 
@@ -32,16 +34,27 @@ def finding_lines(finding: Finding) -> list[str]:
 def brief_line(finding: Finding) -> str:
     """The owner, the line and the advice, in one line of at most `BRIEF_WIDTH` columns."""
     place = "" if finding.made_at is None else f", {file_name(finding.made_at.file)}:{finding.made_at.line}"
-    if not VERDICTS[finding.verdict].is_of_bytes:
-        statement = textwrap.shorten(finding.what, BRIEF_WIDTH // 2, placeholder="…")
-    else:
-        verb = f" {verb_form(finding, 'grows', 'grow')}"
-        statement = f"{_shorten_owner(finding.owner, BRIEF_WIDTH // 2 - len(verb))}{verb}"
-    opening = f"{statement}{place}: "
+    is_native = finding.verdict == "native" and finding.made_at is None
     native_advice = "look at C extensions and buffers outside of Python"  # the finding's own has several lines
-    advice = native_advice if finding.verdict == "native" else finding.advice
-    instruction = _fitting_instruction(_lower_first(advice), BRIEF_WIDTH - len(opening))
+    advice = _lower_first(native_advice if is_native else finding.advice)
+    for maximum in STATEMENT_WIDTHS:
+        opening = f"{_statement(finding, maximum)}{place}: "
+        instruction = _fitting_instruction(advice, BRIEF_WIDTH - len(opening))
+        if len(opening) + len(instruction) <= BRIEF_WIDTH:
+            return f"{opening}{instruction}"
+    opening = f"{_statement(finding, STATEMENT_WIDTHS[0])}{place}: "
+    instruction = _fitting_instruction(advice, BRIEF_WIDTH - len(opening))
     return textwrap.shorten(f"{opening}{instruction}", BRIEF_WIDTH, placeholder=" …")
+
+
+def _statement(finding: Finding, maximum: int) -> str:
+    """Subject and verb in about `maximum` columns; the content alone for a slowdown."""
+    if not VERDICTS[finding.verdict].is_of_bytes:
+        return textwrap.shorten(finding.what, maximum, placeholder="…")
+    verb = f" {verb_form(finding, 'grows', 'grow')}"
+    if finding.verdict == "native" and maximum < STATEMENT_WIDTHS[0]:
+        return f"native memory{verb}"
+    return f"{_shorten_owner(finding.owner, maximum - len(verb))}{verb}"
 
 
 def _rate_sentence(finding: Finding) -> str:
@@ -145,7 +158,9 @@ def _shorten_owner(owner: str, maximum: int) -> str:
     return f"…{tail[first_hop.end() if first_hop[0] == '.' else first_hop.start() :]}"
 
 
-_CLAUSE_END = re.compile(r"\.(?= )|(?=[;:] )|(?=, (?:or|and|but|so|such) )")
+_CLAUSE_END = re.compile(
+    r"\.(?= )|(?=[;:] )|(?=, (?:or|and|but|so|such|if) )|(?= (?:when this|for each that) is done with)"
+)
 """Ends of sentences, with their full stop, and of clauses; other commas stand within a list."""
 _INSTRUCTION_VERBS = frozenset({
     "add", "allocate", "begin", "bound", "break", "call", "cancel", "change", "close", "commit", "compile", "configure",
@@ -192,7 +207,9 @@ def _has_balanced_quotes(part: str) -> bool:
 
 def _is_instruction(part: str) -> bool:
     """Whether a sentence, or a clause of it, begins with the verb of an instruction."""
-    return any(clause.partition(" ")[0].lower() in _INSTRUCTION_VERBS for clause in re.split(r"[.;:] ", part))
+    return any(
+        clause.partition(" ")[0].lower().rstrip(",") in _INSTRUCTION_VERBS for clause in re.split(r"[.;:] ", part)
+    )
 
 
 def _wrap_text(first: str, text: str, indent: str) -> list[str]:

@@ -180,7 +180,8 @@ class Investigator:
             contents=self._contents_by_owner.get(cause.owner),
             advice=cause.advice if self._asked_libraries or cause.verdict != "native" else NOT_ASKED_ADVICE,
         )
-        return replace(evidence, native_line=self._native_search.line_for(evidence))
+        native_line = self._native_search.line_for(evidence)
+        return replace(evidence, native_line=native_line, native_calls=self._native_search.calls)
 
     # --- actions: each does one thing, and answers with the event that follows ---
 

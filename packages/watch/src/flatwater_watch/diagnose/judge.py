@@ -163,7 +163,9 @@ def _describe_line(cause: Evidence) -> tuple[AllocationSite | None, str, str | N
     if native_line is None:
         return item_line, words, None
     if cause.verdict == "native":
-        return native_line, f"{words}; memory rises while this line runs", NATIVE_LINE_SENTENCE
+        calls = " or ".join(cause.native_calls)
+        call_sentence = f"Call {calls} in each pass, if nothing does. " if calls else ""
+        return native_line, f"{words}; memory rises while this line runs", call_sentence + NATIVE_LINE_SENTENCE
     if item_line is None:
         return native_line, words, None
     if (item_line.file, item_line.line) == (native_line.file, native_line.line):

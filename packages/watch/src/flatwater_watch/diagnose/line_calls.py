@@ -1,0 +1,111 @@
+"""Calls that release memory of C, for the advice on a line that runs while memory rises that no object holds.
+
+They are methods of the objects whose methods the line calls. An object that each pass of a loop makes anew is to be
+closed; one that lives longer than a pass is not, but may have to be polled, or told that something is finished.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from dis import Instruction, get_instructions
+from inspect import CO_OPTIMIZED
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+from flatwater_watch.diagnose.finding import AllocationSite
+from flatwater_watch.diagnose.releasing_calls import MAXIMUM_CALLS, first_word, written_call
+from flatwater_watch.heap.locals import frame_locals, function_name
+from flatwater_watch.heap.raw import class_name, full_name, instance_dict, mro, names_of
+from flatwater_watch.heap.roots import Roots, user_modules
+
+_ENDING = ("close", "release", "free", "destroy", "dispose")
+"""First words of the methods that end an object, the surest first."""
+_SERVING = ("poll", "finish")
+"""First words of the methods by which an object that goes on lets go of what is done."""
+_WITHOUT_MEMORY_OF_C = frozenset({"builtins", "_io", "io", "threading", "_thread", "pathlib", "collections", "asyncio"})
+"""Modules whose objects are known not to keep memory of C, or only that of their file."""
+
+
+class _Receiver(NamedTuple):
+    """An object whose method a line calls."""
+
+    kind: type
+    is_made_anew: bool
+    """Whether each pass of a loop makes the object."""
+
+
+def calls_at_line(site: AllocationSite) -> tuple[str, ...]:
+    """The calls, such as "Producer.poll()", that release what the objects of a line keep; empty if none is known.
+
+    The function of the line must be running, and must not call them itself.
+    """
+    # Runs no code of the watched program.
+    for frame in _running_frames():
+        code = frame.f_code
+        if (code.co_filename, function_name(code)) == (site.file, site.function):
+            variables = frame_locals(frame) if code.co_flags & CO_OPTIMIZED else {}
+            receivers = _receivers(code, site.line, variables, frame.f_globals)
+            modules = user_modules(Roots())
+            calls = (_calls(receiver, code) for receiver in receivers if full_name(receiver.kind)[0] not in modules)
+            return next(filter(None, calls), ())
+    return ()
+
+
+def _running_frames() -> Iterator[FrameType]:
+    """Yield the frames of all threads, each thread's innermost first."""
+    for innermost in sys._current_frames().values():  # noqa: SLF001  (the documented way to other threads)
+        frame: FrameType | None = innermost
+        while frame is not None:
+            yield frame
+            frame = frame.f_back
+
+
+def _receivers(code: CodeType, line: int, variables: Mapping[str, Any], names: Mapping[str, Any]) -> list[_Receiver]:
+    """The objects whose methods a line calls.
+
+    Args:
+        code: code of the function.
+        line: line of its file.
+        variables: its local variables.
+        names: globals of its module.
+    """
+    instructions = list(get_instructions(code))
+    made_anew = _variables_of_loops(instructions)
+    receivers: list[_Receiver] = []
+    value, is_made_anew = None, False
+    for instruction in instructions:
+        if instruction.positions is None or instruction.positions.lineno != line:
+            continue
+        operation, name = instruction.opname, instruction.argval
+        if operation.startswith("LOAD_FAST") and type(name) is str:
+            value, is_made_anew = variables.get(name), name in made_anew
+        elif operation in {"LOAD_GLOBAL", "LOAD_NAME"}:
+            value, is_made_anew = names.get(name), False
+        elif operation in {"LOAD_ATTR", "LOAD_METHOD"} and value is not None:
+            receivers.append(_Receiver(type(value), is_made_anew))
+            value, is_made_anew = instance_dict(value).get(name), False
+        else:
+            value = None
+    return receivers
+
+
+def _variables_of_loops(instructions: list[Instruction]) -> set[str]:
+    """The local variables that the passes of a loop set."""
+    loops = [(step.argval, step.offset) for step in instructions if "JUMP_BACKWARD" in step.opname]
+    stores = [step for step in instructions if step.opname == "STORE_FAST"]
+    return {step.argval for step in stores if any(start <= step.offset <= end for start, end in loops)}
+
+
+def _calls(receiver: _Receiver, code: CodeType) -> tuple[str, ...]:
+    """The calls of an object's methods that release memory, without those that the code makes itself."""
+    words = _ENDING if receiver.is_made_anew else _SERVING
+    has_with = any(step.opname in {"BEFORE_WITH", "BEFORE_ASYNC_WITH"} for step in get_instructions(code))
+    if receiver.is_made_anew and has_with:  # which may end the object
+        return ()
+    owners = [owner for owner in mro(receiver.kind) if full_name(owner)[0] not in _WITHOUT_MEMORY_OF_C]
+    methods = {name: value for owner in reversed(owners) for name, value in names_of(owner).items()}
+    found = [name for name in methods if first_word(name) in words and callable(methods[name])]
+    if not set(found).isdisjoint(code.co_names):
+        return ()
+    found.sort(key=lambda name: (words.index(first_word(name)), name))
+    kind = class_name(receiver.kind)
+    return tuple(written_call(kind, name, methods[name], is_class=True) for name in found[:MAXIMUM_CALLS])

@@ -1,0 +1,87 @@
+"""The objects of a line that runs while memory of C rises have methods that release it."""
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from flatwater_watch.diagnose.finding import AllocationSite
+from flatwater_watch.diagnose.line_calls import calls_at_line
+
+LIBRARY = """
+class Producer:
+    def produce(self, text): pass
+    def poll(self, timeout=0): pass
+    def close(self): pass
+
+class Parser:
+    def parse(self, text): pass
+    def finish_example(self, example): pass
+
+class Image:
+    def read(self): pass
+    def close(self): pass
+"""
+
+
+@pytest.fixture
+def library() -> Iterator[ModuleType]:
+    """A library whose classes are no code of the user's."""
+    module = ModuleType("wirelib")
+    sys.modules["wirelib"] = module
+    exec(LIBRARY, vars(module))
+    yield module
+    del sys.modules["wirelib"]
+
+
+def _calls_here(work: Callable[[Callable[[], Any]], object]) -> tuple[str, ...]:
+    """The calls at the line of `work` that is marked, found while it runs."""
+    lines, first = inspect.getsourcelines(work)
+    line = first + next(number for number, text in enumerate(lines) if "# here" in text)
+    found: list[tuple[str, ...]] = []
+    code = work.__code__
+    site = AllocationSite(code.co_filename, line, code.co_qualname.replace("<locals>.", ""), "native")
+    work(lambda: found.append(calls_at_line(site)))
+    return found[-1]
+
+
+def test_what_goes_on_is_to_be_served_and_what_each_pass_makes_is_to_be_closed(library: ModuleType) -> None:
+    def produce(look: Callable[[], Any]) -> None:
+        producer = library.Producer()
+        for _ in range(2):
+            producer.produce("a")  # here
+            look()
+
+    def parse(look: Callable[[], Any]) -> None:
+        parser = library.Parser()
+        parser.parse("a")  # here
+        look()
+
+    def read(look: Callable[[], Any]) -> None:
+        for _ in range(2):
+            image = library.Image()
+            image.read()  # here
+            look()
+
+    found = [_calls_here(work) for work in (produce, parse, read)]
+    assert found == [("Producer.poll()",), ("Parser.finish_example(example)",), ("Image.close()",)]
+
+
+def test_what_the_function_calls_itself_and_what_outlives_a_pass_is_not_named(library: ModuleType) -> None:
+    def close(look: Callable[[], Any]) -> None:
+        for _ in range(2):
+            image = library.Image()
+            image.read()  # here
+            image.close()
+            look()
+
+    def keep(look: Callable[[], Any]) -> None:
+        image = library.Image()
+        for _ in range(2):
+            image.read()  # here
+            look()
+
+    assert [_calls_here(work) for work in (close, keep)] == [(), ()]
