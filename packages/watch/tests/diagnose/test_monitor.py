@@ -17,7 +17,12 @@ from flatwater_watch.diagnose import investigator
 from flatwater_watch.diagnose.evidence import NOT_ASKED_ADVICE
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.garbage import GarbageSearch
-from flatwater_watch.diagnose.investigation import Investigation, search_owner_line_, start_trace_
+from flatwater_watch.diagnose.investigation import (
+    Investigation,
+    SoughtContainers,
+    search_owner_line_,
+    start_trace_,
+)
 from flatwater_watch.diagnose.lines import Tracer
 from flatwater_watch.diagnose.monitor import CaseState, Monitor
 from flatwater_watch.heap.census import CensusTaker, take_census
@@ -130,6 +135,12 @@ def test_what_roots_gained_and_what_lies_behind_handles_is_asked_of_one_census()
     monitor.find_behind_handles(80 * MIB, latest)
     monitor.root_gains(latest)
     assert len(censuses) == before + 1
+
+
+def sought_history() -> dict[str, SoughtContainers]:
+    """The history of `user`, whose line is sought."""
+    holding = take_census(Roots()).holdings["train.HISTORY"]
+    return {"train.HISTORY": SoughtContainers(("train.HISTORY",), holding, in_more_items=False)}
 
 
 def search_of(monitor: Monitor) -> GarbageSearch | None:
@@ -299,7 +310,7 @@ def test_a_traced_program_is_waited_for_while_it_makes_its_next_item(
     watch(monitor, leaking(user), 10)
     case = Investigation({}, last_evidence=monitor.evidence())
     assert [cause.owner for cause in case.last_evidence] == ["train.HISTORY"]
-    case.sought_containers = {"train.HISTORY": (("train.HISTORY",), take_census(Roots()).holdings["train.HISTORY"])}
+    case.sought_containers = sought_history()
     made = count(0, each)
     monkeypatch.setattr(Tracer, "live_bytes", property(lambda _: next(made)))
     waited = 0
@@ -335,7 +346,7 @@ def test_a_line_whose_search_takes_much_is_waited_for_no_longer(
     """While allocations are traced, a look at a large item may take as long as the program."""
     watch(monitor, leaking(user), 10)
     case = Investigation({}, last_evidence=monitor.evidence())
-    case.sought_containers = {"train.HISTORY": (("train.HISTORY",), take_census(Roots()).holdings["train.HISTORY"])}
+    case.sought_containers = sought_history()
     clock = count(0.0, 0.4 * CASE.maximum_line_search_cpu_seconds)
     monkeypatch.setattr("flatwater_watch.diagnose.investigation.thread_seconds", lambda: next(clock))
     assert [search_owner_line_(case, Tracer(), Roots()) for _ in range(4)] == [True, True, True, False]
@@ -352,7 +363,7 @@ def test_an_item_is_whole_when_the_next_container_on_its_path_has_one(
     held = take_census(Roots()).holdings["train.OTHERS[*]"]
     (found,) = monitor.evidence()
     case = Investigation({}, last_evidence=[replace(found, owner=held.path)])
-    case.sought_containers = {held.path: (("train.OTHERS", "[*]"), held)}
+    case.sought_containers = {held.path: SoughtContainers(("train.OTHERS", "[*]"), held, in_more_items=False)}
     tracer.start()
     start_trace_(case, tracer, Roots(), in_watch_thread=False)
     assert search_owner_line_(case, tracer, Roots())
@@ -368,7 +379,7 @@ def test_what_came_before_the_trace_began_is_not_asked_for_its_line(user: Any, m
     """A census in slices is older than the trace: it asked for the same objects at each reading, in vain."""
     watch(monitor, leaking(user), 10)
     case = Investigation({}, last_evidence=monitor.evidence())
-    case.sought_containers = {"train.HISTORY": (("train.HISTORY",), take_census(Roots()).holdings["train.HISTORY"])}
+    case.sought_containers = sought_history()
     user.keep(1)
     asked: list[Any] = []
     tracer = cast("Tracer", SimpleNamespace(live_bytes=0, find_line=asked.append))

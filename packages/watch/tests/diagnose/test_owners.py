@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 
+from flatwater_watch.diagnose.evidence import ITEMS_ADVICE, owner_evidence
 from flatwater_watch.diagnose.hops import resolve_all_ways, resolve_hops
 from flatwater_watch.diagnose.investigation import find_grown_owners
 from flatwater_watch.diagnose.owners import Owner, find_owners
 from flatwater_watch.heap.arrays import NODE_BYTES, SAVED_BYTES, STORAGE_BYTES
 from flatwater_watch.heap.census import Census, begin_census, continue_census_, take_census
 from flatwater_watch.heap.roots import Roots, source_file, user_modules
+from flatwater_watch.series.readings import Growth
+from flatwater_watch.series.slope import Slope
 from flatwater_watch.thresholds import SHIPPED
 
 OWNING = SHIPPED.owning
@@ -746,6 +749,54 @@ def test_items_that_keep_more_one_after_the_other_are_the_owner(load: Load) -> N
     assert find_owners(before._replace(draw=6), take_census(ROOTS)) == [], "other items were drawn"
     words = [f"word {n}" for n in range(1000)]
     assert owner.bytes_grown == pytest.approx(10 * sum(map(sys.getsizeof, [words, *words])), rel=0.2)
+
+
+@pytest.mark.parametrize("kept", ["np.zeros(10_000)", "bytes(80_000)", "[bytes(8000) for _ in range(10)]"])
+@pytest.mark.parametrize("count", [12, 160])
+def test_what_items_of_a_list_of_constant_length_keep_from_their_first_use_on_is_an_owner(
+    load: Load, kept: str, count: int
+) -> None:
+    """Images that are opened at the beginning, and each keeps its data once it is read."""
+    program = load(f"""
+        import numpy as np
+
+        class Image:
+            def __init__(self):
+                self.size, self.data = (48, 48), None
+
+        images = [Image() for _ in range({count})]
+        unread = iter(images)
+
+        def turn():
+            for _ in range({count} // 12):
+                next(unread).data = {kept}
+    """)
+    before = take_census(ROOTS).without_objects()
+    assert owners(program, rounds=4, warm=0) == [], "nothing had any before: it may be there for a moment"
+    owner = the_owner(program, rounds=4, warm=2)
+    assert (owner.path, owner.in_more_items) == ("train.images[*].data", True)
+    assert owner.bytes_grown == pytest.approx(count // 12 * 4 * 80_000, rel=0.35)
+    assert owner.newest_items
+    rate = Slope(1e5, 1e5, 1e5)
+    assert owner_evidence(owner, steps=4, growth=Growth(6, 1, None, rate, "turn"), drift=rate).advice == ITEMS_ADVICE
+    assert find_owners(before._replace(draw=6), take_census(ROOTS)) == [], "other items were drawn"
+
+
+def test_items_that_replace_what_they_keep_are_no_owner(load: Load) -> None:
+    program = load("""
+        import numpy as np
+
+        class Worker:
+            def __init__(self):
+                self.batch = np.zeros(10_000)
+
+        workers = [Worker() for _ in range(40)]
+
+        def turn():
+            for worker in workers:
+                worker.batch = None if worker.batch is None else np.ones(10_000)
+    """)
+    assert owners(program) == []
 
 
 def test_a_way_leads_to_what_stands_in_the_place_of_a_container() -> None:

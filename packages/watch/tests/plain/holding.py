@@ -59,6 +59,11 @@ class Client:
     pass
 
 
+class Image:
+    def __init__(self) -> None:
+        self.data: bytes | None = None
+
+
 ITEMS: dict[str, Callable[[int], Any]] = {
     "text": lambda n: f"a line of text with the number {n} in it, and some more of it",  # <- here
     "ints": lambda n: (n, n + 1, n * 7),  # <- here
@@ -423,6 +428,12 @@ def bound_method(seconds: float) -> None:
             add(large(n))
 
 
+def data_of_images(seconds: float) -> None:
+    images = [Image() for _ in range(2000)]
+    for image, _ in zip(images, rounds(seconds), strict=False):
+        image.data = b"pixel" * 20_000  # <- here
+
+
 def namespace(seconds: float) -> None:
     kept = types.SimpleNamespace(rows=[])
     for n in rounds(seconds):
@@ -436,7 +447,8 @@ WAYS = {
         cached_calls, added_text, added_bytes, written_text, written_bytes, written_rows, archive, spooled_file,
         numbers, appended_array, array_of_objects, buffers, views, elements, weak_keys, callbacks_of_references,
         tracebacks, frames, generators, coroutines, tasks, code, classes, closures, futures, exits, scheduled, cycled,
-        selectors_data, thread_local, context, log_records, cached_lines, bound_method, namespace,
+        selectors_data, thread_local, context, log_records, cached_lines, bound_method,
+        data_of_images, namespace,
     )
 }  # fmt: skip
 """By name."""
@@ -465,6 +477,7 @@ OWNERS = {
     "weak_keys": "pages", "classes": "HISTORY", "closures": "handlers", "exits": "stack", "scheduled": "plan",
     "cycled": "again", "selectors_data": "selector", "thread_local": "LOCAL", "context": "VARIABLE",
     "log_records": "records", "cached_lines": "linecache", "bound_method": "add",
+    "data_of_images": "images[*].data",
 }  # fmt: skip
 """What the owner's path contains; where nothing else is said, `kept`."""
 

@@ -47,6 +47,10 @@ _ADVICE_BY_KIND = {
 GRAPH_ADVICE = "Keep the number, not the tensor: loss.item(), or loss.detach() without its autograd graph."
 BASE_ADVICE = "Keep a copy of the part: .clone() of a tensor or .copy() of an array lets go of the whole."
 
+ITEMS_ADVICE = (
+    "Each item keeps one from its first use on: drop it when the item is done (set it to None), or for all but the "
+    "newest items."
+)
 WAITING_ADVICE = "The calls wait and do not end: give what they wait for a timeout, or let fewer begin (a semaphore)."
 COLLECTOR_OFF_ADVICE = "Leave the collector on, or call gc.collect() once in a while; "
 RARE_COLLECTION_ADVICE = (
@@ -226,6 +230,8 @@ def _owner_advice(verdict: VerdictName, owner: "Owner") -> str:
     content_suffices = verdict == "filling" or owner.holds_graph or owner.holds_base
     if owner.rule is not None and not content_suffices:
         return owner.rule.advice
+    if owner.in_more_items and verdict == "leak" and not content_suffices:
+        return ITEMS_ADVICE
     if owner.table is not None and verdict in {"leak", "cache"} and not content_suffices:
         return owner.table.advice
     return advice(verdict, owner.kind, graph=owner.holds_graph, base=owner.holds_base)

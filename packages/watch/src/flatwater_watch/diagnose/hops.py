@@ -9,13 +9,16 @@ from flatwater_watch.heap.census import Census
 from flatwater_watch.heap.children import open_object
 from flatwater_watch.heap.raw import full_name, read_stable
 from flatwater_watch.heap.roots import Roots, root_tiers, user_modules
-from flatwater_watch.heap.view import Named, Walk
+from flatwater_watch.heap.view import Named, Walk, evenly_spaced_slice
 
 ITEM, KEY, CALL = "[*]", "[key]", "[call]"
 """Hops of a way that stand for any item of a container, for any key, and for any of several waiting calls of the
 function whose variable is the root."""
 MAXIMUM_WAY_CONTAINERS = 64
 """Maximum containers at the end of a way that are checked for new items, the newest first; each takes 30 µs."""
+SPREAD_WAY_CONTAINERS, MAXIMUM_SPREAD_ITEMS = 256, 100_000
+"""That maximum where any of many items may have got the container that is sought, so that they are spread evenly over
+the newest items; and the maximum of those."""
 
 
 def split_path(census: Census, path: str) -> tuple[str, ...]:
@@ -37,13 +40,14 @@ def resolve_hops(roots: Roots, hops: tuple[str, ...]) -> Any:
     return next(iter(resolve_all_ways(roots, hops, 1)), None)
 
 
-def resolve_all_ways(roots: Roots, way: tuple[str, ...], maximum: int) -> list[Any]:
+def resolve_all_ways(roots: Roots, way: tuple[str, ...], maximum: int, *, spread: bool = False) -> list[Any]:
     """Return all containers to which a way leads now; where a hop matches more than `maximum`, the newest are followed.
 
     Args:
         roots: choice of roots.
         way: root and hops, as in `Owner.hops`.
         maximum: maximum number of containers.
+        spread: whether containers spread evenly over all are followed instead of the newest.
     """
     modules = user_modules(roots)
     root_objects = (value for tier in root_tiers(roots, modules) for path, value in tier if path == way[0])
@@ -52,8 +56,9 @@ def resolve_all_ways(roots: Roots, way: tuple[str, ...], maximum: int) -> list[A
     walk = Walk(MAXIMUM_LEAVES, lambda cls: full_name(cls)[0] in modules, MAXIMUM_LEAVES)
     for hop in way[1:]:
         if hop != CALL:
-            children = [child for obj in objects for child in _follow_hop(obj, hop, maximum, walk)]
-            objects = children[-maximum:]
+            limit = MAXIMUM_SPREAD_ITEMS if spread else maximum
+            children = [child for obj in objects for child in _follow_hop(obj, hop, limit, walk)]
+            objects = children[evenly_spaced_slice(len(children), maximum)] if spread else children[-maximum:]
     return objects
 
 

@@ -2,14 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakSet, WeakValueDictionary
 
 from flatwater_watch.diagnose.evidence import CurrentContents, Evidence, owner_evidence
 from flatwater_watch.diagnose.finding import AllocationSite
 from flatwater_watch.diagnose.garbage import Garbage, GarbageSearch
 from flatwater_watch.diagnose.handles import find_handles, handles_below
-from flatwater_watch.diagnose.hops import MAXIMUM_WAY_CONTAINERS, leads_to_several, resolve_all_ways
+from flatwater_watch.diagnose.hops import (
+    MAXIMUM_WAY_CONTAINERS,
+    SPREAD_WAY_CONTAINERS,
+    leads_to_several,
+    resolve_all_ways,
+)
 from flatwater_watch.diagnose.lines import Tracer
 from flatwater_watch.diagnose.new_items import ITEM_KINDS, TRACEABLE_KINDS, added_leaves, container_lengths
 from flatwater_watch.diagnose.owners import Owner, current_contents, find_owners
@@ -24,6 +29,26 @@ from flatwater_watch.series.slope import Slope
 from flatwater_watch.thresholds import SHIPPED
 
 CASE, DRIFT, OWNING = SHIPPED.investigating, SHIPPED.drift, SHIPPED.owning
+
+
+class SoughtContainers(NamedTuple):
+    """The containers of an owner whose line is sought."""
+
+    way: tuple[str, ...]
+    """Root and hops, as in `Owner.hops`."""
+    holding: Holding
+    """Their holding at the last comparison."""
+    in_more_items: bool
+    """Whether each is new, in an item that had none, as in `Owner.in_more_items`."""
+
+    @property
+    def maximum(self) -> int:
+        """Maximum number of containers that are looked at."""
+        return SPREAD_WAY_CONTAINERS if self.in_more_items else MAXIMUM_WAY_CONTAINERS
+
+    def resolve(self, roots: Roots) -> list[Any]:
+        """Return the containers that lie there now."""
+        return resolve_all_ways(roots, self.way, self.maximum, spread=self.in_more_items)
 
 
 @dataclass(eq=False, repr=False)
@@ -65,8 +90,8 @@ class Investigation:
     """Whether the growth was a drift at one of the comparisons."""
     first_owner_length: int = 0
     """Number of items of the first-ranked owner when it was last read."""
-    sought_containers: Mapping[str, tuple[tuple[str, ...], Holding]] = field(default_factory=dict)
-    """Ways to the containers whose line is sought, with their holdings at the last comparison, by owner in order."""
+    sought_containers: Mapping[str, SoughtContainers] = field(default_factory=dict)
+    """Containers whose line is sought, by owner in order."""
     content_classes: Mapping[str, type] = field(default_factory=dict)
     """Class of the newest item, by owner."""
     lengths_at_trace: Mapping[int, int] = field(default_factory=dict)
@@ -189,14 +214,14 @@ def root_gains(earlier_census: Census, later_census: Census) -> list[tuple[str, 
 def record_first_owner_(case: Investigation, owners: Sequence[Owner]) -> None:
     """Record the first of a comparison's ranked owners, and the containers whose lines a trace is to find."""
     first_owner = owners[0]
-    case.first_owner_grew = first_owner.length != case.first_owner_length
-    case.first_owner_length = first_owner.length
+    length = first_owner.holding.instances if first_owner.in_more_items else first_owner.length
+    case.first_owner_grew = length != case.first_owner_length
+    case.first_owner_length = length
     case.contains_tensors = any(full_name(type(item))[0].startswith("torch") for item in first_owner.newest_items)
     case.contents_hidden = any(type(item) is Callback for item in first_owner.newest_items)
     traceable = [owner for owner in owners[: OWNING.maximum_printed_findings] if owner.kind in TRACEABLE_KINDS]
-    case.sought_containers = (
-        {owner.path: (owner.hops, owner.holding) for owner in traceable} if first_owner.kind in TRACEABLE_KINDS else {}
-    )
+    sought = {owner.path: SoughtContainers(owner.hops, owner.holding, owner.in_more_items) for owner in traceable}
+    case.sought_containers = sought if first_owner.kind in TRACEABLE_KINDS else {}
     case.content_classes = {owner.path: type(owner.newest_items[-1]) for owner in traceable if owner.newest_items}
 
 
@@ -253,11 +278,7 @@ def start_trace_(case: Investigation, tracer: Tracer | None, roots: Roots, *, in
     """Trace allocations for the line of the items that come from now on, and record the lengths of their containers."""
     case.garbage_line_readings = case.building_readings = 0
     case.most_traced_bytes, case.is_trace_suspended = None, False
-    containers = [
-        container
-        for way, _ in case.sought_containers.values()
-        for container in resolve_all_ways(roots, way, MAXIMUM_WAY_CONTAINERS)
-    ]
+    containers = [container for sought in case.sought_containers.values() for container in sought.resolve(roots)]
     case.lengths_at_trace = dict(zip(map(id, containers), container_lengths(containers), strict=True))
     if tracer is not None:
         # Tensors may lie deep in objects, and objects may be made of tensors: a further try traces both.
@@ -288,11 +309,11 @@ def _continue_line_search_(case: Investigation, tracer: Tracer | None, roots: Ro
     first_path = next(iter(case.sought_containers), "")
     if first_path not in evidence_by_owner:
         return False
-    way, _ = case.sought_containers[first_path]
-    containers = resolve_all_ways(roots, way, MAXIMUM_WAY_CONTAINERS)
+    sought = case.sought_containers[first_path]
+    containers = sought.resolve(roots)
     line, is_final = _find_line_of_added_items_(case, tracer, evidence_by_owner[first_path], containers)
     # At the maximum, more containers lie on the way than are checked, and the growing ones may not be among them.
-    checks_all = not leads_to_several(way) or len(containers) < MAXIMUM_WAY_CONTAINERS
+    checks_all = not leads_to_several(sought.way) or len(containers) < sought.maximum
     is_building = _record_traced_bytes_(case, tracer) and checks_all and not is_final
     case.idle_readings = 0 if is_final else case.idle_readings + (not is_building)
     is_patient = (
@@ -303,10 +324,9 @@ def _continue_line_search_(case: Investigation, tracer: Tracer | None, roots: Ro
         return True
     if line is not None:
         case.has_new_line = True
-        for path, (other_way, _) in case.sought_containers.items():
+        for path, other in case.sought_containers.items():
             if path in evidence_by_owner and path not in case.lines:
-                other_containers = resolve_all_ways(roots, other_way, MAXIMUM_WAY_CONTAINERS)
-                _find_line_of_added_items_(case, tracer, evidence_by_owner[path], other_containers)
+                _find_line_of_added_items_(case, tracer, evidence_by_owner[path], other.resolve(roots))
     case.idle_readings, case.sought_containers = 0, {}
     return False
 
@@ -319,7 +339,7 @@ def _was_emptied(case: Investigation, owner: str, containers: Sequence[Any]) -> 
         owner: path of the owner.
         containers: containers that lie on the owner's way now.
     """
-    way, holding = case.sought_containers[owner]
+    way, holding, _ = case.sought_containers[owner]
     if leads_to_several(way) or holding.kind not in ITEM_KINDS:
         return False
     lengths_before = [case.lengths_at_trace.get(id(container), holding.length) for container in containers]
@@ -351,7 +371,7 @@ def _find_line_of_added_items_(
     not run yet. It is complete once another item follows, in any of the containers that lie on the owner's way now.
     Arrays, texts and handles are complete at once.
     """
-    way, holding = case.sought_containers[cause.owner]
+    way, holding, in_more_items = case.sought_containers[cause.owner]
     # A container without a recorded length is new if the way leads to several; else it may be a copy of the old one.
     unknown_length = 0 if leads_to_several(way) else holding.length
     line: AllocationSite | None = None
@@ -360,6 +380,8 @@ def _find_line_of_added_items_(
         if line is not None:  # found in an earlier container: only another new item, which makes it final, is wanted
             if length > length_before:
                 return line, True
+            continue
+        if in_more_items and id(container) in case.lengths_at_trace:
             continue
         holding_before = holding._replace(length=length_before)
         newest = added_leaves(container, length, holding_before, case.content_classes.get(cause.owner))

@@ -70,6 +70,8 @@ class Owner:
     """Whether the bytes lie outside of Python, behind handles in its items."""
     calls: int = 1
     """Number of waiting calls that each have this container as a variable, if there are more than before; else 1."""
+    in_more_items: bool = False
+    """Whether more of its holders, which are as many as before, have one: each keeps its own from some time on."""
 
 
 def find_owners(earlier_census: Census, later_census: Census) -> list[Owner]:
@@ -98,7 +100,10 @@ def find_owners(earlier_census: Census, later_census: Census) -> list[Owner]:
     )
     owners: dict[str, Owner] = {}
     for path in paths:
-        owner = describe_owner(earlier_census.holdings[path], later_census, path, gains[path])
+        in_more_items = _is_in_more_holders(earlier_census, later_census, path)
+        owner = describe_owner(
+            earlier_census.holdings[path], later_census, path, gains[path], in_more_items=in_more_items
+        )
         same_table = owners.get(owner.path)  # another column of this table has a larger gain
         if same_table is None:
             owners[owner.path] = owner
@@ -163,15 +168,32 @@ def _unexplained_gains(
     same_sample = earlier_census.draw == later_census.draw
     for path in reversed(list(later_census.holdings)):
         explained_below = sum(explained.get(child, 0) for child in children.get(path, ()))
-        own_bytes = _container_growth(
-            earlier_census.holdings.get(path), later_census.holdings[path], growth[path], same_sample=same_sample
-        )
+        if _is_in_more_holders(earlier_census, later_census, path):
+            own_bytes = growth[path]
+        else:
+            own_bytes = _container_growth(
+                earlier_census.holdings.get(path), later_census.holdings[path], growth[path], same_sample=same_sample
+            )
         open_bytes = own_bytes - explained_below
         if open_bytes >= OWNING.least_bytes and open_bytes > (1 - OWNING.explained_share) * own_bytes:
             gained[path] = open_bytes
             explained_below += open_bytes
         explained[path] = explained_below
     return gained
+
+
+def _is_in_more_holders(earlier_census: Census, later_census: Census, path: str) -> bool:
+    """Whether more holders have a container on this path than before, though the holders are as many and as long.
+
+    Such are the objects in a list of constant length of which each keeps an array from its first use on.
+    """
+    earlier, later = earlier_census.holdings.get(path), later_census.holdings[path]
+    if earlier is None or later.parent is None or earlier_census.draw != later_census.draw:
+        return False
+    before, now = earlier_census.holdings.get(later.parent), later_census.holdings[later.parent]
+    if before is None or now.instances != before.instances or now.items > before.items:
+        return False  # the holders became more or longer: then theirs is the growth
+    return later.instances > earlier.instances
 
 
 def _container_growth(earlier: Holding | None, later: Holding, growth: float, *, same_sample: bool) -> float:
@@ -205,7 +227,9 @@ def _container_growth(earlier: Holding | None, later: Holding, growth: float, *,
     return longer_bytes if longer_bytes >= OWNING.explained_share * growth else 0
 
 
-def describe_owner(earlier: Holding, later_census: Census, path: str, gained: float) -> Owner:
+def describe_owner(
+    earlier: Holding, later_census: Census, path: str, gained: float, *, in_more_items: bool = False
+) -> Owner:
     """Describe a container that grew, by its newest items.
 
     Args:
@@ -213,11 +237,13 @@ def describe_owner(earlier: Holding, later_census: Census, path: str, gained: fl
         later_census: later census, with references to its containers.
         path: path of the container.
         gained: bytes that the container gained.
+        in_more_items: whether more of its holders have one, as in `Owner.in_more_items`.
     """
     holding = later_census.holdings[path]
     if holding.capacity is None:
         holding = holding._replace(capacity=declared_bound(later_census, holding))
-    display_path, hops = _display_path(later_census, holding), split_path(later_census, path)
+    display_path = holding.path if in_more_items else _display_path(later_census, holding)
+    hops = split_path(later_census, path)
     # An autograd graph is described by its tensor.
     container_path = holding.parent if holding.kind == "graph" and holding.parent is not None else path
     container = later_census.live[container_path]
@@ -248,6 +274,7 @@ def describe_owner(earlier: Holding, later_census: Census, path: str, gained: fl
         rule=_find_rule(later_census, path, newest),
         table=library_table(later_census, path),
         calls=holding.instances if holding.parent is None and holding.instances > earlier.instances else 1,
+        in_more_items=in_more_items,
     )
 
 
