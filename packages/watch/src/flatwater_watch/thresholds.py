@@ -199,12 +199,16 @@ class Rising(NamedTuple):
     """Maximum CPU seconds of recording: about 15 us a line."""
     maximum_query_seconds: float = 5e-4
     """Maximum seconds of a query to the allocator at each line, which takes longer the more holes a heap has."""
-    sufficient_rises: int = 24
-    """Number of lasting rises that end the recording. Unmeasured."""
+    sufficient_rises: int = 12
+    """Number of lasting rises, counted as rises of one size, that end the recording. A call of a service made 54 rises
+    of a few bytes before the one of 2 MB that stayed."""
+    minimum_growth_share: float = 0.25
+    """Minimum bytes of lasting rises that end it, as a share of the bytes that memory has gained in as many steps
+    before; material bytes are enough, as a program is slower meanwhile. Unmeasured."""
     minimum_rises: int = 3
     """Minimum rises of a line: one may be a library that is loaded, two chance."""
-    minimum_main_share: float = 0.5
-    """Minimum share of the rises' bytes for a line: more than all other lines together."""
+    minimum_main_share: float = 0.3
+    """Minimum share of the rises' bytes for a line: a call that leaks may stand at two lines, or three."""
     maximum_readings: int = 40
     """Maximum readings of one recording: about as many as tracing may take."""
     maximum_tries: int = 3

@@ -20,6 +20,7 @@ from flatwater_watch.diagnose.evidence import Evidence
 from flatwater_watch.diagnose.finding import AllocationSite
 from flatwater_watch.diagnose.lines import FRAMES, NativeLineSearch, Tracer
 from flatwater_watch.meters.allocator import main_heap
+from flatwater_watch.series.readings import Reading
 from flatwater_watch.series.slope import Slope, thin_evenly
 from flatwater_watch.thresholds import MIB
 
@@ -346,6 +347,18 @@ def test_nothing_is_kept_alive(tracer: Tracer, user: Any) -> None:
     assert seen() is None
 
 
+READING = Reading(
+    step=10,
+    resident=400 * MIB,
+    file_mapped=100 * MIB,
+    in_use=200 * MIB,
+    free=10 * MIB,
+    owned={},
+    planned={},
+    limit=2000 * MIB,
+    rates={},
+)
+
 NATIVE = """
 import ctypes
 malloc = ctypes.CDLL(None).malloc
@@ -378,6 +391,56 @@ def _no_hole() -> Iterator[None]:
         libc.free(ctypes.c_void_p(block))
 
 
+SERVICE = """
+import ctypes
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+
+def answer(kept):
+    words = []
+    for _ in range(60):
+        words.append(libc.malloc(8000))
+        words.append(libc.malloc(9000))
+    yield
+    kept.append(libc.malloc(33 << 20))
+    for word in words:
+        libc.free(word)
+"""
+
+
+@pytest.mark.usefixtures("_no_hole")
+def test_a_recording_goes_on_until_enough_rises_of_the_size_of_the_growth_have_come(tmp_path: Path) -> None:
+    """A service that rests most of the time is read within a request, when only what it frees again has come."""
+    program = load(tmp_path / "service.py", SERVICE, "service")
+    rate = Slope(33.0 * MIB, 33.0 * MIB, 33.0 * MIB)
+    cause = Evidence(verdict="native", owner="memory outside of Python", drift=rate)
+    search, kept, finished = NativeLineSearch(), list[int](), list[bool]()
+    assert search.prepare_try([cause])
+    assert search.begin(READING, rate)
+    try:
+        for number in range(1, 16):
+            for _ in program.answer(kept):
+                finished.append(search.is_finished(READING._replace(step=READING.step + number)))
+    finally:
+        search.end()
+    for block in kept:
+        ctypes.CDLL(None).free(ctypes.c_void_p(block))
+    assert not any(finished[:8])
+    assert finished[-1]
+    assert search.line is not None
+    assert (search.line.line, search.line.function) == (line_of("kept.append", SERVICE), "answer")
+
+
+def test_a_try_waits_for_the_main_thread_that_slept_when_it_was_due() -> None:
+    rate = Slope(3.0 * MIB, 3.0 * MIB, 3.0 * MIB)
+    cause = Evidence(verdict="native", owner="memory outside of Python", drift=rate)
+    search = NativeLineSearch()
+    assert not search.prepare_try([cause], in_watch_thread=True)
+    assert search.awaits_main_thread
+    assert search.prepare_try([cause])
+    assert not search.awaits_main_thread
+
+
 @pytest.mark.usefixtures("_no_hole")
 @pytest.mark.parametrize(("function", "better"), [("keep", True), ("fill", False)])
 def test_bytes_that_come_before_their_object_have_a_line_of_their_own(
@@ -393,7 +456,7 @@ def test_bytes_that_come_before_their_object_have_a_line_of_their_own(
     following, kept = NativeLineSearch(), list[int]()
     assert not following.prepare_try([replace(found, outside=False)]), "its objects are the growth"
     assert following.prepare_try([found])
-    assert following.begin()
+    assert following.begin(READING, whole)
     try:
         for _ in range(5):
             getattr(program, function)(kept)

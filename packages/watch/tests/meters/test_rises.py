@@ -96,6 +96,22 @@ def test_what_goes_after_a_copy_was_made_of_it_does_not_hide_the_copy() -> None:
     assert place[2] == "keep"
 
 
+def test_of_two_lines_that_leak_as_much_the_first_is_told() -> None:
+    kept: list[int] = []
+
+    def work() -> None:
+        for _ in range(5):
+            kept.append(libc.malloc(SIZE))
+            kept.append(libc.malloc(SIZE + 4096))
+
+    place = record_rises(work).main_line(minimum_share=0.3, minimum_rises=3)
+    for block in kept:
+        libc.free(block)
+    _, first = inspect.getsourcelines(test_of_two_lines_that_leak_as_much_the_first_is_told)
+    assert place is not None
+    assert place[1] == first + 5
+
+
 def keep_message() -> int:
     block: int = libc.malloc(SIZE + (1 << 16))
     ctypes.memset(block, 1, SIZE + (1 << 16))

@@ -115,15 +115,16 @@ class ProcessWatch:
 
         Without boundaries a tick is needed when a reading is due; else a census needs all, unless it goes on at these.
         """
+        if self._monitor.awaits_main_thread and self._reading_thread == threading.get_ident():
+            self._due = self._latest_due = 0.0
         boundaries_come_fast = self.boundaries.tick(ticks)
         if not self.boundaries.are_regular(self._unit):
             return ticks_until_time(min(self._due, self._rss_check_due))
         if self._monitor.is_tracing and self._schedule is not None:  # a step may take long, such as one that compiles
             steps = self.boundaries.boundary_count(self._unit, ticks=False)
             return self.suspend_stale_trace(schedule.stale_step_seconds(self._schedule, self._last_read_time, steps))
-        if not boundaries_come_fast:
-            return 1
-        return min(2 * ticks, RESET_CHECK_TICKS if self._monitor.reset_tracker.has_recent_container else MAXIMUM_TICKS)
+        most_ticks = RESET_CHECK_TICKS if self._monitor.reset_tracker.has_recent_container else MAXIMUM_TICKS
+        return min(2 * ticks, most_ticks) if boundaries_come_fast else 1
 
     def suspend_stale_trace(self, seconds: float = schedule.STALE_TRACE_SECONDS) -> int:
         """Suspend a trace so long after the last reading, as in an import; return the ticks to the next call."""

@@ -157,9 +157,8 @@ class Investigator:
 
     def findings(self) -> list[Finding]:
         """All findings so far, with the forecast by the latest reading, without containers emptied again and again."""
-        if self._latest_reading is None:
-            return []
-        return judge_new(self._known_evidence(), self._process_growth(self._latest_reading))
+        reading = self._latest_reading
+        return [] if reading is None else judge_new(self._known_evidence(), self._process_growth(reading))
 
     def evidence(self) -> list[Evidence]:
         """The evidence on each cause that is worth reporting, by now."""
@@ -192,6 +191,8 @@ class Investigator:
         """Answer `NATIVE_CERTAIN` if the readings prove it now; else begin a case if memory rises after the pause."""
         if (self._is_unexplained or self.negligible_resets) and self._unexplained_evidence(reading):
             return CaseEvent.NATIVE_CERTAIN
+        if self._native_search.awaits_main_thread and not self.in_watch_thread:
+            return self._native_line_event()
         self._pause_readings_left -= 1
         if self._pause_readings_left < 0 and is_suspicious(self._history, self._explaining_causes, reading):
             self._case = Investigation(self._lines)
@@ -268,10 +269,8 @@ class Investigator:
             causes = self._compare_owners(case, self._process_growth(reading), self._growth_slope)
         case.has_new_line = False
         if causes is None:
-            if (
-                self.censuses.last_cpu_seconds > CASE.maximum_traced_census_seconds
-                or self.censuses.current_cpu_seconds > CASE.maximum_traced_census_cpu_seconds
-            ):
+            was_long = self.censuses.last_cpu_seconds > CASE.maximum_traced_census_seconds
+            if was_long or self.censuses.current_cpu_seconds > CASE.maximum_traced_census_cpu_seconds:
                 self._stop_tracing()  # a long census must not keep the program slow
             return None
         if not traces_garbage:
@@ -376,16 +375,17 @@ class Investigator:
     def _native_line_event(self) -> CaseEvent | None:
         """Prepare the search for the line of native growth and return its event, if a cause wants a line; else None."""
         causes = map(self._add_details, [*self._new_evidence, *self._evidence_by_owner.values()])
-        may_trace = self._trace_allowed and not self.in_watch_thread
-        return CaseEvent.NATIVE_WITHOUT_LINE if may_trace and self._native_search.prepare_try(causes) else None
+        begins = self._trace_allowed and self._native_search.prepare_try(causes, in_watch_thread=self.in_watch_thread)
+        return CaseEvent.NATIVE_WITHOUT_LINE if begins else None
 
-    def _start_recording(self, _reading: Reading) -> CaseEvent | None:
+    def _start_recording(self, reading: Reading) -> CaseEvent | None:
         """Begin to record which line runs while memory rises; refused if the program is traced already."""
-        return None if self._native_search.begin() else CaseEvent.REFUSED
+        return None if self._native_search.begin(reading, self._growth_slope) else CaseEvent.REFUSED
 
     def _await_rises(self, reading: Reading) -> CaseEvent | None:
         """Wait until enough rises are recorded, or the limit is near."""
-        return CaseEvent.TIME_TO_COMPARE if self._native_search.is_finished() or not reading.has_headroom else None
+        is_finished = self._native_search.is_finished(reading) or not reading.has_headroom
+        return CaseEvent.TIME_TO_COMPARE if is_finished else None
 
     def _publish_native_line(self, _reading: Reading) -> None:
         """End the recording; `_add_details` gives its line to the causes that want one."""

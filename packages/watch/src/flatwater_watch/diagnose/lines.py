@@ -25,6 +25,8 @@ from flatwater_watch.heap.roots import is_installed_command, is_user_file
 from flatwater_watch.meters.allocations import allocation_frames
 from flatwater_watch.meters.rises import RiseRecorder
 from flatwater_watch.paths import folder_of
+from flatwater_watch.series.readings import Reading
+from flatwater_watch.series.slope import Slope
 from flatwater_watch.thresholds import SHIPPED
 
 if TYPE_CHECKING:
@@ -245,11 +247,22 @@ class NativeLineSearch:
         self._item_line: AllocationSite | None = None
         """The line that made the Python objects that own the bytes, if it is known. Only a line that runs before that
         line is better: bytes that an object takes later belong to the line that made the object."""
+        self.awaits_main_thread = False
+        """Whether a try begins at the next reading in the main thread, which slept when it was due."""
         self._tries_made = 0
         self._readings_in_try = 0
+        self._first_step, self._bytes_per_step = 0, 0.0
+        """Step at which the try began, and the growth until then."""
 
-    def prepare_try(self, causes: Iterable[Evidence]) -> bool:
-        """Keep the line that made the objects of the causes; return whether a cause wants another and a try is left."""
+    def prepare_try(self, causes: Iterable[Evidence], *, in_watch_thread: bool = False) -> bool:
+        """Keep the line that made the objects of the causes; return whether a try may begin now.
+
+        Args:
+            causes: evidence so far; a try begins only if a cause wants another line and a try is left.
+            in_watch_thread: whether a thread of the watch is the caller, which cannot trace the program's: then the try
+                waits for the main thread.
+        """
+        self.awaits_main_thread = False
         item_lines = [
             cause.made_at
             for cause in causes
@@ -259,21 +272,30 @@ class NativeLineSearch:
             return False
         # A cause without a known line may belong to any line that runs, so the search is not bound to a line then.
         self._item_line = None if None in item_lines else item_lines[0]
-        return True
+        self.awaits_main_thread = in_watch_thread
+        return not in_watch_thread
 
-    def begin(self) -> bool:
-        """Begin a try; return False if the program is traced already."""
+    def begin(self, reading: Reading, growth: Slope) -> bool:
+        """Begin a try; return False if the program is traced already.
+
+        Args:
+            reading: latest reading.
+            growth: growth of the program per step by now.
+        """
         self._tries_made, self._readings_in_try = self._tries_made + 1, 0
+        self._first_step, self._bytes_per_step = reading.step, growth.per_step
         return self.recorder.begin(None if self._item_line is None else (self._item_line.file, self._item_line.line))
 
-    def is_finished(self) -> bool:
+    def is_finished(self, reading: Reading) -> bool:
         """Count a reading of this try; return whether it has recorded enough rises, or taken long enough."""
         self._readings_in_try += 1
-        return (
-            self.recorder.is_over_budget
-            or self.recorder.kept_count >= RISING.sufficient_rises
-            or self._readings_in_try >= RISING.maximum_readings
+        # A reading may come in the midst of a round, whose first rises do not stay: their bytes must be of the growth.
+        expected_bytes = self._bytes_per_step * (reading.step - self._first_step)
+        sufficient_bytes = min(reading.material_bytes, RISING.minimum_growth_share * expected_bytes)
+        is_sufficient = (
+            self.recorder.effective_count >= RISING.sufficient_rises and self.recorder.kept_bytes >= sufficient_bytes
         )
+        return is_sufficient or self.recorder.is_over_budget or self._readings_in_try >= RISING.maximum_readings
 
     def end(self) -> None:
         """End the try, and keep its line if there is one."""

@@ -129,6 +129,11 @@ class Monitor(Investigator):
         """Whether a tracer belongs to the thread that began it, and only that thread can end it."""
         return self._native_search.recorder.running or (self._tracer is not None and self._tracer.traces_torch)
 
+    @property
+    def awaits_main_thread(self) -> bool:
+        """Whether the next reading in the main thread begins the search for a native line."""
+        return self.state is CaseState.WATCHING and self._native_search.awaits_main_thread
+
     # --- actions of the end ---
 
     @property

@@ -29,6 +29,8 @@ LinePlace = tuple[str, int, str]
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 MAXIMUM_COMPARED_RISES = 32
 """Maximum number of the latest rises that are compared, by their size, with bytes that were given back."""
+_RIVAL_SHARE = 0.9
+"""Share of the largest line's bytes from which on another line counts as large as it."""
 _RETURN_EVENT = 3
 """Number of the event of a return (`PyTrace_RETURN`)."""
 _Function = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.py_object, ctypes.c_int, ctypes.c_void_p)
@@ -126,9 +128,16 @@ class RiseRecorder:
             self._statm_file = None
 
     @property
-    def kept_count(self) -> int:
-        """Number of rises whose bytes were not given back."""
-        return sum(rise.times for rise in self._lasting_rises)
+    def kept_bytes(self) -> int:
+        """Bytes of all rises that were not given back."""
+        return sum(rise.size for rise in self._lasting_rises)
+
+    @property
+    def effective_count(self) -> float:
+        """Number of equal rises that say as much: one large rise among many small ones counts as little more than 1."""
+        # Kish's effective sample size; the rises of one record count as equal ones.
+        squares = sum(rise.size * rise.size / rise.times for rise in self._lasting_rises)
+        return self.kept_bytes**2 / squares if squares else 0.0
 
     @property
     def is_over_budget(self) -> bool:
@@ -138,8 +147,11 @@ class RiseRecorder:
     def main_line(self, *, minimum_share: float, minimum_rises: int) -> LinePlace | None:
         """Return the line at which most of the memory came; None if there is no such line, or its rises were not early.
 
+        A call that leaks may stand at several lines: of those with nearly as many bytes it is the first in the file, so
+        that the answer is the same in each run.
+
         Args:
-            minimum_share: minimum share of all bytes for the line, and of its own bytes for its early rises.
+            minimum_share: minimum share of all bytes for the line. Half of its own bytes must be early.
             minimum_rises: minimum number of rises for the line.
         """
         sizes = Counter[LinePlace | None]()
@@ -151,10 +163,12 @@ class RiseRecorder:
             early_sizes[rise.line] += rise.size * rise.is_early
         if not sizes:
             return None
-        largest_line, size = sizes.most_common(1)[0]
-        is_main = size >= minimum_share * sum(sizes.values()) and times[largest_line] >= minimum_rises
-        is_early = early_sizes[largest_line] >= minimum_share * size
-        return largest_line if is_main and is_early else None
+        largest_size = max(sizes.values())
+        rivals = [line for line, size in sizes.items() if size >= _RIVAL_SHARE * largest_size]
+        main_line = min(rivals, key=lambda line: line or ("", 0, ""))  # without a line, nobody can be sure
+        size = sizes[main_line]
+        is_main = size >= minimum_share * sum(sizes.values()) and times[main_line] >= minimum_rises
+        return main_line if is_main and 2 * early_sizes[main_line] >= size else None
 
     def _on_trace_event(self, _given: int, frame: FrameType, event: int, _argument: int) -> int:
         """Record one event of the interpreter: a call, a line, a return, an exception.
