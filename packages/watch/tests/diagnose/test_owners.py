@@ -3,6 +3,7 @@
 import functools
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.machinery import SourceFileLoader
 from math import inf
 from types import ModuleType
@@ -14,6 +15,7 @@ from flatwater_watch.diagnose.evidence import ITEMS_ADVICE, owner_evidence
 from flatwater_watch.diagnose.hops import resolve_all_ways, resolve_hops
 from flatwater_watch.diagnose.investigation import find_grown_owners
 from flatwater_watch.diagnose.owners import Owner, find_owners
+from flatwater_watch.diagnose.releasing_calls import LibraryTable
 from flatwater_watch.heap.arrays import NODE_BYTES, SAVED_BYTES, STORAGE_BYTES
 from flatwater_watch.heap.census import Census, begin_census, continue_census_, take_census
 from flatwater_watch.heap.roots import Roots, source_file, user_modules
@@ -778,7 +780,11 @@ def test_what_items_of_a_list_of_constant_length_keep_from_their_first_use_on_is
     assert owner.bytes_grown == pytest.approx(count // 12 * 4 * 80_000, rel=0.35)
     assert owner.newest_items
     rate = Slope(1e5, 1e5, 1e5)
-    assert owner_evidence(owner, steps=4, growth=Growth(6, 1, None, rate, "turn"), drift=rate).advice == ITEMS_ADVICE
+    growth = Growth(6, 1, None, rate, "turn")
+    assert owner_evidence(owner, steps=4, growth=growth, drift=rate).advice == ITEMS_ADVICE
+    table = LibraryTable("nibabel", ("Nifti1Image.uncache()",))
+    of_library = owner_evidence(replace(owner, table=table), steps=4, growth=growth, drift=rate)
+    assert of_library.advice == table.advice, "the library has a call that lets go"
     assert find_owners(before._replace(draw=6), take_census(ROOTS)) == [], "other items were drawn"
 
 

@@ -230,7 +230,8 @@ def _owner_advice(verdict: VerdictName, owner: "Owner") -> str:
     content_suffices = verdict == "filling" or owner.holds_graph or owner.holds_base
     if owner.rule is not None and not content_suffices:
         return owner.rule.advice
-    if owner.in_more_items and verdict == "leak" and not content_suffices:
+    has_call = owner.table is not None and bool(owner.table.calls)
+    if owner.in_more_items and verdict == "leak" and not content_suffices and not has_call:
         return ITEMS_ADVICE
     if owner.table is not None and verdict in {"leak", "cache"} and not content_suffices:
         return owner.table.advice
