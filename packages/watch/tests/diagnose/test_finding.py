@@ -127,6 +127,10 @@ NAMED = {
         "Call bokeh.io.reset_output() when this is done with: bokeh keeps it until then.",
         "…_session_destroyed_callbacks grows, train.py:31: call bokeh.io.reset_output()",
     ),
+    "minimize() in pymoo: algorithm.history": (
+        "Leave `save_history` out where its result is not needed: pymoo keeps it for that.",
+        "minimize() in pymoo: algorithm.history grows, train.py:31: leave `save_history` out",
+    ),
     "saver.writes": (
         "Call InMemorySaver.delete_thread(thread_id) for each that is done with: langgraph keeps it until then.",
         "saver.writes grows, train.py:31: call InMemorySaver.delete_thread(thread_id)",

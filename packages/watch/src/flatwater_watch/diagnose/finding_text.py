@@ -159,7 +159,7 @@ def _shorten_owner(owner: str, maximum: int) -> str:
 
 
 _CLAUSE_END = re.compile(
-    r"\.(?= )|(?=[;:] )|(?=, (?:or|and|but|so|such|if) )|(?= (?:when this|for each that) is done with)"
+    r"\.(?= )|(?=[;:] )|(?=, (?:or|and|but|so|such|if) )|(?= (?:when this|for each that|where its result) is )"
 )
 """Ends of sentences, with their full stop, and of clauses; other commas stand within a list."""
 _INSTRUCTION_VERBS = frozenset({
