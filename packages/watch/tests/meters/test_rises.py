@@ -96,6 +96,26 @@ def test_what_goes_after_a_copy_was_made_of_it_does_not_hide_the_copy() -> None:
     assert place[2] == "keep"
 
 
+def test_what_goes_with_others_a_round_later_does_not_hide_what_stays() -> None:
+    """An image keeps its file, and its cache is freed when the next image has taken its place, with an array."""
+    kept: list[int] = []
+
+    def work() -> None:
+        caches: list[int] = []
+        for number in range(6):
+            array = libc.malloc(SIZE)
+            kept.append(keep(SIZE + 40_960 * (3 + number)))
+            free_all([array, *caches])
+            caches = [libc.malloc(SIZE + 4096 * (number + 2))]
+        free_all(caches)
+
+    place = record_rises(work).main_line(minimum_share=0.5, minimum_rises=3)
+    for block in kept:
+        libc.free(block)
+    assert place is not None
+    assert place[2] == "keep"
+
+
 def test_of_two_lines_that_leak_as_much_the_first_is_told() -> None:
     kept: list[int] = []
 

@@ -2,7 +2,8 @@
 
 The interpreter calls a trace function at each line. Bytes that the process has gained since the last line of the user's
 code belong to that line, whatever it called meanwhile. Bytes that are given back are taken from a recent gain of the
-same size, or else from the latest gains, so that a buffer that is freed again leaves nothing, whatever came after it.
+same size, or from a few that are as large together, or else from the latest gains, so that a buffer that is freed again
+leaves nothing, whatever came after it, and also if it goes with others a round later.
 Short calls are seen as well as long calls; a sampling profiler would blame the line that waits longest. The trace is on
 for some steps only, as a program of many short lines is several times slower meanwhile.
 
@@ -29,6 +30,12 @@ LinePlace = tuple[str, int, str]
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 MAXIMUM_COMPARED_RISES = 32
 """Maximum number of the latest rises that are compared, by their size, with bytes that were given back."""
+_LEAST_COMBINED_BYTES = 1 << 14
+"""Minimum bytes given back that are compared with several rises together, and of a rise that is kept by itself."""
+_COMBINED_RISES, _COMBINED_PARTS = 8, 128
+"""Maximum number of such rises; each has a part of the bytes of at least one in `_COMBINED_PARTS`."""
+_MAXIMUM_MISFIT, _MISFIT_PER_RISE = 0.02, 0.005
+"""Maximum difference of their bytes, as a share of those given back, and what one rise more must remove of it."""
 _RIVAL_SHARE = 0.9
 """Share of the largest line's bytes from which on another line counts as large as it."""
 _RETURN_EVENT = 3
@@ -216,24 +223,42 @@ class RiseRecorder:
         """Append a rise of the line that ran, or add it to the last rise if that is of the same line."""
         rises = self._lasting_rises
         rise = _Rise(self._running_line, size=gain, times=1, is_early=self._is_early())
-        if rises and (rises[-1].line, rises[-1].is_early) == (rise.line, rise.is_early):
+        is_small = gain < _LEAST_COMBINED_BYTES
+        if is_small and rises and (rises[-1].line, rises[-1].is_early) == (rise.line, rise.is_early):
             rise = rise._replace(size=gain + rises[-1].size, times=1 + rises.pop().times)
         rises.append(rise)
 
     def _remove_rises_(self, lost_bytes: int) -> None:
-        """Remove a recent rise of the size of the lost bytes; without one, take these from the latest rises."""
+        """Remove recent rises that have the size of the lost bytes; take the rest of these from the latest rises."""
         rises = self._lasting_rises
         # The latest rise may be another one: when a buffer is copied and then freed, it is the copy, which stays.
-        for index in reversed(range(max(0, len(rises) - MAXIMUM_COMPARED_RISES), len(rises))):
-            if rises[index].size == lost_bytes:
+        if freed_indexes := self._indexes_of_size(lost_bytes):
+            for index in freed_indexes:
                 del rises[index]
-                return
+            return
         while lost_bytes > 0 and rises:
             rise = rises.pop()
             kept_bytes = rise.size - lost_bytes
             lost_bytes -= rise.size
             if kept_bytes > 0:
                 rises.append(rise._replace(size=kept_bytes, times=max(1, rise.times * kept_bytes // rise.size)))
+
+    def _indexes_of_size(self, size: int) -> tuple[int, ...]:
+        """Return the recent rise of a size, or a few that have nearly that size together, the latest first; or none."""
+        rises = self._lasting_rises
+        recent = range(len(rises) - 1, max(0, len(rises) - MAXIMUM_COMPARED_RISES) - 1, -1)
+        same = next((index for index in recent if rises[index].size == size), None)
+        if same is not None or size < _LEAST_COMBINED_BYTES:
+            return () if same is None else (same,)
+        largest_sum = size * (1 + _MAXIMUM_MISFIT)
+        candidates = [index for index in recent if size / _COMBINED_PARTS <= rises[index].size <= largest_sum]
+        sums: list[tuple[int, tuple[int, ...]]] = [(0, ())]
+        for index in candidates[:_COMBINED_RISES]:
+            gain = rises[index].size
+            sums += [(gain + total, (*indexes, index)) for total, indexes in sums if gain + total <= largest_sum]
+        self._event_count += len(sums) // 32  # takes as long as so many events
+        total, indexes = min(sums, key=lambda each: abs(size - each[0]) + _MISFIT_PER_RISE * size * len(each[1]))
+        return indexes if abs(size - total) <= _MAXIMUM_MISFIT * size else ()
 
     def _is_early(self) -> bool:
         """Return whether the function with the end line runs, and is not past that line; True without an end line."""
