@@ -7,7 +7,7 @@ Fix: `client.reset_mock()` once in a while, or a stub that keeps nothing.
 
 import sys
 import time
-from unittest.mock import MagicMock  # noqa: TID251  (it is what leaks)
+from unittest.mock import MagicMock
 
 import numpy as np
 

@@ -26,7 +26,7 @@ def main(rounds: int) -> None:
         factors = sm.add_constant(window.drop(columns="share"))
         fits[n] = sm.OLS(window["share"], factors).fit()  # <- here
         time.sleep(0.14)
-    print(pd.Series({n: fit.params["market"] for n, fit in fits.items()}).describe())  # noqa: T201
+    print(pd.Series({n: fit.params["market"] for n, fit in fits.items()}).describe())
 
 
 if __name__ == "__main__":
