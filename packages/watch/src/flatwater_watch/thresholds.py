@@ -190,6 +190,9 @@ class Handles(NamedTuple):
     """Minimum share of the new items that have a handle of their own. Unmeasured."""
     maximum_objects_below_item: int = 60
     """Maximum number of objects opened below one item. Unmeasured."""
+    minimum_callbacks: int = 10
+    """Minimum callbacks that came between the censuses, where what C code keeps with them is not seen: libraries
+    register a few when they are imported, and 4 were said to hold 72 MiB each."""
 
 
 class Rising(NamedTuple):

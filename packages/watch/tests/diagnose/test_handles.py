@@ -85,6 +85,7 @@ def test_what_atexit_keeps_is_told_by_its_number(load: Load) -> None:
     """)
     try:
         (owner,) = handles(program, each=MIB)
+        assert handles(program, rounds=9, each=72 * MIB) == [], "as many as a library registers when it is imported"
     finally:
         atexit.unregister(program.job)
     assert (owner.path, owner.bytes_grown) == ("atexit's callbacks", 10 * MIB)

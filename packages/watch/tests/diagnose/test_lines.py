@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 
+from flatwater_watch.diagnose import lines
 from flatwater_watch.diagnose.evidence import Evidence
 from flatwater_watch.diagnose.finding import AllocationSite
 from flatwater_watch.diagnose.lines import FRAMES, NativeLineSearch, Tracer
@@ -409,8 +410,13 @@ def answer(kept):
 
 
 @pytest.mark.usefixtures("_no_hole")
-def test_a_recording_goes_on_until_enough_rises_of_the_size_of_the_growth_have_come(tmp_path: Path) -> None:
+def test_a_recording_goes_on_until_enough_rises_of_the_size_of_the_growth_have_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A service that rests most of the time is read within a request, when only what it frees again has come."""
+    # Other tests leave holes in this process's heap, and each query passes them all.
+    unhurried = lines.RISING._replace(maximum_cpu_seconds=60.0, maximum_query_seconds=1.0)
+    monkeypatch.setattr(lines, "RISING", unhurried)
     program = load(tmp_path / "service.py", SERVICE, "service")
     rate = Slope(33.0 * MIB, 33.0 * MIB, 33.0 * MIB)
     cause = Evidence(verdict="native", owner="memory outside of Python", drift=rate)

@@ -115,6 +115,8 @@ def _find_candidate(earlier_census: Census, later_census: Census, path: str) -> 
     handles = _first_handles(newest)
     if not handles or len(handles) < HANDLES.minimum_share_with_handle * len(newest):
         return None
+    if type(handles[0]) is Callback and item_gain < HANDLES.minimum_callbacks:
+        return None
     return _Candidate(path, item_gain, tuple(handles), len(handles) / len(newest))
 
 
