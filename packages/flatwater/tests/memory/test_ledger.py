@@ -33,7 +33,8 @@ def test_pages_of_nobody_are_unaccounted_and_pages_of_an_owner_are_not() -> None
             block[page] = 1
         nobody, owner = take_statement({}, base=base), take_statement({"block": 32 * MIB}, base=base)
     assert 24 * MIB < nobody.unaccounted < 40 * MIB
-    assert nobody.unaccounted - owner.unaccounted == pytest.approx(32 * MIB, abs=4096)  # the heap moves meanwhile
+    difference = nobody.unaccounted - owner.unaccounted
+    assert difference == pytest.approx(32 * MIB, abs=MIB // 2)  # the heap moves meanwhile
 
 
 def test_a_record_lists_owners_and_leaves_single_numbers_out() -> None:
