@@ -399,7 +399,7 @@ libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p,
 
 def answer(kept):
     words = []
-    for _ in range(60):
+    for _ in range(30):
         words.append(libc.malloc(8000))
         words.append(libc.malloc(9000))
     yield
