@@ -13,6 +13,7 @@ from flatwater.metrics.console import ConsoleTable
 from flatwater.metrics.figures import (
     format_explained,
     format_percent,
+    format_small,
     format_whole,
     short_duration,
     short_number,
@@ -52,6 +53,14 @@ def table(
     out = io.StringIO()
     console = Console(file=out, force_terminal=terminal, width=WIDTH)
     return ConsoleTable(total, console, LAYOUT, rounds_done=done, clock=clock), out
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.0, "0"), (0.00124, "0.00124"), (0.000491, "4.9e-04"), (1.5e-9, "1.5e-09")]
+)
+def test_a_small_number_leaves_a_space_in_a_column_of_eight(value: float, shown: str) -> None:
+    assert format_small(value) == shown
+    assert len(shown) < 8
 
 
 @given(st.floats(allow_nan=True, allow_infinity=True).filter(lambda x: not 999.5e18 <= abs(x) < inf))

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from flatwater_watch.files.content import encode_json
+
 MIB = 1 << 20
 OWNERS = {
     "replay.action": 210 * MIB,
@@ -70,12 +72,12 @@ def make_run(folder: Path, rounds: int = 60, *, wanted: int | None = None, panel
 
 
 def write_lines(path: Path, records: list[dict[str, Any]]) -> None:
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    path.write_bytes(b"".join(encode_json(record) + b"\n" for record in records))  # as a run writes them
 
 
 def append_line(path: Path, record: dict[str, Any]) -> None:
-    with path.open("a") as file:
-        file.write(json.dumps(record) + "\n")
+    with path.open("ab") as file:
+        file.write(encode_json(record) + b"\n")
 
 
 def metrics(rounds: int) -> list[dict[str, Any]]:

@@ -7,11 +7,13 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from synthetic_run import make_run
+from synthetic_run import make_run, metrics
 
+from flatwater.metrics.jsonl import encode_line
 from flatwater.metrics.lines import read_records
 from flatwater.reports.records import read_run
 from flatwater.rundir.statements import AlarmSummary
+from flatwater_watch.files.content import encode_json
 
 PEAK = """
 import sys
@@ -29,12 +31,12 @@ def busy_run(folder: Path, rounds: int) -> Path:
     run = make_run(folder, min(rounds, 500))
     for name in ("metrics.jsonl", "ledger.jsonl"):
         records = [json.loads(line) for line in (run / name).read_text().splitlines()]
-        crowned = {"champion/crowned": 1} if name == "metrics.jsonl" else {}
-        texts = [json.dumps(record | crowned | {"round": 0}).partition('"round": 0') for record in records]
+        crowned = {"champion/crowned": 1.0} if name == "metrics.jsonl" else {}
+        texts = [encode_json(record | crowned | {"round": 0}).decode().partition('"round":0') for record in records]
         with (run / name).open("w") as file:
             for at in range(rounds):
                 before, _, after = texts[at % len(texts)]
-                file.write(f'{before}"round": {at + 1}{after}\n')
+                file.write(f'{before}"round":{at + 1}{after}\n')
     with (run / "alarms.jsonl").open("w") as file:
         for at in range(1, rounds + 1):
             told = [f"constant policy: member 3 gives one action in round {at}", "large gradient: 1e9"][: 1 + at % 2]
@@ -69,9 +71,17 @@ def test_alarms_of_all_rounds_are_counted(tmp_path: Path) -> None:
 
 def test_marked_lines_are_thinned_among_themselves(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    path.write_text("".join(json.dumps({"round": n, "crowned": n % 3 == 0}) + "\n" for n in range(1, 100)))
-    found = read_records(path, 5, text=b'"crowned": true')
+    path.write_bytes(b"".join(encode_line(n, {"crowned": float(n % 3 == 0)}) for n in range(1, 100)))
+    found = read_records(path, 5, entry={"crowned": 1.0})
     assert [record["round"] for record in found] == [3, 27, 51, 75, 99]
+
+
+def test_new_champions_of_a_run_are_found(tmp_path: Path) -> None:
+    """They were searched by a text that no run writes, and no chart had a dot."""
+    run = make_run(tmp_path / "run", 20)
+    expected = [(row["round"], row["validation/champion"]) for row in metrics(20) if row["champion/crowned"]]
+    assert 1 < len(expected) < 20
+    assert read_run(run).crowned == expected
 
 
 @pytest.mark.slow

@@ -69,8 +69,8 @@ def format_percent(value: float) -> str:
 
 
 def format_small(value: float) -> str:
-    """Return a number near 0 with three significant digits: `0.00312`."""
-    return f"{value:.3g}"
+    """Return a number near 0 with three significant digits, `0.00312`; with two below a thousandth, `4.9e-04`."""
+    return f"{value:.3g}" if abs(value) >= 0.001 or value == 0 else f"{value:.1e}"
 
 
 def format_explained(value: float) -> str:

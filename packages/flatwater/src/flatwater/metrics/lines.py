@@ -4,14 +4,16 @@ The last line of a running or killed run may be half-written. It is left out, an
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
+from types import MappingProxyType
 
 from flatwater.metrics.jsonl import Record, bounded_lines, parse_record
 from flatwater.metrics.tail import last_lines_start
 from flatwater_watch.errors import RunError
+from flatwater_watch.files.content import encode_json
 from flatwater_watch.files.safe_read import open_regular
 
 
@@ -22,17 +24,19 @@ def spread_indexes(count: int, maximum: int) -> list[int]:
     return [step * (count - 1) // (maximum - 1) for step in range(maximum)]
 
 
-def read_records(path: Path, maximum: int, *, text: bytes = b"") -> list[Record]:
+def read_records(path: Path, maximum: int, *, entry: Mapping[str, object] = MappingProxyType({})) -> list[Record]:
     """Return some records of a file, evenly spread over it and in its order; empty if there is no such file.
 
     Args:
         path: a file that `JsonlSink` wrote.
         maximum: largest number of records; other lines are not parsed.
-        text: text that the lines must contain, such as `"champion/crowned": 1`; by default all lines count.
+        entry: name and value that the lines must have, such as `{"champion/crowned": 1.0}`; by default all lines count.
 
     Raises:
         RunError: the file cannot be read, or one of these lines is damaged and not the last.
     """
+    # Searched in the text of a line, as `JsonlSink` writes it, so that most lines of a long run are never parsed.
+    text = encode_json(dict(entry))[1:-1]
     try:
         with open_regular(path, follow=False) as file:
             # The file is read twice, as the indexes depend on the number of lines, which do not all fit into memory.

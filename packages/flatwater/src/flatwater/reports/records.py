@@ -129,9 +129,8 @@ def _crowning_points(folder: RunFolder) -> list[tuple[float, float]]:
     """Return the rounds in which a new champion was found, each with its validation value."""
     return [
         (float(record["round"]), float(record["validation/champion"]))
-        # `text` is searched in the text of a line, so that most lines of a long run are never parsed.
-        for record in read_records(folder.metrics, MAXIMUM_POINTS, text=b'"champion/crowned": 1')
-        if record.get("champion/crowned") == 1 and is_number(record.get("validation/champion"))
+        for record in read_records(folder.metrics, MAXIMUM_POINTS, entry={"champion/crowned": 1.0})
+        if is_number(record.get("validation/champion"))
     ]
 
 

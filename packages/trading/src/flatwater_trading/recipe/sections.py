@@ -241,8 +241,9 @@ def course_chart(run: RunRecords) -> Chart:
         for name, title, colour, width in COURSE_CURVES
         if name in metrics
     ]
-    x, y = [round_numbers for round_numbers, _ in run.crowned], [value for _, value in run.crowned]
-    marks.append(Dots(name="new champion", x=x, y=y, colour="--champion"))
+    if run.crowned:
+        x, y = zip(*run.crowned, strict=True)
+        marks.append(Dots(name="new champion", x=x, y=y, colour="--champion"))
     return Chart(
         title="Fitness and validation",
         reading="Points of reward. Fitness is of training days, validation of validation days, where no noise is "
