@@ -98,6 +98,7 @@ def test_options_of_a_run(options: str, parts: list[str], capsys: pytest.Capture
         ("mirror run file:///there", ["flatwater mirror: expected RUN", "`--to file:///there`"]),
         ("train ppo CartPole-v1 --rounds 3", ["'CartPole-v1'", "`--env CartPole-v1`"]),
         ("train teach ppo", ["'ppo'", "`--world ppo`"]),
+        ("plan evolve Pendulum-v1", ["'Pendulum-v1'", "`--env Pendulum-v1`"]),
         ("evaluate run again", ["expected RUN", "'again'", "flatwater evaluate --help"]),
         (
             "train ppo --learner.algorithm reinforce:REINFORCE --learner.clip 0.1",
@@ -116,6 +117,13 @@ def test_a_word_without_its_option_and_a_setting_of_another_algorithm_are_named(
     said = refusal_text(words.split(), capsys)
     for part in parts:
         assert without_boxes(part) in said
+
+
+def test_help_is_printed_though_a_word_has_no_place(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["mirror", "run", "file:///there", "--help"])
+    assert ended.value.code == 0
+    assert "--to" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from flatwater_watch.options.bounds import Number
+from flatwater_watch.options.declare import WordOption
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -171,7 +172,7 @@ class MirrorCommand:
 
     run: Annotated[Path, tyro.conf.Positional]
     """The run's folder."""
-    to: str | None = None
+    to: Annotated[str | None, WordOption()] = None
     """s3://bucket/path, gs://bucket/path, az://container/path or file:///path; the run gets a folder of its name there.
     Left out: where the run is mirrored already."""
 

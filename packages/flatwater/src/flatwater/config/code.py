@@ -16,6 +16,7 @@ from typing import Annotated, Any, get_type_hints
 
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.options.bounds import declared_extras
+from flatwater_watch.options.declare import WordOption
 from flatwater_watch.sanitize import short_repr
 
 _DOTTED_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*(:[^\W\d]\w*(\.[^\W\d]\w*)*)+\Z")
@@ -67,7 +68,7 @@ TRAINER = Code()
 OBJECT = "object"
 """Kind of an environment that the user's program gives as an object: nothing is imported for its name."""
 ENVIRONMENT = Code(kinds=("gymnasium", OBJECT))
-EnvName = Annotated[str, ENVIRONMENT]
+EnvName = Annotated[str, ENVIRONMENT, WordOption()]
 """The name of an environment, as `envs.names` reads it."""
 EnvArguments = tuple[Annotated[str, Code(whole=True)], ...]
 """Arguments of an environment, as `config.arguments` reads them: they are given to code, and may name more code."""

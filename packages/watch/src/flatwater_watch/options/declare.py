@@ -16,6 +16,10 @@ from flatwater_watch.options.setting_text import short_setting
 T = TypeVar("T")
 
 
+class WordOption:
+    """Mark of an option whose value people write without its name, as in `mirror RUN URL`."""
+
+
 @overload
 def config(cls: type[T], /) -> type[T]: ...
 @overload

@@ -4,6 +4,7 @@ import contextlib
 import inspect
 import os
 import re
+import shlex
 import shutil
 import textwrap
 import types
@@ -25,8 +26,8 @@ from tyro.constructors import (
 )
 
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.options.bounds import bounds_of, check_values
-from flatwater_watch.options.declare import field_docs
+from flatwater_watch.options.bounds import bounds_of, check_values, declared_extras
+from flatwater_watch.options.declare import WordOption, field_docs
 from flatwater_watch.sanitize import short_repr
 from flatwater_watch.streams import error_stream
 from flatwater_watch.terminal import WIDTH, PrintableStream
@@ -35,8 +36,6 @@ C = TypeVar("C")
 MINIMUM_COLUMNS = 40
 """Minimum columns for which help is printed, on any terminal."""
 _HELP = frozenset({"-h", "--help"})
-_WORD_OPTIONS = ("to", "env", "world")
-"""Options whose value people write without their name: `mirror RUN URL`, `train ppo CartPole-v1`."""
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -83,23 +82,21 @@ def _refuse_extra_words(interface: type[Any], program: str, options: Sequence[st
     """Refuse words before the first option that the command has no place for, such as a value without its option.
 
     Raises:
-        ConfigError: the message names the option that takes a word like it, if there is one.
+        ConfigError: the message names the option that takes such a word (`WordOption`), if there is one.
     """
     hints = get_type_hints(interface, include_extras=True)
     kinds = {f.name: hints[f.name] for f in fields(interface)}  # each command is a dataclass
-    annotated = {name: kind for name, kind in kinds.items() if get_origin(kind) is Annotated}
-    names = [name for name, kind in annotated.items() if tyro.conf.Positional in kind.__metadata__]
-    if any(get_origin(get_args(kinds[name])[0]) is tuple for name in names):
-        return  # it takes any number of words
+    extras = {name: kind.__metadata__ for name, kind in kinds.items() if get_origin(kind) is Annotated}
+    places = [name for name, values in extras.items() if tyro.conf.Positional in values]
+    takes_many = any(get_origin(get_args(kinds[name])[0]) is tuple for name in places)
     words = list(takewhile(lambda word: not word.startswith("-"), options))
-    if len(words) <= len(names):
+    if takes_many or len(words) <= len(places) or not _HELP.isdisjoint(options):
         return
-    text_kinds = get_type_hints(interface)
-    option = next((f"--{name}" for name in _WORD_OPTIONS if text_kinds.get(name) in (str, str | None)), "")
-    word, places = words[len(names)], " and ".join(name.upper() for name in names)
+    word, place_names = words[len(places)], " and ".join(map(str.upper, places))
+    option = next((name for name, kind in kinds.items() if declared_extras(kind, WordOption)), "")
     raise ConfigError(
-        f"{program}: expected {f'{places} and then options' if names else 'options'}, got {short_repr(word)}. "
-        + (f"Give it as `{option} {word}`, or see" if option else "See")
+        f"{program}: expected {f'{place_names} and then options' if places else 'options'}, got {short_repr(word)}. "
+        + (f"Give it as `--{option} {shlex.quote(word)}`, or see" if option else "See")
         + f" {program} --help"
     )
 
