@@ -87,21 +87,19 @@ class GrownHolders(NamedTuple):
 
 
 class HeapBudget:
-    """Whether a look at all objects is affordable; they are counted seldom, as a list of them takes long itself."""
+    """The CPU seconds of a look at all objects; they are counted seldom, as a list of them takes long itself."""
 
     def __init__(self) -> None:
-        self._needed_seconds, self._was_affordable = 0.0, False
-        """CPU seconds that a look takes by the last count, 0 before the first; and whether these were affordable."""
+        self._needed_seconds = 0.0
+        """CPU seconds that a look takes by the last count; 0 before the first."""
 
     def is_affordable(self, seconds: float) -> bool:
         """Return whether `heap_lengths` takes at most these CPU seconds, by the number of objects."""
-        if not self._was_affordable:
-            # The number of blocks is known at once.
-            if seconds < max(self._needed_seconds, COUNT_BLOCK_SECONDS * sys.getallocatedblocks()):
-                return False
+        # Nothing is counted before the last count is affordable. The number of blocks is known at once.
+        if seconds >= max(self._needed_seconds, COUNT_BLOCK_SECONDS * sys.getallocatedblocks()):
             self._needed_seconds = OBJECT_SECONDS * (len(gc.get_objects()) + FROZEN_COST_RATIO * gc.get_freeze_count())
-            self._was_affordable = self._needed_seconds <= seconds
-        return self._needed_seconds <= seconds
+            return self._needed_seconds <= seconds
+        return False
 
 
 def heap_lengths() -> ContainerLengths:
