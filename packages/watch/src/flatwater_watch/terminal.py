@@ -21,8 +21,8 @@ from flatwater_watch.streams import open_closed_descriptors, surviving_stream
 from flatwater_watch.work_status import WorkStatus
 
 WIDTH = 100
-NARROWEST = 40
-"""Fewest columns that `COLUMNS` can ask for, in what is piped or written into a file."""
+MINIMUM_COLUMNS = 40
+"""Minimum columns for which help is printed, and what is piped or written into a file, whatever `COLUMNS` says."""
 _COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
 
 
@@ -77,7 +77,7 @@ def _fix_width(console: Terminal) -> Terminal:
         console.width = min(console.width, WIDTH)
     else:
         columns = os.environ.get("COLUMNS", "")
-        console.width = max(NARROWEST, int(columns)) if columns.isdecimal() else WIDTH
+        console.width = max(MINIMUM_COLUMNS, int(columns)) if columns.isdecimal() else WIDTH
     return console
 
 

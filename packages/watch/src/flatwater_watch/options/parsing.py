@@ -30,11 +30,9 @@ from flatwater_watch.options.bounds import bounds_of, check_values, declared_ext
 from flatwater_watch.options.declare import WordOption, field_docs
 from flatwater_watch.sanitize import short_repr
 from flatwater_watch.streams import error_stream
-from flatwater_watch.terminal import WIDTH, PrintableStream
+from flatwater_watch.terminal import MINIMUM_COLUMNS, WIDTH, PrintableStream
 
 C = TypeVar("C")
-MINIMUM_COLUMNS = 40
-"""Minimum columns for which help is printed, on any terminal."""
 _HELP = frozenset({"-h", "--help"})
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
