@@ -727,3 +727,16 @@ def test_a_chain_is_counted_to_its_last_link_in_slices(load: Load) -> None:
         slices += 1
     assert counted.holdings["train.chain"]._replace(step=0) == whole
     assert slices > 400 / walk.OBJECTS_BETWEEN_CLOCKS
+
+
+def test_a_key_and_its_value_are_one_item_of_a_sample(load: Load) -> None:
+    """Keys are alike and values are not: two parts of unlike size would say nothing of how items differ."""
+    load("""
+        import random
+        draw = random.Random(3)
+        LISTED = [bytes(max(10, int(draw.gauss(1000, 300)))) for _ in range(5000)]
+        NAMED = {f"number {n}": bytes(max(10, int(draw.gauss(1000, 300)))) for n in range(5000)}
+    """)
+    listed, named = (take_census(ROOTS).holdings[f"train.{name}"].bytes_error for name in ("LISTED", "NAMED"))
+    assert named == pytest.approx(listed, rel=0.5)
+    assert listed == pytest.approx(300 * 5000 / SAMPLED_ITEMS**0.5, rel=0.5)

@@ -246,7 +246,7 @@ def _sum_subtrees_(progress: CensusInProgress, heap_walk: HeapWalk, deadline: fl
                 sizes[row] += sample.estimate_total()
             holder = holders[row]
             if marks[row] & SAMPLED:  # the holder gets an estimate of all its items when its own row comes
-                samples[holder].add(sizes[row])
+                samples[holder].add_row(row, sizes[row])
             elif holder >= 0:
                 sizes[holder] += sizes[row]
         progress.rows_added += end - begin
@@ -278,7 +278,7 @@ def _assign_to_paths_(progress: CensusInProgress, heap_walk: HeapWalk, deadline:
 def _assign_errors_(heap_walk: HeapWalk) -> None:
     """Add what is unsure of each sample to the path of its container."""
     for row, sample in heap_walk.samples.items():
-        if not heap_walk.marks[row] & FOLDED and row < len(heap_walk.sizes):
+        if not heap_walk.marks[row] & FOLDED:
             record, scale = heap_walk.path_records[row], heap_walk.weights[row]
             record.usual_bytes += sample.usual_bytes * scale
             record.bytes_variance += sample.variance * scale**2

@@ -2,47 +2,61 @@
 
 
 class ItemSample:
-    """The sampled items of a big container."""
+    """The sampled items of a big container; an entry of a dict is one item, with its key and its value."""
 
-    __slots__ = ("item_count", "largest_part", "sampled_bytes", "sampled_count", "scale", "squared_bytes")
+    __slots__ = ("first_row", "item_bytes", "item_count", "items_by_row", "largest_part", "scale")
 
-    def __init__(self, sampled_count: int, item_count: int) -> None:
+    def __init__(self, sampled_count: int, item_count: int, first_row: int) -> None:
         """Make a sample without bytes.
 
         Args:
             sampled_count: number of sampled items.
             item_count: number of all items.
+            first_row: row that the walk gives to the first part of an item with a row of its own.
         """
-        self.sampled_count, self.item_count = sampled_count, item_count
-        """Numbers of items; an entry of a dict is one item, with its key and its value."""
-        self.sampled_bytes = self.squared_bytes = self.largest_part = 0.0
-        """Bytes of all sampled items, the sum of the squares of their parts, and the largest part that was added."""
+        self.item_count = item_count
+        self.item_bytes = [0.0] * sampled_count
+        """Bytes of each sampled item."""
+        self.largest_part = 0.0
+        """Bytes of the largest part that was added."""
         self.scale = 1.0
         """Factor from the bytes of the sample to those of all items."""
+        self.first_row, self.items_by_row = first_row, list[int]()
+        """The first row, and the number of the item to which it and each row after it belongs."""
 
-    def add(self, size: float) -> None:
+    def add(self, item: int, size: float) -> None:
         """Add the bytes of an item, or of a part of one."""
-        self.sampled_bytes += size
-        self.squared_bytes += size * size
+        self.item_bytes[item] += size
         self.largest_part = max(self.largest_part, size)
+
+    def add_row(self, row: int, size: float) -> None:
+        """Add the bytes of a part with a row of its own."""
+        self.add(self.items_by_row[row - self.first_row], size)
+
+    @property
+    def sampled_count(self) -> int:
+        """Number of sampled items."""
+        return len(self.item_bytes)
 
     def estimate_total(self) -> float:
         """Estimate the bytes of all items, when the sample is complete, and set `scale`."""
-        total = estimate_bytes(self.sampled_bytes, self.largest_part, self.sampled_count, self.item_count)
-        self.scale = total / self.sampled_bytes if self.sampled_bytes else 1.0
+        sampled_bytes = sum(self.item_bytes)
+        total = estimate_bytes(sampled_bytes, self.largest_part, self.sampled_count, self.item_count)
+        self.scale = total / sampled_bytes if sampled_bytes else 1.0
         return total
 
     @property
     def usual_bytes(self) -> float:
         """Estimated bytes of all items if none is as large as the largest: a base that many views share is in one."""
-        return (self.sampled_bytes - self.largest_part) / max(1, self.sampled_count - 1) * self.item_count
+        return (sum(self.item_bytes) - self.largest_part) / max(1, self.sampled_count - 1) * self.item_count
 
     @property
     def variance(self) -> float:
         """Variance of the estimated bytes of all items, as another sample would give other bytes."""
-        variance = self.squared_bytes / self.sampled_count - (self.sampled_bytes / self.sampled_count) ** 2
+        mean = sum(self.item_bytes) / self.sampled_count
+        variance = sum((size - mean) ** 2 for size in self.item_bytes) / self.sampled_count
         unseen_share = 1 - self.sampled_count / self.item_count
-        return max(0.0, variance) * self.item_count**2 / self.sampled_count * unseen_share
+        return variance * self.item_count**2 / self.sampled_count * unseen_share
 
 
 def estimate_bytes(total: float, maximum: float, measured_count: int, item_count: int) -> float:

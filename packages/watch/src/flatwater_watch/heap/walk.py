@@ -258,8 +258,8 @@ def _open_waiting_(heap_walk: HeapWalk, deadline: float) -> bool:
                 _append_children_(heap_walk, row, opened.parts)
             if opened.sampled:
                 sampled_count = len(opened.sampled) // opened.children_per_item
-                heap_walk.samples[row] = ItemSample(sampled_count, opened.sampled_of)
-                _append_sampled_(heap_walk, row, opened.sampled)
+                heap_walk.samples[row] = ItemSample(sampled_count, opened.sampled_of, first_row=len(objects))
+                _append_sampled_(heap_walk, row, opened.sampled, opened.children_per_item)
         row += 1
         if row >= clock_row:
             if thread_seconds() >= deadline:
@@ -324,21 +324,28 @@ def _append_children_(heap_walk: HeapWalk, row: int, parts: Iterable[Named]) -> 
         heap_walk.sizes[row] += size
 
 
-def _append_sampled_(heap_walk: HeapWalk, row: int, sampled: Sequence[Named]) -> None:
-    """Append a row for each sampled child of the big container in row `row`, weighted for the items that it represents.
+def _append_sampled_(heap_walk: HeapWalk, row: int, sampled: Sequence[Named], children_per_item: int) -> None:
+    """Append a row for each sampled child of a big container, weighted for the items that it represents.
 
     The bytes of atoms are added to the container's sample at once.
+
+    Args:
+        heap_walk: the walk.
+        row: row of the container.
+        sampled: its sampled children, item by item.
+        children_per_item: number of children of each item.
     """
     holder_record, sample = heap_walk.path_records[row], heap_walk.samples[row]
     weight = heap_walk.weights[row] * sample.item_count / sample.sampled_count
-    for name, obj in sampled:
-        kind = type(obj)
+    for number, (name, obj) in enumerate(sampled):
+        item, kind = number // children_per_item, type(obj)
         atom_bytes = _mark_seen_(heap_walk.walk, obj, kind)
         if atom_bytes > 0:
-            sample.add(atom_bytes)
+            sample.add(item, atom_bytes)
         elif atom_bytes < 0:
             record = holder_record.children.get((name, id(kind))) or find_child_record(name, kind, holder_record)
             fold_mark = FOLDED if record.depth <= holder_record.depth else 0
+            sample.items_by_row.append(item)
             _append_row_(heap_walk, obj, row, record, SAMPLED | fold_mark, weight)
 
 
