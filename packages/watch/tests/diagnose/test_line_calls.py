@@ -1,7 +1,9 @@
 """The objects of a line that runs while memory of C rises have methods that release it."""
 
+import gc
 import inspect
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
@@ -85,3 +87,19 @@ def test_what_the_function_calls_itself_and_what_outlives_a_pass_is_not_named(li
             look()
 
     assert [_calls_here(work) for work in (close, keep)] == [(), ()]
+
+
+def test_a_search_for_calls_keeps_no_variable_of_the_program_alive(library: ModuleType) -> None:
+    def produce(look: Callable[[], Any]) -> None:
+        producer = library.Producer()
+        references.append(weakref.ref(producer))
+        producer.produce("a")  # here
+        look()
+
+    references: list[weakref.ref[Any]] = []
+    gc.disable()
+    try:
+        assert _calls_here(produce) == ("Producer.poll()",)
+        assert references[0]() is None
+    finally:
+        gc.enable()

@@ -4,18 +4,17 @@ They are methods of the objects whose methods the line calls. An object that eac
 closed; one that lives longer than a pass is not, but may have to be polled, or told that something is finished.
 """
 
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dis import Instruction, get_instructions
 from inspect import CO_OPTIMIZED
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any, NamedTuple
 
 from flatwater_watch.diagnose.finding import AllocationSite
 from flatwater_watch.diagnose.releasing_calls import MAXIMUM_CALLS, first_word, written_call
 from flatwater_watch.heap.locals import frame_locals, function_name
 from flatwater_watch.heap.raw import class_name, full_name, instance_dict, mro, names_of
-from flatwater_watch.heap.roots import Roots, user_modules
+from flatwater_watch.heap.roots import Roots, running_frames, user_modules
 
 _ENDING = ("close", "release", "free", "destroy", "dispose")
 """First words of the methods that end an object, the surest first."""
@@ -39,24 +38,15 @@ def calls_at_line(site: AllocationSite) -> tuple[str, ...]:
     The function of the line must be running, and must not call them itself.
     """
     # Runs no code of the watched program.
-    for frame in _running_frames():
+    for frame in running_frames(lambda file: file == site.file):
         code = frame.f_code
-        if (code.co_filename, function_name(code)) == (site.file, site.function):
+        if function_name(code) == site.function:
             variables = frame_locals(frame) if code.co_flags & CO_OPTIMIZED else {}
             receivers = _receivers(code, site.line, variables, frame.f_globals)
             modules = user_modules(Roots())
             calls = (_calls(receiver, code) for receiver in receivers if full_name(receiver.kind)[0] not in modules)
             return next(filter(None, calls), ())
     return ()
-
-
-def _running_frames() -> Iterator[FrameType]:
-    """Yield the frames of all threads, each thread's innermost first."""
-    for innermost in sys._current_frames().values():  # noqa: SLF001  (the documented way to other threads)
-        frame: FrameType | None = innermost
-        while frame is not None:
-            yield frame
-            frame = frame.f_back
 
 
 def _receivers(code: CodeType, line: int, variables: Mapping[str, Any], names: Mapping[str, Any]) -> list[_Receiver]:

@@ -212,7 +212,7 @@ def root_tiers(roots: Roots, modules: Mapping[str, dict[str, Any]]) -> Iterator[
     other_threads = [thread for thread in list(_threads.values()) if thread is not threading.main_thread()]
     yield [(f"thread {_without_number(thread_name(thread))}", thread) for thread in other_threads]
     yield [*roots.libraries]
-    for frame in _all_frames(_is_library_file):
+    for frame in running_frames(_is_library_file):
         yield _frame_locals(frame, _package_of_frame(frame))
 
 
@@ -233,11 +233,11 @@ def _module_globals(modules: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str
 
 def _user_frames(roots: Roots) -> list[FrameType]:
     """Return frames of the user's code, outermost first, the main thread before the others."""
-    return _all_frames(lambda file: is_user_file(file, roots.packages))
+    return running_frames(lambda file: is_user_file(file, roots.packages))
 
 
-def _all_frames(accepts: Callable[[str], bool]) -> list[FrameType]:
-    """Return frames of files that `accepts` allows, outermost first, the main thread before the others."""
+def running_frames(accepts: Callable[[str], bool]) -> list[FrameType]:
+    """Return the running frames of files that `accepts` allows, outermost first, the main thread before the others."""
     frames = sys._current_frames()  # noqa: SLF001  the documented way to see the frames of other threads
     main = threading.main_thread().ident
     order = sorted(frames, key=lambda thread: (thread != main, thread))
@@ -285,7 +285,7 @@ def _note_host_packages(roots: Roots, modules: Collection[str]) -> None:
         roots: choice of roots, which decides whose code is the user's.
         modules: names of the user's modules.
     """
-    # No variable may hold the innermost frame, which is this very one: a cycle, as in `_all_frames`.
+    # No variable may hold the innermost frame, which is this very one: a cycle, as in `running_frames`.
     calls = _stack_files(sys._current_frames().get(threading.main_thread().ident or 0))  # noqa: SLF001  (the only way)
     outer_calls = list(takewhile(lambda call: not is_user_file(call[0], roots.packages), calls))
     if len(outer_calls) == len(calls) and not set(modules) - {"__main__"}:
