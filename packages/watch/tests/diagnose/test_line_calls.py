@@ -72,6 +72,27 @@ def test_what_goes_on_is_to_be_served_and_what_each_pass_makes_is_to_be_closed(l
     assert found == [("Producer.poll()",), ("Parser.finish_example(example)",), ("Image.close()",)]
 
 
+def test_variables_of_a_closure_and_several_of_a_loop_are_known(library: ModuleType) -> None:
+    def read_numbered(look: Callable[[], Any]) -> None:
+        for _, image in [(number, library.Image()) for number in range(2)]:
+            image.read()  # here
+            look()
+
+    def produce_below(look: Callable[[], Any]) -> None:
+        producer = library.Producer()
+
+        def send() -> None:
+            producer.produce("b")
+
+        for _ in range(2):
+            producer.produce("a")  # here
+            send()
+            look()
+
+    found = [_calls_here(work) for work in (read_numbered, produce_below)]
+    assert found == [("Image.close()",), ("Producer.poll()",)]
+
+
 def test_what_the_function_calls_itself_and_what_outlives_a_pass_is_not_named(library: ModuleType) -> None:
     def close(look: Callable[[], Any]) -> None:
         for _ in range(2):

@@ -5,15 +5,21 @@ closed; one that lives longer than a pass is not, but may have to be polled, or 
 """
 
 from collections.abc import Mapping
-from dis import Instruction, get_instructions
+from dis import Instruction
 from inspect import CO_OPTIMIZED
 from types import CodeType
 from typing import Any, NamedTuple
 
 from flatwater_watch.diagnose.finding import AllocationSite
-from flatwater_watch.diagnose.releasing_calls import MAXIMUM_CALLS, first_word, written_call
+from flatwater_watch.diagnose.releasing_calls import (
+    MAXIMUM_CALLS,
+    class_namespace,
+    first_word,
+    single_instructions,
+    written_call,
+)
 from flatwater_watch.heap.locals import frame_locals, function_name
-from flatwater_watch.heap.raw import class_name, full_name, instance_dict, mro, names_of
+from flatwater_watch.heap.raw import class_name, full_name, instance_dict
 from flatwater_watch.heap.roots import Roots, running_frames, user_modules
 
 _ENDING = ("close", "release", "free", "destroy", "dispose")
@@ -58,7 +64,7 @@ def _receivers(code: CodeType, line: int, variables: Mapping[str, Any], names: M
         variables: its local variables.
         names: globals of its module.
     """
-    instructions = list(get_instructions(code))
+    instructions = list(single_instructions(code))
     made_anew = _variables_of_loops(instructions)
     receivers: list[_Receiver] = []
     value, is_made_anew = None, False
@@ -66,7 +72,7 @@ def _receivers(code: CodeType, line: int, variables: Mapping[str, Any], names: M
         if instruction.positions is None or instruction.positions.lineno != line:
             continue
         operation, name = instruction.opname, instruction.argval
-        if operation.startswith("LOAD_FAST") and type(name) is str:
+        if operation.startswith(("LOAD_FAST", "LOAD_DEREF")):
             value, is_made_anew = variables.get(name), name in made_anew
         elif operation in {"LOAD_GLOBAL", "LOAD_NAME"}:
             value, is_made_anew = names.get(name), False
@@ -81,21 +87,24 @@ def _receivers(code: CodeType, line: int, variables: Mapping[str, Any], names: M
 def _variables_of_loops(instructions: list[Instruction]) -> set[str]:
     """The local variables that the passes of a loop set."""
     loops = [(step.argval, step.offset) for step in instructions if "JUMP_BACKWARD" in step.opname]
-    stores = [step for step in instructions if step.opname == "STORE_FAST"]
+    stores = [step for step in instructions if step.opname in {"STORE_FAST", "STORE_DEREF"}]
     return {step.argval for step in stores if any(start <= step.offset <= end for start, end in loops)}
 
 
 def _calls(receiver: _Receiver, code: CodeType) -> tuple[str, ...]:
     """The calls of an object's methods that release memory, without those that the code makes itself."""
     words = _ENDING if receiver.is_made_anew else _SERVING
-    has_with = any(step.opname in {"BEFORE_WITH", "BEFORE_ASYNC_WITH"} for step in get_instructions(code))
-    if receiver.is_made_anew and has_with:  # which may end the object
+    if receiver.is_made_anew and _has_with(code):  # which may end the object
         return ()
-    owners = [owner for owner in mro(receiver.kind) if full_name(owner)[0] not in _WITHOUT_MEMORY_OF_C]
-    methods = {name: value for owner in reversed(owners) for name, value in names_of(owner).items()}
+    methods = class_namespace(receiver.kind, _WITHOUT_MEMORY_OF_C)
     found = [name for name in methods if first_word(name) in words and callable(methods[name])]
     if not set(found).isdisjoint(code.co_names):
         return ()
     found.sort(key=lambda name: (words.index(first_word(name)), name))
     kind = class_name(receiver.kind)
     return tuple(written_call(kind, name, methods[name], is_class=True) for name in found[:MAXIMUM_CALLS])
+
+
+def _has_with(code: CodeType) -> bool:
+    """Whether a function has a `with` statement."""
+    return any(step.opname in {"BEFORE_WITH", "BEFORE_ASYNC_WITH"} for step in single_instructions(code))

@@ -6,9 +6,10 @@ table stands for: functions of the packages around the table, and methods of the
 """
 
 import re
-from collections.abc import Iterable, Mapping
-from dis import get_instructions
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dis import Instruction, get_instructions
 from inspect import CO_VARARGS
+from itertools import accumulate, takewhile
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
@@ -57,12 +58,12 @@ class LibraryTable(NamedTuple):
     """Its calls that release objects, by their names: "regex.purge()", "Markdown.reset()"; empty if it has none."""
     argument: str = ""
     """An argument by which the user's code asks for the table, such as "save_history" for "history"; empty if none is
-    known."""
+    known, or if there are calls."""
 
     @property
     def advice(self) -> str:
         """A sentence for the user: the calls that release the objects, and the library that keeps them."""
-        if self.argument and not self.calls:
+        if self.argument:
             return f"Leave `{self.argument}` out where its result is not needed: {self.library} keeps it for that."
         if not self.calls:
             return (
@@ -121,7 +122,7 @@ def library_table(census: Census, path: str) -> LibraryTable | None:
     if is_library_root:
         calls = _module_calls(root_module, _names_in_path(path.removeprefix(root_module)), methods) or calls
         return LibraryTable(root_module.partition(".")[0], calls or _cache_calls(root_module, holders))
-    argument = _keeping_argument(path.rpartition(".")[2], modules.values())
+    argument = "" if calls else _keeping_argument(path.rpartition(".")[2], modules.values())
     return LibraryTable(full_name(holders[0].kind)[0].partition(".")[0], calls, argument)
 
 
@@ -195,13 +196,12 @@ def _module_calls(module: str, names: frozenset[str], methods: frozenset[str]) -
         names: names that lead from there to the table.
         methods: names of methods of the objects there that release the table.
     """
-    home = module_namespace(module) or {}
-    parts = module.split(".")
-    for public in (".".join(parts[:count]) for count in range(1, len(parts) + 1)):
+    search = _Search(names, methods, {}, module_namespace(module) or {}, module.partition(".")[0])
+    packages = accumulate(module.split("."), "{}.{}".format)
+    for public in takewhile(lambda package: "._" not in package, packages):
         space = module_namespace(public) or {}
-        search = _Search(names, methods, {}, home, parts[0])
         calls = _written_calls(public, space, search.releasing_names(space), is_class=False)
-        if calls and "._" not in public:
+        if calls:
             return calls
     return ()
 
@@ -217,8 +217,7 @@ def _holder_calls(holders: Iterable[_Holder]) -> tuple[tuple[str, ...], frozense
     calls: tuple[str, ...] = ()
     methods: frozenset[str] = frozenset()
     for kind, names in holders:
-        classes = [owner for owner in mro(kind) if full_name(owner)[0] not in _USED_AS_CONTAINERS]
-        space = {name: value for owner in reversed(classes) for name, value in named_entries(names_of(owner))}
+        space = class_namespace(kind, _USED_AS_CONTAINERS)
         found = _Search(names, methods, space, None, full_name(kind)[0].partition(".")[0]).releasing_names(space)
         calls = _written_calls(class_name(kind), space, found, is_class=True) or calls
         methods |= set(found)
@@ -256,6 +255,18 @@ _SELF = ""
 """Stands for the first parameter, which is `self` or `cls` in a method."""
 
 
+def single_instructions(code: CodeType) -> Iterator[Instruction]:
+    """Yield the instructions of a function; one of Python 3.13 that takes two local variables is yielded as two."""
+    for instruction in get_instructions(code):
+        if "_FAST" in instruction.opname and type(instruction.argval) is tuple:
+            words = instruction.opname.split("_")  # LOAD_FAST_LOAD_FAST, STORE_FAST_LOAD_FAST
+            first, second = instruction.argval
+            yield instruction._replace(opname="_".join(words[: len(words) // 2]), argval=first)
+            yield instruction._replace(opname="_".join(words[len(words) // 2 :]), argval=second, starts_line=None)
+        else:
+            yield instruction
+
+
 def _code_use(code: CodeType) -> _CodeUse:
     """Read from the instructions of a function what it does with the objects that names stand for."""
     nothing: frozenset[str] = frozenset()
@@ -263,7 +274,7 @@ def _code_use(code: CodeType) -> _CodeUse:
     calls: list[tuple[str, frozenset[str]]] = []
     meanings = {code.co_varnames[0]: frozenset({_SELF})} if code.co_argcount else {}  # of local variables
     chains: list[frozenset[str]] = []  # of this line: the last name of each `a.b.c`
-    for instruction in get_instructions(code):
+    for instruction in single_instructions(code):
         operation, name = instruction.opname, instruction.argval
         if instruction.starts_line:
             chains = []
@@ -271,7 +282,7 @@ def _code_use(code: CodeType) -> _CodeUse:
         if operation == "STORE_FAST":
             meanings[name] = first
         elif operation.startswith("LOAD_FAST"):
-            chains += [meanings.get(variable, nothing) for variable in ([name] if type(name) is str else name)]
+            chains.append(meanings.get(name, nothing))
         elif operation in _NAME_CODES:
             before = nothing if operation == "LOAD_GLOBAL" else last
             calls.append((name, before))
@@ -352,6 +363,12 @@ class _Search(NamedTuple):
             return True
         module = value.__module__ if kind == ("builtins", "builtin_function_or_method") else None
         return type(module) is str and module.partition(".")[0].lstrip("_") == self.package
+
+
+def class_namespace(kind: type, left_out: Container[str]) -> dict[str, Any]:
+    """The names that a class has from itself and its base classes, without those of classes of some modules."""
+    owners = [owner for owner in mro(kind) if full_name(owner)[0] not in left_out]
+    return {name: value for owner in reversed(owners) for name, value in named_entries(names_of(owner))}
 
 
 def first_word(name: str) -> str:
