@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from watched import FLAT
 
 from flatwater_watch.diagnose import lines
 from flatwater_watch.diagnose.evidence import Evidence
 from flatwater_watch.diagnose.finding import AllocationSite
 from flatwater_watch.diagnose.lines import FRAMES, NativeLineSearch, Tracer
 from flatwater_watch.meters.allocator import main_heap
-from flatwater_watch.series.readings import Reading
 from flatwater_watch.series.slope import Slope, thin_evenly
 from flatwater_watch.thresholds import MIB
 
@@ -348,18 +348,6 @@ def test_nothing_is_kept_alive(tracer: Tracer, user: Any) -> None:
     assert seen() is None
 
 
-READING = Reading(
-    step=10,
-    resident=400 * MIB,
-    file_mapped=100 * MIB,
-    in_use=200 * MIB,
-    free=10 * MIB,
-    owned={},
-    planned={},
-    limit=2000 * MIB,
-    rates={},
-)
-
 NATIVE = """
 import ctypes
 malloc = ctypes.CDLL(None).malloc
@@ -422,11 +410,11 @@ def test_a_recording_goes_on_until_enough_rises_of_the_size_of_the_growth_have_c
     cause = Evidence(verdict="native", owner="memory outside of Python", drift=rate)
     search, kept, finished = NativeLineSearch(), list[int](), list[bool]()
     assert search.prepare_try([cause])
-    assert search.begin(READING, rate)
+    assert search.begin(FLAT, rate)
     try:
         for number in range(1, 16):
             for _ in program.answer(kept):
-                finished.append(search.is_finished(READING._replace(step=READING.step + number)))
+                finished.append(search.is_finished(FLAT._replace(step=FLAT.step + number)))
     finally:
         search.end()
     for block in kept:
@@ -462,7 +450,7 @@ def test_bytes_that_come_before_their_object_have_a_line_of_their_own(
     following, kept = NativeLineSearch(), list[int]()
     assert not following.prepare_try([replace(found, outside=False)]), "its objects are the growth"
     assert following.prepare_try([found])
-    assert following.begin(READING, whole)
+    assert following.begin(FLAT, whole)
     try:
         for _ in range(5):
             getattr(program, function)(kept)

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from watched import FLAT, grown_reading
 
 from flatwater_watch.diagnose import investigator
 from flatwater_watch.diagnose.evidence import NOT_ASKED_ADVICE
@@ -75,18 +76,6 @@ def store(n):
         REPLAY.append(np.ones((1024, 128)))
 """
 
-FLAT = Reading(
-    step=0,
-    resident=400 * MIB,
-    file_mapped=100 * MIB,
-    in_use=200 * MIB,
-    free=10 * MIB,
-    owned={},
-    planned={},
-    limit=2000 * MIB,
-    rates={"learn": 100.0},
-)
-
 
 @pytest.fixture
 def user(tmp_path: Path) -> Iterator[Any]:
@@ -146,12 +135,6 @@ def sought_history() -> dict[str, SoughtContainers]:
 def search_of(monitor: Monitor) -> GarbageSearch | None:
     """The look for cyclic garbage that goes on."""
     return monitor._case.garbage_search
-
-
-def grown_reading(step: int, size: float, **changes: Any) -> Reading:
-    """A reading with so many MiB more in use."""
-    more = int(size * MIB)
-    return FLAT._replace(step=step, resident=400 * MIB + more, in_use=200 * MIB + more, **changes)
 
 
 def leaking(user: Any, per_step: int = 1, noise: float = 0.0) -> Step:

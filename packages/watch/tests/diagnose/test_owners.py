@@ -4,7 +4,6 @@ import functools
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.machinery import SourceFileLoader
 from math import inf
 from types import ModuleType
 from typing import Any
@@ -18,7 +17,7 @@ from flatwater_watch.diagnose.owners import Owner, find_owners
 from flatwater_watch.diagnose.releasing_calls import LibraryTable
 from flatwater_watch.heap.arrays import NODE_BYTES, SAVED_BYTES, STORAGE_BYTES
 from flatwater_watch.heap.census import Census, begin_census, continue_census_, take_census
-from flatwater_watch.heap.roots import Roots, source_file, user_modules
+from flatwater_watch.heap.roots import Roots, user_modules
 from flatwater_watch.series.readings import Growth
 from flatwater_watch.series.slope import Slope
 from flatwater_watch.thresholds import SHIPPED
@@ -42,13 +41,6 @@ def the_owner(program: ModuleType, rounds: int = 10, warm: int = 5) -> Owner:
     found = owners(program, rounds, warm)
     assert [owner.path for owner in found] == [found[0].path]
     return found[0]
-
-
-def test_the_file_of_a_script_that_has_ended_is_known() -> None:
-    """Python takes `__file__` away then; what is found at the end was held by "the main program"."""
-    script = {"__loader__": SourceFileLoader("__main__", "/home/somebody/service.py"), "ANSWERS": {}}
-    assert source_file(script) == "/home/somebody/service.py"
-    assert source_file({"ANSWERS": {}}) is None
 
 
 def test_losses_kept_with_their_graph(load: Load) -> None:

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from watched import grown_reading
 
 from flatwater_watch.diagnose.evidence import GARBAGE_OWNER, Evidence
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
@@ -133,7 +134,7 @@ def test_young_garbage_waits_unless_it_will_come_to_much() -> None:
 def test_at_the_end_what_would_have_come_counts_for_nothing() -> None:
     """It is reckoned from the collector's count, which falls with all that is freed."""
     monitor = Monitor(Roots(), trace=False)
-    monitor.observe(Reading(1, 400 * MIB, 100 * MIB, 200 * MIB, 10 * MIB, {}, {}, None, {}))
+    monitor.observe(grown_reading(1, 0, limit=None, rates={}))
     monitor.close()
     assert not YOUNG.is_ordinary_gc_backlog(0.0)
     assert monitor._is_ordinary_backlog(YOUNG, None)
@@ -196,8 +197,7 @@ class Cycle:
 def reading_of(step: int) -> Reading:
     """A round that leaves a cycle of a MiB behind."""
     Cycle()
-    more = step * MIB
-    return Reading(step, 400 * MIB + more, 100 * MIB, 200 * MIB + more, 10 * MIB, {}, {}, None, {})
+    return grown_reading(step, step, limit=None, rates={})
 
 
 def states(monitor: Monitor, rounds: int) -> Iterator[tuple[CaseState, list[Finding]]]:

@@ -4,6 +4,7 @@ import gc
 import sys
 import sysconfig
 from collections.abc import Callable
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 
@@ -13,7 +14,7 @@ import flatwater
 import flatwater_watch
 from flatwater_watch.heap import census
 from flatwater_watch.heap.locals import frame_locals
-from flatwater_watch.heap.roots import Roots, is_user_file, named_roots
+from flatwater_watch.heap.roots import Roots, is_user_file, named_roots, source_file
 
 Load = Callable[[str], ModuleType]
 PACKAGE, TOOL = Path(flatwater.__file__).parent, Path(flatwater_watch.__file__).parent
@@ -219,3 +220,10 @@ def test_reading_locals_leaves_no_reference() -> None:
     before = sys.getrefcount(thing)
     assert frame_locals(sys._getframe())["thing"] is thing
     assert sys.getrefcount(thing) == before
+
+
+def test_the_file_of_a_script_that_has_ended_is_known() -> None:
+    """Python takes `__file__` away then; a finding at the end named "the main program"."""
+    script = {"__loader__": SourceFileLoader("__main__", "/home/user/service.py"), "ANSWERS": {}}
+    assert source_file(script) == "/home/user/service.py"
+    assert source_file({"ANSWERS": {}}) is None

@@ -9,6 +9,7 @@ from typing import cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from watched import READING
 
 from flatwater_watch.agent.boundaries import MAXIMUM_TICKS, TICK_SECONDS
 from flatwater_watch.agent.growth import Sample
@@ -31,7 +32,6 @@ from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.reset_tracker import ResetTracker
 from flatwater_watch.heap.roots import Roots
 from flatwater_watch.meters.mappings import Footprint, footprint
-from flatwater_watch.series.readings import Reading
 from flatwater_watch.series.slope import MAXIMUM_POINTS
 
 MIB = 1 << 20
@@ -285,7 +285,6 @@ def test_the_part_that_became_slower_is_named() -> None:
     assert find_slow_segment(rows[:5]) is None
 
 
-READING = Reading(step=0, resident=0, file_mapped=0, in_use=0, free=0, owned={}, planned={}, limit=None, rates={})
 LEAK = Finding(
     verdict="leak",
     owner="train.KEPT",

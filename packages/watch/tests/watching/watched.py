@@ -1,5 +1,7 @@
 """Readings and a finding of a program that was watched, made up."""
 
+from typing import Any
+
 from flatwater_watch.agent.growth import Sample
 from flatwater_watch.diagnose.evidence import Evidence
 from flatwater_watch.diagnose.finding import Finding
@@ -8,6 +10,18 @@ from flatwater_watch.series.slope import Slope
 
 MIB = 1 << 20
 READING = Reading(step=0, resident=0, file_mapped=0, in_use=0, free=0, owned={}, planned={}, limit=None, rates={})
+FLAT = Reading(
+    step=0,
+    resident=400 * MIB,
+    file_mapped=100 * MIB,
+    in_use=200 * MIB,
+    free=10 * MIB,
+    owned={},
+    planned={},
+    limit=2000 * MIB,
+    rates={"learn": 100.0},
+)
+"""A program of 400 MiB that does not grow."""
 LEAK = Finding(
     verdict="leak",
     owner="train.KEPT",
@@ -35,6 +49,12 @@ GROWING = Evidence(
     plateau_step=150,
 )
 """The evidence on it."""
+
+
+def grown_reading(step: int, size: float, **changes: Any) -> Reading:
+    """A reading with so many MiB more in use."""
+    more = int(size * MIB)
+    return FLAT._replace(step=step, resident=400 * MIB + more, in_use=200 * MIB + more, **changes)
 
 
 def rate_of(per_step: float, low: float | None = None) -> Slope:
