@@ -37,14 +37,10 @@ def brief_line(finding: Finding) -> str:
     is_native = finding.verdict == "native" and finding.made_at is None
     native_advice = "look at C extensions and buffers outside of Python"  # the finding's own has several lines
     advice = _lower_first(native_advice if is_native else finding.advice)
-    for maximum in STATEMENT_WIDTHS:
-        opening = f"{_statement(finding, maximum)}{place}: "
-        instruction = _fitting_instruction(advice, BRIEF_WIDTH - len(opening))
-        if len(opening) + len(instruction) <= BRIEF_WIDTH:
-            return f"{opening}{instruction}"
-    opening = f"{_statement(finding, STATEMENT_WIDTHS[0])}{place}: "
-    instruction = _fitting_instruction(advice, BRIEF_WIDTH - len(opening))
-    return textwrap.shorten(f"{opening}{instruction}", BRIEF_WIDTH, placeholder=" …")
+    openings = [f"{_statement(finding, maximum)}{place}: " for maximum in STATEMENT_WIDTHS]
+    lines = [f"{opening}{_fitting_instruction(advice, BRIEF_WIDTH - len(opening))}" for opening in openings]
+    fitting_lines = (line for line in lines if len(line) <= BRIEF_WIDTH)
+    return next(fitting_lines, textwrap.shorten(lines[0], BRIEF_WIDTH, placeholder=" …"))
 
 
 def _statement(finding: Finding, maximum: int) -> str:
@@ -178,7 +174,6 @@ def _fitting_instruction(advice: str, width: int) -> str:
     """
     if len(advice) <= width:
         return advice
-
     first_instruction = next(
         (rest for rest in _sentences_onward(advice) if _is_instruction(rest.partition(". ")[0])), advice
     )

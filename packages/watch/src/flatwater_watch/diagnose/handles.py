@@ -65,10 +65,9 @@ def find_handles(earlier_census: Census, later_census: Census, missing_bytes: fl
     handle_bytes = missing_bytes / best_candidate.new_items
     if handle_bytes < HANDLES.least_bytes:  # too little for memory of a C library
         return []
-    holding, owner = (
-        later_census.holdings[best_candidate.path],
-        describe_owner(earlier_census.holdings[best_candidate.path], later_census, best_candidate.path, missing_bytes),
-    )
+    path = best_candidate.path
+    holding = later_census.holdings[path]
+    owner = describe_owner(earlier_census.holdings[path], later_census, path, missing_bytes)
     item_count = holding.length * holding.instances
     owner_of_handles = replace(
         owner,
