@@ -5,11 +5,11 @@ container below such a number is filling, not leaking; if it is as long or longe
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from flatwater_watch.heap.census import Census, Holding
-from flatwater_watch.heap.raw import instance_dict, module_namespace, mro, names_of, plain_text
+from flatwater_watch.heap.raw import instance_dict, module_namespace, mro, named_entries, names_of
 
 _LIMIT = re.compile("max|limit|capacity|bound")
 """Parts of the name of a number that is a bound, in small letters."""
@@ -50,30 +50,26 @@ def _is_bound_name(letters: str, stem: str, *, is_attribute: bool) -> bool:
     return _LIMIT.search(letters) is not None and (bounds_object or names_container)
 
 
-def _named_place(census: Census, holding: Holding) -> tuple[Iterator[tuple[str, Any]], str, bool]:
+def _named_place(census: Census, holding: Holding) -> tuple[Iterable[tuple[str, Any]], str, bool]:
     """The namespace of a container, as pairs of name and value; its name there; and whether it is an attribute.
 
     The namespace is empty if the container has no name, such as an item of another container.
     """
     if holding.parent is None:
         module, _, name = holding.path.rpartition(".")
-        return _entries(module_namespace(module) or {}), name, False
+        return named_entries(module_namespace(module) or {}), name, False
     hop = holding.path.removeprefix(holding.parent)
     holder = census.live.get(holding.parent)
     if not hop.startswith(".") or hop.startswith(".<") or holder is None:
-        return iter(()), "", False
+        return (), "", False
     return _iterate_attributes(holder), hop[1:], True
 
 
 def _iterate_attributes(holder: Any) -> Iterator[tuple[str, Any]]:
     """Yield the attributes of an object, then those of its classes."""
-    yield from _entries(instance_dict(holder))
+    yield from named_entries(instance_dict(holder))
     for owner in mro(type(holder)):
-        yield from _entries(names_of(owner))
-
-
-def _entries(namespace: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
-    return ((plain_text(name), value) for name, value in list(namespace.items()))
+        yield from named_entries(names_of(owner))
 
 
 def _letters(name: str) -> str:

@@ -1,9 +1,10 @@
 """The holders of a container in words, from the root to the content: `train.py, global HALL`, `list of 120`."""
 
+from itertools import pairwise
 from typing import Any
 
 from flatwater_watch.diagnose.contents import Contents, describe_container
-from flatwater_watch.diagnose.hops import ITEM
+from flatwater_watch.diagnose.hops import ITEM, chain_of_holdings
 from flatwater_watch.heap.census import Census, Holding
 from flatwater_watch.heap.raw import class_name, module_namespace
 from flatwater_watch.heap.roots import Roots, display_module_name, source_file, user_modules
@@ -12,16 +13,16 @@ from flatwater_watch.paths import file_name
 
 def describe_holders(census: Census, holding: Holding, contents: Contents) -> tuple[str, ...]:
     """The chain from the root to the content, with a few words for each hop, as in `Owner.holders`."""
-    hops: list[str] = []
-    current = holding
-    while current.parent is not None:
-        parent = census.holdings[current.parent]
-        hops.append(_describe_hop(current.path.removeprefix(parent.path), census.live[parent.path], parent))
-        current = parent
+    holdings = chain_of_holdings(census, holding.path)
+    root = holdings[0]
+    hops = [
+        _describe_hop(inner.path.removeprefix(outer.path), census.live[outer.path], outer)
+        for outer, inner in pairwise(holdings)
+    ]
     container_words = describe_container(census.live[holding.path], holding)
     return (
-        _describe_root(current.path, current.instances),
-        *[hop for hop in reversed(hops) if hop],
+        _describe_root(root.path, root.instances),
+        *filter(None, hops),
         container_words,
         *([] if contents.item == container_words else [contents.item]),  # a text that is added to is its own item
     )

@@ -1,11 +1,11 @@
 """Hops from a root to a container: the way on which a census saw it, followed again later to what lies there now."""
 
 from collections.abc import Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 from flatwater_watch.diagnose.contents import MAXIMUM_LEAVES, newest_items
-from flatwater_watch.heap.census import Census
+from flatwater_watch.heap.census import Census, Holding
 from flatwater_watch.heap.children import open_object
 from flatwater_watch.heap.raw import full_name, read_stable
 from flatwater_watch.heap.roots import Roots, root_tiers, user_modules
@@ -21,14 +21,20 @@ SPREAD_WAY_CONTAINERS, MAXIMUM_SPREAD_ITEMS = 256, 100_000
 the newest items; and the maximum of those."""
 
 
+def chain_of_holdings(census: Census, path: str) -> list[Holding]:
+    """The holdings from the root to a path: the root's, each holder's on the way, and the path's own."""
+    chain = [census.holdings[path]]
+    while (parent := chain[-1].parent) is not None:
+        chain.append(census.holdings[parent])
+    return chain[::-1]
+
+
 def split_path(census: Census, path: str) -> tuple[str, ...]:
     """The root of a path, and each hop from there: ("train.AGENTS", "[*]", ".history")."""
-    names: list[str] = []
-    current = census.holdings[path]
-    while current.parent is not None:
-        names.append(current.path.removeprefix(current.parent))
-        current = census.holdings[current.parent]
-    return (current.path, *([CALL] if current.instances > 1 else []), *reversed(names))
+    holdings = chain_of_holdings(census, path)
+    root = holdings[0]
+    names = [inner.path.removeprefix(outer.path) for outer, inner in pairwise(holdings)]
+    return (root.path, *([CALL] if root.instances > 1 else []), *names)
 
 
 def resolve_hops(roots: Roots, hops: tuple[str, ...]) -> Any:

@@ -55,7 +55,7 @@ def calls_at_line(site: AllocationSite) -> tuple[str, ...]:
     return ()
 
 
-def _receivers(code: CodeType, line: int, variables: Mapping[str, Any], names: Mapping[str, Any]) -> list[_Receiver]:
+def _receivers(code: CodeType, line: int, variables: Mapping[str, Any], names: dict[str, Any]) -> list[_Receiver]:
     """The objects whose methods a line calls.
 
     Args:
@@ -75,10 +75,10 @@ def _receivers(code: CodeType, line: int, variables: Mapping[str, Any], names: M
         if operation.startswith(("LOAD_FAST", "LOAD_DEREF")):
             value, is_made_anew = variables.get(name), name in made_anew
         elif operation in {"LOAD_GLOBAL", "LOAD_NAME"}:
-            value, is_made_anew = names.get(name), False
+            value, is_made_anew = dict.get(names, name), False
         elif operation in {"LOAD_ATTR", "LOAD_METHOD"} and value is not None:
             receivers.append(_Receiver(type(value), is_made_anew))
-            value, is_made_anew = instance_dict(value).get(name), False
+            value, is_made_anew = dict.get(instance_dict(value), name), False
         else:
             value = None
     return receivers

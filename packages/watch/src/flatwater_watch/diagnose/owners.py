@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import hypot
 from typing import Any
 
@@ -14,7 +15,7 @@ from flatwater_watch.diagnose.contents import (
 )
 from flatwater_watch.diagnose.declared_bounds import declared_bound
 from flatwater_watch.diagnose.holder_text import describe_holders
-from flatwater_watch.diagnose.hops import ITEM, split_path
+from flatwater_watch.diagnose.hops import ITEM, chain_of_holdings, split_path
 from flatwater_watch.diagnose.new_items import BLOCK_KINDS, ITEM_KINDS
 from flatwater_watch.diagnose.releasing_calls import LibraryTable, library_table
 from flatwater_watch.diagnose.rules import Rule, find_rule
@@ -165,15 +166,9 @@ def _unexplained_gains(
     # Backwards, from the leaves up, as children come after their parents in a census.
     gained: dict[str, float] = {}
     explained: dict[str, float] = {}
-    same_sample = earlier_census.draw == later_census.draw
     for path in reversed(list(later_census.holdings)):
         explained_below = sum(explained.get(child, 0) for child in children.get(path, ()))
-        if _is_in_more_holders(earlier_census, later_census, path):
-            own_bytes = growth[path]
-        else:
-            own_bytes = _container_growth(
-                earlier_census.holdings.get(path), later_census.holdings[path], growth[path], same_sample=same_sample
-            )
+        own_bytes = _container_growth(earlier_census, later_census, path, growth[path])
         open_bytes = own_bytes - explained_below
         if open_bytes >= OWNING.least_bytes and open_bytes > (1 - OWNING.explained_share) * own_bytes:
             gained[path] = open_bytes
@@ -196,25 +191,28 @@ def _is_in_more_holders(earlier_census: Census, later_census: Census, path: str)
     return later.instances > earlier.instances
 
 
-def _container_growth(earlier: Holding | None, later: Holding, growth: float, *, same_sample: bool) -> float:
-    """Bytes of the growth on a path that come from its containers becoming longer.
+def _container_growth(earlier_census: Census, later_census: Census, path: str, growth: float) -> float:
+    """Bytes of the growth on a path that come from its containers becoming longer, or more without a holder's growth.
 
     Several containers may lie on one path, such as all `train.AGENTS[*].history`; its length is then their mean.
 
     Args:
-        earlier: holding of the path in the earlier census; None if it had none.
-        later: holding of the path in the later census.
+        earlier_census: earlier census.
+        later_census: later census.
+        path: path in the later census.
         growth: bytes that the path gained.
-        same_sample: whether both censuses sampled as many items, so that their estimates of all items can be compared.
     """
+    earlier, later = earlier_census.holdings.get(path), later_census.holdings[path]
     if earlier is None or growth <= 0 or _has_first_item(earlier, later):
         return 0  # a new container did not grow: its holder did; and one item may be there for a moment
+    is_in_more_calls = later.parent is None and later.instances > earlier.instances  # that wait
+    if is_in_more_calls or _is_in_more_holders(earlier_census, later_census, path):
+        return growth  # it has no holder that grew
     if later.instances == earlier.instances:
-        # One container of many that becomes longer hardly changes the mean, but the number of items shows it.
-        has_more_items = same_sample and later.items > earlier.items
+        # One container of many that becomes longer hardly changes the mean, but the number of items shows it, if both
+        # censuses sampled as many.
+        has_more_items = earlier_census.draw == later_census.draw and later.items > earlier.items
         return growth if later.length > earlier.length or has_more_items else 0
-    if later.parent is None and later.instances > earlier.instances:
-        return growth  # a variable of calls, of which more wait: it has no holder that grew
     # Other containers on the path have another mean, by chance.
     error = OWNING.maximum_sampling_errors * hypot(earlier.length_error, later.length_error)
     if later.length - earlier.length <= error:
@@ -288,16 +286,14 @@ def _display_path(census: Census, holding: Holding) -> str:
         return holding.parent
     if holding.kind not in BLOCK_KINDS:
         return holding.path
-    named_holding = holding
-    while named_holding.parent is not None:
-        parent = census.holdings[named_holding.parent]
-        hop = named_holding.path.removeprefix(parent.path)
-        is_nameless = hop.startswith(".<") or hop == ".base" or (hop == ITEM and parent.kind == "tuple")
-        is_private = hop.startswith("._") and not _is_user_class(type(census.live[parent.path]))
+    holdings = chain_of_holdings(census, holding.path)
+    for outer, inner in reversed(list(pairwise(holdings))):
+        hop = inner.path.removeprefix(outer.path)
+        is_nameless = hop.startswith(".<") or hop == ".base" or (hop == ITEM and outer.kind == "tuple")
+        is_private = hop.startswith("._") and not _is_user_class(type(census.live[outer.path]))
         if not (is_nameless or is_private):
-            break
-        named_holding = parent
-    return named_holding.path
+            return inner.path
+    return holdings[0].path
 
 
 def _is_user_class(kind: type) -> bool:
@@ -307,12 +303,9 @@ def _is_user_class(kind: type) -> bool:
 
 def _find_rule(census: Census, path: str, newest: Sequence[Any]) -> Rule | None:
     """The library rule for the container on a path, by its holders and newest items; None if there is none."""
-    hops: list[tuple[Any, str]] = [(census.live[path], "")]
-    current = census.holdings[path]
-    while current.parent is not None:
-        hops.append((census.live[current.parent], current.path.removeprefix(current.parent)))
-        current = census.holdings[current.parent]
-    return find_rule(current.path, hops[::-1], newest)
+    holdings = chain_of_holdings(census, path)
+    hops = [(census.live[outer.path], inner.path.removeprefix(outer.path)) for outer, inner in pairwise(holdings)]
+    return find_rule(holdings[0].path, [*hops, (census.live[path], "")], newest)
 
 
 def current_contents(census: Census, path: str) -> tuple[tuple[str, ...], Contents] | None:

@@ -13,6 +13,7 @@ from itertools import accumulate, takewhile
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
+from flatwater_watch.diagnose.hops import chain_of_holdings
 from flatwater_watch.heap.census import Census
 from flatwater_watch.heap.raw import class_name, full_name, module_namespace, mro, named_entries, names_of
 from flatwater_watch.heap.roots import Roots, is_user_file, user_modules
@@ -99,23 +100,25 @@ def library_table(census: Census, path: str) -> LibraryTable | None:
     """
     # Runs no code of the watched program.
     modules = user_modules(Roots())
-    holding = census.holdings[path]
+    holdings = chain_of_holdings(census, path)
+    root = holdings[0]
     holders: list[_Holder] = []  # innermost first
     is_user_owned = False
-    while holding.parent is not None and not is_user_owned:
-        holding = census.holdings[holding.parent]
+    for holding in reversed(holdings[:-1]):
         holder = census.live[holding.path]
         kind = holder if issubclass(type(holder), type) else type(holder)
         module = full_name(kind)[0]
         is_user_owned = module in modules
-        if not is_user_owned and module not in _USED_AS_CONTAINERS:
+        if is_user_owned:
+            break
+        if module not in _USED_AS_CONTAINERS:
             holders.append(_Holder(kind, _names_in_path(path.removeprefix(holding.path))))
-    root_module = "" if is_user_owned else _library_of_root(holding.path)
+    root_module = "" if is_user_owned else _library_of_root(root.path)
     is_library_root = bool(root_module) and root_module not in modules
     if is_library_root:
-        owner = _class_of_root(root_module, holding.path)
+        owner = _class_of_root(root_module, root.path)
         if owner is not None:
-            holders.append(_Holder(owner, _names_in_path(path.removeprefix(holding.path.rpartition(".")[0]))))
+            holders.append(_Holder(owner, _names_in_path(path.removeprefix(root.path.rpartition(".")[0]))))
     elif not holders:
         return None
     calls, methods = _holder_calls(holders)
