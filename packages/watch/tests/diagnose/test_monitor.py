@@ -358,6 +358,19 @@ def test_an_item_is_whole_when_the_next_container_on_its_path_has_one(
     assert case.has_new_line
 
 
+def test_the_number_of_items_that_keep_one_is_not_the_length_of_what_one_keeps(user: Any, monitor: Monitor) -> None:
+    watch(monitor, leaking(user), 10)
+    user.OTHERS += [[], [], []]
+    held = take_census(Roots()).holdings["train.OTHERS[*]"]
+    (found,) = monitor.evidence()
+    case = Investigation({}, last_evidence=[replace(found, owner=held.path)], first_owner_length=3)
+    case.sought_containers = {held.path: SoughtContainers(("train.OTHERS", "[*]"), held, in_more_items=True)}
+    start_trace_(case, None, Roots(), in_watch_thread=False)
+    user.OTHERS[1] = ["text"] * 50
+    search_owner_line_(case, None, Roots())
+    assert case.first_owner_length == 3
+
+
 def test_what_came_before_the_trace_began_is_not_asked_for_its_line(user: Any, monitor: Monitor) -> None:
     """A census in slices is older than the trace: it asked for the same objects at each reading, in vain."""
     watch(monitor, leaking(user), 10)

@@ -89,7 +89,7 @@ class Investigation:
     proven: bool = False
     """Whether the growth was a drift at one of the comparisons."""
     first_owner_length: int = 0
-    """Number of items of the first-ranked owner when it was last read."""
+    """Number of items of the first-ranked owner when it was last read; of containers, if it is in more items."""
     sought_containers: Mapping[str, SoughtContainers] = field(default_factory=dict)
     """Containers whose line is sought, by owner in order."""
     content_classes: Mapping[str, type] = field(default_factory=dict)
@@ -387,8 +387,8 @@ def _find_line_of_added_items_(
         newest = added_leaves(container, length, holding_before, case.content_classes.get(cause.owner))
         if not newest:
             continue
-        if cause.owner == case.last_evidence[0].owner:  # so that a later comparison sees only growth after this
-            case.first_owner_length = length
+        if cause.owner == case.last_evidence[0].owner and not in_more_items:
+            case.first_owner_length = length  # so that a later comparison sees only growth after this
         handles = handles_below(newest) if cause.outside else ()
         line = find_owner_line_(case, tracer, cause.owner, handles or newest)
         has_fixed_size = bool(handles) or is_a(newest[-1], str, bytes) or array_figures(newest[-1]) is not None
