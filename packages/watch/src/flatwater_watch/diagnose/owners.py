@@ -76,7 +76,7 @@ class Owner:
 
 
 def find_owners(earlier_census: Census, later_census: Census) -> list[Owner]:
-    """The containers that grew between two censuses, most bytes first.
+    """The containers that grew between two censuses, most bytes per step first.
 
     A container that grew only because of a container below it is left out.
 

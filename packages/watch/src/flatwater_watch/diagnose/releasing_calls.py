@@ -71,13 +71,12 @@ class LibraryTable(NamedTuple):
                 f"{self.library} keeps it, and no call of it that lets go was found: hand less to it, or drop what "
                 "holds it when a job is done, and make it anew."
             )
-        ones = [call for call in self.calls if _releases_one(call)]
-        alls = [call for call in self.calls if not _releases_one(call)]
-        when = (
-            f"{' or '.join(ones)} for each that is done with" if ones else f"{' or '.join(alls)} when this is done with"
-        )
-        rest = f", or {' or '.join(alls)} for all" if ones and alls else ""
-        return f"Call {when}{rest}: {self.library} keeps it until then."
+        calls_for_one = " or ".join(call for call in self.calls if _releases_one(call))
+        calls_for_all = " or ".join(call for call in self.calls if not _releases_one(call))
+        if not calls_for_one:
+            return f"Call {calls_for_all} when this is done with: {self.library} keeps it until then."
+        rest = f", or {calls_for_all} for all" if calls_for_all else ""
+        return f"Call {calls_for_one} for each that is done with{rest}: {self.library} keeps it until then."
 
 
 class _Holder(NamedTuple):
@@ -294,12 +293,12 @@ def _code_use(code: CodeType) -> _CodeUse:
             chains = [*(chains if operation == "LOAD_GLOBAL" else chains[:-1]), frozenset({name})]
         elif operation == "BINARY_SUBSCR":
             chains.append(first)
-        released |= _let_go(operation, name, first)
+        released |= _released_names(operation, name, first)
     return _CodeUse(frozenset(released), tuple(calls))
 
 
-def _let_go(operation: str, name: Any, first: frozenset[str]) -> frozenset[str]:
-    """The names whose object an instruction lets go of; `first` are those with which its line begins."""
+def _released_names(operation: str, name: Any, first: frozenset[str]) -> frozenset[str]:
+    """The names whose object an instruction releases; `first` are those with which its line begins."""
     if operation == "DELETE_SUBSCR":
         return first
     return frozenset({name}) if operation in _REPLACING_CODES else frozenset()
