@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flatwater_watch.diagnose.finding import AllocationSite
-from flatwater_watch.diagnose.line_calls import calls_at_line
+from flatwater_watch.diagnose.line_calls import find_releasing_calls
 
 LIBRARY = """
 class Producer:
@@ -26,6 +26,11 @@ class Parser:
 class Image:
     def read(self): pass
     def close(self): pass
+"""
+SCRIPT = """
+for image in [library.Image()]:
+    image.read()
+    look()
 """
 
 
@@ -46,7 +51,7 @@ def _calls_here(work: Callable[[Callable[[], Any]], object]) -> tuple[str, ...]:
     found: list[tuple[str, ...]] = []
     code = work.__code__
     site = AllocationSite(code.co_filename, line, code.co_qualname.replace("<locals>.", ""), "native")
-    work(lambda: found.append(calls_at_line(site)))
+    work(lambda: found.append(find_releasing_calls(site)))
     return found[-1]
 
 
@@ -91,6 +96,14 @@ def test_variables_of_a_closure_and_several_of_a_loop_are_known(library: ModuleT
 
     found = [_calls_here(work) for work in (read_numbered, produce_below)]
     assert found == [("Image.close()",), ("Producer.poll()",)]
+
+
+def test_a_script_without_functions_is_told_to_close_what_its_loop_makes(library: ModuleType) -> None:
+    found: list[tuple[str, ...]] = []
+    site = AllocationSite("train.py", 3, "<module>", "native")
+    names = {"library": library, "look": lambda: found.append(find_releasing_calls(site))}
+    exec(compile(SCRIPT, "train.py", "exec"), names)
+    assert found == [("Image.close()",)]
 
 
 def test_what_the_function_calls_itself_and_what_outlives_a_pass_is_not_named(library: ModuleType) -> None:

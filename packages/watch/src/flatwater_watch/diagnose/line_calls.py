@@ -28,6 +28,8 @@ _SERVING = ("poll", "finish")
 """First words of the methods by which an object that goes on lets go of what is done."""
 _WITHOUT_MEMORY_OF_C = frozenset({"builtins", "_io", "io", "threading", "_thread", "pathlib", "collections", "asyncio"})
 """Modules whose objects are known not to keep memory of C, or only that of their file."""
+_STORE_CODES = frozenset({"STORE_FAST", "STORE_DEREF", "STORE_NAME", "STORE_GLOBAL"})
+"""Instructions that set a variable."""
 
 
 class _Receiver(NamedTuple):
@@ -38,7 +40,7 @@ class _Receiver(NamedTuple):
     """Whether each pass of a loop makes the object."""
 
 
-def calls_at_line(site: AllocationSite) -> tuple[str, ...]:
+def find_releasing_calls(site: AllocationSite) -> tuple[str, ...]:
     """The calls, such as "Producer.poll()", that release what the objects of a line keep; empty if none is known.
 
     The function of the line must be running, and must not call them itself.
@@ -50,8 +52,8 @@ def calls_at_line(site: AllocationSite) -> tuple[str, ...]:
             variables = frame_locals(frame) if code.co_flags & CO_OPTIMIZED else {}
             receivers = _receivers(code, site.line, variables, frame.f_globals)
             modules = user_modules(Roots())
-            calls = (_calls(receiver, code) for receiver in receivers if full_name(receiver.kind)[0] not in modules)
-            return next(filter(None, calls), ())
+            of_libraries = (receiver for receiver in receivers if full_name(receiver.kind)[0] not in modules)
+            return next(filter(None, (_releasing_methods(receiver, code) for receiver in of_libraries)), ())
     return ()
 
 
@@ -75,7 +77,7 @@ def _receivers(code: CodeType, line: int, variables: Mapping[str, Any], names: d
         if operation.startswith(("LOAD_FAST", "LOAD_DEREF")):
             value, is_made_anew = variables.get(name), name in made_anew
         elif operation in {"LOAD_GLOBAL", "LOAD_NAME"}:
-            value, is_made_anew = dict.get(names, name), False
+            value, is_made_anew = dict.get(names, name), name in made_anew
         elif operation in {"LOAD_ATTR", "LOAD_METHOD"} and value is not None:
             receivers.append(_Receiver(type(value), is_made_anew))
             value, is_made_anew = dict.get(instance_dict(value), name), False
@@ -85,13 +87,13 @@ def _receivers(code: CodeType, line: int, variables: Mapping[str, Any], names: d
 
 
 def _variables_of_loops(instructions: list[Instruction]) -> set[str]:
-    """The local variables that the passes of a loop set."""
+    """The variables, local or global, that the passes of a loop set."""
     loops = [(step.argval, step.offset) for step in instructions if "JUMP_BACKWARD" in step.opname]
-    stores = [step for step in instructions if step.opname in {"STORE_FAST", "STORE_DEREF"}]
+    stores = [step for step in instructions if step.opname in _STORE_CODES]
     return {step.argval for step in stores if any(start <= step.offset <= end for start, end in loops)}
 
 
-def _calls(receiver: _Receiver, code: CodeType) -> tuple[str, ...]:
+def _releasing_methods(receiver: _Receiver, code: CodeType) -> tuple[str, ...]:
     """The calls of an object's methods that release memory, without those that the code makes itself."""
     words = _ENDING if receiver.is_made_anew else _SERVING
     if receiver.is_made_anew and _has_with(code):  # which may end the object
