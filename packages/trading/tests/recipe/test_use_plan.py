@@ -16,8 +16,8 @@ import flatwater as fw
 from flatwater.cli.main import main
 from flatwater.config.toml import from_mapping
 from flatwater.runs.policy_export import LIBRARY_BYTES as LIBRARY_BYTES_OF_EXPORT
+from flatwater.runs.policy_export import LOAD_PHASE, plan_export
 from flatwater.runs.policy_export import export as write_policy
-from flatwater.runs.policy_export import plan_export
 from flatwater_trading.panel.locate import load_panel
 from flatwater_trading.panel.panel import build_panel
 from flatwater_trading.panel.splits import Days
@@ -203,6 +203,7 @@ def test_the_choice_of_a_rule_is_in_each_plan(tmp_path: Path, candidates: dict[s
     assert allocated > 0
     for plan in (trader.plan_orders(panel), trader.plan_backtest(panel, days)):
         assert allocated <= plan.transients[CHOOSE] < 1.2 * allocated
+    assert allocated <= plan_export(trader.to_export(), ".safetensors", None).transients[LOAD_PHASE] < 1.2 * allocated
     assert fw.load(tmp_path / "run").plan_orders(panel).transients[CHOOSE] > 0
     fw.export(run, tmp_path / "trader.safetensors")
     assert not fw.load(tmp_path / "trader.safetensors").plan_orders(panel).transients[CHOOSE], "it was chosen before"

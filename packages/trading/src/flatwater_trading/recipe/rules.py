@@ -129,7 +129,7 @@ def choose_rule(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], *,
     return RuleChoice(rules[best_index], dict(zip(rules, returns, strict=True)), unit)
 
 
-def choice_bytes(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"]) -> int:
+def measure_choice_bytes(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"]) -> int:
     """Return the peak bytes of the tensors that `choose_rule` makes; all arguments are on the meta device."""
     validation, largest = setup.splits.validation, with_rule(setup, largest_rule(setup.config))
 

@@ -107,7 +107,7 @@ class Trader(PanelPolicy):
     weights: Float[Tensor, "1 n"]
     folder: RunFolder | None = None
     """Folder of the run; None for a trader that was read from a file."""
-    chosen_in: int = 0
+    choice_bytes: int = 0
     """Bytes that the choice of its rule took while it was loaded; 0 if nothing was to be chosen."""
 
     @property
@@ -214,6 +214,7 @@ class Trader(PanelPolicy):
             },
             tensors={name: weight[0] for name, weight in views(self.weights, self.actor.layout).items()}
             | {MEAN: torch.from_numpy(self.statistics.mean), DEVIATION: torch.from_numpy(self.statistics.deviation)},
+            loading_bytes=self.choice_bytes,
             measure_forward=True,
         )
 
@@ -312,11 +313,11 @@ class Trader(PanelPolicy):
 
     def plan_orders(self, panel: Panel, budget: str | None = None) -> Plan:
         """Plan the memory of deciding on the newest day of a panel, and of explaining the decision."""
-        return plan_orders(self.settings, panel, budget, chosen_in=self.chosen_in)
+        return plan_orders(self.settings, panel, budget, choice_bytes=self.choice_bytes)
 
     def plan_backtest(self, panel: Panel, days: Days, budget: str | None = None) -> Plan:
         """Plan the memory of playing days of a panel against the baselines."""
-        return plan_backtest(self.settings, panel, days, budget, chosen_in=self.chosen_in)
+        return plan_backtest(self.settings, panel, days, budget, choice_bytes=self.choice_bytes)
 
     def find_days(self, panel: Panel, first: str | None, last: str | None) -> Days:
         """Find the rows that are played; see `backtest`."""
@@ -398,7 +399,7 @@ def make_trader(run: ErlRun, folder: RunFolder) -> Trader:
         actor=actor,
         weights=weights,
         folder=folder,
-        chosen_in=plan_choice(_training_settings(config), panel_sizes(panel), setup.splits.validation),
+        choice_bytes=plan_choice(_training_settings(config), panel_sizes(panel), setup.splits.validation),
     )
 
 

@@ -22,7 +22,7 @@ from flatwater_trading.panel.splits import Days, Splits
 from flatwater_trading.policy.trader import ACCOUNT_PARTS, MarketObs
 from flatwater_trading.recipe.occlusion import OcclusionDay
 from flatwater_trading.recipe.plan import MARKET_OWNER, SCORE_PHASE
-from flatwater_trading.recipe.rules import choice_bytes
+from flatwater_trading.recipe.rules import measure_choice_bytes
 from flatwater_trading.recipe.score import PRICE_TABLES_PER_RULE, measure_score_bytes, score_extra_bytes
 from flatwater_trading.training.config import ErlConfig
 from flatwater_trading.training.setup import ErlSetup, build_setup
@@ -46,24 +46,24 @@ class PanelSizes:
     investable: int
 
 
-def plan_orders(settings: ErlConfig, panel: Panel, budget: str | None = None, *, chosen_in: int = 0) -> Plan:
+def plan_orders(settings: ErlConfig, panel: Panel, budget: str | None = None, *, choice_bytes: int = 0) -> Plan:
     """Plan the memory to decide on the newest day of a panel, and to explain the decision.
 
     Args:
         settings: settings of the trader.
         panel: panel with the trader's columns; only its sizes are read.
         budget: memory that the command may take; None for 90 % of the tightest limit.
-        chosen_in: bytes of `plan_choice`; 0 if no rule was to be chosen.
+        choice_bytes: bytes of `plan_choice`; 0 if no rule was to be chosen.
 
     Raises:
         ConfigError: the budget cannot be read as an amount of memory.
     """
-    phases = {CHOOSE: chosen_in, **_phases_of_orders(settings, panel_sizes(panel))}
+    phases = {CHOOSE: choice_bytes, **_phases_of_orders(settings, panel_sizes(panel))}
     return _plan_use("orders", settings, panel, budget, phases)
 
 
 def plan_backtest(
-    settings: ErlConfig, panel: Panel, days: Days, budget: str | None = None, *, chosen_in: int = 0
+    settings: ErlConfig, panel: Panel, days: Days, budget: str | None = None, *, choice_bytes: int = 0
 ) -> Plan:
     """Plan the memory to play days of a panel against the baselines.
 
@@ -72,12 +72,12 @@ def plan_backtest(
         panel: panel with the trader's columns; only its sizes are read.
         days: rows that are played.
         budget: memory that the command may take; None for 90 % of the tightest limit.
-        chosen_in: bytes of `plan_choice`; 0 if no rule was to be chosen.
+        choice_bytes: bytes of `plan_choice`; 0 if no rule was to be chosen.
 
     Raises:
         ConfigError: the budget cannot be read as an amount of memory.
     """
-    phases = {CHOOSE: chosen_in, **_phases_of_backtest(settings, panel_sizes(panel), days)}
+    phases = {CHOOSE: choice_bytes, **_phases_of_backtest(settings, panel_sizes(panel), days)}
     return _plan_use("backtest", settings, panel, budget, phases)
 
 
@@ -91,7 +91,7 @@ def plan_choice(settings: ErlConfig, sizes: PanelSizes, validation: Days) -> int
         validation: the run's validation days.
     """
     setup, market, weights = _outline_trader(settings, sizes)
-    return choice_bytes(replace(setup, splits=replace(setup.splits, validation=validation)), market, weights)
+    return measure_choice_bytes(replace(setup, splits=replace(setup.splits, validation=validation)), market, weights)
 
 
 def panel_sizes(panel: Panel) -> PanelSizes:
