@@ -1,6 +1,6 @@
 """Numbers as short text, for tables with many columns; the exact numbers are in `metrics.jsonl`."""
 
-from math import isfinite
+from math import ceil, isfinite, log10
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 WHOLE_SECONDS_LIMIT = 999.5
@@ -92,6 +92,13 @@ def signed_percent(value: float) -> str:
     """Return a trading return as a signed percentage: `+12.3%`; from 1,000 % on as a short number."""
     percents = 100 * value
     return f"{percents:+.1f}%" if abs(percents) < LARGE_PERCENT else f"{short_number(percents)}%"
+
+
+def nonzero_percent(value: float, decimals: int = 0) -> str:
+    """Return a signed percentage with at least so many decimals, and more where a small value would read as 0: `-0.2%`."""
+    if value and isfinite(value):
+        decimals = max(decimals, ceil(-log10(abs(100 * value))))
+    return f"{value:+z.{decimals}%}"
 
 
 def whole_megabytes(value: float) -> str:

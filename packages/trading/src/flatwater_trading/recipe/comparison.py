@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
+from flatwater.metrics.figures import nonzero_percent
 from flatwater_trading.panel.splits import Days
 from flatwater_trading.recipe.score_analysis import ScoreAnalysis
 
@@ -57,13 +58,8 @@ class ReturnDifference:
             verdict = f"earned less than {other}"
         else:
             verdict = f"is not distinguishable from {other}"
-        mean, low, high = map(signed_percent, (self.mean, self.low, self.high))
+        mean, low, high = map(nonzero_percent, (self.mean, self.low, self.high))
         return f"{verdict} ({mean} a year, {LEVEL:.0%} interval {low} to {high})"
-
-
-def signed_percent(value: float) -> str:
-    """Return a share in percent, with a decimal below 1 %: an end of an interval must not read as 0."""
-    return f"{value:+z.0%}" if abs(value) >= 0.01 else f"{value:+z.1%}"  # noqa: PLR2004  (1 %)
 
 
 @dataclass(frozen=True)

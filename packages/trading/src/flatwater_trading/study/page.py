@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from flatwater.metrics.figures import nonzero_percent
 from flatwater.metrics.lines import spread_indexes
 from flatwater_trading.recipe.rule_tables import SAME_SCORES
 from flatwater_trading.recipe.sections import trader_strokes
@@ -100,9 +101,9 @@ def _figure_tiles(study: StudyRecords) -> Iterator[Tile]:
     drawdowns = [percent_cell(row["drawdown"], "{:.1%}") for row in (champions, equal_weight)]
     yield Tile("drawdown", drawdowns[0], f"equal weight {drawdowns[1]}")
     for title, difference in _difference_numbers(pooled).items():
-        interval = f"90% interval {difference['low']:+.1%} to {difference['high']:+.1%}"
+        interval = f"90% interval {nonzero_percent(difference['low'], 1)} to {nonzero_percent(difference['high'], 1)}"
         kind = "good" if difference["low"] > 0 else "bad" if difference["high"] < 0 else ""
-        yield Tile(title, f"{difference['mean']:+.1%}", interval, kind)
+        yield Tile(title, nonzero_percent(difference["mean"], 1), interval, kind)
     deflated = pooled["deflated"]
     yield Tile("deflated Sharpe", f"{deflated['probability']:.0%}", f"for {deflated['tries']:,} tries")
 
