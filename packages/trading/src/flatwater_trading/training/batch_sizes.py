@@ -50,11 +50,6 @@ def usual_tile(config: ErlConfig, market: Market, device_type: str) -> int:
     return LARGE_TILE if uses_large_tile else SMALL_TILE
 
 
-def members_at_once(config: ErlConfig, market: Market, *, tile: int, device_type: str) -> int:
-    """Return how many of a tile's members may have the observations of a micro-batch in memory together; at least 1."""
-    return min(tile, max(1, WINDOW_BYTES * GROUP_SIZE_FACTOR[device_type] // window_bytes(config, market)))
-
-
 def window_bytes(config: ErlConfig, market: Market) -> int:
     """Return the bytes of the observations in one micro-batch of one member."""
     columns, _, features = market.observations.shape

@@ -10,7 +10,7 @@ from flatwater.cluster.share import split_spans
 from flatwater_trading.market.market import Market
 from flatwater_trading.panel.splits import Splits
 from flatwater_trading.policy.trader import TraderActor, TraderCritic, build_trader
-from flatwater_trading.training.batch_sizes import GROUP_SIZE_FACTOR, members_at_once, usual_tile
+from flatwater_trading.training.batch_sizes import GROUP_SIZE_FACTOR, WINDOW_BYTES, usual_tile, window_bytes
 from flatwater_trading.training.config import ErlConfig
 
 
@@ -47,8 +47,9 @@ class ErlSetup:
         return Networks(self.actor, self.critic)
 
     def members_at_once(self, market: Market) -> int:
-        """Return how many members may have the observations of a micro-batch in memory together; at least 1."""
-        return members_at_once(self.config, market, tile=self.tile, device_type=self.device_type)
+        """Return how many of a tile's members may have the observations of a micro-batch in memory; at least 1."""
+        allowed_bytes = WINDOW_BYTES * GROUP_SIZE_FACTOR[self.device_type]
+        return min(self.tile, max(1, allowed_bytes // window_bytes(self.config, market)))
 
 
 def build_setup(
