@@ -212,6 +212,7 @@ def test_a_run_that_fails_leaves_its_fold_out_and_its_reason_behind() -> None:
     Path("broken").write_text("fold-01-seed-6")
     outcome, said = run_study(order())
     assert "fold 1, seed 6: failed: The run would take 9.0 GiB" in said
+    assert "3 of 4 runs done, almost done" in said, "nobody waits for the rounds of a run that failed"
     failed = [run for run in outcome.result["runs"] if run["state"] == "failed"]
     assert [(run["run"], run["reason"][:20]) for run in failed] == [("fold-01-seed-6", "The run would take 9")]
     assert len(outcome.result["pooled"]["by_fold"]) == 1

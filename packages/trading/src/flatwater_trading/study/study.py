@@ -228,6 +228,7 @@ def train_members_(work: _RunningStudy, pool: RunPool) -> dict[str, str]:
         member = by_run[job.run]
         if ending.how == "failed":
             failed[member.run.path.name] = ending.reason
+            work.progress.drop_(work.opened.base.rounds - recorded_rounds(member.run))
         outcome = outcome_line(work.opened.recipe, member, ending)
         work.say(f"{member.name}: {outcome}; {progress_line(work.members)}, {work.progress.time_left()}")
         work.show_()
