@@ -1,7 +1,7 @@
 """A comparison of two to eight sides, each a run or a group of runs with several seeds, or a report on one group.
 
 It reads run folders alone. Two numbers do not show whether one side is better: groups are compared over seeds, and for
-single runs a recipe may give an interval of the difference; that of traders resamples the days that both traded.
+single runs a recipe may give an interval of the difference; that of traders is over the days that both traded.
 """
 
 from collections.abc import Callable, Mapping, Sequence
