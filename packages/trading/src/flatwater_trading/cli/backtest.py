@@ -97,10 +97,7 @@ class BacktestCommand(WithTrust, WithBudget):
         # The look is logged before holdout days are played, as an interrupted look counts too.
         if look := log_holdout_look(trader, panel, days):
             terminal(errors=True).print(look, highlight=False)
-        true_returns = known_true_returns(
-            prices, panel
-        )  # expected returns of a synthetic market; None for other prices
-        return trader.play_backtest(panel, days, true_returns, benchmark), folder
+        return trader.play_backtest(panel, days, known_true_returns(prices, panel), benchmark), folder
 
     def _choose_folder(self, panel: "Panel", days: "Days") -> Path:
         """Return the folder of the result: `--out`, or a folder named by the days in the run's folder or the file's."""

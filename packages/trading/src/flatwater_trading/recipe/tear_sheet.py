@@ -92,10 +92,9 @@ def rolling_frame(equity: pl.DataFrame, traders: Sequence[str], calendar: Calend
     if len(traders) == 1:
         return returns.select("date", *ratios)
     own_return, other_return = (pl.col(name) for name in traders)
-    covariance = (own_return * other_return).rolling_mean(window) - own_return.rolling_mean(
-        window
-    ) * other_return.rolling_mean(window)
-    variance = other_return.pow(2).rolling_mean(window) - other_return.rolling_mean(window).pow(2)
+    own_mean, other_mean = (value.rolling_mean(window) for value in (own_return, other_return))
+    covariance = (own_return * other_return).rolling_mean(window) - own_mean * other_mean
+    variance = other_return.pow(2).rolling_mean(window) - other_mean.pow(2)
     beta = pl.when(variance > MINIMUM_DEVIATION**2).then(covariance / variance).alias("beta")
     return returns.select("date", *ratios, beta)
 

@@ -77,10 +77,8 @@ def validate_(setup: ErlSetup, run: ErlState, executor: TileExecutor, step: int)
         (scores.activity, result.activity),
         (scores.attention, result.attention),
     )
-    for column, new_scores in (
-        *columns,
-        *((scores.judged[name], new_scores) for name, new_scores in result.slices.items()),
-    ):
+    judged = ((scores.judged[name], values) for name, values in result.slices.items())
+    for column, new_scores in (*columns, *judged):
         # The champion plays with every tile and is last; tiles have one shape, so its number is the same in all.
         column[slice(*spans[step])], column[-1] = new_scores[:-1], new_scores[-1]
     if step + 1 == len(spans):

@@ -91,18 +91,22 @@ class WeightsScore(PlayedDays):
     @property
     def verdict(self) -> str:
         """Sentences on the comparison, the learned weights held whole, the stop and the oracle."""
-        whole = f"held whole, they would have returned {self.learned_return:+.1%}"
-        learned = f"It held {self.part:.0%} of the learned weights and {self.rest} for the rest; {whole}."
-        if not self.part:
-            learned = (
-                f"It held {self.rest} alone: on days that the weights were not learned from, they earned no more than "
-                f"{self.rest} by more than chance; {whole}."
-            )
-        elif self.part == 1:
-            learned = "It held the learned weights whole."
         closes = f"at {self.stopped} of {len(self.days)} closes"
         stopped = "" if self.stopped is None else f" The stop kept the champion in cash {closes}."
-        return f"{self.comparison.sentence} {learned}{stopped} {oracle_sentence(self.returns)}".rstrip()
+        return f"{self.comparison.sentence} {self._held_sentence}{stopped} {oracle_sentence(self.returns)}".rstrip()
+
+    @property
+    def _held_sentence(self) -> str:
+        """Sentence on the part of the learned weights that was held, and on what they would have earned whole."""
+        if self.part == 1:
+            return "It held the learned weights whole."
+        held = f"{self.part:.0%} of the learned weights and {self.rest} for the rest"
+        if not self.part:
+            held = (
+                f"{self.rest} alone: on days that the weights were not learned from, they earned no more than "
+                f"{self.rest} by more than chance"
+            )
+        return f"It held {held}; held whole, they would have returned {self.learned_return:+.1%}."
 
 
 MAXIMUM_SHOWN = 12
