@@ -19,12 +19,12 @@ from claims import Claim, record_claims
 from flatwater_trading.recipe.comparison import estimate_difference
 
 DAYS = (60, 126, 252, 1000)
-BEFORE = 300
+WARM_UP_DAYS = 300
 """Days that are drawn before the first that counts, so that a process has forgotten how it began."""
 Draw = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
 
 
-def correlated(correlation: float) -> Draw:
+def correlated_drawer(correlation: float) -> Draw:
     """Return a drawer of returns whose neighbours have that correlation."""
 
     def draw(draws: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
@@ -36,7 +36,7 @@ def correlated(correlation: float) -> Draw:
     return draw
 
 
-def restless(draws: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+def draw_garch(draws: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
     """Draw returns of a GARCH(1, 1) with heavy tails: restless stretches and calm ones."""
     returns, variance = draws.standard_t(6, shape) / np.sqrt(1.5), np.ones(shape[0])
     for day in range(shape[1]):
@@ -45,35 +45,35 @@ def restless(draws: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
     return np.asarray(returns)
 
 
-def seldom(draws: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+def draw_seldom_invested(draws: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
     """Draw the returns of a trader that is invested a third of the time, for 20 days each, and seldom wins much."""
     stretches = draws.random((shape[0], shape[1] // 20 + 2)) < 0.3
     invested = np.repeat(stretches, 20, axis=1)[:, 7 : shape[1] + 7]
     return np.asarray(invested * (draws.exponential(1, shape) - 1))
 
 
-def drifting(draws: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+def draw_drifting(draws: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
     """Draw returns whose mean drifts, with a life of 30 days and 2 % of the variance."""
     kept = np.exp(-1 / 30)
-    drift = correlated(kept)(draws, shape) * np.sqrt(0.02 * (1 - kept**2))
+    drift = correlated_drawer(kept)(draws, shape) * np.sqrt(0.02 * (1 - kept**2))
     return np.asarray(drift + np.sqrt(0.98) * draws.standard_normal(shape))
 
 
 KINDS: dict[str, Draw] = {
-    "independent": correlated(0.0),
+    "independent": correlated_drawer(0.0),
     "heavy tails (t of 4)": lambda draws, shape: draws.standard_t(4, shape),
-    "correlation 0.1": correlated(0.1),
-    "correlation 0.3": correlated(0.3),
-    "correlation -0.2": correlated(-0.2),
-    "GARCH, t of 6": restless,
-    "seldom invested": seldom,
-    "a mean that drifts": drifting,
+    "correlation 0.1": correlated_drawer(0.1),
+    "correlation 0.3": correlated_drawer(0.3),
+    "correlation -0.2": correlated_drawer(-0.2),
+    "GARCH, t of 6": draw_garch,
+    "seldom invested": draw_seldom_invested,
+    "a mean that drifts": draw_drifting,
 }
 
 
 def coverage(draw: Draw, days: int, repeats: int) -> float:
     """Return the share of intervals that hold the true mean."""
-    returns = draw(np.random.default_rng(7), (repeats, BEFORE + days))[:, BEFORE:]
+    returns = draw(np.random.default_rng(7), (repeats, WARM_UP_DAYS + days))[:, WARM_UP_DAYS:]
     nothing = np.zeros(days)
     found = [estimate_difference(each, nothing, a_year=252) for each in returns]
     return float(np.mean([each.low <= 0 <= each.high for each in found]))
