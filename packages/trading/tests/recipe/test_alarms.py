@@ -1,17 +1,28 @@
 """Alarms about traders name who, and leave a few bad members to selection."""
 
-from math import nan
+from math import inf, nan
 
 from flatwater_trading.recipe.alarms import (
     CONSTANT_DEVIATION,
     constant_policy_alarms,
     name_by_member,
     no_trade_alarms,
+    panel_alarms,
     population_alarms,
     refused_order_alarms,
 )
 
 IDLE = no_trade_alarms(1, {"champion": 0})[0].message.split(":")[0]
+
+
+def test_columns_of_a_panel_that_are_not_numbers_are_told_by_their_places() -> None:
+    """As columns of the panel: they were told as members of the population."""
+    (alarm,) = panel_alarms(1, [0.0, nan, 3.0, inf])
+    assert (alarm.kind, alarm.where) == ("not finite", "inputs/observations")
+    assert alarm.message.startswith(
+        "The observations of columns 2, 4 of the panel are NaN or infinite. Look at it with"
+    )
+    assert panel_alarms(1, [0.0, 3.0]) == panel_alarms(2, []) == []
 
 
 def test_policies_that_ignore_the_market_or_never_trade_are_found() -> None:

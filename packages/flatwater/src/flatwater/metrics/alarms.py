@@ -36,8 +36,8 @@ def array_alarms(round: int, arrays: Mapping[str, Iterable[float]]) -> list[Alar
 
     Args:
         round: number of the round.
-        arrays: one number for each member, by name: `inputs/*`, `losses/*`, `gradients/*` or `weights/*`. A norm or a
-            mean will do, as it is not finite if one of its terms is not.
+        arrays: one number for each member, by name: `losses/*`, `gradients/*` or `weights/*`. A norm or a mean will
+            do, as it is not finite if one of its terms is not.
     """
     alarms = []
     for name, values in arrays.items():
@@ -60,7 +60,6 @@ def metric_alarms(round: int, metrics: Metrics) -> list[Alarm]:
 def not_finite_remedy(place: str) -> str:
     """Return the advice about a number that is not finite, by its name, such as `losses/critic`."""
     remedies = {
-        "inputs": "Look at the panel with `flatwater panel show`: a price or a feature in it is not a number.",
         "losses": "Lower the learning rates, or bound the rewards; the checkpoint before this round is sound.",
         "gradients": "Lower the learning rates or the gradient clip; a step with these gradients "
         "would ruin the weights.",
@@ -127,7 +126,7 @@ def waiting_thread_alarms(round: int, threads: int, seconds: float, cpu_seconds:
     message = (
         f"{threads} threads had {cpu_seconds / seconds:.2f} cores in the round's {seconds:.0f} s, beside other work: "
         "threads then wait for each other, and can be many times slower than one thread. End other programs, or train "
-        "with --threads 1, and traders also with --workers auto: workers do not wait for each other."
+        "with --threads 1, and with --workers auto if the recipe has workers: these do not wait for each other."
     )
     return [Alarm("threads wait", "threads", message, round)]
 

@@ -95,7 +95,7 @@ def signed_percent(value: float) -> str:
 
 
 def nonzero_percent(value: float, decimals: int = 0) -> str:
-    """Return a signed percentage with at least so many decimals, and more where a small value would read as 0: `-0.2%`."""
+    """Return a signed percentage with so many decimals, and more where a small value would read as 0: `-0.2%`."""
     if value and isfinite(value):
         decimals = max(decimals, ceil(-log10(abs(100 * value))))
     return f"{value:+z.{decimals}%}"

@@ -1,10 +1,11 @@
-"""Alarms about traders: policies that ignore the market or never trade, refused orders, and those of a population."""
+"""Alarms about traders: panels with NaN, policies that ignore the market or never trade, refused orders."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import isnan
+from math import isfinite, isnan
 
 from flatwater.metrics.alarms import NOT_FINITE, Alarm, not_finite_remedy
+from flatwater_watch.forms import noun_form
 
 CONSTANT_DEVIATION = 1e-6
 """A policy whose actions have at most this standard deviation over the days of its episodes ignores the market."""
@@ -13,6 +14,23 @@ REFUSED_SHARE = 0.2
 MANY_MEMBERS_SHARE = 1 / 3
 """Share of the members that must have an alarm for it to be shown, as selection replaces a few bad members."""
 MEMBER_PREFIX = "member "
+
+
+def panel_alarms(round: int, column_sums: Sequence[float]) -> list[Alarm]:
+    """Return an alarm if observations are NaN or infinite.
+
+    Args:
+        round: number of the round.
+        column_sums: sum of the observations in each column of the panel.
+    """
+    columns = [str(column) for column, value in enumerate(column_sums, 1) if not isfinite(value)]
+    if not columns:
+        return []
+    message = (
+        f"The observations of {noun_form(len(columns), 'column')} {', '.join(columns)} of the panel are NaN or "
+        "infinite. Look at it with `flatwater panel show`: a price or a feature in it is not a number."
+    )
+    return [Alarm(NOT_FINITE, "inputs/observations", message, round)]
 
 
 def constant_policy_alarms(round: int, deviation_by_agent: Mapping[str, float]) -> list[Alarm]:

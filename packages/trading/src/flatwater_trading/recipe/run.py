@@ -22,6 +22,7 @@ from flatwater_trading.recipe.alarms import (
     constant_policy_alarms,
     name_by_member,
     no_trade_alarms,
+    panel_alarms,
     population_alarms,
     refused_order_alarms,
 )
@@ -57,7 +58,7 @@ def find_alarms(trainer: ErlTrainer, round_: int, metrics: Mapping[str, float]) 
     learner = run.learner
     weights = {f"weights/{name}": rows.abs().amax(1).tolist() for name, (rows, _) in learner.trained.items()}
     # The market never changes, so it is checked once.
-    inputs = {"inputs/observations": run.market.observations.sum((1, 2)).tolist()} if round_ == 1 else {}
+    column_sums = run.market.observations.sum((1, 2)).tolist() if round_ == 1 else []
     skipped = {f"member {n}": int(count) for n, count in enumerate(learner.tally.skipped_total.tolist()) if count}
     judged = run.scores.judged
     # The champion's row is the last of each column.
@@ -65,7 +66,8 @@ def find_alarms(trainer: ErlTrainer, round_: int, metrics: Mapping[str, float]) 
     *refused, champion_refused = judged["refused"].mean(1).tolist()
     *activity, champion_activity = run.scores.activity.tolist()
     return [
-        *array_alarms(round_, inputs | weights),
+        *panel_alarms(round_, column_sums),
+        *array_alarms(round_, weights),
         *metric_alarms(round_, dict(metrics)),
         *skipped_step_alarms(round_, skipped, config.learner.own.updates * len(learner.trained)),
         *population_alarms(
