@@ -159,6 +159,8 @@ def test_the_finder_alone(wheels: Path, tmp_path: Path) -> None:
     assert (finding["verdict"], finding["owner"]) == ("leak", "leak.HISTORY")
     assert finding["made_at"]["line"] == 3
     assert "leak.HISTORY" in run_command(watch, "told.json", cwd=tmp_path)
+    said = run_command(watch, "run", cwd=tmp_path, code=2)
+    assert "Write it like: flatwater-watch -- python train.py" in said, "`flatwater` is not installed here"
     said = run_command(watch, "run", "--html", "page.html", "--", python, "leak.py", cwd=tmp_path, code=2)
     assert "pip install 'flatwater-watch[page]'" in " ".join(said.split())
 

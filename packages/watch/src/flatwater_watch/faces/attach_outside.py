@@ -16,6 +16,7 @@ from flatwater_watch.diagnose.judge import limit_step, make_findings, select_cau
 from flatwater_watch.diagnose.verdicts import VerdictName
 from flatwater_watch.errors import ConfigError, until_interrupted
 from flatwater_watch.faces.folder import masked_summary
+from flatwater_watch.faces.program import WATCH_COMMAND
 from flatwater_watch.meters.mappings import descendant_memory
 from flatwater_watch.meters.proc import available_bytes, process_command, read_kib_counters
 from flatwater_watch.series.readings import Growth, Scale
@@ -35,11 +36,11 @@ COUNTER_KINDS: dict[str, tuple[VerdictName, str, str]] = {
 """Verdict, owner and content by counter of /proc/PID/status."""
 _STATUS_COUNTERS = tuple(name for name in COUNTER_KINDS if name != "workers")
 UNSEEN_OUTSIDE = (
-    "objects, owners and lines: from outside only totals are visible. Run it with `flatwater watch -- COMMAND` instead",
+    f"objects, owners and lines: from outside only totals are visible. Use `{WATCH_COMMAND} -- COMMAND` instead",
     "what the allocator has freed and kept: growth that is reported as native may be retention",
 )
 
-INSIDE_ADVICE = "Start it again under `flatwater watch -- COMMAND`, which says who holds it and which line made it."
+INSIDE_ADVICE = f"Start it again under `{WATCH_COMMAND} -- COMMAND`, which says who holds it and which line made it."
 
 
 @dataclass
@@ -101,7 +102,7 @@ def check_process(pid: int, seconds: float) -> list[str]:
     if seconds <= 0:
         raise ConfigError(f"--seconds = {seconds}: expected a positive number")
     if not Path("/proc/self/status").exists():
-        raise ConfigError(f"--attach {pid}: needs /proc, which this system has not. Use `flatwater watch -- COMMAND`.")
+        raise ConfigError(f"--attach {pid}: needs /proc, which this system has not. Use `{WATCH_COMMAND} -- COMMAND`.")
     if _read_counters(pid) is None:
         raise ConfigError(f"--attach {pid}: there is no such process, or it belongs to another user")
     return process_command(pid)

@@ -10,6 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from flatwater_watch.diagnose.finding_text import brief_line
+from flatwater_watch.faces.program import WATCH_COMMAND
 from flatwater_watch.files.output import (
     KEPT_FOLDER,
     PAGE_OUTPUT,
@@ -394,7 +395,7 @@ def read_earlier_result(name: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         record = None
     if not isinstance(record, dict) or "findings" not in record:
-        raise ConfigError(f"{name}: {path} was not written by `flatwater watch --json`")
+        raise ConfigError(f"{name}: {path} was not written by `{WATCH_COMMAND} --json`")
     return record
 
 

@@ -10,6 +10,7 @@ from flatwater_watch.agent.outcome import Outcome
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.errors import RunError
 from flatwater_watch.faces.bounded_result import read_record
+from flatwater_watch.faces.program import WATCH_COMMAND
 from flatwater_watch.faces.summary_lines import cost_time
 
 
@@ -73,7 +74,7 @@ def read_watch(path: Path) -> WatchRecords:
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as fault:
         raise RunError(
             f"{path}: is not the result of a watch ({type(fault).__name__}: {fault}). Expected a file that "
-            "`flatwater watch --json told.json -- python train.py` wrote, or the folder of a run."
+            f"`{WATCH_COMMAND} --json result.json -- python train.py` wrote, or the folder of a run."
         ) from fault
 
 

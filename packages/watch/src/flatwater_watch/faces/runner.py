@@ -19,6 +19,7 @@ from typing import Any
 from flatwater_watch.agent import runner_protocol, spool
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.faces.folder import masked_summary, read_sentences, read_spools, watch_folder
+from flatwater_watch.faces.program import WATCH_COMMAND
 
 FORWARDED_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGCONT"))
 """Signals that are passed on. Ctrl-C reaches the program by itself, as it is in the same process group."""
@@ -74,7 +75,7 @@ def python_command(words: Sequence[str]) -> list[str]:
         ConfigError: the command is empty, or does not exist.
     """
     if not words:
-        raise ConfigError("watch: nothing to run. Write it like: flatwater watch -- python train.py")
+        raise ConfigError(f"watch: nothing to run. Write it like: {WATCH_COMMAND} -- python train.py")
     command = list(words)
     if words[0] == "-m" or (words[0].endswith(".py") and shutil.which(words[0]) is None):
         command = [sys.executable, *words]
