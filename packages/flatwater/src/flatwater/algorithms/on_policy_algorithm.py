@@ -6,7 +6,8 @@ checked.
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from functools import partial
+from typing import Any, TypeVar, cast
 
 from jaxtyping import Float
 from torch import Tensor
@@ -44,6 +45,7 @@ UPDATE_COLUMNS = (
 """Columns of a rollout that an update reads, as far as the rollout has them."""
 TAKEN_NAMES = frozenset({*UPDATE_COLUMNS, "reward", "terminated", "truncated", "next_value", LOSS})
 """Names that a minibatch or a block has, which the algorithm's state cannot have."""
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -85,18 +87,27 @@ def find_on_policy_algorithm(config: OnPolicyConfig) -> OnPolicyAlgorithm:
     algorithm = named_on_policy_algorithm(config.place)
     if config.is_shipped:
         return algorithm
-    subject, metrics = _subject(config), algorithm.metrics
-    initial_state = _read_initial_state(subject, algorithm, config)
+    subject, metrics, state, next_state = _subject(config), algorithm.metrics, algorithm.state, algorithm.next_state
+    initial_state: dict[str, Tensor] = {}
+    if state is not None:
+        taken_names = TAKEN_NAMES | RECORDED_ANYWAY | {*metrics, *config.scheduled}
+        state = _guard_function(subject, "state", state, "settings", partial(_fault_of_state, taken_names=taken_names))
+        initial_state = {name: tensor.detach() for name, tensor in state(config.own).items()}
+    if next_state is not None:
+        find_fault = partial(_fault_of_next_state, initial=initial_state)
+        next_state = _guard_function(subject, "next_state", next_state, "settings, state, block, means", find_fault)
     expected = f"0 with {subject}, whose metrics have no kl"
     require("kl" in metrics or not config.target_kl, "learner.target_kl", config.target_kl, expected)
+    guard_numbers = partial(_guard_function, subject, parameters="settings, policy, value, batch")
+    find_fault_of_loss = partial(_fault_of_numbers, expected=dict.fromkeys((LOSS, *metrics)))
     numbers = algorithm.numbers
     return replace(
         algorithm,
-        loss=_guard_numbers(subject, LOSS, algorithm.loss, dict.fromkeys((LOSS, *metrics))),
-        targets=_guard_targets(subject, algorithm.targets),
-        numbers=None if numbers is None else _guard_numbers(subject, "numbers", numbers),
-        state=(lambda _: initial_state) if initial_state else None,
-        next_state=_guard_next_state(subject, algorithm.next_state, initial_state) if algorithm.next_state else None,
+        loss=guard_numbers(LOSS, algorithm.loss, find_fault=find_fault_of_loss),
+        targets=_guard_function(subject, "targets", algorithm.targets, "settings, block", _fault_of_targets),
+        numbers=None if numbers is None else guard_numbers("numbers", numbers, find_fault=_fault_of_numbers),
+        state=(lambda _: initial_state) if state else None,
+        next_state=next_state,
     )
 
 
@@ -148,33 +159,38 @@ def require_finite_update(config: OnPolicyConfig, *, updates: int, skipped: int)
         )
 
 
-def _guard_numbers(
-    subject: str, name: str, function: MinibatchNumbers, expected: Collection[str] = ()
-) -> MinibatchNumbers:
-    """Return a function of a minibatch that reports the faults of the user's `function`, and checks its result.
+def _guard_function(
+    subject: str, name: str, function: Callable[..., R], parameters: str, find_fault: Callable[..., str]
+) -> Callable[..., R]:
+    """Return a function that reports the faults of the user's `function`, and checks its result.
 
     Args:
         subject: beginning of messages.
         name: name of the function among the algorithm's parts.
         function: the function.
-        expected: names of the numbers that it must give; empty for any.
+        parameters: its parameters, for messages.
+        find_fault: gives what is wrong with a result, of the result and the arguments; empty if it is right.
     """
-    border = Border(subject, function, call=f"{name}()", expected=f"{name}(settings, policy, value, batch)")
+    border = Border(subject, function, call=f"{name}()", expected=f"{name}({parameters})")
     source = _source(function)
 
-    def call(settings: Any, policy: Distribution, value: Tensor, batch: Mapping[str, Tensor]) -> Mapping[str, Tensor]:  # noqa: ANN401  (of the algorithm's class)
+    def call(*arguments: Any) -> R:  # noqa: ANN401  (those of `function`)
         with border:
-            result: Any = function(settings, policy, value, batch)
-        if fault := _fault_of_numbers(result, expected):
+            result = function(*arguments)
+        if fault := find_fault(result, *arguments):
             raise ConfigError(f"{subject}: {name}: {fault}{source}")
-        numbers: Mapping[str, Tensor] = result
-        return numbers
+        return result
 
     return call
 
 
-def _fault_of_numbers(result: Any, expected: Collection[str]) -> str:  # noqa: ANN401  (what a user's function gives)
-    """Return what is wrong with the result of a function of a minibatch, and what is expected; empty if it is right."""
+def _fault_of_numbers(result: Any, *_: object, expected: Collection[str] = ()) -> str:  # noqa: ANN401  (what a user's function gives)
+    """Return what is wrong with the result of a function of a minibatch; empty if it is right.
+
+    Args:
+        result: the result.
+        expected: names of the numbers that it must have; empty for any.
+    """
     if not isinstance(result, Mapping):
         return f"expected a dict of 0-d tensors, got {_form_text(result)}"
     if expected and result.keys() != {*expected}:
@@ -188,74 +204,38 @@ def _fault_of_numbers(result: Any, expected: Collection[str]) -> str:  # noqa: A
     return ""
 
 
-def _guard_targets(subject: str, function: Targets) -> Targets:
-    """Return a function of a block that reports the faults of the user's `function`, and checks its result."""
-    border, source = Border(subject, function, call="targets()", expected="targets(settings, block)"), _source(function)
-
-    def call(settings: Any, block: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:  # noqa: ANN401  (of the algorithm's class)
-        with border:
-            result: Any = function(settings, block)
-        shape = block["reward"].shape
-        if not isinstance(result, tuple) or len(result) != len(TARGETS):
-            expected_form = f"two tensors {[*shape]}, {' and '.join(TARGETS)}"
-            raise ConfigError(f"{subject}: targets: expected {expected_form}, got {_form_text(result)}{source}")
-        for name, tensor in zip(TARGETS, result, strict=True):
-            if not isinstance(tensor, Tensor) or tensor.shape != shape:
-                expected_form = f"a tensor {[*shape]}"
-                raise ConfigError(
-                    f"{subject}: targets: {name}: expected {expected_form}, got {_form_text(tensor)}{source}"
-                )
-        advantage, returns = result
-        return advantage, returns
-
-    return call
+def _fault_of_targets(result: Any, _settings: object, block: Mapping[str, Tensor]) -> str:  # noqa: ANN401  (what a user's function gives)
+    """Return what is wrong with the targets of a block; empty if they are right."""
+    shape = block["reward"].shape
+    if not isinstance(result, tuple) or len(result) != len(TARGETS):
+        return f"expected two tensors {[*shape]}, {' and '.join(TARGETS)}, got {_form_text(result)}"
+    for name, tensor in zip(TARGETS, result, strict=True):
+        if not isinstance(tensor, Tensor) or tensor.shape != shape:
+            return f"{name}: expected a tensor {[*shape]}, got {_form_text(tensor)}"
+    return ""
 
 
-def _read_initial_state(subject: str, algorithm: OnPolicyAlgorithm, config: OnPolicyConfig) -> dict[str, Tensor]:
-    """Return the state with which a user's algorithm begins; empty if it keeps none.
-
-    Raises:
-        ConfigError: it is no dict of tensors of floats, or a name is taken.
-    """
-    if algorithm.state is None:
-        return {}
-    with Border(subject, algorithm.state, call="state()", expected="state(settings)"):
-        found: Any = algorithm.state(config.own)
-    source = _source(algorithm.state)
-    if not isinstance(found, Mapping):
-        raise ConfigError(f"{subject}: state: expected a dict of tensors by name, got {_form_text(found)}{source}")
-    taken = TAKEN_NAMES | RECORDED_ANYWAY | {*algorithm.metrics, *config.scheduled}
-    for name, tensor in found.items():
-        if not isinstance(name, str) or not name.isidentifier() or name in taken:
-            expected = f"a name other than {', '.join(sorted(taken))}"
-            raise ConfigError(f"{subject}: state: expected {expected}, got {short_repr(name)}{source}")
+def _fault_of_state(result: Any, *_: object, taken_names: Collection[str]) -> str:  # noqa: ANN401  (what a user's function gives)
+    """Return what is wrong with the state with which an algorithm begins; empty if it is right."""
+    if not isinstance(result, Mapping):
+        return f"expected a dict of tensors by name, got {_form_text(result)}"
+    for name, tensor in result.items():
+        if not isinstance(name, str) or not name.isidentifier() or name in taken_names:
+            return f"expected a name other than {', '.join(sorted(taken_names))}, got {short_repr(name)}"
         if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
-            raise ConfigError(
-                f"{subject}: state: {name}: expected a tensor of floats, got {_form_text(tensor)}{source}"
-            )
-    return {name: tensor.detach() for name, tensor in found.items()}
+            return f"{name}: expected a tensor of floats, got {_form_text(tensor)}"
+    return ""
 
 
-def _guard_next_state(subject: str, function: NextState, initial: Numbers) -> NextState:
-    """Return a function that reports the faults of the user's `function`, and checks that it keeps names and forms."""
-    expected = "next_state(settings, state, block, means)"
-    border, source = Border(subject, function, call="next_state()", expected=expected), _source(function)
-
-    def call(settings: Any, state: Numbers, block: Numbers, means: Numbers) -> Numbers:  # noqa: ANN401  (of the algorithm's class)
-        with border:
-            found: Any = function(settings, state, block, means)
-        if not isinstance(found, Mapping) or found.keys() != initial.keys():
-            given = ", ".join(map(str, found)) if isinstance(found, Mapping) else _form_text(found)
-            wanted = f"a dict of the tensors {', '.join(initial)}"
-            raise ConfigError(f"{subject}: next_state: expected {wanted}, got {given}{source}")
-        for name, tensor in found.items():
-            form = _form_text(initial[name])
-            if _form_text(tensor) != form:
-                raise ConfigError(f"{subject}: next_state: {name}: expected {form}, got {_form_text(tensor)}{source}")
-        state_after: Numbers = found
-        return state_after
-
-    return call
+def _fault_of_next_state(result: Any, *_: object, initial: Numbers) -> str:  # noqa: ANN401  (what a user's function gives)
+    """Return what is wrong with the state of the next round, which keeps names and forms; empty if it is right."""
+    if not isinstance(result, Mapping) or result.keys() != initial.keys():
+        given = ", ".join(map(str, result)) if isinstance(result, Mapping) else _form_text(result)
+        return f"expected a dict of the tensors {', '.join(initial)}, got {given}"
+    for name, tensor in result.items():
+        if _form_text(tensor) != _form_text(initial[name]):
+            return f"{name}: expected {_form_text(initial[name])}, got {_form_text(tensor)}"
+    return ""
 
 
 def _subject(config: OnPolicyConfig) -> str:
