@@ -28,7 +28,7 @@ from flatwater.envs.exact import CallResult, try_exactness
 from flatwater.envs.kept_state import keeps_state, load_state_, read_env_state
 from flatwater.envs.single_env import STEP_PARTS, Env, SingleWorld, as_single_env
 from flatwater.envs.world import Array
-from flatwater.envs.wrapped.actions import MASK_KEY, split_mask
+from flatwater.envs.wrapped.actions import MASK_KEY, find_mask
 
 _RESET_PARTS = 2
 SECONDS, STEPS = 60.0, 256
@@ -221,7 +221,7 @@ def _check_observation(env: Env, observation: Any, call: str, record: _EnvRecord
 
 def _info_with_mask(observation: Any, info: Any) -> Any:  # noqa: ANN401  (whatever an environment gives)
     """Return an info that has the mask of legal actions, also where the mask is in the observation."""
-    mask = split_mask(observation, info)[1] if isinstance(info, dict) else None  # what is no dict is a finding
+    mask = find_mask(observation, info) if isinstance(info, dict) else None  # what is no dict is a finding
     return info if mask is None else {**info, MASK_KEY: mask}
 
 

@@ -12,7 +12,7 @@ from gymnasium.spaces import Discrete
 
 from flatwater.envs.makers import ParallelLike, TurnsLike, WorldLike
 from flatwater.envs.world import Array, Spaces, split_legal
-from flatwater.envs.wrapped.actions import split_mask
+from flatwater.envs.wrapped.actions import find_mask
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.turns_world import TurnsWorld
 from flatwater_watch.errors import ConfigError
@@ -107,7 +107,7 @@ class _SingleParallelEnv:
 
     def _keep_masks_(self, observations: dict[Any, Any], infos: dict[Any, Any]) -> None:
         """Keep each agent's mask of legal actions, where it has one."""
-        masks = {agent: split_mask(seen, infos.get(agent, {}))[1] for agent, seen in observations.items()}
+        masks = {agent: find_mask(seen, infos.get(agent, {})) for agent, seen in observations.items()}
         self._masks = {agent: np.asarray(mask, np.int8) for agent, mask in masks.items() if mask is not None}
 
     def step(self, action: Any) -> Any:  # noqa: ANN401  (whatever the space of actions holds)

@@ -203,11 +203,11 @@ class TrainedPolicy:
         if not self._spaces.masked:
             return obs, legal
         if isinstance(obs, Mapping) and obs and all(isinstance(part, Mapping) for part in obs.values()):
-            parts = {agent: split_mask(agent_obs, {}) for agent, agent_obs in obs.items()}
+            parts = {agent: split_mask(agent_obs) for agent, agent_obs in obs.items()}
             if all(mask is not None for _, mask in parts.values()):
                 mask: Any = np.concatenate([self._mask_row(mask) for _, mask in parts.values()])
                 return {agent: bare_obs for agent, (bare_obs, _) in parts.items()}, mask if legal is None else legal
-        bare_obs, contained_mask = split_mask(obs, {})
+        bare_obs, contained_mask = split_mask(obs)
         return bare_obs, contained_mask if legal is None else legal
 
     def _mask_row(self, mask: Any) -> Array:  # noqa: ANN401  (an array, or one for each list)

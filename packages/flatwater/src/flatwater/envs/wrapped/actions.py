@@ -18,11 +18,18 @@ OBSERVATION_KEY = "observation"
 """Key of the observation proper, where a Dict has it and the mask, as in PettingZoo and RLlib."""
 
 
-def split_mask(observation: Any, info: Mapping[str, Any]) -> tuple[Any, Any]:  # noqa: ANN401  (whatever the space holds)
-    """Return the observation proper, and the mask of legal actions next to it or in the info; None without a mask."""
-    if isinstance(observation, Mapping) and MASK_KEY in observation:
-        return _drop_mask(observation), observation[MASK_KEY]
-    return observation, info.get(MASK_KEY)
+def find_mask(observation: Any, info: Mapping[str, Any]) -> Any:  # noqa: ANN401  (whatever the space holds)
+    """Return the mask of legal actions, next to the observation proper or in the info; None without a mask."""
+    return (observation if _contains_mask(observation) else info).get(MASK_KEY)
+
+
+def split_mask(observation: Any) -> tuple[Any, Any]:  # noqa: ANN401  (whatever the space holds)
+    """Return the observation proper, and the mask of legal actions next to it; None without a mask."""
+    return (_drop_mask(observation), observation[MASK_KEY]) if _contains_mask(observation) else (observation, None)
+
+
+def _contains_mask(observation: Any) -> bool:  # noqa: ANN401  (whatever the space holds)
+    return isinstance(observation, Mapping) and MASK_KEY in observation
 
 
 def _drop_mask(parts: Mapping[str, Any]) -> Any:  # noqa: ANN401  (whatever the space holds)
@@ -40,10 +47,8 @@ def split_mask_space(observation: gym.Space[Any], action: gym.Space[Any]) -> tup
     return gym.Dict([*bare.items()]) if isinstance(bare, dict) else bare, True
 
 
-def proper_reader(reader: ObservationReader, *, has_mask: bool) -> ObservationReader:
-    """Return a reader of observations that may have a mask next to the observation proper, which `reader` reads."""
-    if not has_mask:
-        return reader
+def masked_reader(reader: ObservationReader) -> ObservationReader:
+    """Return a reader of observations that have a mask next to the observation proper, which `reader` reads."""
 
     def write(observation: Any, out: Array) -> None:  # noqa: ANN401  (whatever the space holds)
         """Write the observation proper.
@@ -53,7 +58,7 @@ def proper_reader(reader: ObservationReader, *, has_mask: bool) -> ObservationRe
         """
         if not isinstance(observation, Mapping):
             raise TypeError(f"the observation is a {type(observation).__name__}: expected a dict")
-        reader.write(split_mask(observation, {})[0], out)
+        reader.write(split_mask(observation)[0], out)
 
     return reader._replace(write=write)
 
@@ -71,7 +76,7 @@ def write_mask(observation: Any, info: Mapping[str, Any], legal: Array, name: st
     Raises:
         RunError: there is no such mask.
     """
-    mask = split_mask(observation, info)[1]
+    mask = find_mask(observation, info)
     # A missing mask becomes a row of one None here, and is refused below.
     list_masks = mask if isinstance(mask, tuple | list) else (mask,)
     row = np.concatenate([np.ravel(list_mask) for list_mask in list_masks])
@@ -83,7 +88,7 @@ def write_mask(observation: Any, info: Mapping[str, Any], legal: Array, name: st
         legal[:] = row
     if not is_valid or (legal != row).any():
         actual = "none" if mask is None else f"{len(row)} numbers{', others than 0 and 1' if is_valid else ''}"
-        place = "observation" if isinstance(observation, Mapping) and MASK_KEY in observation else "info"
+        place = "observation" if _contains_mask(observation) else "info"
         raise RunError(
             f"{name}: {place}[{MASK_KEY!r}]: expected {len(legal)} numbers, 1 for each legal action and 0 for the "
             f"others, at each reset and step, got {actual}"
@@ -170,14 +175,7 @@ def _action_choices(space: gym.MultiDiscrete | gym.MultiBinary) -> ActionSpec:
 
 
 def world_spaces(
-    reader: ObservationReader,
-    actions: ActionSpec,
-    *,
-    envs: int,
-    agents: int = 1,
-    steps: int,
-    masked: bool,
-    kept: int,
+    reader: ObservationReader, actions: ActionSpec, *, envs: int, agents: int = 1, steps: int, masked: bool, kept: int
 ) -> Spaces:
     """Return the `Spaces` of a world whose agents have this reader and these actions; keyword arguments are fields."""
     return Spaces(

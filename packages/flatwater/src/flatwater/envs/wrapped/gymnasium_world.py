@@ -10,14 +10,7 @@ from flatwater.border import Border, dotted_name, find_source_line
 from flatwater.envs.kept_state import EpisodeStarts, keeps_state, wrapper_layers
 from flatwater.envs.open_envs import bind_closing
 from flatwater.envs.world import Array, Spaces
-from flatwater.envs.wrapped.actions import (
-    MASK_KEY,
-    make_action_spec,
-    proper_reader,
-    split_mask_space,
-    world_spaces,
-    write_mask,
-)
+from flatwater.envs.wrapped.actions import MASK_KEY, make_action_spec, world_spaces, write_mask
 from flatwater.envs.wrapped.checks import (
     CONVERSION_ERRORS,
     check_flag,
@@ -67,15 +60,16 @@ class GymnasiumWorld:
         self._space_border = Border(subject, env, "observation_space", call="its spaces", passing=(AttributeError,))
         self._user_layer, self._allow_nan = env, allow_nan
         observation_space, action_space = self._given_spaces = self._read_spaces(first_copy)
-        bare_space, has_mask_inside = split_mask_space(observation_space, action_space)
-        self.native = native_spaces(bare_space, action_space, config.form, title)
-        """Spaces of the environment; the observation space is without a mask."""
-        self._reader = proper_reader(self.native.reader, has_mask=has_mask_inside)
+        self.native = native_spaces(observation_space, action_space, config.form, title)
+        """Spaces of the environment."""
+        self._reader = self.native.env_reader
         self._actions = make_action_spec(action_space, first_copy.unwrapped, title)
         for copy in self.copies[1:]:
             self._check_spaces(copy)
         steps = config.steps or (first_copy.spec.max_episode_steps if first_copy.spec else None) or MAXIMUM_STEPS
-        masked = has_mask_inside or (self._actions.bounds is None and MASK_KEY in self._reset_copy(first_copy, 0)[1])
+        masked = self.native.has_mask or (
+            self._actions.bounds is None and MASK_KEY in self._reset_copy(first_copy, 0)[1]
+        )
         if keeps_state(first_copy):  # that reset may have changed the state that it keeps: a new copy takes its place
             first_copy.close()
             self.copies[0] = make()

@@ -14,7 +14,7 @@ from gymnasium import spaces as gym
 from torch import Tensor
 
 from flatwater.envs.world import Array, World
-from flatwater.envs.wrapped.actions import fit_actions
+from flatwater.envs.wrapped.actions import fit_actions, masked_reader, split_mask_space
 from flatwater.envs.wrapped.checks import CONVERSION_ERRORS
 from flatwater.envs.wrapped.spaces import ObservationForm, ObservationReader, make_reader
 from flatwater_watch.errors import ConfigError
@@ -43,10 +43,19 @@ class NativeSpaces:
     """The spaces of an environment, and how its observations are read."""
 
     observation: gym.Space[Any]
+    """Space of observations, without a mask of legal actions next to them."""
     action: gym.Space[Any]
     form: ObservationForm
     """Form of observations, as in `WrappedConfig.form`."""
     reader: ObservationReader
+    """Reads observations without a mask."""
+    has_mask: bool = False
+    """Whether the environment's observations have a mask next to them."""
+
+    @property
+    def env_reader(self) -> ObservationReader:
+        """The reader of observations as the environment gives them, with a mask if it `has_mask`."""
+        return masked_reader(self.reader) if self.has_mask else self.reader
 
     @property
     def keys(self) -> frozenset[Any]:
@@ -108,7 +117,8 @@ def native_spaces(
     Raises:
         ConfigError: observations of the space cannot be read in this form.
     """
-    return NativeSpaces(observation, action, form, make_reader(observation, name, form))
+    bare_space, has_mask = split_mask_space(observation, action)
+    return NativeSpaces(bare_space, action, form, make_reader(bare_space, name, form), has_mask)
 
 
 @runtime_checkable

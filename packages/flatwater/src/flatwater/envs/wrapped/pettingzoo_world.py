@@ -12,14 +12,7 @@ from flatwater.config.convert import did_you_mean
 from flatwater.envs.kept_state import EpisodeStarts
 from flatwater.envs.names import PETTINGZOO
 from flatwater.envs.world import Array, Spaces
-from flatwater.envs.wrapped.actions import (
-    MASK_KEY,
-    make_action_spec,
-    proper_reader,
-    split_mask_space,
-    world_spaces,
-    write_mask,
-)
+from flatwater.envs.wrapped.actions import MASK_KEY, make_action_spec, world_spaces, write_mask
 from flatwater.envs.wrapped.checks import (
     CONVERSION_ERRORS,
     check_flag,
@@ -52,14 +45,13 @@ class PettingZooWorld(PettingZooCopies):
         """
         super().__init__(make, title, envs)
         self._allow_nan, first_copy = allow_nan, self._copies[0]
-        bare_space, has_mask_inside = split_mask_space(self._observation_space, self._action_space)
-        self.native = native_spaces(bare_space, self._action_space, config.form, title)
-        """Spaces of each agent; the observation space is without a mask."""
-        self._reader = proper_reader(self.native.reader, has_mask=has_mask_inside)
+        self.native = native_spaces(self._observation_space, self._action_space, config.form, title)
+        """Spaces of each agent."""
+        self._reader = self.native.env_reader
         self._actions = make_action_spec(self._action_space, first_copy.unwrapped, title)
         steps, agents = config.steps or MAXIMUM_STEPS, len(self._agents)
         infos = self._reset_copy(first_copy, 0)[1] if self._actions.bounds is None else {}
-        has_masks = has_mask_inside or any(MASK_KEY in info for info in infos.values())
+        has_masks = self.native.has_mask or any(MASK_KEY in info for info in infos.values())
         self.beginnings = EpisodeStarts(self._copies, make)
         kept_bytes = self.beginnings.state_bytes
         self._spaces = world_spaces(

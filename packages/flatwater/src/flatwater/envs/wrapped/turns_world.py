@@ -16,14 +16,7 @@ from flatwater.border import Border
 from flatwater.envs.kept_state import EpisodeStarts
 from flatwater.envs.random_teacher import RandomTeacher
 from flatwater.envs.world import Array, Spaces, check_legal
-from flatwater.envs.wrapped.actions import (
-    make_action_spec,
-    proper_reader,
-    split_mask,
-    split_mask_space,
-    world_spaces,
-    write_mask,
-)
+from flatwater.envs.wrapped.actions import find_mask, make_action_spec, world_spaces, write_mask
 from flatwater.envs.wrapped.checks import (
     CONVERSION_ERRORS,
     check_flag,
@@ -129,20 +122,14 @@ class TurnsWorld(PettingZooCopies):
         with self._reset_border:
             first_copy.reset(seed=0)
         first_turn = self._read_turn(first_copy)
-        has_masks = self._actions.bounds is None and split_mask(first_turn.observation, first_turn.info)[1] is not None
-        bare_space, has_mask_inside = split_mask_space(self._observation_space, self._action_space)
-        self.native = native_spaces(bare_space, self._action_space, config.form, title)
-        """Spaces of each agent; the observation space is without the mask."""
-        self._reader = proper_reader(self.native.reader, has_mask=has_mask_inside)
+        has_masks = self._actions.bounds is None and find_mask(first_turn.observation, first_turn.info) is not None
+        self.native = native_spaces(self._observation_space, self._action_space, config.form, title)
+        """Spaces of each agent."""
+        self._reader = self.native.env_reader
         self.beginnings = EpisodeStarts(self._copies, make)
         steps = config.steps or MAXIMUM_STEPS
         self._spaces = world_spaces(
-            self._reader,
-            self._actions,
-            envs=envs,
-            steps=steps,
-            masked=has_masks,
-            kept=self.beginnings.state_bytes,
+            self._reader, self._actions, envs=envs, steps=steps, masked=has_masks, kept=self.beginnings.state_bytes
         )
         self._limit, self.infos = StepLimit(envs, steps), [dict[str, Any]() for _ in range(envs)]
         # Only measurements, numbers of a Box of floats, can be NaN or infinite.

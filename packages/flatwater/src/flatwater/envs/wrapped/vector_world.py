@@ -12,14 +12,7 @@ from flatwater.border import Border
 from flatwater.envs.kept_state import buffer_size, keeps_state, load_state_, read_env_state
 from flatwater.envs.open_envs import bind_closing
 from flatwater.envs.world import Array, Spaces, UnseededError
-from flatwater.envs.wrapped.actions import (
-    MASK_KEY,
-    make_action_spec,
-    proper_reader,
-    split_mask_space,
-    world_spaces,
-    write_mask,
-)
+from flatwater.envs.wrapped.actions import MASK_KEY, make_action_spec, world_spaces, write_mask
 from flatwater.envs.wrapped.checks import CONVERSION_ERRORS, check_flag, check_reward, interface_error, not_finite_error
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.infos import InfosByNumber
@@ -63,14 +56,13 @@ class VectorWorld:
         if not self._can_reset_single and not self._resets_in_same_step:
             raise ConfigError(_late_reset_text(env))
         self._action_space = env.single_action_space
-        bare_space, has_mask_inside = split_mask_space(env.single_observation_space, self._action_space)
-        self.native = native_spaces(bare_space, self._action_space, config.form, title)
-        """Spaces of each environment; the observation space is without a mask."""
-        self._reader = proper_reader(self.native.reader, has_mask=has_mask_inside)
+        self.native = native_spaces(env.single_observation_space, self._action_space, config.form, title)
+        """Spaces of each environment."""
+        self._reader = self.native.env_reader
         self._actions = make_action_spec(self._action_space, None, title)
         steps = config.steps or _step_limit(env) or MAXIMUM_STEPS
         observations, infos = self._reset_envs(np.ones(envs, np.bool_), np.zeros(envs, np.int64))
-        has_masks = has_mask_inside or (self._actions.bounds is None and MASK_KEY in infos)
+        has_masks = self.native.has_mask or (self._actions.bounds is None and MASK_KEY in infos)
         kept_bytes = buffer_size(read_env_state(env)) if keeps_state(env) else 0
         self._spaces = world_spaces(
             self._reader, self._actions, envs=envs, steps=steps, masked=has_masks, kept=kept_bytes
