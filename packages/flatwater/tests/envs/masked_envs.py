@@ -118,23 +118,30 @@ class Two(ParallelEnv[str, Any, int]):
     """Two agents in corridors of their own, until the slower one is at the end."""
 
     metadata: dict[str, Any] = {"name": "two"}  # noqa: RUF012  (as PettingZoo's environments have it)
+    corridor: type[Corridor] = Corridor
 
     def __init__(self) -> None:
         self.possible_agents = ["first", "second"]
 
     def observation_space(self, _: str) -> Any:
-        return Corridor().observation_space
+        return self.corridor().observation_space
 
     def action_space(self, _: str) -> Any:
-        return Corridor.action_space
+        return self.corridor.action_space
 
     def reset(self, seed: int | None = None, options: object = None) -> tuple[Any, Any]:  # noqa: ARG002  (of the interface)
         self.agents = [*self.possible_agents]
-        self.envs = {agent: Corridor() for agent in self.agents}
+        self.envs = {agent: self.corridor() for agent in self.agents}
         seen = {agent: env.reset(seed=(seed or 0) + place) for place, (agent, env) in enumerate(self.envs.items())}
         return {agent: observation for agent, (observation, _) in seen.items()}, {agent: {} for agent in self.agents}
 
-    def step(self, actions: dict[str, int]) -> Any:
+    def step(self, actions: dict[str, Any]) -> Any:
         taken = {agent: self.envs[agent].step(actions[agent]) for agent in self.agents}
         self.agents = [agent for agent in self.agents if not (taken[agent][2] or taken[agent][3])]
         return tuple({agent: outcome[part] for agent, outcome in taken.items()} for part in range(5))
+
+
+class TwoLists(Two):
+    """The same with two choices at once."""
+
+    corridor = Lists

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from masked_envs import Beside, Corridor, InInfo, Lists, LogMasks, Pictures, TooShort, Two, steps_mask
+from masked_envs import Beside, Corridor, InInfo, Lists, LogMasks, Pictures, TooShort, Two, TwoLists, steps_mask
 
 import flatwater as fw
 from flatwater.checkpoints.catalogue import list_checkpoints
@@ -29,7 +29,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("env", [Corridor, Beside, Pictures, Lists, Two])
+@pytest.mark.parametrize("env", [Corridor, Beside, Pictures, Lists, Two, TwoLists])
 def test_ppo_takes_legal_actions_alone(env: Any) -> None:
     settings = PPO | ({"policy": {}} if env is Pictures else {})
     assert fw.train("ppo", env=env, rounds=2, run="run", **settings, **QUIET).result is not None
@@ -93,9 +93,9 @@ def test_a_mask_that_is_none_is_refused_before_training(env: Any, said: str) -> 
         fw.train("ppo", env=env, rounds=1, run="run", **PPO, **QUIET)
 
 
-def test_the_checks_play_by_the_mask() -> None:
-    assert fw.check_env_conformance(Corridor, episodes=2) == []
-    assert fw.check_env_conformance(Two, episodes=2) == []
+@pytest.mark.parametrize("env", [Corridor, Lists, Two, TwoLists])
+def test_the_checks_play_by_the_mask(env: Any) -> None:
+    assert fw.check_env_conformance(env, episodes=2) == []
 
 
 def test_a_network_of_values_reads_the_flags_and_nothing_else_of_them() -> None:

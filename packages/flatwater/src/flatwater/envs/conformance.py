@@ -28,7 +28,7 @@ from flatwater.envs.exact import CallResult, try_exactness
 from flatwater.envs.kept_state import keeps_state, load_state_, read_env_state
 from flatwater.envs.single_env import STEP_PARTS, Env, SingleWorld, as_single_env
 from flatwater.envs.world import Array
-from flatwater.envs.wrapped.actions import MASK_KEY, find_mask
+from flatwater.envs.wrapped.actions import MASK_KEY, find_mask, mask_flags, sample_mask
 
 _RESET_PARTS = 2
 SECONDS, STEPS = 60.0, 256
@@ -236,9 +236,7 @@ def _sample_legal(env: Env, info: dict[str, Any], record: _EnvRecord, *, has_mas
     if not has_masks or not sizes:
         return space.sample()
     mask = info.get(MASK_KEY)
-    # A mask is one array, or an array for each list of a MultiDiscrete.
-    parts = mask if isinstance(mask, tuple | list) else (mask,)
-    flags = np.concatenate([np.ravel(part) for part in parts])
+    flags = mask_flags(mask)
     fault = ""
     if mask is None:
         fault = (
@@ -253,8 +251,7 @@ def _sample_legal(env: Env, info: dict[str, Any], record: _EnvRecord, *, has_mas
     if fault:
         record.add_finding(f"The {MASK_KEY} {fault}.")
         return space.sample()
-    masks = tuple(part.astype(np.int8) for part in np.split(flags, np.cumsum(sizes)[:-1]))
-    return space.sample(masks[0] if isinstance(space, gymnasium.spaces.Discrete) else masks)
+    return space.sample(sample_mask(space, flags))
 
 
 def _check_unchanged(returned: _ReturnedObservation | None, record: _EnvRecord) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Discrete, MultiDiscrete
 
 from flatwater.envs.makers import ParallelLike, TurnsLike, WorldLike
 from flatwater.envs.world import Array, Spaces, split_legal
-from flatwater.envs.wrapped.actions import find_mask
+from flatwater.envs.wrapped.actions import find_mask, mask_flags, sample_mask
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.turns_world import TurnsWorld
 from flatwater_watch.errors import ConfigError
@@ -89,8 +89,12 @@ class _SingleParallelEnv:
     def sample(self) -> dict[Any, Any]:
         """Draw an action for each agent that is still playing, a legal one where it has a mask."""
         spaces = {agent: self._env.action_space(agent) for agent in self._env.agents}
-        masks = {agent: self._masks.get(agent) if isinstance(spaces[agent], Discrete) else None for agent in spaces}
-        return {agent: space.sample(masks[agent]) for agent, space in spaces.items()}
+        return {
+            agent: space.sample(sample_mask(space, self._masks[agent]))
+            if agent in self._masks and isinstance(space, Discrete | MultiDiscrete)
+            else space.sample()
+            for agent, space in spaces.items()
+        }
 
     def contains(self, observation: Any) -> bool:  # noqa: ANN401  (whatever the space holds)
         """Return whether each agent's observation lies in the agent's space."""
@@ -108,7 +112,7 @@ class _SingleParallelEnv:
     def _keep_masks_(self, observations: dict[Any, Any], infos: dict[Any, Any]) -> None:
         """Keep each agent's mask of legal actions, where it has one."""
         masks = {agent: find_mask(seen, infos.get(agent, {})) for agent, seen in observations.items()}
-        self._masks = {agent: np.asarray(mask, np.int8) for agent, mask in masks.items() if mask is not None}
+        self._masks = {agent: mask_flags(mask) for agent, mask in masks.items() if mask is not None}
 
     def step(self, action: Any) -> Any:  # noqa: ANN401  (whatever the space of actions holds)
         """Step all agents; a result that cannot be summed is returned unchanged, to be reported."""

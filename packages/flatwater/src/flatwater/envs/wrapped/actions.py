@@ -63,6 +63,18 @@ def masked_reader(reader: ObservationReader) -> ObservationReader:
     return reader._replace(write=write)
 
 
+def mask_flags(mask: Any) -> Array:  # noqa: ANN401  (one array, or an array for each list)
+    """Return the flags of a mask in a row, one list of actions after the other; one None without a mask."""
+    list_masks = mask if isinstance(mask, tuple | list) else (mask,)
+    return np.concatenate([np.ravel(list_mask) for list_mask in list_masks])
+
+
+def sample_mask(space: gym.Discrete | gym.MultiDiscrete, flags: Array) -> Any:  # noqa: ANN401  (as the space has it)
+    """Return the flags of a mask in the form that the space's `sample` takes."""
+    flags = flags.astype(np.int8)
+    return flags if isinstance(space, gym.Discrete) else tuple(np.split(flags, np.cumsum(space.nvec)[:-1]))
+
+
 def write_mask(observation: Any, info: Mapping[str, Any], legal: Array, name: str, *, truncated: bool = False) -> None:  # noqa: ANN401  (whatever the space holds)
     """Copy the mask of legal actions into an agent's row of a world's masks.
 
@@ -77,9 +89,7 @@ def write_mask(observation: Any, info: Mapping[str, Any], legal: Array, name: st
         RunError: there is no such mask.
     """
     mask = find_mask(observation, info)
-    # A missing mask becomes a row of one None here, and is refused below.
-    list_masks = mask if isinstance(mask, tuple | list) else (mask,)
-    row = np.concatenate([np.ravel(list_mask) for list_mask in list_masks])
+    row = mask_flags(mask)
     if truncated and (mask is None or not row.any()):
         legal[:] = True
         return
