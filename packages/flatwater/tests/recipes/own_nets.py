@@ -269,6 +269,18 @@ class Rolls(Plain):
         return super().forward(obs) * float(np.random.rand())  # noqa: NPY002  (this is the fault)
 
 
+class OwnRolls(Plain):
+    """It draws from a generator of its own, and only while it learns."""
+
+    def __init__(self, space: gymnasium.Space[Any]) -> None:
+        super().__init__(space)
+        self.rng = torch.Generator()
+
+    def forward(self, obs: Any) -> Tensor:
+        features = super().forward(obs)
+        return features * torch.rand((), generator=self.rng) if self.training else features
+
+
 class Scribbles(Plain):
     def forward(self, obs: Any) -> Tensor:
         obs["a"].mul_(2)
