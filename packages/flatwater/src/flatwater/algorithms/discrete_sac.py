@@ -110,9 +110,12 @@ def actor_gradients(
     loss = -soft_value(values, log_probs, weights.log_temperature.exp()).mean(1)
     grads = gradients(loss / config.micro_batches, params)
     entropy = -(log_probs.exp() * log_probs).sum(-1).detach()
-    target_entropy = torch.full_like(entropy, config.own.choice_entropy * log(log_probs.shape[-1]))
-    if nets.actor.masked:  # the entropy of a uniform choice among those that are legal
-        target_entropy = config.own.choice_entropy * (log_probs.detach() > IMPOSSIBLE_LOGIT / 2).sum(-1).to(dtype).log()
+    share = config.own.choice_entropy  # of the entropy of a uniform choice among those that are legal
+    target_entropy = (
+        share * (log_probs.detach() > IMPOSSIBLE_LOGIT / 2).sum(-1).to(dtype).log()
+        if nets.actor.masked
+        else torch.full_like(entropy, share * log(log_probs.shape[-1]))
+    )
     entropy_loss = temperature_loss(log_temperature["log"], -entropy, target_entropy)
     return StageResult(
         {"actor": grads, "temperature": gradients(entropy_loss / config.micro_batches, log_temperature)},
