@@ -60,16 +60,14 @@ class GymnasiumWorld:
         self._space_border = Border(subject, env, "observation_space", call="its spaces", passing=(AttributeError,))
         self._user_layer, self._allow_nan = env, allow_nan
         observation_space, action_space = self._given_spaces = self._read_spaces(first_copy)
-        self.native = native_spaces(observation_space, action_space, config.form, title)
+        native = self.native = native_spaces(observation_space, action_space, config.form, title)
         """Spaces of the environment."""
-        self._reader = self.native.env_reader
+        self._reader = native.env_reader
         self._actions = make_action_spec(action_space, first_copy.unwrapped, title)
         for copy in self.copies[1:]:
             self._check_spaces(copy)
         steps = config.steps or (first_copy.spec.max_episode_steps if first_copy.spec else None) or MAXIMUM_STEPS
-        masked = self.native.has_mask or (
-            self._actions.bounds is None and MASK_KEY in self._reset_copy(first_copy, 0)[1]
-        )
+        masked = native.has_mask or (self._actions.bounds is None and MASK_KEY in self._reset_copy(first_copy, 0)[1])
         if keeps_state(first_copy):  # that reset may have changed the state that it keeps: a new copy takes its place
             first_copy.close()
             self.copies[0] = make()
