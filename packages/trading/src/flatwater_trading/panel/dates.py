@@ -182,7 +182,7 @@ def _find_date_order(source: Path, column: str, date_parts: pl.DataFrame, order:
     """
     by_row = date_parts.select(pl.col("a", "b").cast(pl.Int64) > 12)  # noqa: PLR2004  (months)
     deciding_rows: dict[DateOrder, pl.Series] = {"dmy": by_row["a"].arg_true(), "mdy": by_row["b"].arg_true()}
-    rows = {order_name: int(found_order[0]) for order_name, found_order in deciding_rows.items() if len(found_order)}
+    rows = {date_order: int(deciding[0]) for date_order, deciding in deciding_rows.items() if len(deciding)}
 
     def cell(row: int) -> str:
         return f"{date_parts['a'][row]}/{date_parts['b'][row]}/{date_parts['y'][row]} (row {row + 1})"

@@ -328,8 +328,8 @@ def _check_signal_size(signal: float, largest_share: float, signal_days: int, re
     if signal >= largest_share:
         raise ConfigError(
             f"synthetic.signal = {signal}: a drift that lives {signal_days} days can explain less than "
-            f"{largest_share:.2f} of a "
-            f"{HORIZON_DAYS}-day return, because {reason}. Lower it or change synthetic.signal_days."
+            f"{largest_share:.2f} of a {HORIZON_DAYS}-day return, because {reason}. "
+            "Lower it or change synthetic.signal_days."
         )
 
 

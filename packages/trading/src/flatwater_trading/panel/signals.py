@@ -91,11 +91,8 @@ def _shared_signals(panel: Panel, moves: np.ndarray, tradable: np.ndarray) -> np
     ]
     context_columns = np.setdiff1d(np.arange(len(panel.instruments)), panel.investable)
     if 0 < len(context_columns) <= MAXIMUM_CONTEXT:
-        levels = fill_holes(
-            np.where(panel.valid[:, context_columns], panel.feature("close")[:, context_columns], np.nan).astype(
-                np.float64
-            )
-        )
+        close = panel.feature("close")[:, context_columns].astype(np.float64)
+        levels = fill_holes(np.where(panel.valid[:, context_columns], close, np.nan))
         # Differences and not fractions, as a spread or a yield may be 0 or below.
         steps = np.diff(levels, axis=0, prepend=levels[:1])
         signals.append(
@@ -155,7 +152,7 @@ def _in_deviations(moves: np.ndarray, deviation: np.ndarray) -> np.ndarray:
 def _remembered_moves(moves: np.ndarray) -> np.ndarray:
     """Return exponential means of one-row moves for each of `MEMORIES`, scaled to deviation 1 [T, C, M] float32."""
     weights = np.array([2 / (memory + 1) for memory in MEMORIES])
-    # The variance of an exponential mean of independent moves of variance 1 is part / (2 - part).
+    # The variance of an exponential mean of independent moves of variance 1 is weight / (2 - weight).
     scale = np.sqrt((2 - weights) / weights)
     remembered = np.empty((*moves.shape, len(weights)), dtype=np.float32)
     means = np.zeros((moves.shape[1], len(weights)))

@@ -207,7 +207,7 @@ def _map_panel(path: Path, header: dict[str, Any], start: int) -> Panel:
     features = tuple(json.loads(metadata["features"]))
     # Checked after the hash, as a whole panel of another version must not be called damaged.
     if features[: len(FEATURES)] != FEATURES:
-        raise DataError(f"{path}: the panel has the features {features}, this version wants {FEATURES}. Import again.")
+        raise DataError(f"{path}: expected a panel with the features {FEATURES}, got {features}. Import it again.")
 
     def map_array(name: str) -> np.ndarray:
         entry = header[name]

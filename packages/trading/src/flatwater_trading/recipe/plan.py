@@ -164,26 +164,22 @@ def _smaller_configs(config: ErlRunConfig) -> Iterator[Alternative[ErlRunConfig]
     """Yield changes that make the largest owners smaller, with the owner and the changed configuration."""
     replay, learner, net = config.replay, config.learner, config.net
     in_hindsight = learns_from_outcomes(config)
-    half_value = replay.generations // 2
+    half = replay.generations // 2
     # Half of the ring must still have room for the warm-up, or no update would ever be made.
-    fits_warmup = replay_capacity(config) * half_value >= replay.warmup * replay.generations
-    if half_value and fits_warmup and not in_hindsight:  # who learns in hindsight has no replay
-        yield (
-            f"replay.generations = {half_value}",
-            "replay",
-            replace(config, replay=replace(replay, generations=half_value)),
-        )
+    fits_warmup = replay_capacity(config) * half >= replay.warmup * replay.generations
+    if half and fits_warmup and not in_hindsight:  # who learns in hindsight has no replay
+        yield f"replay.generations = {half}", "replay", replace(config, replay=replace(replay, generations=half))
     settings = learner.own
     stretches = (settings.stretches or 1) if in_hindsight else 1
     # Half of a batch must still divide into its stretches.
     if settings.batch_size > stretches and settings.batch_size % (2 * stretches) == 0:
-        half_value, owner = settings.batch_size // 2, "outcomes" if in_hindsight else "windows"
-        change = f"learner.{learner.algorithm}.batch_size = {half_value}"
-        yield change, owner, replace(config, learner=learner.with_algorithm_settings(batch_size=half_value))
+        half, owner = settings.batch_size // 2, "outcomes" if in_hindsight else "windows"
+        change = f"learner.{learner.algorithm}.batch_size = {half}"
+        yield change, owner, replace(config, learner=learner.with_algorithm_settings(batch_size=half))
     if config.population.size >= 4:  # noqa: PLR2004  (two parents are the least)
-        half_value = config.population.size // 2
-        smaller = replace(config, population=replace(config.population, size=half_value))
-        yield f"population.size = {half_value}", "learner", smaller
+        half = config.population.size // 2
+        smaller = replace(config, population=replace(config.population, size=half))
+        yield f"population.size = {half}", "learner", smaller
     if net.hidden > 1 and net.channels > 1:
         slimmer = replace(net, hidden=net.hidden // 2, channels=net.channels // 2)
         change = f"net.hidden = {slimmer.hidden} and net.channels = {slimmer.channels}"

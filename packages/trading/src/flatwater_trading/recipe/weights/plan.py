@@ -115,8 +115,8 @@ def _alternatives(config: WeightsRunConfig) -> Iterator[Alternative[WeightsRunCo
     """Yield changes that make the largest owners smaller, with the owner and the changed configuration."""
     members = config.members
     if members.hidden > 1:
-        half_value = members.hidden // 2
-        yield f"members.hidden = {half_value}", "weights", replace(config, members=replace(members, hidden=half_value))
+        half = members.hidden // 2
+        yield f"members.hidden = {half}", "weights", replace(config, members=replace(members, hidden=half))
     if members.size >= 4:  # noqa: PLR2004  (two are the least)
-        half_value = members.size // 2
-        yield f"members.size = {half_value}", "weights", replace(config, members=replace(members, size=half_value))
+        half = members.size // 2
+        yield f"members.size = {half}", "weights", replace(config, members=replace(members, size=half))
