@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from watched import grown_reading
+from watched import READING, grown_reading
 
 from flatwater_watch.diagnose.evidence import GARBAGE_OWNER, Evidence
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
@@ -37,7 +37,7 @@ def record_of(*sizes: int) -> ReadingHistory:
     """Readings of so many MiB that nothing accounts for, from step 1 on."""
     record = ReadingHistory()
     for step, size in enumerate(sizes, 1):
-        record.add(Reading(step, size * MIB, 0, size * MIB, 0, {}, {}, None, {}))
+        record.add(READING._replace(step=step, resident=size * MIB, in_use=size * MIB))
     return record
 
 
