@@ -35,9 +35,8 @@ class Hour(luigi.Task):
 def main(days: int) -> None:
     logging.disable(logging.WARNING)
     for day in range(days):
-        luigi.build(
-            [Hour(day=day, hour=hour) for hour in range(24)], local_scheduler=True, log_level="ERROR"
-        )  # <- here
+        hours = [Hour(day=day, hour=hour) for hour in range(24)]
+        luigi.build(hours, local_scheduler=True, log_level="ERROR")  # <- here
         time.sleep(0.2)
 
 
