@@ -38,7 +38,7 @@ class OwnerSize(NamedTuple):
 class CensusHistory:
     """Sizes of the larger owners in all censuses that are remembered."""
 
-    censuses: list[Mapping[str, "OwnerSize"]] = field(default_factory=list)
+    censuses: list[Mapping[str, OwnerSize]] = field(default_factory=list)
     """The larger holdings of each census by path."""
     steps: list[int] = field(default_factory=list)
     """Step at which each census began."""

@@ -113,14 +113,14 @@ class ProcessWatch:
     def tick(self, ticks: int) -> int:
         """Count ticks of the timer; return the number of ticks to the next call.
 
-        Without boundaries a tick is needed when a reading is due; else a census needs all, unless it goes on at these.
+        Without boundaries the next call is when a reading is due; with them, a trace or a census may need every tick.
         """
         if self._monitor.awaits_main_thread and self._reading_thread == threading.get_ident():
             self._due = self._latest_due = 0.0
         boundaries_come_fast = self.boundaries.tick(ticks)
         if not self.boundaries.are_regular(self._unit):
             return ticks_until_time(min(self._due, self._rss_check_due))
-        if self._monitor.is_tracing and self._schedule is not None:  # a step may take long, such as one that compiles
+        if self._monitor.traces_allocations and self._schedule is not None:  # a step may compile, and take long
             steps = self.boundaries.boundary_count(self._unit, ticks=False)
             return self.suspend_stale_trace(schedule.stale_step_seconds(self._schedule, self._last_read_time, steps))
         most_ticks = RESET_CHECK_TICKS if self._monitor.reset_tracker.has_recent_container else MAXIMUM_TICKS
