@@ -423,3 +423,29 @@ def test_a_trace_is_suspended_in_a_step_that_takes_much_longer_than_others() -> 
     """A trace through a compiler took 16 s, which the watch paid back for the rest of the program."""
     ran = subprocess.run([sys.executable, "-c", COMPILING], capture_output=True, text=True, check=True, timeout=300)
     assert ran.stdout == "True False TRACING\n", ran.stderr
+
+
+ENDING = """
+import ctypes, time
+from flatwater_watch.agent.process import ProcessWatch
+
+malloc = ctypes.CDLL(None).malloc
+malloc.restype = ctypes.c_void_p
+KEPT = []
+watch = ProcessWatch()
+until = time.monotonic() + 60
+while len(watch.findings()) < 2 and time.monotonic() < until:
+    KEPT.append([str(n) for n in range(5000)])
+    ctypes.memset(malloc(400_000), 1, 400_000)
+    watch.step("update")
+    time.sleep(0.02)
+before = watch.censuses
+watch.close()
+print(sorted(found.verdict for found in watch.findings()), watch.censuses - before)
+"""
+
+
+def test_a_program_waits_for_one_census_at_its_end() -> None:
+    """It says whether an owner has stopped, whether roots hold what seems native, and where the rest may be."""
+    ran = subprocess.run([sys.executable, "-c", ENDING], capture_output=True, text=True, check=True, timeout=300)
+    assert ran.stdout == "['leak', 'native'] 1\n", ran.stderr

@@ -30,6 +30,7 @@ from flatwater_watch.units import format_bytes
 if TYPE_CHECKING:
     from flatwater_watch.diagnose.garbage import Garbage
     from flatwater_watch.diagnose.monitor import Monitor
+    from flatwater_watch.heap.census import CompletedCensus
 
 ENDING, OWNING = SHIPPED.ending, SHIPPED.owning
 
@@ -228,6 +229,7 @@ def find_open_causes(
     samples: Sequence[Sample],
     findings: Sequence[Finding],
     sawtooth: GcSawtooth | None,
+    latest: "CompletedCensus | None",
     *,
     may_pause: bool,
 ) -> tuple[list[Evidence], list[tuple[str, int]]]:
@@ -238,6 +240,7 @@ def find_open_causes(
         samples: all readings, one or more.
         findings: findings so far, per boundary.
         sawtooth: bytes that full collections free; None before enough collections were seen.
+        latest: census that was taken as the program ended; None takes one.
         may_pause: whether the program may be paused for a whole census.
 
     Returns:
@@ -255,7 +258,7 @@ def find_open_causes(
     causes = causes or monitor.confirm_unproven(outcome.bytes)
     if causes or not may_pause:
         return causes, []
-    census = monitor.take_whole_census()  # one for both searches, as the program waits for it
+    census = latest or monitor.take_whole_census()  # one for both searches, as the program waits for it
     causes = monitor.find_behind_handles(outcome.bytes, census)
     return causes, [] if causes else monitor.root_gains(census)
 

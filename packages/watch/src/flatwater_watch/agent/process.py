@@ -24,7 +24,7 @@ from flatwater_watch.diagnose.evidence import UNOWNED_KINDS, Evidence
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.judge import NameCause
 from flatwater_watch.diagnose.monitor import CaseState, Monitor
-from flatwater_watch.heap.census import Census, restore_collector
+from flatwater_watch.heap.census import Census, CompletedCensus, restore_collector
 from flatwater_watch.heap.roots import Roots
 from flatwater_watch.meters.allocator_meter import AllocatorMeter
 from flatwater_watch.meters.collector import CollectionListener, GcSawtooth
@@ -395,18 +395,18 @@ class ProcessWatch:
             return []
         stopped = stopped_owners(self._monitor.evidence(), self._samples, self._found_steps, self._census_history)
         self._monitor.finish_pending(stopped)
-        if not in_loop and self._found_owners() and self._census_is_short:
-            self._census_history.has_ended = True
-            self._monitor.take_whole_census()  # an owner may have stopped growing
+        has_ended = not in_loop and bool(self._found_owners()) and self._census_is_short
+        self._census_history.has_ended = has_ended
+        latest = self._monitor.take_whole_census() if has_ended else None  # an owner may have stopped growing
         active, separate = self._grouped_causes()
         may_conclude = conclusion.may_conclude(self._monitor, self._samples, at_ticks=self._reads_at_ticks)
         if may_conclude and not (active or separate):
             self._monitor.conclude()
             active = growth.owned_or_native(self._monitor.evidence(), self._samples)
-        active = self._drop_rooted_native(active)
+        active = self._drop_rooted_native(active, latest)
         findings = self._make_findings(active, separate)
         open_causes, self._lead_roots = conclusion.find_open_causes(
-            self._monitor, self._samples, findings, self._gc_sawtooth(), may_pause=self._census_is_short
+            self._monitor, self._samples, findings, self._gc_sawtooth(), latest, may_pause=self._census_is_short
         )
         return conclusion.in_order(self._make_findings(active, [*separate, *open_causes]))
 
@@ -424,12 +424,12 @@ class ProcessWatch:
         if growth.is_last_reading_valid(self._samples[-1].reading, reading, of_loop=of_loop, traced=traced):
             self._append_sample(reading, monotonic() - self._schedule.began)
 
-    def _drop_rooted_native(self, causes: list[Evidence]) -> list[Evidence]:
-        """Return the causes, without native growth if roots of the program hold its bytes."""
-        native_owner, *_ = UNOWNED_KINDS["native"]
+    def _drop_rooted_native(self, causes: list[Evidence], latest: CompletedCensus | None) -> list[Evidence]:
+        """Return the causes, without native growth if roots hold its bytes at the latest census; None takes one."""
+        native_owner, growth_bytes = UNOWNED_KINDS["native"][0], growth.growth_bytes(self._samples)
         if not self._census_is_short or all(cause.owner != native_owner for cause in causes):
             return causes
-        return conclusion.drop_rooted_native(causes, self._monitor.root_gains(), growth.growth_bytes(self._samples))
+        return conclusion.drop_rooted_native(causes, self._monitor.root_gains(latest), growth_bytes)
 
     def summary(self, findings: list[Finding] | None = None) -> dict[str, Any]:
         """Return the state as the JSON of `flatwater watch`.
