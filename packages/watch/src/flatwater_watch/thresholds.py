@@ -97,7 +97,7 @@ class Investigating(NamedTuple):
     maximum_fruitless_traces: int = 3
     """Number of traced comparisons at which an owner has grown without a line, before it is reported without one."""
     maximum_suspended_traces: int = 16
-    """Maximum traces that are begun again after an import, or a step that took too long, has ended them."""
+    """Maximum traces that are begun again after an import, or a step that took too long, has ended them. Unmeasured."""
     maximum_comparisons_with_trace: int = 16
     """Number of comparisons until an owner is reported without a line. They find bursts every second to sixth step."""
     maximum_traced_census_seconds: float = 0.2

@@ -210,7 +210,7 @@ def _clock_gap_seconds(schedule: ReadingSchedule, now: float, *, investigating: 
         first_doublings = min(schedule.investigation_readings, LAST_DOUBLING) - 1
         later_doublings = max(0, schedule.investigation_readings - DOUBLING_RESUMES)
         minimum_gap = FIRST_INVESTIGATION_GAP * 2.0 ** (first_doublings + later_doublings)
-    if counting and schedule.spent_seconds < earned_seconds(schedule, now):
+    if counting and schedule.spent_seconds < earned_seconds(schedule, now):  # seconds that are earned wait for nothing
         minimum_gap = FIRST_GAP_SECONDS
     # The cost of plain readings may not hold up an investigation or a census.
     if schedule.investigation_readings or counting:
