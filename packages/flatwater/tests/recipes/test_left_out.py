@@ -74,6 +74,8 @@ def test_passes_of_images_are_said_and_kept(capsys: pytest.CaptureFixture[str]) 
     assert said in " ".join(capsys.readouterr().out.split())
     learner = load_config(PpoRunConfig, Path("run", "config.toml")).learner
     assert (learner.epochs, learner.minibatches) == (4, 4)
+    assert main(["resume", "run", "--rounds", "2"]) == 0
+    assert said in " ".join(capsys.readouterr().out.split())
 
 
 LONG = ("--rounds", str(-(-COMPILED_UPDATES // UPDATES)))

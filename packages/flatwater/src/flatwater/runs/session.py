@@ -283,10 +283,10 @@ def _resume_run(
     write_config(config, folder.config)
     remember_run(folder, events.show_line)
     mirror.offer(manifest.file)  # the process before may have ended before its last checkpoint was sent
-    progress_text = f"{manifest.round} of {config.rounds} {round_noun} done"
-    print_line(
-        events.console, f"resuming [bold]{escape(str(folder.path))}[/]: {progress_text}\n{describe_run(composed)}"
-    )
+    done = f"{manifest.round} of {config.rounds} {round_noun} done"
+    # With what the plan notes: a policy that is compiled again takes as long as at the start.
+    lines = "\n".join((describe_run(composed), *composed.plan.notes))
+    print_line(events.console, f"resuming [bold]{escape(str(folder.path))}[/]: {done}\n{escape(lines)}")
     return train(composed, folder, events, is_new=False, mirror=mirror, callbacks=callbacks, profile=profile)
 
 
