@@ -33,7 +33,8 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_ppo_takes_legal_actions_alone(env: Any) -> None:
     settings = PPO | ({"policy": {}} if env is Pictures else {})
     assert fw.train("ppo", env=env, rounds=2, run="run", **settings, **QUIET).result is not None
-    policy, episode = fw.load("run"), env()
+    fw.export("run", "policy.safetensors")
+    policy, episode = fw.load("policy.safetensors"), env()
     seen = episode.reset(seed=3)[0]
     for _ in range(8):
         policy.value(seen)
@@ -47,7 +48,8 @@ def test_ppo_takes_legal_actions_alone(env: Any) -> None:
 def test_agents_of_a_replay_take_legal_actions_alone(recipe: str, settings: dict[str, Any], env: Any) -> None:
     run = fw.train(recipe, env=env, rounds=2, run="run", **settings, **QUIET)
     assert run.result is not None
-    policy, episode = fw.load("run"), env()
+    fw.export("run", "policy.safetensors")
+    policy, episode = fw.load("policy.safetensors"), env()
     seen, info = episode.reset(seed=3)
     for _ in range(8):
         mask = info.get("action_mask")

@@ -17,7 +17,7 @@ import flatwater as fw
 from flatwater.cli.main import main
 from flatwater.envs.world import Spaces
 from flatwater.nets.config import ActorCriticConfig
-from flatwater.nets.mlp import MLPActor
+from flatwater.nets.mlp import MLPActor, MLPValues
 from flatwater.nets.policy import build_statistics, update_running_stats_
 from flatwater.nets.stack import Layout, init_, join_weights, views
 from flatwater.recipes.evolve.policy import build_champion
@@ -47,6 +47,12 @@ def champion(*, drawn: bool = False) -> TrainedPolicy:
     return build_champion(actor, Spaces(1, 1, "vector", (5,), ("0", "1"), 10, BOUNDS), None, weights)
 
 
+def masked_values(*, drawn: bool = False) -> TrainedPolicy:
+    actor = MLPValues(5, 4, (8, 8), duelling=not drawn, drawn=drawn, masked=True)
+    weights = {name: weight[0] for name, weight in views(row(actor.layout), actor.layout).items()}
+    return build_champion(actor, Spaces(1, 1, "vector", (5,), tuple("abcd"), 10, masked=True), None, weights)
+
+
 def policy(
     memory: int,
     *,
@@ -54,6 +60,7 @@ def policy(
     numbers: bool = False,
     choices: tuple[int, ...] | None = None,
     measures: tuple[int, ...] = (),
+    masked: bool = False,
 ) -> TrainedPolicy:
     spaces = Spaces(
         envs=1,
@@ -65,6 +72,7 @@ def policy(
         bounds=BOUNDS if numbers else None,
         choices=choices,
         measures=measures,
+        masked=masked,
     )
     config = ActorCriticConfig(rows=64, width=8, hidden=8, memory=memory, layers=(8,), observations="stretched")
     network = build_actor_critic(spaces, config, CPU)
@@ -142,6 +150,59 @@ def test_a_program_for_onnx_acts_alike(kind: str, tmp_path: Path) -> None:
     assert list(fed) == list(about["inputs"])
     action, *_ = session.run(["action"], fed)
     assert action == pytest.approx(original.act(seen), abs=1e-5)
+
+
+MASKED: dict[str, Callable[[], TrainedPolicy]] = {
+    "ppo": lambda: policy(0, masked=True),
+    "ppo-choices": lambda: policy(0, choices=(2, 4), masked=True),
+    "ppo-memory": lambda: policy(6, masked=True),
+    "dqn": masked_values,
+    "sac": lambda: masked_values(drawn=True),
+}
+LENGTHS = {"ppo": (3,), "ppo-memory": (3,), "ppo-choices": (2, 4)}
+"""Lengths of the lists of choices; 4 for the others."""
+
+
+@pytest.mark.parametrize("kind", MASKED)
+@pytest.mark.parametrize(
+    "form",
+    [
+        "safetensors",
+        pytest.param("pt2", marks=pytest.mark.slow),
+        pytest.param("onnx", marks=[pytest.mark.slow, needs_onnx]),
+    ],
+)
+def test_a_policy_with_masks_is_exported_and_reads_the_mask_as_its_second_input(
+    kind: str, form: str, tmp_path: Path
+) -> None:
+    original, file, rng = MASKED[kind](), tmp_path / f"policy.{form}", np.random.default_rng(4)
+    assert export(original, file) < 1e-5
+    seen = random_inputs("ppo", 1000)
+    masks = []
+    for length in LENGTHS.get(kind, (4,)):
+        legal = rng.random((1000, length)) < 0.5
+        legal[np.arange(1000), rng.integers(length, size=1000)] = True
+        masks.append(legal)
+    mask = np.concatenate(masks, 1)
+    known, _ = original.predict(seen, deterministic=True, action_masks=mask)
+    fed = {"obs": seen, "action_mask": mask}
+    fed |= {"memory": np.zeros((2, 1000, 6), np.float32)} if "memory" in kind else {}
+    if form == "safetensors":
+        found, _ = fw.load(file).predict(seen, deterministic=True, action_masks=mask)
+    elif form == "pt2":
+        program = torch.export.load(file).module()
+        result = program(*(torch.from_numpy(array) for array in fed.values()))
+        found = (result if isinstance(result, Tensor) else result[0]).numpy()
+    else:
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+        found = session.run(["action"], fed)[0]
+    assert np.array_equal(found, known)
+    free, _ = original.predict(seen, deterministic=True)
+    assert not np.array_equal(free, known)
+    first = known if known.ndim == 1 else known[:, 0]
+    assert mask[np.arange(1000), first].all()
 
 
 class Drifting(nn.Module):

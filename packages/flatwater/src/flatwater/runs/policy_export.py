@@ -22,6 +22,8 @@ import torch
 from torch import Tensor, nn
 
 from flatwater import __version__
+from flatwater.envs.world import Spaces
+from flatwater.envs.wrapped.actions import MASK_KEY
 from flatwater.memory.planner import Plan, refuse
 from flatwater.named_imports import GIVEN
 from flatwater.recipe import find_recipe
@@ -97,6 +99,22 @@ class ExportablePolicy(Protocol):
 
 RunProgram = Callable[..., tuple[Tensor, ...]]
 """A function that runs an exported program: from input tensors to a tuple of output tensors."""
+
+
+def mask_input(spaces: Spaces) -> dict[str, str]:
+    """Return the name and description of the input of masks; empty where actions have none."""
+    if not spaces.masked:
+        return {}
+    lists = f", the flags of the lists of {', '.join(map(str, spaces.choices))} in a row" if spaces.choices else ""
+    return {MASK_KEY: f"bool [rows, {spaces.legal}]: true for each legal action{lists}"}
+
+
+def example_mask(spaces: Spaces, rows: int) -> Tensor:
+    """Return random masks, bool [rows, R], with a legal action in each list."""
+    rng = torch.Generator().manual_seed(1)
+    lists = torch.rand(rows, spaces.legal, generator=rng).split_with_sizes([*spaces.lists], 1)
+    # The largest number of each list is above its own half.
+    return torch.cat([numbers > 0.5 * numbers.amax(1, keepdim=True) for numbers in lists], 1)
 
 
 def plan_export(policy: PolicyExport, suffix: str, budget: str | None) -> Plan:

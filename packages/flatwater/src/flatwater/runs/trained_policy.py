@@ -183,16 +183,7 @@ class TrainedPolicy:
         return TrainedPolicy(self._network, self._spaces, None, self._describe)
 
     def to_export(self) -> PolicyExport:
-        """Return the policy without its run, to be exported.
-
-        Raises:
-            ConfigError: the policy's actions have masks, which no exported program is given.
-        """
-        if self._spaces.masked:
-            raise ConfigError(
-                "the policy needs `legal`, which an exported program does not take. Use "
-                "flatwater.load(RUN).act(obs, legal)"
-            )
+        """Return the policy without its run, to be exported."""
         return self._describe()
 
     def _split_mask(self, obs: Any, legal: Array | None = None) -> tuple[Any, Array | None]:  # noqa: ANN401  (whatever the space holds)

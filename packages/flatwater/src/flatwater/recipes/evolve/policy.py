@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from flatwater.algorithms.critics import CriticMembers
@@ -22,7 +22,7 @@ from flatwater.nets.observation import view_numbers
 from flatwater.nets.stack import Layout, join_weights, views
 from flatwater.recipes.evolve.run import EvolveRun
 from flatwater.rundir.layout import RunFolder
-from flatwater.runs.policy_export import PolicyExport
+from flatwater.runs.policy_export import PolicyExport, example_mask, mask_input
 from flatwater.runs.trained_policy import TrainedPolicy
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.files.content import convert_to_type
@@ -85,10 +85,14 @@ class ChampionModule(nn.Module):
         self.register_buffer("low", low.contiguous())
         self.register_buffer("high", high.contiguous())
 
-    def forward(self, obs: Float[Tensor, "B N"]) -> Tensor:
-        """Return the action on each observation: the position of a choice [B], or numbers within the bounds [B, A]."""
-        action = self.actor(self._params(""), obs[None])[0]
-        return action if isinstance(self.actor, MLPValues) else self._within_bounds(action)
+    def forward(self, obs: Float[Tensor, "B N"], action_mask: Bool[Tensor, "B A"] | None = None) -> Tensor:
+        """Return the action on each observation: the position of a choice [B], or numbers within the bounds [B, A].
+
+        Where actions have masks, choices outside of `action_mask` are not taken; left out, every choice is legal.
+        """
+        if isinstance(self.actor, MLPValues):
+            return self._choice_values(self.actor, obs, action_mask).argmax(-1)
+        return self._within_bounds(self.actor(self._params(""), obs[None])[0])
 
     def act(
         self,
@@ -99,9 +103,8 @@ class ChampionModule(nn.Module):
         rng: torch.Generator | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Return actions, which `rng` draws if the algorithm has a distribution (SAC), and the memory unchanged."""
-        obs = self._with_mask(obs, legal)
         if isinstance(self.actor, MLPValues):
-            values = mask_logits(self.actor.values(self._params(""), obs[None])[0], legal)
+            values = self._choice_values(self.actor, obs, legal)
             if rng is None or not self.actor.drawn:
                 return values.argmax(-1), memory
             return draw_choice(values.cpu(), rng).to(obs.device), memory
@@ -126,6 +129,10 @@ class ChampionModule(nn.Module):
         action = self.actor(self._params(""), obs[None])
         values = [critic(self._params(f"{CRITIC}{number}."), obs[None], action) for number in range(self.critics)]
         return torch.stack(values).amin(0)[0]
+
+    def _choice_values(self, actor: MLPValues, obs: Tensor, legal: Tensor | None) -> Float[Tensor, "B A"]:
+        """Return the actor's numbers of all choices; illegal ones have `IMPOSSIBLE_LOGIT`."""
+        return mask_logits(actor.unmasked_values(self._params(""), obs[None])[0], legal)
 
     def _with_mask(self, obs: Tensor, legal: Tensor | None) -> Tensor:
         """Return rows as the network reads them: with a mask in a world of masks, where all is legal without one."""
@@ -168,9 +175,10 @@ def _build_export(module: ChampionModule, native: NativeSpaces | None) -> Policy
     return PolicyExport(
         recipe="evolve",
         module=ChampionModule(actor, spaces, weights),
-        example=partial(_example_observations, spaces),
-        axes=(0,),  # rows are axis 0 of the observations
-        inputs={"obs": f"{spaces.obs_type.__name__} [{', '.join(['rows', *map(str, spaces.obs)])}]"},
+        example=partial(_example_inputs, spaces),
+        axes=(0, 0) if spaces.masked else (0,),  # rows are axis 0 of the observations and masks
+        inputs={"obs": f"{spaces.obs_type.__name__} [{', '.join(['rows', *map(str, spaces.obs)])}]"}
+        | mask_input(spaces),
         outputs={"action": action_text},
         meaning={"bounds": bounds} if bounds else {"actions": actions},
         header={
@@ -179,6 +187,7 @@ def _build_export(module: ChampionModule, native: NativeSpaces | None) -> Policy
             "hidden": list(actor.hidden),
             "bounds": bounds,
             **choice,
+            "masked": spaces.masked,
             "drawn": actor.drawn,
             "critics": module.critics,
             "env": None if native is None else native.header(),
@@ -187,15 +196,19 @@ def _build_export(module: ChampionModule, native: NativeSpaces | None) -> Policy
     )
 
 
-def _example_observations(spaces: Spaces, rows: int) -> tuple[Tensor]:
-    """Return random observations [rows, *obs]: float32 vectors, or uint8 images with the numbers next to them."""
+def _example_inputs(spaces: Spaces, rows: int) -> tuple[Tensor, ...]:
+    """Return random observations [rows, *obs], and the mask [rows, A] where actions have masks.
+
+    Observations are float32 vectors, or uint8 images with the numbers next to them.
+    """
     rng = torch.Generator().manual_seed(0)
+    masks = (example_mask(spaces, rows),) if spaces.masked else ()
     if spaces.form != "image":
-        return (torch.randn(rows, *spaces.obs, generator=rng),)
+        return torch.randn(rows, *spaces.obs, generator=rng), *masks
     obs = torch.randint(0, 256, (rows, *spaces.obs), generator=rng, dtype=torch.uint8)
     numbers = view_numbers(obs.flatten(1), spaces.parts, torch.float32)
     numbers.copy_(torch.rand(numbers.shape, generator=rng))
-    return (obs,)
+    return obs, *masks
 
 
 @dataclass(frozen=True)
@@ -211,6 +224,7 @@ class _ChampionHeader:
     actions: tuple[str, ...] = ()
     """Names of the choices, where an action is one."""
     duelling: bool = False
+    masked: bool = False
     image: tuple[int, ...] = ()
     """Shape of an observation with images."""
     network: str = ""
@@ -236,9 +250,10 @@ def rebuild_champion(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
         actions=names,
         steps=1,
         bounds=header_fields.bounds or None,
+        masked=header_fields.masked,
         parts=parts,
     )
-    choices = {"duelling": header_fields.duelling, "drawn": header_fields.drawn}
+    choices = {"duelling": header_fields.duelling, "drawn": header_fields.drawn, "masked": header_fields.masked}
     actor: MLPActor | MLPValues
     if header_fields.image:
         actor = image_values(spaces.parts, header_fields.network, len(names), header_fields.hidden, **choices)

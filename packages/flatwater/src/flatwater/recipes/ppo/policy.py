@@ -17,7 +17,7 @@ from flatwater.algorithms.learner import weight_views
 from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.envs.world import Spaces
 from flatwater.envs.wrapped.native import NativeSpaces, find_native_spaces, read_native
-from flatwater.nets.actions import Actions
+from flatwater.nets.actions import Actions, mask_logits
 from flatwater.nets.actor_critic import ActorCritic, ActorCriticStep, token_rows
 from flatwater.nets.config import ActorCriticConfig
 from flatwater.nets.named_weights import NamedWeights
@@ -26,7 +26,7 @@ from flatwater.nets.policy import COUNT, MEAN, MEASURED, VARIANCE, Weights, buil
 from flatwater.nets.stack import Layout, Weight, join_weights, views
 from flatwater.recipes.ppo.run import BlocksRun
 from flatwater.rundir.layout import RunFolder
-from flatwater.runs.policy_export import PolicyExport
+from flatwater.runs.policy_export import PolicyExport, example_mask, mask_input
 from flatwater.runs.trained_policy import TrainedPolicy
 from flatwater.trainers.blocks.state import build_actor_critic, policy_actions
 from flatwater_watch.files.content import convert_to_type
@@ -53,7 +53,7 @@ def build_policy(network: ActorCritic, spaces: Spaces, native: NativeSpaces | No
         native: spaces of the environment in that world, if it has any.
         weights: weights and statistics by name.
     """
-    module = PolicyModule(network, spaces, weights)
+    module = _build_module(network, spaces, weights)
     return TrainedPolicy(module, spaces, native, partial(_build_export, module, native))
 
 
@@ -79,10 +79,14 @@ class PolicyModule(nn.Module):
 
         The memory [2, B, M] may be left out for a policy without an LSTM.
         """
+        return self.choose_likeliest(obs, memory, None)
+
+    def choose_likeliest(self, obs: Tensor, memory: Tensor | None, legal: Tensor | None) -> tuple[Tensor, ...]:
+        """Return what `forward` does; with a mask `legal`, bool [B, R], the logits of illegal choices are lowest."""
         step_memory = obs.new_zeros(2, obs.shape[0], 0, dtype=torch.float32) if memory is None else memory
         step = self._run_step(obs, step_memory)
-        action = self._within_bounds(self._actions(obs.device).distribution(step.logits).mode())
-        logits = (step.logits,) if self.spaces.bounds is None else ()
+        action = self._within_bounds(self._actions(obs.device).distribution(step.logits, legal).mode())
+        logits = (mask_logits(step.logits, legal),) if self.spaces.bounds is None else ()
         return action, *logits, *(() if memory is None else (step.memory,))
 
     def act(
@@ -126,6 +130,21 @@ class PolicyModule(nn.Module):
         return layer_norm(row_sums, row_sums.shape[-1:]).relu().unsqueeze(0)
 
 
+class MaskedPolicyModule(PolicyModule):
+    """The same for actions with masks: `action_mask`, bool [B, R], stands before the memory."""
+
+    def forward(
+        self, obs: Tensor, action_mask: Tensor | None = None, memory: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        """Return the likeliest of the legal actions; without a mask every action is legal."""
+        return self.choose_likeliest(obs, memory, action_mask)
+
+
+def _build_module(network: ActorCritic, spaces: Spaces, weights: Weights) -> PolicyModule:
+    """Return the policy as a module, which takes masks where the actions have some."""
+    return (MaskedPolicyModule if spaces.masked else PolicyModule)(network, spaces, weights)
+
+
 def _build_export(module: PolicyModule, native: NativeSpaces | None) -> PolicyExport:
     """Return the policy with its weights on the CPU, and the texts and numbers that an exported file needs."""
     spaces, config, cpu = module.spaces, module.network.config, torch.device("cpu")
@@ -143,10 +162,11 @@ def _build_export(module: PolicyModule, native: NativeSpaces | None) -> PolicyEx
         action = f"int64 [rows, {len(spaces.choices)}]: a position in each list"
     return PolicyExport(
         recipe="ppo",
-        module=PolicyModule(network, spaces, weights),
+        module=_build_module(network, spaces, weights),
         example=lambda rows: _example_inputs(spaces, cells, rows),
-        axes=(0, 1) if cells else (0,),  # rows are axis 0 of the observations, and axis 1 of the memory
-        inputs={"obs": f"{kind} {['rows', *shape]}"} | memory_input,
+        # Rows are axis 0 of the observations and masks, and axis 1 of the memory.
+        axes=(0,) * (2 if spaces.masked else 1) + ((1,) if cells else ()),
+        inputs={"obs": f"{kind} {['rows', *shape]}"} | mask_input(spaces) | memory_input,
         outputs={"action": action} | logits | memory_output,
         meaning={"actions": list(spaces.actions), "bounds": spaces.bounds, "choices": spaces.choices},
         header={
@@ -155,6 +175,7 @@ def _build_export(module: PolicyModule, native: NativeSpaces | None) -> PolicyEx
             "actions": list(spaces.actions),
             "bounds": spaces.bounds,
             "choices": spaces.choices,
+            "masked": spaces.masked,
             "measures": network.measures,
             "settings": {"policy": {"network": config.network}},
             "policy": to_mapping(config),
@@ -168,7 +189,7 @@ def _example_inputs(spaces: Spaces, cells: int, rows: int) -> tuple[Tensor, ...]
     """Return random inputs of the module for `rows` agents: observations, and the memory where the policy has one.
 
     Returns:
-        uint8 or float32 [rows, *obs]; with `cells` also the memory [2, rows, cells].
+        uint8 or float32 [rows, *obs]; with masks bool [rows, R]; with `cells` also the memory [2, rows, cells].
     """
     rng = torch.Generator().manual_seed(0)
     shape = (rows, *spaces.obs)
@@ -179,7 +200,8 @@ def _example_inputs(spaces: Spaces, cells: int, rows: int) -> tuple[Tensor, ...]
         if spaces.form == "image":  # the numbers next to images are not random bytes
             numbers = view_numbers(obs.flatten(1), spaces.parts, torch.float32)
             numbers.copy_(torch.rand(numbers.shape, generator=rng))
-    return (obs, torch.rand(2, rows, cells, generator=rng) - 0.5) if cells else (obs,)
+    masks = (example_mask(spaces, rows),) if spaces.masked else ()
+    return obs, *masks, *((torch.rand(2, rows, cells, generator=rng) - 0.5,) if cells else ())
 
 
 @dataclass(frozen=True)
@@ -192,6 +214,7 @@ class _PolicyHeader:
     bounds: tuple[tuple[float, float], ...] | None
     policy: dict[str, Any]
     choices: tuple[int, ...] | None = None
+    masked: bool = False
     measures: tuple[int, ...] = ()
     env: dict[str, Any] | None = None
     settings: dict[str, Any] = field(default_factory=dict)
@@ -213,6 +236,7 @@ def rebuild_policy(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
         steps=1,
         bounds=header_fields.bounds,
         choices=header_fields.choices,
+        masked=header_fields.masked,
         measures=header_fields.measures,
         parts=parts,
     )
