@@ -133,7 +133,7 @@ class PolicyModule(nn.Module):
 class MaskedPolicyModule(PolicyModule):
     """The same for actions with masks: `action_mask`, bool [B, R], stands before the memory."""
 
-    def forward(
+    def forward(  # type: ignore[override]  # the mask is the second input of an exported program
         self, obs: Tensor, action_mask: Tensor | None = None, memory: Tensor | None = None
     ) -> tuple[Tensor, ...]:
         """Return the likeliest of the legal actions; without a mask every action is legal."""
