@@ -201,11 +201,10 @@ class StoredObjects:
             if size > maximum:
                 raise self._oversize_error(name, maximum)
             for piece in response.stream(min_chunk_size=_CHUNK_BYTES):
-                wanted_bytes = bytes(piece)[
-                    : request_begin + RANGE_BYTES - position
-                ]  # a store that ignores ranges sends more
-                position += len(wanted_bytes)
-                yield wanted_bytes
+                # A store that ignores ranges sends more.
+                requested_bytes = bytes(piece)[: request_begin + RANGE_BYTES - position]
+                position += len(requested_bytes)
+                yield requested_bytes
                 if position == request_begin + RANGE_BYTES:
                     break
             if position == request_begin:  # after an answer without a byte, further requests might never end

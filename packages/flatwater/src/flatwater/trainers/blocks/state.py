@@ -174,15 +174,15 @@ def own_encoder(name: str, spaces: Spaces) -> ModuleEncoder:
     subject = f"policy.network = {name!r}"
     if spaces.form == "tokens":
         raise ConfigError(f"{subject}: expected observations of numbers or images, got tokens. Leave out wrapped.form")
-    build_learner = find_object(name, setting=f"{subject}: it", expected="package.module:Class of a torch.nn.Module")
+    network_class = find_object(name, setting=f"{subject}: it", expected="package.module:Class of a torch.nn.Module")
     space = read_space(spaces.parts)
-    if not callable(build_learner):
-        raise ConfigError(f"{subject}: expected a class of torch.nn.Module, got a {type(build_learner).__name__}")
+    if not callable(network_class):
+        raise ConfigError(f"{subject}: expected a class of torch.nn.Module, got a {type(network_class).__name__}")
     try:
-        inspect.signature(build_learner).bind(space)
+        inspect.signature(network_class).bind(space)
     except TypeError as error:
         raise ConfigError(f"{subject}: cannot be called with the observation space alone: {error}") from error
-    return try_module(lambda: build_learner(space), f"network {name}", spaces.parts)
+    return try_module(lambda: network_class(space), f"network {name}", spaces.parts)
 
 
 def policy_actions(spaces: Spaces, device: torch.device) -> Actions:
