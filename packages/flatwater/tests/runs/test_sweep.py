@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 from signalled import signal_when
+from status_lines import StatusLines
 
 from flatwater.cli.main import main
 from flatwater.config.toml import load_config
@@ -82,6 +83,13 @@ def test_trials_without_an_evaluation_are_not_begun(config: GrowRunConfig | Teac
     assert not Path("s").exists()
     often = replace(config, evaluation=replace(config.evaluation, every=9))
     assert open_sweep(order(space, config=often), FAKE).base.rounds == 9
+
+
+def test_a_sweep_says_from_its_start_how_far_it_is_in_the_words_of_its_recipe() -> None:
+    console = StatusLines()
+    train_sweep(order(), console, FAKE)
+    assert console.kept[0] == "generation 0 of 12, time left unknown yet"
+    assert console.kept[-1] == "generation 12 of 12, almost done"
 
 
 def test_the_best_trial_is_the_one_with_the_highest_last_value_and_its_configuration_is_written() -> None:

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from rich.console import Console, RenderableType
-from rich.status import Status
+from rich.console import Console
 from signalled import signal_when
+from status_lines import StatusLines
 
 from flatwater.cli.main import main
 from flatwater.rundir.listing import list_runs
@@ -286,24 +286,6 @@ sys.path = sys.argv[1:]
 import test_study
 test_study.run_study(test_study.searching("cut", jobs=2))
 """
-
-
-class StatusLines(Console):
-    """A console that keeps what its status lines said."""
-
-    def __init__(self) -> None:
-        super().__init__(file=io.StringIO(), width=200)
-        self.kept: list[str] = []
-
-    def status(self, status: RenderableType, **_: object) -> Status:  # type: ignore[override]
-        return KeptStatus(status, console=self)
-
-
-class KeptStatus(Status):
-    """A status line that its console keeps each text of."""
-
-    def update(self, status: RenderableType | None = None, **_: object) -> None:  # type: ignore[override]
-        self.console.kept.append(str(status))  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("held_round", [1, 3])

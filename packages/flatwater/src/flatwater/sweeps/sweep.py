@@ -109,7 +109,9 @@ def train_sweep(
             or RoundProgress(rounds=trial_count * base.rounds, done=rounds_of_trials(opened.folder.path)),
         )
         if status is not None:
-            sweep.progress.show = lambda: status.update(sweep.progress.describe("round"))
+            unit = recipe_of_config(base).layout.round
+            sweep.progress.show = lambda: status.update(sweep.progress.describe(unit))
+            sweep.progress.show()
         train_trials_(sweep, min(order.at_once or study.at_once, trial_count))
         return sweep_outcome(sweep)
 
