@@ -191,7 +191,7 @@ def main() -> None:
                 print(f"{number}/{len(plays)} {' '.join(map(str, identity(play)))}: {last}", flush=True)
     plays = kept_plays()
     write_page(plays, GAMES)
-    record_claims(claims(plays), [play["commit"].rstrip("+") for play in plays])
+    record_claims(claims(plays), [play["commit"] for play in plays])
 
 
 def claims(plays: Iterable[Play]) -> Iterator[Claim]:
