@@ -9,10 +9,9 @@ MEMORY = Path(flatwater_watch.thresholds.__file__).parent
 METERS = {
     "series/slope.py": {"MAXIMUM_POINTS"},
     "series/readings.py": {"POINTS_JUDGED_ALWAYS", "TURN_COUNT"},
-    "diagnose/contents.py": {
-        "MAXIMUM_LEAVES", "MAXIMUM_OPENED", "MAXIMUM_SHIFT", "MAXIMUM_ELEMENTS", "SAMPLED_SET_ITEMS",
-        "SAMPLED_SET_RANGE", "CHILDREN_PER_ITEM", "ARRAY_PREFERENCE",
-    },
+    "diagnose/contents.py": {"MAXIMUM_LEAVES", "ARRAY_PREFERENCE"},
+    "diagnose/newest_items.py": {"MAXIMUM_OPENED", "SAMPLED_SET_ITEMS", "SAMPLED_SET_RANGE", "CHILDREN_PER_ITEM"},
+    "diagnose/redundancy.py": {"MAXIMUM_SHIFT", "MAXIMUM_ELEMENTS"},
     "diagnose/finding_text.py": {"BRIEF_WIDTH", "WIDTH", "LABEL_WIDTH"},
     "diagnose/garbage.py": {
         "MAIN_SHARE", "MAXIMUM_RANKED", "MAXIMUM_CYCLE_TRIES", "MAXIMUM_CYCLE_OBJECTS", "DRAWN_ATOMS",
@@ -25,7 +24,7 @@ METERS = {
     "agent/start_in_process.py": {"MAXIMUM_NAMES", "WORKER_SECONDS", "MAXIMUM_WORKERS", "GUEST_CHECK_TICKS"},
     "agent/runner_protocol.py": {"PAGE_BYTES"},
     "agent/spool.py": {"MINIMUM_GAP_SECONDS", "MAXIMUM_TIME_SHARE"},
-    "faces/folder.py": {"STALE_SECONDS", "MAXIMUM_NOTES", "NOTE_BYTES"},
+    "faces/runner_folder.py": {"STALE_SECONDS", "MAXIMUM_NOTES", "NOTE_BYTES"},
     "faces/bounded_result.py": {"MAXIMUM_FINDINGS", "OTHER_BYTES", "PIECE_BYTES", "MAXIMUM_POINTS"},
     "agent/boundaries.py": {"TICK_SECONDS", "MAXIMUM_TICKS", "EXCLUSION_SECONDS"},
     "faces/run_comparison.py": {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flatwater_watch.diagnose.contents import newest_items
+from flatwater_watch.diagnose.newest_items import newest_items
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.heap.children import CONTAINERS, ContainerSpec, open_object, register_container
 from flatwater_watch.heap.view import Walk

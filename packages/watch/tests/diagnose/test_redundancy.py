@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from flatwater_watch.diagnose.contents import describe_redundancy
+from flatwater_watch.diagnose.redundancy import describe_redundancy
 
 PRICES = np.random.default_rng(0).normal(size=(100, 8))
 

@@ -30,9 +30,9 @@ from flatwater_watch.heap.census import (
 )
 from flatwater_watch.heap.children import open_object
 from flatwater_watch.heap.instances import attribute_reader
+from flatwater_watch.heap.item_sample import estimate_bytes
 from flatwater_watch.heap.raw import made_in_c
 from flatwater_watch.heap.roots import Roots
-from flatwater_watch.heap.samples import estimate_bytes
 from flatwater_watch.heap.view import Walk
 
 ROOTS = Roots()

@@ -14,15 +14,9 @@ import pytest
 from running import MAIN, environment
 
 from flatwater_watch.agent.spool import WORKER, unwatched_summary
-from flatwater_watch.faces import folder as folders
-from flatwater_watch.faces.folder import (
-    mask_values,
-    masked_summary,
-    read_notes,
-    read_sentences,
-    read_spools,
-    watch_folder,
-)
+from flatwater_watch.faces import runner_folder as folders
+from flatwater_watch.faces.runner_folder import read_notes, read_sentences, read_spools, watch_folder
+from flatwater_watch.faces.summary_masking import mask_values, masked_summary
 
 OLD = time.time() - 100
 

@@ -16,7 +16,7 @@ from watched import LEAK, MIB
 from flatwater_watch.agent import start_in_process
 from flatwater_watch.agent.runner_protocol import FOLDER
 from flatwater_watch.agent.spool import unwatched_summary
-from flatwater_watch.faces.worker_findings import with_workers
+from flatwater_watch.faces.worker_findings import add_workers
 
 WORKERS = """
 import multiprocessing, sys, time
@@ -110,8 +110,8 @@ def worker(ended_at: float = 100.0, rate: float = MIB, **changes: Any) -> dict[s
 
 
 def test_workers_that_live_at_once_are_a_sum_and_those_after_each_other_are_not() -> None:
-    at_once = with_workers(summary(), [worker(100.0), worker(101.0)])
-    in_turn = with_workers(summary(), [worker(100.0), worker(111.0)])
+    at_once = add_workers(summary(), [worker(100.0), worker(101.0)])
+    in_turn = add_workers(summary(), [worker(100.0), worker(111.0)])
     assert [found["bytes_per_step"] for found in at_once["findings"]] == [2 * MIB]
     assert "2 worker processes, 1.00 MiB each" in at_once["findings"][0]["what"]
     assert [found["bytes_per_step"] for found in in_turn["findings"]] == [MIB]
@@ -120,7 +120,7 @@ def test_workers_that_live_at_once_are_a_sum_and_those_after_each_other_are_not(
 
 
 def test_a_rate_is_told_by_the_unit_of_the_program_and_the_date_by_all_processes() -> None:
-    told = with_workers(
+    told = add_workers(
         summary(unit="epoch", steps=5, resident_bytes=980 * MIB, resident_growth_bytes=100 * MIB),
         [worker(), worker()],
         budget=10_000 * MIB,
@@ -137,7 +137,7 @@ def test_a_limit_that_a_worker_measured_counts_from_its_own_beginning() -> None:
     workers = [worker(), worker()]
     for each in workers:
         each["findings"][0]["limit_bytes"] = 1_000 * MIB
-    found = with_workers(summary(resident_bytes=2_000 * MIB), workers)["findings"][0]
+    found = add_workers(summary(resident_bytes=2_000 * MIB), workers)["findings"][0]
     # Each began with 90 MiB, when 910 were free; both have gained 10 since, and gain 2 a second together.
     assert found["limit_step"] == 10 + round((910 - 20) / 2)
     assert found["limit_bytes"] == (2_000 + 910) * MIB
@@ -145,7 +145,7 @@ def test_a_limit_that_a_worker_measured_counts_from_its_own_beginning() -> None:
 
 def test_shares_are_of_what_all_processes_gained() -> None:
     own = replace(LEAK, unit="second", bytes_per_step=3.0 * MIB, share=1.0)
-    told = with_workers(
+    told = add_workers(
         summary(findings=[own.to_json()], resident_growth_bytes=30 * MIB, explained_share=1.0),
         [worker(findings=[replace(LEAK, owner="data.CACHE", unit="second").to_json()])],
     )
@@ -158,7 +158,7 @@ def test_shares_are_of_what_all_processes_gained() -> None:
 
 def test_what_program_and_workers_hold_alike_is_one_finding() -> None:
     own = replace(LEAK, unit="second", bytes_per_step=3.0 * MIB, interval=(2.0 * MIB, 4.0 * MIB), what="3 × bytes")
-    told = with_workers(
+    told = add_workers(
         summary(findings=[own.to_json()], resident_growth_bytes=30 * MIB, explained_share=1.0), [worker()]
     )
     (found,) = told["findings"]
@@ -198,15 +198,15 @@ def test_copied_pages_are_no_finding_beside_the_owners_that_explain_them() -> No
     pages = replace(
         LEAK, verdict="native", owner="worker processes", holders=(), unit="second", bytes_per_step=2.5 * MIB
     )
-    told = with_workers(summary(findings=[pages.to_json()]), [worker(), worker()])
-    less = with_workers(summary(findings=[pages.to_json()]), [worker(rate=0.3 * MIB), worker(rate=0.3 * MIB)])
+    told = add_workers(summary(findings=[pages.to_json()]), [worker(), worker()])
+    less = add_workers(summary(findings=[pages.to_json()]), [worker(rate=0.3 * MIB), worker(rate=0.3 * MIB)])
     assert [each["owner"] for each in told["findings"]] == ["train.KEPT"]
     assert [each["owner"] for each in less["findings"]] == ["worker processes", "train.KEPT"]
 
 
 def test_workers_without_findings_change_no_number() -> None:
     before = summary(resident_growth_bytes=MIB)
-    told = with_workers(before, [worker(findings=[])])
+    told = add_workers(before, [worker(findings=[])])
     assert {name: value for name, value in told.items() if name != "workers"} == before
     assert json.dumps(told["workers"])
-    assert with_workers(before, [worker(readings=0)]) == before
+    assert add_workers(before, [worker(readings=0)]) == before

@@ -93,7 +93,7 @@ def decide_outcome(
 def _lead_advice(leads: Sequence[tuple[str, int]], findings: Sequence[Finding], open_bytes: int) -> list[str]:
     """Return a sentence for each root that has gained a reportable share of the open bytes and holds no finding."""
     owners = [finding.owner for finding in findings]
-    large = [
+    large_leads = [
         (path, size)
         for path, size in leads
         if size >= OWNING.minimum_reported_share * open_bytes
@@ -101,7 +101,7 @@ def _lead_advice(leads: Sequence[tuple[str, int]], findings: Sequence[Finding], 
     ]
     return [
         f"look at {path}: it holds {format_bytes(size)} more than at the beginning"
-        for path, size in large[: OWNING.maximum_printed_findings]
+        for path, size in large_leads[: OWNING.maximum_printed_findings]
     ]
 
 
@@ -115,8 +115,8 @@ def _garbage_sentence(garbage: "Garbage") -> str:
     """Return a sentence on garbage that waits for the collector, as garbage in cycles always does."""
     is_mostly_young = 2 * garbage.young_bytes > garbage.bytes
     collection = "collection of young objects" if is_mostly_young else "full collection"
-    waits = f"{format_bytes(garbage.bytes)} in cycles wait for the collector ({garbage.what})"
-    return f"{waits}: its next {collection} frees them"
+    waiting_bytes = f"{format_bytes(garbage.bytes)} in cycles wait for the collector ({garbage.what})"
+    return f"{waiting_bytes}: its next {collection} frees them"
 
 
 def _unsure_sentences(causes: Sequence[Evidence]) -> Iterator[str]:
@@ -144,7 +144,7 @@ def _refilled_sentence(path: str) -> str:
 def drop_rooted_native(
     causes: Sequence[Evidence], root_gains: Iterable[tuple[str, int]], resident_gain: int
 ) -> list[Evidence]:
-    """Return the causes, without native growth if roots of the program hold the resident bytes that were gained.
+    """Return the causes, without native growth if roots of the program gained about as much as the process.
 
     A table that is loaded between two censuses looks like native growth until a census has seen it.
 

@@ -111,4 +111,5 @@ def _memory_spans(obj: Any) -> Iterator[tuple[Any, int, int]]:
 
 
 def _is_dense(tensor: Any, torch: Any) -> bool:
+    """Return whether a tensor is a dense one in RAM."""
     return bool(tensor.layout == torch.strided and tensor.device.type == "cpu")

@@ -21,7 +21,8 @@ from flatwater_watch.thresholds import SHIPPED
 
 DRIFT, ENDING, OWNING = SHIPPED.drift, SHIPPED.ending, SHIPPED.owning
 MINIMUM_TOTAL_BYTES = SHIPPED.investigating.minimum_bytes_per_step
-"""Minimum bytes that a cause gains over all recent readings together; below it, it has stopped."""
+"""Minimum bytes that a cause gains over all recent readings together, as many as an owner must gain at a single step to
+be reported on demand; below it, the cause has stopped."""
 
 MAXIMUM_SAMPLES = 200
 """Maximum number of readings that are kept; the older half is thinned when there are more."""
@@ -118,35 +119,38 @@ def cause_still_grows(cause: Evidence, found_step: int, samples: Sequence[Sample
 
     The growth is measured over the newest part of the readings since the finding, as a table that is being loaded grows
     like a leak until it is complete. Slowdowns and fillings always count as growing, and so does a cause that was found
-    a few readings ago.
+    a few readings ago. A cause whose rate predicts less than `MINIMUM_TOTAL_BYTES` there counts as stopped.
 
     Args:
         cause: evidence on the cause, per boundary.
         found_step: boundary at which it was found.
         samples: all readings.
     """
-    since_finding = [sample for sample in samples if sample.reading.step >= found_step]
-    newest_half = _newest_half_by_steps(since_finding, found_step)
+    if cause.verdict in {"slowdown", "filling"}:
+        return True
+    samples_since_finding = [sample for sample in samples if sample.reading.step >= found_step]
+    newest_half = _newest_half_by_steps(samples_since_finding, found_step)
     steps_of_half = newest_half[-1].reading.step - newest_half[0].reading.step if newest_half else 0
     # Readings are dense while memory rises, and rare on a busy machine. As many boundaries as the finding took, bursts
     # and pauses included, show whether the growth goes on, however few readings were taken there.
-    is_long_half = 0 < found_step - samples[0].reading.step <= steps_of_half
-    is_new = len(since_finding) <= ENDING.minimum_readings_since_finding and not is_long_half
-    if cause.verdict in {"slowdown", "filling"} or is_new:
+    half_outlasts_search = 0 < found_step - samples[0].reading.step <= steps_of_half
+    if len(samples_since_finding) <= ENDING.minimum_readings_since_finding and not half_outlasts_search:
         return True
-    newest_readings = since_finding[-1 - max(ENDING.recent_readings, len(since_finding) // 2) :]
-    recent_samples = newest_half if is_long_half else newest_readings
+    reading_count = max(ENDING.recent_readings, len(samples_since_finding) // 2)
+    recent_samples = newest_half if half_outlasts_search else samples_since_finding[-1 - reading_count :]
     steps = recent_samples[-1].reading.step - recent_samples[0].reading.step
-    if cause.owner == GARBAGE_OWNER:  # a collection frees garbage, and more comes
-        gained_bytes = sum(
-            max(0, _measured_gain(earlier.reading, later.reading, cause)) for earlier, later in pairwise(recent_samples)
-        )
-    else:
-        gained_bytes = _measured_gain(recent_samples[0].reading, recent_samples[-1].reading, cause)
-    predicted = cause.rate.per_step * steps
-    if steps > 0 and predicted < MINIMUM_TOTAL_BYTES:
-        return False
-    return gained_bytes >= ENDING.minimum_remaining_rate_share * predicted
+    predicted_bytes = cause.rate.per_step * steps
+    if steps > 0 and predicted_bytes < MINIMUM_TOTAL_BYTES:
+        return False  # too few bytes to tell growth from noise
+    return _gained_bytes(recent_samples, cause) >= ENDING.minimum_remaining_rate_share * predicted_bytes
+
+
+def _gained_bytes(samples: Sequence[Sample], cause: Evidence) -> int:
+    """Return the bytes gained from the first sample to the last in the kind of memory that a cause is about."""
+    if cause.owner != GARBAGE_OWNER:
+        return _measured_gain(samples[0].reading, samples[-1].reading, cause)
+    # The rises alone: a collection frees garbage, and more comes.
+    return sum(max(0, _measured_gain(earlier.reading, later.reading, cause)) for earlier, later in pairwise(samples))
 
 
 def _newest_half_by_steps(samples: Sequence[Sample], first_step: int) -> Sequence[Sample]:
@@ -168,7 +172,7 @@ def _measured_gain(earlier: Reading, later: Reading, cause: Evidence) -> int:
 
 
 def growth_bytes(samples: Sequence[Sample]) -> int:
-    """Return the resident bytes gained since warm-up."""
+    """Return the resident bytes gained since warm-up, below 0 if memory fell; 0 without samples."""
     settled_samples = after_warm_up(samples)
     return settled_samples[-1].resident - settled_samples[0].resident if settled_samples else 0
 
@@ -188,16 +192,16 @@ def cap_native_rate(causes: Sequence[Evidence], samples: Sequence[Sample]) -> li
     """
     process_rate = growth_rate(samples)
     open_rate = process_rate - sum(cause.rate.per_step for cause in causes if cause.verdict != "native")
-    is_open = open_rate > (1 - OWNING.explained_share) * process_rate
-    capped = []
+    leaves_enough = open_rate > (1 - OWNING.explained_share) * process_rate
+    capped_causes = []
     for cause in causes:
         if cause.verdict != "native":
-            capped.append(cause)
-        elif is_open:
+            capped_causes.append(cause)
+        elif leaves_enough:
             rate = Slope(*(min(number, open_rate) for number in cause.rate[:3]))  # the slope, its low and high bounds
             measured = MeasuredGrowth(rate, min(1.0, rate.per_step / process_rate))
-            capped.append(replace(cause, measured=measured))
-    return capped
+            capped_causes.append(replace(cause, measured=measured))
+    return capped_causes
 
 
 def drop_unsure(causes: Sequence[Evidence], samples: Sequence[Sample]) -> list[Evidence]:
@@ -278,8 +282,10 @@ def is_last_reading_valid(last: Reading, reading: Reading, *, traced: bool, of_l
         of_loop: whether no reading was taken since the main code has returned.
     """
     gain = min(reading.resident - last.resident, reading.unaccounted - last.unaccounted)
-    least = -last.material_bytes if of_loop else last.material_bytes
-    return reading.step > last.step and least < gain and not (traced and gain >= last.material_bytes)
+    # Within the loop a small fall is noise; after it, only a rise is surely not of teardown.
+    minimum_gain = -last.material_bytes if of_loop else last.material_bytes
+    may_be_trace = traced and gain >= last.material_bytes
+    return reading.step > last.step and minimum_gain < gain and not may_be_trace
 
 
 def is_teardown_sample(samples: Sequence[Sample]) -> bool:
@@ -307,7 +313,7 @@ def drop_teardown_samples_(samples: list[Sample], count_after_main: int, *, chec
 
 
 def owned_or_native(causes: list[Evidence], samples: Sequence[Sample]) -> list[Evidence]:
-    """Return the causes if they explain most of the resident growth; else native growth, if that is certain.
+    """Return the causes if they explain most of the resident growth; else native growth; of either, the sure ones.
 
     This is for a program that ends before a cause was proven. Native growth is bytes that no Python object explains.
     """
@@ -318,7 +324,8 @@ def owned_or_native(causes: list[Evidence], samples: Sequence[Sample]) -> list[E
 
 
 def native_evidence_at_end(samples: Sequence[Sample]) -> list[Evidence]:
-    """Return the evidence on growth that no object explains, for a program that ended before the monitor was sure."""
+    """Return evidence on growth that no object explains, or nothing if it is not certain, for a program at its end."""
+    # Twice the rise that is material at any other time: one judgement decides here, not several in a row.
     slope = drift_slope(
         [sample.reading.step for sample in samples],
         [float(sample.reading.unaccounted) for sample in samples],
@@ -367,7 +374,8 @@ def explained_share(samples: Sequence[Sample], findings: Iterable[Finding]) -> f
     if grown_bytes <= last.material_bytes:
         return 1.0
     owned_share = sum(finding.share for finding in findings if finding.holders or finding.verdict in {"native", "leak"})
-    freed = max(0, (last.free or 0) - (first.free or 0))
-    mapped = max(0, last.file_mapped - first.file_mapped)
-    touched = max(0, last.owned_bytes - first.owned_bytes)
-    return min(1.0, (owned_share * grown_bytes + freed + mapped + touched) / grown_bytes)
+    freed_bytes = max(0, (last.free or 0) - (first.free or 0))
+    mapped_bytes = max(0, last.file_mapped - first.file_mapped)
+    filled_bytes = max(0, last.owned_bytes - first.owned_bytes)
+    explained_bytes = owned_share * grown_bytes + freed_bytes + mapped_bytes + filled_bytes
+    return min(1.0, explained_bytes / grown_bytes)

@@ -161,6 +161,7 @@ class GrowthAllowance(NamedTuple):
         if bytes_per_unit <= self.bytes:
             return ""
         unit = summary["unit"] if self.per == "step" else self.per
+        # "an hour": of the units only this one begins with an h.
         rate_words = f" {'an' if unit[0] in 'aeiouh' else 'a'} {unit}" if unit else ""
         growth = f"{format_bytes(bytes_per_unit)}{rate_words}"
         return f"more than allowed: it grew by {growth}, and {format_bytes(self.bytes)} may be"

@@ -27,7 +27,7 @@ class RateMeter:
     """A meter of the boundaries that the program passes per CPU second, without the watch's own CPU time."""
 
     def __init__(self) -> None:
-        self._start_step: int | None = None  # no rate at first: a program begins with imports
+        self._start_step: int | None = None  # None until the first call: a program begins with imports
         self._start_cpu_seconds = 0.0
 
     def restart_(self, step: int) -> None:

@@ -121,7 +121,7 @@ def schedule_next_(
     elif is_plain:
         schedule.investigation_readings += 1
     if is_plain:
-        schedule.recent_costs = [*schedule.recent_costs[1 - RECENT_READINGS :], reading_cost]
+        schedule.recent_costs = [*schedule.recent_costs, reading_cost][-RECENT_READINGS:]
     if tracing:
         schedule.gap = max(FIRST_INVESTIGATION_GAP, TRACED_GAP_RATIO * reading_cost)
     else:
@@ -207,6 +207,7 @@ def _clock_gap_seconds(schedule: ReadingSchedule, now: float, *, investigating: 
         else 0.0
     )
     if schedule.investigation_readings:
+        # The gap doubles for the first readings, stays, and doubles again (see `LAST_DOUBLING`).
         first_doublings = min(schedule.investigation_readings, LAST_DOUBLING) - 1
         later_doublings = max(0, schedule.investigation_readings - DOUBLING_RESUMES)
         minimum_gap = FIRST_INVESTIGATION_GAP * 2.0 ** (first_doublings + later_doublings)

@@ -81,3 +81,19 @@ def unwatched_summary(program: str, reason: str) -> dict[str, Any]:
         "unseen": [reason],
         "series": {"seconds": [], "steps": [], "resident_bytes": [], "file_bytes": [], "freed_bytes": []},
     }
+
+
+_EMPTY_SUMMARY = unwatched_summary("", "")
+
+
+def is_summary(record: Any) -> bool:  # noqa: ANN401  (JSON)
+    """Return whether a value has all keys of a summary, with values of their types."""
+    if type(record) is not dict:
+        return False
+    for name, value in _EMPTY_SUMMARY.items():
+        kind = int | float if type(value) is float else type(value)
+        if name != "program" and not isinstance(record.get(name), kind):  # the runner adds the program
+            return False
+    columns = record["series"]
+    has_columns = all(type(columns.get(name)) is list for name in _EMPTY_SUMMARY["series"])
+    return has_columns and all(type(sentence) is str for sentence in record["unseen"])

@@ -25,12 +25,12 @@ from flatwater_watch.agent.runner_protocol import (
     LIMIT,
     MAPPED_PAGE_FILE,
     PAGE_BYTES,
-    PYTHONPATH,
     RUNNER_VARIABLE,
     STAY,
     TIME_UNIT,
     UNIT,
-    worker_environment,
+    USER_PYTHONPATH,
+    injected_environment,
 )
 from flatwater_watch.agent.spool import PROGRAM, WORKER
 from flatwater_watch.meters.mappings import footprint
@@ -71,7 +71,7 @@ def start_watch(variables: dict[str, str]) -> None:
     """
     # Runs within `sitecustomize`, before any line of the program.
     if _is_launcher():  # not watched itself: the processes that it starts inherit the variables
-        os.environ.update(worker_environment(variables, variables.get(PYTHONPATH)))
+        os.environ.update(injected_environment(variables, variables.get(USER_PYTHONPATH)))
         return
     if os.environ.get("LOCAL_RANK", "0") != "0":  # a worker of a launcher, whose rank 0 is the program
         ProcessAgent(variables).begin_later()
@@ -149,7 +149,7 @@ def _watch_workers(runner_variables: dict[str, str]) -> None:
         def spawnv_passfds(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  (of any Python's version)
             """Start a process with the watch's variables in C's environment, for the time of this call."""
             user_pythonpath = os.environ.get("PYTHONPATH")
-            variables = worker_environment(runner_variables, user_pythonpath)
+            variables = injected_environment(runner_variables, user_pythonpath)
             for name, value in variables.items():
                 os.putenv(name, value)
             try:
@@ -188,7 +188,7 @@ class ProcessAgent:
         """
         self._variables, self._claim, self._guest = variables, claim, guest
         self._owner_pid = process_id()  # a fork inherits this object, and has another id
-        self._file_prefix = os.path.join(variables[FOLDER], str(process_id()))  # noqa: PTH118  (the same)
+        self._file_prefix = os.path.join(variables[FOLDER], str(process_id()))  # noqa: PTH118  (as above)
         self._main_thread = _thread.get_ident()
         self._guard = Guard(lambda sentence: write_whole(f"{self._file_prefix}.fault", sentence))
         self._watch: ProcessWatch | None = None
@@ -243,7 +243,7 @@ class ProcessAgent:
         """Begin to watch this process: by the user's boundaries, by those of known libraries, or by ticks alone."""
         bytes_before = footprint().anonymous
         from flatwater_watch.agent.process import ProcessWatch  # noqa: PLC0415  (measured: it is the watch's cost)
-        from flatwater_watch.agent.step_hooks import hook_steps  # noqa: PLC0415  (the same)
+        from flatwater_watch.agent.step_hooks import hook_steps  # noqa: PLC0415  (measured as well)
 
         unit_wanted = self._variables.get(UNIT)
         by_time = unit_wanted == TIME_UNIT
@@ -281,7 +281,7 @@ class ProcessAgent:
         if STAY in runner_files:
             return min(self._watch.tick(ticks), GUEST_CHECK_TICKS)
         if MAPPED_PAGE_FILE in runner_files:
-            _unmap(read_text(os.path.join(folder, MAPPED_PAGE_FILE)))  # noqa: PTH118  (the same)
+            _unmap(read_text(os.path.join(folder, MAPPED_PAGE_FILE)))  # noqa: PTH118  (as above)
         self._end_watch()
         atexit.unregister(self._end_callback)
         _agents.remove(self)
@@ -300,7 +300,7 @@ class ProcessAgent:
 
     def _end_with_main(self) -> None:
         """End the watch, unless a thread of the program still works."""
-        import threading  # noqa: PLC0415  (the same)
+        import threading  # noqa: PLC0415  (it is loaded by now)
 
         main = threading.main_thread()
         if all(thread is main or thread.daemon for thread in threading.enumerate()):
@@ -346,11 +346,15 @@ def _worker_file_count(folder: str) -> int:
 
 
 def _note_code_without_file(note_path: str) -> None:
-    """Write a note that names the functions and frozen modules without a file, if any: they have no line to report."""
+    """Write a note that names `__main__`'s functions without a file, and frozen modules outside the standard library.
+
+    They have no line to report. Without any there is no note.
+    """
     from importlib.machinery import ModuleSpec  # noqa: PLC0415  (at the end, when nothing waits for it)
 
-    from flatwater_watch.heap.raw import namespace  # noqa: PLC0415  (the same)
+    from flatwater_watch.heap.raw import namespace  # noqa: PLC0415  (late, as above)
 
+    # Types are compared by `is`, and namespaces are read past `__getattr__`: no code of the program is called.
     main = namespace(sys.modules["__main__"])
     functions = [name for name, value in main.items() if type(value) is FunctionType and not value.__code__.co_filename]
     modules: list[tuple[str, object]] = list(sys.modules.items())  # a few libraries put other objects there

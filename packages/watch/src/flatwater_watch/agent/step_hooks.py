@@ -75,7 +75,7 @@ class _ImportPreparer:
 
 
 def _prepare_after_execution(found_loader: object, prepare: Callable[[ModuleType], None]) -> None:
-    """Let a module's loader call `prepare` once it has executed the module; only loaders of source files do."""
+    """Let a module's loader call `prepare` once it has executed the module; modules without source are left alone."""
     if not isinstance(found_loader, importlib.machinery.SourceFileLoader):
         return
     loader: Any = found_loader
@@ -108,7 +108,7 @@ def _prepare_loaders(module: ModuleType) -> None:
     iterate = loader.__iter__
 
     @functools.wraps(iterate)
-    def __iter__(self: Any) -> Any:  # noqa: N807  (of the class that is wrapped)
+    def __iter__(self: Any) -> Any:  # noqa: N807  (Python's own name)
         _COUNTERS["epoch"].count_call()
         return iterate(self)
 
@@ -141,21 +141,22 @@ def _hook_subclasses(parent: Any, has_boundaries: Callable[[type], bool]) -> Non
         has_boundaries: whether steps and episodes of a subclass are counted; false for wrappers of other environments.
     """
 
-    def hook(cls: type) -> None:
+    def count_boundaries(cls: type) -> None:
         if has_boundaries(cls):
             _count_own_methods(cls)
 
     for cls in _all_subclasses(parent):
-        hook(cls)
-    inherited = parent.__dict__.get("__init_subclass__")
+        count_boundaries(cls)
+    original_hook = parent.__dict__.get("__init_subclass__")
 
-    def __init_subclass__(cls: type, /, **kwargs: Any) -> None:  # noqa: N807  (the same)
-        """Hook a subclass that is defined later, after the library's own `__init_subclass__`."""
-        if inherited is not None:
-            inherited.__get__(None, cls)(**kwargs)
+    def __init_subclass__(cls: type, /, **kwargs: Any) -> None:  # noqa: N807  (Python's own name)
+        """Count the boundaries of a subclass that is defined later, after the library's own `__init_subclass__`."""
+        if original_hook is not None:
+            # A classmethod in `__dict__` is not bound to a class: bind it to the new one.
+            original_hook.__get__(None, cls)(**kwargs)
         else:
             super(parent, cls).__init_subclass__(**kwargs)
-        Guard().run(hook, cls)
+        Guard().run(count_boundaries, cls)
 
     parent.__init_subclass__ = classmethod(__init_subclass__)
 
@@ -196,12 +197,13 @@ class _OutermostByClass(dict[type, bool]):
         self._cls, self._name = cls, name
 
     def __missing__(self, cls: type) -> bool:
-        self[cls] = next(c for c in cls.__mro__ if self._name in vars(c)) is self._cls
+        # The first class of the resolution order that defines the method is the one whose method runs.
+        self[cls] = next(owner for owner in cls.__mro__ if self._name in vars(owner)) is self._cls
         return self[cls]
 
 
 def _counted_method(method: Any, cls: type, name: str, kind: str) -> Callable[..., Any]:
-    """Return the method of a class, wrapped so that each call counts a boundary first."""
+    """Return the method of a class, wrapped so that each call counts a boundary of this kind first."""
     if not _takes_one_argument(method):  # the fast wrapper below passes exactly one argument on
         return _counted_if_outermost(method, cls, name, kind)
     counting_method: Any = _COUNTERS[kind].wrap(method)

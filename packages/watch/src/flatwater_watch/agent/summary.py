@@ -38,7 +38,10 @@ OWNING = SHIPPED.owning
 def active_causes(
     causes: Sequence[Evidence], samples: Sequence[Sample], found_steps: Mapping[str, int], history: CensusHistory
 ) -> list[Evidence]:
-    """Return the causes that still grow, with their growth over all censuses.
+    """Return the causes that still grow, with their growth over all censuses, and without those that are not sure.
+
+    Native growth is cut to what the owners leave, and unsure or immaterial causes are dropped. A slowdown gets the
+    segment of the loop that became slow.
 
     Args:
         causes: evidence of the monitor, per boundary.
@@ -47,12 +50,12 @@ def active_causes(
         history: censuses so far.
     """
     segment = find_slow_segment(samples)
-    active = [
+    growing_causes = [
         replace(cause, slow_segment=segment) if cause.verdict == "slowdown" else cause
         for cause in _measured_causes(causes, history, samples)
         if _still_grows(cause, samples, found_steps, history)
     ]
-    return drop_unsure(drop_immaterial(cap_native_rate(active, samples), samples), samples)
+    return drop_unsure(drop_immaterial(cap_native_rate(growing_causes, samples), samples), samples)
 
 
 def stopped_owners(
@@ -77,8 +80,8 @@ def _still_grows(
     cause: Evidence, samples: Sequence[Sample], found_steps: Mapping[str, int], history: CensusHistory
 ) -> bool:
     """Return whether a cause still grows, by the readings, and by the censuses if it is an owner."""
-    has_ended = bool(cause.holders) and has_stopped(history, cause.owner)
-    return not has_ended and cause_still_grows(cause, found_steps.get(cause.owner, 0), samples)
+    owner_stopped = bool(cause.holders) and has_stopped(history, cause.owner)
+    return not owner_stopped and cause_still_grows(cause, found_steps.get(cause.owner, 0), samples)
 
 
 def _measured_causes(causes: Sequence[Evidence], history: CensusHistory, samples: Sequence[Sample]) -> list[Evidence]:
@@ -88,8 +91,8 @@ def _measured_causes(causes: Sequence[Evidence], history: CensusHistory, samples
 
 
 def judge_causes(
-    active: Sequence[Evidence],
-    separate: Sequence[Evidence],
+    growing_causes: Sequence[Evidence],
+    separate_causes: Sequence[Evidence],
     samples: Sequence[Sample],
     scale: Scale,
     *,
@@ -100,8 +103,8 @@ def judge_causes(
     """Return the findings on causes, most bytes first; causes that one change mends become one finding.
 
     Args:
-        active: causes that grow, with their shares of the growth of the process.
-        separate: causes that are no part of that growth, such as workers; each is judged alone.
+        growing_causes: causes that still grow, with their shares of the growth of the process.
+        separate_causes: causes that are no part of that growth, such as workers; each is judged alone.
         samples: all readings.
         scale: unit of the findings.
         sawtooth: bytes that full collections free; None before enough collections were seen.
@@ -109,20 +112,22 @@ def judge_causes(
         name_cause: gives evidence the names that people know; None leaves names as they are.
     """
     growth = process_growth(samples)
-    active, separate = (
+    growing_causes, separate_causes = (
         [replace(cause, gc_sawtooth=sawtooth) if cause.owner == GARBAGE_OWNER else cause for cause in causes]
-        for causes in (active, separate)
+        for causes in (growing_causes, separate_causes)
     )
     findings = make_findings(
-        merge_same_cause(active),
+        merge_same_cause(growing_causes),
         growth,
-        limit_step(active, growth),
+        limit_step(growing_causes, growth),
         scale=scale,
         root_gains=root_gains,
         resident_gain=samples[-1].resident - samples[0].resident,
         name_cause=name_cause,
     )
-    separate_findings = (make_findings([cause], growth, scale=scale, name_cause=name_cause) for cause in separate)
+    separate_findings = (
+        make_findings([cause], growth, scale=scale, name_cause=name_cause) for cause in separate_causes
+    )
     return [*findings, *chain.from_iterable(separate_findings)]
 
 

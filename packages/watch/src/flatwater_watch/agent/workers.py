@@ -74,9 +74,9 @@ def workers_evidence(workers: Workers) -> list[Evidence]:
     series = workers.private_series
     if not series.values:
         return []
+    # No object and no line confirms the finding: so twice the usual bytes, and many even by its low bound, are wanted.
     least_growth = max(2 * DRIFT.least_bytes, MEASURING.minimum_worker_rise_share * series.values[-1])
     slope = drift_slope(series.steps, series.values, minimum=least_growth, fewest=DRIFT.minimum_points_without_object)
-    # Even the low bound must come to much, as no object and no line confirms the finding.
     if slope is None or slope.low * (series.steps[-1] - series.steps[0]) < ENDING.open_bytes:
         return []
     noun = "worker process" if workers.count == 1 else "worker processes"

@@ -1,41 +1,26 @@
-"""The contents of a container: its newest items, the arrays, tensors and texts below them, and words for both."""
+"""The contents of a container: the arrays, tensors and texts below its newest items, and a description of both."""
 
-import sys
-import tracemalloc
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise, repeat
 from types import FunctionType
 from typing import Any, NamedTuple
 
+from flatwater_watch.diagnose.newest_items import MAXIMUM_OPENED, SINGLE_ITEM_KINDS, fresh_walk
 from flatwater_watch.heap.arrays import Graph, array_figures
 from flatwater_watch.heap.census import Holding
-from flatwater_watch.heap.children import ATOM_TYPE_IDS, LONG_TEXT_BYTES, inner_container, open_object
-from flatwater_watch.heap.functions import cache_name, newest_results
-from flatwater_watch.heap.instances import CHILD_SAMPLE_RATIO
-from flatwater_watch.heap.raw import callable_name, class_name, is_a, own_size, read_stable
-from flatwater_watch.heap.view import OPAQUE, Walk, evenly_spaced_slice
-from flatwater_watch.meters.allocations import allocation_frames
+from flatwater_watch.heap.children import ATOM_TYPE_IDS, LONG_TEXT_BYTES, open_object
+from flatwater_watch.heap.functions import cache_name
+from flatwater_watch.heap.raw import callable_name, class_name, own_size
+from flatwater_watch.heap.view import OPAQUE, Walk
 from flatwater_watch.thresholds import SHIPPED
 
 OWNING = SHIPPED.owning
 
-SAMPLED_SET_ITEMS, SAMPLED_SET_RANGE = 4096, 1_000_000
-"""Maximum items of a set that are checked for an allocation trace, as a set has no order; they are spread over the
-first million items, which takes 10 to 30 ms."""
-
-SINGLE_ITEM_KINDS = frozenset({"array", "graph", "text", "bytes"})
-"""Kinds of holdings that are their own single item."""
-CHILDREN_PER_ITEM = 32
-"""Children of an object of C that are taken for one item: they are of several classes, and lie in no order."""
 ARRAY_PREFERENCE = 1.25
 """Factor of the bytes of arrays in a comparison with those of other classes."""
 MAXIMUM_LEAVES = 24
 """Maximum number of leaves of a container."""
-
-MAXIMUM_OPENED = 3000
-"""Maximum number of objects that are opened below the items of a container."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -69,80 +54,6 @@ class _Leaf(NamedTuple):
     """Bytes of a larger base that it keeps alive as a view; 0 if there is none."""
 
 
-def newest_items(container: Any, kind: str, count: int) -> list[Any]:
-    """The `count` items that were added last, oldest first; of a container without an order, traced items or any.
-
-    Args:
-        container: the container.
-        kind: kind of the container, as in `Holding.kind`.
-        count: maximum number of items, or of parts of items for an object that C code made.
-    """
-    if kind in SINGLE_ITEM_KINDS:
-        return [container]
-    if kind == "cache":
-        return [_heavier_part(key, result) for key, result in newest_results(container, count)]
-    inner = inner_container(container)
-    builtin = next((cls for cls in _BUILTIN_CONTAINERS if issubclass(type(inner), cls)), None)
-    if builtin is not None:
-        entries = read_stable(_newest_entries, builtin, inner, count)
-        return [_entry_value(key, value) for key, value in entries] if builtin is dict else entries
-    # An object that C code made, or one with attributes. Of its children, half of `SAMPLED_SET_ITEMS` are sampled.
-    opened = open_object(container, _fresh_walk(SAMPLED_SET_ITEMS // (2 * CHILD_SAMPLE_RATIO)))
-    sampled_children = [child for _, child in opened.sampled]
-    items = [part for name, part in opened.parts if name == "[*]"] or [part for _, part in opened.parts]
-    return _newest_by_trace(sampled_children, CHILDREN_PER_ITEM * count) or items[-count:]
-
-
-_BUILTIN_CONTAINERS: tuple[Any, ...] = (list, tuple, deque, dict, set, frozenset)
-
-
-def _newest_entries(builtin: Any, container: Any, count: int) -> list[Any]:
-    """The newest items of a builtin container, or (key, value) pairs of a dict, oldest first; called by `read_stable`.
-
-    A set has no order: while allocations are traced, its items with a trace are taken, which are newer than the trace.
-    The methods of the `builtin` class are called, as the container's class may override them.
-    """
-    length = builtin.__len__(container)
-    if builtin is deque:
-        return list(map(deque.__getitem__, repeat(container), range(max(0, length - count), length)))
-    if builtin is dict:
-        return list(islice(reversed(dict.items(container)), count))[::-1]  # a dict keeps the order of insertion
-    if builtin is list or builtin is tuple:
-        return list(builtin.__getitem__(container, slice(-count, None)))
-    if not tracemalloc.is_tracing():
-        return list(islice(builtin.__iter__(container), count))
-    stride = max(1, min(length, SAMPLED_SET_RANGE) // SAMPLED_SET_ITEMS)
-    return _newest_by_trace(list(islice(builtin.__iter__(container), 0, SAMPLED_SET_RANGE, stride)), count)
-
-
-def _newest_by_trace(sample: list[Any], count: int) -> list[Any]:
-    """Return at most `count` items of a sample, likely the newest: traced ones if there are any, else the last ones.
-
-    Without a trace nothing tells new items from old ones, and they are taken evenly from the whole sample.
-    """
-    if not tracemalloc.is_tracing():
-        return sample[evenly_spaced_slice(len(sample), count)]  # neighbours in a table of C are often of one class
-    # From the end, where most of the new items are, as the lookup of a trace takes 20 µs.
-    traced = list(islice((item for item in reversed(sample) if allocation_frames(item)), count))
-    return traced[::-1] or sample[-count:]
-
-
-def _entry_value(key: Any, value: Any) -> Any:
-    """The value of a dict's entry; but its key if the value is an atom, as numbers are, and smaller than the key."""
-    return value if id(type(value)) not in ATOM_TYPE_IDS or own_size(key) <= own_size(value) else key
-
-
-def _heavier_part(key: Any, result: Any) -> Any:
-    """The result of a cached call; but if it is an atom smaller than the key, the key: its one argument, or all."""
-    is_single_argument = issubclass(type(key), list) and list.__len__(key) == 1
-    return _entry_value(list.__getitem__(key, 0) if is_single_argument else key, result)
-
-
-def _fresh_walk(sample_size: int) -> Walk:
-    """A walk that has seen no object yet, and samples as many items of each container."""
-    return Walk(sample_size, lambda _: False, MAXIMUM_OPENED)
-
-
 def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
     """Describe a container by its newest items, which stand for all items.
 
@@ -153,7 +64,7 @@ def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
         holding: the container in a census.
         newest: newest items of the container, oldest first; empty if it has none.
     """
-    walk = _fresh_walk(MAXIMUM_LEAVES)
+    walk = fresh_walk(MAXIMUM_LEAVES)
     leaves_by_item = [_find_leaves(item, walk) for item in newest]
     leaves = [leaf for item_leaves in leaves_by_item for leaf in item_leaves]
     item_count = 1 if holding.kind in SINGLE_ITEM_KINDS else holding.length
@@ -276,7 +187,7 @@ def _describe_item(obj: Any, *, graph: bool, base: bool) -> str:
         return f"closure of {callable_name(obj)} ({', '.join(obj.__code__.co_freevars)})"
     words = class_name(type(obj))
     if any(issubclass(type(obj), kind) for kind in (dict, list, tuple, set, frozenset, deque)):
-        opened = open_object(obj, _fresh_walk(MAXIMUM_LEAVES))
+        opened = open_object(obj, fresh_walk(MAXIMUM_LEAVES))
         words = f"{words} of {opened.length} {'keys' if opened.kind == 'dict' else 'items'}"
     if graph:
         return f"{words} with its autograd graph"
@@ -299,74 +210,3 @@ def describe_container(obj: Any, holding: Holding) -> str:
         "graph": f"autograd graph of {length} nodes",
     }
     return words_by_kind.get(holding.kind, kind)
-
-
-MAXIMUM_SHIFT = 4
-"""Maximum rows by which an array may be shifted against the array before."""
-
-MAXIMUM_ELEMENTS = 1 << 20
-"""Maximum elements of an array that is compared, as the program waits meanwhile."""
-
-
-def describe_redundancy(arrays: Sequence[Any]) -> str | None:
-    """A sentence on redundancy in arrays that were stored one after the other; None if there is none.
-
-    Args:
-        arrays: numpy arrays or torch tensors, in the order of storing; tensors on other devices are left out.
-    """
-    numpy: Any = sys.modules.get("numpy")
-    if numpy is None:
-        return None
-    readable = [a for a in map(_as_array, arrays) if a is not None and 0 < a.size <= MAXIMUM_ELEMENTS]
-    pairs = [(a, b) for a, b in pairwise(readable) if a.shape == b.shape and a.dtype == b.dtype]
-    all_are_alike = len(pairs) == len(readable) - 1
-    if pairs and all_are_alike and readable[0].size > 1:  # single numbers may be equal by chance
-        if all(numpy.array_equal(a, b) for a, b in pairs):
-            return "all arrays are equal: store one"
-        overlap = _describe_overlap(pairs)
-        if overlap is not None:
-            return overlap
-    if readable and all(a.dtype == numpy.float64 and _fits_float32(numpy, a) for a in readable):
-        return "float64 whose values fit float32: half of the bytes would do"
-    return None
-
-
-def _as_array(obj: Any) -> Any:
-    """The object as a plain numpy array on the same memory; None if it is no array, or a tensor of another device."""
-    # A plain array, as a subclass may override the comparison.
-    numpy: Any = sys.modules["numpy"]
-    torch: Any = sys.modules.get("torch")
-    if is_a(obj, numpy.ndarray):
-        array = numpy.ndarray.view(obj, numpy.ndarray)
-        return None if array.dtype.hasobject else array
-    if torch is None or (type(obj) is not torch.Tensor and type(obj) is not torch.nn.Parameter):
-        return None
-    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
-        is_readable = obj.device.type == "cpu" and obj.layout == torch.strided and obj.dtype != torch.bfloat16
-        return obj.detach().numpy() if is_readable else None
-
-
-def _describe_overlap(pairs: Sequence[tuple[Any, Any]]) -> str | None:
-    """A sentence if nearly each array is the array before, shifted by a few rows along one axis; None if not.
-
-    Args:
-        pairs: neighbouring arrays of equal shape, the earlier one first.
-    """
-    numpy: Any = sys.modules["numpy"]
-    first_array, _ = pairs[0]
-    shape = first_array.shape
-    for axis, rows in enumerate(shape):
-        for shift in range(1, min(MAXIMUM_SHIFT, rows // 2) + 1):
-            earlier_part, later_part = [slice(None)] * len(shape), [slice(None)] * len(shape)
-            earlier_part[axis], later_part[axis] = slice(shift, None), slice(None, rows - shift)
-            matches = sum(numpy.array_equal(a[tuple(earlier_part)], b[tuple(later_part)]) for a, b in pairs)
-            if matches >= OWNING.minimum_overlap_share * len(pairs):  # a new episode begins a new window
-                words = "one" if shift == 1 else str(shift)
-                return f"consecutive arrays share all rows but {words}: store row numbers"
-    return None
-
-
-def _fits_float32(numpy: Any, array: Any) -> bool:
-    """Whether no value is changed by a conversion to float32 and back."""
-    with numpy.errstate(over="ignore"):
-        return bool(numpy.array_equal(array, array.astype(numpy.float32).astype(numpy.float64), equal_nan=True))

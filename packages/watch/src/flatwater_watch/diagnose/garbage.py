@@ -418,7 +418,10 @@ def _exclusive_atom_bytes(holder: Any) -> int:
 
 
 def _exclusive_referents(holders: list[Any], seen_ids: set[int]) -> list[Any]:
-    """Untracked objects to which only the holders refer, without atoms and without objects of `seen_ids`."""
+    """The untracked objects to which only the holders refer, without atoms and without objects of `seen_ids`.
+
+    Tracked objects are left out: if only garbage refers to them, they are garbage themselves.
+    """
     candidates = list[Any]()
     references = Counter[int]()
     for obj in holders:
@@ -429,6 +432,7 @@ def _exclusive_referents(holders: list[Any], seen_ids: set[int]) -> list[Any]:
                 references[id(referent)] += 1
     obj = referent = None  # the loop variables would count as references
     counts = list(map(sys.getrefcount, candidates))
+    # No references but those of the holders, and that of `candidates`.
     return [
         candidate
         for candidate, count in zip(candidates, counts, strict=True)

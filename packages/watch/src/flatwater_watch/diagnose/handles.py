@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from flatwater_watch.diagnose.contents import newest_items
 from flatwater_watch.diagnose.new_items import ITEM_KINDS
+from flatwater_watch.diagnose.newest_items import newest_items
 from flatwater_watch.diagnose.owners import Owner, describe_owner
 from flatwater_watch.heap.arrays import Graph
 from flatwater_watch.heap.census import Census

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from itertools import islice, pairwise
 from typing import Any
 
-from flatwater_watch.diagnose.contents import MAXIMUM_LEAVES, newest_items
+from flatwater_watch.diagnose.contents import MAXIMUM_LEAVES
+from flatwater_watch.diagnose.newest_items import newest_items
 from flatwater_watch.heap.census import Census, Holding
 from flatwater_watch.heap.children import open_object
 from flatwater_watch.heap.raw import full_name, read_stable

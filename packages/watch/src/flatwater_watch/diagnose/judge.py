@@ -122,14 +122,16 @@ def _make_finding(cause: Evidence, share: float, growth: Growth, full_step: int 
         full_step: the step at which the process reaches its limit; None if that is not known.
         scale: unit of the finding; None for that of `growth`.
     """
+    # A slowdown and mapped pages bring the process no nearer to its limit.
     limit = None if cause.verdict in {"slowdown", "mapped"} else full_step
-    line, words, line_advice = _describe_line(cause)
+    line, description, line_advice = _describe_line(cause)
     dies_first = limit is not None and (cause.plateau_step is None or limit < cause.plateau_step)
+    # It would stop growing by itself, but only beyond the limit.
     too_large = cause.verdict == "filling" and cause.plateau_bytes is not None and dies_first
     if cause.slow_segment is not None:
-        words = f"{words}; {cause.slow_segment.sentence}"
+        description = f"{description}; {cause.slow_segment.sentence}"
     if cause.gc_sawtooth is not None and scale is not None:
-        words += gc_amounts_text(cause.gc_sawtooth, scale.steps_per_second / scale.per_unit, scale.unit)
+        description += gc_amounts_text(cause.gc_sawtooth, scale.steps_per_second / scale.per_unit, scale.unit)
     per_unit = 1.0 if scale is None else scale.per_unit
     return Finding(
         verdict=cause.verdict,
@@ -140,11 +142,12 @@ def _make_finding(cause: Evidence, share: float, growth: Growth, full_step: int 
         interval=(cause.rate.low * per_unit, cause.rate.high * per_unit),
         share=share,
         count=cause.newest_contents.objects,
-        what=words,
+        what=description,
         plateau_bytes=cause.plateau_bytes,
         plateau_step=cause.plateau_step if scale is None else scale.unit_at_step(cause.plateau_step),
         limit_bytes=growth.limit,
         limit_step=limit if scale is None else scale.unit_at_step(limit),
+        # The advice that is most particular to this cause; that of its verdict is always there.
         advice=TOO_LARGE_ADVICE if too_large else line_advice or cause.advice or advice(cause.verdict),
         unit=growth.unit if scale is None else scale.unit,
         redundancy=cause.redundancy,
@@ -155,22 +158,22 @@ def _make_finding(cause: Evidence, share: float, growth: Growth, full_step: int 
 
 
 def _describe_line(cause: Evidence) -> tuple[AllocationSite | None, str, str | None]:
-    """The line to report for a cause, the words on its content, and advice on the line; None without such advice.
+    """The line to report for a cause, the description of its content, and advice on the line, if there is any.
 
-    Of two lines the one that ran while native memory rose is reported, and the words name the other one.
+    Of two lines the one that ran while native memory rose is reported, and the description names the other one.
     """
-    words, native_line, item_line = cause.newest_contents.what + cause.bound, cause.native_line, cause.made_at
+    description, native_line, item_line = cause.newest_contents.what + cause.bound, cause.native_line, cause.made_at
     if native_line is None:
-        return item_line, words, None
+        return item_line, description, None
     if cause.verdict == "native":
         calls = " or ".join(cause.native_calls)
         call_sentence = f"Call {calls} in each pass, if nothing does. " if calls else ""
-        return native_line, f"{words}; memory rises while this line runs", call_sentence + NATIVE_LINE_SENTENCE
+        return native_line, f"{description}; memory rises while this line runs", call_sentence + NATIVE_LINE_SENTENCE
     if item_line is None:
-        return native_line, words, None
+        return native_line, description, None
     if (item_line.file, item_line.line) == (native_line.file, native_line.line):
-        return item_line, words, None
-    return native_line, f"{words}; the objects are made at {file_name(item_line.file)}:{item_line.line}", None
+        return item_line, description, None
+    return native_line, f"{description}; the objects are made at {file_name(item_line.file)}:{item_line.line}", None
 
 
 def _is_worth_reporting(cause: Evidence, largest_rate: float) -> bool:
@@ -225,8 +228,8 @@ def _cause_key(cause: Evidence) -> Hashable:
     # Memory outside of Python is left out: its line ran while it rose, which says nothing of its holder.
     if cause.verdict == "leak" and cause.made_at is not None and cause.holders and not cause.outside:
         holders = cause.newest_contents.holders
-        root_words, content_words = holders[0], holders[-1]
-        return cause.verdict, cause.made_at, root_words, content_words, cause.advice
+        root, content = holders[0], holders[-1]
+        return cause.verdict, cause.made_at, root, content, cause.advice
     return cause.verdict, cause.owner
 
 
@@ -238,15 +241,17 @@ def _merge_causes(causes: Sequence[Evidence]) -> list[Evidence]:
     first_cause, owners = causes[0], [cause.owner for cause in causes]
     if len(causes) == 1:
         return [first_cause]
-    if first_cause.verdict == "filling":
+    if first_cause.verdict == "filling":  # arrays, none of which lies in another
         return [_merge_filling(_buffer_path(first_cause.owner), causes)]
     nested = any(owner.startswith((f"{other}.", f"{other}[")) for owner in owners for other in owners)
     return list(causes) if nested else [_merge_leaking(_common_holder(owners), causes)]
 
 
-def _buffer_path(path: str) -> str:
+def _buffer_path(array_path: str) -> str:
     """The path of an array's holder, `train.BUFFER` for `train.BUFFER.rows`; empty if a variable holds the array."""
-    place, separator, name = path.rpartition(": ")
+    # `PLACE: NAME` is the path of a local variable. Without a place, `module.NAME` is a global, whose module alone is
+    # no buffer.
+    place, separator, name = array_path.rpartition(": ")
     buffer = name[: max(name.rfind("."), name.rfind("["))] if {".", "["} & set(name) else ""
     return f"{place}{separator}{buffer}" if buffer and (separator or "." in buffer) else ""
 

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from flatwater_watch.diagnose.contents import describe_contents, newest_items
+from flatwater_watch.diagnose.contents import describe_contents
+from flatwater_watch.diagnose.newest_items import newest_items
 from flatwater_watch.heap.census import Holding
 from flatwater_watch.heap.children import item_count, open_object
 from flatwater_watch.heap.view import Walk

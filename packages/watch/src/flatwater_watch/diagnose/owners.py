@@ -6,17 +6,13 @@ from itertools import pairwise
 from math import hypot
 from typing import Any
 
-from flatwater_watch.diagnose.contents import (
-    MAXIMUM_LEAVES,
-    Contents,
-    describe_contents,
-    describe_redundancy,
-    newest_items,
-)
+from flatwater_watch.diagnose.contents import MAXIMUM_LEAVES, Contents, describe_contents
 from flatwater_watch.diagnose.declared_bounds import declared_bound
 from flatwater_watch.diagnose.holder_text import describe_holders
 from flatwater_watch.diagnose.hops import ITEM, chain_of_holdings, split_path
 from flatwater_watch.diagnose.new_items import BLOCK_KINDS, ITEM_KINDS
+from flatwater_watch.diagnose.newest_items import newest_items
+from flatwater_watch.diagnose.redundancy import describe_redundancy
 from flatwater_watch.diagnose.releasing_calls import LibraryTable, library_table
 from flatwater_watch.diagnose.rules import Rule, find_rule
 from flatwater_watch.heap.census import Census, Holding
@@ -192,9 +188,11 @@ def _is_in_more_holders(earlier_census: Census, later_census: Census, path: str)
 
 
 def _container_growth(earlier_census: Census, later_census: Census, path: str, growth: float) -> float:
-    """Bytes of the growth on a path that come from its containers becoming longer, or more without a holder's growth.
+    """The part of a path's growth that its own containers explain; the rest is the growth of their holders.
 
-    Several containers may lie on one path, such as all `train.AGENTS[*].history`; its length is then their mean.
+    It is all of the growth if they became longer, or more in as many holders; a share if they are both more and longer;
+    0 if they are only more, as their holders are. Several containers may lie on one path, such as all
+    `train.AGENTS[*].history`; its length is then their mean.
 
     Args:
         earlier_census: earlier census.
@@ -205,7 +203,8 @@ def _container_growth(earlier_census: Census, later_census: Census, path: str, g
     earlier, later = earlier_census.holdings.get(path), later_census.holdings[path]
     if earlier is None or growth <= 0 or _has_first_item(earlier, later):
         return 0  # a new container did not grow: its holder did; and one item may be there for a moment
-    is_in_more_calls = later.parent is None and later.instances > earlier.instances  # that wait
+    # A root with more instances than before is a local variable in more calls that wait.
+    is_in_more_calls = later.parent is None and later.instances > earlier.instances
     if is_in_more_calls or _is_in_more_holders(earlier_census, later_census, path):
         return growth  # it has no holder that grew
     if later.instances == earlier.instances:
@@ -213,13 +212,21 @@ def _container_growth(earlier_census: Census, later_census: Census, path: str, g
         # censuses sampled as many.
         has_more_items = earlier_census.draw == later_census.draw and later.items > earlier.items
         return growth if later.length > earlier.length or has_more_items else 0
+    return _growth_by_length(earlier, later, growth)
+
+
+def _growth_by_length(earlier: Holding, later: Holding, growth: float) -> float:
+    """The part of a path's growth that comes from longer containers, where their number changed as well.
+
+    All of it if they are fewer, a share if they are more; 0 if they are longer by chance alone.
+    """
     # Other containers on the path have another mean, by chance.
     error = OWNING.maximum_sampling_errors * hypot(earlier.length_error, later.length_error)
     if later.length - earlier.length <= error:
         return 0
     if later.instances < earlier.instances:
         return growth
-    # There are more containers, and longer ones. The length counts for as many as there were before, by the share of
+    # There are more containers, and longer ones: the length counts for as many as there were before, by the share of
     # items that they did not have, and only if that is most of the growth.
     longer_bytes = later.bytes * (earlier.instances / later.instances) * (1 - earlier.length / later.length)
     return longer_bytes if longer_bytes >= OWNING.explained_share * growth else 0

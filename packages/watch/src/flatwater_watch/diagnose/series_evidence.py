@@ -31,17 +31,17 @@ def collect_series_evidence_(history: ReadingHistory, reading: Reading, unit: st
     """
     causes = []
     ownerless: list[tuple[VerdictName, Series]] = [("retention", history.free), ("mapped", history.file_mapped)]
-    # Each kind of series has a turn: after the first readings, only one kind is judged at each, to save time.
-    for turn, (verdict, series) in enumerate(ownerless):
+    # Each kind of series is a group: after the first readings, only one group is judged at each, to save time.
+    for group, (verdict, series) in enumerate(ownerless):
         if (
-            history.is_due(turn)
+            history.judges_group(group)
             and (slope := _repeated_drift_(history, verdict, series, minimum=reading.material_bytes)) is not None
         ):
             causes.append(unowned_evidence(verdict, slope, history.growth(reading, unit)))
-    if history.is_due(len(ownerless)):
+    if history.judges_group(len(ownerless)):
         # Only to count: `native_growth_evidence` makes the evidence on this growth, once objects are ruled out.
         _repeated_drift_(history, "native", history.unaccounted, minimum=reading.material_bytes)
-    if history.is_due(len(ownerless) + 1):
+    if history.judges_group(len(ownerless) + 1):
         causes += _leaves_evidence(history, reading, unit)
     return causes + _slow_phases_evidence_(history, reading)
 
@@ -105,10 +105,10 @@ def _slow_phases_evidence_(history: ReadingHistory, reading: Reading) -> list[Ev
     A series of more than `POINTS_JUDGED_ALWAYS` readings is judged at every fourth only, as one more changes little.
     """
     causes = []
-    for turn, phase in enumerate(reading.rates):
+    for group, phase in enumerate(reading.rates):
         series = history.phase_costs.get(phase)
         # A phase that has taken no step yet has no series.
-        if series is not None and (len(series.steps) <= POINTS_JUDGED_ALWAYS or history.is_due(turn)):
+        if series is not None and (len(series.steps) <= POINTS_JUDGED_ALWAYS or history.judges_group(group)):
             slower = _count_repeats_(history, f"phase {phase}", find_slowdown(series))
             if slower is not None:
                 causes.append(phase_evidence(phase, slower))

@@ -102,7 +102,8 @@ class _CommandSink:
         self._process: subprocess.Popen[bytes] | None = None
         self._failure_count = 0
 
-    def write(self, round: int, metrics: Any) -> None:  # noqa: ANN401, ARG002  (the event, as text)
+    # The interface is that of a sink of metrics: `round` is the event's number, `metrics` has one entry, the payload.
+    def write(self, round: int, metrics: Any) -> None:  # noqa: ANN401, ARG002  (a text and an unused number)
         """Run the command for the event in `metrics["payload"]`; report the first failure, and count them all."""
         fault = self._run_to_end(metrics["payload"].encode() + b"\n")
         if not fault:

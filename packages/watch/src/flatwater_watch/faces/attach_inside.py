@@ -18,7 +18,8 @@ from typing import Any
 
 from flatwater_watch.agent import runner_protocol, spool
 from flatwater_watch.errors import FlatwaterError, until_interrupted
-from flatwater_watch.faces.folder import masked_summary, read_notes, read_sentences, read_spools, watch_folder
+from flatwater_watch.faces.runner_folder import read_notes, read_sentences, read_spools, watch_folder
+from flatwater_watch.faces.summary_masking import masked_summary
 from flatwater_watch.meters.proc import process_command, process_owner, read_kib_counters
 
 GDB_SECONDS = 30.0
@@ -115,7 +116,7 @@ def _exchange_folders(pid: int) -> Iterator[tuple[Path, Path]]:
     """Make two folders for the block: the runner's, which the process reads, and below it one for the process's notes.
 
     The process may be another user's: the runner writes nothing into that user's folder, and reads it by
-    `folder.read_notes` only. When the runner's folder is gone, the watch in the process ends.
+    `runner_folder.read_notes` only. When the runner's folder is gone, the watch in the process ends.
     """
     with watch_folder() as runner_folder:
         process_folder = runner_folder / "notes"

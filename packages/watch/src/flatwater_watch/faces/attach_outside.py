@@ -15,8 +15,8 @@ from flatwater_watch.diagnose.evidence import Evidence, growth_share
 from flatwater_watch.diagnose.judge import limit_step, make_findings, select_causes
 from flatwater_watch.diagnose.verdicts import VerdictName
 from flatwater_watch.errors import ConfigError, until_interrupted
-from flatwater_watch.faces.folder import masked_summary
 from flatwater_watch.faces.program import WATCH_COMMAND
+from flatwater_watch.faces.summary_masking import masked_summary
 from flatwater_watch.meters.mappings import descendant_memory
 from flatwater_watch.meters.proc import available_bytes, process_command, read_kib_counters
 from flatwater_watch.series.readings import Growth, Scale
@@ -66,9 +66,9 @@ def watch_outside(
         The JSON of `flatwater watch`, with growth per second.
 
     Raises:
-        ConfigError: there is no such process, it belongs to somebody else, or the platform has no /proc.
+        ConfigError: as in `check_attach_options`, or the process ended before it was read.
     """
-    program = check_process(pid, seconds)
+    command_words = check_attach_options(pid, seconds)
     history = _CounterHistory({name: Series() for name in COUNTER_KINDS}, Series())
     began = time.monotonic()
     with until_interrupted():  # Ctrl-C ends the loop, and the findings so far are reported
@@ -81,7 +81,7 @@ def watch_outside(
             time.sleep(max(0.0, (number + 1) * seconds / READING_COUNT - (time.monotonic() - began)))
     if not history.resident.steps:
         raise ConfigError(f"--attach {pid}: the process ended before it was read")
-    return masked_summary(_summary_json(history, limit), program)
+    return masked_summary(_summary_json(history, limit), command_words)
 
 
 def _read_once_(history: _CounterHistory, pid: int, elapsed: float) -> bool:
@@ -93,11 +93,12 @@ def _read_once_(history: _CounterHistory, pid: int, elapsed: float) -> bool:
     return counters is not None
 
 
-def check_process(pid: int, seconds: float) -> list[str]:
-    """Check that a process can be watched, and return the words of its command.
+def check_attach_options(pid: int, seconds: float) -> list[str]:
+    """Check that a process can be watched for some seconds, and return the words of its command.
 
     Raises:
-        ConfigError: there is no such process, it belongs to somebody else, or the platform has no /proc.
+        ConfigError: `seconds` is not positive, there is no such process, it belongs to somebody else, or the platform
+            has no /proc.
     """
     if seconds <= 0:
         raise ConfigError(f"--seconds = {seconds}: expected a positive number")
@@ -120,16 +121,16 @@ def _read_counters(pid: int) -> dict[str, int] | None:
 
 
 def _find_causes(history: _CounterHistory, growth: Growth) -> tuple[list[Evidence], float]:
-    """Return evidence for each counter that drifts, and the bytes that these counters gained, without workers."""
+    """Return evidence for each counter that drifts, and the bytes that these gained; workers' bytes are left out."""
     causes = list[Evidence]()
     explained_bytes = 0.0
     for name, series in history.series.items():
-        verdict, owner, words = COUNTER_KINDS[name]
+        verdict, owner, content = COUNTER_KINDS[name]
         drift = drift_slope(series.steps, series.values, minimum=DRIFT.least_bytes)
         if drift is not None:
             advice = INSIDE_ADVICE if verdict == "native" else None
             share = growth_share(drift.per_step, growth)
-            causes.append(Evidence(verdict=verdict, owner=owner, drift=drift, share=share, what=words, advice=advice))
+            causes.append(Evidence(verdict=verdict, owner=owner, drift=drift, share=share, what=content, advice=advice))
             if name != "workers":  # their bytes are not in the process's resident memory
                 explained_bytes += max(0.0, series.values[-1] - series.values[0])
     return causes, explained_bytes

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from flatwater_watch.faces.folder import mask_values
+from flatwater_watch.faces.summary_masking import mask_values
 from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
 from flatwater_watch.units import format_bytes
 

@@ -318,10 +318,10 @@ def _watch_attached(
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from flatwater_watch.faces.attach_inside import CannotEnterError, watch_inside
-    from flatwater_watch.faces.attach_outside import check_process, watch_outside
+    from flatwater_watch.faces.attach_outside import check_attach_options, watch_outside
     from flatwater_watch.terminal import terminal
 
-    check_process(pid, seconds)
+    check_attach_options(pid, seconds)
     errors = terminal(errors=True)
     columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:

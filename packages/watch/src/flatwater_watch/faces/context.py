@@ -21,9 +21,9 @@ from flatwater_watch.agent.step_hooks import hook_steps
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.finding_text import finding_lines
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.faces.folder import masked_summary
 from flatwater_watch.faces.notebook_cells import in_notebook, name_cells
 from flatwater_watch.faces.summary_lines import terminal_lines
+from flatwater_watch.faces.summary_masking import masked_summary
 from flatwater_watch.heap.roots import Roots
 from flatwater_watch.meters.suspended_tracing import run_untraced
 from flatwater_watch.meters.system_calls import monotonic

@@ -89,7 +89,7 @@ def check_max_growth(max_growth: str | int = "1 MiB") -> int:
 class _MemoryPoint:
     """Bytes held after a number of rounds."""
 
-    round_: int
+    rounds: int
     """Rounds that were run."""
     held_bytes: int
 
@@ -105,7 +105,7 @@ class _Baseline:
     """Touched bytes of large arrays, by path."""
 
 
-def describe_growth(
+def run_flatness_test(
     run: Callable[[], object], plan: FlatPlan, extra_roots: Sequence[tuple[str, object]] = ()
 ) -> str | None:
     """Run the code as planned; return None if memory is flat, else a text of several lines on the growth.
@@ -134,13 +134,13 @@ def describe_growth(
             end = _run_rounds(run, end, plan.rounds, series)
             if not _memory_grows(start, middle, end, plan):
                 return None
-        rate = (end.held_bytes - start.held_bytes) / (end.round_ - start.round_)
+        rate = (end.held_bytes - start.held_bytes) / (end.rounds - start.rounds)
         return _failure_text(rate, plan, _find_growth(baseline, tracer, roots, plan=plan, rate=rate, series=series))
     finally:
         tracer.stop()
 
 
-def describe_excess(
+def run_excess_test(
     run: Callable[[], object], allowed: int, extra_roots: Sequence[tuple[str, object]] = ()
 ) -> str | None:
     """Run the code; return None if its first or second run leaves no more than is allowed, else a text on the growth.
@@ -159,7 +159,7 @@ def describe_excess(
     after_first = _run_rounds(run, start, 1, series)
     if after_first.held_bytes - start.held_bytes <= allowed:
         return None
-    rate = _run_rounds(run, after_first, 2, series).held_bytes - after_first.held_bytes
+    rate = _run_rounds(run, after_first, 2, series).held_bytes - after_first.held_bytes  # bytes of one run
     if rate <= allowed:
         return None
     baseline = _take_baseline(roots)
@@ -186,16 +186,16 @@ def _run_rounds(run: Callable[[], object], start: _MemoryPoint, until: int, seri
     Returns:
         The memory after the last round, without garbage.
     """
-    for number in range(start.round_ + 1, until + 1):
+    for number in range(start.rounds + 1, until + 1):
         run()
         series.add(number, used_bytes())
     return _measure_memory(until)
 
 
-def _measure_memory(round_: int) -> _MemoryPoint:
+def _measure_memory(rounds: int) -> _MemoryPoint:
     """Measure the memory in use after a number of rounds, without garbage."""
     gc.collect()
-    return _MemoryPoint(round_, used_bytes())
+    return _MemoryPoint(rounds, used_bytes())
 
 
 def _run_times(run: Callable[[], object], times: int) -> None:
@@ -213,7 +213,7 @@ def _memory_grows(start: _MemoryPoint, middle: _MemoryPoint, end: _MemoryPoint, 
         plan: plan of the test; its growth is allowed in proportion to the rounds from `start` to `end`.
     """
     gain = end.held_bytes - start.held_bytes
-    allowed_gain = plan.allowed_bytes * (end.round_ - start.round_) / plan.measured_rounds
+    allowed_gain = plan.allowed_bytes * (end.rounds - start.rounds) / plan.measured_rounds
     return gain > allowed_gain and end.held_bytes - middle.held_bytes >= FLAT.minimum_late_share * gain
 
 

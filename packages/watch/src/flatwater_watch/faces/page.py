@@ -62,9 +62,12 @@ def watch_page(watch: WatchRecords, written: datetime) -> str:
 
 
 def _state_piece(watch: WatchRecords) -> list[str | Piece]:
-    """Return how the program ended, in a badge that is green only if it ended with 0 and nothing was found."""
+    """Return how the program ended, in a badge that is green only if it ended with 0 and nothing was found.
+
+    Empty for a process that was attached, which goes on.
+    """
     code = watch.exit_code
-    if code is None:  # the process was attached, and goes on
+    if code is None:
         return []
     if code == 0:
         is_flat = not watch.findings and watch.outcome.state != "unexplained"

@@ -134,15 +134,15 @@ def _warn_user(item: pytest.Item, sentence: str) -> None:
 
 def _make_check(mark: pytest.Mark, name: str) -> Check:
     """Return the check that a mark asks for, which runs the code; a mark with wrong arguments fails the test."""
-    from flatwater_watch.faces.flatness import check_max_growth, describe_excess, describe_growth, flat_plan  # noqa: PLC0415  (the same)
+    from flatwater_watch.faces.flatness import check_max_growth, flat_plan, run_excess_test, run_flatness_test  # noqa: PLC0415  (as above)
 
     problem = ""
     try:
         if mark.name == FLAT:
             plan = flat_plan(*mark.args, **mark.kwargs)
-            return lambda run, named: describe_growth(run, plan, named)
+            return lambda run, named: run_flatness_test(run, plan, named)
         allowance = check_max_growth(*mark.args, **mark.kwargs)
-        return lambda run, named: describe_excess(run, allowance, named)
+        return lambda run, named: run_excess_test(run, allowance, named)
     except FlatwaterError as fault:
         problem = str(fault)
     except TypeError as fault:  # an argument that the mark does not have

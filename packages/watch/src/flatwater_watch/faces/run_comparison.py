@@ -95,11 +95,11 @@ def _is_redundant(owner: str, changes: Mapping[str, int]) -> bool:
 def _finding_lines(summary: Mapping[str, Any], earlier_summary: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for each finding, which is new, still there or gone, by its fingerprint."""
     latest, earlier = ([Finding.from_json(record) for record in run["findings"]] for run in (summary, earlier_summary))
-    latest_prints = {finding.fingerprint for finding in latest}
-    earlier_prints = {finding.fingerprint for finding in earlier}
+    latest_fingerprints = {finding.fingerprint for finding in latest}
+    earlier_fingerprints = {finding.fingerprint for finding in earlier}
     for word, finding in (
-        *(("still" if finding.fingerprint in earlier_prints else "new", finding) for finding in latest),
-        *(("gone", finding) for finding in earlier if finding.fingerprint not in latest_prints),
+        *(("still" if finding.fingerprint in earlier_fingerprints else "new", finding) for finding in latest),
+        *(("gone", finding) for finding in earlier if finding.fingerprint not in latest_fingerprints),
     ):
         yield f"  {word:<6}{finding.fingerprint}  {finding.verdict}: {finding.owner}"[:WIDTH]
     if not latest and not earlier:

@@ -18,8 +18,9 @@ from typing import Any
 
 from flatwater_watch.agent import runner_protocol, spool
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.faces.folder import masked_summary, read_sentences, read_spools, watch_folder
 from flatwater_watch.faces.program import WATCH_COMMAND
+from flatwater_watch.faces.runner_folder import read_sentences, read_spools, watch_folder
+from flatwater_watch.faces.summary_masking import masked_summary
 
 FORWARDED_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGCONT"))
 """Signals that are passed on. Ctrl-C reaches the program by itself, as it is in the same process group."""
@@ -119,7 +120,7 @@ def watched_environment(
         variables[runner_protocol.UNIT] = unit
     if limit is not None:
         variables[runner_protocol.LIMIT] = str(limit)
-    return {**environment, **runner_protocol.worker_environment(variables, environment.get("PYTHONPATH"))}
+    return {**environment, **runner_protocol.injected_environment(variables, environment.get("PYTHONPATH"))}
 
 
 def _run_program(
@@ -203,8 +204,8 @@ def _collect_summary(folder: Path, command: list[str], code: int | None, limit: 
         faults += old_versions
     summary["unseen"] += [*faults, *read_sentences(folder, "unseen")]
     if workers := read_spools(folder, spool.WORKER):
-        from flatwater_watch.faces.worker_findings import with_workers  # noqa: PLC0415  (most programs have none)
+        from flatwater_watch.faces.worker_findings import add_workers  # noqa: PLC0415  (most programs have none)
 
-        summary = with_workers(summary, workers, budget=limit)
+        summary = add_workers(summary, workers, budget=limit)
     masked = masked_summary(summary, command[1:] or command)
     return masked if code is None else masked | {"exit_code": code}

@@ -47,10 +47,10 @@ class _ProcessCause(NamedTuple):
     """Whether the time at which memory ends may be reported."""
 
 
-def with_workers(
+def add_workers(
     summary: dict[str, Any], workers: Sequence[Mapping[str, Any]], *, budget: int | None = None
 ) -> dict[str, Any]:
-    """Return the summary of a program with the findings in its workers added.
+    """Return the summary of a program with its workers and their findings added; unchanged if none took a reading.
 
     Args:
         summary: summary of the program's own process.
@@ -62,7 +62,7 @@ def with_workers(
     groups = _group_findings(read_workers)
     if not groups:
         return summary | worker_fields
-    summary = _with_workers_clock(summary, read_workers)
+    summary = _use_workers_clock(summary, read_workers)
     own_growth = max(0, summary["resident_growth_bytes"])
     total_growth = max(1, own_growth + sum(max(0, worker["resident_growth_bytes"]) for worker in read_workers))
     worker_causes = {key: _merge_group(group, summary, total_growth, budget) for key, group in groups.items()}
@@ -151,7 +151,7 @@ def _evidence_from_finding(finding: Finding, **fields: Any) -> Evidence:  # noqa
     return Evidence(**{"drift": Slope(finding.bytes_per_step, *finding.interval), **own_fields, **fields})
 
 
-def _with_workers_clock(summary: dict[str, Any], workers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _use_workers_clock(summary: dict[str, Any], workers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the summary of a program that counts seconds, with the time of its workers if that is longer.
 
     A program that only waits for its workers takes no readings, so its own time is too short. A server that only starts

@@ -143,14 +143,16 @@ def storage_bytes(tensor: Any, walk: Walk) -> int:
 
 def dense_parts(tensor: Any) -> list[Any]:
     """Return the dense tensors that make up a tensor: itself, or the parts of a sparse one; none for a wrapper."""
+    # Runs no code of the watched program.
     if _wraps_tensors(tensor):
         return []
     torch: Any = sys.modules["torch"]
-    layout = torch._C.TensorBase.layout.__get__(tensor)
+    tensor_class = torch._C.TensorBase  # whose attributes and methods a subclass may override with code of its own
+    layout = tensor_class.layout.__get__(tensor)
     if layout is torch.strided:
         return [tensor]
-    with torch._C._DisableTorchDispatch():  # these are operations, which a mode would see
-        return [getattr(torch._C.TensorBase, name)(tensor) for name in _SPARSE_PARTS.get(str(layout), ())]
+    with torch._C._DisableTorchDispatch():  # to read the parts runs operations, which a mode of the program would see
+        return [getattr(tensor_class, name)(tensor) for name in _SPARSE_PARTS.get(str(layout), ())]
 
 
 _ROWS, _COLUMNS = ("crow_indices", "col_indices", "values"), ("ccol_indices", "row_indices", "values")

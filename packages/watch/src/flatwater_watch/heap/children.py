@@ -155,51 +155,60 @@ def _open_opaque(_obj: object, _walk: Walk) -> OpenedObject:
 
 
 def _open_text(text: str | bytes | bytearray, _walk: Walk) -> OpenedObject:
-    """Open a text or bytes by the methods of the builtin type, which a subclass may have replaced."""
+    """Open a text, bytes or a bytearray: its bytes and its length."""
     builtin = next(kind for kind in (str, bytes, bytearray) if issubclass(type(text), kind))
     return OpenedObject("text", builtin.__sizeof__(text), builtin.__len__(text))  # type: ignore[arg-type]
 
 
+# Below, methods are called on the builtin type: a subclass of the program may override its own.
+
+
 def _open_list(values: list[Any], walk: Walk) -> OpenedObject:
+    """Open a list: its bytes, and a sample of its items."""
     count = list.__len__(values)
     sample = list.__getitem__(values, evenly_spaced_slice(count, walk.sampled_items))
     return opened_container("list", list.__sizeof__(values) + GC_BYTES, count, sample, walk)
 
 
 def _open_tuple(values: tuple[Any, ...], walk: Walk) -> OpenedObject:
+    """Open a tuple: its bytes, and a sample of its items."""
     count = tuple.__len__(values)
     sample = tuple.__getitem__(values, evenly_spaced_slice(count, walk.sampled_items))
     return opened_container("tuple", tuple.__sizeof__(values) + GC_BYTES, count, sample, walk)
 
 
+_read_maxlen = deque.__dict__["maxlen"].__get__
+
+
 def _open_deque(values: deque[Any], walk: Walk) -> OpenedObject:
+    """Open a deque: its bytes, a sample of its items, and its maximum length as its capacity."""
     count = deque.__len__(values)
     sample = read_stable(_sample_deque, values, walk.sampled_items)  # another thread may change it meanwhile
     size = deque.__sizeof__(values) + GC_BYTES
-    return opened_container("deque", size, count, sample, walk, _maxlen(values))
+    return opened_container("deque", size, count, sample, walk, _read_maxlen(values))
 
 
-def _sample_deque(values: deque[Any], draw: int) -> list[Any]:
+def _sample_deque(values: deque[Any], maximum: int) -> list[Any]:
+    """Return evenly spaced items of a deque, at most `maximum`; called by `read_stable`."""
     count = deque.__len__(values)
-    return list(map(deque.__getitem__, repeat(values), range(count)[evenly_spaced_slice(count, draw)]))
-
-
-_maxlen = deque.__dict__["maxlen"].__get__
+    return list(map(deque.__getitem__, repeat(values), range(count)[evenly_spaced_slice(count, maximum)]))
 
 
 def _open_set(values: set[Any] | frozenset[Any], walk: Walk) -> OpenedObject:
+    """Open a set or a frozenset: its bytes, and a sample of its items."""
     builtin: Any = set if issubclass(type(values), set) else frozenset
     count = builtin.__len__(values)
     sample = read_stable(_sample_set, builtin, values, walk.sampled_items)
     return opened_container("set", builtin.__sizeof__(values) + GC_BYTES, count, sample, walk)
 
 
-def _sample_set(builtin: Any, values: set[Any] | frozenset[Any], draw: int) -> list[Any]:
-    return list(islice(builtin.__iter__(values), draw))  # in hash order any few are as good
+def _sample_set(builtin: Any, values: set[Any] | frozenset[Any], maximum: int) -> list[Any]:
+    """Return the first items of a set, at most `maximum`: in hash order any few are as good."""
+    return list(islice(builtin.__iter__(values), maximum))
 
 
 def _open_dict(mapping: dict[Any, Any], walk: Walk) -> OpenedObject:
-    """Open a dict: a small one by its keys, if these are names; a large one by a sample of its entries."""
+    """Open a dict: a small one of text keys by its keys, as a record of fields; else by its entries, or a sample."""
     count = dict.__len__(mapping)
     size = dict.__sizeof__(mapping) + GC_BYTES
     pairs = read_stable(_sample_entries, mapping, count, walk.sampled_items)
@@ -214,17 +223,17 @@ def _open_dict(mapping: dict[Any, Any], walk: Walk) -> OpenedObject:
 
 def _is_name(key: str) -> bool:
     """Return whether a key looks like the name of a field: short, and without digits, as numbers tell items apart."""
-    return len(key) <= _MAXIMUM_NAME_LETTERS and not any(c.isdigit() for c in key)
+    return len(key) <= _MAXIMUM_NAME_LETTERS and not any(letter.isdigit() for letter in key)
 
 
-def _sample_entries(mapping: dict[Any, Any], count: int, draw: int) -> list[tuple[Any, Any]]:
-    """Take all entries of a small dict, else about `draw`: evenly spaced, or from both ends of a very large dict."""
+def _sample_entries(mapping: dict[Any, Any], count: int, maximum: int) -> list[tuple[Any, Any]]:
+    """Return all entries of a small dict, else at most `maximum`: evenly spaced, or at both ends of a huge one."""
     # Called by `read_stable`: C code alone, as another thread may change the dict between two Python instructions.
-    if count <= max(draw, MAXIMUM_NAMED_KEYS):
+    if count <= max(maximum, MAXIMUM_NAMED_KEYS):
         return list(dict.items(mapping))
     if count <= MAXIMUM_SPREAD_DICT:
-        return list(islice(dict.items(mapping), 0, count, -(-count // draw)))
-    half = draw // 2  # the ends are reached at once from both sides; the newest entries are at the end
+        return list(islice(dict.items(mapping), 0, count, -(-count // maximum)))  # the step is rounded up
+    half = maximum // 2  # the ends are reached at once from both sides; the newest entries are at the end
     return [*islice(dict.items(mapping), half), *islice(reversed(dict.items(mapping)), half)]
 
 
@@ -242,10 +251,10 @@ def _open_class(cls: type, walk: Walk) -> OpenedObject:
         for name, value in space
         if not name.startswith("__") or (made_at_run_time and _is_class_data(value))
     ]
-    table_bytes = sum(dict.__sizeof__(referent) for referent in gc.get_referents(cls) if type(referent) is dict)
+    namespace_bytes = sum(dict.__sizeof__(referent) for referent in gc.get_referents(cls) if type(referent) is dict)
     # Special methods are no parts, so their bytes count with the class.
     special_bytes = sum(function_size(value, walk) for name, value in space if name.startswith("__"))
-    size = claim_bytes(walk, id(cls), type.__sizeof__(cls) + GC_BYTES + table_bytes + special_bytes)
+    size = claim_bytes(walk, id(cls), type.__sizeof__(cls) + GC_BYTES + namespace_bytes + special_bytes)
     return OpenedObject("class", size, len(parts), parts)
 
 

@@ -203,7 +203,7 @@ def _linked_results(wrapper: object, table: dict[Any, Any]) -> list[tuple[Any, A
 
 def open_exception(error: BaseException, _walk: Walk) -> OpenedObject:
     """Open an exception: its arguments, cause and context, and every frame that it has passed."""
-    # Runs no code of the watched program.
+    # Runs no code of the watched program: a subclass may replace the attributes of the base class, which are read here.
     getters = BaseException.__dict__
     parts: list[Named] = [(".args[*]", value) for value in getters["args"].__get__(error)]
     parts += [(f".<{name}>", getters[f"__{name}__"].__get__(error)) for name in ("cause", "context")]

@@ -33,7 +33,7 @@ CHILD_SAMPLE_RATIO = 4
 """Size of that sample, in samples of a list: the children are of several classes."""
 BUFFER_BYTES_PER_CHILD = 4096
 """Own bytes per child, above which an object of C is a buffer rather than a container."""
-_StringIO = names_of(io.StringIO)
+_STRING_IO_METHODS = names_of(io.StringIO)
 _DICT_IS_PERMANENT = sys.version_info < (3, 13)
 """Whether an instance keeps a dict that was made once, and has slower attributes from then on."""
 _TOOL_PREFIX = "flatwater_watch."
@@ -131,7 +131,7 @@ def _used_attributes(kind: type) -> list[str]:
     """Return the attribute names that a class's functions use, `__init__`'s first, without those of descriptors."""
     spaces = [names_of(owner) for owner in mro(kind)]
     functions = [value for space in spaces for value in space.values() if type(value) is types.FunctionType]
-    functions.sort(key=lambda function: plain_text(function.__name__) != "__init__")
+    functions.sort(key=lambda function: plain_text(function.__name__) != "__init__")  # False sorts before True
     class_values = {name: value for space in reversed(spaces) for name, value in named_entries(space)}
     names = dict.fromkeys(name for function in functions for name in function.__code__.co_names)
     return [name for name in names if name not in class_values or not _is_descriptor(type(class_values[name]))]
@@ -203,7 +203,8 @@ def instance_opener(kind: type) -> Opener | None:
         if may_hide:
             parts += _referents(obj)
         if id(kind) not in walk.seen_ids and walk.is_user_class(kind):
-            claim_bytes(walk, id(kind), 0)  # sampled instances stand for others, which share the class
+            # Its bytes count as claimed: a sampled instance stands for others, which share the class.
+            claim_bytes(walk, id(kind), 0)
             parts.append((".<class>", kind))
         size = read_size(obj) + (_DICT_BYTES + _ENTRY_BYTES * count if has_dict else 0)
         if may_hide and _is_buffer(size, count):
@@ -250,7 +251,7 @@ def open_string_io(out: io.StringIO, _walk: Walk) -> OpenedObject:
     # Its `__sizeof__` leaves out lines that are not joined yet; the position counts them.
     size = io.StringIO.__sizeof__(out)
     with suppress(ValueError):  # a closed file keeps nothing
-        size = max(size, _StringIO["tell"](out))
+        size = max(size, _STRING_IO_METHODS["tell"](out))
     return OpenedObject("bytes", size=size, length=size, parts=_referents(out))
 
 

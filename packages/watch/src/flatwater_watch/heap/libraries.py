@@ -208,7 +208,7 @@ def _untracked_containers(holders: list[Any], minimum: int) -> Iterator[tuple[An
 
 
 def _new_class(_obj: object) -> int:
-    """Stand for the counter of a class that was not met before; this is never called."""
+    """Mark, in place of a counter, a class that was not met before; this is never called."""
     raise AssertionError
 
 

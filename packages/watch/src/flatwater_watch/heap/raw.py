@@ -56,6 +56,7 @@ def class_name(kind: type) -> str:
 
 def full_name(kind: type) -> tuple[str, str]:
     """Return module and qualified name of a class, without asking its metaclass; a module that is no `str` is empty."""
+    # A class that was made at run time has its module in its namespace, from where the program may have deleted it.
     module = names_of(kind).get("__module__") if _flags(kind) & _HEAP_TYPE_FLAG else _module(kind)
     return module if type(module) is str else "", plain_text(_qualname(kind))
 
@@ -137,7 +138,7 @@ def size_reader(kind: type) -> Callable[[Any], int]:
         if type(method) is types.MethodDescriptorType:
             measure: Callable[[Any], int] = method
             return lambda obj: measure(obj) + (GC_BYTES if gc.is_tracked(obj) else 0)
-    raise AssertionError  # object has one
+    raise AssertionError  # `object` has such a method
 
 
 def own_size(obj: object) -> int:

@@ -67,7 +67,7 @@ def is_user_file(file: str, packages: tuple[str, ...] = ()) -> bool:
         file: path as in `co_filename` or `__file__`.
         packages: installed packages that count as the user's too.
     """
-    if file.startswith("<"):
+    if file.startswith("<"):  # code without a file
         return file.startswith(_INTERACTIVE_FILES)
     return _is_user_folder(os.path.dirname(file), packages)  # noqa: PTH120  a Path costs ten times as much
 
@@ -76,7 +76,7 @@ def is_user_file(file: str, packages: tuple[str, ...] = ()) -> bool:
 def _is_user_folder(folder: str, packages: tuple[str, ...]) -> bool:
     """Return whether code in a folder is the user's; `packages` are installed packages that count as the user's."""
     # Kept by folder, as a program has a thousand modules in a few folders.
-    path = os.path.join(os.path.abspath(folder), "")  # noqa: PTH100, PTH118  (the same)
+    path = os.path.join(os.path.abspath(folder), "")  # noqa: PTH100, PTH118  a Path costs more
     if _lies_within(path, _TOOL_FOLDER):
         return False
     if any(_lies_within(path, folder) for package in packages for folder in _package_folders(package)):
@@ -110,7 +110,7 @@ def _package_folders(package: str) -> list[str]:
 @lru_cache(maxsize=64)
 def _absolute(folder: str) -> str:
     """Return the folder's absolute path, kept as each file of a program asks for it."""
-    return os.path.abspath(folder)  # noqa: PTH100  (the same)
+    return os.path.abspath(folder)  # noqa: PTH100  a Path costs more
 
 
 def user_modules(roots: Roots) -> dict[str, dict[str, Any]]:
@@ -156,13 +156,13 @@ def _running_globals(
             continue
         known_ids.add(id(names))
         name = plain_text(names.get("__name__"), file_stem(file))
-        if name in spaces or (name in modules and not _is_tool(modules[name])):
+        if name in spaces or (name in modules and not _is_installed(modules[name])):
             name = _unused_name(file_stem(file), (*spaces, *modules))
         spaces[name] = names
     return spaces
 
 
-def _is_tool(names: Mapping[str, Any]) -> bool:
+def _is_installed(names: Mapping[str, Any]) -> bool:
     """Return whether a namespace is that of installed code, such as a profiler that runs as the main program."""
     file = names.get("__file__")
     return type(file) is str and not is_user_file(file)
@@ -267,7 +267,7 @@ def _is_library_file(file: str) -> bool:
     """Return whether a file is a library's: not the user's, the finder's or a trainer package's."""
     if file.startswith("<") or is_user_file(file):
         return False
-    path = os.path.abspath(file)  # noqa: PTH100  (the same)
+    path = os.path.abspath(file)  # noqa: PTH100  a Path costs more
     return not any(_lies_within(path, folder) for folder in (_TOOL_FOLDER, *_trainer_folders()))
 
 

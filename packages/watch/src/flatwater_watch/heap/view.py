@@ -71,10 +71,10 @@ def claim_bytes(walk: Walk, address: int, size: int) -> int:
     return size
 
 
-def evenly_spaced_slice(count: int, draw: int) -> slice:
-    """Return a slice of at most `draw` evenly spaced positions of `count`, or of all positions if there are no more."""
+def evenly_spaced_slice(count: int, maximum: int) -> slice:
+    """Return a slice of all of `count` positions, or of at most `maximum` evenly spaced ones if there are more."""
     # It ends at `count` in any case, as another thread may have appended since. The step is rounded up.
-    return slice(count) if count <= draw else slice(0, count, -(-count // draw))
+    return slice(count) if count <= maximum else slice(0, count, -(-count // maximum))
 
 
 def opened_container(  # noqa: PLR0917  (the fields of an opened object)
@@ -90,7 +90,7 @@ def opened_container(  # noqa: PLR0917  (the fields of an opened object)
 
 def allocated_size(size: int) -> int:
     """Return the bytes that Python's allocator takes for an object: the next multiple of 16."""
-    return size + 15 & -16
+    return (size + 15) & -16
 
 
 class OwnWeakref(weakref.ref[Any]):

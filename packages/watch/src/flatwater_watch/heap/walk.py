@@ -17,9 +17,9 @@ from typing import Any
 
 from flatwater_watch.heap.arrays import Graph
 from flatwater_watch.heap.children import ATOM_TYPE_IDS, LONG_TEXT_BYTES, open_object
+from flatwater_watch.heap.item_sample import ItemSample
 from flatwater_watch.heap.raw import full_name, mro
 from flatwater_watch.heap.roots import Roots, root_tiers, user_modules
-from flatwater_watch.heap.samples import ItemSample
 from flatwater_watch.heap.view import (
     OPAQUE,
     Named,
@@ -315,6 +315,7 @@ def _append_children_(heap_walk: HeapWalk, row: int, parts: Iterable[Named]) -> 
             size += atom_bytes
             continue
         record = holder_record.children.get((name, id(kind))) or find_child_record(name, kind, holder_record)
+        # The record of an ancestor is no deeper than that of the holder: the path folds.
         mark = FOLDED if record.depth <= holder_record.depth else 0
         if kind is Graph:  # opened after all other objects
             heap_walk.late_graphs.append((obj, row, record, mark, weight))

@@ -141,8 +141,8 @@ class _TrimmedPages:
             return 0
         # One number instead of a list: its operators run in C over all pages of the heap.
         present_mask = int.from_bytes(presence, "little")
-        heap_mask = (1 << 8 * len(presence)) - 1  # cuts off pages behind the present end of the heap
-        self._pages_once_touched = self._pages_once_touched & heap_mask | present_mask
+        heap_mask = (1 << (8 * len(presence))) - 1  # cuts off pages behind the present end of the heap
+        self._pages_once_touched = (self._pages_once_touched & heap_mask) | present_mask
         return (self._pages_once_touched & ~present_mask).bit_count() * mmap.PAGESIZE
 
 

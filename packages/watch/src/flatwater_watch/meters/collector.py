@@ -189,6 +189,7 @@ class CollectionListener:
 
 
 def _is_costly() -> bool:
+    """Return whether the last reading took so long that no other one is taken."""
     return (last_seconds() or 0.0) > COSTLY_CPU_SECONDS
 
 
@@ -295,7 +296,7 @@ def signal_safe_turns(
                     return
                 except BaseException as error:  # noqa: BLE001  (of a signal handler of the program)
                     fault = error
-        except BaseException as error:  # noqa: BLE001  (the same, from one turn to the next)
+        except BaseException as error:  # noqa: BLE001  (of a handler, from one turn to the next)
             fault = error
 
 

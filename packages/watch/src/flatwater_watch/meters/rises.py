@@ -222,7 +222,7 @@ class RiseRecorder:
     def _add_rise_(self, gain: int) -> None:
         """Append a rise of the line that ran, or add it to the last rise if that is of the same line."""
         rises = self._lasting_rises
-        rise = _Rise(self._running_line, size=gain, times=1, is_early=self._is_early())
+        rise = _Rise(self._running_line, size=gain, times=1, is_early=self._is_before_end_line())
         is_small = gain < _LEAST_COMBINED_BYTES
         if is_small and rises and (rises[-1].line, rises[-1].is_early) == (rise.line, rise.is_early):
             rise = rise._replace(size=gain + rises[-1].size, times=1 + rises.pop().times)
@@ -260,18 +260,22 @@ class RiseRecorder:
         total, indexes = min(sums, key=lambda match: abs(size - match[0]) + _MISFIT_PER_RISE * size * len(match[1]))
         return indexes if abs(size - total) <= _MAXIMUM_MISFIT * size else ()
 
-    def _is_early(self) -> bool:
+    def _is_before_end_line(self) -> bool:
         """Return whether the function with the end line runs, and is not past that line; True without an end line."""
         if self._early_end is None:
             return True
-        return self._end_function_line is not None and self._end_function_line <= self._early_end[1]
+        _, end_line = self._early_end
+        return self._end_function_line is not None and self._end_function_line <= end_line
 
     def _holds_end(self, code: CodeType) -> bool:
-        """Return whether the code has the line up to which a rise is early."""
-        if self._early_end is None or code.co_filename != self._early_end[0]:
+        """Return whether the code has the end line; False without one."""
+        if self._early_end is None:
+            return False
+        end_file, end_line = self._early_end
+        if code.co_filename != end_file:
             return False
         if code not in self._holds_end_by_code:
-            self._holds_end_by_code[code] = any(line == self._early_end[1] for _, _, line in code.co_lines())
+            self._holds_end_by_code[code] = any(line == end_line for _, _, line in code.co_lines())
         return self._holds_end_by_code[code]
 
     def _calling_user_line(self, frame: FrameType) -> LinePlace | None:

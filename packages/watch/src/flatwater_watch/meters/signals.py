@@ -13,7 +13,7 @@ from types import CodeType, FunctionType, MethodType
 _WATCH_AND_STDLIB_FOLDERS = (__file__.rpartition("/meters/")[0], os.__file__.rpartition("/")[0], "<frozen ")
 """Beginnings of the file names of code that the watch runs: its own code, and the standard library's."""
 _INSTALL_FOLDERS = ("/site-packages/", "/dist-packages/")
-_FOREIGN_MODULES = sys.stdlib_module_names | {"flatwater", "flatwater_watch", "flatwater_trading"}
+_LIBRARY_MODULES = sys.stdlib_module_names | {"flatwater", "flatwater_watch", "flatwater_trading"}
 _STOP_EXCEPTIONS = (KeyboardInterrupt, SystemExit)
 """Standard exceptions that are never a fault of the watch."""
 _module_of = vars(type)["__module__"].__get__
@@ -56,7 +56,7 @@ def _is_user_class(kind: type) -> bool:
     module_name = str(_module_of(kind))
     if module_name == "__main__":
         return True
-    if module_name.partition(".")[0] in _FOREIGN_MODULES or (module := sys.modules.get(module_name)) is None:
+    if module_name.partition(".")[0] in _LIBRARY_MODULES or (module := sys.modules.get(module_name)) is None:
         return False
     file = vars(module).get("__file__")
     return type(file) is str and not any(folder in file for folder in _INSTALL_FOLDERS)

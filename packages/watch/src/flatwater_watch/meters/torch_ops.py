@@ -12,9 +12,9 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 
 R = TypeVar("R")
 
-_ALIASING_OPERATIONS = ("aten::lift_fresh", "aten::lift", "aten::set_.source_Storage_storage_offset")
-"""Operations that return their argument, with a storage that was made out of sight: by `torch.tensor`, or in the third
-case by `copy.deepcopy`."""
+_UNSEEN_ALLOCATION_OPERATIONS = ("aten::lift_fresh", "aten::lift", "aten::set_.source_Storage_storage_offset")
+"""Operations that return their argument, with a new storage that no operation was seen to make: `torch.tensor` made it,
+or in the third case `copy.deepcopy`."""
 
 
 class NewStorages(TorchDispatchMode, Generic[R]):  # type: ignore[no-untyped-call]  # torch's own hook has no types
@@ -72,7 +72,7 @@ class NewStorages(TorchDispatchMode, Generic[R]):  # type: ignore[no-untyped-cal
     def _record_new_storage_(
         self, storage: torch.UntypedStorage, address: int, operation: str, arguments: tuple[Any, Any]
     ) -> None:
-        """Record a storage of an operation's result until it is freed, unless it is the storage of an argument.
+        """Record a storage of an operation's result until it is freed, unless it is not new, but an argument's.
 
         Args:
             storage: storage of the result, without a record.
@@ -80,21 +80,22 @@ class NewStorages(TorchDispatchMode, Generic[R]):  # type: ignore[no-untyped-cal
             operation: name of the operation with its overload, such as `aten::add.Tensor`.
             arguments: positional arguments of the operation, and its keyword arguments.
         """
-        # Views and in-place operations return the storage of an argument, which is not new.
+        # Views and in-place operations return the storage of an argument. A few return one that was made out of sight
+        # just before, as by `torch.tensor`.
         positional, keywords = arguments
         operands = (*positional, *keywords.values())
         is_of_argument = any(address == _storage_key(argument) for argument in _tensor_storages(operands))
-        if is_of_argument and operation not in _ALIASING_OPERATIONS:
+        if is_of_argument and operation not in _UNSEEN_ALLOCATION_OPERATIONS:
             return
         record = self._make_record(operation.split(".", maxsplit=1)[0], storage.nbytes())
         # Bound as locals: a reference to the mode itself would keep it alive as long as the storage.
         records, on_freed = self.records, self._on_freed
 
-        def forget(_: object) -> None:
+        def end_record(_: object) -> None:
             records.pop(address, None)
             on_freed(record)
 
-        records[address] = (weakref.ref(storage, forget), record)
+        records[address] = (weakref.ref(storage, end_record), record)
 
     def find_record(self, tensor: torch.Tensor) -> R | None:
         """Return the record of the tensor's storage, which a view shares with its base; None if there is none."""
@@ -155,7 +156,7 @@ def _tensor_storages(value: object) -> Iterator[torch.UntypedStorage]:
     if isinstance(value, torch.Tensor):
         try:
             with torch._C.DisableTorchFunction():  # noqa: SLF001  (no code of a subclass runs)
-                storage = torch._C.TensorBase.untyped_storage(value)  # noqa: SLF001  (the same)
+                storage = torch._C.TensorBase.untyped_storage(value)  # noqa: SLF001  (a subclass may override its own)
         except RuntimeError:  # sparse tensors and wrappers have none
             return
         yield storage

@@ -118,10 +118,10 @@ def refuse_given(config: Any, table: str, because: str) -> None:  # noqa: ANN401
         ConfigError: a setting differs; the message names the first.
     """
     defaults = type(config)()  # settings have defaults
-    for f in fields(config):
-        value, default = getattr(config, f.name), getattr(defaults, f.name)
+    for field in fields(config):
+        value, default = getattr(config, field.name), getattr(defaults, field.name)
         if value != default:
             raise ConfigError(
-                f"{table}.{f.name} = {short_setting(value)}: must be left at its default ({short_setting(default)}) "
+                f"{table}.{field.name} = {short_setting(value)}: must be left at its default ({short_setting(default)}) "
                 f"{because}"
             )

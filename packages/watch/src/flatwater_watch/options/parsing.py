@@ -83,9 +83,10 @@ def _refuse_extra_words(interface: type[Any], program: str, options: Sequence[st
         ConfigError: the message names the option that takes such a word (`WordOption`), if there is one.
     """
     hints = get_type_hints(interface, include_extras=True)
-    kinds = {f.name: hints[f.name] for f in fields(interface)}  # each command is a dataclass
+    kinds = {field.name: hints[field.name] for field in fields(interface)}  # each command is a dataclass
     extras = {name: kind.__metadata__ for name, kind in kinds.items() if get_origin(kind) is Annotated}
     places = [name for name, values in extras.items() if tyro.conf.Positional in values]
+    # A place of a tuple type takes any number of words.
     takes_many = any(get_origin(get_args(kinds[name])[0]) is tuple for name in places)
     words = list(takewhile(lambda word: not word.startswith("-"), options))
     if takes_many or len(words) <= len(places) or not _HELP.isdisjoint(options):
@@ -153,19 +154,41 @@ def _dataclass_spec(
     if not is_dataclass(info.type):
         return None
     hints = get_type_hints(info.type, include_extras=True)
-    hints_without_extras = get_type_hints(info.type)
-    specs = []
-    for f in sorted(fields(info.type), key=lambda field: info.type is interface and field.name in last_fields):
-        default = _field_default(f, info.type, info.default)
-        # Without bounds, which tyro does not know: `check_values` checks them.
-        kind: Any = hints_without_extras[f.name] if f.name in bounds_of(info.type) else hints[f.name]
-        if is_dataclass(default):  # a file or an option may have brought a class with more settings
-            kind = type(default)
-        kind = _add_markers(kind, f, default, in_table=info.type is not interface)
-        # tyro always asks for the help of a table, which is slow: it is read from the source of the class.
-        help_text = "" if is_dataclass(default) and not shows_help else partial(_help_text, info.type, f.name)
-        specs.append(StructFieldSpec(name=f.name, type=kind, default=default, helptext=help_text))
+    # tyro does not know bounds, which are extras of a hint: `check_values` checks them.
+    hints |= {name: hint for name, hint in get_type_hints(info.type).items() if name in bounds_of(info.type)}
+    in_table = info.type is not interface
+    # False sorts before True: the last fields of the command come last.
+    ordered_fields = sorted(fields(info.type), key=lambda field: not in_table and field.name in last_fields)
+    specs = [
+        _field_spec(field, info, hints[field.name], in_table=in_table, shows_help=shows_help)
+        for field in ordered_fields
+    ]
     return StructConstructorSpec(instantiate=info.type, fields=tuple(specs))
+
+
+def _field_spec(
+    field: Field[Any],
+    info: StructTypeInfo,
+    hint: Any,  # noqa: ANN401  (a type)
+    *,
+    in_table: bool,
+    shows_help: bool,
+) -> StructFieldSpec:
+    """Describe a field of a dataclass for tyro: its type with tyro's markers, its default and its help.
+
+    Args:
+        field: the field.
+        info: the dataclass, and the instance whose values are the defaults.
+        hint: declared type of the field.
+        in_table: whether the field is a setting, not a command's own option.
+        shows_help: whether the help is asked for; else tables have none.
+    """
+    default = _field_default(field, info.type, info.default)
+    # A file or an option may have brought a class with more settings than the declared one.
+    kind = _add_markers(type(default) if is_dataclass(default) else hint, field, default, in_table=in_table)
+    # tyro always asks for the help of a table, which is slow: it is read from the source of the class.
+    help_text = "" if is_dataclass(default) and not shows_help else partial(_help_text, info.type, field.name)
+    return StructFieldSpec(name=field.name, type=kind, default=default, helptext=help_text)
 
 
 def _add_markers(kind: Any, field: Field[Any], default: object, *, in_table: bool) -> Any:  # noqa: ANN401  (types)

@@ -120,6 +120,7 @@ class ReadingHistory:
     phase_costs: dict[str, Series] = field(default_factory=dict)
     """CPU seconds per step, by phase: they rise in a straight line if a rate falls ever more slowly."""
     owned_before: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of declared state by owner at the last change, which `owned` has."""
     drift_counts: Counter[str] = field(default_factory=Counter)
     """Number of judgements in a row that found a drift, by the name of the series."""
 
@@ -141,12 +142,12 @@ class ReadingHistory:
             if rate > 0:
                 self.phase_costs.setdefault(phase, Series()).add(step, 1 / rate)
 
-    def is_due(self, turn: int) -> bool:
-        """Whether the series of a turn number are judged at this reading.
+    def judges_group(self, group: int) -> bool:
+        """Whether the series of this group are judged at the newest reading.
 
-        At first all series are; later they take turns, as one reading more changes little.
+        At the first readings all groups are; later one of `TURN_COUNT` groups in turn, as one reading changes little.
         """
-        return self.readings <= POINTS_JUDGED_ALWAYS or self.readings % TURN_COUNT == turn % TURN_COUNT
+        return self.readings <= POINTS_JUDGED_ALWAYS or self.readings % TURN_COUNT == group % TURN_COUNT
 
     @property
     def swing_bytes(self) -> float:
@@ -158,10 +159,10 @@ class ReadingHistory:
         """The largest fall of the unaccounted bytes from one reading to the next."""
         return max((earlier - later for earlier, later in pairwise(self.unaccounted.values)), default=0.0)
 
-    def has_fallen(self, since: int, minimum: float) -> bool:
-        """Whether the unaccounted bytes fell by `minimum` or more from one reading to the next, since a step."""
+    def has_fallen(self, first_step: int, minimum: float) -> bool:
+        """Whether the unaccounted bytes fell by `minimum` or more from one reading to the next, from a step on."""
         series = self.unaccounted
-        begin = bisect_left(series.steps, since)
+        begin = bisect_left(series.steps, first_step)
         return any(earlier - later >= minimum for earlier, later in pairwise(series.values[begin:]))
 
     def growth(self, reading: Reading, unit: str) -> Growth:
@@ -172,7 +173,8 @@ class ReadingHistory:
 def recent_slope(series: Series) -> Slope:
     """The robust slope over the recent half of a series, or over more of it if the half has too few points."""
     if len(series.steps) <= 1:
-        return Slope(0.0, 0.0, 0.0)
+        return Slope(0.0, 0.0, 0.0)  # one point has no slope
+    # At least as many points as a drift must have that no object explains.
     begin = min(len(series.steps) // 2, max(0, len(series.steps) - DRIFT.minimum_points_without_object))
     return robust_slope(
         thin_evenly(series.steps[begin:], DRIFT.judged_points), thin_evenly(series.values[begin:], DRIFT.judged_points)

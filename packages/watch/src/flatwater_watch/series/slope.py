@@ -142,7 +142,7 @@ def filling_slope(
         steps: steps at which the bytes were read, ascending; those without a rise may be left out.
         values: touched bytes, one for each step.
         latest_step: latest step, at or after the last of these steps.
-        minimum: bytes of a material rise, twice which are needed.
+        minimum: half of the bytes by which the buffer must rise in all.
 
     Returns:
         Bytes per step, with bounds of one jump less and one jump more over the whole span.
@@ -151,12 +151,12 @@ def filling_slope(
         return None
     last_fall = max((i for i in range(1, len(values)) if values[i] < values[i - 1]), default=0)
     rises = [i for i in range(last_fall + 1, len(values)) if values[i] > values[i - 1]]
-    # Too few rises, or too few readings from the one before the first rise on.
-    if len(rises) < 2 * FILLING.minimum_rises or len(values) - rises[0] < FILLING.minimum_readings - 1:
+    if not rises:
         return None
     begin = rises[0] - 1  # the reading before the first rise
     early_rises = [i for i in rises if steps[i] <= (steps[begin] + latest_step) / 2]
-    if min(len(early_rises), len(rises) - len(early_rises)) < FILLING.minimum_rises:
+    late_count = len(rises) - len(early_rises)
+    if len(values) - begin < FILLING.minimum_readings or min(len(early_rises), late_count) < FILLING.minimum_rises:
         return None
     span = latest_step - steps[begin]
     rise = values[-1] - values[begin]
@@ -258,4 +258,5 @@ def _kendall_variance(k: int) -> int:
 
 
 def _tie_counts(series: Sequence[float]) -> list[int]:
+    """For each value that occurs more than once, how often it does."""
     return [k for k in count_values(series).values() if k > 1]

@@ -1,4 +1,7 @@
-"""The sampled items of a big container, and the estimates for all its items that they give."""
+"""A sample of a big container's items, and the estimates that it gives for all items.
+
+A row is the number of an object in the walk's list of objects.
+"""
 
 
 class ItemSample:

@@ -19,8 +19,7 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
-from flatwater_watch.agent.spool import PROGRAM, WORKER, unwatched_summary
-from flatwater_watch.masking import mask_secrets, mask_words
+from flatwater_watch.agent.spool import PROGRAM, WORKER, is_summary
 
 PREFIX = "flatwater-watch-"
 STALE_SECONDS = 5.0
@@ -125,44 +124,6 @@ def read_spools(folder: Path, ending: str = PROGRAM) -> list[dict[str, Any]]:
     for text, written_at in notes:
         with suppress(ValueError, RecursionError):
             summary: Any = json.loads(text)
-            if _is_summary(summary):
+            if is_summary(summary):
                 summaries.append({**summary, "ended_at": written_at})
     return sorted(summaries, key=lambda summary: -float(summary["seconds"]))
-
-
-_EMPTY_SUMMARY = unwatched_summary("", "")
-
-
-def _is_summary(record: Any) -> bool:  # noqa: ANN401  (JSON)
-    """Return whether a value has all keys of a summary, with values of their types."""
-    if type(record) is not dict:
-        return False
-    for name, value in _EMPTY_SUMMARY.items():
-        kind = int | float if type(value) is float else type(value)
-        if name != "program" and not isinstance(record.get(name), kind):  # the runner adds the program
-            return False
-    columns = record["series"]
-    has_columns = all(type(columns.get(name)) is list for name in _EMPTY_SUMMARY["series"])
-    return has_columns and all(type(sentence) is str for sentence in record["unseen"])
-
-
-def masked_summary(summary: dict[str, Any], words: list[str]) -> dict[str, Any]:
-    """Return a summary with its program's command, and with the secrets in all texts masked.
-
-    Args:
-        summary: summary of a process.
-        words: command line of the program.
-    """
-    masked: dict[str, Any] = mask_values(summary)
-    return {"program": " ".join(mask_words(words)), **{name: masked[name] for name in masked if name != "program"}}
-
-
-def mask_values(value: Any) -> Any:  # noqa: ANN401  (whatever JSON can hold)
-    """Return the value with the secrets in its texts masked, keys of dicts included: keys of a cache may be URLs."""
-    if type(value) is str:
-        return mask_secrets(value)
-    if type(value) is dict:
-        return {mask_secrets(name): mask_values(item) for name, item in value.items()}
-    if type(value) is list:  # columns of numbers are long
-        return [item if type(item) in {int, float} else mask_values(item) for item in value]
-    return value

@@ -1,0 +1,97 @@
+"""The items that were added to a container last; of a container without an order, a sample that likely has them."""
+
+import tracemalloc
+from collections import deque
+from itertools import islice, repeat
+from typing import Any
+
+from flatwater_watch.heap.children import ATOM_TYPE_IDS, inner_container, open_object
+from flatwater_watch.heap.functions import newest_results
+from flatwater_watch.heap.instances import CHILD_SAMPLE_RATIO
+from flatwater_watch.heap.raw import own_size, read_stable
+from flatwater_watch.heap.view import Walk, evenly_spaced_slice
+from flatwater_watch.meters.allocations import allocation_frames
+
+SAMPLED_SET_ITEMS, SAMPLED_SET_RANGE = 4096, 1_000_000
+"""Maximum items of a set that are checked for an allocation trace, as a set has no order; they are spread over the
+first million items, which takes 10 to 30 ms."""
+SINGLE_ITEM_KINDS = frozenset({"array", "graph", "text", "bytes"})
+"""Kinds of holdings that are their own single item."""
+CHILDREN_PER_ITEM = 32
+"""Children of an object of C that are taken for one item: they are of several classes, and lie in no order."""
+MAXIMUM_OPENED = 3000
+"""Maximum number of objects that are opened below the items of a container."""
+
+
+def newest_items(container: Any, kind: str, count: int) -> list[Any]:
+    """The `count` items that were added last, oldest first; of a container without an order, traced items or any.
+
+    Args:
+        container: the container.
+        kind: kind of the container, as in `Holding.kind`.
+        count: maximum number of items, or of parts of items for an object that C code made.
+    """
+    if kind in SINGLE_ITEM_KINDS:
+        return [container]
+    if kind == "cache":
+        return [_heavier_part(key, result) for key, result in newest_results(container, count)]
+    inner = inner_container(container)
+    builtin = next((cls for cls in _BUILTIN_CONTAINERS if issubclass(type(inner), cls)), None)
+    if builtin is not None:
+        entries = read_stable(_newest_entries, builtin, inner, count)
+        return [_entry_value(key, value) for key, value in entries] if builtin is dict else entries
+    # An object that C code made, or one with attributes. Of its children, half of `SAMPLED_SET_ITEMS` are sampled.
+    opened = open_object(container, fresh_walk(SAMPLED_SET_ITEMS // (2 * CHILD_SAMPLE_RATIO)))
+    sampled_children = [child for _, child in opened.sampled]
+    items = [part for name, part in opened.parts if name == "[*]"] or [part for _, part in opened.parts]
+    return _newest_by_trace(sampled_children, CHILDREN_PER_ITEM * count) or items[-count:]
+
+
+_BUILTIN_CONTAINERS: tuple[Any, ...] = (list, tuple, deque, dict, set, frozenset)
+
+
+def _newest_entries(builtin: Any, container: Any, count: int) -> list[Any]:
+    """The newest items of a builtin container, or (key, value) pairs of a dict, oldest first; called by `read_stable`.
+
+    A set has no order: while allocations are traced, its items with a trace are taken, which are newer than the trace.
+    The methods of the `builtin` class are called, as the container's class may override them.
+    """
+    length = builtin.__len__(container)
+    if builtin is deque:
+        return list(map(deque.__getitem__, repeat(container), range(max(0, length - count), length)))
+    if builtin is dict:
+        return list(islice(reversed(dict.items(container)), count))[::-1]  # a dict keeps the order of insertion
+    if builtin is list or builtin is tuple:
+        return list(builtin.__getitem__(container, slice(-count, None)))
+    if not tracemalloc.is_tracing():
+        return list(islice(builtin.__iter__(container), count))
+    stride = max(1, min(length, SAMPLED_SET_RANGE) // SAMPLED_SET_ITEMS)
+    return _newest_by_trace(list(islice(builtin.__iter__(container), 0, SAMPLED_SET_RANGE, stride)), count)
+
+
+def _newest_by_trace(sample: list[Any], count: int) -> list[Any]:
+    """Return at most `count` items of a sample, likely the newest: traced ones if there are any, else the last ones.
+
+    Without a trace nothing tells new items from old ones, and they are taken evenly from the whole sample.
+    """
+    if not tracemalloc.is_tracing():
+        return sample[evenly_spaced_slice(len(sample), count)]  # neighbours in a table of C are often of one class
+    # From the end, where most of the new items are, as the lookup of a trace takes 20 µs.
+    traced = list(islice((item for item in reversed(sample) if allocation_frames(item)), count))
+    return traced[::-1] or sample[-count:]
+
+
+def _entry_value(key: Any, value: Any) -> Any:
+    """The value of a dict's entry; but its key if the value is an atom, as numbers are, and smaller than the key."""
+    return value if id(type(value)) not in ATOM_TYPE_IDS or own_size(key) <= own_size(value) else key
+
+
+def _heavier_part(key: Any, result: Any) -> Any:
+    """The result of a cached call; but if it is an atom smaller than the key, the key: its one argument, or all."""
+    is_single_argument = issubclass(type(key), list) and list.__len__(key) == 1
+    return _entry_value(list.__getitem__(key, 0) if is_single_argument else key, result)
+
+
+def fresh_walk(sample_size: int) -> Walk:
+    """A walk that has seen no object yet, and samples as many items of each container."""
+    return Walk(sample_size, lambda _: False, MAXIMUM_OPENED)

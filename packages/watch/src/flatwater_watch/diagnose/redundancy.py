@@ -1,0 +1,86 @@
+"""Redundancy in arrays that were stored one after the other: equal ones, overlapping ones, needless precision."""
+
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from flatwater_watch.heap.raw import is_a
+from flatwater_watch.thresholds import SHIPPED
+
+OWNING = SHIPPED.owning
+
+MAXIMUM_SHIFT = 4
+"""Maximum rows by which an array may be shifted against the array before."""
+MAXIMUM_ELEMENTS = 1 << 20
+"""Maximum elements of an array that is compared, as the program waits meanwhile."""
+
+
+def describe_redundancy(arrays: Sequence[Any]) -> str | None:
+    """A sentence on redundancy in arrays that were stored one after the other; None if there is none.
+
+    Args:
+        arrays: numpy arrays or torch tensors, in the order of storing; tensors on other devices are left out.
+    """
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is None:
+        return None
+    readable = [array for array in map(_as_array, arrays) if array is not None and 0 < array.size <= MAXIMUM_ELEMENTS]
+    pairs = [
+        (earlier, later)
+        for earlier, later in pairwise(readable)
+        if earlier.shape == later.shape and earlier.dtype == later.dtype
+    ]
+    all_are_alike = len(pairs) == len(readable) - 1
+    if pairs and all_are_alike and readable[0].size > 1:  # single numbers may be equal by chance
+        if all(numpy.array_equal(*pair) for pair in pairs):
+            return "all arrays are equal: store one"
+        overlap = _describe_overlap(pairs)
+        if overlap is not None:
+            return overlap
+    if readable and all(array.dtype == numpy.float64 and _fits_float32(numpy, array) for array in readable):
+        return "float64 whose values fit float32: half of the bytes would do"
+    return None
+
+
+def _as_array(obj: Any) -> Any:
+    """The object as a plain numpy array on the same memory; None if it is no array, or a tensor of another device."""
+    # A plain array, as a subclass may override the comparison.
+    numpy: Any = sys.modules["numpy"]
+    torch: Any = sys.modules.get("torch")
+    if is_a(obj, numpy.ndarray):
+        array = numpy.ndarray.view(obj, numpy.ndarray)
+        return None if array.dtype.hasobject else array
+    if torch is None or (type(obj) is not torch.Tensor and type(obj) is not torch.nn.Parameter):
+        return None
+    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+        is_readable = obj.device.type == "cpu" and obj.layout == torch.strided and obj.dtype != torch.bfloat16
+        return obj.detach().numpy() if is_readable else None
+
+
+def _describe_overlap(pairs: Sequence[tuple[Any, Any]]) -> str | None:
+    """A sentence if nearly each array is the array before, shifted by a few rows along one axis; None if not.
+
+    Args:
+        pairs: neighbouring arrays of equal shape, the earlier one first.
+    """
+    numpy: Any = sys.modules["numpy"]
+    first_array, _ = pairs[0]
+    shape = first_array.shape
+    for axis, rows in enumerate(shape):
+        for shift in range(1, min(MAXIMUM_SHIFT, rows // 2) + 1):
+            earlier_part, later_part = [slice(None)] * len(shape), [slice(None)] * len(shape)
+            earlier_part[axis], later_part[axis] = slice(shift, None), slice(None, rows - shift)
+            matches = sum(
+                numpy.array_equal(earlier[tuple(earlier_part)], later[tuple(later_part)]) for earlier, later in pairs
+            )
+            if matches >= OWNING.minimum_overlap_share * len(pairs):  # a new episode begins a new window
+                words = "one" if shift == 1 else str(shift)
+                return f"consecutive arrays share all rows but {words}: store row numbers"
+    return None
+
+
+def _fits_float32(numpy: Any, array: Any) -> bool:
+    """Whether no value is changed by a conversion to float32 and back."""
+    with numpy.errstate(over="ignore"):
+        return bool(numpy.array_equal(array, array.astype(numpy.float32).astype(numpy.float64), equal_nan=True))
