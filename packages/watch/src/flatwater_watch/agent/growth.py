@@ -325,7 +325,7 @@ def owned_or_native(causes: list[Evidence], samples: Sequence[Sample]) -> list[E
 
 def native_evidence_at_end(samples: Sequence[Sample]) -> list[Evidence]:
     """Return evidence on growth that no object explains, or nothing if it is not certain, for a program at its end."""
-    # Twice the rise that is material at any other time: one judgement decides here, not several in a row.
+    # Twice the material rise of an owner, as no object proves this growth.
     slope = drift_slope(
         [sample.reading.step for sample in samples],
         [float(sample.reading.unaccounted) for sample in samples],

@@ -33,9 +33,9 @@ class Contents:
     """The main content: "120 × float32[64, 504]"."""
     item: str
     """One item, in a few words: "Tensor with its autograd graph"."""
-    graph: bool
+    has_graph: bool
     """Whether any item carries an autograd graph."""
-    base: bool
+    has_base: bool
     """Whether the items are views that keep larger bases alive."""
     leaves: tuple[Any, ...]
     """Up to 24 objects of the main content, those of the newest items last."""
@@ -49,7 +49,8 @@ class _Leaf(NamedTuple):
     obj: Any
     bytes: int
     label: str
-    graph: bool
+    """Type and size, for a description of the main content."""
+    has_graph: bool
     base_bytes: int
     """Bytes of a larger base that it keeps alive as a view; 0 if there is none."""
 
@@ -69,13 +70,13 @@ def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
     leaves = [leaf for item_leaves in leaves_by_item for leaf in item_leaves]
     item_count = 1 if holding.kind in SINGLE_ITEM_KINDS else holding.length
     leaf_bytes = sum(leaf.bytes for leaf in leaves)
-    kept_bytes = sum(leaf.base_bytes for leaf in leaves)
-    graph = any(leaf.graph for leaf in leaves)
-    base = kept_bytes > 0 and kept_bytes >= leaf_bytes / 2
-    item_words = _describe_item(newest[-1], graph=graph, base=base) if newest else "nothing yet"
+    base_bytes = sum(leaf.base_bytes for leaf in leaves)
+    has_graph = any(leaf.has_graph for leaf in leaves)
+    has_base = base_bytes > 0 and base_bytes >= leaf_bytes / 2
+    item_words = _describe_item(newest[-1], has_graph=has_graph, has_base=has_base) if newest else "nothing yet"
     # Bytes of the newest items, if all items are of equal size.
     newest_bytes = holding.bytes / max(item_count * holding.instances, 1) * len(newest)
-    if leaves and (graph or base or leaf_bytes >= newest_bytes / 2):
+    if leaves and (has_graph or has_base or leaf_bytes >= newest_bytes / 2):
         label, leaves_per_item = _main_label(leaves, len(newest))
         count = round(leaves_per_item * item_count) * holding.instances
         # One array for each item, in the order of the items, so that neighbours can be compared for redundancy.
@@ -84,18 +85,19 @@ def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
             count=count,
             what=f"{count} × {label}",
             item=item_words,
-            graph=graph,
-            base=base,
+            has_graph=has_graph,
+            has_base=has_base,
             leaves=_largest_objects(leaves_by_item),
             arrays=tuple(leaf.obj for leaf in largest),
         )
     main_items, main_share = _heaviest_class(newest)
     count = round(item_count * main_share) * holding.instances
-    item_words = _describe_item(main_items[-1], graph=graph, base=base) if main_items else item_words
+    if main_items:
+        item_words = _describe_item(main_items[-1], has_graph=has_graph, has_base=has_base)
     item_words = "Figure" if holding.kind == "figures" else item_words  # pyplot's managers are unknown to users
     size_words = f" of {holding.bytes // max(1, count)} bytes" if holding.kind == "bytes" else ""
     what = f"{count} × {item_words}{size_words}"
-    return Contents(count, what, item_words, graph, base, leaves=tuple(main_items[-MAXIMUM_LEAVES:]), arrays=())
+    return Contents(count, what, item_words, has_graph, has_base, leaves=tuple(main_items[-MAXIMUM_LEAVES:]), arrays=())
 
 
 def _heaviest_class(items: Sequence[Any]) -> tuple[Sequence[Any], float]:
@@ -172,15 +174,15 @@ def _make_leaf(obj: Any, size: int) -> _Leaf:
     """Describe an array, tensor or text of `size` bytes as a leaf; a base counts if it is much larger than its view."""
     figures = array_figures(obj)
     if figures is None:
-        return _Leaf(obj, size, f"{class_name(type(obj))} of {size} bytes", graph=False, base_bytes=0)
-    is_numpy = figures.graphed is None  # a bool for a tensor
+        return _Leaf(obj, size, f"{class_name(type(obj))} of {size} bytes", has_graph=False, base_bytes=0)
+    is_numpy = figures.has_graph is None  # a bool for a tensor
     own_bytes = figures.bytes if is_numpy else figures.bytes or size
     kept_bytes = figures.base_bytes if figures.base_bytes > OWNING.minimum_base_ratio * own_bytes else 0
     leaf_bytes = own_bytes if is_numpy else max(own_bytes, size)
-    return _Leaf(obj, leaf_bytes, figures.label, graph=bool(figures.graphed), base_bytes=kept_bytes)
+    return _Leaf(obj, leaf_bytes, figures.label, has_graph=bool(figures.has_graph), base_bytes=kept_bytes)
 
 
-def _describe_item(obj: Any, *, graph: bool, base: bool) -> str:
+def _describe_item(obj: Any, *, has_graph: bool, has_base: bool) -> str:
     """An item in a few words: "dict of 3 keys with its autograd graph", "closure of on_step (optimizer)"."""
     # Never by its `repr`, which runs the program's code and prints whole tensors.
     if type(obj) is FunctionType:
@@ -189,9 +191,9 @@ def _describe_item(obj: Any, *, graph: bool, base: bool) -> str:
     if any(issubclass(type(obj), kind) for kind in (dict, list, tuple, set, frozenset, deque)):
         opened = open_object(obj, fresh_walk(MAXIMUM_LEAVES))
         words = f"{words} of {opened.length} {'keys' if opened.kind == 'dict' else 'items'}"
-    if graph:
+    if has_graph:
         return f"{words} with its autograd graph"
-    return f"{words}, a view of a larger base" if base else words
+    return f"{words}, a view of a larger base" if has_base else words
 
 
 def describe_container(obj: Any, holding: Holding) -> str:

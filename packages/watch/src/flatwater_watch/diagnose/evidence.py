@@ -60,21 +60,21 @@ FROZEN_ADVICE = "Call gc.freeze() once, right after gc.collect(); "
 BREAK_CYCLE_ADVICE = "better, break the cycle: hold the way back by a weakref."
 
 
-def advice(verdict: VerdictName, kind: str = "", *, graph: bool = False, base: bool = False) -> str:
-    """The advice for a finding.
+def advice(verdict: VerdictName, kind: str = "", *, has_graph: bool = False, has_base: bool = False) -> str:
+    """The advice for a finding: on its content if that suffices, else on its kind of container or its verdict.
 
     Args:
         verdict: verdict of the finding.
         kind: kind of the container that grows, such as `list` or `hooks`.
-        graph: whether the content carries an autograd graph.
-        base: whether the contents are views that keep larger bases alive.
+        has_graph: whether the content carries an autograd graph.
+        has_base: whether the contents are views that keep larger bases alive.
     """
-    if graph:
+    if has_graph:
         return GRAPH_ADVICE
-    if base:
+    if has_base:
         return BASE_ADVICE
-    general = VERDICTS[verdict].advice
-    return _ADVICE_BY_KIND.get(kind, general) if verdict == "leak" else general
+    verdict_advice = VERDICTS[verdict].advice
+    return _ADVICE_BY_KIND.get(kind, verdict_advice) if verdict == "leak" else verdict_advice
 
 
 UNOWNED_KINDS: dict[VerdictName, tuple[str, str]] = {
@@ -235,7 +235,7 @@ def _owner_advice(verdict: VerdictName, owner: "Owner") -> str:
         return ITEMS_ADVICE
     if owner.table is not None and verdict in {"leak", "cache"} and not content_suffices:
         return owner.table.advice
-    return advice(verdict, owner.kind, graph=owner.holds_graph, base=owner.holds_base)
+    return advice(verdict, owner.kind, has_graph=owner.holds_graph, has_base=owner.holds_base)
 
 
 def _container_verdict(owner: "Owner") -> VerdictName:
@@ -261,8 +261,8 @@ def leaf_evidence(path: str, held_bytes: int, planned: int | None, *, drift: Slo
     share = growth_share(drift.per_step, growth)
     if planned is None or held_bytes >= planned:
         plan_text = ", of which no plan knows" if planned is None else f" of {format_bytes(planned)} planned"
-        words = format_bytes(held_bytes) + plan_text
-        return Evidence(verdict="leak", owner=path, drift=drift, share=share, what=words)
+        content = format_bytes(held_bytes) + plan_text
+        return Evidence(verdict="leak", owner=path, drift=drift, share=share, what=content)
     return Evidence(
         verdict="filling",
         owner=path,
@@ -276,9 +276,9 @@ def leaf_evidence(path: str, held_bytes: int, planned: int | None, *, drift: Slo
 
 def unowned_evidence(verdict: VerdictName, drift: Slope, growth: Growth) -> Evidence:
     """The evidence on growth that no Python object holds: `retention`, `mapped` or `native`."""
-    owner, words = UNOWNED_KINDS[verdict]
+    owner, content = UNOWNED_KINDS[verdict]
     share = growth_share(drift.per_step, growth)
-    return Evidence(verdict=verdict, owner=owner, drift=drift, share=share, what=words)
+    return Evidence(verdict=verdict, owner=owner, drift=drift, share=share, what=content)
 
 
 def garbage_evidence(garbage: "Garbage", rate: float, drift: Slope, share: float) -> Evidence:

@@ -171,8 +171,8 @@ def _search_garbage(roots: Roots, *, unfreezes: bool) -> dict[str, Any] | None:
     user_namespaces = user_modules(roots)
     # Counted before sizes are taken, as opening an instance makes a dict, which would be counted as well.
     per_class = _count_classes(garbage, user_namespaces)
-    sized, fresh_bytes = _size_garbage(garbage)
-    size = sum(object_bytes for object_bytes, _ in sized)
+    sized_objects, fresh_bytes = _size_garbage(garbage)
+    size = sum(object_bytes for object_bytes, _ in sized_objects)
     young_bytes = fresh_bytes if collecting else 0
     main_count = max(per_class.values())
     what = ", ".join(f"{count} × {name}" for name, count in per_class.most_common(2) if 2 * count >= main_count)
@@ -191,7 +191,7 @@ def _search_garbage(roots: Roots, *, unfreezes: bool) -> dict[str, Any] | None:
         bytes_per_object=size // main_count,
         is_frozen=2 * sum(id(obj) not in known_ids for obj in garbage) > len(garbage),
     )
-    return summary._asdict() | {"largest": [id(obj) for obj in _largest_objects(sized, MAIN_SHARE * size)]}
+    return summary._asdict() | {"largest": [id(obj) for obj in _largest_objects(sized_objects, MAIN_SHARE * size)]}
 
 
 def _size_garbage(garbage: list[Any]) -> tuple[list[tuple[int, Any]], int]:
@@ -201,8 +201,8 @@ def _size_garbage(garbage: list[Any]) -> tuple[list[tuple[int, Any]], int]:
     old_garbage = _old_garbage(garbage)
     old_ids = {id(obj) for obj in (*old_garbage, *_exclusive_closure(old_garbage, walk.seen_ids))}
     exclusive = _exclusive_closure(garbage, walk.seen_ids)
-    sized = [(open_object(obj, walk).size + _exclusive_atom_bytes(obj), obj) for obj in (*garbage, *exclusive)]
-    return sized, sum(object_bytes for object_bytes, obj in sized if id(obj) not in old_ids)
+    sized_objects = [(open_object(obj, walk).size + _exclusive_atom_bytes(obj), obj) for obj in (*garbage, *exclusive)]
+    return sized_objects, sum(object_bytes for object_bytes, obj in sized_objects if id(obj) not in old_ids)
 
 
 def _old_garbage(garbage: list[Any]) -> list[Any]:
@@ -244,25 +244,25 @@ def _objects_by_structure(garbage: list[Any]) -> Counter[str]:
     """
     # In a fork. The garbage lies in the order in which it was made. Groups are joined by union-find with path halving:
     # each object is linked with an older object of its group, and the oldest with itself.
-    positions = {id(obj): n for n, obj in enumerate(garbage)}
+    positions = {id(obj): index for index, obj in enumerate(garbage)}
     group_links = list(range(len(garbage)))
 
-    def oldest(n: int) -> int:
-        """Index of the oldest object in the group of object n."""
-        while group_links[n] != n:
-            group_links[n] = group_links[group_links[n]]
-            n = group_links[n]
-        return n
+    def oldest(index: int) -> int:
+        """Index of the oldest object in the group of this object."""
+        while group_links[index] != index:
+            group_links[index] = group_links[group_links[index]]
+            index = group_links[index]
+        return index
 
-    for n, obj in enumerate(garbage):
+    for index, obj in enumerate(garbage):
         for other in {positions[id(referent)] for referent in gc.get_referents(obj) if id(referent) in positions}:
-            older, younger = sorted((oldest(n), oldest(other)))
+            older, younger = sorted((oldest(index), oldest(other)))
             group_links[younger] = older
     names: dict[int, str] = {}
-    for n, obj in enumerate(garbage):
+    for index, obj in enumerate(garbage):
         name = class_name(type(obj))
         if name not in _PLAIN_CLASSES:
-            names.setdefault(oldest(n), name)
+            names.setdefault(oldest(index), name)
     return count_values(names[structure] for structure in map(oldest, range(len(garbage))) if structure in names)
 
 
@@ -317,16 +317,16 @@ def _cycle_words(
     return tuple(words)
 
 
-def _largest_objects(sized: list[tuple[int, Any]], minimum_bytes: float) -> list[Any]:
+def _largest_objects(sized_objects: list[tuple[int, Any]], minimum_bytes: float) -> list[Any]:
     """The largest of (bytes, object) pairs that have `minimum_bytes` together, but at most `MAXIMUM_RANKED` of them."""
     # Among equal sizes the newest first, as objects from before the trace have no line.
-    ranks = nlargest(MAXIMUM_RANKED, ((size, position) for position, (size, _) in enumerate(sized)))
+    ranks = nlargest(MAXIMUM_RANKED, ((size, position) for position, (size, _) in enumerate(sized_objects)))
     largest: list[Any] = []
     total_bytes = 0
     for size, position in ranks:
         if total_bytes >= minimum_bytes:
             break
-        _, obj = sized[position]
+        _, obj = sized_objects[position]
         largest.append(obj)
         total_bytes += size
     return largest

@@ -72,7 +72,7 @@ def finish_search_(
     """Take the result of a search that has ended; return evidence if garbage is enough for the growth, and grows.
 
     Some garbage waits in any program, so a single search proves nothing. Later searches compare with the least garbage
-    that a search has seen, as a collection may come between two searches.
+    that a search has seen, as a collection may come between two searches. The list has one item, or none.
 
     Args:
         case: investigation of the search, in which the result is recorded.
@@ -94,17 +94,35 @@ def finish_search_(
         case.too_little_garbage = case.suspected_garbage is None and not memory_fell
         return []
     _record_garbage_(case, garbage)
+    if not _grows_beyond_backlog_(case, garbage, history, minimum_rate, memory_fell=memory_fell):
+        return []
+    return [garbage_evidence(garbage, slope.per_step, slope, growth_share(slope.per_step, growth))]
+
+
+def _grows_beyond_backlog_(
+    case: Investigation, garbage: Garbage, history: ReadingHistory, minimum_rate: float, *, memory_fell: bool
+) -> bool:
+    """Return whether garbage grew since the search that saw the least, and is no ordinary backlog of the collector.
+
+    False at the first search, and at one that sees less: it is recorded as the least. Garbage that does not grow is no
+    suspect any more, unless something tells why it does not.
+
+    Args:
+        case: investigation of the search.
+        garbage: garbage that is enough for the growth.
+        history: readings.
+        minimum_rate: bytes per step by which garbage must grow.
+        memory_fell: whether memory fell since the case began, as if a collection had freed garbage.
+    """
     least_step, least_bytes = case.least_garbage or (0, inf)
     if garbage.bytes < least_bytes:
         case.least_garbage = case.search_step, garbage.bytes
-        return []
+        return False
     grows = garbage.bytes - least_bytes >= minimum_rate * (case.search_step - least_step)
     is_backlog = garbage.is_ordinary_gc_backlog(history.swing_bytes, history.largest_fall)
-    if not (grows or is_backlog or memory_fell):  # nothing else tells why it did not grow: it is not the cause
+    if not (grows or is_backlog or memory_fell):
         case.suspected_garbage = None
-    if is_backlog or not grows:
-        return []
-    return [garbage_evidence(garbage, slope.per_step, slope, growth_share(slope.per_step, growth))]
+    return grows and not is_backlog
 
 
 def _record_garbage_(case: Investigation, garbage: Garbage) -> None:

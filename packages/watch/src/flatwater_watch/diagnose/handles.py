@@ -112,7 +112,7 @@ def _find_candidate(earlier_census: Census, later_census: Census, path: str) -> 
         return None
     newest = newest_items(later_census.live[path], new_holding.kind, min(length_gain, HANDLES.maximum_items))
     handles = _first_handles(newest)
-    if not handles or len(handles) < HANDLES.minimum_share_with_handle * len(newest):
+    if len(handles) < max(1, HANDLES.minimum_share_with_handle * len(newest)):
         return None
     if type(handles[0]) is Callback and item_gain < HANDLES.minimum_callbacks:
         return None

@@ -162,7 +162,7 @@ class Tracer:
         figures = array_figures(item)
         if figures is None:
             yield own_size(item), self._allocation_site(item, "python")
-        elif figures.graphed is None:  # a numpy array
+        elif figures.has_graph is None:  # a numpy array
             yield figures.base_bytes, self._allocation_site(last_base(item), "numpy")
         else:
             for tensor in (item, *saved_tensors(item)):
@@ -207,12 +207,12 @@ class Tracer:
         user: Line | None = None
         package: Line | None = None
         for line in lines:
-            side = self._owner_of_file(line[0])
-            if side == "tool" and user is None and package is None:
+            owner = self._owner_of_file(line[0])
+            if owner == "tool" and user is None and package is None:
                 return None
-            if side == "user":
+            if owner == "user":
                 user = user or line
-            elif side == "package":
+            elif owner == "package":
                 if user is not None:
                     return user
                 package = package or line

@@ -129,7 +129,7 @@ def _has_first_item(earlier: Holding, later: Holding) -> bool:
 
 
 def _gained_bytes(earlier: Holding | None, later: Holding) -> float:
-    """Bytes that a path gained; where a sample may be that far off, those that its new items are likely to have.
+    """Bytes that a path gained; if samples may differ by as much, the bytes that its new items are likely to have.
 
     Items of unlike size make two samples differ by more than the growth. A new item has at least the bytes of a usual
     one, and at most the mean with the largest, as what is large may be shared by all.
@@ -269,8 +269,8 @@ def describe_owner(
         count=contents.count,
         content_words=contents.what,
         item_bytes=round(holding.bytes / max(holding.length * holding.instances, 1)),
-        holds_graph=contents.graph,
-        holds_base=contents.base,
+        holds_graph=contents.has_graph,
+        holds_base=contents.has_base,
         redundancy=describe_redundancy(contents.arrays),
         newest_items=contents.leaves,
         container=container,

@@ -94,6 +94,7 @@ class ResetTracker:
     @property
     def has_recent_container(self) -> bool:
         """Whether a tracked container has had few checks so far, so that its length must be checked often."""
+        # So many that they cover the longest time between two resets twice.
         few_checks = 2 * OWNING.maximum_checks_between_resets
         return any(container.all_checks < few_checks for container in self._containers.values())
 

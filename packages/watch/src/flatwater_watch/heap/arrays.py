@@ -188,7 +188,7 @@ class ArrayFigures(NamedTuple):
     """Bytes of its own elements; 0 if its layout does not say."""
     base_bytes: int
     """Bytes of the storage, or of the base, that it keeps alive."""
-    graphed: bool | None
+    has_graph: bool | None
     """Whether a tensor carries a graph; None for an array."""
 
 

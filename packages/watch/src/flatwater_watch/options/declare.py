@@ -122,6 +122,6 @@ def refuse_given(config: Any, table: str, because: str) -> None:  # noqa: ANN401
         value, default = getattr(config, field.name), getattr(defaults, field.name)
         if value != default:
             raise ConfigError(
-                f"{table}.{field.name} = {short_setting(value)}: must be left at its default ({short_setting(default)}) "
-                f"{because}"
+                f"{table}.{field.name} = {short_setting(value)}: "
+                f"must be left at its default ({short_setting(default)}) {because}"
             )

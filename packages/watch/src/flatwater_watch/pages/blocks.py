@@ -138,7 +138,7 @@ def finding_cards(dated_findings: Iterable[tuple[Finding, str]]) -> Cards:
     """
     by_bytes = sorted(dated_findings, key=lambda dated: -dated[0].bytes_per_step)
     grave_first = sorted(by_bytes, key=lambda dated: not is_grave(dated[0]))
-    return Cards([_finding_card(finding, since) for finding, since in grave_first])
+    return Cards([_finding_card(finding, remark) for finding, remark in grave_first])
 
 
 def is_grave(finding: Finding) -> bool:
@@ -146,8 +146,8 @@ def is_grave(finding: Finding) -> bool:
     return VERDICTS[finding.verdict].is_grave or finding.dies_first
 
 
-def _finding_card(finding: Finding, since: str) -> Card:
-    """Make the card of a finding, without facts that have no text; `since` says when it was found, and may be empty."""
+def _finding_card(finding: Finding, remark: str) -> Card:
+    """Make the card of a finding, without facts that have no text; the remark on when it was found may be empty."""
     low, high = (short_bytes(bound) for bound in finding.interval)
     share = f"{finding.share:.0%} of all growth; between {low} and {high} per {finding.unit}"
     remarks = [finding.what, *([share] if VERDICTS[finding.verdict].is_of_bytes else [])]
@@ -164,20 +164,20 @@ def _finding_card(finding: Finding, since: str) -> Card:
         headline=headline(finding),
         facts=[(name, text) for name, text in facts if text],
         advice=[*_split_code(finding.advice or "")],
-        since=since,
+        since=remark,
     )
 
 
 def _split_code(text: str) -> Iterator[str | Piece]:
-    """Yield a text in parts, with those between two backticks as code."""
-    for i, part in enumerate(text.split("`")):
+    """Yield a text in parts, with those between two backticks as code; none for an empty text."""
+    for number, part in enumerate(text.split("`")):
         if part:
-            yield Piece(part) if i % 2 else part
+            yield Piece(part) if number % 2 else part  # parts of odd number lie between two backticks
 
 
 def _holder_chain(holders: Sequence[str]) -> Iterator[str | Piece]:
     """Yield the holders as code, with an arrow between two."""
-    for i, holder in enumerate(holders):
-        if i:
+    for number, holder in enumerate(holders):
+        if number:
             yield " → "
         yield Piece(holder)

@@ -151,7 +151,7 @@ class Chart:
 
     @property
     def vertical(self) -> Axis:
-        """The vertical axis, with a minimum span if it is fitted to curves alone, so that noise looks flat."""
+        """The y axis as it is drawn: if it is fitted to curves alone, with a minimum span, so that noise looks flat."""
         curves = [mark for mark in self.marks if isinstance(mark, Line) and not mark.stacked]
         values = [value for curve in curves for value in finite_or_none(curve.y) if value is not None]
         is_fitted = self.y.span is None and self.y.kind == "number" and not self.y.rows and not self.y.from_zero
