@@ -175,7 +175,7 @@ IN_PLACE_DRAWS = {
 NUMPY_GENERATORS = {"Generator", "default_rng", "SeedSequence", "PCG64", "BitGenerator", "get_state"}
 PARTS = "packages/flatwater/tests/checkpoints/test_parts.py"
 MAY_DRAW = {
-    "flatwater/envs/exact.py::generators_set": "other states of them must not matter: they are brought back",
+    "flatwater/envs/exact.py::temporary_generator_seeds": "other states of them must not matter: they are brought back",
     "flatwater/checkpoints/parts.py::_restore_generator_states": "other loops draw from them: they are restored",
     f"{PARTS}::_global_draws": "the same, for the next test",
     f"{PARTS}::step": "a loop, and an env, that do so",

@@ -155,7 +155,7 @@ def find_function(place: str, *, field: str, takes: str) -> Callable[[Any], Any]
     if ":" not in place:
         raise ConfigError(f"{setting}: expected {expected}")
     function = find_object(place, setting=f"{setting}: it", expected=expected)
-    check_takes_one(function, setting, expected)
+    check_takes_one_argument(function, setting, expected)
     border = Border(setting, function)
 
     def call(argument: Any) -> Any:  # noqa: ANN401  (of the function)
@@ -165,7 +165,7 @@ def find_function(place: str, *, field: str, takes: str) -> Callable[[Any], Any]
     return call
 
 
-def check_takes_one(function: object, setting: str, expected: str) -> None:
+def check_takes_one_argument(function: object, setting: str, expected: str) -> None:
     """Refuse what cannot be called with one argument.
 
     Args:

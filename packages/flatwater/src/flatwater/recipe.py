@@ -267,7 +267,7 @@ def recipe_of_config(config: "RunConfig") -> Recipe:
 
 
 def recipe_in_env(name: str, env: object) -> Recipe:
-    """Return the recipe that trains in an environment, for the recipe's name that the user gives now.
+    """Return the recipe of a name, or the one that it names as `elsewhere` for another environment than its own.
 
     Args:
         name: name of a recipe; see `find_recipe`.

@@ -137,7 +137,7 @@ def test_without_a_terminal_the_rows_are_plain_text_under_a_header_every_20() ->
     shown, out = table(50, lambda: 0.0)
     with shown:
         for _ in range(41):
-            shown.phase("learn", 1, 2)
+            shown.show_phase("learn", 1, 2)
             shown.print_row(shown.end_round(), {"fitness/mean": 1.25})
     lines = out.getvalue().splitlines()
     assert "\x1b" not in out.getvalue()
@@ -150,15 +150,15 @@ def test_on_a_terminal_a_bar_shows_the_phase_and_goes_away() -> None:
     now = [0.0]
     shown, out = table(3, lambda: now[0], terminal=True)
     with shown:
-        shown.phase("evaluate", 0, 10)
+        shown.show_phase("evaluate", 0, 10)
         now[0] = 2.0
-        shown.phase("evaluate", 2, 10)
+        shown.show_phase("evaluate", 2, 10)
         assert "generation 1/3" in out.getvalue()
         assert "phase: 8s left" in out.getvalue()
         now[0] = 10.0
         shown.print_row(shown.end_round(), {})
         now[0] = 12.0
-        shown.phase("evaluate", 1, 10)
+        shown.show_phase("evaluate", 1, 10)
         assert "run: 18s left" in out.getvalue()
     assert "\x1b[2K" in out.getvalue()
     assert out.getvalue().endswith("1 generation in 10 s, 10 s each on average\x1b[0m\n")
@@ -168,11 +168,11 @@ def test_the_bar_is_not_drawn_more_than_ten_times_a_second() -> None:
     now = [0.0]
     shown, out = table(3, lambda: now[0], terminal=True)
     with shown:
-        shown.phase("learn", 0, 10_000)
+        shown.show_phase("learn", 0, 10_000)
         before = len(out.getvalue())
         for step in range(1, 1000):
             now[0] = step * 1e-5
-            shown.phase("learn", step, 10_000)
+            shown.show_phase("learn", step, 10_000)
         assert len(out.getvalue()) == before
 
 
@@ -204,7 +204,7 @@ def test_a_long_round_says_every_10_seconds_how_far_it_has_come() -> None:
     for second in range(240):
         now = float(second)
         if second % 20 == 0:
-            shown.phase("learn", second // 20 + 1, 12)
+            shown.show_phase("learn", second // 20 + 1, 12)
         shown.report_progress_()
     lines = out.getvalue().splitlines()
     assert len(lines) == 23, "one for each 10 seconds"
@@ -221,7 +221,7 @@ def test_a_terminal_has_a_bar_instead() -> None:
     shown, out = table(3, lambda: now, terminal=True)
     with shown:
         now = 60.0
-        shown.phase("learn", 1, 12)
+        shown.show_phase("learn", 1, 12)
         shown.report_progress_()
     assert "so far" not in out.getvalue()
 

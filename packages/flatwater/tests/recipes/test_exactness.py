@@ -16,7 +16,7 @@ from flatwater.cli.main import command_class, main
 from flatwater.recipes.evolve.run import compose as compose_evolve
 from flatwater.recipes.ppo.run import compose as compose_ppo
 from flatwater.recipes.teach.run import compose as compose_teach
-from flatwater.rundir.doubts import read_doubts
+from flatwater.rundir.inexact_reasons import read_inexact_reasons
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.world_run import WorldRun
 from flatwater.state.tree import nbytes
@@ -124,12 +124,12 @@ def test_what_turns_out_not_to_be_exact_goes_on_with_new_episodes(
 ) -> None:
     """The class was edited: its observations are the same, its rewards are others."""
     assert train("run", "Line", 1) == 0
-    assert read_doubts(RunFolder(folder / "run")) == []
+    assert read_inexact_reasons(RunFolder(folder / "run")) == []
     step = stateful.Line.step
     monkeypatch.setattr(stateful.Line, "step", lambda self, action: (step(self, action)[0], -5.0, False, False, {}))
     capsys.readouterr()
     assert main(["resume", "run", "--rounds", "2"]) == 0
-    (doubt,) = read_doubts(RunFolder(folder / "run"))
+    (doubt,) = read_inexact_reasons(RunFolder(folder / "run"))
     assert doubt.startswith("stateful:Line: rewards ")
     assert "round 2" in doubt
     assert "not exact: stateful:Line: rewards " in capsys.readouterr().out
@@ -176,7 +176,7 @@ def test_a_state_that_outgrows_its_room_is_told_and_the_run_goes_on(
 ) -> None:
     assert train("run", "Grows", 4) == 0
     assert "not exact: stateful:Grows: " in capsys.readouterr().out
-    assert len(read_doubts(RunFolder(folder / "run"))) == 1
+    assert len(read_inexact_reasons(RunFolder(folder / "run"))) == 1
     assert main(["resume", "run", "--rounds", "5"]) == 0
 
 

@@ -10,7 +10,7 @@ from flatwater.replay.priority import (
     add_priorities_,
     build_priorities,
     draw_prioritised,
-    masses,
+    priority_masses,
     remove_priorities_,
     set_priorities_,
 )
@@ -74,7 +74,7 @@ def test_the_largest_error_of_a_place_counts_in_any_order() -> None:
         priorities = filled_priorities(2, 2)
         set_priorities_(priorities, torch.tensor([1, 1, 1])[order], torch.tensor([0.5, 9.0, 2.0])[order])
 
-        torch.testing.assert_close(priorities.mass[1], masses(torch.tensor(9.0), 0.6))
+        torch.testing.assert_close(priorities.mass[1], priority_masses(torch.tensor(9.0), 0.6))
 
 
 def test_a_new_transition_gets_the_largest_mass_so_far() -> None:
@@ -100,12 +100,12 @@ def test_a_row_of_weights_does_not_depend_on_other_rows(shape: tuple[int, ...]) 
 def test_sums_of_blocks_are_those_that_a_resumed_run_renews(steps: list[tuple[int, bool, int]]) -> None:
     priorities = filled_priorities(70, 100)
     draw_prioritised(priorities, (1,), torch.Generator().manual_seed(0))
-    for place, drawable, emptied in steps:
-        if emptied != place:
-            added, gone = torch.tensor([place]), torch.tensor([emptied])
-            add_priorities_(priorities, added, drawable=torch.tensor([drawable]), emptied=gone)
-            assert priorities.mass[emptied] == 0
-            assert priorities.mass[place] == drawable * priorities.top
+    for place, is_drawable, emptied_places in steps:
+        if emptied_places != place:
+            added, gone = torch.tensor([place]), torch.tensor([emptied_places])
+            add_priorities_(priorities, added, is_drawable=torch.tensor([is_drawable]), emptied_places=gone)
+            assert priorities.mass[emptied_places] == 0
+            assert priorities.mass[place] == is_drawable * priorities.top
     assert not priorities.changed
     kept = priorities.sums.clone()
     if kept.sum():

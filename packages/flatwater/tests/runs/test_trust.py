@@ -371,34 +371,34 @@ class TestRecords:
     """The folder of the records is the user's alone."""
 
     def test_it_is_private(self, tmp_path: Path) -> None:
-        started_runs.record_begun("a", {})
+        started_runs.record_run("a", {})
         folder = tmp_path / "state" / "flatwater" / "begun"
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         assert [stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()] == [0o600]
-        assert started_runs.was_begun("a")
-        assert not started_runs.was_begun("b")
+        assert started_runs.is_run_recorded("a")
+        assert not started_runs.is_run_recorded("b")
 
     def test_links_and_what_others_may_write_count_for_nothing(self, tmp_path: Path) -> None:
-        started_runs.record_begun("a", {})
+        started_runs.record_run("a", {})
         folder = started_runs.state_folder()
         (folder / "b.json").symlink_to(folder / "a.json")
         (folder / "c.json").write_text("{}")
         (folder / "c.json").chmod(0o666)
         (folder / "d.json").mkdir()
-        assert [key for key in "abcd" if started_runs.was_begun(key)] == ["a"]
+        assert [key for key in "abcd" if started_runs.is_run_recorded(key)] == ["a"]
         folder.chmod(0o777)
-        assert not started_runs.was_begun("a")
+        assert not started_runs.is_run_recorded("a")
         with pytest.raises(PermissionError):
-            started_runs.record_begun("e", {})
+            started_runs.record_run("e", {})
         folder.chmod(0o700)
         folder.rename(tmp_path / "moved")
         folder.symlink_to(tmp_path / "moved")
-        assert not started_runs.was_begun("a")
+        assert not started_runs.is_run_recorded("a")
 
     def test_the_oldest_go(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(started_runs, "MAXIMUM_RECORDS", 8)
         for number in range(20):
-            started_runs.record_begun(f"{number:02}", {})
+            started_runs.record_run(f"{number:02}", {})
             os.utime(started_runs.state_folder() / f"{number:02}.json", (number, number))
         kept = sorted(file.stem for file in started_runs.state_folder().iterdir())
         assert len(kept) <= 8

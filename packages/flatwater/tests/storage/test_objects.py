@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from object_store import ObjectStore
 
-from flatwater.storage.credentials import client_settings
+from flatwater.storage.client_settings import client_settings
 from flatwater.storage.faults import OddNameError, OversizeError, StoreError
 from flatwater.storage.objects import RANGE_BYTES, StoredObjects, check_url, is_url, open_objects
 from flatwater.storage.sending import BUFFER_BYTES, PART_BYTES, SendBuffer, send_file
@@ -36,7 +36,7 @@ def test_an_object_is_read_as_it_was_written(objects: StoredObjects) -> None:
     objects.put("below/one", b"first")
     objects.put("below/one", bytearray(b"second"))
     assert objects.read("below/one") == b"second"
-    assert objects.below("below").read("one") == b"second"
+    assert objects.subfolder("below").read("one") == b"second"
 
 
 def test_names_are_listed_and_removed(objects: StoredObjects) -> None:

@@ -347,10 +347,10 @@ def keep_single_batch(draws: Sequence[Draw], groups: Sequence[Span]) -> Sequence
 def bind_compiled(config: AlgorithmConfig, function: Callable[..., T], *bound: Any) -> Callable[..., T]:  # noqa: ANN401  (whatever the function takes)
     """Return `function` with its first arguments bound to `bound`, compiled if the configuration says so."""
 
-    def eager(*arguments: Any) -> T:  # noqa: ANN401  (whatever the function takes)
+    def call_with_bound(*arguments: Any) -> T:  # noqa: ANN401  (whatever the function takes)
         return function(*bound, *arguments)
 
-    return compile_nested(eager) if config.compile else eager
+    return compile_nested(call_with_bound) if config.compile else call_with_bound
 
 
 def follow_(members: Members, tau: float) -> None:

@@ -45,7 +45,7 @@ class CheckedSettings:
     __slots__ = ()
 
     def check_together(self, table: str) -> None:
-        """Refuse settings that are within their bounds and do not fit together.
+        """Refuse settings that are within their bounds and do not fit together. Here all fit; subclasses override it.
 
         Args:
             table: the dotted path of these settings, for messages.

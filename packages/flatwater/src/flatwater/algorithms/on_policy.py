@@ -65,7 +65,7 @@ def advance_state_(algorithm: OnPolicyAlgorithm, config: OnPolicyConfig, learner
     """
     if algorithm.next_state is None:
         return
-    # Where the block is: an algorithm computes on one device. The only wait for the network's, once a round.
+    # Computed on the block's device, like the targets. The copy of the sums is the only wait here for the network's.
     host = rollout["reward"].device
     sums = learner.sums[: len(algorithm.metrics)] / max(1, learner.updates - learner.updates_read)
     means = dict(zip(algorithm.metrics, sums.to(host), strict=True))

@@ -106,7 +106,7 @@ def find_on_policy_algorithm(config: OnPolicyConfig) -> OnPolicyAlgorithm:
         loss=guard_numbers(LOSS, algorithm.loss, find_fault=find_fault_of_loss),
         targets=_guard_function(subject, "targets", algorithm.targets, "settings, block", _fault_of_targets),
         numbers=None if numbers is None else guard_numbers("numbers", numbers, find_fault=_fault_of_numbers),
-        state=(lambda _: initial_state) if state else None,
+        state=(lambda _: initial_state) if state else None,  # the user's function is called once, above
         next_state=next_state,
     )
 

@@ -192,7 +192,7 @@ class BlockAlgorithmConfig(BlockLearnerConfig):
             return self
         shared = {f.name: getattr(self, f.name) for f in fields(BlockAlgorithmConfig)}
         because = f"with learner.algorithm = '{name}', which does not read it"
-        # Apart from what all algorithms read.
+        # Settings that all algorithms read are kept; with their defaults in their place only the others are refused.
         defaults = type(self)()
         only_own = replace(self, **{setting: getattr(defaults, setting) for setting in shared}).own
         refuse_given(only_own, self.table, because)
@@ -205,9 +205,9 @@ class BlockAlgorithmConfig(BlockLearnerConfig):
         Raises:
             ConfigError: no algorithm of this name is known, or settings do not fit.
         """
-        if bool(custom_algorithm_place(self.algorithm)) != ("own" in {f.name for f in fields(self)}) or (
-            self.table == "learner" and self.algorithm != "ppo"
-        ):
+        is_custom = bool(custom_algorithm_place(self.algorithm))
+        # A user's algorithm has a table `own`, which `__variant__` adds; the only other algorithm is PPO.
+        if is_custom != ("own" in {f.name for f in fields(self)}) or not (is_custom or self.algorithm == "ppo"):
             names = ["ppo", *group_rows("algorithms")]
             quoted = ", ".join(f'"{name}"' for name in names)
             raise ConfigError(

@@ -182,7 +182,7 @@ class ShardCheck:
         self._problem = ""
 
     def feed_bytes_(self, piece: FilePiece) -> None:
-        """Take in the next bytes of the shard, in a piece of any size; the header is a part of them.
+        """Hash the next bytes of the shard, a piece of any size: for the file, and behind the header for each leaf.
 
         Raises:
             DamagedError: the shard has more bytes than its record says.
@@ -195,12 +195,14 @@ class ShardCheck:
                 f"{short_shard_name(self._shard)}: more bytes than the {self._shard.bytes} that were written"
             )
         self._content_hash.update(view)
+        # At most two turns: the header's length, then the header.
         while view and not self._problem and len(self._header) < self._header_end:
             count = self._header_end - len(self._header)
             self._header += view[:count]
             view = view[count:]
             if len(self._header) == self._header_end:
                 self._read_header_()
+        # A turn for each leaf that has bytes in this piece; the leaves follow each other without gaps.
         while view and self._leaf_index < len(self._leaf_digests):
             _, span, digest = self._leaf_digests[self._leaf_index]
             leaf_piece = view[: span.bytes - self._leaf_bytes_seen]

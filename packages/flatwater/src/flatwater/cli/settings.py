@@ -65,25 +65,27 @@ class FileSettings:
         return self.config_type(**{field.name: getattr(self, field.name) for field in fields(self.config_type)})
 
 
-def _refuse_lost_settings(before: Any, after: Any, options: Sequence[str]) -> None:  # noqa: ANN401  (of an algorithm's class)
+def _refuse_lost_settings(recipe_learner: Any, chosen_learner: Any, options: Sequence[str]) -> None:  # noqa: ANN401  (of an algorithm's class)
     """Refuse options for settings of the recipe's algorithm, in whose place another is chosen.
 
     Args:
-        before: settings of the learner with the recipe's algorithm.
-        after: settings with the chosen algorithm.
+        recipe_learner: settings of the learner with the recipe's algorithm.
+        chosen_learner: settings with the chosen algorithm.
         options: words after the command.
 
     Raises:
         ConfigError: the message names the settings that the chosen algorithm has.
     """
-    lost = {f"learner.{f.name}" for f in fields(before)} - {f"learner.{f.name}" for f in fields(after)}
+    lost_names = {f"learner.{f.name}" for f in fields(recipe_learner)} - {
+        f"learner.{f.name}" for f in fields(chosen_learner)
+    }
     for name in sorted(named_settings(options)):
-        if ".".join(name.split(".")[:2]) in lost:
-            table = "learner.own" if custom_algorithm_place(after.algorithm) else "learner"
-            own_names = ", ".join(f"--{table}.{f.name}".replace("_", "-") for f in fields(after.own))
+        if ".".join(name.split(".")[:2]) in lost_names:
+            table = "learner.own" if custom_algorithm_place(chosen_learner.algorithm) else "learner"
+            own_names = ", ".join(f"--{table}.{f.name}".replace("_", "-") for f in fields(chosen_learner.own))
             raise ConfigError(
-                f"--{name.replace('_', '-')}: learner.algorithm = {after.algorithm!r} has no such setting. Leave it "
-                f"out; it has {own_names}"
+                f"--{name.replace('_', '-')}: learner.algorithm = {chosen_learner.algorithm!r} has no such setting. "
+                f"Leave it out; it has {own_names}"
             )
 
 

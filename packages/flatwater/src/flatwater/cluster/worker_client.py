@@ -82,7 +82,7 @@ class Worker:
         """
         self.number, self._budget = number, budget
         # Kept, as it is also the first question of a process that replaces another.
-        self._first_message = _message("__init__", target, arguments, budget)
+        self._first_message = _encode_message("__init__", target, arguments, budget)
         self._prepare, self._connect = prepare, connect
         self._unanswered: deque[bytes] = deque()
         self._is_preparing, self._deaths_in_row = False, 0
@@ -109,7 +109,7 @@ class Worker:
     def post(self, name: str, *arguments: object) -> None:
         """Send a question: a call of the method `name`. Its answer must be taken later."""
         self.arrays += array_bytes(arguments)
-        self._post(_message(name, *arguments))
+        self._post(_encode_message(name, *arguments))
 
     def take_answer(self) -> Any:  # noqa: ANN401  (what the method gives)
         """Wait for the answer to the oldest question, and return it; start another process if the worker has died.
@@ -224,5 +224,5 @@ def array_bytes(value: object) -> int:
     return sum(map(array_bytes, value)) if isinstance(value, tuple | list) else 0
 
 
-def _message(name: str, *arguments: object) -> bytes:
+def _encode_message(name: str, *arguments: object) -> bytes:
     return pickle.dumps((name, arguments), protocol=pickle.HIGHEST_PROTOCOL)

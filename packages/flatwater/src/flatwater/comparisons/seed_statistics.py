@@ -55,13 +55,13 @@ def seed_statistics(values: Sequence[float], *, resamples: int = RESAMPLES) -> S
 
 def seed_difference(values: Sequence[float], other_values: Sequence[float]) -> SeedStatistics:
     """Return the statistics of a difference between two groups of seeds, the first minus the other."""
-    first, other = np.asarray(values, np.float64), np.asarray(other_values, np.float64)
-    resampled_first = interquartile_mean(_resample(first, 0, RESAMPLES))
-    resampled_other = interquartile_mean(_resample(other, 1, RESAMPLES))
-    low, high = _percentile_interval(resampled_first - resampled_other)
+    scores, other_scores = np.asarray(values, np.float64), np.asarray(other_values, np.float64)
+    means = interquartile_mean(_resample(scores, 0, RESAMPLES))
+    other_means = interquartile_mean(_resample(other_scores, 1, RESAMPLES))
+    low, high = _percentile_interval(means - other_means)
     return SeedStatistics(
-        mean=float(first.mean() - other.mean()),
-        interquartile_mean=float(interquartile_mean(first) - interquartile_mean(other)),
+        mean=float(scores.mean() - other_scores.mean()),
+        interquartile_mean=float(interquartile_mean(scores) - interquartile_mean(other_scores)),
         low=low,
         high=high,
     )

@@ -60,11 +60,11 @@ def _is_same(read: object, value: object) -> bool:
     return type(read) is type(value) and repr(read) == repr(value)
 
 
-def call_arguments(inside: str, text: str, setting: str) -> dict[str, Any]:
+def call_arguments(arguments_text: str, text: str, setting: str) -> dict[str, Any]:
     """Return the named arguments of a call by name: `{"stack_size": 4}` of `FrameStackObservation(stack_size=4)`.
 
     Args:
-        inside: text of the call behind the opening bracket: `stack_size=4)`.
+        arguments_text: text of the call behind the opening bracket: `stack_size=4)`.
         text: text of the whole call, for messages.
         setting: name of the setting that has the text, for messages.
 
@@ -72,7 +72,7 @@ def call_arguments(inside: str, text: str, setting: str) -> dict[str, Any]:
         ConfigError: the text is not a call with named arguments of plain values.
     """
     try:
-        call = ast.parse(f"call({inside}", mode="eval").body
+        call = ast.parse(f"call({arguments_text}", mode="eval").body
         # `arg` is None for `**mapping`.
         if isinstance(call, ast.Call) and not call.args and all(keyword.arg for keyword in call.keywords):
             return {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}

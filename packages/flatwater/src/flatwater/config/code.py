@@ -74,22 +74,22 @@ EnvArguments = tuple[Annotated[str, Code(whole=True)], ...]
 """Arguments of an environment, as `config.arguments` reads them: they are given to code, and may name more code."""
 
 
-def find_named_code(cls: type[Any] | None, settings: Mapping[str, Any], above: str = "") -> Iterator[NamedCode]:
+def find_named_code(cls: type[Any] | None, settings: Mapping[str, Any], table_path: str = "") -> Iterator[NamedCode]:
     """Yield all code that settings name, whether they fit their class or not, without importing anything.
 
     Args:
         cls: class of the settings, which says which of them name code. Without one, and in settings that it does not
             have, every text that looks like `package.module:Name` counts.
         settings: settings as a file has them, unchecked.
-        above: dotted path of the table that has these settings; empty for the whole file.
+        table_path: dotted path of the table that has these settings; empty for the whole file.
     """
     declared = {} if cls is None else code_fields(cls)
-    tables: dict[str, Any] = {} if cls is None else _tables(cls)
+    tables: dict[str, Any] = {} if cls is None else _table_classes(cls)
     field_names = set() if cls is None else {field.name for field in fields(cls)}
     for name, value in settings.items():
-        path = f"{above}.{name}" if above else name
+        path = f"{table_path}.{name}" if table_path else name
         # By its name alone: the class of the settings follows from this very setting.
-        if name == "trainer" and not above:
+        if name == "trainer" and not table_path:
             code: Code | None = TRAINER
         elif name in declared:
             code = declared[name]
@@ -135,7 +135,7 @@ def name_of_code(code: Any, setting: str) -> str:  # noqa: ANN401  (a class or a
     return f"{code.__module__}:{name}"
 
 
-def _tables(cls: type[Any]) -> dict[str, Any]:
+def _table_classes(cls: type[Any]) -> dict[str, Any]:
     return {name: hint for name, hint in get_type_hints(cls).items() if isinstance(hint, type) and is_dataclass(hint)}
 
 

@@ -30,7 +30,7 @@ _TYPE_NAMES = {
     time: "a time",
 }
 
-Nested = Callable[[type[Any], Mapping[str, Any], str], object]
+BuildTable = Callable[[type[Any], Mapping[str, Any], str], object]
 """Function that builds a nested configuration from a class, its mapping and the dotted path to it."""
 
 
@@ -43,23 +43,23 @@ def to_plain(value: object) -> object:
     return value
 
 
-def from_plain(declared: Any, value: Any, path: str, nested: Nested) -> object:  # noqa: ANN401  (a type and a value of any setting)
+def from_plain(declared: Any, value: Any, path: str, build_table: BuildTable) -> object:  # noqa: ANN401  (a type and a value of any setting)
     """Return `value` as a value of the `declared` type.
 
     Args:
         declared: type of a field: of plain values, a path, a table, or one of these or None.
         value: value of a TOML or JSON file, or of Python.
         path: dotted name of the setting, for messages.
-        nested: builds a table's configuration from its class, its mapping and its path.
+        build_table: builds a table's configuration from its class, its mapping and its path.
 
     Raises:
         ConfigError: the value does not fit; the message names `path`, the value and the expected type.
     """
     options = [option for option in get_args(declared) if option is not types.NoneType]
     if _is_union(declared) and len(options) == 1 and value is not None:
-        return from_plain(options[0], value, path, nested)
+        return from_plain(options[0], value, path, build_table)
     if isinstance(declared, type) and is_dataclass(declared) and isinstance(value, Mapping):
-        return nested(declared, value, path)
+        return build_table(declared, value, path)
     try:
         return msgspec.convert(value, declared, strict=True, dec_hook=_convert_path)  # strict: "1" is not a number
     except msgspec.ValidationError as error:
@@ -70,7 +70,7 @@ def from_plain(declared: Any, value: Any, path: str, nested: Nested) -> object: 
         # The entry is converted alone, to raise an error that quotes the entry and not the whole list.
         index = int(entry[1])
         entry_type = options[0 if options[-1] is Ellipsis else index]  # `tuple[X, ...]`, or `tuple[X, Y]`
-        return from_plain(entry_type, value[index], f"{path}[{index}]", nested)
+        return from_plain(entry_type, value[index], f"{path}[{index}]", build_table)
 
 
 def _is_union(declared: object) -> bool:

@@ -108,14 +108,14 @@ def from_mapping(cls: type[C], mapping: Mapping[str, Any], where: str) -> C:
             value, or a value that the class itself refuses.
     """
     try:
-        config = _build(cls, mapping, "")
+        config = _build_config(cls, mapping, "")
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
-    assert isinstance(config, cls)  # noqa: S101  (for the type checker: `_build` calls `cls`)
+    assert isinstance(config, cls)  # noqa: S101  (for the type checker: `_build_config` calls `cls`)
     return config
 
 
-def _build(cls: type[Any], mapping: Mapping[str, Any], path: str) -> object:
+def _build_config(cls: type[Any], mapping: Mapping[str, Any], path: str) -> object:
     """Return a configuration of the class `cls`, or of its variant that `mapping` chooses.
 
     Args:
@@ -142,7 +142,7 @@ def _build(cls: type[Any], mapping: Mapping[str, Any], path: str) -> object:
                 raise ConfigError(f"{dotted}: {reason}")
             raise ConfigError(f"{dotted}: no setting has this name.{_unknown_name_hint(name, path, hints)}")
         file_value = _as_in_file(value, dotted, is_code=name in declared_code)
-        values[name] = from_plain(hints[name], file_value, dotted, _build)
+        values[name] = from_plain(hints[name], file_value, dotted, _build_config)
     for name, declared in fields_by_name.items():
         if name not in values and _has_no_default(declared):
             raise ConfigError(
@@ -227,11 +227,11 @@ def merge_tables(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[
     return {name: value for name, value in merged.items() if value is not None}
 
 
-def flat_settings(mapping: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Return all settings of nested tables in one dict by dotted path; `above` is the path of `mapping` itself."""
+def flat_settings(mapping: Mapping[str, Any], table_path: str = "") -> dict[str, Any]:
+    """Return all settings of nested tables in one dict by dotted path; `table_path` is the path of `mapping` itself."""
     flat: dict[str, Any] = {}
     for name, value in mapping.items():
-        path = f"{above}.{name}" if above else name
+        path = f"{table_path}.{name}" if table_path else name
         flat |= flat_settings(value, path) if isinstance(value, Mapping) else {path: value}
     return flat
 

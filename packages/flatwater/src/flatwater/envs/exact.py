@@ -95,8 +95,8 @@ GENERATORS: dict[str, Callable[[int], object]] = {
 
 
 @contextmanager
-def generators_set(seeds: Mapping[str, int]) -> Iterator[None]:
-    """Seed the global generators, each with the seed under its name, and restore their states at the end."""
+def temporary_generator_seeds(seeds: Mapping[str, int]) -> Iterator[None]:
+    """Seed the global generators of these names for the block, and restore the states of all of them at its end."""
     python_state, numpy_state = random.getstate(), np.random.get_state(legacy=False)  # noqa: NPY002  (the state of NumPy's global generator)
     torch_state = torch.default_generator.get_state()
     try:
@@ -181,7 +181,7 @@ def try_whole_episode(
     timer = CountedTime()
     try:
         # 5 and 4 stand for any numbers: neither the global generators nor simultaneous episodes may matter.
-        with generators_set(_same_seed(5)):
+        with temporary_generator_seeds(_same_seed(5)):
             player = make(4)
             try:
                 if state is not None:
@@ -243,7 +243,7 @@ def _record_episode(
         save_first: whether to save first, in the record's `kept`, the state that `player` keeps over episodes.
     """
     rng = np.random.default_rng(seed)
-    with generators_set(_same_seed(generator_seed)):
+    with temporary_generator_seeds(_same_seed(generator_seed)):
         saved_state = encode_state(player.read_kept_state()) if save_first else b""
         episode = _RecordedEpisode(seed, [player.begin(seed)], kept=saved_state)
         for _ in range(steps):
@@ -265,7 +265,7 @@ def _check_replays(player: EpisodePlayer, episodes: Sequence[_RecordedEpisode], 
     """
     try:
         for episode in episodes:
-            with generators_set(seeds):
+            with temporary_generator_seeds(seeds):
                 if difference := _replay_difference(player, episode):
                     return difference
     finally:

@@ -105,7 +105,7 @@ class ConsoleTable:
         if pace := self.pace_text():
             self._print_text(pace, "dim")
 
-    def phase(self, name: str, steps_done: int, total: int) -> None:
+    def show_phase(self, name: str, steps_done: int, total: int) -> None:
         """Show on the bar that so many of `total` steps of the phase `name` are complete; cheap enough for any loop."""
         time_now = self._clock()
         self._phase_steps = (steps_done, total)
@@ -160,12 +160,12 @@ class ConsoleTable:
         return RoundTime(self._rounds_done, self._round_times[-1], left_seconds)
 
     def print_row(
-        self, ended: RoundTime, metrics: Metrics, memory: str = "", logged: Metrics = MappingProxyType({})
+        self, round_time: RoundTime, metrics: Metrics, memory: str = "", logged: Metrics = MappingProxyType({})
     ) -> None:
         """Print the row of a round that has ended, and a line about its memory where that has changed.
 
         Args:
-            ended: number and time of the round.
+            round_time: number and time of the round.
             metrics: numbers of the round.
             memory: text about memory in the round; empty for none.
             logged: the numbers among them that the user has logged.
@@ -178,8 +178,10 @@ class ConsoleTable:
             self._print_text(group_line(self._columns), "bold")
             self._print_text(title_line(self._columns, self._layout.short_title), "bold")
         self._rows_printed += 1
-        numbers = {**metrics, SECONDS_COLUMN.name: ended.seconds}
-        self._print_text(row_line(f"{ended.number}/{self._total}", numbers, ended.left_seconds, self._columns))
+        numbers = {**metrics, SECONDS_COLUMN.name: round_time.seconds}
+        self._print_text(
+            row_line(f"{round_time.number}/{self._total}", numbers, round_time.left_seconds, self._columns)
+        )
         if logged:
             logged_text = ", ".join(f"{name} {short_number(value)}" for name, value in logged.items())
             self._print_text(f"{'':>{ROUND_WIDTH}} {logged_text}")
@@ -230,7 +232,7 @@ class ConsoleTable:
 
 def _progress_bar(console: Console) -> tuple[Progress, TaskID]:
     """Return the progress bar below the table, and its only task."""
-    # Without rich's refreshing thread, which would take time from the computing cores: `phase` refreshes.
+    # Without rich's refreshing thread, which would take time from the computing cores: `show_phase` refreshes.
     bar = Progress(
         TextColumn("{task.fields[round]}"),
         TextColumn("{task.description}", style="bold"),

@@ -37,7 +37,7 @@ def list_mirrored_runs(url: str) -> list[RunLine]:
 def _list_mirrored_run(objects: StoredObjects, name: str) -> Iterable[tuple[datetime, RunLine]]:
     """Return time and line of one run: a line with the reason if it is unreadable, no line if there is no run."""
     try:
-        return _read_run_line(objects.below(name), name)
+        return _read_run_line(objects.subfolder(name), name)
     except (FlatwaterError, OSError) as error:
         # Raises if the store itself has gone away, instead of a wait for every further run.
         if isinstance(error, StoreError):

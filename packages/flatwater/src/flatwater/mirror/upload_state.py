@@ -117,8 +117,8 @@ class UploadState:
             self.last_moved = time.monotonic()
             return not (self.abandoned or (self.run_ended and self.waiting is not None))
 
-    def record_success_(self, *, ended: bool) -> None:
-        """Record that `sending` is at the store; with `ended`, also the run's last files."""
+    def record_success_(self, *, is_last: bool) -> None:
+        """Record that `sending` is at the store; with `is_last`, also the run's last files."""
         with self.condition:
             if self.sending is not None:
                 self.sent += 1
@@ -127,7 +127,7 @@ class UploadState:
                 duration = format_duration(time.monotonic() - self.failing_since)
                 self.messages.append(f"mirror: {self.url} works again, after {duration}")
             self.sending, self.failing_since, self.trouble, self.bytes_left = None, None, "", 0
-            self.files_pending = self.files_pending and not ended
+            self.files_pending = self.files_pending and not is_last
 
     def record_failure_(self, reason: str, consequence: str) -> None:
         """Record a failure; the first since the last success becomes a message, with its consequence for the run."""

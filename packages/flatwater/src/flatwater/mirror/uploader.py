@@ -125,7 +125,7 @@ class Mirror:
         state, pause = self.state, FIRST_PAUSE
         while state.wait_for_work_():
             try:
-                has_ended = self._send_checkpoint()
+                is_last = self._send_checkpoint()
             except LockedError as error:
                 state.stop_sending_(str(error))
                 return  # without releasing: the lock is another's
@@ -140,7 +140,7 @@ class Mirror:
                     pause = min(2 * pause, LONGEST_PAUSE)
             else:
                 pause = FIRST_PAUSE
-                state.record_success_(ended=has_ended)
+                state.record_success_(is_last=is_last)
         with suppress(FlatwaterError):  # a lock that is not released expires
             self.sender.release_()
 

@@ -100,14 +100,14 @@ class ActorCritic:
 
     @cached_property
     def policy(self) -> RecurrentPolicy | FeedForwardPolicy:
-        """The network that takes the embedding of an observation."""
+        """The network from the embedding of an observation: recurrent if `config.memory` is above 0."""
         config, actions, inputs = self.config, self.actions, self.embedding_size
         if not config.memory:
             return FeedForwardPolicy(
                 obs=inputs,
                 layers=config.layers,
                 outputs=actions.outputs,
-                free=actions.free,
+                free=actions.free,  # logarithms of deviations, which do not depend on the observation
                 activation=config.activation,
                 shared=config.heads == "shared",
                 free_start=log(config.deviation),

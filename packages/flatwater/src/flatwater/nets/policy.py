@@ -246,7 +246,7 @@ def build_statistics(obs: int, measures: Sequence[int], device: torch.device) ->
 
 
 def update_running_stats_(statistics: dict[str, Tensor], obs: Float[Tensor, "*N O"]) -> None:
-    """Merge a batch into the running mean, variance and count (Chan, Golub & LeVeque 1979).
+    """Merge a batch, if it has rows, into the running mean, variance and count (Chan, Golub & LeVeque 1979).
 
     Call it between rounds only: new statistics change what the policy returns for the same observation, so that PPO's
     probability ratios would no longer start at 1.

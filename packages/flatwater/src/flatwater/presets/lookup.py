@@ -64,7 +64,7 @@ def preset_settings(config_type: type[Any], given_settings: Mapping[str, Any]) -
 def preset_note(config: Any) -> Iterator[str]:  # noqa: ANN401  (settings of a recipe)
     """Yield a line, at the start and in the plan, if the run's preset asks for what Flatwater does not have."""
     # Nothing is refused here: a run keeps its settings, whatever becomes of the preset that they came from.
-    file = next((file for file in _files(config.preset) if file.stem == config.trainer), None)
+    file = next((file for file in _preset_files(config.preset) if file.stem == config.trainer), None)
     settings = None if file is None else _environment_table(read_toml(file), config.env)
     if settings and LEFT_OUT in settings:
         yield f"left out of the preset {config.preset}: {'; '.join(settings[LEFT_OUT])}"
@@ -75,7 +75,7 @@ def preset_names() -> list[str]:
     return sorted({file.parent.name for file in FOLDER.glob("*/*.toml")})
 
 
-def _files(name: str | None) -> list[Path]:
+def _preset_files(name: str | None) -> list[Path]:
     """Return the files of a preset, one for each recipe; none for an unknown name."""
     return sorted(file for file in FOLDER.glob("*/*.toml") if file.parent.name == name)
 
@@ -86,7 +86,7 @@ def _recipe_tables(name: str, recipe: str) -> dict[str, Any]:
     Raises:
         ConfigError: there is no such preset, or it has no settings for the recipe.
     """
-    files = {file.stem: file for file in _files(name)}
+    files = {file.stem: file for file in _preset_files(name)}
     if not files:
         names = preset_names()
         raise ConfigError(f"preset = {short_repr(name)}: expected {', '.join(names)}.{did_you_mean(name, names)}")

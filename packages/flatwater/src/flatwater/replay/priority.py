@@ -65,22 +65,22 @@ def add_priorities_(
     priorities: Priorities,
     places: Int[Tensor, "B"],
     *,
-    drawable: Bool[Tensor, "B"] | None = None,
-    emptied: Int[Tensor, "E"] | None = None,
+    is_drawable: Bool[Tensor, "B"] | None = None,
+    emptied_places: Int[Tensor, "E"] | None = None,
 ) -> None:
     """Give places with new transitions the largest mass so far.
 
     Args:
         priorities: masses of all places.
         places: places of the new transitions.
-        drawable: whether each of them can be drawn; False gives it mass 0. Left out: all can.
-        emptied: other places, whose transitions are gone.
+        is_drawable: whether each of them can be drawn; False gives it mass 0. Left out: all can.
+        emptied_places: other places, whose transitions are gone.
     """
     mass, top = host_view(priorities.mass), host_view(priorities.top)
-    mass[host_view(places)] = top if drawable is None else top * host_view(drawable)
+    mass[host_view(places)] = top if is_drawable is None else top * host_view(is_drawable)
     _sum_blocks_(priorities, places)
-    if emptied is not None:
-        remove_priorities_(priorities, emptied)
+    if emptied_places is not None:
+        remove_priorities_(priorities, emptied_places)
 
 
 def remove_priorities_(priorities: Priorities, places: Int[Tensor, "B"]) -> None:
@@ -126,7 +126,7 @@ def set_priorities_(priorities: Priorities, index: Int[Tensor, "*batch"], td_err
     if priorities.alpha == 0:
         return
     places = index.flatten()
-    mass = masses(td_error.flatten(), priorities.alpha).to(priorities.mass.dtype)
+    mass = priority_masses(td_error.flatten(), priorities.alpha).to(priorities.mass.dtype)
     # 0 for places that hold no transition any more.
     mass = mass * (priorities.mass[places] > 0)
     # `include_self=False` leaves out the old mass, which may be larger than the new masses.
@@ -135,7 +135,7 @@ def set_priorities_(priorities: Priorities, index: Int[Tensor, "*batch"], td_err
     _sum_blocks_(priorities, places)
 
 
-def masses(td_error: Float[Tensor, "*batch"], alpha: float) -> Float[Tensor, "*batch"]:
+def priority_masses(td_error: Float[Tensor, "*batch"], alpha: float) -> Float[Tensor, "*batch"]:
     """Return (|TD error| + epsilon) ** alpha: proportional prioritisation (Schaul et al. 2016, section 3.3)."""
     finite = td_error.abs().nan_to_num(nan=0.0, posinf=MAXIMUM_ERROR)
     return (finite + MINIMUM_ERROR).pow(alpha)
@@ -153,6 +153,7 @@ def draw_prioritised(
         _renew_sums_(priorities)
     block_ends = priorities.sums.cumsum(0)
     total = block_ends[-1]
+    # A random point of the total mass lies in the drawn place: first its block is found, then the place in the block.
     point = torch.rand(shape, generator=rng, device=total.device, dtype=torch.float64) * total
     block = torch.searchsorted(block_ends, _clamp_below(point, total), right=True)
     place_ends = _running_sums(priorities.mass, priorities.sums, block)

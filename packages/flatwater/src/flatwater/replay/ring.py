@@ -176,7 +176,7 @@ def append_(
     newest = stream_starts + head
     _write_rows_(ring.observation, newest, next_obs)
     # `ended` is still that of the step before: no transition begins at a final observation.
-    add_priorities_(ring.priorities, slots, drawable=~ended, emptied=newest)
+    add_priorities_(ring.priorities, slots, is_drawable=~ended, emptied_places=newest)
     ended[:] = _row_array(terminated, ring.ended) | _row_array(truncated, ring.ended)
 
 

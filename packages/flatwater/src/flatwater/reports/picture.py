@@ -318,12 +318,12 @@ def _paint_axis(axes: Axes, spec: Axis, name: str) -> None:
         axis.set_ticks(range(len(spec.rows)), [_short_label(label) for label in spec.rows])
         set_limits(-0.5, len(spec.rows) - 0.5)
         axes.grid(visible=False, axis=name)  # type: ignore[arg-type]
-        return
+        return  # rows have no unit, zero or span
     if spec.kind == "date":
         locator = AutoDateLocator(minticks=2, maxticks=6)  # type: ignore[no-untyped-call]
         axis.set_major_locator(locator)
         axis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
-        return
+        return  # nor have dates
     if spec.kind == "log":
         (axes.set_xscale if name == "x" else axes.set_yscale)("log")
         low, high = axes.dataLim.intervaly if name == "y" else axes.dataLim.intervalx

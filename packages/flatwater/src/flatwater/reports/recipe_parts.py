@@ -38,7 +38,7 @@ def own_parts(run: RunRecords) -> dict[str, Iterable[Block]]:
     if not run.recipe.own_parts:
         return dict(course_sections(run))
     # The recipe's code is not imported here: the run wrote the parts while it trained.
-    return dict(_written_parts(RunFolder(run.path)) or course_sections(run))
+    return dict(_read_saved_parts(RunFolder(run.path)) or course_sections(run))
 
 
 def installed_parts(run: RunRecords) -> dict[str, Iterable[Block]]:
@@ -55,8 +55,8 @@ def installed_parts(run: RunRecords) -> dict[str, Iterable[Block]]:
     return sections
 
 
-def _written_parts(folder: RunFolder) -> Mapping[str, Iterable[Block]]:
-    """Return the parts in `sections.json`: none if there is no file, a paragraph with the reason if it is damaged."""
+def _read_saved_parts(folder: RunFolder) -> Mapping[str, Iterable[Block]]:
+    """Read the parts that the run wrote to `sections.json`: none without the file, the reason if it is damaged."""
     try:
         content = parse_json(read_regular(folder.sections, MAXIMUM_BYTES, follow=False))
         if not isinstance(content, list) or not 0 < len(content) <= MAXIMUM_PARTS:
@@ -67,7 +67,7 @@ def _written_parts(folder: RunFolder) -> Mapping[str, Iterable[Block]]:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         sentence = (Piece(folder.sections.name), f" cannot be read as parts of a page: {reason}. ", REWRITE_ADVICE)
-        return {"Learning": [Paragraph(sentence, "missing")]}
+        return {"Learning": [Paragraph(sentence, "missing")]}  # the title of the first part in most recipes
 
 
 def _parse_part(content: object) -> tuple[str, list[Block]]:

@@ -17,7 +17,7 @@ from flatwater.metrics.lines import FollowedFile, read_appended_, read_records
 from flatwater.named_imports import importing_only_ours
 from flatwater.recipe import read_rounds
 from flatwater.rundir.description import MAXIMUM_SETTINGS, read_description, read_settings
-from flatwater.rundir.doubts import read_doubts
+from flatwater.rundir.inexact_reasons import read_inexact_reasons
 from flatwater.rundir.layout import RunFolder, open_folder
 from flatwater.rundir.listing import run_state
 from flatwater.rundir.origin import origin_text
@@ -112,7 +112,7 @@ def _read_records(path: Path, folder: RunFolder) -> RunRecords:
         holdout=read_result(folder.holdout, recipe),
         checkpoints=_read_checkpoints(folder),
         origin=origin_text(folder, config),
-        doubts=read_doubts(folder),
+        doubts=read_inexact_reasons(folder),
     )
 
 

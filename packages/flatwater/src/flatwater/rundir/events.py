@@ -138,7 +138,7 @@ class RunLog:
         except (OSError, ValueError):  # the disk is full or gone; the console has shown the line
             self._missing_lines += 1
             return
-        is_whole = written_bytes == len(line) + self._last_line_is_torn
+        is_whole = written_bytes == len(line) + self._last_line_is_torn  # True is 1: the line break before the line
         self._missing_lines = 0 if is_whole else self._missing_lines + 1
         self._last_line_is_torn = not is_whole
 

@@ -17,7 +17,7 @@ from flatwater.metrics.tail import read_last
 from flatwater.named_imports import importing_only_ours
 from flatwater.recipe import read_rounds
 from flatwater.rundir.description import read_description, read_settings
-from flatwater.rundir.doubts import read_doubts
+from flatwater.rundir.inexact_reasons import read_inexact_reasons
 from flatwater.rundir.layout import RunFolder
 from flatwater.rundir.origin import origin_text
 from flatwater.rundir.results import read_result
@@ -225,7 +225,7 @@ def describe_run(folder: RunFolder) -> RunLine:
         metrics={name: value for name, value in numbers.items() if is_number(value) and isfinite(value)},
         result=result,
         origin=origin_text(folder, settings),
-        doubt=next(iter(read_doubts(folder)), ""),
+        doubt=next(iter(read_inexact_reasons(folder)), ""),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from flatwater.named_imports import check_takes_one, find_function
+from flatwater.named_imports import check_takes_one_argument, find_function
 from flatwater.own_numbers import check_name, logged_number
 from flatwater.runs.config import EpisodesRunConfig
 from flatwater.trainers.logged import OnEpisode
@@ -89,9 +89,9 @@ def find_callbacks(config: Any, functions: Callbacks) -> Callbacks:  # noqa: ANN
     """
     on_round, on_episode = functions.on_round, functions.on_episode
     if on_round is not None:
-        check_takes_one(on_round, "on_round", "a function that takes a round")
+        check_takes_one_argument(on_round, "on_round", "a function that takes a round")
     if on_episode is not None:
-        check_takes_one(on_episode, "on_episode", "a function that takes an episode")
+        check_takes_one_argument(on_episode, "on_episode", "a function that takes an episode")
     if on_round is None and config.on_round is not None:
         on_round = find_function(config.on_round, field="on_round", takes="a round")
     name = config.on_episode if isinstance(config, EpisodesRunConfig) else None

@@ -104,7 +104,7 @@ def arithmetic_hash() -> str:
 ARITHMETIC = "arithmetic"
 
 
-def changed_facts(
+def describe_version_changes(
     saved: object,
     *,
     saved_when: str = "when it was saved",
@@ -114,13 +114,14 @@ def changed_facts(
     """Return a line for each of the `version_facts` that has changed: `torch 2.9.0 when it was saved, 2.9.1 now`.
 
     Args:
-        saved: `versions` of a checkpoint; a file of another version may lack some, and a forged file has anything.
+        saved: `versions` of a checkpoint; a file of another version may lack some, which are left out, and a forged
+            file has anything.
         saved_when: words for the time, or the place, of the saved versions.
         current_name: words for this process.
         exempt_names: names of facts that may differ.
     """
     if not isinstance(saved, Mapping):
-        return [f"versions {saved!r} when it was saved"]
+        return [f"versions {saved!r} {saved_when}"]
     current = version_facts()
     return [
         f"{name} {saved[name]} {saved_when}, {current[name]} {current_name}"

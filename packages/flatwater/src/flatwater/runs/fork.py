@@ -18,7 +18,7 @@ from flatwater.config.toml import flat_settings, to_mapping, with_settings
 from flatwater.envs.open_envs import close_open_envs
 from flatwater.metrics.jsonl import survives_resume
 from flatwater.recipe import Recipe, recipe_of_config
-from flatwater.rundir.doubts import read_doubts
+from flatwater.rundir.inexact_reasons import read_inexact_reasons
 from flatwater.rundir.layout import RunFolder
 from flatwater.rundir.origin import Origin, changed_settings
 from flatwater.runs.config import PresetSettings
@@ -57,8 +57,8 @@ def find_parent(folder: RunFolder, parent_config: Any, config: Any, round_: int 
         say: shows lines about checkpoints that cannot be used.
 
     Raises:
-        CheckpointError: there is no such checkpoint.
-        ConfigError: the fork would train nothing.
+        CheckpointError: there is no such checkpoint, or config.toml was edited since it was saved.
+        ConfigError: the fork would train nothing, or changes `from_run` or `preset`, which only a new run takes.
     """
     recipe = recipe_of_config(config)
     # Never within a round: other settings may give a round other steps.
@@ -139,7 +139,7 @@ def compose_fork(config: Any, parent: Parent, say: ShowLine) -> Run:  # noqa: AN
     if changed:
         composed.begin_()  # tests the exactness of the environment, which may have changed
     else:
-        composed.doubts.extend(read_doubts(parent.folder))
+        composed.doubts.extend(read_inexact_reasons(parent.folder))
     _require_data(composed, parent, changed)
     # Leaves that begin with another value under the new settings keep that value; all others get the parent's.
     overwritten_leaves = [

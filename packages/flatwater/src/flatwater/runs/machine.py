@@ -35,11 +35,11 @@ def find_device(name: str) -> torch.device:
     if device.type not in ("cpu", "cuda"):
         raise ConfigError(f"device = {name!r}: expected cpu, cuda or cuda:N")
     if device.type == "cuda":
-        repeat_on_cuda()
+        make_cuda_repeatable()
     return device
 
 
-def repeat_on_cuda() -> None:
+def make_cuda_repeatable() -> None:
     """Make CUDA compute the same bits each time, in full float32. Call it before CUDA computes anything.
 
     An operation without a deterministic kernel only warns, so that it does not end a run.

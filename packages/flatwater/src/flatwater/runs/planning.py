@@ -272,10 +272,7 @@ def phase_bytes(transients: Callable[[], Mapping[str, int]], extra_bytes: Mappin
 
 
 def _measure_in_fork(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | str | None:
-    """Return the result of `_measure_phases`, a fault of the user's code as text; None if autograd refuses to work.
-
-    Autograd refuses because this process is a fork.
-    """
+    """Return the result of `_measure_phases`, a fault of the user's code as text; None if autograd refuses a fork."""
     # In a fork of this process, which ends when the answer is given.
     try:
         return _measure_with_stand_ins(transients)

@@ -31,8 +31,8 @@ from flatwater.metrics.sinks import write_all
 from flatwater.metrics.table_layout import RESIDENT_COLUMN, ROUND_WIDTH
 from flatwater.mirror.opening import MirrorLike
 from flatwater.recipe import Recipe, recipe_of_config
-from flatwater.rundir.doubts import write_doubts
 from flatwater.rundir.events import RunEvents
+from flatwater.rundir.inexact_reasons import write_inexact_reasons
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.callbacks import NO_CALLBACKS, Callbacks, Round, RoundMetrics
 from flatwater.runs.contract import MemoryContract, budget_stop_text, ledger_metrics, ledger_text
@@ -149,7 +149,7 @@ class Recorder:
     def on_step(self, phase: str, steps_done: int, total: int) -> None:
         """Count a finished step, number `steps_done` of `total`, to its phase, and move the progress bar."""
         self.phase_meter.count_(phase, ends=steps_done == total)
-        self.table.phase(phase, steps_done, total)
+        self.table.show_phase(phase, steps_done, total)
         if self.profiler is not None:
             self.profiler.after_step()
 
@@ -300,7 +300,7 @@ class Recorder:
         for line in doubts[self.reported_doubts :]:
             self.events.show_line(f"not exact: {line}", exact=False)
         if len(doubts) > self.reported_doubts:
-            write_doubts(self.folder, doubts)
+            write_inexact_reasons(self.folder, doubts)
         self.reported_doubts = len(doubts)
 
     def report_moved_folder_(self) -> None:
@@ -419,7 +419,7 @@ class Recorder:
                 sink.close()
 
 
-def build_watcher(
+def build_recorder(
     composed: Run,
     folder: RunFolder,
     table: ConsoleTable,
@@ -445,7 +445,7 @@ def build_watcher(
         trackers = open_trackers(composed.config, folder, events.show_line, resume_at=last_round)
         for tracker in trackers:
             open_files.callback(tracker.close)
-        watcher = Recorder(
+        recorder = Recorder(
             composed=composed,
             folder=folder,
             table=table,
@@ -465,7 +465,7 @@ def build_watcher(
             phase_meter=PhaseMeter(cuda_event if composed.device.type == "cuda" else None),
         )
         open_files.pop_all()  # all are open: from here on `Recorder.close` closes them
-    return watcher
+    return recorder
 
 
 def _build_contract(composed: Run, trackers: list[BackgroundSink], mirror: MirrorLike) -> MemoryContract:

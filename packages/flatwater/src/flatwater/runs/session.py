@@ -21,18 +21,18 @@ from flatwater.mirror.download import fetch_run
 from flatwater.mirror.opening import MirrorLike, open_mirror
 from flatwater.recipe import Recipe, recipe_of_config, recipe_of_settings
 from flatwater.rundir.description import write_description
-from flatwater.rundir.doubts import read_doubts
 from flatwater.rundir.events import RunEvents, RunLog
+from flatwater.rundir.inexact_reasons import read_inexact_reasons
 from flatwater.rundir.layout import RunFolder, create_folder, hold_lock, open_folder, recorded_rounds, write_config
 from flatwater.rundir.origin import first_round, read_origin, write_origin
 from flatwater.runs.callbacks import Callbacks, OnRound, find_callbacks
 from flatwater.runs.config import drop_total_steps
-from flatwater.runs.fingerprint import changed_facts, changed_sources, run_facts, version_facts
+from flatwater.runs.fingerprint import changed_sources, describe_version_changes, run_facts, version_facts
 from flatwater.runs.fork import Parent, compose_as_begun, compose_fork, copy_history, find_parent
 from flatwater.runs.machine import freeze_gc, keep_freed_memory, use_threads
 from flatwater.runs.planning import check_machine, check_settings
 from flatwater.runs.profiling import check_profiled, with_traces
-from flatwater.runs.recorder import build_watcher
+from flatwater.runs.recorder import build_recorder
 from flatwater.runs.run import Run
 from flatwater.runs.signals import stop_on_signals
 from flatwater.runs.trust import permit_run, remember_run
@@ -342,12 +342,13 @@ def restore_run(
         )
     if modules := changed_sources(manifest.facts.get("sources"), config):
         say(f"the text of {'; '.join(modules)} has changed: the numbers may change from this round on")
-    if changed_versions := changed_facts(manifest.facts.get("versions")):
+    if changed_versions := describe_version_changes(manifest.facts.get("versions")):
         say(
             f"{'; '.join(changed_versions)}: nothing is lost, but the last bits of the numbers may "
             "differ from this round on"
         )
-    composed.doubts.extend(read_doubts(folder))  # before `rebuild_`, which asks whether the run was exact so far
+    # Before `rebuild_`, which asks whether the run was exact so far.
+    composed.doubts.extend(read_inexact_reasons(folder))
     restore_state_(composed.trainer.run, intact)
     composed.rebuild_()
     return composed, manifest
@@ -422,26 +423,26 @@ def train(
         stop_on_signals(console) as stop,  # from here on a signal ends the run with a checkpoint
         ConsoleTable(config.rounds, console, recipe.layout, rounds_done=trainer.progress.round) as table,
     ):
-        watcher = build_watcher(composed, folder, table, events=events, stop=stop, mirror=mirror, callbacks=callbacks)
+        recorder = build_recorder(composed, folder, table, events=events, stop=stop, mirror=mirror, callbacks=callbacks)
         try:
-            watcher.begin_(save=is_new, profiled=profile or range(0))
-            finished = train_(trainer, config.rounds, watcher) and not stop.signal  # a signal also skips the scoring
+            recorder.begin_(save=is_new, profiled=profile or range(0))
+            finished = train_(trainer, config.rounds, recorder) and not stop.signal  # a signal also skips the scoring
             if not finished:
-                watcher.save()
-                watcher.explain_stop()
+                recorder.save()
+                recorder.explain_stop()
         except RunError:
             events.show_line(f"the run ends here. Correct this, and go on with: {resume_command(folder)}", style="")
             raise
         finally:
-            watcher.close()  # after an error as well: flushes the records and ends the trackers' threads
+            recorder.close()  # after an error as well: flushes the records and ends the trackers' threads
     if finished:
         with console.status("playing the trained policy against the baselines …"):
             composed.write_result(folder)
         mirror.run_finished()  # after the result is written, so that the result is sent as well
     else:
         print_line(console, escape(f"stopped. Go on with: {resume_command(folder)}"))
-    watcher.recipe_parts.write_()
-    code = 0 if finished else BUDGET_EXIT if watcher.contract.breach else stop.exit_code
+    recorder.recipe_parts.write_()
+    code = 0 if finished else BUDGET_EXIT if recorder.contract.breach else stop.exit_code
     return announce_end(RunOutcome(folder.with_current_name, finished, code, recipe, stop.signal), composed, events)
 
 

@@ -22,7 +22,7 @@ MAXIMUM_RECORDS = 4096
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
-def was_begun(key: str) -> bool:
+def is_run_recorded(key: str) -> bool:
     """Return whether there is a record that this user has begun the run of this hash; False if none can be read."""
     try:
         with _open_record_folder(make=False) as folder:
@@ -33,7 +33,7 @@ def was_begun(key: str) -> bool:
     return stat.S_ISREG(record.st_mode) and record.st_uid == os.geteuid() and not record.st_mode & _WRITABLE_BY_OTHERS
 
 
-def record_begun(key: str, about: Mapping[str, Any]) -> None:
+def record_run(key: str, about: Mapping[str, Any]) -> None:
     """Write the record that the user has begun the run of the hash `key`; `about` is for people who read the file.
 
     Raises:

@@ -22,7 +22,7 @@ from flatwater.memory.ledger import SCALAR_BYTES
 from flatwater.memory.nodes import STORE_SHARE, Machine, WorkerNeeds, assign_workers
 from flatwater.memory.planner import Plan, group_bytes
 from flatwater.runs.config import WorkersRunConfig
-from flatwater.runs.fingerprint import ARITHMETIC, arithmetic_hash, changed_facts
+from flatwater.runs.fingerprint import ARITHMETIC, arithmetic_hash, describe_version_changes
 from flatwater.runs.machine import release_freed_memory
 from flatwater.state.tree import nbytes
 from flatwater_watch.errors import ConfigError, RunError
@@ -64,7 +64,7 @@ class WorkerService:
         # The run's number of threads, before anything is computed, so that sums are taken in the run's order.
         torch.set_num_threads(assignment.config.threads)
         exempt_names = (ARITHMETIC,) if assignment.config.any_machine else ()
-        if differences := changed_facts(
+        if differences := describe_version_changes(
             assignment.versions,
             saved_when="in the run",
             current_name=f"on {platform.node()}",

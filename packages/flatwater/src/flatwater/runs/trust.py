@@ -22,7 +22,7 @@ from flatwater.named_imports import SHIPPED, Permit, is_trusted
 from flatwater.recipe import find_recipe, recipe_names
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.config import RunConfig, drop_total_steps
-from flatwater.runs.started_runs import RECORD_PLACES, record_begun, was_begun
+from flatwater.runs.started_runs import RECORD_PLACES, is_run_recorded, record_run
 from flatwater.sources import enclosing_run_folder, module_files, module_place
 from flatwater_watch.errors import ConfigError, TrustError
 from flatwater_watch.files.directory import current_path as named_path
@@ -65,7 +65,7 @@ def request_permit(
     # Refused even with --trust: code in a run's folder may have been sent with the folder.
     _refuse_code_in_runs(named_codes, source, folder)
     # The record is read last: settings without code, and --trust, need none.
-    if named_codes and not is_trusted() and not was_begun(trust_key(settings, source, extra_values)):
+    if named_codes and not is_trusted() and not is_run_recorded(trust_key(settings, source, extra_values)):
         raise TrustError(_refusal_message(named_codes, source, trains=trains))
     return Permit(frozenset(code.value for code in named_codes))
 
@@ -153,7 +153,7 @@ def remember_trust(
     """
     about = {"of": str(named_path(source).absolute()), "code": {code.setting: code.value for code in named_codes}}
     try:
-        record_begun(trust_key(settings, source, extra_values), about)
+        record_run(trust_key(settings, source, extra_values), about)
     except OSError as error:
         say(
             f"the record of your runs ({RECORD_PLACES}) cannot be written ({error.strerror}). "

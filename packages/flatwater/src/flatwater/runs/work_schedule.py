@@ -30,7 +30,10 @@ class WorkSchedule:
     clock: Callable[[], float] = monotonic
 
     def is_due_(self, round_: int) -> bool:
-        """Return whether the work is due after this round. Call it once a round, as it counts the calls."""
+        """Return whether the work is due after this round; without `every`, its cost decides after the first rounds.
+
+        Call it once a round, as it counts the calls.
+        """
         self.rounds_seen += 1
         if round_ >= self.rounds or (self.always_every and round_ % self.always_every == 0):
             return True

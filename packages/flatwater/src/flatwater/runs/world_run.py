@@ -13,7 +13,7 @@ from flatwater.envs.exact import (
     SECONDS,
     CountedTime,
     WorldPlayer,
-    generators_set,
+    temporary_generator_seeds,
     try_exactness,
     try_whole_episode,
 )
@@ -106,7 +106,7 @@ class EpisodeReplays:
         # A replay takes about as long as the last one.
         if self._steps < self._next_replay_step or self._last_seconds > seconds_left or run.doubts:
             return
-        self._next_replay_step = 2 * self._steps
+        self._next_replay_step = 2 * self._steps  # rarer and rarer, so that a long run replays few episodes
         time = CountedTime()
         env = int(np.flatnonzero(has_ended)[0])
         reason = self._find_difference(run, env, episodes, observations, seconds_left)
@@ -143,7 +143,7 @@ def _replay_running_episodes(run: "WorldRun", episodes: Episodes, observations: 
     """Replay all running episodes in a new world, as a resume would. Returns how they differ; empty if they do not."""
     save_world_state_(run.trainer.collector.world, episodes)
     # The global generators are restored, as the replay may draw from them.
-    with generators_set({}):
+    with temporary_generator_seeds({}):
         world = run.build_world(len(observations))
         try:
             return replay_episodes_(world, None, episodes, observations)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
-from flatwater.storage.credentials import EXPECTED_CREDENTIALS
+from flatwater.storage.client_settings import EXPECTED_CREDENTIALS
 from flatwater_watch.errors import ConfigError, FlatwaterError, RunError
 
 # Marks in messages: obstore has few classes of errors, such as one for a missing bucket and a missing object.
@@ -95,24 +95,24 @@ def explain_error(url: str, request: str, error: Exception) -> FlatwaterError:
     is_forbidden = isinstance(error, PermissionDeniedError | PermissionError)
     # Whether each reason applies, and its text. The order matters: an answer may have several marks.
     reasons = [
-        (_has(text, _NO_KEYS), f"there are no credentials for it. Set {EXPECTED_CREDENTIALS[scheme]}."),
+        (_has_mark(text, _NO_KEYS), f"there are no credentials for it. Set {EXPECTED_CREDENTIALS[scheme]}."),
         (
-            _has(text, _WRONG_KEYS) or isinstance(error, UnauthenticatedError),
+            _has_mark(text, _WRONG_KEYS) or isinstance(error, UnauthenticatedError),
             f"the credentials are not accepted ({summary}). Set {EXPECTED_CREDENTIALS[scheme]}.",
         ),
-        (_has(text, _WRONG_REGION), f"{bucket} is in another region ({summary}). Set {_REGIONS.get(scheme)}."),
-        (_has(text, _NO_BUCKET) or is_missing, f"there is no {kind} {bucket!r}. Make it, or correct the URL."),
+        (_has_mark(text, _WRONG_REGION), f"{bucket} is in another region ({summary}). Set {_REGIONS.get(scheme)}."),
+        (_has_mark(text, _NO_BUCKET) or is_missing, f"there is no {kind} {bucket!r}. Make it, or correct the URL."),
         (
-            _has(text, _FORBIDDEN) or is_forbidden,
+            _has_mark(text, _FORBIDDEN) or is_forbidden,
             f"{_REQUEST_WORDS[request]} is not permitted. A mirror needs {_NEEDED_PERMISSIONS} there ({summary}).",
         ),
         (
-            _has(text, _NO_FOLDER) and scheme == "file",
+            _has_mark(text, _NO_FOLDER) and scheme == "file",
             f"this folder cannot be made ({summary}). Correct the URL.",
         ),
     ]
     # For lists alone: in other requests the name is the caller's own.
-    if request == "list" and _has(text, _ODD_NAME):
+    if request == "list" and _has_mark(text, _ODD_NAME):
         return OddNameError(
             f"{url}: an object there has a name that cannot be listed ({summary!r}). Remove the "
             "object with the store's own tools."
@@ -123,7 +123,7 @@ def explain_error(url: str, request: str, error: Exception) -> FlatwaterError:
     return StoreError(f"{url}: {_REQUEST_WORDS[request]} fails ({summary})")
 
 
-def _has(message: str, marks: tuple[str, ...]) -> bool:
+def _has_mark(message: str, marks: tuple[str, ...]) -> bool:
     return any(mark in message for mark in marks)
 
 

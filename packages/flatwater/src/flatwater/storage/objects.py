@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from flatwater.storage.credentials import EXPECTED_CREDENTIALS, client_settings
+from flatwater.storage.client_settings import EXPECTED_CREDENTIALS, client_settings
 from flatwater.storage.faults import OversizeError, StoreError, translate_store_errors
 from flatwater.storage.folders import folder_names, is_unfinished, list_files, open_listed
 from flatwater_watch.errors import ConfigError
@@ -84,7 +84,7 @@ class StoredObjects:
         """Folder of a `file://` URL; None at other stores."""
         return Path("/", self.prefix) if self.url.startswith("file:") else None
 
-    def below(self, name: str) -> "StoredObjects":
+    def subfolder(self, name: str) -> "StoredObjects":
         """Return the objects below a folder of this URL."""
         return replace(self, url=f"{self.url}/{name}", prefix=f"{self.prefix}{name}/")
 

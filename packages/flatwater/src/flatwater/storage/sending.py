@@ -173,7 +173,7 @@ def _hash_piece(piece: memoryview) -> "hashlib._Hash":
     return hashlib.md5(piece, usedforsecurity=False)
 
 
-def _read_back(objects: StoredObjects, name: str, sent: SentFile) -> None:
+def _read_back(objects: StoredObjects, name: str, sent_file: SentFile) -> None:
     """Read the object back, and compare its size and hash with those of the sent file.
 
     Raises:
@@ -182,12 +182,12 @@ def _read_back(objects: StoredObjects, name: str, sent: SentFile) -> None:
     digest = hashlib.sha256()
     size = 0
     try:
-        for piece in objects.pieces(name, sent.bytes):
+        for piece in objects.pieces(name, sent_file.bytes):
             digest.update(piece)
             size += len(piece)
     except (FileNotFoundError, OversizeError):
         size = -1  # unequal to any size: the object is missing, or longer
-    if (size, digest.hexdigest()) != (sent.bytes, sent.sha256):
+    if (size, digest.hexdigest()) != (sent_file.bytes, sent_file.sha256):
         raise StoreError(
-            f"{objects.url}/{name}: the stored object differs from the sent file ({size} of {sent.bytes} bytes)"
+            f"{objects.url}/{name}: the stored object differs from the sent file ({size} of {sent_file.bytes} bytes)"
         )

@@ -8,7 +8,7 @@ from flatwater.runs.config import RunConfig
 from flatwater_watch.errors import ConfigError
 
 
-def refuse_others(saved_config: RunConfig, given_config: RunConfig, folder: Path, kind: str) -> None:
+def refuse_other_settings(saved_config: RunConfig, given_config: RunConfig, folder: Path, kind: str) -> None:
     """Refuse to go on with a sweep or a study under other settings than its own.
 
     Args:

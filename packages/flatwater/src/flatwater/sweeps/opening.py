@@ -9,7 +9,7 @@ from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.memory.planner import BUDGET_SHARE
 from flatwater.rundir.layout import create_folder, write_config
 from flatwater.runs.trust import load_settings, permit_file, remember_file
-from flatwater.sweeps.differences import refuse_others, setting_differences
+from flatwater.sweeps.differences import refuse_other_settings, setting_differences
 from flatwater.sweeps.folder import SweepFolder
 from flatwater.sweeps.process import ask_process
 from flatwater.sweeps.space import Space, read_space, require_evaluation
@@ -107,7 +107,7 @@ def _reopen_sweep(order: SweepOrder, folder: SweepFolder, program: Sequence[str]
     if setting_differences(begun_config, current_config, "the sweep"):
         # Compared as a run stores them: the same file may be given by another path now.
         current_config = _prepare_config(current_config, program)
-    refuse_others(begun_config, current_config, folder.path, "sweep")
+    refuse_other_settings(begun_config, current_config, folder.path, "sweep")
     write_config(current_config, folder.base)
     remember_file(folder.base, _print_nothing)
     remember_file(folder.space, _print_nothing, trainer=current_config.trainer)

@@ -108,13 +108,15 @@ def _check_space(tables: Mapping[str, Any], base: object) -> Space:
     return space
 
 
-def _searched_settings(tables: Mapping[str, Any], config: object, above: str) -> Iterator[tuple[str, Range | Choices]]:
+def _searched_settings(
+    tables: Mapping[str, Any], config: object, table_path: str
+) -> Iterator[tuple[str, Range | Choices]]:
     """Yield the dotted path and the values of each searched setting, down into inner configurations.
 
     Args:
         tables: tables of the file by setting, or those within a configuration's table.
         config: the configuration that has these settings.
-        above: dotted path of the configuration; empty at the top.
+        table_path: dotted path of the configuration; empty at the top.
 
     Raises:
         ConfigError: a setting is unknown, the same for all trials, or not a table.
@@ -123,9 +125,9 @@ def _searched_settings(tables: Mapping[str, Any], config: object, above: str) ->
     hints = get_type_hints(type(config))
     field_names = [f.name for f in fields(config)]
     for name, table in tables.items():
-        path = f"{above}.{name}" if above else name
+        path = f"{table_path}.{name}" if table_path else name
         if name not in field_names:
-            hint = did_you_mean(name, field_names) or _deeper_hint(name, config, above)
+            hint = did_you_mean(name, field_names) or _deeper_hint(name, config, table_path)
             hint = hint or f" Expected one of {', '.join(field_names)}."
             raise ConfigError(f"[{path}]: no setting has this name.{hint}")
         if path in SHARED_SETTINGS:
@@ -141,10 +143,14 @@ def _searched_settings(tables: Mapping[str, Any], config: object, above: str) ->
             yield path, _parse_values(table, hints[name], path)
 
 
-def _deeper_hint(name: str, config: object, above: str) -> str:
+def _deeper_hint(name: str, config: object, table_path: str) -> str:
     """Return where the tables within a configuration have a setting of that name; empty if none has."""
     paths = [path for path in flat_settings(to_mapping(config)) if path.rpartition(".")[2] == name]
-    return f" Expected {' or '.join(f'[{above}.{path}]' if above else f'[{path}]' for path in paths)}." if paths else ""
+    return (
+        f" Expected {' or '.join(f'[{table_path}.{path}]' if table_path else f'[{path}]' for path in paths)}."
+        if paths
+        else ""
+    )
 
 
 def _parse_values(table: Mapping[str, Any], declared: object, path: str) -> Range | Choices:

@@ -98,7 +98,7 @@ def on_policy_phases(
         collect_: takes a step of the block, and records it.
         learn_: takes an update; see `bind_learning`.
     """
-    passes, evaluation_interval = setup.config.learner.own, setup.config.evaluation.every
+    settings, evaluation_interval = setup.config.learner.own, setup.config.evaluation.every
     trained, *baselines = evaluator.players  # baselines do not learn, so they play once
 
     def play_baselines_(number: int) -> None:
@@ -113,7 +113,7 @@ def on_policy_phases(
     return (
         Phase("baselines", lambda: len(baselines) * evaluator.steps if run.progress.round == 0 else 0, play_baselines_),
         Phase("collect", lambda: steps, collect_),
-        Phase("update", lambda: passes.epochs * passes.minibatches, learn_),
+        Phase("update", lambda: settings.epochs * settings.minibatches, learn_),
         Phase("evaluate", evaluation_steps, lambda number: evaluator.play_(trained, number)),
     )
 

@@ -39,7 +39,7 @@ class FollowedRun:
     recipe: Description
     rounds: int
     """Number of rounds wanted in all."""
-    what: str
+    data_and_device: str
     """Text with the data and the device of the run."""
     metrics_tail: FollowedFile
     ledger_tail: FollowedFile
@@ -91,7 +91,7 @@ def follow_run(path: Path) -> FollowedRun:
         folder=folder,
         recipe=recipe,
         rounds=read_rounds(config, str(folder.config)),
-        what=" · ".join(str(config[name]) for name in ("panel", "device") if config.get(name)),
+        data_and_device=" · ".join(str(config[name]) for name in ("panel", "device") if config.get(name)),
         # Only the end of the files that grow with each round, so that the screen of a long run opens at once.
         metrics_tail=FollowedFile(folder.metrics, last_lines=HISTORY),
         ledger_tail=FollowedFile(folder.ledger, last_lines=HISTORY),

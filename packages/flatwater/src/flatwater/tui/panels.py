@@ -55,7 +55,7 @@ def header_panel(followed: FollowedRun, width: int, now: float) -> Text:
         first_line.append(f"  {short_duration(seconds)} left", style="bold")
     if followed.state == "training" and isfinite(followed.changed):
         first_line.append(f"  last {short_duration(max(0.0, now - followed.changed))} ago", style=QUIET)
-    first_line.append(f"  {followed.what}", style=QUIET)
+    first_line.append(f"  {followed.data_and_device}", style=QUIET)
     first_line.truncate(width, overflow="ellipsis")
     filled = round(width * followed.done / followed.rounds) if followed.rounds else 0
     progress_bar = Text.assemble(("━" * filled, STATES[followed.state]), ("─" * (width - filled), EMPTY))

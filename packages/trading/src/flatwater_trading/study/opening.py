@@ -11,7 +11,7 @@ from flatwater.named_imports import GIVEN
 from flatwater.recipe import Recipe, find_recipe
 from flatwater.rundir.layout import create_folder, write_config
 from flatwater.runs.trust import load_settings, permit_file, remember_file
-from flatwater.sweeps.differences import refuse_others
+from flatwater.sweeps.differences import refuse_other_settings
 from flatwater.sweeps.installation import require_optuna
 from flatwater.sweeps.process import ask_process
 from flatwater.sweeps.space import read_space, require_evaluation
@@ -224,7 +224,7 @@ def _match_settings(settings: Any, folder: StudyFolder) -> Any:  # noqa: ANN401 
     existing = load_settings(type(settings), folder.base)
     settings = replace(settings, threads=settings.threads or existing.threads)
     # The panel's file may have moved: its contents are compared later, by their fingerprint.
-    refuse_others(replace(existing, panel=None), replace(settings, panel=None), folder.path, "study")
+    refuse_other_settings(replace(existing, panel=None), replace(settings, panel=None), folder.path, "study")
     return settings
 
 

@@ -183,12 +183,12 @@ class _TokenReader:
         return AgentView(cells, has_ore.any(1), self._steps[action] * has_moved[:, None])
 
 
-def first_cell_reached(targets: Array, free: Array, neighbours: Array, preferences: Array, side: int) -> Array:
+def first_cell_reached(targets: Array, open_cells: Array, neighbours: Array, preferences: Array, side: int) -> Array:
     """Return for each agent which of the cells next to it a breadth-first search from its targets reaches first.
 
     Args:
         targets: bool [N, C]: the cells where the searches start; no cell of the border.
-        free: bool [N, C]: the cells that they pass; no cell of the border.
+        open_cells: bool [N, C]: the cells that they pass; no cell of the border.
         neighbours: int [4]: numbers of the cells next to the agents.
         preferences: int [N, 4], 1 to 4: of cells that are reached in the same step, the cell with the largest is taken.
         side: number of cells of a row.
@@ -196,7 +196,7 @@ def first_cell_reached(targets: Array, free: Array, neighbours: Array, preferenc
     Returns:
         int [N], an index in `neighbours`, or -1 where none of them is reached.
     """
-    reached_by_step = _reached_by_step(targets, free, side)
+    reached_by_step = _reached_by_step(targets, open_cells, side)
     agents, cells = targets.shape
     # Positions of the neighbours' bits, int [N, 4]: bit n C + c, in byte (n C + c) // 8.
     bit = (np.arange(agents) * cells)[:, None] + neighbours
@@ -208,22 +208,25 @@ def first_cell_reached(targets: Array, free: Array, neighbours: Array, preferenc
     return np.where(steps.min(1) < len(reached_by_step), first, -1)
 
 
-def reachable_cells(free: Array, middle: int, side: int) -> Array:
-    """Return the cells of `free` that agents in the cell `middle` can reach, bool [N, C].
+def reachable_cells(open_cells: Array, middle: int, side: int) -> Array:
+    """Return the cells of `open_cells` that agents in the cell `middle` can reach, bool [N, C].
 
     Args:
-        free: bool [N, C]: the cells that agents can enter; no cell of the border.
+        open_cells: bool [N, C]: the cells that agents can enter; no cell of the border.
         middle: number of the cell that every agent is in, 0 to C - 1, free or not.
         side: number of cells of a row.
     """
-    start = np.zeros_like(free)
+    start = np.zeros_like(open_cells)
     start[:, middle] = True
-    reached_bits = _pack_bits(_reached_by_step(start, free, side)[-1:], free.size)[0]
+    reached_bits = _pack_bits(_reached_by_step(start, open_cells, side)[-1:], open_cells.size)[0]
     # `& free`, as the middle itself may not be free.
-    return np.unpackbits(reached_bits, count=free.size, bitorder="little").reshape(free.shape).view(np.bool_) & free
+    return (
+        np.unpackbits(reached_bits, count=open_cells.size, bitorder="little").reshape(open_cells.shape).view(np.bool_)
+        & open_cells
+    )
 
 
-def _reached_by_step(start: Array, free: Array, side: int) -> list[int]:
+def _reached_by_step(start: Array, open_cells: Array, side: int) -> list[int]:
     """Return the cells that breadth-first searches have reached after each step, until they reach no new cell.
 
     All cells of all agents are bits of one integer, bit n C + c for cell c of agent n. So a step of all searches is
@@ -231,14 +234,14 @@ def _reached_by_step(start: Array, free: Array, side: int) -> list[int]:
 
     Args:
         start: bool [N, C]: the cells where the searches start; no cell of the border.
-        free: bool [N, C]: the cells that they pass; no cell of the border.
+        open_cells: bool [N, C]: the cells that they pass; no cell of the border.
         side: number of cells of a row.
 
     Returns:
         The cells reached after 0, 1, 2, ... steps, as integers; the last step that reached a new cell is last.
     """
     reached_by_step: list[int] = []
-    reached, passable = _flags_to_integer(start), _flags_to_integer(start | free)
+    reached, passable = _flags_to_integer(start), _flags_to_integer(start | open_cells)
     while not reached_by_step or reached != reached_by_step[-1]:
         reached_by_step.append(reached)
         # The border is not passable, so no shift carries a bit into the next row, or to another agent.

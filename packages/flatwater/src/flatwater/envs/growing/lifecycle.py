@@ -97,17 +97,20 @@ def build_slots(hosts: int, slots: int, device: torch.device) -> Slots:
 
 
 def build_tables(config: LifecycleConfig, device: torch.device) -> LifecycleTables:
-    """Return the tables of the modules `stages` and `spaces` as tensors."""
-    by_operation = [[STAGE_AFTER_OPERATION.get((o, s), IMPOSSIBLE) for s in SlotStage] for o in Operation]
-    patience = [config.embargo if s == SlotStage.EMBARGOED else 1 for s in SlotStage]
+    """Return as tensors the rules of a slot's life, from `stages` and `spaces`, and the configured choices."""
+    by_operation = [
+        [STAGE_AFTER_OPERATION.get((operation, stage), IMPOSSIBLE) for stage in SlotStage] for operation in Operation
+    ]
+    patience = [config.embargo if stage == SlotStage.EMBARGOED else 1 for stage in SlotStage]
     return LifecycleTables(
         by_operation=torch.tensor(by_operation, device=device),
-        by_time=torch.tensor([STAGE_AFTER_TIME.get(s, s) for s in SlotStage], device=device),
+        by_time=torch.tensor([STAGE_AFTER_TIME.get(stage, stage) for stage in SlotStage], device=device),
         patience=torch.tensor(patience, device=device),
-        hosted=torch.tensor([s in HOSTED for s in SlotStage], device=device),
-        mixed_in=torch.tensor([s in MIXED_IN for s in SlotStage], device=device),
+        hosted=torch.tensor([stage in HOSTED for stage in SlotStage], device=device),
+        mixed_in=torch.tensor([stage in MIXED_IN for stage in SlotStage], device=device),
         relevant=torch.tensor(RELEVANT, device=device),
         alpha_targets=torch.tensor(config.alpha_targets, device=device),
+        # A tempo is a number of steps, a pace the share of alpha's whole way in one step.
         paces=(1 / torch.tensor(config.tempos, dtype=torch.float32)).to(device),
     )
 

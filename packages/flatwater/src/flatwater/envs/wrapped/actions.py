@@ -83,7 +83,7 @@ def write_mask(observation: Any, info: Mapping[str, Any], legal: Array, name: st
         info: info of the same, in which the mask is otherwise; it is one array, or an array for each list.
         legal: bool [R], overwritten.
         name: name of the environment, for the message.
-        truncated: whether the episode was truncated: then the mask may be missing, or have no legal action.
+        truncated: whether the episode was truncated: where the mask is missing or has no legal action, all are then.
 
     Raises:
         RunError: there is no such mask.

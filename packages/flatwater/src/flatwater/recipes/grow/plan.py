@@ -120,23 +120,23 @@ def largest_message(run: GrowState, shares: Sequence[Span]) -> int:
     return row_bytes * largest_share + policy_bytes + ungrown.accuracy.nbytes + ungrown.hosts.nbytes
 
 
-TRIED = 8
+TRIAL_UPDATES = 8
 """Most updates of a step that are tried out: they are alike, and thousands would take minutes."""
 
 
 def _limit_updates_(envs: GrowingEnvs) -> None:
-    """Let a step of the hosts make `TRIED` updates at most."""
-    updates = min(envs.config.fit.updates, TRIED)
+    """Let a step of the hosts make `TRIAL_UPDATES` updates at most."""
+    updates = min(envs.config.fit.updates, TRIAL_UPDATES)
     envs.config = replace(envs.config, fit=replace(envs.config.fit, updates=updates))
 
 
 def _image_number_bytes(envs: GrowingEnvs) -> int:
     """Return the peak bytes of drawing the image numbers of all updates of a step.
 
-    0 with at most `TRIED` updates: the trial of the step then draws all numbers, and counts them itself.
+    0 with at most `TRIAL_UPDATES` updates: the trial of the step then draws all numbers, and counts them itself.
     """
     fit, images = envs.config.fit, len(envs.task.train_labels)
-    if fit.updates <= TRIED:
+    if fit.updates <= TRIAL_UPDATES:
         return 0
     total = fit.updates * fit.batch_size
     return peak_bytes(lambda: image_numbers(envs.seed, envs.drawn, count=total, images=images))

@@ -190,7 +190,8 @@ class BlockCollector:
     def _end_block_(self) -> None:
         """Write the values of the block that are not written yet, and count the steps that the teacher led.
 
-        A step's next value is the value of the next row, unless its episode ended with the step.
+        A step's next value is the value of the next row, unless its episode ended with the step. The last row has no
+        next row: `step_` has written its next value.
         """
         run, rollout, network = self._run, self._run.rollout, self._setup.network
         if network.evaluates_after_block:

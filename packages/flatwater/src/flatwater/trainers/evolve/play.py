@@ -154,22 +154,22 @@ def bind_learning(setup: EvolveSetup, run: Population) -> Callable[[], None]:
     shape = (population, micro_batches, config.learner.own.batch_size)
     steps, gamma = config.learner.own.reward_steps
 
-    def bind_micro_batch(drawn: Drawn, number: int) -> Draw:
+    def bind_micro_batch(sample: Drawn, number: int) -> Draw:
         """Return a function that gathers micro-batch `number` of a draw for members low ... high - 1."""
 
         def gather_rows(low: int, high: int) -> Batch:
-            weight = None if drawn.weight is None else drawn.weight[low:high, number]
-            return gather(run.ring, drawn.index[low:high, number], weight, steps=steps, gamma=gamma)
+            weight = None if sample.weight is None else sample.weight[low:high, number]
+            return gather(run.ring, sample.index[low:high, number], weight, steps=steps, gamma=gamma)
 
         return gather_rows
 
     def learn_() -> None:
         """Update all members once from one draw of the replay, and set the drawn transitions' priorities."""
         # One draw for all; each member has rows of its own in it.
-        drawn = draw(run.ring, shape, run.generators["replay"])
-        td_error = update_([bind_micro_batch(drawn, number) for number in range(micro_batches)])
+        sample = draw(run.ring, shape, run.generators["replay"])
+        td_error = update_([bind_micro_batch(sample, number) for number in range(micro_batches)])
         if config.replay.prioritised and td_error is not None:
             check_result_shape(config.learner, "update", td_error, shape)
-            set_priorities_(run.ring, drawn.index, td_error)
+            set_priorities_(run.ring, sample.index, td_error)
 
     return learn_

@@ -1,4 +1,4 @@
-"""The state that a run of growing networks keeps between steps, and how it is built."""
+"""The state of a run of growing networks and of its workers, how it is built, and the constants behind it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""`not_exact.json`: the reasons why a run cannot be resumed bit for bit, its doubts; most runs have no such file."""
+"""`not_exact.json`: the reasons why a run cannot be resumed bit for bit (`Run.doubts`); most runs have no such file."""
 
 import json
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ _MAXIMUM_REASONS = 20
 """Most reasons that are written, so that the file has at most `MAXIMUM_BYTES` bytes."""
 
 
-def write_doubts(folder: RunFolder, doubts: Sequence[str]) -> None:
+def write_inexact_reasons(folder: RunFolder, doubts: Sequence[str]) -> None:
     """Write the reasons why the run is not exact, a sentence each.
 
     Raises:
@@ -25,7 +25,7 @@ def write_doubts(folder: RunFolder, doubts: Sequence[str]) -> None:
     write_object(folder.doubts, json.dumps({"exact": False, "why": lines}, indent=1).encode() + b"\n")
 
 
-def read_doubts(folder: RunFolder) -> list[str]:
+def read_inexact_reasons(folder: RunFolder) -> list[str]:
     """Return the reasons why the run is not exact; empty if it is. A file that cannot be read is a reason too."""
     try:
         content = json.loads(read_regular(folder.doubts, MAXIMUM_BYTES, follow=False))

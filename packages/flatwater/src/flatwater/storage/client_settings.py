@@ -1,7 +1,7 @@
 """Settings that a store's client does not find by itself.
 
-Each client reads its own environment variables (AWS_*, GOOGLE_*, AZURE_*). Added are the keys and region that
-`aws configure` wrote, for which the S3 client does not look, and plain HTTP if the endpoint begins with http://.
+Each client reads its own environment variables (AWS_*, GOOGLE_*, AZURE_*). Added are, for S3, the endpoint and the keys
+and region that `aws configure` wrote, and for every store plain HTTP if its endpoint begins with http://.
 """
 
 import configparser
