@@ -222,7 +222,7 @@ MAY_OPEN = {
             "flatwater_watch/files/directory.py::open_at_once",
             "flatwater_watch/files/output.py::_open_folder",
             "flatwater/runs/started_runs.py::_open_record_folder",
-            "flatwater/runs/started_runs.py::record_begun",
+            "flatwater/runs/started_runs.py::record_run",
             "flatwater/rundir/layout.py::hold_lock",
         ),
         "the homes of opening: regular files only, folders by descriptor, no link where others write",
