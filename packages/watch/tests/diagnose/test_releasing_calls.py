@@ -13,6 +13,14 @@ from flatwater_watch.heap.census import take_census
 from flatwater_watch.heap.roots import Roots
 
 LIBRARY = """
+import functools
+
+def decorated(function):
+    @functools.wraps(function)
+    async def wrapper(*arguments):
+        return await function(*arguments)
+    return wrapper
+
 class Stash:
     def __init__(self):
         self.blocks = []
@@ -71,6 +79,80 @@ class Saver:
     def _clear(self):
         self.writes.clear()
 
+class Private:
+    def __init__(self):
+        self._saver = Saver()
+
+class Observed:
+    def __init__(self):
+        self._notifiers = {}
+
+    def observe(self, handler):
+        self._notifiers[handler] = True
+
+    def unobserve(self, handler):
+        self._notifiers.pop(handler)
+
+class Shell:
+    def __init__(self):
+        self._user_space, self.__names = {}, Names()
+
+    @property
+    def names(self):
+        return self.__names
+
+    @property
+    def user_space(self):
+        return self._user_space
+
+    def reset(self):
+        self.user_space.clear()
+
+class Names:
+    def __init__(self):
+        self.__cache = {}
+
+    @decorated
+    async def cache_delete(self, key):
+        await self._delete(key)
+
+    async def _delete(self, key):
+        del self.__cache[key]
+
+class Client:
+    def __init__(self, retries=0):
+        self._messages, self._max_messages, self._max_tries = [], 0, retries
+
+    def publish(self, message):
+        if len(self._messages) < self._max_messages:
+            self._messages.append(message)
+
+    def max_messages_set(self, number):
+        self._max_messages = number
+
+    def max_tries_set(self, number):
+        self._max_tries = number
+
+class Optimizer:
+    def __init__(self, model_queue_size=None):
+        self.models = []
+        self.max_model_queue_size = model_queue_size
+
+    def tell(self, model):
+        if len(self.models) == self.max_model_queue_size:
+            self.models.pop(0)
+        self.models.append(model)
+
+class Widget:
+    def __init__(self):
+        _widgets[id(self)] = self
+
+    def close(self):
+        _widgets.pop(id(self), None)
+
+    def clear_output(self):
+        pass
+
 class Register(type):
     __instances = {}
 
@@ -109,7 +191,7 @@ class WeakCache:
 def clear_caches():
     raise ValueError
 
-_cache, _traces, _STATE = {}, WeakCache(), State()
+_cache, _traces, _STATE, _widgets = {}, WeakCache(), State(), {}
 
 from os import remove
 
@@ -132,23 +214,41 @@ PROGRAM = """
         def __init__(self):
             self.converter, self.pages = patternlib.Converter(), []
 
+    class Settings(patternlib.Observed):
+        pass
+
+    class Rows(patternlib.Observed):
+        def __init__(self):
+            self._notifiers = {}
+
+    SETTINGS, ROWS, SHELL = Settings(), Rows(), patternlib.Shell()
+
     def solve(solver):
         solver(seed=3, save_history=True)
 
     SITE, SILENT, SAVER = Site(), patternlib.Silent(), patternlib.Saver()
-    SOLVER = patternlib.Algorithm()
+    CLIENT, OPTIMIZER = patternlib.Client(), patternlib.Optimizer()
+    SOLVER, PRIVATE = patternlib.Algorithm(), patternlib.Private()
+    SAVERS = [patternlib.Saver() for _ in range(9)]
 """
 TABLES = {
-    "train.SITE.converter.stash.blocks": ("Converter.reset_all()", "Converter.close()"),
-    "train.SITE.converter._pages": ("Converter.removePage(page)", "Converter.reset_all()"),
-    "train.SAVER.writes": ("Saver.delete_thread(thread_id)",),
-    "train.SAVER.threads": ("Saver.release_threads()",),
+    "train.SITE.converter.stash.blocks": ("train.SITE.converter.reset_all()", "train.SITE.converter.close()"),
+    "train.SITE.converter._pages": ("train.SITE.converter.removePage(page)", "train.SITE.converter.reset_all()"),
+    "train.SAVER.writes": ("train.SAVER.delete_thread(thread_id)",),
+    "train.SAVER.threads": ("train.SAVER.release_threads()",),
+    "train.SAVERS[*].writes": ("item.delete_thread(thread_id)",),
+    "train.PRIVATE._saver.writes": ("Saver.delete_thread(thread_id)",),
     "patternlib.Register._Register__instances": ("Register.clear_instances()",),
     "patternlib._STATE.document": ("patternlib.reset_output()",),
     "patternlib._traces.traced": ("patternlib.clear_caches()",),
     "patternlib._cache": ("patternlib.purge()",),
+    "patternlib._widgets": ("Widget.close()",),
+    "train.SETTINGS._notifiers": ("train.SETTINGS.unobserve(handler)",),
+    "train.SHELL._user_space": ("train.SHELL.reset()",),
+    "train.SHELL._Shell__names._Names__cache": ("train.SHELL.names.cache_delete(key)",),
     "train.SILENT.seen": (),
 }
+"""Calls by the path of the table."""
 
 
 @pytest.fixture
@@ -166,11 +266,27 @@ def test_the_call_that_lets_go_is_named(library: ModuleType, load: Callable[[str
     """Of what the program has a name for, the surest first."""
     load(PROGRAM)
     census = take_census(Roots(libraries=_globals_of(library)))
-    assert {path: library_table(census, path) for path in TABLES} == {
-        path: LibraryTable("patternlib", calls) for path, calls in TABLES.items()
-    }
-    assert library_table(census, "train.SOLVER.history") == LibraryTable("patternlib", (), "save_history")
+    tables = {path: library_table(census, path, library.Widget()) for path in TABLES}
+    assert {path: table and table.calls for path, table in tables.items()} == TABLES
+    assert {table and table.library for table in tables.values()} == {"patternlib"}
+    silent, solver, savers = (
+        library_table(census, path) for path in ("train.SILENT.seen", "train.SOLVER.history", "train.SAVERS[*].writes")
+    )
+    assert silent is not None
+    assert silent.advice.startswith("Run the line that adds less often, ")
+    assert "or make `train.SILENT` anew when a job is done. " in silent.advice
+    assert solver is not None
+    assert solver.advice.startswith("Leave `save_history` out where its result is not needed.")
+    assert savers is not None
+    assert ", for each `item` of `train.SAVERS`. " in savers.advice
     assert library_table(census, "train.SITE.pages") is None, "the user's own"
+    assert library_table(census, "train.ROWS._notifiers") is None, "the user's class sets it"
+    client, optimizer = (library_table(census, f"train.{name}") for name in ("CLIENT._messages", "OPTIMIZER.models"))
+    assert client is not None
+    assert client.bounds == ("train.CLIENT.max_messages_set(number)",)
+    assert client.advice.startswith("Bound it by `train.CLIENT.max_messages_set(number)`. ")
+    assert optimizer is not None
+    assert optimizer.bounds == ("Optimizer(model_queue_size=...)",)
 
 
 def _globals_of(library: ModuleType) -> tuple[tuple[str, object], ...]:
@@ -178,6 +294,7 @@ def _globals_of(library: ModuleType) -> tuple[tuple[str, object], ...]:
     instances = vars(library.Register)["_Register__instances"]
     return (
         ("patternlib._cache", library._cache),
+        ("patternlib._widgets", library._widgets),
         ("patternlib._traces", library._traces),
         ("patternlib._STATE", library._STATE),
         ("patternlib.Register._Register__instances", instances),
@@ -186,21 +303,15 @@ def _globals_of(library: ModuleType) -> tuple[tuple[str, object], ...]:
 
 ADVICE = {
     ("Saver.delete_thread(thread_id)", "Saver.clear()"): (
-        "Call Saver.delete_thread(thread_id) for each that is done with, or Saver.clear() for all: patternlib keeps it "
-        "until then."
+        "Call `Saver.delete_thread(thread_id)` for each that is done with, or `Saver.clear()` for all. patternlib "
+        "keeps it until then."
     ),
-    ("patternlib.purge()",): "Call patternlib.purge() when this is done with: patternlib keeps it until then.",
+    ("patternlib.purge()",): "Call `patternlib.purge()` when this is done with. patternlib keeps it until then.",
     (): (
-        "patternlib keeps it, and no call of it that lets go was found: hand less to it, or drop what holds it when a "
-        "job is done, and make it anew."
+        "Run the line that adds less often, once if it registers something. patternlib keeps it, and no call of it "
+        "that lets go was found."
     ),
 }
-
-
-def test_the_argument_that_asks_for_a_table_is_named() -> None:
-    assert LibraryTable("patternlib", (), "save_history").advice == (
-        "Leave `save_history` out where its result is not needed: patternlib keeps it for that."
-    )
 
 
 @pytest.mark.parametrize("calls", ADVICE)

@@ -17,11 +17,13 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from flatwater_watch.diagnose.finding_text import split_advice
 from flatwater_watch.diagnose.rules import RULES, Rule, find_rule
 from flatwater_watch.heap.roots import loaded_registries
 
 ROOTS = (
     "'s ",
+    " in scapy: ",
     "linecache.",
     "*.",
     "finalizers of ",
@@ -191,13 +193,16 @@ def is_root(rule: Rule) -> bool:
 def test_a_rule_is_well_formed(rule: Rule) -> None:
     assert re.fullmatch(r"|(<|>=)\d+(\.\d+)*", rule.versions)
     assert rule.known.endswith(".")
-    assert rule.fix.endswith((".", ":`."))
+    instruction, facts = split_advice(rule.advice({}))
+    assert instruction.count("`") >= 2, "something to type"
+    assert instruction.count("`") % 2 == instruction.count("{drop") == 0
+    assert instruction.endswith(".")
+    assert facts.startswith(rule.known), "facts come after it"
     assert rule.known[0].isupper() or rule.known.startswith(
         ("`", "logging", "linecache", "warnings", "torch", "py", "structlog")
     )
-    assert len(f"{rule.known} {rule.fix}") < 230, "two or three lines"
+    assert len(f"{rule.known} {rule.fix}") < 260, "two or three lines"
     assert rule.page.startswith("https://") or not rule.page
-    assert "deque(" not in rule.advice
     assert rule.place in LIVE or rule.place in NEITHER or is_root(rule), "name a live object of it"
 
 
@@ -217,6 +222,13 @@ def test_a_rule_matches_a_live_object_of_its_library(place: str) -> None:
     attribute = place.rpartition(".")[2]
     found = find_rule("kept", [(made, f".{'anything' if attribute == '*' else attribute}")], [])
     assert found == wanted
+
+
+def test_the_remedy_has_the_names_of_the_program() -> None:
+    rule = Rule("lib.Session.*", "", "A session keeps it.", "Call `{Session:session}.close()` and {drop:drop it}.")
+    assert rule.advice({}) == "Call `session.close()` and drop it. A session keeps it."
+    names = {"Session": "train.DATABASE", "drop": "drop it (`train.OPEN.pop(key)`)"}
+    assert rule.advice(names).startswith("Call `train.DATABASE.close()` and drop it (`train.OPEN.pop(key)`). ")
 
 
 def test_the_deepest_place_is_asked_first_and_places_before_items() -> None:

@@ -19,8 +19,9 @@ short program too."""
 MINIMUM_GAP_SECONDS = 0.25
 """Minimum seconds between two sums."""
 ADVICE = (
-    "Workers that are forked share their parent's pages until one writes to them, and counting references is writing: "
-    "give them arrays instead of lists of Python objects, or look for a list that each worker keeps."
+    "Give workers arrays (`numpy.array(rows)`) instead of lists of Python objects, or look for a list that each worker "
+    "keeps. Workers that are forked share their parent's pages until one writes to them, and counting references is "
+    "writing."
 )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
+from flatwater_watch.diagnose.container_calls import cache_advice, item_advice, leak_advice, queue_advice
 from flatwater_watch.diagnose.finding import AllocationSite
 from flatwater_watch.diagnose.verdicts import VERDICTS, VerdictName
 from flatwater_watch.series.readings import Growth
@@ -21,60 +22,39 @@ if TYPE_CHECKING:
     from flatwater_watch.series.slowdown import Slowdown
 
 TOO_LARGE_ADVICE = (
-    "It does not fit: the limit is reached before it is full. Lower its capacity, or store each thing once."
+    "Lower its capacity, or store each thing once. It does not fit: the limit is reached before it is full."
+)
+NATIVE_LINE_ADVICE = (
+    "Close what this line opens, by `close()` or a `with` block, free what it returns, take back what it gives to C "
+    "code (a callback), or bound a cache of it."
 )
 NATIVE_LINE_SENTENCE = (
-    "What is allocated at this line is not freed, and no object that can be reached holds it: C code does. Close, free "
-    "or release what that returned; or take back what it was given (a callback), or bound its cache. "
+    "What is allocated at this line is not freed, and no object that can be reached holds it: C code does. "
     "`memray run --native` names the C function."
 )
 NOT_ASKED_ADVICE = (
-    "Your globals, local variables, tasks and threads do not explain it, and libraries were not asked: run it longer, "
-    "or give what a library works with a name of your own. `memray run --native` names the C function, if it is C code."
+    "Run it longer, or give what a library works with a name of your own (`model = Model(...)`). Your globals, local "
+    "variables, tasks and threads do not explain it, and libraries were not asked. `memray run --native` names the C "
+    "function, if it is C code."
+)
+GRAPH_ADVICE = "Keep the number, not the tensor: `loss.item()`, or `loss.detach()` without its autograd graph."
+BASE_ADVICE = (
+    "Keep a copy of the part, `part.clone()` of a tensor or `part.copy()` of an array: it lets go of the whole."
 )
 _ADVICE_BY_KIND = {
-    "dict": "Remove entries that are not needed any more (`del`, `pop`), or bound it: keep only the newest.",
-    "set": "Remove what is not needed any more (`discard`), or bound it; instances of a class can be held weakly: "
-    "weakref.WeakSet.",
-    "object": "Drop what is not needed any more: its attributes hold more and more.",
-    "array": "It is replaced by a larger one again and again: write out what is done with, or keep the newest rows.",
-    "text": "It is added to again and again: write it out in portions.",
-    "bytes": "It is added to again and again: write it out in portions.",
-    "figures": "pyplot keeps each figure until it is closed: call plt.close(figure) when it is saved.",
-    "hooks": "Register the hook once, or keep the handle that registering returns and call its remove().",
+    "figures": "Call `plt.close(figure)` when it is saved. pyplot keeps each figure until it is closed.",
+    "hooks": "Keep the handle that registering returns and call `handle.remove()`, or register the hook once.",
 }
-
-GRAPH_ADVICE = "Keep the number, not the tensor: loss.item(), or loss.detach() without its autograd graph."
-BASE_ADVICE = "Keep a copy of the part: .clone() of a tensor or .copy() of an array lets go of the whole."
-
-ITEMS_ADVICE = (
-    "Each item keeps one from its first use on: drop it when the item is done (set it to None), or for all but the "
-    "newest items."
+WAITING_ADVICE = (
+    "Give what the calls wait for a timeout, `asyncio.timeout(10)` or `timeout=10`, or let fewer begin: "
+    "`asyncio.Semaphore(10)`. They wait and do not end."
 )
-WAITING_ADVICE = "The calls wait and do not end: give what they wait for a timeout, or let fewer begin (a semaphore)."
-COLLECTOR_OFF_ADVICE = "Leave the collector on, or call gc.collect() once in a while; "
-RARE_COLLECTION_ADVICE = (
-    "The collector seldom looks at objects that have lived long: call gc.collect() once in a while; "
-)
-FROZEN_ADVICE = "Call gc.freeze() once, right after gc.collect(); "
-BREAK_CYCLE_ADVICE = "better, break the cycle: hold the way back by a weakref."
-
-
-def advice(verdict: VerdictName, kind: str = "", *, has_graph: bool = False, has_base: bool = False) -> str:
-    """The advice for a finding: on its content if that suffices, else on its kind of container or its verdict.
-
-    Args:
-        verdict: verdict of the finding.
-        kind: kind of the container that grows, such as `list` or `hooks`.
-        has_graph: whether the content carries an autograd graph.
-        has_base: whether the contents are views that keep larger bases alive.
-    """
-    if has_graph:
-        return GRAPH_ADVICE
-    if has_base:
-        return BASE_ADVICE
-    verdict_advice = VERDICTS[verdict].advice
-    return _ADVICE_BY_KIND.get(kind, verdict_advice) if verdict == "leak" else verdict_advice
+COLLECTOR_OFF_ADVICE = "Leave the collector on, or call `gc.collect()` once in a while; "
+RARE_COLLECTION_ADVICE = "Call `gc.collect()` once in a while; "
+FROZEN_ADVICE = "Call `gc.freeze()` once, right after `gc.collect()`; "
+MAXIMUM_CYCLE_HOPS = 3
+"""Maximum hops of a cycle that the advice names."""
+RARE_COLLECTION_SENTENCE = "The collector seldom looks at objects that have lived long."
 
 
 UNOWNED_KINDS: dict[VerdictName, tuple[str, str]] = {
@@ -143,7 +123,7 @@ class Evidence:
     native_line: AllocationSite | None = None
     """The line that ran while memory rose that no object holds."""
     native_calls: tuple[str, ...] = ()
-    """Calls of objects of that line that release memory: "Producer.poll()"."""
+    """Calls of objects of that line that release memory: "producer.poll()"."""
     contents: CurrentContents | None = None
     """Contents at the newest census; None if they are no more than `holders`, `count` and `what` say."""
     measured: MeasuredGrowth | None = None
@@ -224,18 +204,29 @@ def owner_evidence(
 
 
 def _owner_advice(verdict: VerdictName, owner: "Owner") -> str:
-    """The advice for a container: by its content if that suffices, else by its library's rule or calls."""
+    """The advice for a container: by its content if that suffices, else by its library's rule or calls, or its kind."""
     if owner.calls > 1 and verdict == "leak":
         return WAITING_ADVICE
-    content_suffices = verdict == "filling" or owner.holds_graph or owner.holds_base
-    if owner.rule is not None and not content_suffices:
-        return owner.rule.advice
-    has_call = owner.table is not None and bool(owner.table.calls)
-    if owner.in_more_items and verdict == "leak" and not content_suffices and not has_call:
-        return ITEMS_ADVICE
-    if owner.table is not None and verdict in {"leak", "cache"} and not content_suffices:
+    if owner.holds_graph or owner.holds_base:
+        return GRAPH_ADVICE if owner.holds_graph else BASE_ADVICE
+    if owner.rule_advice and verdict != "filling":
+        return owner.rule_advice
+    if owner.table is not None and verdict in {"leak", "cache"}:
         return owner.table.advice
-    return advice(verdict, owner.kind, has_graph=owner.holds_graph, has_base=owner.holds_base)
+    return _kind_advice(verdict, owner) or VERDICTS[verdict].advice
+
+
+def _kind_advice(verdict: VerdictName, owner: "Owner") -> str | None:
+    """The advice for a container of the user's own, by its kind; None if none is known."""
+    if verdict == "cache":
+        return cache_advice(owner.container, owner.path)
+    if verdict == "backlog":
+        return queue_advice(owner.container)
+    if verdict != "leak":
+        return None
+    if owner.in_more_items:
+        return item_advice(owner.path)
+    return _ADVICE_BY_KIND.get(owner.kind) or leak_advice(owner.kind, owner.container, owner.path)
 
 
 def _container_verdict(owner: "Owner") -> VerdictName:
@@ -303,8 +294,15 @@ def garbage_evidence(garbage: "Garbage", rate: float, drift: Slope, share: float
         what=f"{garbage.what}, in cycles that nobody reaches: {ending}",
         holders=garbage.cycle,
         count=garbage.objects,
-        advice=collect_advice + BREAK_CYCLE_ADVICE,
+        advice=collect_advice + _break_cycle_advice(garbage.cycle),
     )
+
+
+def _break_cycle_advice(cycle: tuple[str, ...]) -> str:
+    """The end of the advice on garbage, with the attributes of the program that are on a short cycle."""
+    names = " or ".join(f"`{words}`" for words in cycle)
+    held = f"{names} hold" if 0 < len(cycle) <= MAXIMUM_CYCLE_HOPS else "the way back be"
+    return f"better, break the cycle: let {held} a `weakref.ref(...)`. {RARE_COLLECTION_SENTENCE}"
 
 
 def phase_evidence(phase: str, slower: "Slowdown") -> Evidence:

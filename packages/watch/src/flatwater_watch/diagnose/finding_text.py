@@ -10,47 +10,59 @@ from flatwater_watch.units import clock_words, format_bytes, short_bytes, two_di
 
 WIDTH = 99
 """Maximum columns of a line of `finding_lines`."""
-BRIEF_WIDTH = 88
-"""Maximum columns of `brief_line`."""
-STATEMENT_WIDTHS = (BRIEF_WIDTH // 2, 36, 28, 20)
-"""Columns of the owner and its verb in `brief_line`, less where else no whole clause of the advice fits."""
 LABEL_WIDTH = 10
 """Columns of the label at the beginning of a line of `finding_lines`."""
 
+_CODE, _HARD_SPACE = re.compile("`[^`]*`"), "\N{NO-BREAK SPACE}"
 _PLURAL_OWNERS = re.compile(
     r"mapped files|worker processes|finalizers of weakref\.finalize|\w+'s (?:[a-z][a-z -]*s|children)"
 )
 """Owners in the plural. A path of a variable never matches: it has no blank, or a colon before its name."""
 
 
-def finding_lines(finding: Finding) -> list[str]:
-    """A few lines for a person, each of at most `WIDTH` columns."""
-    lines = _wrap_text(f"{finding.verdict}: ", f"{_rate_sentence(finding)}.", "  ")
+def finding_lines(finding: Finding, *, is_below_brief: bool = False) -> list[str]:
+    """A few lines for a person, each of at most `WIDTH` columns.
+
+    Args:
+        finding: the finding.
+        is_below_brief: whether `brief_text` stands above them, so that its instruction is left out.
+    """
+    lines = wrap_text(f"{finding.verdict}: ", f"{_rate_sentence(finding)}.", "  ")
     for label, text in _labelled_texts(finding):
-        lines += _wrap_text(f"  {label}".ljust(LABEL_WIDTH), text, " " * LABEL_WIDTH)
+        if not (is_below_brief and label == "do"):
+            lines += wrap_text(f"  {label}".ljust(LABEL_WIDTH), text, " " * LABEL_WIDTH)
     return lines
 
 
-def brief_line(finding: Finding) -> str:
-    """The owner, the line and the advice, in one line of at most `BRIEF_WIDTH` columns."""
-    place = "" if finding.made_at is None else f", {file_name(finding.made_at.file)}:{finding.made_at.line}"
-    is_native = finding.verdict == "native" and finding.made_at is None
-    native_advice = "look at C extensions and buffers outside of Python"  # the finding's own has several lines
-    advice = _lower_first(native_advice if is_native else finding.advice)
-    openings = [f"{_statement(finding, maximum)}{place}: " for maximum in STATEMENT_WIDTHS]
-    lines = [f"{opening}{_fitting_instruction(advice, BRIEF_WIDTH - len(opening))}" for opening in openings]
-    fitting_lines = (line for line in lines if len(line) <= BRIEF_WIDTH)
-    return next(fitting_lines, textwrap.shorten(lines[0], BRIEF_WIDTH, placeholder=" …"))
-
-
-def _statement(finding: Finding, maximum: int) -> str:
-    """Subject and verb in about `maximum` columns; the content alone for a slowdown."""
+def brief_text(finding: Finding) -> str:
+    """What grows and at which line, in one sentence, and the instruction, whole: enough to act on."""
+    instruction, _ = split_advice(finding.advice)
     if not VERDICTS[finding.verdict].is_of_bytes:
-        return textwrap.shorten(finding.what, maximum, placeholder="…")
-    verb = f" {verb_form(finding, 'grows', 'grow')}"
-    if finding.verdict == "native" and maximum < STATEMENT_WIDTHS[0]:
-        return f"native memory{verb}"
-    return f"{_shorten_owner(finding.owner, maximum - len(verb))}{verb}"
+        return f"{finding.what}. {instruction}"
+    site = finding.made_at
+    place = "" if site is None else f" at {file_name(site.file)}:{site.line}"
+    verb = verb_form(finding, "grows", "grow")
+    return f"{_owner_words(finding)} {verb}{place}. {instruction}"
+
+
+def split_advice(advice: str) -> tuple[str, str]:
+    """The first sentence of the advice, which is the instruction, and the others, which are facts; these may be empty.
+
+    A full stop within backticks, as in `open(..., stream=True)`, ends no sentence.
+    """
+    ends = (match.end() for match in re.finditer(r"\. ", advice))
+    end = next((end for end in ends if advice.count("`", 0, end) % 2 == 0), len(advice) + 1)
+    return advice[: end - 1], advice[end:]
+
+
+def _owner_words(finding: Finding) -> str:
+    """The owner; "agent.rows of learn()" for the path "learn() in train.py: agent.rows" of a local variable."""
+    place, is_local, name = finding.owner.rpartition(": ")
+    function, _, file = place.rpartition(" in ")
+    if not (is_local and function):
+        return finding.owner
+    is_known_file = finding.made_at is not None and file_name(finding.made_at.file) == file
+    return f"{name} of {function if is_known_file else place}"
 
 
 def _rate_sentence(finding: Finding) -> str:
@@ -89,8 +101,8 @@ def _labelled_texts(finding: Finding) -> list[tuple[str, str]]:
         texts.append(("until", growth_end(finding)))
     if finding.redundancy is not None:
         texts.append(("note", finding.redundancy))
-    texts.append(("do", finding.advice))
-    return texts
+    instruction, facts = split_advice(finding.advice)
+    return [*texts, ("do", instruction), *([("why", facts)] if facts else [])]
 
 
 def growth_end(finding: Finding) -> str:
@@ -137,84 +149,17 @@ def headline(finding: Finding) -> str:
     )
 
 
-def _shorten_owner(owner: str, maximum: int) -> str:
-    """A path in at most `maximum` letters: without the function before a variable, else only its last hops.
+def wrap_text(first: str, text: str, indent: str) -> list[str]:
+    """Lines of at most `WIDTH` columns: the first begins with `first`, the others with `indent`.
 
-    With 16 letters, "main() in train.py: agent.memory.rows" becomes "…memory.rows".
+    Links and short code in backticks stay in one line, as a part of them is of no use.
     """
-    if len(owner) <= maximum:
-        return owner
-    _, _, name = owner.rpartition(": ")
-    if len(name) <= maximum:
-        return name
-    tail = name[1 - maximum :]
-    first_hop = re.search(r"[.\[](?=[\w\['])", tail)
-    if first_hop is None:
-        return f"…{tail}"
-    return f"…{tail[first_hop.end() if first_hop[0] == '.' else first_hop.start() :]}"
-
-
-_CLAUSE_END = re.compile(
-    r"\.(?= )|(?=[;:] )|(?=, (?:or|and|but|so|such|if) )|(?= (?:when this|for each that|where its result) is )"
-)
-"""Ends of sentences, with their full stop, and of clauses; other commas stand within a list."""
-_INSTRUCTION_VERBS = frozenset({
-    "add", "allocate", "begin", "bound", "break", "call", "cancel", "change", "close", "commit", "compile", "configure",
-    "convert", "count", "drop", "end", "fetch", "generate", "give", "hold", "keep", "leave", "let", "look",
-    "lower", "make", "mark", "open", "put", "raise", "register", "remove", "set", "store", "take", "use",
-    "write",
-})  # fmt: skip
-"""First words of instructions; other sentences of advice, such as facts about a library, begin with other words."""
-
-
-def _fitting_instruction(advice: str, width: int) -> str:
-    """The part of the advice that fits into a width: all of it, or whole clauses from the first instruction on.
-
-    If no whole clause fits, the result is longer than the width, and the caller cuts it.
-    """
-    if len(advice) <= width:
-        return advice
-    first_instruction = next(
-        (rest for rest in _sentences_onward(advice) if _is_instruction(rest.partition(". ")[0])), advice
-    )
-    text = _lower_first(first_instruction)
-    if len(text) <= width:
-        return text
-    fitting_texts = [text[: clause.end()] for clause in _CLAUSE_END.finditer(text) if clause.end() <= width]
-    longest_first = reversed(fitting_texts)
-    return next((part for part in longest_first if _has_balanced_quotes(part) and _is_instruction(part)), text)
-
-
-def _sentences_onward(text: str) -> list[str]:
-    """The text from its first sentence on, from its second sentence on, and so forth."""
-    return [text[match.end() :] for match in re.finditer(r"^|\. ", text)]
-
-
-def _lower_first(text: str) -> str:
-    """The text with a small first letter, as it stands behind a colon."""
-    return f"{text[:1].lower()}{text[1:]}"
-
-
-def _has_balanced_quotes(part: str) -> bool:
-    """Whether no backtick and no bracket is open at the end of a part of a text."""
-    return part.count("`") % 2 == 0 and part.count("(") == part.count(")")
-
-
-def _is_instruction(part: str) -> bool:
-    """Whether a sentence, or a clause of it, begins with the verb of an instruction."""
-    return any(
-        clause.partition(" ")[0].lower().rstrip(",") in _INSTRUCTION_VERBS for clause in re.split(r"[.;:] ", part)
-    )
-
-
-def _wrap_text(first: str, text: str, indent: str) -> list[str]:
-    """Lines of at most `WIDTH` columns: the first begins with `first`, the others with `indent`."""
-    has_link = "://" in text  # a link in two parts cannot be followed
-    return textwrap.wrap(
-        text,
+    lines = textwrap.wrap(
+        _CODE.sub(lambda code: code[0].replace(" ", _HARD_SPACE), text),
         WIDTH,
         initial_indent=first,
         subsequent_indent=indent,
         break_on_hyphens=False,
-        break_long_words=not has_link,
+        break_long_words="://" not in text,
     )
+    return [line.replace(_HARD_SPACE, " ") for line in lines]

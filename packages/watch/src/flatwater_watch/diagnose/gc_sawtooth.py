@@ -14,7 +14,7 @@ COLLECTING, DRIFT = SHIPPED.collecting, SHIPPED.drift
 NAMELESS_GARBAGE = "objects in cycles that nobody reaches, of which the class is not known"
 BREAK_ADVICE = (
     "better, break the cycle: `gc.set_debug(gc.DEBUG_SAVEALL)` in a short run keeps what is collected in `gc.garbage`, "
-    "to look at; then hold the way back by a weakref."
+    "to look at; then hold the way back by a `weakref.ref(...)`."
 )
 
 

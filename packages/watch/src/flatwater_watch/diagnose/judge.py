@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import takewhile
 from math import ceil
 
-from flatwater_watch.diagnose.evidence import NATIVE_LINE_SENTENCE, TOO_LARGE_ADVICE, Evidence, advice
+from flatwater_watch.diagnose.evidence import NATIVE_LINE_ADVICE, NATIVE_LINE_SENTENCE, TOO_LARGE_ADVICE, Evidence
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.gc_sawtooth import gc_amounts_text
 from flatwater_watch.diagnose.verdicts import VERDICTS
@@ -19,6 +19,9 @@ from flatwater_watch.series.slope import Slope
 from flatwater_watch.thresholds import SHIPPED
 
 OWNING = SHIPPED.owning
+
+_NAMES = re.compile("(, for each `item` of )?`[^`]*`")
+"""Calls and names of a container in the advice on it."""
 
 NameCause = Callable[[Evidence], Evidence]
 
@@ -148,7 +151,7 @@ def _make_finding(cause: Evidence, share: float, growth: Growth, full_step: int 
         limit_bytes=growth.limit,
         limit_step=limit if scale is None else scale.unit_at_step(limit),
         # The advice that is most particular to this cause; that of its verdict is always there.
-        advice=TOO_LARGE_ADVICE if too_large else line_advice or cause.advice or advice(cause.verdict),
+        advice=TOO_LARGE_ADVICE if too_large else line_advice or cause.advice or VERDICTS[cause.verdict].advice,
         unit=growth.unit if scale is None else scale.unit,
         redundancy=cause.redundancy,
         outside=cause.outside,
@@ -166,9 +169,9 @@ def _describe_line(cause: Evidence) -> tuple[AllocationSite | None, str, str | N
     if native_line is None:
         return item_line, description, None
     if cause.verdict == "native":
-        calls = " or ".join(cause.native_calls)
-        call_sentence = f"Call {calls} in each pass, if nothing does. " if calls else ""
-        return native_line, f"{description}; memory rises while this line runs", call_sentence + NATIVE_LINE_SENTENCE
+        calls = " or ".join(f"`{call}`" for call in cause.native_calls)
+        line_advice = f"Call {calls} in each pass, if nothing does." if calls else NATIVE_LINE_ADVICE
+        return native_line, f"{description}; memory rises while this line runs", f"{line_advice} {NATIVE_LINE_SENTENCE}"
     if item_line is None:
         return native_line, description, None
     if (item_line.file, item_line.line) == (native_line.file, native_line.line):
@@ -229,7 +232,7 @@ def _cause_key(cause: Evidence) -> Hashable:
     if cause.verdict == "leak" and cause.made_at is not None and cause.holders and not cause.outside:
         holders = cause.newest_contents.holders
         root, content = holders[0], holders[-1]
-        return cause.verdict, cause.made_at, root, content, cause.advice
+        return cause.verdict, cause.made_at, root, content, _NAMES.sub("", cause.advice or "")
     return cause.verdict, cause.owner
 
 

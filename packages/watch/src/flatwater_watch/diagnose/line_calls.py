@@ -10,16 +10,11 @@ from inspect import CO_OPTIMIZED
 from types import CodeType
 from typing import Any, NamedTuple
 
+from flatwater_watch.diagnose.code_use import single_instructions
 from flatwater_watch.diagnose.finding import AllocationSite
-from flatwater_watch.diagnose.releasing_calls import (
-    MAXIMUM_CALLS,
-    class_namespace,
-    first_word,
-    single_instructions,
-    written_call,
-)
+from flatwater_watch.diagnose.releasing_calls import MAXIMUM_CALLS, class_namespace, first_word, written_call
 from flatwater_watch.heap.locals import frame_locals, function_name
-from flatwater_watch.heap.raw import class_name, full_name, instance_dict
+from flatwater_watch.heap.raw import full_name, instance_dict
 from flatwater_watch.heap.roots import Roots, running_frames, user_modules
 
 _ENDING = ("close", "release", "free", "destroy", "dispose")
@@ -35,13 +30,15 @@ _STORE_CODES = frozenset({"STORE_FAST", "STORE_DEREF", "STORE_NAME", "STORE_GLOB
 class _Receiver(NamedTuple):
     """An object whose method a line calls."""
 
+    name: str
+    """Its name in the code: `producer`, `self.producer`."""
     kind: type
     is_made_anew: bool
     """Whether each pass of a loop makes the object."""
 
 
 def find_releasing_calls(site: AllocationSite) -> tuple[str, ...]:
-    """The calls, such as "Producer.poll()", that release what the objects of a line keep; empty if none is known.
+    """The calls, such as "producer.poll()", that release what the objects of a line keep; empty if none is known.
 
     The function of the line must be running, and must not call them itself.
     """
@@ -69,18 +66,18 @@ def _receivers(code: CodeType, line: int, variables: Mapping[str, Any], names: d
     instructions = list(single_instructions(code))
     made_anew = _variables_of_loops(instructions)
     receivers: list[_Receiver] = []
-    value, is_made_anew = None, False
+    value, value_name, is_made_anew = None, "", False
     for instruction in instructions:
         if instruction.positions is None or instruction.positions.lineno != line:
             continue
         operation, name = instruction.opname, instruction.argval
         if operation.startswith(("LOAD_FAST", "LOAD_DEREF")):
-            value, is_made_anew = variables.get(name), name in made_anew
+            value, value_name, is_made_anew = variables.get(name), name, name in made_anew
         elif operation in {"LOAD_GLOBAL", "LOAD_NAME"}:
-            value, is_made_anew = dict.get(names, name), name in made_anew
+            value, value_name, is_made_anew = dict.get(names, name), name, name in made_anew
         elif operation in {"LOAD_ATTR", "LOAD_METHOD"} and value is not None:
-            receivers.append(_Receiver(type(value), is_made_anew))
-            value, is_made_anew = dict.get(instance_dict(value), name), False
+            receivers.append(_Receiver(value_name, type(value), is_made_anew))
+            value, value_name, is_made_anew = dict.get(instance_dict(value), name), f"{value_name}.{name}", False
         else:
             value = None
     return receivers
@@ -103,8 +100,7 @@ def _releasing_methods(receiver: _Receiver, code: CodeType) -> tuple[str, ...]:
     if not set(found).isdisjoint(code.co_names):
         return ()
     found.sort(key=lambda name: (words.index(first_word(name)), name))
-    kind = class_name(receiver.kind)
-    return tuple(written_call(kind, name, methods[name], is_class=True) for name in found[:MAXIMUM_CALLS])
+    return tuple(written_call(receiver.name, name, methods[name], is_class=True) for name in found[:MAXIMUM_CALLS])
 
 
 def _has_with(code: CodeType) -> bool:

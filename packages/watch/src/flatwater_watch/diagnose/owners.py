@@ -6,6 +6,8 @@ from itertools import pairwise
 from math import hypot
 from typing import Any
 
+from flatwater_watch.diagnose.code_names import code_name, holder_names
+from flatwater_watch.diagnose.container_calls import removing_call
 from flatwater_watch.diagnose.contents import MAXIMUM_LEAVES, Contents, describe_contents
 from flatwater_watch.diagnose.declared_bounds import declared_bound
 from flatwater_watch.diagnose.holder_text import describe_holders
@@ -14,9 +16,9 @@ from flatwater_watch.diagnose.new_items import BLOCK_KINDS, ITEM_KINDS
 from flatwater_watch.diagnose.newest_items import newest_items
 from flatwater_watch.diagnose.redundancy import describe_redundancy
 from flatwater_watch.diagnose.releasing_calls import LibraryTable, library_table
-from flatwater_watch.diagnose.rules import Rule, find_rule
+from flatwater_watch.diagnose.rules import find_rule
 from flatwater_watch.heap.census import Census, Holding
-from flatwater_watch.heap.raw import full_name
+from flatwater_watch.heap.raw import class_name, full_name, mro
 from flatwater_watch.heap.roots import Roots, user_modules
 from flatwater_watch.thresholds import SHIPPED
 
@@ -59,8 +61,8 @@ class Owner:
     """Holding of the container that grew, which may lie below `path`."""
     hops: tuple[str, ...]
     """The root, and the hop from each holder to the next: ("train.AGENTS", "[*]", ".history")."""
-    rule: Rule | None = None
-    """The rule for containers of this kind in a library."""
+    rule_advice: str = ""
+    """The advice of the rule for containers of this kind in a library; empty if there is none."""
     table: LibraryTable | None = None
     """The library whose table it is; None for a container of the user's own."""
     outside_python: bool = False
@@ -255,6 +257,7 @@ def describe_owner(
     item_gain = max(holding.length - earlier.length, 1)
     newest = newest_items(container, holding.kind, min(item_gain, MAXIMUM_LEAVES))
     contents = describe_contents(holding, newest)
+    table = library_table(later_census, path, newest[-1] if newest else None)
     displayed = later_census.holdings[display_path] if holding.kind in BLOCK_KINDS else holding
     return Owner(
         path=display_path,
@@ -276,8 +279,8 @@ def describe_owner(
         container=container,
         holding=holding,
         hops=hops,
-        rule=_find_rule(later_census, path, newest),
-        table=library_table(later_census, path),
+        rule_advice=_rule_advice(later_census, holding, newest, table),
+        table=table,
         calls=holding.instances if holding.parent is None and holding.instances > earlier.instances else 1,
         in_more_items=in_more_items,
     )
@@ -308,11 +311,30 @@ def _is_user_class(kind: type) -> bool:
     return full_name(kind)[0] in user_modules(Roots())
 
 
-def _find_rule(census: Census, path: str, newest: Sequence[Any]) -> Rule | None:
-    """The library rule for the container on a path, by its holders and newest items; None if there is none."""
+def _rule_advice(census: Census, holding: Holding, newest: Sequence[Any], table: LibraryTable | None) -> str:
+    """The advice of the library rule for a container, by its holders and newest items; empty if there is none.
+
+    Args:
+        census: census with references to its containers.
+        holding: the container.
+        newest: its newest items.
+        table: the library whose table it is, from which the user is to take nothing out.
+    """
+    path = holding.path
     holdings = chain_of_holdings(census, path)
     hops = [(census.live[outer.path], inner.path.removeprefix(outer.path)) for outer, inner in pairwise(holdings)]
-    return find_rule(holdings[0].path, [*hops, (census.live[path], "")], newest)
+    rule = find_rule(holdings[0].path, [*hops, (census.live[path], "")], newest)
+    if rule is None:
+        return ""
+    names: dict[str, str] = {}
+    for (holder, _), name in zip(hops, holder_names(census, path), strict=True):
+        if name.text and not name.items_of:
+            names |= {class_name(owner): name.text for owner in mro(type(holder)) if class_name(owner) not in names}
+    call = "" if table is not None else removing_call(holding.kind, census.live[path], path)
+    if call:
+        method = {"set": "discard", "list": "remove", "deque": "remove"}.get(holding.kind)
+        names |= {"drop": f"drop it (`{call}`)"} | ({"remove": f"{code_name(path).text}.{method}"} if method else {})
+    return rule.advice(names)
 
 
 def current_contents(census: Census, path: str) -> tuple[tuple[str, ...], Contents] | None:

@@ -6,48 +6,52 @@ table stands for: functions of the packages around the table, and methods of the
 """
 
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping
-from dis import Instruction, get_instructions
+from collections.abc import Container, Iterable, Mapping
 from inspect import CO_VARARGS
 from itertools import accumulate, takewhile
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
+from flatwater_watch.diagnose.code_names import (
+    NO_NAME,
+    USED_AS_CONTAINERS,
+    CodeName,
+    holder_names,
+    library_of_frame,
+    library_of_root,
+    public_hop,
+)
+from flatwater_watch.diagnose.code_use import SELF, code_use, stored_parameters
+from flatwater_watch.diagnose.declared_bounds import LIMIT_WORD
 from flatwater_watch.diagnose.hops import chain_of_holdings
 from flatwater_watch.heap.census import Census
 from flatwater_watch.heap.raw import class_name, full_name, module_namespace, mro, named_entries, names_of
-from flatwater_watch.heap.roots import Roots, is_user_file, user_modules
+from flatwater_watch.heap.roots import Roots, user_modules
 
 RELEASING = (
-    "delete", "remove", "unregister", "unsubscribe", "disconnect", "unobserve", "evict", "forget", "discard",
-    "detach", "clear", "reset", "purge", "uncache", "release", "expire", "flush", "sync", "dispose", "cleanup", "close",
-    "shutdown",
+    "delete", "remove", "unregister", "unsubscribe", "disconnect", "unobserve", "unwatch", "evict", "forget", "discard",
+    "detach", "kill", "cancel", "clear", "reset", "purge", "uncache", "release", "expire", "flush", "sync", "dispose",
+    "cleanup", "close", "shutdown",
 )  # fmt: skip
-"""First words of the names of functions that release objects, the surest first."""
+"""First or last words of the names of functions that release objects, the surest first."""
 _RELEASING_ONE = frozenset(RELEASING[: RELEASING.index("clear")])
 """Those that release one object if they take an argument, and come after the others if they take none."""
+_OPPOSITES = {
+    "unregister": "register", "unsubscribe": "subscribe", "disconnect": "connect", "unobserve": "observe",
+    "unwatch": "watch", "detach": "attach", "remove": "add", "discard": "add", "delete": "set",
+}  # fmt: skip
+"""Words of `RELEASING`, with that of the function whose effect they undo."""
 _FIRST_WORD, _NAME = re.compile("[a-z]*"), re.compile(r"\w+")
 MAXIMUM_CALLS = 2
 """Maximum number of calls that the advice names."""
 MAXIMUM_PARAMETERS = 2
 """Maximum number of parameters that a call is written with."""
-_REMOVING_CALLS = frozenset({"clear", "pop", "popitem", "popleft", "remove", "discard"})
-"""Methods of builtin containers that remove items."""
-_NAME_CODES = frozenset({"LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD"})
-"""Instructions that take an object by the name of a global, an attribute or a method."""
-_REPLACING_CODES = frozenset({"DELETE_ATTR", "DELETE_GLOBAL", "STORE_ATTR", "STORE_GLOBAL"})
-"""Instructions by which an attribute or a global gets another object, or none."""
 _KEEPING = ("save", "keep", "store", "record", "track")
 """First words of the names of arguments that make a library keep something."""
 _CACHE_CLEARING = ("clear_caches", "clear_all_caches", "clear_cache")
 """Names of functions of a package that clear all its caches."""
 _CALL_DEPTH = 2
 """Depth to which the functions that a call calls are searched for a use of the table."""
-_USED_AS_CONTAINERS = frozenset({
-    "builtins", "collections", "functools", "itertools", "queue", "_queue", "threading", "types", "weakref",
-    "_weakrefset", "contextlib", "asyncio.queues", "argparse", "numpy", "array",
-})  # fmt: skip
-"""Modules whose objects are containers that belong to the code that makes them."""
 
 
 class LibraryTable(NamedTuple):
@@ -56,27 +60,34 @@ class LibraryTable(NamedTuple):
     library: str
     """Name of the package."""
     calls: tuple[str, ...]
-    """Its calls that release objects, by their names: "regex.purge()", "Markdown.reset()"; empty if it has none."""
+    """Its calls that release objects: "regex.purge()", "train.CONVERTER.reset()"; empty if it has none."""
     argument: str = ""
     """An argument by which the user's code asks for the table, such as "save_history" for "history"; empty if none is
     known, or if there are calls."""
+    bounds: tuple[str, ...] = ()
+    """Calls that set a bound on the table: "train.CLIENT.max_messages_set(number)"; empty if there are calls."""
+    holder: CodeName = NO_NAME
+    """The outermost object of the library that holds the table."""
 
     @property
     def advice(self) -> str:
-        """A sentence for the user: the calls that release the objects, and the library that keeps them."""
+        """Sentences for the user: the calls that release the objects, and the library that keeps them."""
         if self.argument:
-            return f"Leave `{self.argument}` out where its result is not needed: {self.library} keeps it for that."
+            return f"Leave `{self.argument}` out where its result is not needed. {self.library} keeps it for that."
+        if self.bounds:
+            bounds = " or ".join(f"`{call}`" for call in self.bounds)
+            return f"Bound it by {bounds}{self.holder.each_words}. {self.library} keeps it without a bound."
         if not self.calls:
-            return (
-                f"{self.library} keeps it, and no call of it that lets go was found: hand less to it, or drop what "
-                "holds it when a job is done, and make it anew."
+            anew = f", or make `{self.holder.text}` anew when a job is done{self.holder.each_words}"
+            instruction = (
+                f"Run the line that adds less often, once if it registers something{anew if self.holder.text else ''}"
             )
-        calls_for_one = " or ".join(call for call in self.calls if _releases_one(call))
-        calls_for_all = " or ".join(call for call in self.calls if not _releases_one(call))
-        if not calls_for_one:
-            return f"Call {calls_for_all} when this is done with: {self.library} keeps it until then."
-        rest = f", or {calls_for_all} for all" if calls_for_all else ""
-        return f"Call {calls_for_one} for each that is done with{rest}: {self.library} keeps it until then."
+            return f"{instruction}. {self.library} keeps it, and no call of it that lets go was found."
+        for_one = " or ".join(f"`{call}`" for call in self.calls if _releases_one(call))
+        for_all = " or ".join(f"`{call}`" for call in self.calls if not _releases_one(call))
+        call_words = f"{for_one} for each that is done with" if for_one else f"{for_all} when this is done with"
+        rest = f", or {for_all} for all" if for_one and for_all else ""
+        return f"Call {call_words}{rest}{self.holder.each_words}. {self.library} keeps it until then."
 
 
 class _Holder(NamedTuple):
@@ -85,65 +96,120 @@ class _Holder(NamedTuple):
     kind: type
     names: frozenset[str]
     """The names that lead from there to the container."""
+    code_name: CodeName = NO_NAME
+    """The name of the object in the user's code; empty for a class."""
 
 
-def library_table(census: Census, path: str) -> LibraryTable | None:
+def library_table(census: Census, path: str, item: Any = None) -> LibraryTable | None:
     """The library whose table a container is, with the calls that release its objects; None for a table of the user's.
 
-    A table belongs to the library whose object holds it, or whose global is its root, if no object of the user's lies
-    between.
+    A table belongs to the library whose object holds it, or whose global or local variable is its root, if no object
+    of the user's lies between. An attribute that a library's class sets in an object of a derived class is the
+    library's too.
 
     Args:
         census: census with references to its containers.
         path: path of the container.
+        item: an item of the container, which may have a method that takes it out; None if none is known.
     """
     # Runs no code of the watched program.
     modules = user_modules(Roots())
     holdings = chain_of_holdings(census, path)
     root = holdings[0]
     holders: list[_Holder] = []  # innermost first
-    is_user_owned = False
-    for holding in reversed(holdings[:-1]):
+    names, hops_of_child, is_user_owned = frozenset[str](), "", False
+    for holding, name in reversed(list(zip(holdings[:-1], holder_names(census, path), strict=True))):
         holder = census.live[holding.path]
-        kind = holder if issubclass(type(holder), type) else type(holder)
-        module = full_name(kind)[0]
-        is_user_owned = module in modules
+        is_class = issubclass(type(holder), type)
+        kind = holder if is_class else type(holder)
+        hops = path.removeprefix(holding.path)
+        names |= _names_in_path(hops) | _names_in_path(public_hop(kind, hops.removesuffix(hops_of_child)))
+        hops_of_child = hops
+        is_user_owned = full_name(kind)[0] in modules and not _is_set_by_library(kind, hops, modules)
         if is_user_owned:
             break
-        if module not in _USED_AS_CONTAINERS:
-            holders.append(_Holder(kind, _names_in_path(path.removeprefix(holding.path))))
-    root_module = "" if is_user_owned else _library_of_root(root.path)
+        if full_name(kind)[0] not in USED_AS_CONTAINERS:
+            holders.append(_Holder(kind, names, NO_NAME if is_class else name))
+    root_module = "" if is_user_owned else library_of_root(root.path)
     is_library_root = bool(root_module) and root_module not in modules
     if is_library_root:
         owner = _class_of_root(root_module, root.path)
         if owner is not None:
             holders.append(_Holder(owner, _names_in_path(path.removeprefix(root.path.rpartition(".")[0]))))
     elif not holders:
-        return None
-    calls, methods = _holder_calls(holders)
+        package = "" if is_user_owned else library_of_frame(root.path)
+        return LibraryTable(package, ()) if package else None
+    user_codes = _function_codes(modules.values())
+    used = frozenset(name for code in user_codes for name in code.co_names)
+    calls, methods = _holder_calls(holders, used)
     if is_library_root:
-        calls = _module_calls(root_module, _names_in_path(path.removeprefix(root_module)), methods) or calls
+        names |= _names_in_path(path.removeprefix(root_module))
+        calls = _module_calls(root_module, names, methods, used) or calls or _item_calls(root_module, names, item, used)
         return LibraryTable(root_module.partition(".")[0], calls or _cache_calls(root_module, holders))
-    argument = "" if calls else _keeping_argument(path.rpartition(".")[2], modules.values())
-    return LibraryTable(full_name(holders[0].kind)[0].partition(".")[0], calls, argument)
+    argument = "" if calls else _keeping_argument(path.rpartition(".")[2], user_codes)
+    bounds = () if calls or argument else next(filter(None, map(_bounding_calls, reversed(holders))), ())
+    owner = next((owner for owner in mro(holders[0].kind) if full_name(owner)[0] not in modules), holders[0].kind)
+    return LibraryTable(full_name(owner)[0].partition(".")[0], calls, argument, bounds, holders[-1].code_name)
 
 
-def _keeping_argument(table: str, modules: Iterable[Mapping[str, Any]]) -> str:
+def _is_set_by_library(kind: type, hops: str, modules: Container[str]) -> bool:
+    """Whether the attribute that leads from an object of a class of the user's is one of a library's class below it.
+
+    Args:
+        kind: the class of the user's.
+        hops: the way from the object: `._handlers['change']`.
+        modules: names of the user's modules.
+    """
+    found = _NAME.match(hops.removeprefix("."))
+    for owner in mro(kind):
+        space = names_of(owner)
+        functions = filter(None, map(_plain_function, list(space.values())))
+        if found is not None and any(found[0] in function.__code__.co_names for function in functions):
+            return full_name(owner)[0] not in modules
+    return False
+
+
+def _function_codes(modules: Iterable[Mapping[str, Any]]) -> list[CodeType]:
+    """The codes of the functions and methods of some modules."""
+    values = [value for space in modules for _, value in named_entries(space)]
+    values += [value for kind in values if issubclass(type(kind), type) for value in names_of(kind).values()]
+    return [function.__code__ for function in map(_plain_function, values) if function is not None]
+
+
+def _keeping_argument(table: str, user_codes: Iterable[CodeType]) -> str:
     """The argument with which the user's functions ask for a table by its name, as "save_history" does for "history".
 
     Empty if none of them has such a name in a call.
     """
-    values = [value for space in modules for _, value in named_entries(space)]
-    values += [value for kind in values if issubclass(type(kind), type) for value in names_of(kind).values()]
-    functions = filter(None, map(_plain_function, values))
     keywords = {
         word
-        for function in functions
-        for constant in function.__code__.co_consts
+        for code in user_codes
+        for constant in code.co_consts
         for word in (constant if type(constant) is tuple else ())
         if type(word) is str
     }
     return next((f"{verb}_{table}" for verb in _KEEPING if f"{verb}_{table}" in keywords), "")
+
+
+def _bounding_calls(holder: _Holder) -> tuple[str, ...]:
+    """The calls by which an attribute is set that another function compares with the length of the table."""
+    kind, names, name = holder
+    space = class_namespace(kind, USED_AS_CONTAINERS)
+    codes = {method: found.__code__ for method, value in space.items() if (found := _plain_function(value)) is not None}
+    calls = []
+    for method, code in codes.items():
+        for attribute, parameter in stored_parameters(code).items():
+            is_compared = any(
+                method not in {setter, "__init__"} and {"len", attribute} <= (used := {*user.co_names}) and names & used
+                for setter, user in codes.items()
+            )
+            if not (is_compared and LIMIT_WORD.search(attribute.lower())):
+                continue
+            if method == "__init__":
+                calls.append(f"{class_name(kind)}({parameter}=...)")
+            elif not method.startswith("_"):
+                calls.append(written_call(name.text or class_name(kind), method, space[method], is_class=True))
+    return tuple(sorted(calls)[:MAXIMUM_CALLS])
 
 
 def _cache_calls(module: str, holders: Iterable[_Holder]) -> tuple[str, ...]:
@@ -173,32 +239,28 @@ def _names_in_path(path: str) -> frozenset[str]:
     return frozenset(_NAME.findall(path))
 
 
-def _library_of_root(path: str) -> str:
-    """The module of a library to which a global, or an attribute of a class, belongs; empty for any other root."""
-    if ": " in path:  # a local variable, or a registry
-        return ""
-    module = path.rpartition(".")[0]
-    while module and module_namespace(module) is None:
-        module = module.rpartition(".")[0]
-    file = (module_namespace(module) or {}).get("__file__") if module else None
-    return module if type(file) is str and not is_user_file(file) else ""
-
-
 def _releases_one(call: str) -> bool:
     """Whether a call with its parameters, such as "Saver.delete_thread(thread_id)", releases one object of many."""
     name = call.partition("(")[0].rpartition(".")[2]
-    return first_word(name) in _RELEASING_ONE and not call.endswith("()")
+    return _releasing_word(name) in _RELEASING_ONE and not call.endswith("()")
 
 
-def _module_calls(module: str, names: frozenset[str], methods: frozenset[str]) -> tuple[str, ...]:
+def _releasing_word(name: str) -> str:
+    """The word for a release with which the public name of a function begins or ends; empty if there is none."""
+    words = () if name.startswith("_") else (first_word(name), name.rpartition("_")[2])
+    return next((word for word in words if word in RELEASING), "")
+
+
+def _module_calls(module: str, names: frozenset[str], methods: frozenset[str], used: frozenset[str]) -> tuple[str, ...]:
     """The releasing functions, such as "regex.purge()", of the module of a table or the outermost package around it.
 
     Args:
         module: module of the table.
         names: names that lead from there to the table.
         methods: names of methods of the objects there that release the table.
+        used: names in the user's functions.
     """
-    search = _Search(names, methods, {}, module_namespace(module) or {}, module.partition(".")[0])
+    search = _Search(names, methods, {}, module_namespace(module) or {}, module.partition(".")[0], used)
     packages = accumulate(module.split("."), "{}.{}".format)
     for public in takewhile(lambda package: "._" not in package, packages):
         space = module_namespace(public) or {}
@@ -208,100 +270,57 @@ def _module_calls(module: str, names: frozenset[str], methods: frozenset[str]) -
     return ()
 
 
-def _holder_calls(holders: Iterable[_Holder]) -> tuple[tuple[str, ...], frozenset[str]]:
+def _item_calls(module: str, names: frozenset[str], item: Any, used: frozenset[str]) -> tuple[str, ...]:
+    """The methods by which an item of a global table of a module takes itself out: "Widget.close()".
+
+    Args:
+        module: module of the table.
+        names: names that lead from there to the table.
+        item: an item of the table.
+        used: names in the user's functions.
+    """
+    space = class_namespace(type(item), USED_AS_CONTAINERS)
+    search = _Search(names, frozenset(), space, module_namespace(module) or {}, module.partition(".")[0], used)
+    return _written_calls(class_name(type(item)), space, search.releasing_names(space), is_class=True)
+
+
+def _holder_calls(holders: Iterable[_Holder], used: frozenset[str]) -> tuple[tuple[str, ...], frozenset[str]]:
     """The calls of methods that release a table, such as "Markdown.reset()", and the names of all such methods.
 
     The calls are those of the outermost holder that has any, as the program has a name for it.
 
     Args:
         holders: holders of the table, innermost first.
+        used: names in the user's functions.
     """
     calls: tuple[str, ...] = ()
     methods: frozenset[str] = frozenset()
-    for kind, names in holders:
-        space = class_namespace(kind, _USED_AS_CONTAINERS)
-        found = _Search(names, methods, space, None, full_name(kind)[0].partition(".")[0]).releasing_names(space)
-        calls = _written_calls(class_name(kind), space, found, is_class=True) or calls
+    for kind, names, code_name in holders:
+        space = class_namespace(kind, USED_AS_CONTAINERS)
+        search = _Search(names, methods, space, None, full_name(kind)[0].partition(".")[0], used)
+        found = search.releasing_names(space)
+        calls = _written_calls(code_name.text or class_name(kind), space, found, is_class=True) or calls
         methods |= set(found)
     return calls, methods
 
 
 def _written_calls(owner: str, space: Mapping[str, Any], names: Iterable[str], *, is_class: bool) -> tuple[str, ...]:
     """The calls of functions of a class or module with their parameters, the surest first, at most `MAXIMUM_CALLS`."""
-    calls = [(written_call(owner, name, space[name], is_class=is_class), first_word(name)) for name in names]
+    calls = [(written_call(owner, name, space[name], is_class=is_class), _releasing_word(name)) for name in names]
     calls.sort(key=lambda call: (_rank(*call), call))
     return tuple(call for call, _ in calls[:MAXIMUM_CALLS])
 
 
 def written_call(owner: str, name: str, value: Any, *, is_class: bool) -> str:
     """The call of a function of a class or module with its parameters: "Saver.delete_thread(thread_id)"."""
-    return f"{owner}.{name}({_parameters(value, is_method=is_class)})"
+    is_of_one = _plain_function(value) is None and _releasing_word(name) in _RELEASING_ONE
+    return f"{owner}.{name}({'...' if is_of_one else _parameters(value, is_method=is_class)})"
 
 
 def _rank(call: str, word: str) -> int:
     """The place of a call among others, the surest first: one that releases one object comes before all that do not."""
     place = RELEASING.index(word)
     return place if word not in _RELEASING_ONE or _releases_one(call) else len(RELEASING) + place
-
-
-class _CodeUse(NamedTuple):
-    """What the code of a function does with the objects that names stand for."""
-
-    released: frozenset[str]
-    """Names whose object it empties, shortens or replaces."""
-    calls: tuple[tuple[str, frozenset[str]], ...]
-    """Names of what it may call, each with the names that the object before the dot may stand for."""
-
-
-_SELF = ""
-"""Stands for the first parameter, which is `self` or `cls` in a method."""
-
-
-def single_instructions(code: CodeType) -> Iterator[Instruction]:
-    """Yield the instructions of a function; one of Python 3.13 that takes two local variables is yielded as two."""
-    for instruction in get_instructions(code):
-        if "_FAST" in instruction.opname and type(instruction.argval) is tuple:
-            words = instruction.opname.split("_")  # LOAD_FAST_LOAD_FAST, STORE_FAST_LOAD_FAST
-            first, second = instruction.argval
-            yield instruction._replace(opname="_".join(words[: len(words) // 2]), argval=first)
-            yield instruction._replace(opname="_".join(words[len(words) // 2 :]), argval=second, starts_line=None)
-        else:
-            yield instruction
-
-
-def _code_use(code: CodeType) -> _CodeUse:
-    """Read from the instructions of a function what it does with the objects that names stand for."""
-    nothing: frozenset[str] = frozenset()
-    released: set[str] = set()
-    calls: list[tuple[str, frozenset[str]]] = []
-    meanings = {code.co_varnames[0]: frozenset({_SELF})} if code.co_argcount else {}  # of local variables
-    chains: list[frozenset[str]] = []  # of this line: the last name of each `a.b.c`
-    for instruction in single_instructions(code):
-        operation, name = instruction.opname, instruction.argval
-        if instruction.starts_line:
-            chains = []
-        first, last = (chains[0], chains[-1]) if chains else (nothing, nothing)
-        if operation == "STORE_FAST":
-            meanings[name] = first
-        elif operation.startswith("LOAD_FAST"):
-            chains.append(meanings.get(name, nothing))
-        elif operation in _NAME_CODES:
-            before = nothing if operation == "LOAD_GLOBAL" else last
-            calls.append((name, before))
-            released |= before if name in _REMOVING_CALLS else nothing
-            # An attribute takes the place of its object.
-            chains = [*(chains if operation == "LOAD_GLOBAL" else chains[:-1]), frozenset({name})]
-        elif operation == "BINARY_SUBSCR":
-            chains.append(first)
-        released |= _released_names(operation, name, first)
-    return _CodeUse(frozenset(released), tuple(calls))
-
-
-def _released_names(operation: str, name: Any, first: frozenset[str]) -> frozenset[str]:
-    """The names whose object an instruction releases; `first` are those with which its line begins."""
-    if operation == "DELETE_SUBSCR":
-        return first
-    return frozenset({name}) if operation in _REPLACING_CODES else frozenset()
 
 
 class _Search(NamedTuple):
@@ -317,22 +336,29 @@ class _Search(NamedTuple):
     """Names of the module whose global leads to the table: only there the names mean the table. None for a class."""
     package: str
     """Package of the library."""
+    used: frozenset[str]
+    """Names in the user's functions."""
 
     def releasing_names(self, space: Mapping[str, Any]) -> list[str]:
         """Names in a class or module of functions that release the table."""
         return [
             name
             for name, value in list(space.items())
-            if (word := first_word(name)) in RELEASING
-            and (self.releases(value) or (word not in _RELEASING_ONE and self._is_of_c(value)))
+            if _releasing_word(name) and (self.releases(value) or (self._is_of_c(value) and self._is_likely(name)))
         ]
+
+    def _is_likely(self, name: str) -> bool:
+        """Whether a function of C, by its name, releases the table, or undoes what the user's code calls."""
+        word = _releasing_word(name)
+        opposite = name.replace(word, _OPPOSITES.get(word, "-"))
+        return word not in _RELEASING_ONE or (opposite in self.space and opposite in self.used)
 
     def releases(self, value: Any, depth: int = _CALL_DEPTH) -> bool:
         """Whether a function, or one that it calls, empties or replaces what is on the way to the table."""
         function = _plain_function(value)
         if function is None:
             return False
-        use = _code_use(function.__code__)
+        use = code_use(function.__code__)
         is_home = self.home is None or function.__globals__ is self.home
         if is_home and not self.names.isdisjoint(use.released):
             return True
@@ -356,7 +382,7 @@ class _Search(NamedTuple):
         """What a name that is called stands for, if it is a method of the same object or a global; else None."""
         if not before:
             return function.__globals__.get(name)
-        return self.space.get(name) if before == {_SELF} else None
+        return self.space.get(name) if before == {SELF} else None
 
     def _is_of_c(self, value: Any) -> bool:
         """Whether a value is the library's function or method of C, whose code cannot be read."""
@@ -382,6 +408,8 @@ def first_word(name: str) -> str:
 def _plain_function(value: Any) -> FunctionType | None:
     """The Python function behind a function, a class method or a static method; None for anything else."""
     function = value.__func__ if type(value) in {classmethod, staticmethod} else value
+    while type(function) is FunctionType and "__wrapped__" in function.__dict__:  # a decorator's function
+        function = function.__dict__["__wrapped__"]
     return function if type(function) is FunctionType else None
 
 

@@ -26,46 +26,50 @@ VERDICTS: Mapping[VerdictName, Verdict] = MappingProxyType(
     {
         "leak": Verdict(
             headline="{grows} by {rate}, and nothing ends it",
-            advice="Drop what is not needed any more, or bound it: collections.deque(maxlen=...) keeps the newest.",
+            advice="Take out what is done with, by `del`, `pop(...)` or `clear()`, or keep the newest alone: "
+            "`collections.deque(maxlen=100)`.",
             is_grave=True,
         ),
         "filling": Verdict(
             headline="{owner} {is_} filling by {rate}",
-            advice="Nothing is lost: it stops growing when it is full. Lower its capacity if that does not fit.",
+            advice="Lower its capacity (`maxlen=`, `maxsize=`) if that does not fit, else leave it: it stops growing "
+            "when it is full.",
             fails_build=False,
         ),
         "retention": Verdict(
             headline="The allocator keeps {rate} that the program has freed",
-            advice="Blocks were freed, and the allocator keeps them between others: allocate buffers once and write "
-            "into them, give varying temporaries one size, or call malloc_trim after a round.",
+            advice="Allocate buffers once and write into them (`out=`), give varying temporaries one size, or call "
+            "`ctypes.CDLL(None).malloc_trim(0)` after a round. Blocks were freed, and the allocator keeps them between "
+            "others.",
         ),
         "backlog": Verdict(
             headline="{owner} {takes} in more than is taken out: {rate} stay",
-            advice="The consumer takes fewer than are put. Bound the queue (maxsize), so that the producer waits, or "
-            "add consumers.",
+            advice="Bound the queue, `maxsize=100`, so that the producer waits, or add consumers. The consumer takes "
+            "fewer than are put.",
             is_grave=True,
         ),
         "cache": Verdict(
             headline="The cache {owner} grows by {rate}",
-            advice="Give it a maxsize, or key it by something small; a cache on a method keeps each object that called "
-            "it.",
+            advice="Bound the cache, `maxsize=100`, or key it by something small. A cache on a method keeps each "
+            "object that called it.",
         ),
         "mapped": Verdict(
             headline="Pages of mapped files come in: {rate}",
-            advice="Pages of files: the system takes them back when it needs them. Count private bytes instead.",
+            advice="Count private bytes instead: these are pages of files, which the system takes back when it needs "
+            "them.",
             fails_build=False,
         ),
         "native": Verdict(
             headline="Native memory grows by {rate}, and no object of the program explains it",
-            advice="Nothing that your globals, local variables, tasks and threads reach explains it, and no container "
-            "of a library: look at C extensions and buffers outside of Python. A recording with `memray run --native` "
-            "names the C function.",
+            advice="Record it with `memray run --native`, which names the C function, and look at C extensions and "
+            "buffers outside of Python. Nothing that your globals, local variables, tasks and threads reach explains "
+            "it, and no container of a library.",
             is_grave=True,
         ),
         "slowdown": Verdict(
             headline="{what}",
-            advice="The work of a step grows: look in this phase for a list, a table or a history that each step walks "
-            "whole.",
+            advice="Look in this phase for a list, a table or a history that each step walks whole: the work of a step "
+            "grows.",
             is_grave=True,
             is_of_bytes=False,
         ),

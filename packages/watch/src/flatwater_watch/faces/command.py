@@ -9,7 +9,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from flatwater_watch.diagnose.finding_text import brief_line
+from flatwater_watch.diagnose.finding_text import brief_text
 from flatwater_watch.faces.program import WATCH_COMMAND
 from flatwater_watch.files.output import (
     KEPT_FOLDER,
@@ -171,8 +171,8 @@ class WatchCommand:
             for record in summary["findings"]:
                 if (record["verdict"], record["owner"]) not in reported:
                     reported.add((record["verdict"], record["owner"]))
-                    line = brief_line(Finding.from_json(record))
-                    command.on_event(Event("finding", line, {"program": summary["program"], **record}))
+                    text = brief_text(Finding.from_json(record))
+                    command.on_event(Event("finding", text, {"program": summary["program"], **record}))
 
         try:
             yield notify

@@ -7,7 +7,7 @@ from typing import Any
 
 from flatwater_watch.agent.outcome import Outcome, explained_shares, split_by_size
 from flatwater_watch.diagnose.finding import Finding
-from flatwater_watch.diagnose.finding_text import LABEL_WIDTH, WIDTH, brief_line, finding_lines
+from flatwater_watch.diagnose.finding_text import LABEL_WIDTH, WIDTH, brief_text, finding_lines, wrap_text
 from flatwater_watch.faces.run_comparison import comparison_lines
 from flatwater_watch.thresholds import SHIPPED
 from flatwater_watch.units import format_bytes, format_duration
@@ -41,8 +41,10 @@ def terminal_lines(
     foremost, smaller = split_by_size(findings)
     for finding in foremost[: OWNING.maximum_printed_findings]:
         yield ""
-        was_printed = (finding.verdict, finding.owner) in printed_before
-        yield from [f"{finding.verdict}: {finding.owner}, as above"] if was_printed else finding_lines(finding)
+        if (finding.verdict, finding.owner) in printed_before:
+            yield f"{finding.verdict}: {finding.owner}, as above"
+        else:
+            yield from finding_lines(finding, is_below_brief=finding is findings[0])
     if smaller:
         yield ""
         yield from textwrap.wrap(_smaller_row(smaller), WIDTH, subsequent_indent="  ")
@@ -77,7 +79,7 @@ def _unexplained_lines(outcome: Outcome) -> Iterator[str]:
 
 
 def summary_head(summary: dict[str, Any]) -> list[str]:
-    """Return the first lines: the largest finding in brief, then figures of the run and the cost of the watch."""
+    """Return the first lines: the largest finding with its instruction, then figures of the run and of the watch."""
     findings = [Finding.from_json(record) for record in summary["findings"]]
     first_words = Outcome.from_json(summary["outcome"]).first_words(len(findings))
     if not summary["readings"]:
@@ -92,7 +94,9 @@ def summary_head(summary: dict[str, Any]) -> list[str]:
     growth = f"{format_bytes(summary['resident_growth_bytes'])} grown, {explained}"
     cost = f"cost {cost_time(summary['cost'])}, {format_bytes(summary['cost']['bytes'])}"
     figures = f"{first_words} · {steps}{duration} · {growth} · {cost}"
-    return [f"flatwater: {brief_line(findings[0])}", figures] if findings else [f"flatwater: {figures}"]
+    if not findings:
+        return [f"flatwater: {figures}"]
+    return [*wrap_text("flatwater: ", brief_text(findings[0]), "  "), figures]
 
 
 def cost_time(cost: dict[str, Any]) -> str:

@@ -1,0 +1,110 @@
+"""Names of the program's objects as its own code writes them, for advice that its author can type."""
+
+import re
+from itertools import pairwise
+from typing import NamedTuple
+
+from flatwater_watch.diagnose.hops import ITEM, chain_of_holdings
+from flatwater_watch.heap.census import Census
+from flatwater_watch.heap.raw import class_name, full_name, module_namespace, mro, names_of
+from flatwater_watch.heap.roots import Roots, is_user_file, user_modules
+
+USED_AS_CONTAINERS = frozenset({
+    "builtins", "collections", "functools", "itertools", "queue", "_queue", "threading", "types", "weakref",
+    "_weakrefset", "contextlib", "asyncio.queues", "argparse", "numpy", "array",
+})  # fmt: skip
+"""Modules whose objects are containers that belong to the code that makes them."""
+_PUBLIC_HOPS = re.compile(r"(\.?[A-Za-z]\w*)*")
+"""A path, or the end of one, of public attributes alone."""
+
+_FUNCTION_ATTRIBUTE = re.compile(r"\.<attribute of [^>]*>")
+
+
+class CodeName(NamedTuple):
+    """The name of an object in the code of the program."""
+
+    text: str
+    """An expression: `train.HISTORY`, or `item.rows` for an attribute of each item; empty if none is known."""
+    items_of: str = ""
+    """The container whose items `item` stands for; empty if `item` is not used."""
+
+    @property
+    def each_words(self) -> str:
+        """Words on what `item` stands for, which follow a call; empty if it is not used."""
+        return f", for each `item` of `{self.items_of}`" if self.items_of else ""
+
+
+NO_NAME = CodeName("")
+
+
+def code_name(path: str) -> CodeName:
+    """The name of the object on a path, such as "main() in train.py: agent.rows".
+
+    It is empty for what the program has no name for, such as a registry or a local variable of a library's function.
+    """
+    _, _, name = path.rpartition(": ")
+    name = _FUNCTION_ATTRIBUTE.sub("", name)
+    _, is_in_closure, rest = name.rpartition("<closure of ")
+    name = rest.partition(">.")[2] if is_in_closure else name
+    first_name = re.split(r"[.\[]", name)[0]
+    if library_of_frame(path) or not first_name.isidentifier() or "<" in name or "[key]" in name:
+        return NO_NAME
+    outer, is_item, rest = name.rpartition(ITEM)
+    return CodeName(f"item{rest}", outer) if is_item else CodeName(name)
+
+
+def holder_names(census: Census, path: str) -> list[CodeName]:
+    """The name of each holder on a path, root first; empty for one that only a private attribute of a library holds.
+
+    Args:
+        census: census with references to its containers.
+        path: path of a container.
+    """
+    # Runs no code of the watched program.
+    modules = user_modules(Roots())
+    holdings = chain_of_holdings(census, path)
+    shown_path = holdings[0].path
+    library_path = "" if library_of_root(shown_path) else None  # of the outermost object of a library
+    names = []
+    for holding, child in pairwise(holdings):
+        holder = census.live[holding.path]
+        kind = holder if issubclass(type(holder), type) else type(holder)
+        module = full_name(kind)[0]
+        if library_path is None and module not in modules and module not in USED_AS_CONTAINERS:
+            library_path = shown_path
+        is_public = library_path is None or _PUBLIC_HOPS.fullmatch(shown_path.removeprefix(library_path))
+        names.append(code_name(shown_path) if is_public else NO_NAME)
+        hop = child.path.removeprefix(holding.path)
+        shown_path += hop if library_path is None else public_hop(kind, hop)
+    return names
+
+
+def public_hop(kind: type, hop: str) -> str:
+    """The hop by the property that gives a private attribute of a class, `.rows` for `._rows`; else the hop itself."""
+    for owner in mro(kind):
+        mangled = f"._{class_name(owner).lstrip('_')}__"
+        name = hop.removeprefix(mangled).lstrip("._")
+        if type(names_of(owner).get(name)) is property:
+            return f".{name}"
+    return hop
+
+
+def library_of_root(path: str) -> str:
+    """The module of a library to which a global, or an attribute of a class, belongs; empty for any other root."""
+    if ": " in path:  # a local variable, or a registry
+        return ""
+    module = path.rpartition(".")[0]
+    while module and module_namespace(module) is None:
+        module = module.rpartition(".")[0]
+    file = (module_namespace(module) or {}).get("__file__") if module else None
+    return module if type(file) is str and not is_user_file(file) else ""
+
+
+def library_of_frame(path: str) -> str:
+    """The package of a function whose local variable a path begins with, such as "minimize() in pymoo: result".
+
+    Empty for a function of the user's, which has the name of its file, and for any other root.
+    """
+    place, _, _ = path.rpartition(": ")
+    package = place.rpartition(" in ")[2]
+    return package if package.isidentifier() else ""

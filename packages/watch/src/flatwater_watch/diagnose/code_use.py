@@ -1,0 +1,85 @@
+"""What the code of a function does with the objects that names stand for, read from its instructions."""
+
+from collections.abc import Iterator
+from dis import Instruction, get_instructions
+from itertools import islice
+from types import CodeType
+from typing import Any, NamedTuple
+
+_REMOVING_CALLS = frozenset({"clear", "pop", "popitem", "popleft", "remove", "discard"})
+"""Methods of builtin containers that remove items."""
+_NAME_CODES = frozenset({"LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD"})
+"""Instructions that take an object by the name of a global, an attribute or a method."""
+_REPLACING_CODES = frozenset({"DELETE_ATTR", "DELETE_GLOBAL", "STORE_ATTR", "STORE_GLOBAL"})
+"""Instructions by which an attribute or a global gets another object, or none."""
+
+
+class CodeUse(NamedTuple):
+    """What the code of a function does with the objects that names stand for."""
+
+    released: frozenset[str]
+    """Names whose object it empties, shortens or replaces."""
+    calls: tuple[tuple[str, frozenset[str]], ...]
+    """Names of what it may call, each with the names that the object before the dot may stand for."""
+
+
+SELF = ""
+"""Stands for the first parameter, which is `self` or `cls` in a method."""
+
+
+def single_instructions(code: CodeType) -> Iterator[Instruction]:
+    """Yield the instructions of a function; one of Python 3.13 that takes two local variables is yielded as two."""
+    for instruction in get_instructions(code):
+        if "_FAST" in instruction.opname and type(instruction.argval) is tuple:
+            words = instruction.opname.split("_")  # LOAD_FAST_LOAD_FAST, STORE_FAST_LOAD_FAST
+            first, second = instruction.argval
+            yield instruction._replace(opname="_".join(words[: len(words) // 2]), argval=first)
+            yield instruction._replace(opname="_".join(words[len(words) // 2 :]), argval=second, starts_line=None)
+        else:
+            yield instruction
+
+
+def code_use(code: CodeType) -> CodeUse:
+    """Read from the instructions of a function what it does with the objects that names stand for."""
+    nothing: frozenset[str] = frozenset()
+    released: set[str] = set()
+    calls: list[tuple[str, frozenset[str]]] = []
+    meanings = {code.co_varnames[0]: frozenset({SELF})} if code.co_argcount else {}  # of local variables
+    chains: list[frozenset[str]] = []  # of this line: the last name of each `a.b.c`
+    for instruction in single_instructions(code):
+        operation, name = instruction.opname, instruction.argval
+        if instruction.starts_line:
+            chains = []
+        first, last = (chains[0], chains[-1]) if chains else (nothing, nothing)
+        if operation == "STORE_FAST":
+            meanings[name] = first
+        elif operation.startswith("LOAD_FAST"):
+            chains.append(meanings.get(name, nothing))
+        elif operation in _NAME_CODES:
+            before = nothing if operation == "LOAD_GLOBAL" else last
+            calls.append((name, before))
+            released |= before if name in _REMOVING_CALLS else nothing
+            # An attribute takes the place of its object.
+            chains = [*(chains if operation == "LOAD_GLOBAL" else chains[:-1]), frozenset({name})]
+        elif operation == "BINARY_SUBSCR":
+            chains.append(first)
+        released |= _released_names(operation, name, first)
+    return CodeUse(frozenset(released), tuple(calls))
+
+
+def _released_names(operation: str, name: Any, first: frozenset[str]) -> frozenset[str]:
+    """The names whose object an instruction releases; `first` are those with which its line begins."""
+    if operation == "DELETE_SUBSCR":
+        return first
+    return frozenset({name}) if operation in _REPLACING_CODES else frozenset()
+
+
+def stored_parameters(code: CodeType) -> dict[str, str]:
+    """The attributes of its first parameter that a function sets to another parameter, with the name of that."""
+    count = code.co_argcount + code.co_kwonlyargcount
+    owners, parameters = code.co_varnames[: min(1, count)], code.co_varnames[1:count]
+    return {
+        store.argval: value.argval
+        for value, owner, store in zip(*(islice(single_instructions(code), n, None) for n in range(3)), strict=False)
+        if store.opname == "STORE_ATTR" and owner.argval in owners and value.argval in parameters
+    }

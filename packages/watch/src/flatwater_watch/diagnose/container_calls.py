@@ -1,0 +1,103 @@
+"""Calls and statements that take items out of a container of the user's, as its author types them."""
+
+from typing import Any, NamedTuple
+
+from flatwater_watch.diagnose.code_names import code_name
+from flatwater_watch.heap.functions import cache_name
+from flatwater_watch.heap.raw import full_name
+
+KEPT_ITEMS = 100
+"""Number of newest items that a statement keeps, as an example."""
+
+
+class _Operation(NamedTuple):
+    """The operation that takes items out of a container of one kind."""
+
+    call: str
+    advice: str
+    """Advice with a place for `call`, for `each` item that holds such a container, and for the `name`."""
+
+
+_OPERATIONS = {
+    "list": _Operation("del {name}[:-{kept}]", "Keep the newest items alone: `{call}` after the line that adds{each}."),
+    "tuple": _Operation("{name} = {name}[-{kept}:]", "Keep the newest items alone: `{call}`{each}."),
+    "dict": _Operation(
+        "{name}.pop(key)",
+        "Remove each entry when it is done with, `{call}`, or the oldest when there are too many, "
+        "`{name}.pop(next(iter({name})))`{each}.",
+    ),
+    "set": _Operation(
+        "{name}.discard(entry)",
+        "Remove each entry when it is done with: `{call}`{each}. Instances of a class can be held weakly: "
+        "`weakref.WeakSet()`.",
+    ),
+    "deque": _Operation(
+        "{name} = collections.deque(maxlen={kept})", "Give it a bound where it is made: `{call}`{each}."
+    ),
+    "text": _Operation(
+        "{name} = {name}[:0]",
+        "Write it out in portions, and begin anew after each: `{call}`{each}. It is added to again and again.",
+    ),
+    "array": _Operation(
+        "{name} = {name}[-{kept}:].{copy}()",
+        "Keep the newest rows alone: `{call}`{each}. It is replaced by a larger one again and again.",
+    ),
+    "object": _Operation(
+        "del {name}.attribute",
+        "Delete each attribute when it is done with: `{call}`{each}. Its attributes hold more and more.",
+    ),
+}
+"""By kind of the container."""
+_QUEUES = {
+    "_queue.SimpleQueue": "queue.Queue",
+    "queue.SimpleQueue": "queue.Queue",
+    "asyncio.queues.Queue": "asyncio.Queue",
+}
+"""Name of the class with a bound that is made in place of a class, where it is not its own."""
+
+
+def removing_call(kind: str, container: Any, path: str) -> str:
+    """The call or statement that takes items out of a container: `train.SEEN.discard(entry)`; empty if none is known.
+
+    Args:
+        kind: kind of the container, as in `Holding.kind`.
+        container: the container.
+        path: its path.
+    """
+    name = code_name(path).text
+    if not name or kind not in _OPERATIONS:
+        return ""
+    copy = "clone" if full_name(type(container))[0].partition(".")[0] == "torch" else "copy"
+    return _OPERATIONS[kind].call.format(name=name, kept=KEPT_ITEMS, copy=copy)
+
+
+def leak_advice(kind: str, container: Any, path: str) -> str | None:
+    """The advice for a container of the user's that leaks, with the call of `removing_call`; None if none is known."""
+    call, name = removing_call(kind, container, path), code_name(path)
+    return _OPERATIONS[kind].advice.format(call=call, name=name.text, each=name.each_words) if call else None
+
+
+def queue_advice(container: Any) -> str:
+    """The advice for a queue that takes in more than is taken out."""
+    module, name = full_name(type(container))
+    kind = _QUEUES.get(f"{module}.{name}", f"{module}.{name}" if module == "queue" else "")
+    return (
+        f"Bound the queue where it is made, `{kind}{f'(maxsize={KEPT_ITEMS})' if kind else f'maxsize={KEPT_ITEMS}'}`, "
+        "so that the producer waits, or add consumers. The consumer takes fewer than are put."
+    )
+
+
+def cache_advice(container: Any, path: str) -> str:
+    """The advice for a cache of a function's results that grows."""
+    name = code_name(path).text or cache_name(container)
+    return (
+        f"Bound the cache, `@functools.lru_cache(maxsize={KEPT_ITEMS})`, key it by something small, or call "
+        f"`{name}.cache_clear()`. A cache on a method keeps each object that called it."
+    )
+
+
+def item_advice(path: str) -> str:
+    """The advice for an attribute that each item of a container keeps from its first use on."""
+    name = code_name(path)
+    call = f"`{name.text} = None`{name.each_words}" if name.text else "set it to `None`"
+    return f"Drop it when the item is done with: {call}. Each item keeps one from its first use on."

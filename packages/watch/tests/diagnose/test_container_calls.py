@@ -1,0 +1,68 @@
+"""What takes items out of a container of the user's is named as its author types it."""
+
+import queue
+from collections import OrderedDict, deque
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flatwater_watch.diagnose.code_names import CodeName, code_name
+from flatwater_watch.diagnose.container_calls import cache_advice, leak_advice, queue_advice, removing_call
+from flatwater_watch.diagnose.finding_text import split_advice
+
+NAMES = {
+    "train.HISTORY": CodeName("train.HISTORY"),
+    "main() in train.py: agent.rows['a']": CodeName("agent.rows['a']"),
+    "train.AGENTS[*].history": CodeName("item.history", "train.AGENTS"),
+    "train.GROUPS[*]": CodeName("item", "train.GROUPS"),
+    "train.callback.<closure of on_step>.rows": CodeName("rows"),
+    "minimize() in pymoo: algorithm.history": CodeName(""),
+    "train.TASK.<class>.made": CodeName(""),
+    "atexit's callbacks": CodeName(""),
+    "context variable trace": CodeName(""),
+    "train.SEEN[key].rows": CodeName(""),
+}
+CALLS: list[tuple[str, Any, str]] = [
+    ("list", [], "del train.KEPT[:-100]"),
+    ("dict", OrderedDict(), "train.KEPT.pop(key)"),
+    ("set", set(), "train.KEPT.discard(entry)"),
+    ("deque", deque(), "train.KEPT = collections.deque(maxlen=100)"),
+    ("text", bytearray(), "train.KEPT = train.KEPT[:0]"),
+    ("array", np.zeros(1), "train.KEPT = train.KEPT[-100:].copy()"),
+    ("closure", print, ""),
+]
+
+
+@pytest.mark.parametrize("path", NAMES)
+def test_the_name_of_an_object_is_what_the_program_calls_it(path: str) -> None:
+    assert code_name(path) == NAMES[path]
+
+
+@pytest.mark.parametrize(("kind", "container", "call"), CALLS)
+def test_the_instruction_has_the_operation_of_the_container_s_type_and_its_name(
+    kind: str, container: Any, call: str
+) -> None:
+    assert removing_call(kind, container, "train.KEPT") == call
+    assert removing_call(kind, container, "atexit's callbacks") == ""
+    advice = leak_advice(kind, container, "train.KEPT")
+    assert advice is None if not call else f"`{call}`" in split_advice(advice or "")[0]
+
+
+def test_what_each_item_holds_is_named_by_the_item() -> None:
+    advice = leak_advice("list", [], "train.AGENTS[*].history")
+    assert advice == (
+        "Keep the newest items alone: `del item.history[:-100]` after the line that adds, for each `item` of "
+        "`train.AGENTS`."
+    )
+
+
+def test_queues_and_caches_are_bounded_where_they_are_made() -> None:
+    assert queue_advice(queue.Queue()).startswith("Bound the queue where it is made, `queue.Queue(maxsize=100)`, ")
+    assert queue_advice(queue.SimpleQueue()).startswith("Bound the queue where it is made, `queue.Queue(maxsize=100)`")
+    assert queue_advice(object()).startswith("Bound the queue where it is made, `maxsize=100`, ")
+    cached = cache(len)
+    assert "`@functools.lru_cache(maxsize=100)`" in cache_advice(cached, "train.length")
+    assert "`train.length.cache_clear()`" in cache_advice(cached, "train.length")
+    assert "`len.cache_clear()`" in cache_advice(cached, "train.TASK.<class>.length")
