@@ -12,7 +12,9 @@ METERS = {
     "diagnose/contents.py": {"MAXIMUM_LEAVES", "ARRAY_PREFERENCE"},
     "diagnose/newest_items.py": {"MAXIMUM_OPENED", "SAMPLED_SET_ITEMS", "SAMPLED_SET_RANGE", "CHILDREN_PER_ITEM"},
     "diagnose/redundancy.py": {"MAXIMUM_SHIFT", "MAXIMUM_ELEMENTS"},
-    "diagnose/finding_text.py": {"BRIEF_WIDTH", "WIDTH", "LABEL_WIDTH"},
+    "diagnose/container_calls.py": {"KEPT_ITEMS"},
+    "diagnose/evidence.py": {"MAXIMUM_CYCLE_HOPS"},
+    "diagnose/finding_text.py": {"WIDTH", "LABEL_WIDTH"},
     "diagnose/garbage.py": {
         "MAIN_SHARE", "MAXIMUM_RANKED", "MAXIMUM_CYCLE_TRIES", "MAXIMUM_CYCLE_OBJECTS", "DRAWN_ATOMS",
     },

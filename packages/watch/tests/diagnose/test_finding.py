@@ -13,6 +13,7 @@ from flatwater_watch.diagnose.finding_text import (
     brief_text,
     finding_lines,
     growth_end,
+    lines_below_brief,
     subject_and_verb,
     wrap_text,
 )
@@ -106,7 +107,7 @@ def test_the_brief_has_the_whole_first_sentence_of_the_advice_and_the_lines_belo
     assert brief_text(finding) == f"train.HISTORY grows at train.py:31. {instruction}"
     facts = advice.removeprefix(instruction).strip()
     assert finding_lines(finding)[-2:][-1 if not facts else 0] == f"  do      {instruction}"
-    below = finding_lines(finding, is_below_brief=True)
+    below = lines_below_brief(finding)
     assert not any("  do  " in line for line in below)
     assert below[-1].removeprefix("  why     ") == (facts or below[-1])
 

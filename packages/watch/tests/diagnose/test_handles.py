@@ -90,5 +90,4 @@ def test_what_atexit_keeps_is_told_by_its_number(load: Load) -> None:
         atexit.unregister(program.job)
     assert (owner.path, owner.bytes_grown) == ("atexit's callbacks", 10 * MIB)
     assert re.search(r"× Callback, .*1\.00 MiB with each$", owner.content_words)
-    assert owner.rule is not None
-    assert "atexit.unregister" in owner.rule.fix
+    assert "`atexit.unregister(function)`" in owner.rule_advice

@@ -130,6 +130,14 @@ class Client:
     def max_messages_set(self, number):
         self._max_messages = number
 
+    @property
+    def max_messages(self):
+        return self._max_messages
+
+    @max_messages.setter
+    def max_messages(self, value):
+        self._max_messages = value
+
     def max_tries_set(self, number):
         self._max_tries = number
 
@@ -283,8 +291,8 @@ def test_the_call_that_lets_go_is_named(library: ModuleType, load: Callable[[str
     assert library_table(census, "train.ROWS._notifiers") is None, "the user's class sets it"
     client, optimizer = (library_table(census, f"train.{name}") for name in ("CLIENT._messages", "OPTIMIZER.models"))
     assert client is not None
-    assert client.bounds == ("train.CLIENT.max_messages_set(number)",)
-    assert client.advice.startswith("Bound it by `train.CLIENT.max_messages_set(number)`. ")
+    assert client.bounds == ("train.CLIENT.max_messages = value", "train.CLIENT.max_messages_set(number)")
+    assert client.advice.startswith("Bound it by `train.CLIENT.max_messages = value` or ")
     assert optimizer is not None
     assert optimizer.bounds == ("Optimizer(model_queue_size=...)",)
 

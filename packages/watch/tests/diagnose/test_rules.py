@@ -168,6 +168,7 @@ LIVE: dict[str, Callable[[], Any]] = {
     "dogpile.cache.backends.memory.MemoryBackend._cache": of_items("dogpile.cache.backends.memory", "MemoryBackend"),
     "rpyc.core.protocol.Connection._local_objects": of_items("rpyc.core.protocol", "Connection"),
     "persistent.mapping.PersistentMapping.*": lambda: library("persistent.mapping").PersistentMapping(),
+    "pexpect.spawnbase.SpawnBase.*": lambda: library("pexpect.spawnbase").SpawnBase(),
     "Pyro5.server.Daemon.objectsById": of_items("Pyro5.server", "Daemon"),
     "_abc._abc_data.*": lambda: vars(Callable)["_abc_impl"],
     "trio._channel.MemoryChannelState.data": lambda: library("trio").open_memory_channel(1)[0]._state,

@@ -46,7 +46,7 @@ from flatwater.runs.signals import StopRequest
 from flatwater.runs.trackers import open_trackers, queued_bytes_by_owner
 from flatwater.runs.work_schedule import WorkSchedule
 from flatwater_watch.diagnose.finding import Finding
-from flatwater_watch.diagnose.finding_text import finding_lines, headline
+from flatwater_watch.diagnose.finding_text import brief_text, finding_lines
 from flatwater_watch.events.background import BackgroundSink, Sink
 from flatwater_watch.units import format_duration
 
@@ -292,7 +292,7 @@ class Recorder:
             self.findings.write(round_, finding.to_json())
             for line in finding_lines(finding):
                 self.events.console.print(line, style="yellow", highlight=False, markup=False)
-            self.events.notify_listeners("finding", f"{headline(finding)}.", round=round_, **finding.to_json())
+            self.events.notify_listeners("finding", brief_text(finding), round=round_, **finding.to_json())
 
     def report_doubts(self) -> None:
         """Print and write new doubts: reasons why the run cannot be resumed bit for bit. Each is printed once."""

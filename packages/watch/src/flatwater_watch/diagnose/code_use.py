@@ -83,3 +83,12 @@ def stored_parameters(code: CodeType) -> dict[str, str]:
         for value, owner, store in zip(*(islice(single_instructions(code), n, None) for n in range(3)), strict=False)
         if store.opname == "STORE_ATTR" and owner.argval in owners and value.argval in parameters
     }
+
+
+def names_by_line(code: CodeType) -> list[set[str]]:
+    """The names of globals, attributes and methods that a function uses, for each line that uses any."""
+    lines: dict[int | None, set[str]] = {}
+    for step in get_instructions(code):
+        if step.opname in _NAME_CODES and step.positions is not None:
+            lines.setdefault(step.positions.lineno, set()).add(step.argval)
+    return list(lines.values())

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
+from flatwater_watch.diagnose.code_names import code_name
 from flatwater_watch.diagnose.container_calls import cache_advice, item_advice, leak_advice, queue_advice
 from flatwater_watch.diagnose.finding import AllocationSite
 from flatwater_watch.diagnose.verdicts import VERDICTS, VerdictName
@@ -207,6 +208,8 @@ def _owner_advice(verdict: VerdictName, owner: "Owner") -> str:
     """The advice for a container: by its content if that suffices, else by its library's rule or calls, or its kind."""
     if owner.calls > 1 and verdict == "leak":
         return WAITING_ADVICE
+    if owner.kind == "graph" and (name := code_name(owner.path).text):
+        return f"Cut its graph between two steps: `{name} = {name}.detach()`. It has a graph of all steps so far."
     if owner.holds_graph or owner.holds_base:
         return GRAPH_ADVICE if owner.holds_graph else BASE_ADVICE
     if owner.rule_advice and verdict != "filling":

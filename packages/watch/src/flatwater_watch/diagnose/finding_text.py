@@ -2,6 +2,7 @@
 
 import re
 import textwrap
+from collections.abc import Sequence
 
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.verdicts import VERDICTS
@@ -20,17 +21,21 @@ _PLURAL_OWNERS = re.compile(
 """Owners in the plural. A path of a variable never matches: it has no blank, or a colon before its name."""
 
 
-def finding_lines(finding: Finding, *, is_below_brief: bool = False) -> list[str]:
-    """A few lines for a person, each of at most `WIDTH` columns.
+def finding_lines(finding: Finding) -> list[str]:
+    """A few lines for a person, each of at most `WIDTH` columns."""
+    return _lines(finding, _labelled_texts(finding))
 
-    Args:
-        finding: the finding.
-        is_below_brief: whether `brief_text` stands above them, so that its instruction is left out.
-    """
+
+def lines_below_brief(finding: Finding) -> list[str]:
+    """The lines of `finding_lines` without the instruction, which `brief_text` above them has."""
+    return _lines(finding, [(label, text) for label, text in _labelled_texts(finding) if label != "do"])
+
+
+def _lines(finding: Finding, labelled_texts: Sequence[tuple[str, str]]) -> list[str]:
+    """The first sentence on a finding, then texts with their labels."""
     lines = wrap_text(f"{finding.verdict}: ", f"{_rate_sentence(finding)}.", "  ")
-    for label, text in _labelled_texts(finding):
-        if not (is_below_brief and label == "do"):
-            lines += wrap_text(f"  {label}".ljust(LABEL_WIDTH), text, " " * LABEL_WIDTH)
+    for label, text in labelled_texts:
+        lines += wrap_text(f"  {label}".ljust(LABEL_WIDTH), text, " " * LABEL_WIDTH)
     return lines
 
 

@@ -21,7 +21,7 @@ from flatwater_watch.diagnose.code_names import (
     library_of_root,
     public_hop,
 )
-from flatwater_watch.diagnose.code_use import SELF, code_use, stored_parameters
+from flatwater_watch.diagnose.code_use import SELF, code_use, names_by_line, stored_parameters
 from flatwater_watch.diagnose.declared_bounds import LIMIT_WORD
 from flatwater_watch.diagnose.hops import chain_of_holdings
 from flatwater_watch.heap.census import Census
@@ -192,23 +192,24 @@ def _keeping_argument(table: str, user_codes: Iterable[CodeType]) -> str:
 
 
 def _bounding_calls(holder: _Holder) -> tuple[str, ...]:
-    """The calls by which an attribute is set that another function compares with the length of the table."""
-    kind, names, name = holder
-    space = class_namespace(kind, USED_AS_CONTAINERS)
-    codes = {method: found.__code__ for method, value in space.items() if (found := _plain_function(value)) is not None}
+    """The calls and assignments that set an attribute with which another method compares the length of the table."""
+    kind, names, code_name = holder
+    owner, space = code_name.text or class_name(kind), class_namespace(kind, USED_AS_CONTAINERS)
+    setters = {key: value.fset if type(value) is property else value for key, value in space.items()}
+    codes = {key: found.__code__ for key, value in setters.items() if (found := _plain_function(value)) is not None}
+    lines = [line for code in codes.values() if "len" in code.co_names for line in names_by_line(code)]
+    compared = {name for line in lines if "len" in line and not names.isdisjoint(line) for name in line}
     calls = []
-    for method, code in codes.items():
+    for key, code in codes.items():
         for attribute, parameter in stored_parameters(code).items():
-            is_compared = any(
-                method not in {setter, "__init__"} and {"len", attribute} <= (used := {*user.co_names}) and names & used
-                for setter, user in codes.items()
-            )
-            if not (is_compared and LIMIT_WORD.search(attribute.lower())):
+            if attribute not in compared or not LIMIT_WORD.search(attribute.lower()):
                 continue
-            if method == "__init__":
+            if key == "__init__":
                 calls.append(f"{class_name(kind)}({parameter}=...)")
-            elif not method.startswith("_"):
-                calls.append(written_call(name.text or class_name(kind), method, space[method], is_class=True))
+            elif type(space[key]) is property:
+                calls.append(f"{owner}.{key} = {parameter}")
+            elif not key.startswith("_"):
+                calls.append(written_call(owner, key, space[key], is_class=True))
     return tuple(sorted(calls)[:MAXIMUM_CALLS])
 
 
@@ -246,8 +247,8 @@ def _releases_one(call: str) -> bool:
 
 
 def _releasing_word(name: str) -> str:
-    """The word for a release with which the public name of a function begins or ends; empty if there is none."""
-    words = () if name.startswith("_") else (first_word(name), name.rpartition("_")[2])
+    """The word for a release with which the name of a public function begins or ends; empty if there is none."""
+    words = () if name.startswith("_") or "internal" in name else (first_word(name), name.rpartition("_")[2])
     return next((word for word in words if word in RELEASING), "")
 
 

@@ -7,7 +7,14 @@ from typing import Any
 
 from flatwater_watch.agent.outcome import Outcome, explained_shares, split_by_size
 from flatwater_watch.diagnose.finding import Finding
-from flatwater_watch.diagnose.finding_text import LABEL_WIDTH, WIDTH, brief_text, finding_lines, wrap_text
+from flatwater_watch.diagnose.finding_text import (
+    LABEL_WIDTH,
+    WIDTH,
+    brief_text,
+    finding_lines,
+    lines_below_brief,
+    wrap_text,
+)
 from flatwater_watch.faces.run_comparison import comparison_lines
 from flatwater_watch.thresholds import SHIPPED
 from flatwater_watch.units import format_bytes, format_duration
@@ -44,7 +51,7 @@ def terminal_lines(
         if (finding.verdict, finding.owner) in printed_before:
             yield f"{finding.verdict}: {finding.owner}, as above"
         else:
-            yield from finding_lines(finding, is_below_brief=finding is findings[0])
+            yield from lines_below_brief(finding) if finding is findings[0] else finding_lines(finding)
     if smaller:
         yield ""
         yield from textwrap.wrap(_smaller_row(smaller), WIDTH, subsequent_indent="  ")
