@@ -106,11 +106,8 @@ class BoundarySampler:
         next_unreported = 0
         if unreported and is_frequent:  # a sample begins: every boundary is reported for some rounds
             self._unsampled_seconds += spent
-            self._usual_interval, self._sample_kind, self._rounds_left = (
-                spent / (unreported + 1),
-                kind,
-                ROUNDS_PER_SAMPLE,
-            )
+            self._usual_interval = spent / (unreported + 1)
+            self._sample_kind, self._rounds_left = kind, ROUNDS_PER_SAMPLE
         elif unreported:
             # A rare kind came amid unreported boundaries: seconds beyond their usual distance led up to the rare kind.
             usual_seconds = min(spent, unreported * self._usual_interval)

@@ -23,12 +23,12 @@ def find_slow_segment(samples: Sequence[Sample]) -> SlowSegment | None:
     early_seconds = _segment_seconds(steady_samples[0], steady_samples[stretch])
     late_seconds = _segment_seconds(steady_samples[-1 - stretch], steady_samples[-1])
     gained_seconds = {segment: seconds - early_seconds.get(segment, 0.0) for segment, seconds in late_seconds.items()}
-    if not gained_seconds:
-        return None
-    slowest = max(gained_seconds, key=lambda segment: gained_seconds[segment])
     # Only segments that became slower are summed: a faster one must not make another look like the whole slowdown.
     total_gain = sum(seconds for seconds in gained_seconds.values() if seconds > 0)
-    if gained_seconds[slowest] <= 0 or gained_seconds[slowest] < SLOWER.minimum_main_share * total_gain:
+    if total_gain == 0:
+        return None
+    slowest = max(gained_seconds, key=lambda segment: gained_seconds[segment])
+    if gained_seconds[slowest] < SLOWER.minimum_main_share * total_gain:
         return None
     begin, end = slowest
     name = f"from {begin} to {end}" if begin != end else f"from one {begin} to the next"

@@ -61,7 +61,7 @@ def active_causes(
 def stopped_owners(
     causes: Sequence[Evidence], samples: Sequence[Sample], found_steps: Mapping[str, int], history: CensusHistory
 ) -> set[str]:
-    """Return the owners that have stopped growing.
+    """Return the owners that have stopped growing, by the readings or by the censuses.
 
     Args:
         causes: evidence of the monitor, per boundary.

@@ -70,10 +70,10 @@ class Garbage(NamedTuple):
                 garbage is much of it.
             fall: most bytes that were freed at once.
         """
-        # If a collection has freed as much before, the swing is the better forecast: the collector's count falls with
-        # each object that is freed, so that the forecast by the count is too large.
-        has_freed_as_much = 2 * fall >= self.young_bytes
-        forecast_bytes = swing if has_freed_as_much else max(swing, self.forecast_young_bytes)
+        # If a collection has freed half as much before, the swing is the better forecast: the collector's count falls
+        # with each object that is freed, so that the forecast by the count is too large.
+        has_freed_half = 2 * fall >= self.young_bytes
+        forecast_bytes = swing if has_freed_half else max(swing, self.forecast_young_bytes)
         # Bytes of the garbage when it is freed: between its bytes now and a few times as many.
         expected_bytes = max(self.young_bytes, min(forecast_bytes, COLLECTING.maximum_wave_ratio * self.young_bytes))
         is_mostly_young = 2 * self.young_bytes > self.bytes
@@ -342,8 +342,8 @@ def unreachable_objects() -> list[Any]:
     young_count, middle_count = (len(gc.get_objects(generation=age)) for age in (0, 1))
     objects = gc.get_objects()  # young objects first
     counts = list(map(sys.getrefcount, objects))
-    index_of_id = {obj_id: n for n, obj_id in enumerate(map(id, objects))}
-    # The references of objects[n] are targets[first_references[n] : first_references[n + 1]].
+    index_of_id = {obj_id: index for index, obj_id in enumerate(map(id, objects))}
+    # The references of objects[i] are targets[first_references[i] : first_references[i + 1]].
     first_references = list(accumulate(map(len, map(gc.get_referents, objects)), initial=0))
     referent_ids = map(id, chain.from_iterable(map(gc.get_referents, objects)))  # no Python code runs for each of them
     targets = list(map(index_of_id.get, referent_ids, repeat(len(objects))))  # one number for all untracked objects
@@ -351,12 +351,12 @@ def unreachable_objects() -> list[Any]:
     for index in targets:
         internal_counts[index] += 1
     # An object with more references than `objects` and the tracked objects have is held by something else.
-    held_outside = [n for n, count in enumerate(counts) if count - _LIST_REFERENCES > internal_counts[n]]
+    held_outside = [index for index, count in enumerate(counts) if count - _LIST_REFERENCES > internal_counts[index]]
     reached = _mark_reachable(held_outside, first_references, targets)
     # At most all objects, as some may be gone since the generations were counted.
     first_middle, first_old = min(young_count, len(objects)), min(young_count + middle_count, len(objects))
     ranges_oldest_first = ((first_old, len(objects)), (first_middle, first_old), (0, first_middle))
-    return [objects[n] for begin, end in ranges_oldest_first for n in range(begin, end) if not reached[n]]
+    return [objects[index] for begin, end in ranges_oldest_first for index in range(begin, end) if not reached[index]]
 
 
 def _mark_reachable(held_outside: list[int], first_references: list[int], targets: list[int]) -> bytearray:

@@ -57,11 +57,12 @@ def resolve_all_ways(roots: Roots, way: tuple[str, ...], maximum: int, *, spread
         spread: whether containers spread evenly over all are followed instead of the newest.
     """
     modules = user_modules(roots)
-    root_objects = (value for tier in root_tiers(roots, modules) for path, value in tier if path == way[0])
+    root, *hops = way
+    root_objects = (value for tier in root_tiers(roots, modules) for path, value in tier if path == root)
     # The first root ends the search, if one is enough: a later tier looks for tasks in the whole heap.
     objects = list(islice(root_objects, None if CALL in way else 1))[-maximum:]
     walk = Walk(MAXIMUM_LEAVES, lambda cls: full_name(cls)[0] in modules, MAXIMUM_LEAVES)
-    for hop in way[1:]:
+    for hop in hops:
         if hop != CALL:
             limit = MAXIMUM_SPREAD_ITEMS if spread else maximum
             children = [child for obj in objects for child in _follow_hop(obj, hop, limit, walk)]

@@ -202,6 +202,7 @@ def limit_step(causes: Sequence[Evidence], growth: Growth) -> int | None:
     growing = [cause for cause in unfinished if cause.verdict != "mapped"]
     plateaus = sorted((cause.plateau_step, cause.rate.per_step) for cause in growing if cause.plateau_step is not None)
     step, resident, rate = float(growth.step), float(growth.resident), _process_rate(causes, growing, growth)
+    # From plateau to plateau, until one lies behind the limit.
     for plateau_step, plateau_rate in plateaus:
         if rate > 0 and resident + rate * (plateau_step - step) >= growth.limit:
             break

@@ -258,11 +258,12 @@ def describe_owner(
     newest = newest_items(container, holding.kind, min(item_gain, MAXIMUM_LEAVES))
     contents = describe_contents(holding, newest)
     table = library_table(later_census, path, newest[-1] if newest else None)
-    displayed = later_census.holdings[display_path] if holding.kind in BLOCK_KINDS else holding
+    # A column of a table is described by the table, under whose path it is reported.
+    displayed_holding = later_census.holdings[display_path] if holding.kind in BLOCK_KINDS else holding
     return Owner(
         path=display_path,
         kind=holding.kind,
-        holders=describe_holders(later_census, displayed, contents),
+        holders=describe_holders(later_census, displayed_holding, contents),
         steps=holding.step - earlier.step,
         length_before=earlier.length,
         length=holding.length,

@@ -90,9 +90,10 @@ class WatchCommand:
     def read(program: str, options: Sequence[str]) -> "WatchCommand":
         """Read the options up to `--` or the first word that is no option; the words after it are the command."""
         words, command = split_options(options)
-        # The word behind a bare --json may be meant as a file, though its name lacks .json.
-        follows_bare_json = command and words[-1:] == ["-"] and options[-len(command) - 1] == "--json"
-        if follows_bare_json:
+        # The last word before the command is a bare --json, to which `split_options` has added `-`: the command's first
+        # word may be meant as a file, though its name lacks .json.
+        follows_bare_json = words[-1:] == ["-"] and options[-len(command) - 1] == "--json"
+        if command and follows_bare_json:
             check_is_command(command[0])
         parsed = read_plain(WatchCommand, words)
         if parsed is None:

@@ -45,18 +45,18 @@ def terminal_lines(
     outcome = Outcome.from_json(summary["outcome"])
     yield from summary_head(summary)
     yield from _unexplained_lines(outcome)
-    foremost, smaller = split_by_size(findings)
-    for finding in foremost[: OWNING.maximum_printed_findings]:
+    large_findings, small_findings = split_by_size(findings)
+    for finding in large_findings[: OWNING.maximum_printed_findings]:
         yield ""
         if (finding.verdict, finding.owner) in printed_before:
             yield f"{finding.verdict}: {finding.owner}, as above"
         else:
             yield from lines_below_brief(finding) if finding is findings[0] else finding_lines(finding)
-    if smaller:
+    if small_findings:
         yield ""
-        yield from textwrap.wrap(_smaller_row(smaller), WIDTH, subsequent_indent="  ")
-    if len(foremost) > OWNING.maximum_printed_findings:
-        yield f"{len(foremost) - OWNING.maximum_printed_findings} more are in the JSON"
+        yield from textwrap.wrap(_small_findings_row(small_findings), WIDTH, subsequent_indent="  ")
+    if len(large_findings) > OWNING.maximum_printed_findings:
+        yield f"{len(large_findings) - OWNING.maximum_printed_findings} more are in the JSON"
     if against is not None:
         yield ""
         yield from comparison_lines(summary, against)
@@ -66,12 +66,13 @@ def terminal_lines(
         yield from textwrap.wrap(f"not seen: {sentence}", WIDTH, subsequent_indent=" " * LABEL_WIDTH)
 
 
-def _smaller_row(smaller: Sequence[Finding]) -> str:
+def _small_findings_row(findings: Sequence[Finding]) -> str:
     """Return a row such as `and 5 smaller, 4% of the growth together: a.A, a.B, a.C and 2 more, in the JSON`."""
-    share = f"{sum(finding.share for finding in smaller):.0%} of the growth"
-    names = ", ".join(finding.owner for finding in smaller[:MAXIMUM_NAMES])
-    more_words = f" and {len(smaller) - MAXIMUM_NAMES} more, in the JSON" if len(smaller) > MAXIMUM_NAMES else ""
-    return f"and {len(smaller)} smaller, {share}{' together' if len(smaller) > 1 else ''}: {names}{more_words}"
+    count = len(findings)
+    share = f"{sum(finding.share for finding in findings):.0%} of the growth"
+    names = ", ".join(finding.owner for finding in findings[:MAXIMUM_NAMES])
+    ending = f" and {count - MAXIMUM_NAMES} more, in the JSON" if count > MAXIMUM_NAMES else ""
+    return f"and {count} smaller, {share}{' together' if count > 1 else ''}: {names}{ending}"
 
 
 def _unexplained_lines(outcome: Outcome) -> Iterator[str]:

@@ -122,7 +122,7 @@ def user_modules(roots: Roots) -> dict[str, dict[str, Any]]:
     spaces: dict[str, dict[str, Any]] = {}
     libraries: set[str] = set()
     namespace_ids: set[int] = set()
-    """Ids of the modules' namespaces."""
+    # Packages of which some modules count as the user's, so that each of their modules is looked at.
     mixed_packages = {*OWN_PACKAGES, *(package.partition(".")[0] for package in roots.packages)}
     for name, module in list(sys.modules.items()):
         if type(name) is not str or not issubclass(type(module), ModuleType):  # a few libraries put other objects there

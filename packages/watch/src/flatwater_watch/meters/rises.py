@@ -248,8 +248,16 @@ class RiseRecorder:
         rises = self._lasting_rises
         recent = range(len(rises) - 1, max(0, len(rises) - MAXIMUM_COMPARED_RISES) - 1, -1)
         same = next((index for index in recent if rises[index].size == size), None)
-        if same is not None or size < _LEAST_COMBINED_BYTES:
-            return () if same is None else (same,)
+        if same is not None:
+            return (same,)
+        return self._indexes_of_sum(size, recent) if size >= _LEAST_COMBINED_BYTES else ()
+
+    def _indexes_of_sum(self, size: int, recent: range) -> tuple[int, ...]:
+        """Return a few of the recent rises that have nearly a size together, the latest first; none if no sum is near.
+
+        Of several sums the nearest counts, where each rise more must bring it nearer by `_MISFIT_PER_RISE`.
+        """
+        rises = self._lasting_rises
         largest_sum = size * (1 + _MAXIMUM_MISFIT)
         candidates = [index for index in recent if size / _COMBINED_PARTS <= rises[index].size <= largest_sum]
         sums: list[tuple[int, tuple[int, ...]]] = [(0, ())]

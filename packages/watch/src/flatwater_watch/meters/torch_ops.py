@@ -117,7 +117,7 @@ def enter_mode_(mode: NewStorages[R]) -> bool:
 
 
 def leave_mode_(mode: NewStorages[R]) -> None:
-    """Leave a mode; modes that the program has entered since stay entered."""
+    """Leave a mode, unless the program has popped it; modes that the program has entered since stay entered."""
     # Modes are a stack of this thread: those above this mode are popped first, and pushed back in the same order.
     modes_above = []
     while (stack := _get_current_dispatch_mode_stack()) and stack[-1] is not mode:

@@ -30,7 +30,7 @@ def read_plain(interface: type[C], options: Sequence[str]) -> C | None:
         values = dict(_read_pairs(kinds, iter(options)))
     except (KeyError, ValueError, StopIteration, RuntimeError):
         return None
-    if len(values) < sum(word.startswith("--") for word in options):  # an option is given twice
+    if len(values) < sum(word.startswith("--") for word in options):  # an option is given twice, which tyro refuses
         return None
     instance = interface(**values)
     check_values(interface, vars(instance), "")
@@ -72,8 +72,7 @@ def _parse_value(kind: Any, word: str, *, joined: bool) -> Any:  # noqa: ANN401 
     alternatives = [alternative for alternative in get_args(kind) if alternative is not NoneType]
     if len(alternatives) == 1:  # X | None
         return None if word == "None" else _parse_value(alternatives[0], word, joined=joined)
-    if kind is Path and "://" in word:
+    is_url = kind is Path and "://" in word
+    if is_url or kind not in {str, int, float, Path}:
         raise ValueError(word)
-    if kind in {str, int, float, Path}:
-        return kind(word)
-    raise ValueError(word)
+    return kind(word)

@@ -72,6 +72,7 @@ def robust_slope(steps: Sequence[float], values: Sequence[float], confidence: fl
     ties = sum(_kendall_variance(k) for series in (steps, values) for k in _tie_counts(series))
     deviation = sqrt(max(0, _kendall_variance(n) - ties) / 18)
     interval_ranks = normal_deviations(confidence) * deviation
+    # Sen's ranks (N - zs) / 2 and (N + zs) / 2 + 1 of N slopes, which begin at 1, as indexes.
     low_rank = max(0, round((len(slopes) - interval_ranks) / 2) - 1)
     high_rank = min(len(slopes) - 1, round((len(slopes) + interval_ranks) / 2))
     return Slope(median(slopes), slopes[low_rank], slopes[high_rank], steps[-1] - steps[0])
