@@ -250,7 +250,6 @@ def describe_owner(
     if holding.capacity is None:
         holding = holding._replace(capacity=declared_bound(later_census, holding))
     display_path = holding.path if in_more_items else _display_path(later_census, holding)
-    hops = split_path(later_census, path)
     # An autograd graph is described by its tensor.
     container_path = holding.parent if holding.kind == "graph" and holding.parent is not None else path
     container = later_census.live[container_path]
@@ -279,7 +278,7 @@ def describe_owner(
         newest_items=contents.leaves,
         container=container,
         holding=holding,
-        hops=hops,
+        hops=split_path(later_census, path),
         rule_advice=_rule_advice(later_census, holding, newest, table),
         table=table,
         calls=holding.instances if holding.parent is None and holding.instances > earlier.instances else 1,
