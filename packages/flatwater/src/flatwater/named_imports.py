@@ -61,7 +61,7 @@ def is_trusted() -> bool:
 class Permit:
     """A permit to import code by name. Functions that import take it as an argument, so that no caller forgets to ask.
 
-    A name that the user gives now may be imported (`GIVEN`); about a name from a file `runs.trust` decides.
+    A name that the user gives now may be imported (`GIVEN_PERMIT`); about a name from a file `runs.trust` decides.
     """
 
     names: frozenset[str] | None = None
@@ -72,9 +72,9 @@ class Permit:
         return self.names is None or name in self.names
 
 
-GIVEN = Permit()
+GIVEN_PERMIT = Permit()
 """Permit for names that a user gives now, in a command or in Python, and for settings that were made from them."""
-SHIPPED = Permit(frozenset())
+SHIPPED_PERMIT = Permit(frozenset())
 """Permit for names of Flatwater itself alone."""
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from flatwater.named_imports import GIVEN, Permit, find_object
+from flatwater.named_imports import GIVEN_PERMIT, Permit, find_object
 from flatwater.plugins import group_faults, group_rows, load_named, load_row
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.forms import check_form, write_value
@@ -243,7 +243,7 @@ def find_recipe(name: str, permit: Permit) -> Recipe:
 
     Args:
         name: one of `recipe_names`, or `package.module:NAME`.
-        permit: permit to import a recipe that is not installed: `GIVEN` for a name that the user gives now.
+        permit: permit to import a recipe that is not installed: `GIVEN_PERMIT` for a name that the user gives now.
 
     Raises:
         ConfigError: there is no such recipe, it may not be imported, or its import fails.
@@ -263,7 +263,7 @@ def find_recipe(name: str, permit: Permit) -> Recipe:
 
 def recipe_of_config(config: "RunConfig") -> Recipe:
     """Return the recipe of settings that the user gave, or that `runs.trust` let through."""
-    return find_recipe(config.trainer, GIVEN)
+    return find_recipe(config.trainer, GIVEN_PERMIT)
 
 
 def recipe_in_env(name: str, env: object) -> Recipe:
@@ -273,9 +273,9 @@ def recipe_in_env(name: str, env: object) -> Recipe:
         name: name of a recipe; see `find_recipe`.
         env: name of the environment; anything else stands for the recipe's own environment.
     """
-    recipe = find_recipe(name, GIVEN)
+    recipe = find_recipe(name, GIVEN_PERMIT)
     has_other_env = isinstance(env, str) and env != recipe.home
-    return find_recipe(recipe.elsewhere, GIVEN) if has_other_env and recipe.elsewhere else recipe
+    return find_recipe(recipe.elsewhere, GIVEN_PERMIT) if has_other_env and recipe.elsewhere else recipe
 
 
 def recipe_name(settings: Mapping[str, Any], where: object) -> str:

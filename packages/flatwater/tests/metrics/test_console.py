@@ -20,7 +20,7 @@ from flatwater.metrics.figures import (
     short_seconds,
 )
 from flatwater.metrics.table_layout import RESIDENT_COLUMN, group_line, row_line, title_line
-from flatwater.named_imports import SHIPPED
+from flatwater.named_imports import SHIPPED_PERMIT
 from flatwater.recipe import find_recipe, recipe_names
 from flatwater_trading.recipe.recipe import LAYOUT
 
@@ -32,7 +32,7 @@ WIDTH = 100
 
 @pytest.mark.parametrize("recipe", recipe_names())
 def test_a_row_of_every_recipe_fits_into_80_characters(recipe: str) -> None:
-    layout = find_recipe(recipe, SHIPPED).layout
+    layout = find_recipe(recipe, SHIPPED_PERMIT).layout
     assert len(title_line(layout.fitting_columns(80), layout.short_title)) <= 80
     assert len(title_line(layout.fitting_columns(WIDTH), layout.short_title)) <= WIDTH
 
@@ -40,7 +40,7 @@ def test_a_row_of_every_recipe_fits_into_80_characters(recipe: str) -> None:
 @pytest.mark.parametrize(("length", "shown"), [(17.25, False), (9.5, True)])
 def test_a_length_that_repeats_the_return_has_no_column(length: float, *, shown: bool) -> None:
     out = io.StringIO()
-    console = ConsoleTable(2, Console(file=out, width=WIDTH), find_recipe("ppo", SHIPPED).layout)
+    console = ConsoleTable(2, Console(file=out, width=WIDTH), find_recipe("ppo", SHIPPED_PERMIT).layout)
     for _ in range(2):
         console.print_row(console.end_round(), {"return/mean": 17.25, "episode/length": length})
     assert ("length" in out.getvalue()) == shown

@@ -13,7 +13,7 @@ from flatwater.cli.main import command_class, main
 from flatwater.config.toml import load_config
 from flatwater.recipes.ppo import left_out
 from flatwater.recipes.ppo.config import PpoRunConfig
-from flatwater.recipes.ppo.left_out import COMPILED, COMPILED_UPDATES, decide_settings
+from flatwater.recipes.ppo.left_out import COMPILED_NOTE, COMPILED_UPDATES, decide_settings
 from flatwater.recipes.ppo.run import build_worlds
 from flatwater.recipes.ppo.run import plan as plan_ppo
 
@@ -106,7 +106,7 @@ def test_without_a_compiler_a_long_run_is_plain(monkeypatch: pytest.MonkeyPatch)
 def test_the_plan_says_it_and_counts_the_compiler(capsys: pytest.CaptureFixture[str]) -> None:
     for options, compiled in ((LONG, True), (SHORT, False), ((*LONG, "--learner.no-compile"), False)):
         assert main(["plan", "ppo", *TINY, *options]) == 0
-        assert (COMPILED in capsys.readouterr().out) == compiled
+        assert (COMPILED_NOTE in capsys.readouterr().out) == compiled
     config = PpoRunConfig()
     plain, compiled_plan = (
         plan_ppo(replace(config, learner=replace(config.learner, compile=flag))) for flag in (False, True)
@@ -131,7 +131,7 @@ def test_a_run_that_was_compiled_by_itself_is_resumed_so(
 ) -> None:
     monkeypatch.setattr(left_out, "COMPILED_UPDATES", 2 * UPDATES)
     assert main(["train", "ppo", *TINY, "--rounds", "2", "--run", "run"]) == 0
-    assert COMPILED in capsys.readouterr().out
+    assert COMPILED_NOTE in capsys.readouterr().out
     assert load_config(PpoRunConfig, Path("run", "config.toml")).learner.compile is True
     monkeypatch.setattr(left_out, "COMPILED_UPDATES", COMPILED_UPDATES)
     assert main(["resume", "run", "--rounds", "3"]) == 0

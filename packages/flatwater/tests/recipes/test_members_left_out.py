@@ -13,7 +13,7 @@ from flatwater.config.toml import load_config
 from flatwater.recipes.evolve import left_out
 from flatwater.recipes.evolve.agents import SacRunConfig
 from flatwater.recipes.evolve.config import MembersRunConfig
-from flatwater.recipes.evolve.left_out import COMPILED, COMPILED_UPDATES, decide_settings
+from flatwater.recipes.evolve.left_out import COMPILED_NOTE, COMPILED_UPDATES, decide_settings
 from flatwater.recipes.evolve.run import build_worlds
 
 needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="compiling needs a C++ compiler")
@@ -59,7 +59,7 @@ def test_the_plan_of_an_agent_says_it_and_counts_the_compiler(capsys: pytest.Cap
     for compiled in ("--learner.compile", "--learner.no-compile"):
         assert main(["plan", "sac", *AGENT, compiled, "--json"]) == 0
         said = capsys.readouterr().out
-        assert (COMPILED in said) == (compiled == "--learner.compile")
+        assert (COMPILED_NOTE in said) == (compiled == "--learner.compile")
         totals[compiled] = json.loads(said)["base_bytes"]
     assert totals["--learner.compile"] > totals["--learner.no-compile"] + COMPILER_BYTES // 2
 

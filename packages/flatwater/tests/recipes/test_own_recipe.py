@@ -10,7 +10,7 @@ import pytest
 
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.cli.main import command_class, main
-from flatwater.named_imports import GIVEN
+from flatwater.named_imports import GIVEN_PERMIT
 from flatwater.recipe import find_recipe
 from flatwater.runs.built_recipe import make_recipe
 from flatwater.state.tree import leaves, nbytes
@@ -74,7 +74,7 @@ def test_resumed_it_ends_as_if_it_had_not_stopped() -> None:
 
 def test_it_holds_what_was_planned_where_it_was() -> None:
     config = command_class(("train", NAME)).read("train", [*TINY]).settings()
-    run = find_recipe(NAME, GIVEN).compose(config)
+    run = find_recipe(NAME, GIVEN_PERMIT).compose(config)
     tree = run.trainer.run
     assert nbytes(tree) == run.plan.owners
     homes = {leaf.path: leaf.value.data_ptr() for leaf in leaves(tree) if hasattr(leaf.value, "data_ptr")}
@@ -134,7 +134,7 @@ def test_it_is_short_and_needs_the_public_face_alone() -> None:
 
 
 def test_a_phase_is_tried_out_and_a_setting_that_makes_it_smaller_is_suggested() -> None:
-    recipe = find_recipe(NAME, GIVEN)
+    recipe = find_recipe(NAME, GIVEN_PERMIT)
     build, phases, score = (vars(sys.modules["cross_entropy"])[name] for name in ("build", "phases", "score"))
     tried = make_recipe(
         recipe.config,

@@ -25,7 +25,7 @@ from flatwater.checkpoints.writer import save_checkpoint
 from flatwater.mirror.sender import MirrorSender
 from flatwater.mirror.uploader import Mirror
 from flatwater.rundir.layout import RunFolder
-from flatwater.storage.objects import QUICK, StoredObjects, open_objects
+from flatwater.storage.objects import QUICK_RETRIES, StoredObjects, open_objects
 
 KEEP = CheckpointConfig(keep=3)
 
@@ -37,7 +37,7 @@ class MirroredRun:
         self.folder = RunFolder(path)
         path.mkdir(parents=True, exist_ok=True)
         self.folder.config.write_text("rounds = 9\n")
-        self.objects: StoredObjects = open_objects(url, QUICK)
+        self.objects: StoredObjects = open_objects(url, QUICK_RETRIES)
         self.mirror = Mirror(lambda step, say: MirrorSender(self.objects, self.folder, identity, KEEP, step, say))
 
     def save(self, round_: int, numbers: int = 1000) -> Path:

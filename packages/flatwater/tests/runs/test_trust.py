@@ -18,7 +18,7 @@ from small_runs import TINY, TINY_PPO
 import flatwater as fw
 from flatwater.cli.main import main
 from flatwater.config.code import code_fields
-from flatwater.named_imports import SHIPPED
+from flatwater.named_imports import SHIPPED_PERMIT
 from flatwater.recipe import find_recipe, recipe_names
 from flatwater.runs import started_runs
 from flatwater_watch.errors import FlatwaterError, TrustError
@@ -364,7 +364,7 @@ def test_each_text_of_a_configuration_is_known_to_name_code_or_not(recipe: str) 
     def parts(hint: object) -> list[object]:
         return [hint, *(part for each in get_args(hint) for part in parts(each))]
 
-    assert {*walk(find_recipe(recipe, SHIPPED).config, "")} <= PLAIN
+    assert {*walk(find_recipe(recipe, SHIPPED_PERMIT).config, "")} <= PLAIN
 
 
 class TestRecords:

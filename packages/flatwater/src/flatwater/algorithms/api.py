@@ -211,7 +211,11 @@ def find_algorithm(config: AlgorithmConfig) -> Algorithm:
 
 
 def choose_algorithm(config: AlgorithmConfig, *, chooses: bool) -> Algorithm:
-    """Return the algorithm that the configuration chooses, or if `chooses`, its variant for discrete choices, if any.
+    """Return the algorithm that the configuration chooses; if actions are choices, its variant for them, if it has one.
+
+    Args:
+        config: configuration that names the algorithm.
+        chooses: whether an action is a choice from a list.
 
     Raises:
         ConfigError: `named_algorithm` refuses it.

@@ -131,7 +131,7 @@ class _BoundStage:
     every: int
 
     def learn_group_(self, span: Span, draws: Sequence[Draw]) -> Tensor | None:
-        """Add one group's gradients to those of the update; return the absolute TD errors [p, G, B], if any."""
+        """Add one group's gradients to those of the update; return its absolute TD errors [p, G, B], or None."""
         errors = []
         for number, draw in enumerate(draws):
             # Each stage gathers the same transitions again: all batches together may not fit into memory.

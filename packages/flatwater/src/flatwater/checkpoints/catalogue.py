@@ -73,7 +73,7 @@ def newest_intact(
 
 
 def checkpoints_to_keep(manifests: Sequence[Manifest], config: CheckpointConfig) -> list[Manifest]:
-    """Return the part of `manifests` (newest last) that `config` keeps: the newest, and some older ones between rounds.
+    """Return those of `manifests`, newest last, that `config` keeps: the newest, if any, and older ones between rounds.
 
     An older checkpoint within a round is not kept: a resume from the checkpoint before it leads to the same state.
     """

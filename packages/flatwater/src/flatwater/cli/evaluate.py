@@ -45,7 +45,7 @@ class Evaluate(WithTrust, WithBudget):
 
         from flatwater.cli.outcome import show_result
         from flatwater.cli.plan import print_plan
-        from flatwater.named_imports import GIVEN
+        from flatwater.named_imports import GIVEN_PERMIT
         from flatwater.recipe import find_recipe
         from flatwater.runs.evaluate import evaluate, plan_evaluation
         from flatwater_watch.terminal import say, terminal
@@ -69,7 +69,7 @@ class Evaluate(WithTrust, WithBudget):
         if self.json:
             sys.stdout.write(json.dumps(result, indent=1) + "\n")
         else:
-            show_result(result, terminal(), find_recipe(result["trainer"], GIVEN))
+            show_result(result, terminal(), find_recipe(result["trainer"], GIVEN_PERMIT))
             if self.video is not None:
                 say(f"video  {self.video}: returns {', '.join(f'{value:.2f}' for value in result['video'])}")
         return 0

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TextIO, cast, runtime_checkable
 
 from flatwater.border import user_code_line
 from flatwater.cli.table import RECIPE_COMMANDS, command_row, commands, match_command
-from flatwater.named_imports import GIVEN, trust_code
+from flatwater.named_imports import GIVEN_PERMIT, trust_code
 from flatwater.plugins import group_faults, load_named, load_row
 from flatwater.runs.signals import SIGNAL_EXIT_BASE, end_on_signals
 from flatwater_watch.errors import ConfigError, FlatwaterError, MemoryLimitError, Terminated, UserCodeError
@@ -171,7 +171,7 @@ def command_class(command: tuple[str, ...]) -> type[Any]:
     from flatwater.cli.settings import with_recipe_settings
     from flatwater.recipe import find_recipe
 
-    return with_recipe_settings(load_named(RECIPE_COMMANDS[verb][0]), find_recipe(recipe[0], GIVEN))
+    return with_recipe_settings(load_named(RECIPE_COMMANDS[verb][0]), find_recipe(recipe[0], GIVEN_PERMIT))
 
 
 def run_command(command: tuple[str, ...], options: Sequence[str]) -> int:
@@ -193,7 +193,7 @@ def redirect_command(command: tuple[str, ...], options: Sequence[str]) -> tuple[
         return command, options
     from flatwater.recipe import find_recipe, recipe_in_env
 
-    if not find_recipe(command[1], GIVEN).elsewhere:  # no recipe replaces this one in other environments
+    if not find_recipe(command[1], GIVEN_PERMIT).elsewhere:  # no recipe replaces this one in other environments
         return command, options
     from flatwater.cli.settings import environment_option
 

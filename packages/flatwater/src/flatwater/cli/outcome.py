@@ -94,7 +94,7 @@ def show_result(result: dict[str, Any], console: Console, recipe: Recipe | Descr
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column(recipe.players.removesuffix("s"), no_wrap=True)  # `player` above the players' names
     all_numbers = measured_numbers(recipe, result)
-    column_count = WIDE if console.width >= WIDTH else NARROW
+    column_count = WIDE_COLUMNS if console.width >= WIDTH else NARROW_COLUMNS
     numbers, left_out = all_numbers[:column_count], [number.title for number in all_numbers[column_count:]]
     for number in numbers:
         table.add_column(number.title, justify="right", no_wrap=True)
@@ -129,5 +129,5 @@ def _cell(value: float | str | None, form: str) -> str:
     return value if isinstance(value, str) else "-" if value is None else write_value(form, value)
 
 
-WIDE, NARROW = 8, 6
+WIDE_COLUMNS, NARROW_COLUMNS = 8, 6
 """Counts of numbers that are shown where the terminal has `WIDTH` characters, and where it has fewer, such as 80."""

@@ -52,9 +52,9 @@ PRONOUNS = {"orders": "their"}
 """Possessive pronouns of what is planned; that of a run is `its`."""
 MINIMUM_SHARE = 0.001
 """Share of the state below which owners are one line together."""
-BAR = 16
+BAR_WIDTH = 16
 """Width of the bar of a share."""
-SIZE, SHARE = 10, 6
+SIZE_WIDTH, SHARE_WIDTH = 10, 6
 """Widths of a size and of a share: they are never cut, names of owners and machines take another line."""
 
 
@@ -71,9 +71,9 @@ def show_plan(plan: PlannedRun, console: Console) -> None:
     """Print the bytes that a run holds and its peak, a row for each owner and phase, then whether it fits."""
     table = Table(title=f"memory of the {plan.what}", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("owner", overflow="fold")
-    table.add_column("bytes", justify="right", no_wrap=True, min_width=SIZE)
-    table.add_column("share", justify="right", no_wrap=True, min_width=SHARE)
-    table.add_column("", no_wrap=True, style="cyan", min_width=BAR)
+    table.add_column("bytes", justify="right", no_wrap=True, min_width=SIZE_WIDTH)
+    table.add_column("share", justify="right", no_wrap=True, min_width=SHARE_WIDTH)
+    table.add_column("", no_wrap=True, style="cyan", min_width=BAR_WIDTH)
     # Grouped by two parts of a path: ungrouped, an optimizer's states would be dozens of lines.
     owners = sorted(group_bytes(plan.owners, depth=2).items(), key=lambda item: -item[1])
     rows = [(name, size) for name, size in owners if size >= MINIMUM_SHARE * plan.total_bytes]
@@ -147,7 +147,7 @@ def machine_table(nodes: Sequence[NodePlan]) -> Table:
     table.add_column("machine", overflow="fold")
     table.add_column("workers", justify="right", no_wrap=True)
     for name in ("theirs", "mapped", "store", "wanted", "there"):
-        table.add_column(name, justify="right", no_wrap=True, min_width=SIZE)
+        table.add_column(name, justify="right", no_wrap=True, min_width=SIZE_WIDTH)
     for node in nodes:
         private_bytes, wants = node.workers * node.wants.worker, node.wants
         # In the order of the columns: workers, mapped file, object store, all of these, and what is available.
@@ -160,4 +160,4 @@ def machine_table(nodes: Sequence[NodePlan]) -> Table:
 def _cells(size: int, total: int) -> tuple[str, str, str]:
     """Return bytes as text, their share of the whole, and a bar of that share."""
     share = size / total if total else 0.0
-    return format_bytes(size), f"{share:.1%}", "█" * round(BAR * share)
+    return format_bytes(size), f"{share:.1%}", "█" * round(BAR_WIDTH * share)

@@ -22,9 +22,9 @@ from flatwater.envs.kept_state import ReplayableWorld, decode_state, encode_stat
 from flatwater.envs.world import Array, Spaces, Teacher, UnseededError, World, split_legal
 from flatwater_watch.meters.proc import queued_seconds
 
-STEPS = 16
+TEST_STEPS = 16
 """Most steps of each episode of the test."""
-SECONDS = 0.5
+TEST_SECONDS = 0.5
 """CPU time that the test may take. Building the first player is not counted: its time is known only afterwards."""
 PLAYS = 5
 """Episodes of the test."""
@@ -113,7 +113,7 @@ def _same_seed(seed: int) -> dict[str, int]:
     return dict.fromkeys(GENERATORS, seed)
 
 
-def try_exactness(make: MakePlayer, *, seconds: float = SECONDS, steps: int = STEPS) -> ExactnessVerdict:
+def try_exactness(make: MakePlayer, *, seconds: float = TEST_SECONDS, steps: int = TEST_STEPS) -> ExactnessVerdict:
     """Play two short episodes in both orders, and return whether each episode gives the same results every time.
 
     Args:
@@ -166,7 +166,7 @@ def _compare_orders(make: MakePlayer, seconds: float, steps: int) -> ExactnessVe
 
 
 def try_whole_episode(
-    make: MakePlayer, seed: int, actions: Array, end: CallResult, *, state: object = None, seconds: float = SECONDS
+    make: MakePlayer, seed: int, actions: Array, end: CallResult, *, state: object = None, seconds: float = TEST_SECONDS
 ) -> ExactnessVerdict:
     """Play an episode of a run again in a new player, and compare its end.
 

@@ -74,7 +74,7 @@ def remnants(
 
 
 def same_bits(a: Value, b: Value) -> bool:
-    """Return whether two leaves have the same bits, so that NaN equals NaN; leaves without bits, type and text."""
+    """Return whether two leaves have the same bits, so that NaN equals NaN; of scalars, the same type and text."""
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return a.shape == b.shape and a.dtype == b.dtype and torch.equal(_raw_bytes(a), _raw_bytes(b))
     if isinstance(a, torch.Generator) and isinstance(b, torch.Generator):

@@ -13,7 +13,7 @@ from flatwater.mirror.uploader import GRACE_SECONDS, Mirror
 from flatwater.rundir.events import RunEvents
 from flatwater.rundir.layout import RunFolder
 from flatwater.storage.faults import StoreError
-from flatwater.storage.objects import QUICK, open_objects
+from flatwater.storage.objects import QUICK_RETRIES, open_objects
 from flatwater_watch.errors import RunError, until_interrupted
 from flatwater_watch.files.content import MAXIMUM_BYTES, convert_to_type, parse_json
 from flatwater_watch.files.directory import read_whole, write_object
@@ -106,7 +106,7 @@ def taken_names(url: str | None) -> frozenset[str]:
     if url is None:
         return frozenset()
     try:  # few retries, as the user waits for the first line
-        return frozenset(open_objects(url, QUICK).folders())
+        return frozenset(open_objects(url, QUICK_RETRIES).folders())
     except StoreError:
         return frozenset()
 
@@ -131,7 +131,7 @@ def open_mirror(base: str | None, keep: CheckpointConfig, folder: RunFolder, eve
         return
     url, identity = mirror_place(base, folder)
     # Few retries of each request: the mirror's own queue tries again, after longer pauses.
-    objects = open_objects(url, QUICK)
+    objects = open_objects(url, QUICK_RETRIES)
     mirror = Mirror(lambda step, say: MirrorSender(objects, folder, identity, keep, step, say))
     # Connected in the run's thread: if another run has the URL, this run must end before its first round.
     try:

@@ -108,13 +108,16 @@ class MirrorSender:
             self.objects.remove_unfinished(folder)
         names, sizes = list_stored(self.objects)
         manifests = {name: read_remote(self.objects, name) for name in names}
-        problems = {name: problem for name, m in manifests.items() if (problem := find_shard_problem(m, sizes))}
-        whole_manifests = {name: m for name, m in manifests.items() if name not in problems}
+        problems = {
+            name: problem for name, manifest in manifests.items() if (problem := find_shard_problem(manifest, sizes))
+        }
         # Without leaves, which are thousands of records and not needed here.
-        self.manifests = {name: replace(m, leaves=()) for name, m in whole_manifests.items()}
-        self.shards = {shard_name(shard.sha256) for m in whole_manifests.values() for shard in m.shards}
+        self.manifests = {
+            name: replace(manifest, leaves=()) for name, manifest in manifests.items() if name not in problems
+        }
+        self.shards = {shard_name(shard.sha256) for manifest in self.manifests.values() for shard in manifest.shards}
         self.protected_shards = {shard_name(shard.sha256) for name in problems for shard in manifests[name].shards}
-        all_read = not any(m.damage for m in manifests.values())
+        all_read = not any(manifest.damage for manifest in manifests.values())
         self.unnamed_shards = {*sizes} - self.shards - self.protected_shards if all_read else set()
         for name, problem in problems.items():
             self.say(f"mirror: {name} at {self.objects.url} is damaged and stays there: {problem}")

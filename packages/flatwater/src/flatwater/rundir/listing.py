@@ -257,7 +257,10 @@ def _read_tag(settings: Mapping[str, object], folder: RunFolder) -> tuple[str, .
 def _headline_result(
     recipe: Description, result: Mapping[str, float], curve_value: float | None
 ) -> tuple[str, float | None, str]:
-    """Return the title of a run's score, the score, and both as text: of its result, or, before, of its main curve."""
+    """Return the title of a run's score, the score, and both as text: of its result, or, before, of its main curve.
+
+    Without either, the score is None and the text is empty.
+    """
     headline = recipe.headline
     if headline.key in result:
         value = result[headline.key]

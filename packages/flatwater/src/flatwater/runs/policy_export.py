@@ -25,7 +25,7 @@ from flatwater import __version__
 from flatwater.envs.world import Spaces
 from flatwater.envs.wrapped.actions import MASK_KEY
 from flatwater.memory.planner import Plan, refuse
-from flatwater.named_imports import GIVEN
+from flatwater.named_imports import GIVEN_PERMIT
 from flatwater.recipe import find_recipe
 from flatwater.runs.planning import META, phase_bytes, plan_policy_use
 from flatwater.runs.trust import list_named_code, remember_trust, request_permit
@@ -347,7 +347,8 @@ def rebuild_policy(source: str, about: str, tensors: Mapping[str, Tensor], *, is
             raise ValueError(f"format = {short_repr(header.format)}: expected {FORMAT!r}")  # noqa: TRY301  (caught below, where the file is named)
         settings = _header_settings(header.recipe, header.header)
         recipe = find_recipe(
-            header.recipe, GIVEN if is_our_file else request_permit(settings, Path(source), extra_values=header.header)
+            header.recipe,
+            GIVEN_PERMIT if is_our_file else request_permit(settings, Path(source), extra_values=header.header),
         )
         if recipe.rebuild is None:
             raise ValueError(f"recipe = {short_repr(header.recipe)}: this recipe cannot load a policy")  # noqa: TRY301  (caught below, where the file is named)

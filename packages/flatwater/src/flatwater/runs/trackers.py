@@ -55,6 +55,16 @@ def find_tracker(name: str) -> Tracker:
     if ":" not in import_path:
         hint = did_you_mean(name, names)
         raise ConfigError(f"{field}: no tracker has this name.{hint} Expected {expected}.{group_faults('trackers')}")
+    build = _find_tracker_class(import_path, field, expected)
+    return Tracker(lambda _, run: build(run))
+
+
+def _find_tracker_class(import_path: str, field: str, expected: str) -> "Callable[[TrackedRun], Sink]":
+    """Return the class of a tracker at `package.module:Class`; `field` and `expected` are words for messages.
+
+    Raises:
+        ConfigError: there is no such class, it is not a tracker's, or cannot be called with a run alone.
+    """
     tracker_class = find_object(import_path, setting=field, expected=expected)
     if not isinstance(tracker_class, type) or not issubclass(tracker_class, _SinkLike):
         raise ConfigError(f"{field}: expected a class with write(round, metrics) and close()")
@@ -64,7 +74,7 @@ def find_tracker(name: str) -> Tracker:
         inspect.signature(build).bind(None)
     except TypeError as error:
         raise ConfigError(f"{field} cannot be called with a TrackedRun alone: {error}") from error
-    return Tracker(lambda _, run: build(run))
+    return build
 
 
 def check_trackers(config: RunConfig) -> None:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from flatwater.config.code import NamedCode, code_fields, find_named_code
 from flatwater.config.toml import from_mapping, merge_tables, read_toml
-from flatwater.named_imports import SHIPPED, Permit, is_trusted
+from flatwater.named_imports import SHIPPED_PERMIT, Permit, is_trusted
 from flatwater.recipe import find_recipe, recipe_names
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.config import RunConfig, drop_total_steps
@@ -178,7 +178,7 @@ def _class_of_settings(settings: Mapping[str, Any]) -> type[Any]:
     name = settings.get("trainer")
     if not isinstance(name, str) or name not in recipe_names():
         return RunConfig
-    return find_recipe(name, SHIPPED).config
+    return find_recipe(name, SHIPPED_PERMIT).config
 
 
 def trust_key(settings: Mapping[str, Any], source: Path | str, extra_values: object = None) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from flatwater.envs.exact import (
-    SECONDS,
+    TEST_SECONDS,
     CountedTime,
     WorldPlayer,
     temporary_generator_seeds,
@@ -71,7 +71,7 @@ def build_run_world(config: Any, envs: int, foraging: ForagingConfig = FORAGING)
 
 
 REPLAY_TIME_SHARE = 0.01
-"""Largest share of the run's time for replays of episodes, in addition to `SECONDS` at the beginning."""
+"""Largest share of the run's time for replays of episodes, in addition to `TEST_SECONDS` at the beginning."""
 
 
 class EpisodeReplays:
@@ -102,7 +102,7 @@ class EpisodeReplays:
             observations: the last observation of each environment.
         """
         self._steps += int(episodes.steps.numpy()[has_ended].sum())
-        seconds_left = SECONDS + REPLAY_TIME_SHARE * self._clock.elapsed_seconds() - self._spent_seconds
+        seconds_left = TEST_SECONDS + REPLAY_TIME_SHARE * self._clock.elapsed_seconds() - self._spent_seconds
         # A replay takes about as long as the last one.
         if self._steps < self._next_replay_step or self._last_seconds > seconds_left or run.doubts:
             return
@@ -247,7 +247,7 @@ class WorldRun(Run):
         if verdict.tested and verdict.why:
             self.doubts.append(f"{self.world_name}: {verdict.why}{''.join(unsaved)}. {NEW_EPISODES}")
         elif verdict.why:
-            limit = f"{verdict.why}, and the test may take {SECONDS:g} s"
+            limit = f"{verdict.why}, and the test may take {TEST_SECONDS:g} s"
             self.omitted_tests.append(f"{self.world_name}: it is not tested whether a resume is bit for bit: {limit}")
 
     def gather_(self) -> None:

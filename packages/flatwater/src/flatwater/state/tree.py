@@ -50,18 +50,18 @@ def leaves(root: object) -> Iterator[Leaf]:
     Raises:
         TypeError: a field holds something that is neither a leaf nor a branch; the message names its path.
     """
-    yield from _walk_branch(root, "", derived=False)
+    yield from _walk_branch(root, "", is_derived=False)
 
 
-def _walk_branch(branch: Any, path: str, *, derived: bool) -> Iterator[Leaf]:  # noqa: ANN401  (a state tree)
-    """Yield the leaves below a branch with their paths; a leaf below a derived field is derived."""
-    for key, value, is_derived in _children(branch, path):
+def _walk_branch(branch: Any, path: str, *, is_derived: bool) -> Iterator[Leaf]:  # noqa: ANN401  (a state tree)
+    """Yield the leaves below a branch with their paths; all are derived if the branch, or a field above them, is."""
+    for key, value, is_derived_field in _children(branch, path):
         child_path = f"{path}.{key}" if path else str(key)
-        child_derived = derived or is_derived
+        is_derived_child = is_derived or is_derived_field
         if isinstance(value, torch.Tensor | np.ndarray | torch.Generator | Scalar):
-            yield Leaf(child_path, branch, key, value, child_derived)
+            yield Leaf(child_path, branch, key, value, is_derived_child)
         else:
-            yield from _walk_branch(value, child_path, derived=child_derived)
+            yield from _walk_branch(value, child_path, is_derived=is_derived_child)
 
 
 def _children(branch: Any, path: str) -> Iterator[tuple[str | int, Any, bool]]:  # noqa: ANN401  (a state tree)

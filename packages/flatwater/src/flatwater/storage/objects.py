@@ -47,7 +47,7 @@ _NAME_BYTES, _PART_BYTES = 1024, 255
 _CLIENT_OPTIONS = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=REQUEST_SECONDS)}
 _BACKOFF = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=2), "base": 2}
 T = TypeVar("T")
-PATIENT, QUICK = 6, 4
+PATIENT_RETRIES, QUICK_RETRIES = 6, 4
 """Retries of a request whose caller waits for the answer, and of one whose caller tries again later."""
 
 
@@ -76,7 +76,7 @@ class StoredObjects:
     """obstore's client; its root is the bucket, or `/` of the file system."""
     prefix: str = ""
     """Text before every name in the bucket; empty, or with a slash at its end."""
-    retries: int = PATIENT
+    retries: int = PATIENT_RETRIES
     """Most retries of a request that fails and is not refused."""
 
     @property
@@ -364,7 +364,7 @@ def _bare_tag(tag: str | None) -> str:
     return (tag or "").strip('"')
 
 
-def open_objects(url: str, retries: int = PATIENT) -> StoredObjects:
+def open_objects(url: str, retries: int = PATIENT_RETRIES) -> StoredObjects:
     """Return the objects below a URL; the store is not asked yet.
 
     Args:

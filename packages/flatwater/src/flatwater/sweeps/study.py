@@ -128,7 +128,7 @@ class Study:
 
     def values(self, trial: Trial) -> dict[int, float]:
         """Return the values of the trial in the database, by round."""
-        return dict(self._frozen(trial).intermediate_values)
+        return dict(self._frozen_trial(trial).intermediate_values)
 
     def judge_(self, trial: Trial, known_values: dict[int, float], round_: int, value: float) -> bool:
         """Save the value of a round, unless it is known; return whether the trial is behind and should end.
@@ -150,7 +150,7 @@ class Study:
 
     def finish_(self, trial: Trial) -> None:
         """Complete the trial with the value of its last round; without any value it has failed."""
-        values = self._frozen(trial).intermediate_values
+        values = self._frozen_trial(trial).intermediate_values
         if values:
             self.study.tell(trial.number, values[max(values)])
         else:
@@ -182,7 +182,7 @@ class Study:
             reason=trial.user_attrs.get("reason", ""),
         )
 
-    def _frozen(self, trial: Trial) -> FrozenTrial:
+    def _frozen_trial(self, trial: Trial) -> FrozenTrial:
         return self._trials()[trial.number]
 
     def _trials(self) -> Sequence[FrozenTrial]:

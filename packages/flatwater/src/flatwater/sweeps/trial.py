@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from flatwater.config.toml import from_mapping, to_mapping
-from flatwater.named_imports import GIVEN, trust_code
+from flatwater.named_imports import GIVEN_PERMIT, trust_code
 from flatwater.recipe import find_recipe
 from flatwater.runs.planning import checked_plan
 from flatwater.runs.session import resume, start_new_run
@@ -60,7 +60,7 @@ def end_with_parent(parent: int) -> None:
 
 def prepare(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration as a run stores it, after a check against data and machine, but not against memory."""
-    config = from_mapping(find_recipe(settings["trainer"], GIVEN).config, settings, "the sweep")
+    config = from_mapping(find_recipe(settings["trainer"], GIVEN_PERMIT).config, settings, "the sweep")
     checked, _ = checked_plan(config)
     return {"config": to_mapping(checked.config)}
 
@@ -71,7 +71,7 @@ def train(settings: Mapping[str, Any], run: Path) -> dict[str, Any]:
     if (run / "config.toml").is_file():
         outcome = resume(run, console)
     else:
-        config = from_mapping(find_recipe(settings["trainer"], GIVEN).config, settings, "the trial")
+        config = from_mapping(find_recipe(settings["trainer"], GIVEN_PERMIT).config, settings, "the trial")
         outcome = start_new_run(config, run, console)
     return {"finished": outcome.finished, "exit_code": outcome.exit_code}
 

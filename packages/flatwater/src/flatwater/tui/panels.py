@@ -32,16 +32,16 @@ QUIET, EMPTY, GOOD, WARNING, BAD = "#94a3b8", "#334155", "#2dd4bf", "#fbbf24", "
 COLOURS = {FILES: "#475569", BASE: QUIET, OWNED: "#3b82f6", SLACK: "#eab308", REST: "#ef4444"}
 GLYPHS = {FILES: "░", BASE: "▒", OWNED: "█", SLACK: "▓", REST: "#"}
 """Characters of the bar's parts on a terminal without colours."""
-SHORT = {FILES: "files", BASE: "libraries", OWNED: "owned", SLACK: "slack", REST: "unaccounted"}
+SHORT_NAMES = {FILES: "files", BASE: "libraries", OWNED: "owned", SLACK: "slack", REST: "unaccounted"}
 STATES = {"training": "bold #60a5fa", "finished": "bold #2dd4bf", "stopped": "bold #fbbf24"}
 BLOCKS = "▁▂▃▄▅▆▇█"
 BUDGET_AS_WIDTH = 0.25
 """Share of the budget from which the bar's width stands for the budget; below it, it stands for all memory used."""
-WIDE = 46
+WIDE_TABLE_COLUMNS = 46
 """Columns from which the table of owners also has their shares."""
-NUMBERS = 30
+NUMBERS_WIDTH = 30
 """Width of the numbers beside a curve."""
-HUNDREDS = 100
+WHOLE_FROM = 100
 """Value from which a size is written without decimals."""
 
 
@@ -96,7 +96,7 @@ def memory_panel(line: LedgerLine, width: int, *, coloured: bool = True) -> Text
     marks = dict.fromkeys(sizes, "■") if coloured else GLYPHS
     legend = [
         Text.assemble(
-            (f"{marks[name]} ", COLOURS[name]), (f"{SHORT[name]} ", QUIET), _text_in_unit(size, line.resident)
+            (f"{marks[name]} ", COLOURS[name]), (f"{SHORT_NAMES[name]} ", QUIET), _text_in_unit(size, line.resident)
         )
         for name, size in sizes.items()
     ]
@@ -119,7 +119,7 @@ def _text_in_unit(size: int, total: int) -> str:
     # The text of `total` is a number and its unit, such as `1.5 GB`.
     unit_bytes = total / float(format_bytes(total).split()[0]) if total else 1.0
     value = size / unit_bytes
-    if abs(value) >= HUNDREDS:
+    if abs(value) >= WHOLE_FROM:
         return f"{value:.0f}"
     return f"{value:.2f}" if abs(value) < 1 else f"{value:.1f}"
 
@@ -168,7 +168,7 @@ def owners_table(followed: FollowedRun, width: int, maximum: int | None = None) 
         return missing_ledger_text(followed)
     held_bytes = group_bytes(followed.line.owned, depth=OWNER_DEPTH)
     planned_bytes = group_bytes(listed_owners(followed.plan), depth=OWNER_DEPTH) if followed.plan is not None else {}
-    has_shares = width >= WIDE
+    has_shares = width >= WIDE_TABLE_COLUMNS
     table = _empty_table(width, "owner", "held", *(["share"] if has_shares else []), "off plan")
     ordered = sorted(held_bytes.items(), key=lambda item: (-item[1], item[0]))
     for name, size in ordered[:maximum]:
@@ -243,7 +243,7 @@ def curves_panel(followed: FollowedRun, width: int) -> Text:
             continue
         low, high, newest = (format_value(value) for value in (min(finite), max(finite), finite[-1]))
         numbers = f"{newest:>8}  {low} to {high}"
-        curve_width = max(4, width - label_width - NUMBERS)
+        curve_width = max(4, width - label_width - NUMBERS_WIDTH)
         curve = sparkline(values, curve_width)
         lines.append(
             Text.assemble((f"{title:<{label_width}}", QUIET), (f"{curve:<{curve_width}}", colour), " ", numbers)

@@ -10,7 +10,7 @@ from typing import Any
 
 from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.memory.planner import Plan, refuse
-from flatwater.named_imports import GIVEN
+from flatwater.named_imports import GIVEN_PERMIT
 from flatwater.recipe import find_recipe
 from flatwater.rundir.holdout_looks import log_look
 from flatwater.rundir.layout import RunFolder
@@ -50,7 +50,9 @@ def play_test_days(folder: RunFolder) -> None:
 def prepare(order: Mapping[str, Any]) -> dict[str, Any]:
     """Return the study's settings as runs keep them, facts about the panel, and the memory of the largest run."""
     settings = order["config"]
-    config = check_settings(from_mapping(find_recipe(settings["trainer"], GIVEN).config, settings, "the study")).config
+    config = check_settings(
+        from_mapping(find_recipe(settings["trainer"], GIVEN_PERMIT).config, settings, "the study")
+    ).config
     panel = read_run_panel(config)
     days = len(panel.dates)
     folds = find_folds(config, days, order["folds"])
@@ -78,7 +80,7 @@ def plan_member(base: PanelSettings, folds: int) -> Plan:
 
 def plan_of_fold(config: PanelSettings, fold: Fold) -> Plan:
     """Plan the memory of a run of the fold."""
-    return find_recipe(config.trainer, GIVEN).plan(fold_config(config, fold, config.seed))
+    return find_recipe(config.trainer, GIVEN_PERMIT).plan(fold_config(config, fold, config.seed))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from flatwater.config.toml import from_mapping, load_config, to_mapping
 from flatwater.memory.planner import BUDGET_SHARE
-from flatwater.named_imports import GIVEN
+from flatwater.named_imports import GIVEN_PERMIT
 from flatwater.recipe import Recipe, find_recipe
 from flatwater.rundir.layout import create_folder, write_config
 from flatwater.runs.trust import load_settings, permit_file, remember_file
@@ -65,7 +65,7 @@ class OpenedStudy:
     @property
     def recipe(self) -> Recipe:
         """The recipe of its runs."""
-        return find_recipe(self.base.trainer, GIVEN)
+        return find_recipe(self.base.trainer, GIVEN_PERMIT)
 
 
 @dataclass(frozen=True, kw_only=True)

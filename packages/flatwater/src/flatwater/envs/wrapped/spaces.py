@@ -86,31 +86,42 @@ def make_reader(space: gym.Space[Any], name: str, form: ObservationForm = "auto"
     Raises:
         ConfigError: observations of the space cannot be written in this form.
     """
-    has_image = _is_image(space.get("image")) if isinstance(space, gym.Dict) else _is_image(space)
-    if form == "tokens" and has_image and not _has_rows_of_three_bytes(space):
-        return _image_tokens_reader(space, name)
-    if form == "tokens":
-        return _native_tokens_reader(space, name)
+    form = _find_form(space, name) if form == "auto" else form
     if form == "vector":
         return _numbers_reader(space, name)
+    if form == "tokens":
+        is_of_tokens = _has_rows_of_three_bytes(space) or not _has_main_image(space)
+        return _native_tokens_reader(space, name) if is_of_tokens else _image_tokens_reader(space, name)
+    if not any(_is_image(leaf.space) for leaf in _leaf_spaces(space)):
+        raise ConfigError(
+            f"{name}: wrapped.form = image: expected observations of a Box of uint8 or bool with 2 to 4 axes, or of a "
+            f"Dict with such a Box, got {space}"
+        )
+    return _images_reader(space, name)
+
+
+def _find_form(space: gym.Space[Any], name: str) -> ObservationForm:
+    """Return the form in which observations of a space are read where the user names none; `name` is for messages.
+
+    Raises:
+        ConfigError: they may be tokens or an image.
+    """
     # Three bytes in a row may be a token or three pixels, and a network would train with either: the user must say.
-    if form == "auto" and any(_has_rows_of_three_bytes(leaf.space) for leaf in _leaf_spaces(space)):
+    if any(_has_rows_of_three_bytes(leaf.space) for leaf in _leaf_spaces(space)):
         raise ConfigError(
             f'{name}: observations of {space} may be tokens or an image. Give wrapped.form = "tokens" where each '
             'row is a position, a feature and a value; else "image" or "vector"'
         )
     # A mission is next to MiniGrid's views, whose numbers are labels; larger images are pictures of the same world.
-    if form == "auto" and has_image and isinstance(space, gym.Dict) and MISSION_KEY in space.spaces:
+    if isinstance(space, gym.Dict) and MISSION_KEY in space.spaces and _has_main_image(space):
         pixels, _ = _image_size(space["image"])
-        return _image_tokens_reader(space, name) if pixels <= BESIDE_POSITION else _images_reader(space, name)
-    if any(_is_image(leaf.space) for leaf in _leaf_spaces(space)):
-        return _images_reader(space, name)
-    if form == "image":
-        raise ConfigError(
-            f"{name}: wrapped.form = image: expected observations of a Box of uint8 or bool with 2 to 4 axes, or of a "
-            f"Dict with such a Box, got {space}"
-        )
-    return _numbers_reader(space, name)
+        return "tokens" if pixels <= BESIDE_POSITION else "image"
+    return "image" if any(_is_image(leaf.space) for leaf in _leaf_spaces(space)) else "vector"
+
+
+def _has_main_image(space: gym.Space[Any]) -> bool:
+    """Return whether a space is an image, or a Dict with an image under the key `image`."""
+    return _is_image(space.get("image")) if isinstance(space, gym.Dict) else _is_image(space)
 
 
 def read_space(parts: Parts) -> gym.Space[Any]:

@@ -154,6 +154,5 @@ def _alternatives(config: GrowRunConfig) -> Iterator[Alternative[GrowRunConfig]]
     host = config.env.host
     if config.host is None and host.kind == "conv" and min(host.channels) >= 4:  # noqa: PLR2004  (half of them are even, and two or more)
         # Half, rounded down to an even number, as the norms have two groups.
-        a, b, c = (width // 4 * 2 for width in host.channels)
-        slimmer = with_setting(config, "env.host.channels", (a, b, c))
-        yield f"env.host.channels = [{a}, {b}, {c}]", "envs", slimmer
+        channels = [width // 4 * 2 for width in host.channels]
+        yield f"env.host.channels = {channels}", "envs", with_setting(config, "env.host.channels", tuple(channels))

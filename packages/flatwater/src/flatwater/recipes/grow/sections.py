@@ -37,7 +37,7 @@ STAGES = {
 """Colours of the stages of a slot's life, in the order of their numbers."""
 ACCURACY = "#0f172a"
 """Colour of the accuracy, dark in both themes: it crosses the stages, whose colours are bright in both."""
-LIVES = 8
+SHOWN_LIVES = 8
 """Number of episodes that are drawn."""
 
 
@@ -136,7 +136,7 @@ def lives_grid(table: SlotHistory) -> Grid:
     """Return a chart of each slot's life for each of the policy's first episodes."""
     is_policy, has_impaired = table["player"] == "policy", bool(table["impaired"].any())
     # A dict keeps the order of the episodes, which a set would lose.
-    seeds = list(dict.fromkeys(table["env_seed"][is_policy].tolist()))[:LIVES]
+    seeds = list(dict.fromkeys(table["env_seed"][is_policy].tolist()))[:SHOWN_LIVES]
     episodes = []
     for seed in seeds:
         rows = is_policy & (table["env_seed"] == seed)
@@ -146,8 +146,8 @@ def lives_grid(table: SlotHistory) -> Grid:
         reading="An episode each: a row is a slot of the host, from its first step to its last; the line is the host's "
         "accuracy, 0 to 100 %." + " Capable hosts see 3 x 3 pixels, impaired ones single pixels." * has_impaired,
         charts=[life_chart(episode, has_impaired=has_impaired) for episode in episodes],
-        # One row of charts, or two for more than half of `LIVES`.
-        height=170 * (1 + (len(seeds) > LIVES // 2)),
+        # One row of charts, or two for more than half of `SHOWN_LIVES`.
+        height=170 * (1 + (len(seeds) > SHOWN_LIVES // 2)),
     )
 
 

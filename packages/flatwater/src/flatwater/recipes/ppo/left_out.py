@@ -28,7 +28,7 @@ COMPILED_UPDATES, STEPS_OF_UPDATE = 25_000, 8
 
 Compiling takes 20 seconds of the CPU, or 5 where torch has the code in its cache. Each update then takes 1.5
 milliseconds less, and each step 0.2 (`docs/adr/0021-one-ppo-for-worlds.md`): it gains up to twice what it pays."""
-COMPILED = "the policy is compiled: about 20 CPU seconds in the first block (left out by --learner.no-compile)"
+COMPILED_NOTE = "the policy is compiled: about 20 CPU seconds in the first block (left out by --learner.no-compile)"
 
 
 def decide_settings(config: C, spaces: Spaces) -> C:
@@ -53,7 +53,7 @@ def decision_notes(config: BlocksRunConfig, spaces: Spaces) -> Iterator[str]:
         passes = f"{learner.own.epochs} epochs of {learner.own.minibatches} minibatches"
         yield f"images are seen: {passes} for each block (changed by --learner.epochs and --learner.minibatches)"
     if learner.compile:
-        yield COMPILED
+        yield COMPILED_NOTE
 
 
 def _open_decisions(
@@ -64,7 +64,7 @@ def _open_decisions(
     return {name: row for name, row in LEFT_OUT.items() if name in names}
 
 
-def _passes(_config: BlocksRunConfig, spaces: Spaces) -> int:
+def _pass_count(_config: BlocksRunConfig, spaces: Spaces) -> int:
     return IMAGE_PASSES if spaces.form == "image" else PASSES
 
 
@@ -82,8 +82,8 @@ def _gains_by_compiling(config: BlocksRunConfig, spaces: Spaces) -> bool:
 
 
 LEFT_OUT: Mapping[str, tuple[object, Callable[[BlocksRunConfig, Spaces], Any]]] = {
-    "epochs": (0, _passes),
-    "minibatches": (0, _passes),
+    "epochs": (0, _pass_count),
+    "minibatches": (0, _pass_count),
     "compile": (None, _gains_by_compiling),  # last, as it counts the passes
 }
 """Settings of the learner: the value of a setting that was left out, and the function that decides its value."""

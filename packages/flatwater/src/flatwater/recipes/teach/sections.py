@@ -28,7 +28,7 @@ HANDOVER = {
     "weight/supervision": ("weight of the supervision", "--equal-weight"),
     "weight/reinforcement": ("weight of PPO", "--random"),
 }
-ROOM = 0.45
+LABEL_ROOM = 0.45
 """Part of the axis that is left free for the labels next to the longest bar."""
 TITLES = ("part of a step", "µs an agent step", "share")
 
@@ -134,7 +134,7 @@ def players_chart(result: Mapping[str, Any]) -> Chart:
     title = fill_form("{episodes} {split} {episodes:episode}: mean, and the worst to the best agent", result)
     minimum = min(0.0, *(value or 0.0 for value in low))
     maximum = max(value or 0.0 for value in [*mean, *high])
-    span = (minimum, maximum + ROOM * (maximum - minimum)) if maximum > minimum else None
+    span = (minimum, maximum + LABEL_ROOM * (maximum - minimum)) if maximum > minimum else None
     return Chart(title=title, marks=[bars], y=Axis(rows=list(rows)), x=Axis(zero=True, span=span), height=220)
 
 
