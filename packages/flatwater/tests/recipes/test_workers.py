@@ -32,8 +32,8 @@ from flatwater.memory.nodes import Machine
 from flatwater.memory.planner import Plan
 from flatwater.runs.fingerprint import version_facts
 from flatwater.runs.team import Assignment
-from flatwater_trading.recipe.market import read_run_panel
 from flatwater_trading.recipe.run import plan
+from flatwater_trading.recipe.run_panel import read_run_panel
 from flatwater_trading.recipe.workers import TraderService, TraderWorkers
 from flatwater_watch.errors import BudgetError, ConfigError, MemoryLimitError, RunError
 

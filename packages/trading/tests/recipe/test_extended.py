@@ -21,8 +21,8 @@ from flatwater_trading.panel.normalise import SEPARATE_SCALES
 from flatwater_trading.panel.panel import FEATURES, Panel, build_panel, first_days
 from flatwater_trading.panel.store import save_panel
 from flatwater_trading.recipe.config import ErlRunConfig
-from flatwater_trading.recipe.market import with_first_days
 from flatwater_trading.recipe.run import compose, prepare
+from flatwater_trading.recipe.run_panel import with_first_days
 from flatwater_watch.errors import CheckpointError, ConfigError, DataError, FlatwaterError
 
 DAYS = 240

@@ -67,7 +67,7 @@ class PaperCommand(WithTrust, WithBudget):
         """Play the evenings that the account lacks; with --plan return the plan of one evening's memory instead."""
         from flatwater_trading.cli.orders import load_trader, trained_panel
         from flatwater_trading.panel.locate import load_panel
-        from flatwater_trading.recipe.backtest import date_row
+        from flatwater_trading.recipe.backtest import find_date_rows
         from flatwater_trading.recipe.paper import hold_account, play_account
 
         trader = load_trader(self.run, "Paper accounts")
@@ -76,7 +76,8 @@ class PaperCommand(WithTrust, WithBudget):
         if self.plan:
             return trader.plan_orders(panel, self.budget)
         if self.first is not None:
-            date_row(panel, self.first, None, chosen_until=self.first)  # for its check: refuses text that is no date
+            # For its check: it refuses text that is no date.
+            find_date_rows(panel, self.first, None, chosen_until=self.first)
         with hold_account(self.account):
             return play_account(
                 trader, panel, self.account, run=self.run, first=self.first, cash=self.cash, budget=self.budget

@@ -48,7 +48,7 @@ class StudyCommand(WithTrust, RecipeSettings):
         The settings below hold for every run. The seed, `splits.days` and `splits.holdout-days` are set by the
         study for each run.
         """
-    source: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="PANEL|SETTINGS_SUFFIX")] = None
+    source: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="PANEL|SETTINGS")] = None
     """A panel, which stands for --panel, or a TOML file with settings, which stands for --config."""
     folds: Annotated[int, Bounds(1, MAXIMUM_FOLDS)] | None = None
     """Folds. Left out: 5, or as many as the study in --run has."""

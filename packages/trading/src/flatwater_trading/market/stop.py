@@ -18,7 +18,7 @@ class StopState:
 
     peak: Float[Tensor, "B"]
     """Highest equity since the account began, or since it came back after its last stop."""
-    since: Int[Tensor, "B"]
+    stopped_row: Int[Tensor, "B"]
     """Row of the close at which the account was stopped; -1 for an account that may trade."""
 
 
@@ -30,7 +30,7 @@ def initial_stop(cash: Float[Tensor, "B"]) -> StopState:
 def update_stop(
     previous: StopState, equity: Float[Tensor, "B"], row: int, config: PortfolioConfig
 ) -> tuple[StopState, Bool[Tensor, "B"]]:
-    """Return the state after a close, and the mask of the accounts that go to cash or stay in it.
+    """Stop the accounts whose equity fell by `config.stop` from its peak; let them back after `config.stop_rows` rows.
 
     A second call for the same close, with the state of the first, changes nothing.
 
@@ -38,14 +38,17 @@ def update_stop(
         previous: state after the close before, or after this close.
         equity: equity at this close, before its trades.
         row: row of this close.
-        config: largest fall, and the rows that a stop lasts.
+        config: largest fall, as a share of the peak, or None for no stop; and the rows that a stop lasts.
+
+    Returns:
+        The state after the close, and the mask of the accounts that go to cash or stay in it.
     """
     if config.stop is None:
         return previous, torch.zeros_like(equity, dtype=torch.bool)
-    comes_back = (previous.since >= 0) & (row >= previous.since + config.stop_rows)
-    stays_out = (previous.since >= 0) & ~comes_back
+    comes_back = (previous.stopped_row >= 0) & (row >= previous.stopped_row + config.stop_rows)
+    stays_out = (previous.stopped_row >= 0) & ~comes_back
     # For an account that comes back, the next fall counts from its equity on that day.
     peak = torch.where(comes_back, equity, torch.where(stays_out, previous.peak, torch.maximum(previous.peak, equity)))
     falls = ~stays_out & (equity <= peak * (1 - config.stop))
-    since = torch.where(falls, row, previous.since.masked_fill(comes_back, -1))
-    return StopState(peak, since), since >= 0
+    stopped_row = torch.where(falls, row, previous.stopped_row.masked_fill(comes_back, -1))
+    return StopState(peak, stopped_row), stopped_row >= 0

@@ -3,13 +3,13 @@
 All signals are free of units and of levels: moves are measured in deviations of the days before them, so a policy that
 was learned on one share applies to another, and still applies after prices have drifted.
 
-- of an instrument: its move over eight lengths of memory, less the day's mean over the instruments; the deviation of
-  its last days over that of its last months, and over those of the other instruments.
-- of the market: the mean move over the same lengths, and its deviation at three lengths.
-- of each column that cannot be bought, if there are at most `MAXIMUM_CONTEXT`: its moves over the same lengths, and its
+- of an instrument: its move over eight spans, less the day's mean over the instruments; the deviation of its last days
+  over that of its last months, and over those of the other instruments.
+- of the market: the mean move over the same spans, and its deviation over three spans.
+- of each column that cannot be bought, if there are at most `MAXIMUM_CONTEXT`: its moves over the same spans, and its
   level relative to that of its last year.
 
-A move with a memory of n rows is an exponential mean of one-row moves with span n, scaled to deviation 1.
+A move over a span of n rows is an exponential mean of one-row moves with span n, scaled to deviation 1.
 """
 
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ import numpy as np
 
 from flatwater_trading.panel.panel import Panel
 
-MEMORIES = (1, 2, 4, 8, 16, 32, 64, 128)
-"""Memories of a move, in rows: the spans of its exponential means."""
+MEAN_SPANS = (1, 2, 4, 8, 16, 32, 64, 128)
+"""Spans of the exponential means of moves, in rows."""
 QUICK, USUAL, SLOW = 8, 60, 250
-"""Memories of deviations, in rows: the last days, the last months, and the last year."""
-OWN_SIGNALS = len(MEMORIES) + 2
+"""Spans of deviations, in rows: the last days, the last months, and the last year."""
+OWN_SIGNALS = len(MEAN_SPANS) + 2
 """Signals of an instrument."""
-MARKET_SIGNALS = len(MEMORIES) + 2
-CONTEXT_SIGNALS = len(MEMORIES) + 2
+MARKET_SIGNALS = len(MEAN_SPANS) + 2
+CONTEXT_SIGNALS = len(MEAN_SPANS) + 2
 """Signals of a column that cannot be bought."""
 MAXIMUM_CONTEXT = 8
 """Most columns that cannot be bought that give signals, as in ridge's yardstick; if there are more, none does."""
@@ -64,9 +64,9 @@ def find_signals(panel: Panel) -> Signals:
     is_listed = np.logical_or.accumulate(tradable, axis=0)
     own_signals = np.empty((*close.shape, OWN_SIGNALS), dtype=np.float32)
     deviation = deviation_so_far(moves, USUAL, is_listed)
-    past_moves = _remembered_moves(_in_deviations(moves, deviation))
+    past_moves = _mean_moves(_in_deviations(moves, deviation))
     past_moves -= _day_mean(past_moves, tradable)
-    own_signals[..., : len(MEMORIES)] = past_moves
+    own_signals[..., : len(MEAN_SPANS)] = past_moves
     # Last the two signals of deviation: quick over usual, and usual over that of the other instruments.
     own_signals[..., -2] = np.log(deviation_so_far(moves, QUICK, is_listed) / deviation)
     log_deviation = np.log(deviation)
@@ -83,9 +83,9 @@ def find_signals(panel: Panel) -> Signals:
 def _shared_signals(panel: Panel, moves: np.ndarray, tradable: np.ndarray) -> np.ndarray:
     """Return the signals of the market and of columns that cannot be bought, side by side [T, G] float32."""
     mean = _day_mean(moves[..., None], tradable)[:, 0]
-    quick, usual, slow = (deviation_so_far(mean, memory) for memory in (QUICK, USUAL, SLOW))
+    quick, usual, slow = (deviation_so_far(mean, span) for span in (QUICK, USUAL, SLOW))
     signals = [
-        _remembered_moves(_in_deviations(mean, usual))[:, 0],
+        _mean_moves(_in_deviations(mean, usual))[:, 0],
         np.log(quick / usual),
         np.log(usual / slow),
     ]
@@ -96,7 +96,7 @@ def _shared_signals(panel: Panel, moves: np.ndarray, tradable: np.ndarray) -> np
         # Differences and not fractions, as a spread or a yield may be 0 or below.
         steps = np.diff(levels, axis=0, prepend=levels[:1])
         signals.append(
-            _remembered_moves(_in_deviations(steps, deviation_so_far(steps, USUAL, minimum=0))).reshape(len(levels), -1)
+            _mean_moves(_in_deviations(steps, deviation_so_far(steps, USUAL, minimum=0))).reshape(len(levels), -1)
         )
         distance = levels - mean_so_far(levels, SLOW)
         spread = deviation_so_far(distance, SLOW, minimum=0)
@@ -121,9 +121,15 @@ def fill_holes(values: np.ndarray) -> np.ndarray:
     return np.where(rows >= 0, np.take_along_axis(values, np.maximum(rows, 0), axis=0), 0.0)
 
 
-def mean_so_far(values: np.ndarray, memory: int, is_listed: np.ndarray | None = None) -> np.ndarray:
-    """Return the exponential mean [T, C] of each column over the days since it was listed, up to each day."""
-    weight = 2 / (memory + 1)
+def mean_so_far(values: np.ndarray, span: int, is_listed: np.ndarray | None = None) -> np.ndarray:
+    """Return the exponential mean [T, C] of each column over the days since it was listed, up to each day.
+
+    Args:
+        values: values [T, C]; 0 on the days before a column was listed.
+        span: span of the mean, in rows.
+        is_listed: mask [T, C] of the days from a column's first close on; None if all are listed from the first day.
+    """
+    weight = 2 / (span + 1)
     means = np.empty_like(values)
     mean = np.zeros_like(values[0])
     for day, row in enumerate(values):
@@ -135,10 +141,10 @@ def mean_so_far(values: np.ndarray, memory: int, is_listed: np.ndarray | None = 
 
 
 def deviation_so_far(
-    moves: np.ndarray, memory: int, is_listed: np.ndarray | None = None, *, minimum: float = MINIMUM_DEVIATION
+    moves: np.ndarray, span: int, is_listed: np.ndarray | None = None, *, minimum: float = MINIMUM_DEVIATION
 ) -> np.ndarray:
-    """Return the deviation [T, C] about 0 of the moves up to each day, at least `minimum`."""
-    return np.asarray(np.maximum(np.sqrt(mean_so_far(moves * moves, memory, is_listed)), minimum))
+    """Return the deviation [T, C] about 0 of the moves up to each day, at least `minimum`; see `mean_so_far`."""
+    return np.asarray(np.maximum(np.sqrt(mean_so_far(moves * moves, span, is_listed)), minimum))
 
 
 def _in_deviations(moves: np.ndarray, deviation: np.ndarray) -> np.ndarray:
@@ -149,9 +155,9 @@ def _in_deviations(moves: np.ndarray, deviation: np.ndarray) -> np.ndarray:
     return np.asarray(np.clip(scaled, -2 * LIMIT, 2 * LIMIT))
 
 
-def _remembered_moves(moves: np.ndarray) -> np.ndarray:
-    """Return exponential means of one-row moves for each of `MEMORIES`, scaled to deviation 1 [T, C, M] float32."""
-    weights = np.array([2 / (memory + 1) for memory in MEMORIES])
+def _mean_moves(moves: np.ndarray) -> np.ndarray:
+    """Return exponential means of one-row moves for each of `MEAN_SPANS`, scaled to deviation 1 [T, C, M] float32."""
+    weights = np.array([2 / (span + 1) for span in MEAN_SPANS])
     # The variance of an exponential mean of independent moves of variance 1 is weight / (2 - weight).
     scale = np.sqrt((2 - weights) / weights)
     remembered = np.empty((*moves.shape, len(weights)), dtype=np.float32)

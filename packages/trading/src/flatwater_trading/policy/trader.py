@@ -109,10 +109,17 @@ class Trunk:
     each differs in kind, so they have an attention of their own, with a score for each column."""
 
     def embed(self, params: Params, tokens: Float[Tensor, "P M N W"], today: Float[Tensor, "P M N F"]) -> Embedding:
-        """Attend over the columns of each day. A column is missing on a day on which all its features are exactly 0."""
+        """Attend over the columns of each day. A column is missing on a day on which all its features are exactly 0.
+
+        Args:
+            params: parameters, with a row of weights for each of the P members.
+            tokens: the encoder's summary of each column, for M days.
+            today: features of each column on the day itself.
+        """
         # Exactly 0 in all features stands for no data; occlusion writes 1e-6 for "nothing to say".
         missing = (today == 0).all(-1).expand(tokens.shape[:-1])
         market, attention = attend_columns(params, "attention", tokens, missing)
+        # Columns that cannot be bought have an attention of their own besides.
         if len(self.context):
             summary, _ = attend_columns(
                 params, "context", tokens.index_select(2, self.context), missing.index_select(2, self.context)

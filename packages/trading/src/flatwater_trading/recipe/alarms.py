@@ -123,7 +123,7 @@ def population_alarms(alarms: Sequence[Alarm], members: int) -> list[Alarm]:
     return kept_alarms
 
 
-def name_by_member(values: Sequence[float], champion: float | None = None) -> dict[str, float]:
+def values_by_agent(values: Sequence[float], champion: float | None = None) -> dict[str, float]:
     """Return the members' numbers by name: `member 0`, `member 1`, ..., and `champion` if the champion has one."""
     numbers = {f"{MEMBER_PREFIX}{member}": value for member, value in enumerate(values)}
     return numbers if champion is None else numbers | {"champion": champion}

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from flatwater_trading.recipe.panel_policy import Provenance
     from flatwater_trading.recipe.trader import Trader
 
-FILES = ("equity.parquet", "trades.parquet", "sheet.parquet", "result.json")
-"""Files of a backtest; it is complete if it has the last."""
+TABLES, RESULT = ("equity.parquet", "trades.parquet", "sheet.parquet"), "result.json"
+"""Files of a backtest; it is complete if it has the result."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,10 @@ class Backtest:
         """
         folder_path = Path(folder)
         require_free_folder(folder_path, force=force)
-        write_frame(self.equity, folder_path / FILES[0])
-        write_frame(self.trades, folder_path / FILES[1])
-        write_frame(self.sheet, folder_path / FILES[2])
+        for name, table in zip(TABLES, (self.equity, self.trades, self.sheet), strict=True):
+            write_frame(table, folder_path / name)
         # Written last: its presence means that the tables are there too.
-        write_json(self.result, folder_path / FILES[3])
+        write_json(self.result, folder_path / RESULT)
 
 
 def require_free_folder(folder: Path, *, force: bool) -> None:
@@ -76,7 +75,7 @@ def require_free_folder(folder: Path, *, force: bool) -> None:
         raise ConfigError(f"{folder}: expected a folder, got a file. Name another folder.")
     if kind := flatwater_folder_kind(folder):
         raise ConfigError(f"{folder}: is the folder of {kind}, which has files of the same names. Name another folder.")
-    existing = [name for name in FILES if (folder / name).exists()]
+    existing = [name for name in (*TABLES, RESULT) if (folder / name).exists()]
     if existing and not force:
         raise ConfigError(
             f"{folder}: a backtest is there already ({', '.join(existing)}). Name another folder, "
@@ -97,8 +96,9 @@ def find_days(trader: "Trader", panel: Panel, first: str | None, last: str | Non
         ConfigError: a date cannot be read, or the last date is before the first.
         DataError: there are too few such days, or too few before them.
     """
-    first_row, stop_row = date_row(panel, first, last, chosen_until=trader.provenance.chosen_until)
+    first_row, stop_row = find_date_rows(panel, first, last, chosen_until=trader.provenance.chosen_until)
     episode = trader.config.episode
+    # At least row 1, as the opening cash is of the day before.
     earliest = max(episode.context - 1, 1)
     units, dates = panel.calendar.units, f"the prices have {panel.dates[0]} to {panel.dates[-1]}"
     if first_row < earliest:
@@ -118,7 +118,7 @@ def find_days(trader: "Trader", panel: Panel, first: str | None, last: str | Non
     return Days(first_row, stop_row)
 
 
-def date_row(panel: Panel, first: str | None, last: str | None, *, chosen_until: str) -> tuple[int, int]:
+def find_date_rows(panel: Panel, first: str | None, last: str | None, *, chosen_until: str) -> tuple[int, int]:
     """Return the row of the first day, and the row after the last day.
 
     Args:
@@ -168,11 +168,10 @@ class TrainedPolicyLike(Protocol):
 
 def count_days_by_use(trader: TrainedPolicyLike, panel: Panel, days: Days) -> dict[str, int]:
     """Count the days by their use in the trader's run: training, validation, holdout, or newer than all of its days."""
-    dates, run = panel.dates[days.first : days.stop], trader.provenance
+    dates, training = panel.dates[days.first : days.stop], trader.provenance
+    last_days = (training.learned_until, training.chosen_until, training.ended)
     # Numbers of the played days up to the end of each split.
-    bounds = [
-        np.searchsorted(dates, np.datetime64(day), "right") for day in (run.learned_until, run.chosen_until, run.ended)
-    ]
+    bounds = [np.searchsorted(dates, np.datetime64(day), "right") for day in last_days]
     counts = np.diff([0, *bounds, len(dates)]).tolist()
     return dict(zip(("training", "validation", "holdout", "newer"), counts, strict=True))
 
@@ -258,8 +257,9 @@ def _play_backtest(
 
 def _find_splits(trader: "Trader", panel: Panel) -> Splits:
     """Return the splits of the trader's training as rows of the panel; a split is empty if the panel lacks its days."""
-    first, run = trader.config.episode.context - 1, trader.provenance
-    last_days = (np.datetime64(day) for day in (run.learned_until, run.chosen_until))
+    # No decision is possible before the first row with a whole context.
+    first = trader.config.episode.context - 1
+    last_days = map(np.datetime64, (trader.provenance.learned_until, trader.provenance.chosen_until))
     train_stop, validation_stop = (max(first, int(np.searchsorted(panel.dates, day, "right"))) for day in last_days)
     return Splits(
         train=Days(first, train_stop),
@@ -270,13 +270,13 @@ def _find_splits(trader: "Trader", panel: Panel) -> Splits:
 
 def note_of_days(days_by_use: Mapping[str, int], unit: str) -> str:
     """Return a note on how far a result can be trusted: how many of its days had which use."""
-    words = {
+    phrase_by_use = {
         "training": "of the training, so that what was earned on them says nothing",
         "validation": "of the validation, on which the champion was chosen: expect less elsewhere",
         "holdout": "of the run's holdout",
         "newer": "newer than all of the run",
     }
     phrases = [
-        f"{count} {unit}{'s' if count > 1 else ''} {words[name]}" for name, count in days_by_use.items() if count
+        f"{count} {unit}{'s' if count > 1 else ''} {phrase_by_use[use]}" for use, count in days_by_use.items() if count
     ]
     return "; ".join(phrases)

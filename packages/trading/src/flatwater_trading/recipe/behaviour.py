@@ -20,7 +20,7 @@ EXIT_PHRASES = {
     "episode_end": "at the end of the stretch",
 }
 """Phrases for the reasons of `market.exits`."""
-MONTHS, QUARTERS = 400, 1200
+MAXIMUM_DAYS_BY_MONTH, MAXIMUM_DAYS_BY_QUARTER = 400, 1200
 """Most calendar days that are reported by month, and by quarter; more days are reported by year."""
 
 
@@ -80,9 +80,9 @@ def period_rows(trades: pl.DataFrame, equity: pl.DataFrame) -> list[tuple[str, .
 
 def _period_length(calendar_days: int) -> tuple[str, str]:
     """Return the length of a period for polars, and the format of the date that names it."""
-    if calendar_days <= MONTHS:
+    if calendar_days <= MAXIMUM_DAYS_BY_MONTH:
         return "1mo", "%Y-%m"
-    return ("3mo", "%Y-%m") if calendar_days <= QUARTERS else ("1y", "%Y")
+    return ("3mo", "%Y-%m") if calendar_days <= MAXIMUM_DAYS_BY_QUARTER else ("1y", "%Y")
 
 
 def calendar_of_equity(equity: pl.DataFrame) -> Calendar:

@@ -22,17 +22,17 @@ MINIMUM_PERIODS = 20
 """Fewest periods that have an interval."""
 RANDOM_TRADERS = 100
 """Random traders that are played, with the champion's turnover; their median is reported."""
-LEVEL = 0.9
+INTERVAL_COVERAGE = 0.9
 """Coverage of the interval."""
-WAVES = 0.4
-"""Waves of the interval's variance, as a multiple of the number of periods to the power of 2/3."""
+WAVE_FACTOR = 0.4
+"""Number of waves for the interval's variance, as a multiple of the number of periods to the power of 2/3."""
 CHAMPION, CHANCE, ORACLE = "champion", "random", "oracle"
 """Names of the traders that are not simple rules. The oracle knows the law of a synthetic market."""
 MARKET = "equal weight"
 """The trader against which alpha and beta are measured where there is no benchmark: all instruments in equal parts."""
 ROUNDING = 1e-9
 """Difference of two returns below which they count as equal."""
-SURE = 0.95
+SURE_SHARE = 0.95
 """Share of the random traders that a champion must beat, or chance explains the result; if this share of them earned
 more, the result is worse than chance.
 """
@@ -59,7 +59,7 @@ class ReturnDifference:
         else:
             verdict = f"is not distinguishable from {other}"
         mean, low, high = map(nonzero_percent, (self.mean, self.low, self.high))
-        return f"{verdict} ({mean} a year, {LEVEL:.0%} interval {low} to {high})"
+        return f"{verdict} ({mean} a year, {INTERVAL_COVERAGE:.0%} interval {low} to {high})"
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,9 @@ class Comparison:
             f"{self.best}, the best of the simple rules"
         )
         share = f"{self.beaten:.0%} of the random traders with the same turnover earned less"
-        if self.beaten >= SURE:
+        if self.beaten >= SURE_SHARE:
             return f"The champion {against}; {share}."
-        against_chance = "it is worse than chance" if self.beaten <= 1 - SURE else "chance explains it as well"
+        against_chance = "it is worse than chance" if self.beaten <= 1 - SURE_SHARE else "chance explains it as well"
         return f"The champion {against}; {against_chance}: {share}."
 
 
@@ -191,10 +191,10 @@ def half_interval(values: np.ndarray) -> float:
     for each wave, which few or dependent values need.
     """
     count = len(values)
-    waves = int(WAVES * count ** (2 / 3))
+    waves = int(WAVE_FACTOR * count ** (2 / 3))
     phases = np.pi * np.arange(1, waves + 1)[:, None] * (np.arange(count) + 0.5) / count
     variance_of_sum = 2 * ((np.cos(phases) @ values) ** 2).mean()
-    return float(student_quantile((1 + LEVEL) / 2, waves) * np.sqrt(variance_of_sum) / count)
+    return float(student_quantile((1 + INTERVAL_COVERAGE) / 2, waves) * np.sqrt(variance_of_sum) / count)
 
 
 def student_quantile(probability: float, freedom: int) -> float:

@@ -26,7 +26,7 @@ from flatwater_watch.errors import ConfigError
 DEFAULT_CONFIG = ErlRunConfig()
 SPLIT_PARTS = 5
 """Number of parts that all rows are cut into: one is the holdout, and one is for validation."""
-YEARS, QUARTERS = 2, 4
+MAXIMUM_EPISODE_YEARS, QUARTERS_A_YEAR = 2, 4
 """Most years of an episode, and quarters of a year: a position is held for a quarter."""
 MINIMUM_CONTEXT, MINIMUM_HOLD = 4, 2
 MINIMUM_KNOWN_SHARE = 0.5
@@ -87,7 +87,7 @@ def shorten_traders(config: ErlRunConfig, panel: Panel, rows: int) -> ErlRunConf
         env.episode,
         DEFAULT_CONFIG.env.episode,
         context=max(MINIMUM_CONTEXT, calendar.a_year),
-        trading_days=max(1, min(YEARS * calendar.a_year, shortest // 2)),
+        trading_days=max(1, min(MAXIMUM_EPISODE_YEARS * calendar.a_year, shortest // 2)),
         settlement_days=trade.hold_days,
     )
     shorter = replace(config, splits=splits, env=replace(env, trade=trade, episode=episode))
@@ -99,7 +99,7 @@ def shorten_traders(config: ErlRunConfig, panel: Panel, rows: int) -> ErlRunConf
 
 
 def _fitting_hold_days(calendar: Calendar) -> int:
-    return max(MINIMUM_HOLD, round(calendar.a_year / QUARTERS))
+    return max(MINIMUM_HOLD, round(calendar.a_year / QUARTERS_A_YEAR))
 
 
 def _shorten_table(table: Any, default: Any, **lengths: int) -> Any:  # noqa: ANN401  (a table of settings)

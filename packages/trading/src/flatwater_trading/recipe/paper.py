@@ -42,6 +42,8 @@ from flatwater_watch.progress import count_steps
 JOURNAL, HELD, LOCK = "journal.jsonl", "held.csv", ".lock"
 MAXIMUM_BYTES = 1 << 30
 """Most bytes of a journal that is read."""
+ADJUSTMENT_TOLERANCE = 1e-5
+"""Relative change of a price above which a file's past counts as adjusted again; prices are kept to 1e-7."""
 Book = Portfolio | ShareTable
 """The holdings of an account: positions of whole purchases, or shares of target weights; both with cash."""
 
@@ -345,10 +347,6 @@ class AccountCloses:
         return _multiply_shares(book, changed_factors, entry_prices=self._traded is None)
 
 
-ADJUSTMENT_TOLERANCE = 1e-5
-"""Relative change of a price above which a file's past counts as adjusted again; prices are kept to 1e-7."""
-
-
 def held_shares(book: Book) -> Mapping[str, float]:
     """Return the shares of a book by instrument."""
     if isinstance(book, ShareTable):
@@ -404,6 +402,7 @@ def _filled_orders(orders: Orders | WeightOrders) -> Iterator[PaperOrder]:
 
 def _held_text(book: Book) -> str:
     """Return a book as the text of `held.csv`."""
+    # `or`, for the type checker: after orders the cash is known.
     if isinstance(book, ShareTable):
         return shares_text(book.shares, book.cash or 0.0, book.stop)
     return positions_text(book.positions, book.cash or 0.0)

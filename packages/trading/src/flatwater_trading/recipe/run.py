@@ -20,17 +20,20 @@ from flatwater_trading.panel.normalise import scale_kind
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.recipe.alarms import (
     constant_policy_alarms,
-    name_by_member,
     no_trade_alarms,
     panel_alarms,
     population_alarms,
     refused_order_alarms,
+    values_by_agent,
 )
 from flatwater_trading.recipe.benchmark import panel_benchmark
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.recipe.lengths import shorten_traders, with_fitting_lengths
-from flatwater_trading.recipe.market import (
-    build_run_market,
+from flatwater_trading.recipe.market import build_run_market
+from flatwater_trading.recipe.plan import plan_erl
+from flatwater_trading.recipe.result import as_json, write_holdout, write_result
+from flatwater_trading.recipe.rules import RuleChoice, choose_rule, with_rule
+from flatwater_trading.recipe.run_panel import (
     describe_costs,
     describe_days,
     describe_splits,
@@ -38,9 +41,6 @@ from flatwater_trading.recipe.market import (
     read_run_panel,
     with_absolute_panel,
 )
-from flatwater_trading.recipe.plan import plan_erl
-from flatwater_trading.recipe.result import as_json, write_holdout, write_result
-from flatwater_trading.recipe.rules import RuleChoice, choose_rule, with_rule
 from flatwater_trading.recipe.score import ChampionEvaluation, ChampionScore, score_champion
 from flatwater_trading.recipe.successor import take_over_
 from flatwater_trading.recipe.workers import TraderWorkers
@@ -71,11 +71,11 @@ def find_alarms(trainer: ErlTrainer, round_: int, metrics: Mapping[str, float]) 
         *metric_alarms(round_, dict(metrics)),
         *skipped_step_alarms(round_, skipped, config.learner.own.updates * len(learner.trained)),
         *population_alarms(
-            constant_policy_alarms(round_, name_by_member(activity, champion_activity)), config.population.size
+            constant_policy_alarms(round_, values_by_agent(activity, champion_activity)), config.population.size
         ),
-        *population_alarms(no_trade_alarms(round_, name_by_member(trades, champion_trades)), config.population.size),
+        *population_alarms(no_trade_alarms(round_, values_by_agent(trades, champion_trades)), config.population.size),
         *population_alarms(
-            refused_order_alarms(round_, name_by_member(refused, champion_refused)), config.population.size
+            refused_order_alarms(round_, values_by_agent(refused, champion_refused)), config.population.size
         ),
     ]
 
@@ -152,19 +152,19 @@ class ErlRun(WorkersRun):
 
     def score(self, *, holdout: bool) -> dict[str, Any]:
         """Play the champion against the baselines, on validation or holdout days."""
-        return self._score_split(holdout=holdout)[1]
+        return self._play_split(holdout=holdout)[1]
 
     def write_result(self, folder: RunFolder) -> None:
         """Play the validation days; write result.json, trades and equity."""
-        write_result(self.panel, *self._score_split(holdout=False), folder)
+        write_result(self.panel, *self._play_split(holdout=False), folder)
 
     def write_holdout(self, folder: RunFolder) -> dict[str, Any]:
         """Play the holdout days; write holdout.json, its trades and equity, and return the result."""
-        score, result = self._score_split(holdout=True)
+        score, result = self._play_split(holdout=True)
         write_holdout(self.panel, score, pl.DataFrame(score.trades), result, folder)
         return result
 
-    def _score_split(self, *, holdout: bool) -> tuple[ChampionScore, dict[str, Any]]:
+    def _play_split(self, *, holdout: bool) -> tuple[ChampionScore, dict[str, Any]]:
         """Play champion and baselines on holdout or validation days; return the score and the result as JSON values."""
         choice, run = self.choose_rule(), self.trainer.run
         setup = with_rule(self.setup, choice.chosen)

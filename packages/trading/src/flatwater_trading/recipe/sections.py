@@ -94,7 +94,7 @@ PLACED_COLUMNS = {"instrument", "entry_date", "entry_price", "exit_date", "exit_
 """Columns of the trades that are drawn on prices."""
 MAXIMUM_ROWS = 12
 """Most columns, features or instruments that are drawn."""
-MAXIMUM_PRICED = 4
+MAXIMUM_PRICE_CHARTS = 4
 """Most instruments whose trades are drawn on their prices."""
 BEST_AND_WORST = 5
 AXIS_MARGIN_SHARE = 0.08  # of the range, below and above the curves
@@ -401,8 +401,13 @@ def positions_chart(trades: pl.DataFrame) -> Chart:
 
 
 def price_charts(prices: pl.DataFrame, trades: pl.DataFrame) -> Grid:
-    """Draw purchases and sales on the closes of the instruments that were traded most."""
-    names = [name for name in prices.columns if name != "date"][:MAXIMUM_PRICED]
+    """Draw purchases and sales on the closes of the instruments that were traded most.
+
+    Args:
+        prices: date, and the closes of a column per instrument, the most traded first.
+        trades: log of trades.
+    """
+    names = [name for name in prices.columns if name != "date"][:MAXIMUM_PRICE_CHARTS]
     other_count = trades["instrument"].n_unique() - len(names)
     left_out = f" The {other_count} instruments that it traded less are left out." if other_count > 0 else ""
     return Grid(

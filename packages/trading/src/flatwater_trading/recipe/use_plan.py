@@ -33,8 +33,8 @@ CHOOSE, READ, DECIDE = "choose a rule", "read", "decide"
 explaining orders."""
 BLOCKS_IN_MEMORY = 4
 """Blocks of values in memory at a time while they are normalised: read, scaled and masked."""
-REMEMBERED_TRIALS = 16
-"""Most measurements that are cached, each of a trader with a size of panel."""
+CACHED_MEASUREMENTS = 16
+"""Number of measurements that are cached, each of a trader with a size of panel."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def plan_backtest(
     return _plan_use("backtest", settings, panel, budget, phases)
 
 
-@lru_cache(maxsize=REMEMBERED_TRIALS)
+@lru_cache(maxsize=CACHED_MEASUREMENTS)
 def plan_choice(settings: ErlConfig, sizes: PanelSizes, validation: Days) -> int:
     """Return the peak bytes of choosing a run's rule of purchases, measured on the meta device; 0 for a single rule.
 
@@ -99,7 +99,7 @@ def panel_sizes(panel: Panel) -> PanelSizes:
     return PanelSizes(len(panel.instruments), len(panel.dates), len(panel.investable))
 
 
-@lru_cache(maxsize=REMEMBERED_TRIALS)
+@lru_cache(maxsize=CACHED_MEASUREMENTS)
 def _phases_of_orders(settings: ErlConfig, sizes: PanelSizes) -> Mapping[str, int]:
     """Return the peak bytes of each phase of `flatwater orders`; those of tensors are measured on the meta device."""
     setup, market, weights = _outline_trader(settings, sizes)
@@ -122,7 +122,7 @@ def _phases_of_orders(settings: ErlConfig, sizes: PanelSizes) -> Mapping[str, in
     return phase_bytes(lambda: {READ: 0, DECIDE: peak_bytes(decide)}, _read_bytes(market))
 
 
-@lru_cache(maxsize=REMEMBERED_TRIALS)
+@lru_cache(maxsize=CACHED_MEASUREMENTS)
 def _phases_of_backtest(settings: ErlConfig, sizes: PanelSizes, days: Days) -> Mapping[str, int]:
     """Return the peak bytes of each phase of `flatwater backtest`; those of tensors are measured on the meta device."""
     setup, market, weights = _outline_trader(settings, sizes)

@@ -20,7 +20,8 @@ from flatwater.runs.team import Arrays, Assignment, WorkerPool, WorkerService, t
 from flatwater.state.tree import leaves
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.recipe.exchange import UPDATES_PER_GATHERING, member_rows, priority_tensors, transition_columns
-from flatwater_trading.recipe.market import build_run_market, read_run_panel
+from flatwater_trading.recipe.market import build_run_market
+from flatwater_trading.recipe.run_panel import read_run_panel
 from flatwater_trading.training.learn import make_learning
 from flatwater_trading.training.rows import RowReplay, Transitions
 from flatwater_trading.training.setup import ErlSetup, build_setup
@@ -147,11 +148,11 @@ class TraderWorkers(WorkerPool):
             SERVICE_PATH,
             [Assignment(config, span, fingerprint, version_facts(), mapped) for span in self.spans],
         )
-        self._are_stale = True
+        self._rows_are_stale = True
         # For each worker, `replay.appended` when transitions were last sent to it.
         self._appended_count = [0] * len(tile_ranges)
-        # |TD error| of each update since `gather_`; None for an update whose draws do not depend on errors.
-        self._updates_since_gathering: list[np.ndarray | None] = []
+        # An entry for each update since `gather_`: its |TD error|, or None if draws do not depend on errors.
+        self._errors_since_gathering: list[np.ndarray | None] = []
         self._requested_tiles: deque[tuple[str, int, int]] = deque()
 
     def learn_(self) -> None:
@@ -160,11 +161,11 @@ class TraderWorkers(WorkerPool):
         errors = self.ask_all("learn")
         # In the order of the shares, which is the order of the members.
         error = None if errors[0] is None else np.concatenate(errors)
-        self._updates_since_gathering.append(error)
+        self._errors_since_gathering.append(error)
         if error is not None:
             # Before the next update, whose draws depend on the errors of all members.
             self.ask_all("update_priorities", error)
-        if len(self._updates_since_gathering) >= UPDATES_PER_GATHERING:
+        if len(self._errors_since_gathering) >= UPDATES_PER_GATHERING:
             self.gather_()
 
     def train(self, tile: int) -> TileTraining:
@@ -182,11 +183,11 @@ class TraderWorkers(WorkerPool):
 
     def mark_members_changed_(self) -> None:
         """Note that workers must be sent their rows before they compute again."""
-        self._are_stale = True
+        self._rows_are_stale = True
 
     def gather_(self) -> None:
         """Write members' rows, the sums of their updates, and the replay's priorities from the workers into the run."""
-        if not self._updates_since_gathering:
+        if not self._errors_since_gathering:
             return
         answers = self.ask_all("rows")
         replay, learner = self._run.replay, self._run.learner
@@ -198,15 +199,15 @@ class TraderWorkers(WorkerPool):
                 leaf[slice(*span)] = torch.from_numpy(rows[name][: span[1] - span[0]])
         for name in learner.tally.added:
             learner.tally.added[name] = sum(added[name] for _, added in answers)
-        learner.tally.updates += len(self._updates_since_gathering)
+        learner.tally.updates += len(self._errors_since_gathering)
         if replay is not None:
             write_priorities_(replay, priorities)
-        self._updates_since_gathering.clear()
+        self._errors_since_gathering.clear()
 
     def close(self) -> None:
         """End the processes, and note that processes that are started later must be sent their rows."""
         super().close()
-        self._are_stale = True
+        self._rows_are_stale = True
 
     def _tile_answer(self, name: str, tile: int) -> Any:  # noqa: ANN401  (nested arrays, as messages carry them)
         """Return a worker's answer for a tile in the phase `name` (train or judge); tiles must be requested in order.
@@ -227,17 +228,17 @@ class TraderWorkers(WorkerPool):
     def _start_and_load_(self) -> None:
         """Start workers that do not run, and send all workers their rows if these are stale."""
         self.ready_()
-        if self._are_stale:
+        if self._rows_are_stale:
             for worker in self.workers:
                 self._send_state_(worker)
-            self._are_stale = False
+            self._rows_are_stale = False
 
     def restore_worker_(self, worker: Worker) -> None:
         """Send a worker that replaces a dead one its state, and let it repeat the updates since the last gathering."""
         self._appended_count[worker.number] = 0
         self._send_state_(worker)
         # The same updates with the same errors in the same order give rows that are equal to the last bit.
-        for error in self._updates_since_gathering:
+        for error in self._errors_since_gathering:
             worker.ask("learn")
             if error is not None:
                 worker.ask("update_priorities", error)

@@ -122,7 +122,8 @@ def draw_lessons(
     shape = (config.learner.micro_batches, config.population.size, stretch_count(config))
     starts_of_all = torch.randint(len(days) - length + 1, shape, generator=rng, device=setup.device)
 
-    def bind_gather(starts: Int[Tensor, "P S"]) -> Callable[[int, int], HindsightBatch]:
+    # A function of its own, so that each gather keeps its `starts`.
+    def make_gather(starts: Int[Tensor, "P S"]) -> Callable[[int, int], HindsightBatch]:
         """Return a function that gathers each member's S stretches, which begin at its rows of `starts`."""
 
         def gather(low: int, high: int) -> HindsightBatch:
@@ -132,6 +133,7 @@ def draw_lessons(
             window = windows(
                 market.observations,
                 days.start + first_rows + (length - 1),
+                # The first day of a stretch needs the context - 1 rows before it.
                 config.env.episode.context - 1 + length,
                 out=outcomes.seen,
             )
@@ -140,4 +142,4 @@ def draw_lessons(
 
         return gather
 
-    return [bind_gather(starts) for starts in starts_of_all[:, slice(*setup.share)]]
+    return [make_gather(starts) for starts in starts_of_all[:, slice(*setup.share)]]

@@ -25,7 +25,7 @@ from flatwater_trading.training.setup import ErlSetup
 from flatwater_watch.progress import count_steps
 
 META_DAYS = 2
-"""Days that are played on the meta device, where only sizes count: each later day allocates what the second does."""
+"""Days that are played on the meta device."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ class SlicePlay:
             planned_actions.attention.add_(embedding.attention.mean((1, 2)))
 
     def play_(self, explore: Explore | None = None, remember: Remember | None = None) -> None:
-        """Play the days of all slices, which must be encoded.
+        """Play the days of all slices, which must be encoded; moves `env` day by day.
 
         Args:
             explore: function that gives the actions to play; None for the members' actions without noise.
@@ -234,6 +234,7 @@ class SlicePlay:
         actor = DayActor(setup.actor, self.planned_actions.by_day)
         first_rows = env.start.clone()
         days = self.planned_actions.actions_or_hidden.shape[2]
+        # On the meta device only sizes count: each later day allocates what the second does.
         steps = min(days, META_DAYS) if self.actors.is_meta else days
         for day in count_steps("days", range(steps)):
             # Read before the step: the action may depend on these positions.

@@ -68,7 +68,8 @@ def train_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileT
     Returns:
         Results of the p members of the tile; if they learn from transitions, those of the tile, padding included.
     """
-    config, explored = setup.config, run.played is not None
+    # Transitions are kept, and noise is added, only if members learn from them.
+    explored = run.played is not None
     rows = _padded_rows(setup, span)
     slices = make_slice_play(
         run.room, setup, run.market, run.eval_env, actors=run.learner.actor[rows], explored=explored
@@ -78,7 +79,7 @@ def train_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileT
         slices.play_()
     else:
         # Named by the tile's first member, so the noise depends neither on the process nor on the order of the tiles.
-        noise = stream(config.seed, "exploration", round_, span[0], device=setup.device)
+        noise = stream(setup.config.seed, "exploration", round_, span[0], device=setup.device)
         slices.play_(trader_explorer(setup, run.learner, noise), partial(_write_day_, run.played))
     count = span[1] - span[0]
     # Cut to the members: padding is played to keep the shape, and does not count.
@@ -201,27 +202,37 @@ def lowest_mean(values: Float[Tensor, "P S"], setup: ErlSetup) -> Float[Tensor, 
 
 
 def trader_explorer(setup: ErlSetup, members: Members, rng: torch.Generator) -> Explore:
-    """Return the algorithm's exploration; noise that it adds to actions is spread by `spread_over_days`."""
-    config, deviations = setup.config, part_noise(setup.config.exploration, setup.device)
+    """Return how the algorithm's members act while they explore; noise on their actions is that of `add_action_noise`.
 
-    def spread(action: Float[Tensor, "P S K 2"], scale: float, rng: torch.Generator) -> Float[Tensor, "P S K 2"]:
-        return spread_over_days(action, scale, deviations, config.exploration.day, rng)
+    Args:
+        setup: configuration and algorithm.
+        members: the population, of which some algorithms read more than the actors.
+        rng: generator of the noise; advanced by each day.
+    """
+    config, part_deviations = setup.config, noise_deviations(setup.config.exploration, setup.device)
 
-    explore = setup.algorithm.explorer(config.learner, members, spread)
+    def add_noise(action: Float[Tensor, "P S K 2"], scale: float, rng: torch.Generator) -> Float[Tensor, "P S K 2"]:
+        return add_action_noise(action, scale, part_deviations, config.exploration.day, rng)
+
+    explore = setup.algorithm.explorer(config.learner, members, add_noise)
     return lambda actor, params, inputs: explore(actor, params, inputs, rng)
 
 
-def part_noise(exploration: ExplorationConfig, device: torch.device) -> Float[Tensor, "2"]:
-    """Return the deviations of the noise on a coefficient and on a sale target."""
+def noise_deviations(exploration: ExplorationConfig, device: torch.device) -> Float[Tensor, "2"]:
+    """Return the deviations of the noise on a coefficient and on a sale target, in multiples of the noise's scale."""
     deviations = (exploration.coefficient, exploration.target)
     # Filled on the device, as torch.tensor would copy from the host, and wait.
     return torch.stack([torch.full((), deviation, device=device) for deviation in deviations])
 
 
-def spread_over_days(
-    action: Float[Tensor, "P S K 2"], scale: float, deviations: Float[Tensor, "2"], day: float, rng: torch.Generator
+def add_action_noise(
+    action: Float[Tensor, "P S K 2"],
+    scale: float,
+    part_deviations: Float[Tensor, "2"],
+    day_deviation: float,
+    rng: torch.Generator,
 ) -> Float[Tensor, "P S K 2"]:
-    """Add independent noise to every part of the action, and noise that all coefficients of a day have in common.
+    """Return the actions with independent noise on every part, and noise that all coefficients of a day have in common.
 
     Independent noise on every instrument chooses among instruments, but once all coefficients are far from the
     threshold it cannot turn a day without a purchase into a day with a purchase, or back. So all coefficients of a day
@@ -230,11 +241,11 @@ def spread_over_days(
     Args:
         action: actions of the members, in [-1, 1].
         scale: the algorithm's `noise`.
-        deviations: deviations on a coefficient and on a sale target, in multiples of `scale`.
-        day: deviation of the common noise, in multiples of `scale`.
+        part_deviations: deviations on a coefficient and on a sale target, in multiples of `scale`.
+        day_deviation: deviation of the common noise, in multiples of `scale`.
         rng: generator; draws the day's noise, then that of the parts.
     """
     # Drawn before the noise of the parts: the order of the draws belongs to the seed.
-    day_noise = torch.randn(*action.shape[:2], 1, generator=rng, device=action.device) * (day * scale)
+    day_noise = torch.randn(*action.shape[:2], 1, generator=rng, device=action.device) * (day_deviation * scale)
     noisy_action = torch.stack([action[..., 0] + day_noise, action[..., 1]], dim=-1)
-    return perturb(noisy_action, deviations * scale, rng)
+    return perturb(noisy_action, part_deviations * scale, rng)

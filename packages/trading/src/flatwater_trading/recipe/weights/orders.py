@@ -143,7 +143,7 @@ def decide_weight_orders(
     return WeightOrders(
         date=str(close.dates[-1]),
         orders=_trades_as_orders(names, rebalanced.traded[0], prices),
-        holdings=_held_instruments(names, shares_after, prices, equity),
+        holdings=_weight_holdings(names, shares_after, prices, equity),
         cash=float(rebalanced.cash[0]),
         equity=equity,
         cost=float(rebalanced.cost[0]),
@@ -152,7 +152,8 @@ def decide_weight_orders(
         as_traded=close.as_traded,
         stop=None if config.stop is None else _stop_record(close, stop_state),
         unpriced=int((~close.prices.priced).sum()),
-        stop_rows_left=config.stop_rows - (row - int(stop_state.since)) if bool(stopped) else 0,
+        # The row of the stop itself is the first of `stop_rows`.
+        stop_rows_left=config.stop_rows - (row - int(stop_state.stopped_row)) if bool(stopped) else 0,
     )
 
 
@@ -171,6 +172,7 @@ def _trades_as_orders(
         for name, value, price in zip(names, traded.tolist(), prices.tolist(), strict=True)
         if value
     ]
+    # False sorts before True, so sales come first, each kind in the order of the instruments.
     return tuple(sorted(orders, key=lambda order: order.order != "sell"))
 
 
@@ -194,11 +196,11 @@ def _stop_state(close: WeightsClose, cash: Float[Tensor, "1"], stop: StopRecord 
 
 def _stop_record(close: WeightsClose, state: StopState) -> StopRecord:
     """Return the stop's state as a record, with the date in the place of the row."""
-    since = int(state.since)
-    return StopRecord(peak=float(state.peak), since="" if since < 0 else str(close.dates[since]))
+    row = int(state.stopped_row)
+    return StopRecord(peak=float(state.peak), since="" if row < 0 else str(close.dates[row]))
 
 
-def _held_instruments(
+def _weight_holdings(
     names: Sequence[str], shares_after: Float[Tensor, "K"], prices: Float[Tensor, "K"], equity: float
 ) -> tuple[WeightHolding, ...]:
     """Return the instruments that are held, each with its part of the equity."""

@@ -13,7 +13,7 @@ from flatwater.state.tree import nbytes
 from flatwater_trading.market.config import PortfolioConfig
 from flatwater_trading.market.cost_rates import RATE_TABLES
 from flatwater_trading.panel.panel import Panel
-from flatwater_trading.panel.signals import MEMORIES
+from flatwater_trading.panel.signals import MEAN_SPANS
 from flatwater_trading.recipe.comparison import RANDOM_TRADERS
 from flatwater_trading.recipe.weights.config import WeightsRunConfig
 from flatwater_trading.recipe.weights.market import outline_market
@@ -71,9 +71,9 @@ def measure_phase_peaks_(setup: WeightsSetup, run: WeightsState) -> dict[str, in
 def signal_bytes(panel: Panel) -> int:
     """Return the most bytes that computing signals takes in NumPy."""
     days, instruments = len(panel.dates), len(panel.investable)
-    # Tables in double precision (8 bytes) and, for every memory, two in single precision (4 bytes): the moves, and the
-    # moves less their mean.
-    return 8 * TABLES * days * instruments + 2 * 4 * len(MEMORIES) * days * instruments
+    # Tables in double precision (8 bytes) and, for each span of the exponential means, two more in single precision (4
+    # bytes): the moves, and the moves less their mean over the instruments.
+    return 8 * TABLES * days * instruments + 2 * 4 * len(MEAN_SPANS) * days * instruments
 
 
 def score_bytes(panel: Panel, account: PortfolioConfig) -> int:
@@ -82,7 +82,7 @@ def score_bytes(panel: Panel, account: PortfolioConfig) -> int:
     # Random traders are played one day at a time, in `TABLES` tables.
     played = 8 * TABLES * RANDOM_TRADERS * instruments
     # The samples of ridge, with a margin: it reads all signals of an instrument.
-    samples = 8 * len(MEMORIES) * 2 * days * instruments
+    samples = 8 * len(MEAN_SPANS) * 2 * days * instruments
     # The signals are computed once more for the days that are played.
     signals = sum(nbytes(outline_market(panel, META)).values())
     rates = 0 if account.is_proportional else 8 * RATE_TABLES * days * instruments

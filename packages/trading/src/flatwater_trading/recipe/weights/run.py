@@ -14,7 +14,9 @@ from flatwater_trading.panel.locate import load_truth
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.recipe.benchmark import panel_benchmark
 from flatwater_trading.recipe.lengths import MINIMUM_CONTEXT, shorten_splits, with_fitting_lengths
-from flatwater_trading.recipe.market import (
+from flatwater_trading.recipe.panel_policy import Provenance
+from flatwater_trading.recipe.result import NOTES, equity_frame, sheet_frame, write_holdout, write_json
+from flatwater_trading.recipe.run_panel import (
     describe_costs,
     describe_days,
     describe_splits,
@@ -22,8 +24,6 @@ from flatwater_trading.recipe.market import (
     read_run_panel,
     with_absolute_panel,
 )
-from flatwater_trading.recipe.panel_policy import Provenance
-from flatwater_trading.recipe.result import NOTES, equity_frame, sheet_frame, write_holdout, write_json
 from flatwater_trading.recipe.tables import TraderFolder, write_frame
 from flatwater_trading.recipe.weights.config import WeightsRunConfig
 from flatwater_trading.recipe.weights.market import build_market
@@ -31,7 +31,7 @@ from flatwater_trading.recipe.weights.plan import READ, plan_weights
 from flatwater_trading.recipe.weights.score import WeightsScore, as_json, score_weights
 from flatwater_trading.recipe.weights.trader import WeightsTrader
 from flatwater_trading.training.weights.config import USUAL_STRETCH, WeightsConfig
-from flatwater_trading.training.weights.judge import PARTS
+from flatwater_trading.training.weights.judge import HELD_SHARES
 from flatwater_trading.training.weights.round import WeightsTrainer, build_trainer
 from flatwater_trading.training.weights.state import WeightsSetup, build_setup, build_weights
 from flatwater_watch.errors import ConfigError
@@ -96,11 +96,11 @@ class WeightsRun(Run):
 
     def score(self, *, holdout: bool) -> dict[str, Any]:
         """Play the held weights against the baselines, on validation or holdout days."""
-        return self._score_split(holdout=holdout)[1]
+        return self._play_split(holdout=holdout)[1]
 
     def write_result(self, folder: RunFolder) -> None:
         """Play the validation days; write result.json, and the tables of trades, weights, equity and daily numbers."""
-        score, result = self._score_split(holdout=False)
+        score, result = self._play_split(holdout=False)
         tables = TraderFolder.of(folder)
         write_frame(score.trades, tables.trades)
         write_frame(score.weights, tables.weights)
@@ -110,12 +110,12 @@ class WeightsRun(Run):
 
     def write_holdout(self, folder: RunFolder) -> dict[str, Any]:
         """Play the holdout days; write holdout.json, its trades and equity, and return the result."""
-        score, result = self._score_split(holdout=True)
+        score, result = self._play_split(holdout=True)
         write_holdout(self.panel, score, score.trades, result, folder)
         return result
 
-    def _score_split(self, *, holdout: bool) -> tuple[WeightsScore, dict[str, Any]]:
-        """Play holdout or validation days; return the score, and the result as plain values."""
+    def _play_split(self, *, holdout: bool) -> tuple[WeightsScore, dict[str, Any]]:
+        """Play the held weights and the baselines; return the score, and the result as plain values."""
         splits, trader, rounds = self.setup.splits, make_trader(self), self.trainer.progress.round
         days = splits.holdout if holdout else splits.validation
         learned_rows = range(splits.train.first, splits.train.stop)
@@ -125,8 +125,8 @@ class WeightsRun(Run):
         split = "holdout" if holdout else "validation"
         run_facts = {
             "rounds": rounds,
-            # Each part of each round's weights was a candidate.
-            "tries": rounds * len(PARTS),
+            # Every round's weights, at each share that may be held, were a candidate for the champion.
+            "tries": rounds * len(HELD_SHARES),
             "tried": "parts held x rounds",
             "seed": self.config.seed,
             "threads": self.config.threads,

@@ -44,6 +44,8 @@ LEARNED = "learned"
 """Name of the account that holds the learned weights whole, without a rest of equal weights or cash."""
 HELD = "buy and hold"
 """Name of the account that buys every instrument on the first day."""
+MAXIMUM_WEIGHT_COLUMNS = 12
+"""Most instruments whose weights are kept for a page."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +56,10 @@ class WeightsEvaluation:
     panel: Panel
     days: Days
     held: Float[Tensor, "D K"]
-    """Weights that are held at each close, float64."""
+    """Weights that are held at each close, float64: `held_share` of `learned`, and `rest`."""
     learned: Float[Tensor, "D K"]
-    """Weights as they were learned: `held` is a part of them."""
-    part: float
+    """Weights as they were learned."""
+    held_share: float
     """Part of the learned weights that is held, 0 to 1."""
     rest: str
     """Name of what is held for the rest: `equal weight` or `cash`."""
@@ -79,7 +81,7 @@ class WeightsScore(PlayedDays):
     weights: pl.DataFrame
     """Date, and the champion's weights of the instruments that it held most."""
 
-    part: float
+    held_share: float
     """Part of the learned weights that is held, 0 to 1."""
     rest: str
     """Name of what is held for the rest: `equal weight` or `cash`."""
@@ -98,19 +100,15 @@ class WeightsScore(PlayedDays):
     @property
     def _held_sentence(self) -> str:
         """Sentence on the part of the learned weights that was held, and on what they would have earned whole."""
-        if self.part == 1:
+        if self.held_share == 1:
             return "It held the learned weights whole."
-        held = f"{self.part:.0%} of the learned weights and {self.rest} for the rest"
-        if not self.part:
+        held = f"{self.held_share:.0%} of the learned weights and {self.rest} for the rest"
+        if not self.held_share:
             held = (
                 f"{self.rest} alone: on days that the weights were not learned from, they earned no more than "
                 f"{self.rest} by more than chance"
             )
         return f"It held {held}; held whole, they would have returned {self.learned_return:+.1%}."
-
-
-MAXIMUM_SHOWN = 12
-"""Instruments whose weights are kept for a page."""
 
 
 def score_weights(evaluation: WeightsEvaluation) -> WeightsScore:
@@ -126,7 +124,7 @@ def score_weights(evaluation: WeightsEvaluation) -> WeightsScore:
         LEARNED: evaluation.learned,
     }
     played = _play_tables(evaluation, prices, torch.stack([*tables.values()]))
-    # The learned weights, held whole, are the last account: only their total return is told.
+    # Trader -> number of its account. The last account, the learned weights held whole, only gives a total return.
     accounts = {name: number for number, name in enumerate(tables) if name != LEARNED}
     chance = _play_random_traders(evaluation, prices)
     chance_returns = account.total_return(chance.equity)
@@ -155,7 +153,7 @@ def score_weights(evaluation: WeightsEvaluation) -> WeightsScore:
         **_daily_numbers(evaluation, prices, played, accounts[CHAMPION]),
         trades=trade_frame(panel, days, prices, played.log[0]),
         weights=weight_frame(panel, days, evaluation.held),
-        part=evaluation.part,
+        held_share=evaluation.held_share,
         rest=evaluation.rest,
         learned_return=float(account.total_return(played.equity[-1])),
         stopped=None if evaluation.config.account.stop is None else int(played.stopped[accounts[CHAMPION]]),
@@ -291,11 +289,11 @@ def trade_frame(panel: Panel, days: Days, prices: PortfolioPrices, traded: Float
 
 
 def weight_frame(panel: Panel, days: Days, held_weights: Float[Tensor, "D K"]) -> pl.DataFrame:
-    """Return the date and the weights of the `MAXIMUM_SHOWN` instruments that were held most, for each day."""
-    most_held = held_weights.abs().mean(0).argsort(descending=True, stable=True)[:MAXIMUM_SHOWN].sort().values.tolist()
+    """Return the date and the weights of the `MAXIMUM_WEIGHT_COLUMNS` instruments that were held most, for each day."""
+    most_held = held_weights.abs().mean(0).argsort(descending=True, stable=True)[:MAXIMUM_WEIGHT_COLUMNS]
     names = [panel.instruments[n] for n in panel.investable]
     # An instrument of the name `date` would take the place of the dates.
-    columns = {names[k]: held_weights[:, k].numpy() for k in most_held if names[k] != "date"}
+    columns = {names[k]: held_weights[:, k].numpy() for k in sorted(most_held.tolist()) if names[k] != "date"}
     return pl.DataFrame({"date": panel.dates[days.first : days.stop]} | columns)
 
 

@@ -20,7 +20,7 @@ from flatwater_trading.panel.signals import OWN_SIGNALS, find_signals, market_si
 from flatwater_trading.panel.splits import Days
 from flatwater_trading.panel.traded_closes import traded_closes
 from flatwater_trading.policy.weigher import DaySignals, build_weigher
-from flatwater_trading.recipe.backtest import Backtest, count_days_by_use, date_row, note_of_days
+from flatwater_trading.recipe.backtest import Backtest, count_days_by_use, find_date_rows, note_of_days
 from flatwater_trading.recipe.benchmark import Benchmark, panel_benchmark
 from flatwater_trading.recipe.panel_policy import PanelPolicy, Prices, Provenance
 from flatwater_trading.recipe.result import equity_frame, sheet_frame
@@ -88,8 +88,8 @@ class WeightsTrader(PanelPolicy):
     def act(self, prices: Prices) -> dict[str, float]:
         """Return the weights after the newest day of some prices, by instrument; the rest is cash."""
         panel = self.align_panel(prices)
-        held_weights, _, _ = self._weigh(panel, Days(len(panel.dates) - 1, len(panel.dates)))
-        return dict(zip(self.investable, held_weights[0].tolist(), strict=True))
+        weights, _, _ = self._weigh_days(panel, Days(len(panel.dates) - 1, len(panel.dates)))
+        return dict(zip(self.investable, weights[0].tolist(), strict=True))
 
     def to_export(self) -> PolicyExport:
         """Return the policy without its run, in the form that every export is made from."""
@@ -175,7 +175,7 @@ class WeightsTrader(PanelPolicy):
             )
         refuse(self.plan_orders(panel, budget))
         last_row = len(panel.dates) - 1
-        targets, _, _ = self._weigh(panel, Days(last_row, last_row + 1))
+        targets, _, _ = self._weigh_days(panel, Days(last_row, last_row + 1))
         account, close = self.settings.account, self._newest_close(panel)
         return decide_weight_orders(
             close, targets[0], shares or {}, money, account, held=self.held, rest=self.rest, stop=stop
@@ -202,13 +202,13 @@ class WeightsTrader(PanelPolicy):
         return plan_use("backtest", self.settings.account, panel, budget, plays=True)
 
     def find_days(self, panel: Panel, first: str | None, last: str | None) -> Days:
-        """Return the rows from date `first` to date `last`; without these, all after the policy's validation days.
+        """Return the rows from date `first` to date `last`; None for the day after the validation days, and the newest.
 
         Raises:
             ConfigError: a date cannot be read, or the last date is before the first.
             DataError: there are too few such days, or too few before them.
         """
-        first_row, stop_row = date_row(panel, first, last, chosen_until=self.provenance.chosen_until)
+        first_row, stop_row = find_date_rows(panel, first, last, chosen_until=self.provenance.chosen_until)
         earliest = self.settings.history
         units, dates = panel.calendar.units, f"the prices have {panel.dates[0]} to {panel.dates[-1]}"
         if first_row < earliest:
@@ -261,14 +261,14 @@ class WeightsTrader(PanelPolicy):
         benchmark: Benchmark | None,
     ) -> WeightsEvaluation:
         """Compute the weights of some days of a panel; return them with all that `score_weights` needs to play them."""
-        weights_held, learned, signals = self._weigh(panel, days)
+        held, learned, signals = self._weigh_days(panel, days)
         return WeightsEvaluation(
             config=self.settings,
             panel=panel,
             days=days,
-            held=weights_held,
+            held=held,
             learned=learned,
-            part=self.held,
+            held_share=self.held,
             rest=self.rest,
             signals=signals,
             learned_rows=learned_rows,
@@ -281,7 +281,7 @@ class WeightsTrader(PanelPolicy):
         text = f"{self.held:.0%} of the learned weights are held, the rest is {self.rest}"
         return {"held": self.held, "rest": self.rest, "weights": text}
 
-    def _weigh(self, panel: Panel, days: Days) -> tuple[Tensor, Tensor, Tensor]:
+    def _weigh_days(self, panel: Panel, days: Days) -> tuple[Tensor, Tensor, Tensor]:
         """Return the held and the learned weights [D, K] of some days, and the signals [T, K, F] of all days."""
         market = signal_market(find_signals(panel), CPU)
         rows, limits = range(days.first, days.stop), find_limits(self.settings)

@@ -3,8 +3,8 @@
 Each member leaves out a block of the training days, so its weights on that block are those of a policy that has not
 seen it. All blocks, and the validation days with the mean of the members, make one account of unseen days. Its lead
 over an account that needs no learning (equal weights if these grew on the same days, else cash) is random, so it is
-lowered by `judgement.caution` deviations of its mean before it counts. Of several parts of the learned weights, the
-part with the largest lowered lead is held: nothing if none of these leads is above 0.
+lowered by `judgement.caution` deviations of its mean before it counts. Of several shares of the learned weights, the
+share with the largest lowered lead is held: nothing if none of these leads is above 0.
 
 Days are summed in blocks of `BLOCK` before the deviation is taken, as neighbouring days are not independent.
 """
@@ -22,8 +22,8 @@ from flatwater_trading.market.portfolio import log_growth
 from flatwater_trading.policy.weigher import DaySignals, Limits, weigh
 from flatwater_trading.training.weights.state import Judgement, SignalMarket, WeightsSetup, WeightsState
 
-PARTS = (0.0, 0.25, 0.5, 0.75, 1.0)
-"""Parts of the learned weights that may be held."""
+HELD_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Shares of the learned weights that may be held; the rest is equal weights or cash."""
 BLOCK = 20
 """Days whose growth is summed before its deviation is taken."""
 
@@ -147,22 +147,22 @@ def make_judgement(
     invested = (growth(equal_weights_within_limits).sum() > 0).double()
     rest_weights = equal_weights_within_limits * invested.float()
     resting_growth = growth(rest_weights)
-    leads, deviations = [], []  # for each part
-    for learned_share in PARTS:
+    leads, deviations = [], []  # for each share
+    for learned_share in HELD_SHARES:
         lead = growth(learned_share * learned + (1 - learned_share) * rest_weights) - resting_growth
         # The last days, if they do not fill a block, are left out of the deviation.
-        blocks = lead[: len(lead) // BLOCK * BLOCK].view(-1, BLOCK).mean(1)
+        block_means = lead[: len(lead) // BLOCK * BLOCK].view(-1, BLOCK).mean(1)
         leads.append(lead.mean())
-        deviations.append(blocks.std() / len(blocks) ** 0.5)
+        deviations.append(block_means.std() / len(block_means) ** 0.5)
     lead, deviation = torch.stack(leads), torch.stack(deviations)
-    # With fewer than two blocks every deviation is NaN: then all parts become -inf, and the first part, 0, is held.
+    # With fewer than two blocks every deviation is NaN: then all shares give -inf, and the first share, 0, is held.
     best_number = (lead - caution * deviation).nan_to_num(nan=-torch.inf).argmax()
     return Judgement(
         growth=growth(learned).mean(),
         resting=resting_growth.mean(),
         lead=lead[-1],
         deviation=deviation[-1],
-        held=best_number.double() / (len(PARTS) - 1),  # the parts are evenly spaced
+        held=best_number.double() / (len(HELD_SHARES) - 1),  # the shares are evenly spaced
         invested=invested,
     )
 
