@@ -16,7 +16,7 @@ from small_runs import entries
 from flatwater.cli.main import command_class, main
 from flatwater.runs.contract import STOP_BUDGET_SHARE, MemoryContract
 from flatwater.state.tree import nbytes
-from flatwater_trading.market.simulator import live_simulators
+from flatwater_trading.market.simulator import count_live_simulators
 from flatwater_trading.recipe.run import compose
 from flatwater_watch.meters.mappings import family_memory
 from flatwater_watch.meters.process import resident_bytes
@@ -83,7 +83,7 @@ def test_the_budget_is_used_up_at_95_percent(tiny: list[str]) -> None:
 def test_the_ledger_adds_up_in_every_round(tiny: list[str]) -> None:
     family = family_memory().count  # an object store may run below this process, for other tests
     gc.collect()
-    envs = live_simulators()  # of other tests, which a fixture or a traceback keeps
+    envs = count_live_simulators()  # of other tests, which a fixture or a traceback keeps
     run = Path("run")
     assert main(["train", "erl", *tiny, "--run", str(run), "--rounds", "3"]) == 0
     plan = json.loads((run / "plan.json").read_text())

@@ -14,7 +14,7 @@ from flatwater.cli.main import command_class, main
 from flatwater.replay.config import RowReplayConfig
 from flatwater.state.tree import nbytes
 from flatwater_trading.market.market import market_tensors
-from flatwater_trading.market.simulator import live_simulators
+from flatwater_trading.market.simulator import count_live_simulators
 from flatwater_trading.panel.locate import cache_folder, load_panel
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.recipe.plan import build_on_meta, plan_erl
@@ -101,7 +101,7 @@ def test_the_command_prints_what_the_run_writes(
     planned = json.loads(capsys.readouterr().out)
     run = tmp_path / "run"
     gc.collect()
-    others = live_simulators()  # of runs of tests before
+    others = count_live_simulators()  # of runs of tests before
     assert main(["train", "erl", *tiny, "--rounds", "1", "--run", str(run)]) == 0
     written = json.loads((run / "plan.json").read_text())
     assert written["owners"] == planned["owners"]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from flatwater_trading.recipe.trader import Reason, Trader
     from flatwater_trading.recipe.weights.trader import WeightsTrader
 
-REASONS = 4
+MAXIMUM_REASONS = 4
 """Number of reasons that are shown: the features and columns that moved the coefficient most."""
 
 
@@ -128,7 +128,7 @@ class OrdersCommand(WithTrust, WithBudget):
         if not orders.ranking:
             return purchase_order_sheet(orders, ())
         top_instrument, _ = orders.ranking[0]
-        reasons = trader.reasons(panel, orders, top_instrument, budget=self.budget)[:REASONS]
+        reasons = trader.reasons(panel, orders, top_instrument, budget=self.budget)[:MAXIMUM_REASONS]
         return purchase_order_sheet(orders, reasons)
 
 

@@ -114,13 +114,13 @@ def _parse_names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _parse_mapping(words: tuple[str, ...]) -> dict[str, str]:
+def _parse_mapping(assignments: tuple[str, ...]) -> dict[str, str]:
     """Parse `--map close=COLUMN` to the file's column name by role.
 
     Raises:
-        ConfigError: a word has no `=`, or nothing on one side of it.
+        ConfigError: an assignment has no `=`, or nothing on one side of it.
     """
-    pairs = [word.partition("=") for word in words]
+    pairs = [assignment.partition("=") for assignment in assignments]
     for name, sign, column in pairs:
         if not (name and sign and column):
             raise ConfigError(f"--map {name}{sign}{column}: names no column. Write --map close=COLUMN.")

@@ -120,9 +120,10 @@ STUDIES = {recipe.name: with_recipe_settings(StudyCommand, recipe) for recipe in
 StudyTraders, StudyWeights = STUDIES.values()
 
 
-def _recipe_command(command: type[Any], words: Sequence[str]) -> type[Any]:
+def _recipe_command(command: type[Any], options: Sequence[str]) -> type[Any]:
     """Return the command of the recipe in a settings file; `command` itself without a file or for `study weights`."""
-    file = config_option(words) or next((Path(word) for word in words if word.lower().endswith(SETTINGS_SUFFIX)), None)
+    settings_files = (Path(option) for option in options if option.lower().endswith(SETTINGS_SUFFIX))
+    file = config_option(options) or next(settings_files, None)
     if command is not StudyTraders or file is None or not file.is_file():
         return command
     return STUDIES.get(str(read_toml(file).get("trainer", ERL.name)), command)
@@ -220,7 +221,7 @@ def show_study(result: Mapping[str, Any], console: Any) -> None:  # noqa: ANN401
 
     from flatwater_trading.study.records import fold_rows, search_rows, trader_rows
 
-    for fold, settings, trial, _ in search_rows(result)[1]:
+    for fold, settings, trial, _ in search_rows(result).rows:
         console.print(f"fold {fold}: {settings} (trial {trial})", markup=False)
     for titles, rows, text_columns in (fold_rows(result["pooled"]), trader_rows(result["pooled"])):
         table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))

@@ -36,8 +36,8 @@ class CostRates:
     impact: Float[Tensor, "*N"]
     """Impact of an order of value 1, as a part of this value."""
 
-    def at(self, cell: Tensor) -> "CostRates":
-        """Return the rates of cells, which are offsets in flat storage."""
+    def take(self, cell: Tensor) -> "CostRates":
+        """Return the rates of cells, which are offsets in flat storage, as `torch.take` does."""
         return CostRates(torch.take(self.share, cell), torch.take(self.impact, cell))
 
     def row(self, day: int) -> "CostRates":

@@ -50,7 +50,7 @@ def resolve_exits(
         high: highs; NaN on days without data, on which no target is met.
         mark: last usable closes up to each row.
         last_day: row of each instrument's last usable close.
-        ahead: the numbers 1 .. H.
+        ahead: the numbers 1 .. H: days after a purchase on which it may be sold.
         day: rows of the purchases.
         instrument: columns of the purchases.
         target_price: prices at which to sell.

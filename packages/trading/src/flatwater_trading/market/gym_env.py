@@ -48,7 +48,7 @@ class TradingEnv(gymnasium.Env[Observation, np.ndarray]):
         self.action_space = action_space(config.trade, len(market.investable))
         self.observation_space = observation_space(market, config)
         self._shown_panel = shown_panel(market)
-        self._copies = copy
+        self._returns_copies = copy
         self.simulator = build_simulator(
             config, batch=1, max_days=len(days), instruments=len(market.investable), device=torch.device("cpu")
         )
@@ -114,7 +114,7 @@ class TradingEnv(gymnasium.Env[Observation, np.ndarray]):
         """Return the observation before the action on row `day`: a view of the panel, or a copy if so configured."""
         # The rows up to and with `day`, at whose close the next action trades.
         window = self._shown_panel[day - self.config.episode.context + 1 : day + 1]
-        panel = window.copy() if self._copies else window
+        panel = window.copy() if self._returns_copies else window
         if not self.config.account_observation:
             return panel
         return {"panel": panel, "account": account_block(self.simulator, self.market)[0].numpy()}

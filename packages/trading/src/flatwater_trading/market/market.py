@@ -56,7 +56,7 @@ class Market:
                 "build_market(..., costs=config.account)."
             )
         cell = row * len(self.investable) + instrument
-        return Costs(config, CostRates(self.share_rate, self.impact_rate).at(cell))
+        return Costs(config, CostRates(self.share_rate, self.impact_rate).take(cell))
 
 
 def build_market(

@@ -27,7 +27,7 @@ def account_block(sim: Simulator, market: Market) -> Float[Tensor, "B K 3"]:
     row = observed_rows(sim)
     # Positions are a ring over `hold` days of `purchases` rows each: a purchase at clock c is in slot c modulo `hold`,
     # so what is in slot s was bought (clock - 1 - s) % hold + 1 days ago.
-    slots = torch.arange(len(positions.exit_day), device=row.device) // sim.purchases
+    slots = torch.arange(len(positions.exit_day), device=row.device) // sim.purchases_a_day
     days_held = ((sim.clock - 1 - slots) % hold + 1)[:, None].expand_as(positions.exit_day)
     # Strictly later, as an exit of this row happens before the step that acts on the row buys.
     is_open = positions.exit_day > row

@@ -277,7 +277,7 @@ def _double_tensors(value: float, price: float) -> tuple[Tensor, Tensor]:
     return torch.tensor(value, dtype=torch.float64), torch.tensor(price, dtype=torch.float64)
 
 
-def splits_since(close: MarketClose, positions: Sequence[Position]) -> tuple[str, ...]:
+def find_splits(close: MarketClose, positions: Sequence[Position]) -> tuple[str, ...]:
     """Return the instruments that were split since their purchase, such as `AAPL (7:1)`: seven new shares for one.
 
     An instrument counts as split if its ratio of traded to adjusted price on the purchase day differs from today's
@@ -346,7 +346,7 @@ def decide_orders(
         equity=equity,
         unit=infer_calendar(close.dates).unit,
         as_traded=close.traded is not None,
-        splits=splits_since(close, [holding.position for holding in holdings]),
+        splits=find_splits(close, [holding.position for holding in holdings]),
     )
 
 

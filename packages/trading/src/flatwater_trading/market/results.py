@@ -65,7 +65,7 @@ def episode_summary(sim: Simulator, config: TradingConfig, a_year: int | None = 
 def purchases_by_day(sim: Simulator) -> Int[Tensor, "B D1"]:
     """Return the number of purchases on each day; the last column is that of ended episodes, which buy nothing."""
     bought = sim.logs.exit_day >= 0
-    return bought.view(len(bought), -1, sim.purchases).sum(-1)
+    return bought.view(len(bought), -1, sim.purchases_a_day).sum(-1)
 
 
 def traded_by_day(sim: Simulator) -> Float[Tensor, "B D"]:
@@ -73,7 +73,7 @@ def traded_by_day(sim: Simulator) -> Float[Tensor, "B D"]:
     logs, is_closed = sim.logs, closed_mask(sim)
     bought = logs.exit_day >= 0
     # The last column is that of ended episodes, which buy nothing.
-    traded = (logs.shares * logs.entry_price).where(bought, 0).view(len(bought), -1, sim.purchases).sum(-1)
+    traded = (logs.shares * logs.entry_price).where(bought, 0).view(len(bought), -1, sim.purchases_a_day).sum(-1)
     exit_column = (logs.exit_day - sim.start[:, None]).where(is_closed, 0)
     return traded.scatter_add(1, exit_column, (logs.shares * logs.exit_price).where(is_closed, 0))[:, :-1]
 
@@ -132,7 +132,7 @@ def _closed_trades(sim: Simulator, market: Market, config: TradingConfig) -> dic
     columns = {
         "episode": episode,
         "instrument": logs.instrument[is_closed],
-        "entry_day": sim.start[episode] + slot // sim.purchases,
+        "entry_day": sim.start[episode] + slot // sim.purchases_a_day,
         "exit_day": logs.exit_day[is_closed],
         "entry_price": logs.entry_price[is_closed],
         "exit_price": logs.exit_price[is_closed],

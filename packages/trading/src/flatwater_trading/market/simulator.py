@@ -127,7 +127,7 @@ class Simulator:
     positions: Positions
     logs: Logs
     ahead: Int[Tensor, "hold 1"] = derived_field()
-    """The numbers 1 .. `hold_days`."""
+    """The numbers 1 .. `hold_days`: days after a purchase on which it may be sold."""
     first_cell: Int[Tensor, " B"] = derived_field()
     """Offset at which each episode's row of [B, D + 1] begins in flat storage."""
     instruments: int
@@ -138,7 +138,7 @@ class Simulator:
     """Steps taken since all episodes began together."""
 
     @property
-    def purchases(self) -> int:
+    def purchases_a_day(self) -> int:
         """Most purchases of a day."""
         return len(self.positions.exit_day) // len(self.ahead)
 
@@ -197,7 +197,7 @@ def build_simulator(
 _living_simulators: WeakSet[Simulator] = WeakSet()
 
 
-def live_simulators() -> int:
+def count_live_simulators() -> int:
     """Return the number of living simulators of this process: a training run has two, and no more after any round."""
     return len(_living_simulators)
 
@@ -241,9 +241,9 @@ def reset_(
 class _DayView(NamedTuple):
     """The day of each episode, and where it is in the market, the logs and the ring of positions."""
 
-    active: Tensor
-    """True while the episode runs."""
-    last: Tensor
+    is_running: Tensor
+    """True until the episode has ended."""
+    last_row: Tensor
     """Row of the episode's last day."""
     row: Tensor
     """Row of the panel; the last day's for an episode that has ended."""
@@ -251,11 +251,11 @@ class _DayView(NamedTuple):
     """Offset of the row in flat storage of the market's [T, K]."""
     log_cell: Tensor
     """Offset of the day in flat storage of [B, D + 1]."""
-    trading: Tensor
+    is_trading: Tensor
     """True on days of the trading period."""
-    open: Tensor
+    open_mask: Tensor
     """Mask [H, B] of the positions that are open after today's exits and the purchases before this one."""
-    number: int = 0
+    purchase_number: int = 0
     """Number of the purchase among those of the day, from 0."""
 
 
@@ -303,24 +303,24 @@ def step_(
     today = _view_day(sim)
     # Exits first: today's sales pay for today's purchase. After an episode's end nothing is due.
     sim.cash.add_(torch.take(sim.proceeds_due, today.log_cell))
-    reward, has_position = torch.take(sim.reward_due, today.log_cell), today.open.any(0)
-    for number in range(sim.purchases if purchases is None else purchases):
+    reward, has_position = torch.take(sim.reward_due, today.log_cell), today.open_mask.any(0)
+    for number in range(sim.purchases_a_day if purchases is None else purchases):
         if number:
             # The purchases before this one are held now: their instruments are not bought again, their value counts.
-            today = today._replace(open=sim.positions.exit_day > today.row, number=number)
+            today = today._replace(open_mask=sim.positions.exit_day > today.row, purchase_number=number)
         purchase = _choose_purchase(sim, market, config, today, action)
         trade_reward = _book_purchases_(sim, market, config, today, purchase)
         # The reward of the whole trade is known as prices are exogenous; observations and equity do not contain it.
         if config.reward.credit == "entry":
             reward = reward + trade_reward
         has_position = has_position | purchase.bought
-    reward = torch.add(reward, today.trading & ~has_position, alpha=-config.reward.inaction_penalty)
+    reward = torch.add(reward, today.is_trading & ~has_position, alpha=-config.reward.inaction_penalty)
     sim.total.add_(reward)
     # Adds 1, or 0 to an ended episode, which stays on its day.
-    sim.day.add_(today.active)
+    sim.day.add_(today.is_running)
     sim.clock += 1
     terminated = sim.day >= sim.end
-    return TimeStep(reward, (~terminated).float(), terminated, torch.zeros_like(terminated), today.active)
+    return TimeStep(reward, (~terminated).float(), terminated, torch.zeros_like(terminated), today.is_running)
 
 
 def _view_day(sim: Simulator) -> _DayView:
@@ -329,13 +329,13 @@ def _view_day(sim: Simulator) -> _DayView:
     last_row = sim.end - 1
     row = torch.minimum(sim.day, last_row)
     return _DayView(
-        active=sim.day < sim.end,
-        last=last_row,
+        is_running=sim.day < sim.end,
+        last_row=last_row,
         row=row,
         market_cell=row * sim.instruments,
         log_cell=sim.first_cell + (sim.day - sim.start),
-        trading=sim.day < sim.trading_end,
-        open=sim.positions.exit_day > row,
+        is_trading=sim.day < sim.trading_end,
+        open_mask=sim.positions.exit_day > row,
     )
 
 
@@ -359,7 +359,7 @@ def _choose_purchase(
     trade = config.trade
     close = market.close.index_select(0, today.row)
     # Closed positions are put into an extra last column, which is cut off.
-    columns = sim.positions.instrument.where(today.open, sim.instruments).T
+    columns = sim.positions.instrument.where(today.open_mask, sim.instruments).T
     held_mask = close.new_zeros(len(close), sim.instruments + 1, dtype=torch.bool)
     held_mask = held_mask.scatter_(1, columns, value=True)[:, :-1]
     # NaN > 0 is False: an instrument without a close cannot be bought.
@@ -369,10 +369,10 @@ def _choose_purchase(
     column = instrument[:, None]
     target = action[..., 1].gather(1, column).squeeze(1)
     # NaN alone differs from itself: a NaN target buys nothing.
-    bought = today.trading & (coefficient >= trade.buy_threshold) & (target == target)  # noqa: PLR0124  (see above)
-    if not today.number:  # `refused` counts days, each by its first purchase
+    bought = today.is_trading & (coefficient >= trade.buy_threshold) & (target == target)  # noqa: PLR0124  (see above)
+    if not today.purchase_number:  # `refused` counts days, each by its first purchase
         wants_purchase = ((action[..., 0] >= trade.buy_threshold) & ~held_mask).any(1)
-        sim.refused.add_(today.trading & wants_purchase & ~bought)
+        sim.refused.add_(today.is_trading & wants_purchase & ~bought)
     return _DayPurchases(
         bought=bought,
         instrument=instrument,
@@ -407,7 +407,7 @@ def _book_purchases_(
         day=today.row,
         instrument=purchases.instrument,
         target_price=target_prices(purchases.price, purchases.target),
-        last_row=today.last,
+        last_row=today.last_row,
     )
     due_cell = today.log_cell + exits.days_held
     exit_row = today.row + exits.days_held
@@ -425,7 +425,6 @@ def _book_purchases_(
         sim.reward_due.put_(due_cell, rewards, accumulate=True)
     shares = _pay_and_mark_(sim, market, config, today, purchases)
     sim.proceeds_due.put_(due_cell, exit_costs.proceeds(shares * exits.price, exits.price), accumulate=True)
-
     exit_day = exit_row.where(purchases.bought, -1)
     _log_purchases_(sim, today, purchases, shares, exit_day=exit_day, exit_price=exits.price)
     return rewards
@@ -446,9 +445,11 @@ def _log_purchases_(
     """
     # The clock is a number of the host, so the slot in the ring does not wait for the device.
     positions, logs = sim.positions, sim.logs
-    slot = sim.clock % len(sim.ahead) * sim.purchases + today.number
+    slot = sim.clock % len(sim.ahead) * sim.purchases_a_day + today.purchase_number
     # With one purchase a day the offset is that of the day, and a launch of two operations on a GPU is saved.
-    cell = today.log_cell if sim.purchases == 1 else today.log_cell * sim.purchases + today.number
+    cell = today.log_cell
+    if sim.purchases_a_day > 1:
+        cell = cell * sim.purchases_a_day + today.purchase_number
     positions.instrument[slot] = purchases.instrument
     positions.exit_day[slot] = exit_day
     positions.entry_price[slot] = purchases.price
@@ -479,7 +480,7 @@ def _pay_and_mark_(
     """
     positions, account = sim.positions, config.account
     marks = torch.take(market.mark, today.market_cell + positions.instrument)
-    invested = (marks * positions.shares * today.open).sum(0)
+    invested = (marks * positions.shares * today.open_mask).sum(0)
     equity = sim.cash + invested
     full_share = account.share(positions=len(positions.exit_day), instruments=sim.instruments)
     equity_share = purchases.bought * full_share
@@ -493,7 +494,7 @@ def _pay_and_mark_(
     sim.cash.sub_(spent)
     invested.add_(value)
     # An ended episode writes its last column again, with the same numbers, because nothing is open.
-    column = today.log_cell + today.active
+    column = today.log_cell + today.is_running
     sim.logs.equity.put_(column, sim.cash + invested)
     sim.logs.invested.put_(column, invested)
     return value / purchases.price

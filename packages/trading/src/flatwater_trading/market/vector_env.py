@@ -58,7 +58,7 @@ class TradingVectorEnv(gymnasium.vector.VectorEnv[Observation, np.ndarray, np.nd
         self._shown_panel = shown_panel(market)
         shape = (num_envs, config.episode.context, *self._shown_panel.shape[1:])
         self._observation_block = np.full(shape, 0, dtype=np.float32)
-        self._copy = copy
+        self._returns_copies = copy
         self._has_ended = np.zeros(num_envs, dtype=bool)
 
     def reset(
@@ -121,7 +121,7 @@ class TradingVectorEnv(gymnasium.vector.VectorEnv[Observation, np.ndarray, np.nd
         sim = self.simulator
         for env_index, day in enumerate(observed_rows(sim).tolist()):
             self._observation_block[env_index] = self._shown_panel[day - context + 1 : day + 1]
-        panel = self._observation_block.copy() if self._copy else self._observation_block
+        panel = self._observation_block.copy() if self._returns_copies else self._observation_block
         if not self.config.account_observation:
             return panel
         return {"panel": panel, "account": account_block(sim, self.market).numpy()}

@@ -100,9 +100,9 @@ class Closes:
         """Return the number of rows that are as long as `trading_days` trading days, at least `MINIMUM_ROWS`."""
         return max(MINIMUM_ROWS, round(trading_days * self.calendar.a_year / DAILY.a_year))
 
-    def deviation(self, memory: int) -> Float[Tensor, "T K"]:
-        """Return the deviation of moves about 0 over the days so far; older days count less."""
-        return torch.from_numpy(deviation_so_far(self.moves.numpy(), memory, (self.mark > 0).numpy()))
+    def deviation(self, span: int) -> Float[Tensor, "T K"]:
+        """Return the deviation of moves about 0 over the days so far, by an exponential mean with this span."""
+        return torch.from_numpy(deviation_so_far(self.moves.numpy(), span, (self.mark > 0).numpy()))
 
     def past_return(self, days: int) -> Float[Tensor, "T K"]:
         """Return the simple return over the last `days` rows; 0 for an instrument without a close at their start."""
@@ -129,7 +129,7 @@ def _volatility_rule(closes: Closes, days: range) -> Weights:
     equal_shares = _proportional_weights(closes.tradable.double())
     market = (equal_shares * closes.moves).sum(-1, keepdim=True)
     squares = market.square().numpy()
-    quick, slow = (torch.from_numpy(mean_so_far(squares, memory)) for memory in map(closes.rows, (QUICK, SLOW)))
+    quick, slow = (torch.from_numpy(mean_so_far(squares, span)) for span in map(closes.rows, (QUICK, SLOW)))
     return (equal_shares * (slow / quick.clamp(min=MINIMUM_DIVISOR)).clamp(max=1))[days.start : days.stop]
 
 
@@ -142,7 +142,7 @@ def _covariance_weights(closes: Closes, days: range, weigh_covariance: Callable[
         weigh_covariance: function that gives the weights [K] of a covariance [K, K].
     """
     weights = closes.mark.new_zeros(len(days), closes.mark.shape[1])
-    last_weights = closes.mark.new_zeros(0)
+    last_weights = closes.mark.new_zeros(0)  # computed on the first day
     year, month = closes.rows(SLOW), closes.rows(COVARIANCE_DAYS)
     for number, day in enumerate(days):
         tradable = closes.tradable[day]

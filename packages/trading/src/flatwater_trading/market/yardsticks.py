@@ -28,7 +28,6 @@ from flatwater_trading.panel.calendar import Calendar
 from flatwater_watch.progress import count_steps
 
 MONTHS_OF_A_YEAR = 12
-"""Months of a year."""
 MOMENTUM_ROWS = 20
 """Rows of the shorter momentum: as many as a position is held by default."""
 RETURN_ROWS = (1, 2, 5, 10, 20, 40, 60, 120)

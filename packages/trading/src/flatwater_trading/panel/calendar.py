@@ -74,7 +74,7 @@ def infer_calendar(dates: np.ndarray) -> Calendar:
     usual_pause = float(np.median(pauses))
     has_daily_rows = usual_pause <= 1
     # Too few days show no pattern of weekdays, and count as a week of trading days.
-    weekdays = _regular_weekdays(days) if has_daily_rows and len(days) >= MINIMUM_DATES else TRADING_WEEKDAYS
+    weekdays = _count_regular_weekdays(days) if has_daily_rows and len(days) >= MINIMUM_DATES else TRADING_WEEKDAYS
     if has_daily_rows and weekdays < DAYS_OF_A_WEEK:
         return _weekday_calendar(weekdays)
     # The mean without holes, as the median of monthly pauses, 31 days, would count 11.8 months a year.
@@ -96,10 +96,10 @@ def _calendar_by_count(count: float) -> Calendar:
     return nearest if abs(count / nearest.a_year - 1) <= RATE_TOLERANCE else calendar_of_year(max(1, round(count)))
 
 
-def _regular_weekdays(days: np.ndarray) -> int:
+def _count_regular_weekdays(days: np.ndarray) -> int:
     """Count the weekdays that have at least half as many rows as the most frequent weekday."""
     rows_by_weekday = np.bincount(days % DAYS_OF_A_WEEK, minlength=DAYS_OF_A_WEEK)
-    return int((2 * rows_by_weekday >= rows_by_weekday.max()).sum())
+    return int((rows_by_weekday >= rows_by_weekday.max() / 2).sum())
 
 
 def _weekday_calendar(weekdays: int) -> Calendar:

@@ -1,6 +1,6 @@
 """Own features of the user: columns of the file, or columns that the user's function computes from the prices."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from flatwater_trading.panel.panel import FEATURES, PRICES
 from flatwater_watch.errors import DataError
 
 _KEY_COLUMNS = ["symbol", "date"]
+UserFunction = Callable[[pl.DataFrame], Any]
+"""Function of the user, from a frame of prices to a frame of features; what it returns is checked."""
 
 
 def file_column_names(features: Sequence[str]) -> list[str]:
@@ -28,7 +30,9 @@ def file_column_names(features: Sequence[str]) -> list[str]:
     return names
 
 
-def compute_custom(source: Path, frame: pl.DataFrame, features: Sequence[str]) -> tuple[pl.DataFrame, dict[str, str]]:
+def compute_custom_features(
+    source: Path, frame: pl.DataFrame, features: Sequence[str]
+) -> tuple[pl.DataFrame, dict[str, str]]:
     """Return the frame with the columns that functions compute, and the origin of every own feature.
 
     A function such as `signals:alpha` takes a frame of symbol, date, open, high, low, close and the kept columns,
@@ -49,8 +53,8 @@ def compute_custom(source: Path, frame: pl.DataFrame, features: Sequence[str]) -
         frame = frame.with_columns(pl.col("symbol").cast(pl.String))
         rows = frame.drop("row", RAW_CLOSE, strict=False).sort(_KEY_COLUMNS)
     for place in functions:
-        function, version = _find_feature(place)
-        features_frame = _call_feature(place, function, rows)
+        function, version = _find_function(place)
+        features_frame = _call_function(place, function, rows)
         _check_causal(place, function, rows, features_frame)
         for name in (name for name in features_frame.columns if name not in _KEY_COLUMNS):
             _check_name(name)
@@ -60,9 +64,9 @@ def compute_custom(source: Path, frame: pl.DataFrame, features: Sequence[str]) -
         # maintain_order, as row numbers in messages follow the order of the file.
         frame = frame.join(features_frame, on=_KEY_COLUMNS, how="left", maintain_order="left")
     for name in origins:
-        infinite = frame.filter(pl.col(name).is_infinite())
-        if not infinite.is_empty():
-            cell = f"{infinite['symbol'][0]} on {infinite['date'][0]}"
+        infinite_rows = frame.filter(pl.col(name).is_infinite())
+        if not infinite_rows.is_empty():
+            cell = f"{infinite_rows['symbol'][0]} on {infinite_rows['date'][0]}"
             raise DataError(f"{source}: feature {name}: {cell} is infinite. Leave it empty if it cannot be computed.")
     return frame, origins
 
@@ -80,7 +84,7 @@ def _check_name(name: str) -> None:
         )
 
 
-def _find_feature(place: str) -> tuple[Any, str]:
+def _find_function(place: str) -> tuple[UserFunction, str]:
     """Return the function of a text such as `signals:alpha`, and a hash of its module's text as its version.
 
     Raises:
@@ -95,7 +99,7 @@ def _find_feature(place: str) -> tuple[Any, str]:
         ) from error
 
 
-def _call_feature(place: str, function: Any, prices: pl.DataFrame) -> pl.DataFrame:  # noqa: ANN401  (the user's)
+def _call_function(place: str, function: UserFunction, prices: pl.DataFrame) -> pl.DataFrame:
     """Call the user's function; an error in it names `--features` as its source.
 
     Args:
@@ -127,12 +131,12 @@ def _call_feature(place: str, function: Any, prices: pl.DataFrame) -> pl.DataFra
     return features.select(*_KEY_COLUMNS, pl.exclude(_KEY_COLUMNS).cast(pl.Float64).fill_nan(None))
 
 
-def _check_causal(place: str, function: Any, prices: pl.DataFrame, values: pl.DataFrame) -> None:  # noqa: ANN401  (same)
+def _check_causal(place: str, function: UserFunction, prices: pl.DataFrame, values: pl.DataFrame) -> None:
     """Check that a function does not look ahead: its values of the first half of the days need no later days.
 
     Args:
         place: the function as the user wrote it, `signals:alpha`.
-        function: the user's function from frame to frame, as in `_call_feature`.
+        function: the user's function from frame to frame, as in `_call_function`.
         prices: symbol, date, prices and kept columns of all days.
         values: frame that the function returned for all days.
 
@@ -142,7 +146,7 @@ def _check_causal(place: str, function: Any, prices: pl.DataFrame, values: pl.Da
     days = prices["date"].unique().sort()
     # On half of the days a look ahead of one day shows on the last of these, and a look over all days on each.
     middle = days[(len(days) - 1) // 2]
-    first_half = _call_feature(place, function, prices.filter(pl.col("date") <= middle))
+    first_half = _call_function(place, function, prices.filter(pl.col("date") <= middle))
     joined = first_half.join(values, on=_KEY_COLUMNS, how="left", suffix=" of all")
     for name in (name for name in first_half.columns if name not in _KEY_COLUMNS):
         early_value, late_value = pl.col(name), pl.col(f"{name} of all")

@@ -15,7 +15,7 @@ from flatwater_watch.sanitize import short_repr
 DateOrder = Literal["mdy", "dmy", "ymd"]
 """The order of month, day and year in dates that are written as numbers."""
 
-_WORDS = {"mdy": "month, day, year", "dmy": "day, month, year", "ymd": "year, month, day"}
+_ORDER_PHRASES = {"mdy": "month, day, year", "dmy": "day, month, year", "ymd": "year, month, day"}
 _MONTHS = dict(zip("jan feb mar apr may jun jul aug sep oct nov dec".split(), range(1, 13), strict=True))  # noqa: SIM905  (readable)
 _TIME = r"[T ]\s*\d{1,2}:\d{2}.*$"
 _CLOCK = r"[T ]\s*(?<h>\d{1,2}):(?<m>\d{2})(?::(?<s>\d{2}))?(?:[.,]\d+)?\s*(?:(?<half>[AaPp])[Mm])?"
@@ -147,7 +147,7 @@ def _parse_text_dates(source: Path, column: pl.Series, text: pl.Series, order: D
     elif order is not None and order != form.order:
         raise DataError(
             f"{source}: row {first_row + 1}, column {column.name}: {short_repr(text[first_row])} has "
-            f"{_WORDS[form.order]}, and --dates {order} asks for {_WORDS[order]}. Leave --dates out."
+            f"{_ORDER_PHRASES[form.order]}, and --dates {order} asks for {_ORDER_PHRASES[order]}. Leave --dates out."
         )
     if "name" in date_parts.columns:
         numbers = pl.col("name").str.to_lowercase().replace_strict(_MONTHS, default=None, return_dtype=pl.Int64)
@@ -189,14 +189,14 @@ def _find_date_order(source: Path, column: str, date_parts: pl.DataFrame, order:
 
     if len(rows) == len(deciding_rows):
         raise DataError(
-            f"{source}: column {column}: {cell(rows['dmy'])} can only be {_WORDS['dmy']}, and {cell(rows['mdy'])} only "
-            f"{_WORDS['mdy']}. Write all of them in one order, best as 2013-03-01."
+            f"{source}: column {column}: {cell(rows['dmy'])} can only be {_ORDER_PHRASES['dmy']}, and "
+            f"{cell(rows['mdy'])} only {_ORDER_PHRASES['mdy']}. Write all of them in one order, best as 2013-03-01."
         )
     if rows:
         found_order, row = next(iter(rows.items()))
         if order not in {None, found_order}:
             raise DataError(
-                f"{source}: row {row + 1}, column {column}: {cell(row)} can only be {_WORDS[found_order]}, and "
+                f"{source}: row {row + 1}, column {column}: {cell(row)} can only be {_ORDER_PHRASES[found_order]}, and "
                 f"--dates {order} asks for another order. Leave --dates out."
             )
         return found_order

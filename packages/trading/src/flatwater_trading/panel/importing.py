@@ -27,7 +27,7 @@ from flatwater_trading.panel.adjusting import (
 from flatwater_trading.panel.bars import Bars, to_daily_rows
 from flatwater_trading.panel.calendar import DAILY
 from flatwater_trading.panel.checking import check_order, check_prices
-from flatwater_trading.panel.custom_features import compute_custom, custom_features, file_column_names
+from flatwater_trading.panel.custom_features import compute_custom_features, custom_features, file_column_names
 from flatwater_trading.panel.dates import DateOrder, note_future_days
 from flatwater_trading.panel.forms import long_prices, wide_prices
 from flatwater_trading.panel.indicators import write_indicators_
@@ -160,7 +160,7 @@ def read_prices(
         check_prices(source, prices, names)
         _note_doubts(source, prices.frame, names, frame.select(layout.unused))
         # Called last, as the user's function takes prices that have passed all checks.
-        table, origins = compute_custom(source, prices.frame, features)
+        table, origins = compute_custom_features(source, prices.frame, features)
         panel = _build_from_table(prices.instruments, table, names, origins)
         return ImportResult(panel, layout, find_jumps(names, panel.dates, panel.feature("close")[:, traded]))
 

@@ -60,10 +60,10 @@ class MarketLaw(Protocol):
         """Amount that is taken from every day's log return, so that the mean daily return is zero."""
 
     @property
-    def common(self) -> float:
+    def shared_variance_factor(self) -> float:
         """Factor of the variance that columns share with the market and their sector."""
 
-    def draw(self, rng: np.random.Generator) -> np.ndarray | None:
+    def draw_hidden_state(self, rng: np.random.Generator) -> np.ndarray | None:
         """Draw the hidden state of a column, [T], from its own stream, before its noise; None if it has none."""
 
     def moves(self, n: int, hidden: np.ndarray | None, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -71,7 +71,7 @@ class MarketLaw(Protocol):
 
         Args:
             n: number of the column.
-            hidden: hidden state of `draw`.
+            hidden: hidden state of `draw_hidden_state`.
             noise: noise [T] of the column alone.
         """
 
@@ -89,10 +89,10 @@ class HiddenTrend:
     gain: float
     """Expected return of the next `HORIZON_DAYS` days for a drift of 1 today: g."""
     growth: float
-    common: float = 1.0
+    shared_variance_factor: float = 1.0
     """Factor of the shared variance: all of it, because no column follows its own noise."""
 
-    def draw(self, rng: np.random.Generator) -> np.ndarray:
+    def draw_hidden_state(self, rng: np.random.Generator) -> np.ndarray:
         """Return states [T] of variance 1: each day's is redrawn with chance 1 / signal_days, else the day before's."""
         days = self.config.days
         # Two draws of fixed size, in this order, so that the column's later draws do not depend on the states.
@@ -103,7 +103,7 @@ class HiddenTrend:
 
     def moves(self, n: int, hidden: np.ndarray | None, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # noqa: ARG002  (of the protocol)
         """Return two arrays [T]: the drift of the state, and the log return that it is expected to add."""
-        assert hidden is not None  # noqa: S101  (`draw` gives it)
+        assert hidden is not None  # noqa: S101  (`draw_hidden_state` gives it)
         drift = hidden * self.deviation
         return drift, drift * self.gain
 
@@ -129,11 +129,11 @@ class ShockFollowing:
     """Whether the first context column rises and falls with the sign."""
 
     @property
-    def common(self) -> float:
+    def shared_variance_factor(self) -> float:
         """Factor of the shared variance: less if columns follow their own shocks."""
         return COMMON_VARIANCE_SHARE if self.leader is None else 1.0
 
-    def draw(self, rng: np.random.Generator) -> None:
+    def draw_hidden_state(self, rng: np.random.Generator) -> None:
         """Draw nothing: columns have no hidden state."""
 
     def moves(self, n: int, hidden: np.ndarray | None, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # noqa: ARG002  (of the protocol)

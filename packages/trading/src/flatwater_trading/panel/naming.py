@@ -112,8 +112,9 @@ def find_layout(
         source, [column for column in columns if column != column_by_role.get("date")], patterns, own_features
     )
     is_long_form = "symbol" in column_by_role or "close" in column_by_role or len(column_by_role.keys() & {*PRICES}) > 1
+    # Columns such as `AAPL_close` win: beside them, a column `close` is left out.
     if is_long_form and not wide_columns:
-        _check_long(source, columns, column_by_role, mapping)
+        _check_long_roles(source, columns, column_by_role, mapping)
         column_by_role |= {name: name for name in own_features if name in columns}
         _check_own_features(source, columns, own_features, column_by_role.keys())
         unused = [column for column in columns if column not in column_by_role.values()]
@@ -215,7 +216,7 @@ def _guess_roles(source: Path, columns: list[str]) -> dict[str, str]:
     return column_by_role
 
 
-def _check_long(source: Path, columns: list[str], roles: dict[str, str], mapping: Mapping[str, str]) -> None:
+def _check_long_roles(source: Path, columns: list[str], roles: dict[str, str], mapping: Mapping[str, str]) -> None:
     """Check that there are columns of date and close, and of the other prices unless all of them are missing.
 
     A close alone is enough if the file has symbols, if the user named the close, or if there are only dates beside it:

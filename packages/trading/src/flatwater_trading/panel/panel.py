@@ -22,7 +22,7 @@ FEATURES = ("open", "close", "high", "low", "rsi", "macd", "macd_signal", "trix"
 PRICES = ("open", "high", "low", "close")
 """Features among the nine that are read from a file."""
 
-_HASH_BYTES = 4 << 20
+_HASH_BYTES = 4 << 20  # bytes that are hashed at a time
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

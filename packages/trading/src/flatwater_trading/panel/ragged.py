@@ -8,7 +8,7 @@ from flatwater_watch.errors import DataError
 from flatwater_watch.files.safe_read import open_regular
 
 SEPARATORS = (";", "\t")
-"""Separators of fields besides the comma: used if the head has one of them and no comma."""
+"""Separators of fields besides the comma: used if the header row has one of them and no comma."""
 
 
 def find_separator(text: Path) -> str:
@@ -23,7 +23,7 @@ def find_separator(text: Path) -> str:
     return next((each for each in SEPARATORS if each in header and "," not in header), ",")
 
 
-def unclosed_quote(text: Path) -> int | None:
+def find_unclosed_quote(text: Path) -> int | None:
     """Return the line number of a quotation mark of a CSV file that is never closed; None if all marks are in pairs.
 
     Raises:
@@ -42,7 +42,7 @@ def refuse_unclosed_quote(source: Path, text: Path) -> None:
         DataError: there is such a mark; the message names its line.
         OSError: the file cannot be read.
     """
-    if (line := unclosed_quote(text)) is not None:
+    if (line := find_unclosed_quote(text)) is not None:
         raise DataError(f'{source}: line {line}: has a quotation mark (") without a second. Close it, or remove it.')
 
 

@@ -120,7 +120,7 @@ def _count_filled_cells(row: list[Any]) -> int:
 
 
 def _is_number(cell: object) -> bool:
-    """Return whether a cell is a number or a date, or text that is written like one."""
+    """Return whether a cell is a number, a date, or text that is written like one of them."""
     if isinstance(cell, str):
         return _WRITTEN_NUMBER.fullmatch(cell.strip()) is not None
     # Other cells are numbers and dates, and bools, which are ints in Python but no numbers of a table.

@@ -9,7 +9,7 @@ from flatwater_watch.errors import ConfigError
 from flatwater_watch.sanitize import short_repr
 
 _PREFIX = "synthetic:"
-_READ: dict[object, Callable[[str], int | float]] = {int: int, float: float}
+_PARSERS: dict[object, Callable[[str], int | float]] = {int: int, float: float}
 """Readers of numbers by type; a value of another type is text."""
 
 
@@ -32,7 +32,7 @@ def parse_synthetic(spec: str) -> SyntheticConfig:
         if name not in type_by_field:
             raise ConfigError(f"panel {short_repr(spec)}: {short_repr(name)} is not a field. {remedy}")
         try:
-            fields[name] = _READ.get(type_by_field[name], str)(text)
+            fields[name] = _PARSERS.get(type_by_field[name], str)(text)
         except ValueError as error:
             raise ConfigError(
                 f"panel {short_repr(spec)}: {name} = {short_repr(text)} is not a number. {remedy}"

@@ -70,14 +70,14 @@ def _generate_columns(config: SyntheticConfig) -> Iterator[tuple[dict[str, np.nd
     context_returns = law.context_returns()
     first_context = config.instruments - config.context_instruments
     days = np.arange(config.days)
-    common = np.random.default_rng([config.seed, 0])
-    market_share, sector_share = law.common * MARKET_SHARE, law.common * SECTOR_SHARE
-    market = common.standard_normal(config.days) * DAILY_NOISE * market_share**0.5
-    sectors = common.standard_normal((SECTORS, config.days)) * DAILY_NOISE * sector_share**0.5
+    common_rng = np.random.default_rng([config.seed, 0])
+    market_share, sector_share = law.shared_variance_factor * MARKET_SHARE, law.shared_variance_factor * SECTOR_SHARE
+    market = common_rng.standard_normal(config.days) * DAILY_NOISE * market_share**0.5
+    sectors = common_rng.standard_normal((SECTORS, config.days)) * DAILY_NOISE * sector_share**0.5
     for n in range(config.instruments):
         # A stream for each column. The order of its draws (state, beta, noise, prices, days) is part of every panel.
         rng = np.random.default_rng([config.seed, 1, n])
-        hidden = law.draw(rng)
+        hidden = law.draw_hidden_state(rng)
         beta = rng.uniform(0.7, 1.3)
         # With the variance that is left, so that every column has the deviation DAILY_NOISE whatever its beta is.
         own_noise = (1 - sector_share - beta**2 * market_share) ** 0.5 * DAILY_NOISE * rng.standard_normal(config.days)

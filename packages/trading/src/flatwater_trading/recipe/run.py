@@ -14,7 +14,7 @@ from flatwater.rundir.layout import RunFolder
 from flatwater.runs.machine import find_device
 from flatwater.runs.planning import allocate_planned
 from flatwater.runs.run import WorkersRun
-from flatwater_trading.market.simulator import live_simulators
+from flatwater_trading.market.simulator import count_live_simulators
 from flatwater_trading.panel.locate import load_truth
 from flatwater_trading.panel.normalise import scale_kind
 from flatwater_trading.panel.panel import Panel
@@ -139,7 +139,7 @@ class ErlRun(WorkersRun):
 
     def live_envs(self) -> int:
         """Count the simulators that are alive in this process."""
-        return live_simulators()
+        return count_live_simulators()
 
     def too_early(self) -> str:
         """Return the reason why there is no champion yet; empty once a generation has been validated."""

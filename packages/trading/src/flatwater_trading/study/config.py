@@ -47,15 +47,15 @@ def read_seeds(text: str, first_seed: int) -> tuple[int, ...]:
     Raises:
         ConfigError: `text` has another form.
     """
-    words = [word.strip() for word in text.split(",")]
-    seed_words = [word for word in words if word]
-    if not seed_words or not all(word.isdecimal() and len(word) <= MAXIMUM_SEED_DIGITS for word in seed_words):
+    fields = [field.strip() for field in text.split(",")]
+    filled_fields = [field for field in fields if field]  # without the empty one after the comma of `7,`
+    if not filled_fields or not all(field.isdecimal() and len(field) <= MAXIMUM_SEED_DIGITS for field in filled_fields):
         raise ConfigError(
             f"--seeds {short_repr(text)}: expected a number of seeds, such as 3, or a list of seeds, such as 0,5,9"
         )
-    numbers = tuple(int(word) for word in seed_words)
+    numbers = tuple(map(int, filled_fields))
     # A number without a comma is how many seeds there are.
-    if len(words) == 1:
+    if len(fields) == 1:
         require(1 <= numbers[0] <= MAXIMUM_SEEDS, "--seeds", numbers[0], f"1 to {MAXIMUM_SEEDS} seeds")
         numbers = tuple(range(first_seed, first_seed + numbers[0]))
     check_seeds(numbers)

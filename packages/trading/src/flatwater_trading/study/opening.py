@@ -24,8 +24,9 @@ from flatwater_watch.meters.process import free_cores
 from flatwater_watch.options.bounds import Bounds, check_fields
 from flatwater_watch.units import format_bytes
 
-FOLDS, SEEDS, TRIALS = 5, "3", 20
+DEFAULT_FOLDS, DEFAULT_SEEDS, DEFAULT_TRIALS = 5, "3", 20
 """Default numbers of folds and seeds of a study, and of trials of a search in each fold."""
+_OTHER_FOLDER_ADVICE = "Give another folder with --run for a new study."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,9 +36,9 @@ class StudyRequest:
     config: Any
     """Settings of a recipe on a panel (`recipe.on_panel.PanelSettings`); runs differ from them in fold and seed."""
     folds: Annotated[int, Bounds(1, MAXIMUM_FOLDS)] | None
-    """Number of folds; None for as many as the existing study has, or `FOLDS`."""
+    """Number of folds; None for as many as the existing study has, or `DEFAULT_FOLDS`."""
     seeds: str | None
-    """Seeds as `read_seeds` takes them; None for those of the existing study, or `SEEDS`."""
+    """Seeds as `read_seeds` takes them; None for those of the existing study, or `DEFAULT_SEEDS`."""
     jobs: Annotated[int, Bounds(1, 1024)] | None
     """Runs at once; None for as many as there are free cores and as memory allows."""
     folder: Path | None
@@ -45,7 +46,7 @@ class StudyRequest:
     space: Path | None = None
     """File of the settings that are searched in each fold; None for no search, or for that of the existing study."""
     trials: Annotated[int, Bounds(1, MAXIMUM_TRIALS)] | None = None
-    """Trials of each search; None for as many as the existing study has, or `TRIALS`."""
+    """Trials of each search; None for as many as the existing study has, or `DEFAULT_TRIALS`."""
 
     def __post_init__(self) -> None:
         check_fields(self, "")
@@ -94,7 +95,7 @@ def complete_request(request: StudyRequest) -> CompletedRequest:
     folder = None if request.folder is None else StudyFolder(request.folder)
     existing_folder = folder if folder is not None and folder.study.is_file() else None
     existing = None if existing_folder is None else load_config(StudyConfig, existing_folder.study)
-    folds = request.folds or (FOLDS if existing is None else existing.folds)
+    folds = request.folds or (DEFAULT_FOLDS if existing is None else existing.folds)
     if existing is not None and folds != existing.folds:
         raise ConfigError(
             f"--folds {folds}: the study in {request.folder} has {existing.folds}. {_OTHER_FOLDER_ADVICE}"
@@ -105,7 +106,10 @@ def complete_request(request: StudyRequest) -> CompletedRequest:
     base = request.config if existing_folder is None else _match_settings(request.config, existing_folder)
     # Settled once and written with the settings: the last bits of a run follow from its threads.
     base = replace(base, threads=base.threads or max(1, cores // jobs))
-    trials = _choose_trials(request, base, existing_folder, existing)
+    if existing_folder is None or existing is None:
+        trials = _trials_of_new_study(request, base)
+    else:
+        trials = _trials_of_existing_study(request, base, existing_folder, existing)
     return CompletedRequest(
         existing_folder=existing_folder,
         existing=existing,
@@ -155,29 +159,37 @@ def open_study_folder(request: StudyRequest, program: Sequence[str]) -> OpenedSt
     return OpenedStudy(folder=folder, base=base, setup=setup, jobs=jobs, days=days)
 
 
-_OTHER_FOLDER_ADVICE = "Give another folder with --run for a new study."
-
-
-def _choose_trials(request: StudyRequest, base: Any, folder: StudyFolder | None, existing: StudyConfig | None) -> int:  # noqa: ANN401  (settings of any recipe on a panel)
+def _trials_of_new_study(request: StudyRequest, base: Any) -> int:  # noqa: ANN401  (settings of any recipe on a panel)
     """Return the number of trials of the search in each fold; 0 without a search. Check that the search can be made.
 
     Args:
         request: what the user asks.
         base: settings that all runs share.
-        folder: folder of the existing study; None for a new study.
-        existing: setup of the existing study; None for a new study.
 
     Raises:
-        ConfigError: the space does not fit the settings, the existing study searches otherwise, or Optuna is missing.
+        ConfigError: trials are given without a space, the space does not fit the settings, or Optuna is missing.
     """
-    if folder is None or existing is None:
-        if request.space is None and request.trials is not None:
+    if request.space is None:
+        if request.trials is not None:
             raise ConfigError(f"--trials {request.trials}: expected --space too, a TOML file of settings to search")
-        if request.space is None:
-            return 0
-        require_optuna()
-        require_evaluation(base, read_space(request.space, base))
-        return request.trials or TRIALS
+        return 0
+    require_optuna()
+    require_evaluation(base, read_space(request.space, base))
+    return request.trials or DEFAULT_TRIALS
+
+
+def _trials_of_existing_study(request: StudyRequest, base: Any, folder: StudyFolder, existing: StudyConfig) -> int:  # noqa: ANN401  (as above)
+    """Return the number of trials of the existing study; 0 without a search. Check that the request asks for the same.
+
+    Args:
+        request: what the user asks.
+        base: settings that all runs share.
+        folder: folder of the study.
+        existing: setup of the study.
+
+    Raises:
+        ConfigError: the request has another number of trials or another space, or Optuna is missing.
+    """
     if request.trials not in (None, existing.trials):
         raise ConfigError(
             f"--trials {request.trials}: the study in {request.folder} has {existing.trials}, and another number would "
@@ -198,14 +210,14 @@ def _choose_trials(request: StudyRequest, base: Any, folder: StudyFolder | None,
 
 
 def _choose_seeds(request: StudyRequest, existing: StudyConfig | None) -> tuple[int, ...]:
-    """Return the seeds of the request, else those of the existing study, else `SEEDS`.
+    """Return the seeds of the request, else those of the existing study, else `DEFAULT_SEEDS`.
 
     Raises:
         ConfigError: a seed of the existing study is left out, or the text names no seeds.
     """
     if request.seeds is None and existing is not None:
         return existing.seeds
-    seeds = read_seeds(request.seeds or SEEDS, request.config.seed)
+    seeds = read_seeds(request.seeds or DEFAULT_SEEDS, request.config.seed)
     if existing is not None and (missing := [seed for seed in existing.seeds if seed not in seeds]):
         raise ConfigError(
             f"--seeds {request.seeds}: leaves out {', '.join(map(str, missing))}, which the study in {request.folder} "

@@ -55,8 +55,8 @@ class TableRows(NamedTuple):
 
     titles: Sequence[str]
     rows: Sequence[Sequence[str]]
-    words: int
-    """Number of columns on the left that hold words; the others are aligned right."""
+    text_columns: int
+    """Number of columns on the left that hold text; the others are aligned right."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,7 +193,7 @@ def fold_rows(pooled: Mapping[str, Any], *, all_columns: bool = False) -> TableR
         more_cells = [f"{percent_cell(row['lowest'], '{:+.0%}')} … {percent_cell(row['highest'], '{:+.0%}')}"]
         more_cells += [number_cell(row["turnover"], "{:.0f} x"), percent_cell(row["beaten"], "{:.0%}")]
         rows.append([*cells, *more_cells] if all_columns else cells)
-    return TableRows([*titles, *more_titles] if all_columns else titles, rows, words=2)
+    return TableRows([*titles, *more_titles] if all_columns else titles, rows, text_columns=2)
 
 
 def trader_rows(pooled: Mapping[str, Any]) -> TableRows:
@@ -210,7 +210,7 @@ def trader_rows(pooled: Mapping[str, Any]) -> TableRows:
         ]
         for name, row in pooled["traders"].items()
     ]
-    return TableRows(titles, rows, words=1)
+    return TableRows(titles, rows, text_columns=1)
 
 
 def seed_rows(pooled: Mapping[str, Any]) -> TableRows:
@@ -226,7 +226,7 @@ def seed_rows(pooled: Mapping[str, Any]) -> TableRows:
         ]
         for row in pooled["by_seed"]
     ]
-    return TableRows(titles, rows, words=1)
+    return TableRows(titles, rows, text_columns=1)
 
 
 def holding_rows(pooled: Mapping[str, Any]) -> TableRows:
@@ -235,13 +235,13 @@ def holding_rows(pooled: Mapping[str, Any]) -> TableRows:
     rows = [[count_phrase(int(rows_held), unit), percent_cell(value)] for rows_held, value in times.items()]
     if rows:
         rows.append(["as they were played", percent_cell(pooled["traders"]["champion"]["total_return"])])
-    return TableRows(("held for", "in all"), rows, words=1)
+    return TableRows(("held for", "in all"), rows, text_columns=1)
 
 
 def chosen_rows(pooled: Mapping[str, Any]) -> TableRows:
     """Return a row for each run with the rule that its champion trades by; no row if no rule was chosen."""
     rows = [[str(int(row["fold"])), str(int(row["seed"])), *rule_cells(row)] for row in pooled.get("rules", ())]
-    return TableRows(("fold", "seed", *RULE_TITLES), rows, words=0)
+    return TableRows(("fold", "seed", *RULE_TITLES), rows, text_columns=0)
 
 
 def search_rows(result: Mapping[str, Any]) -> TableRows:
@@ -255,7 +255,7 @@ def search_rows(result: Mapping[str, Any]) -> TableRows:
         ]
         for row in result.get("search", ())
     ]
-    return TableRows(("fold", "settings", "trial", "on validation days"), rows, words=2)
+    return TableRows(("fold", "settings", "trial", "on validation days"), rows, text_columns=2)
 
 
 def setting_cell(value: object) -> str:

@@ -122,10 +122,11 @@ class _RunningStudy:
                     config = with_settings(config, self.searches[number].settings, f"the search of fold {number}")
                 log = folder.log(number, seed)
                 order = {"config": to_mapping(config)}
-                yield Job(order=order, run=member.run, log=log, judge=self._round_counter(recorded_rounds(member.run)))
+                judge = self._make_round_counter(recorded_rounds(member.run))
+                yield Job(order=order, run=member.run, log=log, judge=judge)
 
-    def _round_counter(self, known_rounds: int) -> Callable[[Record], bool]:
-        """Return a function that counts the new rounds in a run's records, and never stops the run.
+    def _make_round_counter(self, known_rounds: int) -> Callable[[Record], bool]:
+        """Return a job's `judge` that counts the new rounds in a run's records, and stops no run: it returns False.
 
         Rounds up to `known_rounds`, the run's last round when the study began, are not counted again.
         """
@@ -174,7 +175,7 @@ def train_study(
             search_settings_(work, stop, trial_program)
         work.show_()
         pool = RunPool(program=program, stop=stop, check=work.require_in_place, say=work.say, at_once=opened.jobs)
-        failed = train_members_(work, pool)
+        failure_reasons = train_members_(work, pool)
         children = getrusage(RUSAGE_CHILDREN)
         cpu = format_duration(children.ru_utime + children.ru_stime)
         elapsed = format_duration(time.monotonic() - progress.began_at)
@@ -182,7 +183,8 @@ def train_study(
         # Runs take hours, so the folder may have been moved before the result is written below its name.
         status.update("pooling the folds …")
         work.require_in_place()
-        return StudyOutcome(folder=folder, result=write_study(opened, members, failed, work.searches), stop=stop)
+        result = write_study(opened, members, failure_reasons, work.searches)
+        return StudyOutcome(folder=folder, result=result, stop=stop)
 
 
 def study_runs(opened: OpenedStudy) -> list[StudyRun]:
@@ -223,16 +225,16 @@ def search_settings_(work: _RunningStudy, stop: StopRequest, program: Sequence[s
 
 def train_members_(work: _RunningStudy, pool: RunPool) -> dict[str, str]:
     """Train and test the runs that are left; return the reasons of those that failed by their folders' names."""
-    failed, by_run = dict[str, str](), {member.run: member for member in work.members}
+    failure_reasons, member_by_run = dict[str, str](), {member.run: member for member in work.members}
     for job, ending in train_jobs(work.jobs(), pool):
-        member = by_run[job.run]
+        member = member_by_run[job.run]
         if ending.how == "failed":
-            failed[member.run.path.name] = ending.reason
+            failure_reasons[member.run.path.name] = ending.reason
             work.progress.drop_(work.opened.base.rounds - recorded_rounds(member.run))
         outcome = outcome_line(work.opened.recipe, member, ending)
         work.say(f"{member.name}: {outcome}; {progress_line(work.members)}, {work.progress.time_left()}")
         work.show_()
-    return failed
+    return failure_reasons
 
 
 def progress_line(members: Sequence[StudyRun]) -> str:
@@ -241,7 +243,7 @@ def progress_line(members: Sequence[StudyRun]) -> str:
 
 
 def outcome_line(recipe: Recipe, member: StudyRun, ending: RunExit) -> str:
-    """Describe the outcome of a run in a line."""
+    """Describe the outcome of a run in a line: where it was stopped, why it failed, or its return on the test days."""
     if ending.how == "stopped":
         place = f"{recipe.layout.round} {recorded_rounds(member.run) + 1}"
         return f"stopped in {place}; it is resumed when the study goes on"
@@ -256,7 +258,7 @@ def outcome_line(recipe: Recipe, member: StudyRun, ending: RunExit) -> str:
 def write_study(
     opened: OpenedStudy,
     members: Sequence[StudyRun],
-    failed: Mapping[str, str],
+    failure_reasons: Mapping[str, str],
     searches: Mapping[int, "FoldSearch"],
 ) -> dict[str, Any]:
     """Pool the runs that were tested; write study.json, and the pooled equity if a fold is complete.
@@ -264,7 +266,7 @@ def write_study(
     Args:
         opened: the study's folder and its settings.
         members: all runs of the study.
-        failed: reasons of the runs that failed in this start, by the names of their folders.
+        failure_reasons: reasons of the runs that failed in this start, by the names of their folders.
         searches: settings that were found for each fold, by its number; empty without a search.
 
     Returns:
@@ -291,7 +293,7 @@ def write_study(
         "seeds": list(setup.seeds),
         "rounds": opened.base.rounds,
         "threads": opened.base.threads,
-        "runs": [_run_line(member, failed) for member in members],
+        "runs": [_run_row(member, failure_reasons) for member in members],
         "pooled": None if pooled is None else as_json(pooled),
         "note": STUDY_NOTE,
     }
@@ -301,9 +303,9 @@ def write_study(
     return result
 
 
-def _run_line(member: StudyRun, failed: Mapping[str, str]) -> dict[str, Any]:
-    """Return the row of a run in study.json; `failed` has the reasons of failed runs by their folders' names."""
+def _run_row(member: StudyRun, failure_reasons: Mapping[str, str]) -> dict[str, Any]:
+    """Return the row of a run in study.json; the reasons are by the names of the runs' folders."""
     name = member.run.path.name
-    reason = failed.get(name, "")
+    reason = failure_reasons.get(name, "")
     state = "finished" if member.is_tested else "failed" if reason else "waiting"
     return {"run": name, "fold": member.fold.number, "seed": member.seed, "state": state, "reason": reason}

@@ -157,9 +157,9 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: Members, group
     return update_
 
 
-def explorer(_config: AlgorithmConfig, _members: Any, _spread: Spread) -> Explorer:  # noqa: ANN401  (unused)
+def make_explorer(_config: AlgorithmConfig, _members: Any, _spread: Spread) -> Explorer:  # noqa: ANN401  (unused)
     """Return the actor's own actions, without noise, as members do not learn from played transitions."""
     return lambda actor, params, obs, _rng: actor(params, obs)
 
 
-HINDSIGHT = Algorithm(build_hindsight_members, make_update, explorer)
+HINDSIGHT = Algorithm(build_hindsight_members, make_update, make_explorer)

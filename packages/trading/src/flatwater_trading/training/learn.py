@@ -104,7 +104,7 @@ class ReplayLearning:
         positions = self._drawn_positions[own_members]
         own_weight = None if weight is None else weight[own_members]
         micro_batches = range(learner.micro_batches)
-        return self._update_([bind_micro_batch(self._source, positions, own_weight, g) for g in micro_batches])
+        return self._update_([bind_micro_batch(self._source, positions, own_weight, each) for each in micro_batches])
 
     def update_priorities_(self, td_error: Float[Tensor, "P G B"] | None) -> None:
         """Set the priorities of the last draw, if the replay is prioritised."""
@@ -124,28 +124,28 @@ class ReplaySource:
 
 
 def bind_micro_batch(
-    source: ReplaySource, index: Int[Tensor, "P G B"], weight: Tensor | None, g: int
+    source: ReplaySource, positions: Int[Tensor, "P G B"], weight: Tensor | None, number: int
 ) -> Callable[[int, int], Batch]:
-    """Return a function that gathers micro-batch `g` of members low ... high - 1; it is valid until the next call.
+    """Return a function that gathers micro-batch `number` of members low ... high - 1; it is valid until the next call.
 
     Args:
         source: replay, panel, and the buffers that are written over.
-        index: ring positions of the transitions that each of P members drew, B in each of G micro-batches.
+        positions: ring positions of the transitions that each of P members drew, B in each of G micro-batches.
         weight: importance weights [P, G, B] of the transitions; None if all are equally likely.
-        g: number of the micro-batch.
+        number: number of the micro-batch.
     """
     replay = source.replay
 
     def gather(low: int, high: int) -> Batch:
         """Gather the micro-batch of members low ... high - 1."""
-        slots = index[low:high, g]
+        slots = positions[low:high, number]
         return Batch(
             obs=observe(source, slots),
             action=replay.action[slots],
             reward=replay.reward[slots],
             discount=replay.discount[slots],
             next_obs=observe_next(source, slots),
-            weight=None if weight is None else weight[low:high, g],
+            weight=None if weight is None else weight[low:high, number],
         )
 
     return gather

@@ -193,10 +193,11 @@ def windows(
         out: buffer for at least as many windows as rows: it is written over, and the result is a view of its
             beginning. None allocates the result.
     """
-    n, t, f = observations.shape
+    columns, days, features = observations.shape
+    size = context * features
     # A window of one column is contiguous, so the panel itself is a table of all windows, which overlap: entry [r, n]
     # begins at row r of column n, with strides of F to the next row and T F to the next column.
-    table = observations.as_strided((t - context + 1, n, context * f), (f, t * f, 1))
-    buffer = None if out is None else out[: rows.numel()].view(-1, n, context * f)
+    table = observations.as_strided((days - context + 1, columns, size), (features, days * features, 1))
+    buffer = None if out is None else out[: rows.numel()].view(-1, columns, size)
     gathered = torch.index_select(table, 0, rows.flatten() - (context - 1), out=buffer)
-    return gathered.view(*rows.shape, n, context, f)
+    return gathered.view(*rows.shape, columns, context, features)

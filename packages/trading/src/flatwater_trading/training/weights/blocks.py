@@ -13,12 +13,13 @@ def cut_blocks(train: Days, members: int) -> tuple[Days, ...]:
 
 def longest_stretch(train: Days, block: Days) -> int:
     """Return the most days that one stretch can have for a member that leaves out this block."""
+    # Less one, as the return of its last day needs a close after it, outside of the block and on a training day.
     return max(block.first - train.first, train.stop - block.stop) - 1
 
 
 def stretch_starts(train: Days, block: Days, days: int) -> tuple[range, range]:
     """Return the rows on which a member's stretches may begin: before the block, and after it; one may be empty.
 
-    No stretch has a day of the block, or the return that leads into the block.
+    No stretch has a day of the block, the return that leads into the block, or that which leads out of the training.
     """
     return range(train.first, block.first - days), range(block.stop, train.stop - days)

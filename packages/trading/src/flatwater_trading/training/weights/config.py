@@ -78,7 +78,7 @@ class WeightsConfig:
             ConfigError: no training day is left, or too few for the members' stretches.
         """
         splits = split_days(rows, context=self.history, config=self.splits, context_name="history")
-        self.stretch_days(splits.train)
+        self.stretch_days(splits.train)  # for its check
         return splits
 
     def stretch_days(self, train: Days) -> int:

@@ -16,6 +16,10 @@ from flatwater_trading.training.weights.judge import judge_
 from flatwater_trading.training.weights.state import WeightsSetup, WeightsState
 
 WeightsTrainer = Trainer[WeightsSetup, WeightsState]
+DAYS_OF_A_YEAR = 252
+"""Days by which growth is multiplied before its gradient is taken, so that `grad_clip` applies to a year's growth."""
+BPS = 10_000
+"""Hundredths of a percent in a whole: the unit of a day's growth in metrics."""
 
 
 def build_trainer(setup: WeightsSetup, state: WeightsState) -> WeightsTrainer:
@@ -86,16 +90,8 @@ def _growth_and_gradient(
     held_weights = weigh(views(weights, setup.layout), signals, setup.limits).view(*days.shape, -1)
     account = setup.config.account
     growth = log_growth(held_weights, market.following[days], market.costs(account, days), account.cash).mean((1, 2))
-    (grad,) = torch.autograd.grad(-growth.sum() * A_YEAR, weights)
+    (grad,) = torch.autograd.grad(-growth.sum() * DAYS_OF_A_YEAR, weights)
     return growth.detach(), grad
-
-
-A_YEAR = 252
-"""Days by which growth is multiplied before its gradient is taken, so that `grad_clip` applies to a year's growth."""
-
-
-BPS = 10_000
-"""Hundredths of a percent in a whole: the unit of a day's growth in metrics."""
 
 
 def read_numbers_(run: WeightsState) -> dict[str, float]:
