@@ -259,7 +259,7 @@ def _find_splits(trader: "Trader", panel: Panel) -> Splits:
     """Return the splits of the trader's training as rows of the panel; a split is empty if the panel lacks its days."""
     # No decision is possible before the first row with a whole context.
     first = trader.config.episode.context - 1
-    last_days = map(np.datetime64, (trader.provenance.learned_until, trader.provenance.chosen_until))
+    last_days = (np.datetime64(day) for day in (trader.provenance.learned_until, trader.provenance.chosen_until))
     train_stop, validation_stop = (max(first, int(np.searchsorted(panel.dates, day, "right"))) for day in last_days)
     return Splits(
         train=Days(first, train_stop),
