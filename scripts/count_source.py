@@ -20,14 +20,14 @@ SMALL = 60
 """Lines of a file that is hardly worth its door."""
 
 
-def now() -> dict[str, str]:
+def read_working_tree() -> dict[str, str]:
     """Return the text of every source of the working tree, by package and path below it."""
     paths = {path.relative_to(ROOT).as_posix(): path for path in ROOT.glob("packages/*/src/**/*.py")}
     places = {path: PLACE.fullmatch(name) for name, path in paths.items()}
     return {"/".join(place.groups()): path.read_text() for path, place in places.items() if place}
 
 
-def then(revision: str) -> dict[str, str]:
+def read_revision(revision: str) -> dict[str, str]:
     """Return the text of every source of a revision, by package and path below it."""
     packed = subprocess.run(
         # An archive and no checkout: the working tree stays as it is.
@@ -45,7 +45,7 @@ def then(revision: str) -> dict[str, str]:
     return found
 
 
-def by_folder(texts: Mapping[str, str]) -> Counter[str]:
+def count_lines_by_folder(texts: Mapping[str, str]) -> Counter[str]:
     """Count lines by folder, and of each package as a whole; modules beside its folders are one row."""
     lines = Counter[str]()
     for path, text in texts.items():
@@ -55,7 +55,7 @@ def by_folder(texts: Mapping[str, str]) -> Counter[str]:
     return lines
 
 
-def docstrings(text: str) -> int:
+def count_docstring_lines(text: str) -> int:
     """Count the lines of the docstrings of a module, its classes and functions."""
     found = 0
     for node in ast.walk(ast.parse(text)):
@@ -65,13 +65,13 @@ def docstrings(text: str) -> int:
     return found
 
 
-def in_all(texts: Mapping[str, str]) -> str:
+def describe_size(texts: Mapping[str, str]) -> str:
     """Summarise lines and files, and how many of the files are small."""
     # Without __init__.py: a package's docstring would count as a small file.
     sizes = [len(text.splitlines()) for path, text in texts.items() if not path.endswith("__init__.py")]
     small = sum(size <= SMALL for size in sizes)
     lines = sum(len(text.splitlines()) for text in texts.values())
-    written = sum(map(docstrings, texts.values()))
+    written = sum(map(count_docstring_lines, texts.values()))
     blank = sum(not line.strip() for text in texts.values() for line in text.splitlines())
     return (
         f"{lines:,} lines ({written:,} of docstrings, {blank:,} blank), {len(texts)} files; without __init__.py "
@@ -81,13 +81,13 @@ def in_all(texts: Mapping[str, str]) -> str:
 
 def main() -> None:
     """Print the table by folder, then a summary of each column."""
-    columns = {"now": now()} | {revision: then(revision) for revision in sys.argv[1:2]}
-    counts = [by_folder(texts) for texts in columns.values()]
+    columns = {"now": read_working_tree()} | {revision: read_revision(revision) for revision in sys.argv[1:2]}
+    counts = [count_lines_by_folder(texts) for texts in columns.values()]
     print(f"{'':<34}" + "".join(f"{name:>10}" for name in columns))
     for folder in sorted(set().union(*counts), key=lambda name: -counts[0][name]):
         print(f"{folder:<34}" + "".join(f"{count[folder]:>10,}" for count in counts))
     for name, texts in columns.items():
-        print(f"{name}: {in_all(texts)}")
+        print(f"{name}: {describe_size(texts)}")
 
 
 if __name__ == "__main__":

@@ -61,12 +61,12 @@ def commands(program: str) -> list[str]:
 
 def built_page(page: Path) -> str:
     """A page as the site shows it: with the settings of the recipe that it names."""
-    return str(SETTINGS.complete(page.read_text()))
+    return str(SETTINGS.complete_page(page.read_text()))
 
 
 def anchors(page: Path) -> set[str]:
     headings = re.findall(r"^#+ (.*)$", FENCED.sub("", built_page(page)), re.MULTILINE)
-    return {SETTINGS.anchor(heading) for heading in headings}
+    return {SETTINGS.heading_anchor(heading) for heading in headings}
 
 
 def without_none(mapping: dict[str, Any]) -> dict[str, Any]:

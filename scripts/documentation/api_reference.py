@@ -30,7 +30,7 @@ Module = tuple[ast.Module, Mapping[str, str]]
 """The tree of a module, and the origin of each name in it."""
 
 
-class InFull(ast.NodeTransformer):
+class FullNameTransformer(ast.NodeTransformer):
     """A transformer that writes the names of an annotation as `module.name`, where their origin is known."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
@@ -51,26 +51,28 @@ def pages(root: Path) -> dict[str, str]:
     faces = [".".join(path.parts) for name in DISTRIBUTIONS for path in public_packages(sources[name])]
     found: dict[str, list[str]] = {}
     trees: dict[str, Module] = {}
-    errors = origins("flatwater_watch.errors", ast.parse((sources["flatwater_watch"] / "errors.py").read_text()))
+    errors = find_full_names(
+        "flatwater_watch.errors", ast.parse((sources["flatwater_watch"] / "errors.py").read_text())
+    )
     for source in map(sources.__getitem__, DISTRIBUTIONS):
         for path in sorted(source.rglob("*.py")):
             name, tree = ".".join(path.relative_to(source.parent).with_suffix("").parts), ast.parse(path.read_text())
-            names = errors | origins(name, tree)  # a docstring may name an error that is raised further below
+            names = errors | find_full_names(name, tree)  # a docstring may name an error that is raised further below
             trees[name] = (tree, names)
-            text = "" if name.startswith(BY_COMMAND) else module(name, tree, names)
+            text = "" if name.startswith(BY_COMMAND) else module_text(name, tree, names)
             if text and all(map(is_public, name.split("."))):
                 found.setdefault(name.rpartition(".")[0], []).append(text)
     said = {name: package_docstring(sources[name.partition(".")[0]].parent, name) for name in sorted(found)}
     said |= {name: package_docstring(sources[name.partition(".")[0]].parent, name) for name in faces}
-    written = {f"api/{name}.md": package(name, said[name], found[name]) for name in said if name not in faces}
+    written = {f"api/{name}.md": package_page(name, said[name], found[name]) for name in said if name not in faces}
     for name in faces:
         if name in found:
-            written[f"api/{name}.modules.md"] = package(f"{name}.modules", TOP, found[name])
+            written[f"api/{name}.modules.md"] = package_page(f"{name}.modules", TOP, found[name])
         stub = ast.parse(sources[name.partition(".")[0]].parent.joinpath(*name.split("."), STUB).read_text())
-        written[f"api/{name}.md"] = face(name, stub, trees, said[name])
+        written[f"api/{name}.md"] = face_page(name, stub, trees, said[name])
     below = {f"{name}.modules": TOP for name in faces if name in found}
     others = below | {name: text for name, text in said.items() if name not in faces}
-    return {"api/index.md": contents({name: said[name] for name in faces}, others)} | written
+    return {"api/index.md": index_page({name: said[name] for name in faces}, others)} | written
 
 
 def public_packages(source: Path) -> Iterator[Path]:
@@ -78,7 +80,7 @@ def public_packages(source: Path) -> Iterator[Path]:
     yield from (stub.parent.relative_to(source.parent) for stub in sorted(source.rglob(STUB)))
 
 
-def face(package_name: str, stub: ast.Module, trees: Mapping[str, Module], said: str) -> str:
+def face_page(package_name: str, stub: ast.Module, trees: Mapping[str, Module], said: str) -> str:
     """Return the page of the names that importing a package offers, and of no others.
 
     Args:
@@ -94,7 +96,7 @@ def face(package_name: str, stub: ast.Module, trees: Mapping[str, Module], said:
     packages = {name for name, where in shown.items() if f"{where}.{name}.__init__" in trees}
     beside = {name for name, path in parts.items() if path == f"{package_name}.{name}"}  # described on a page already
     own = [
-        dict(definitions(*trees[where]))[name]
+        dict(public_definitions(*trees[where]))[name]
         for name, where in sorted(shown.items())
         if name not in parts and name not in packages
     ]
@@ -104,13 +106,16 @@ def face(package_name: str, stub: ast.Module, trees: Mapping[str, Module], said:
     ]
     linked = [f"In it: {', '.join(links)}"] if links else []
     below = [
-        module(f"{package_name}.{name}", *trees[path], constants=False)
+        module_text(f"{package_name}.{name}", *trees[path], constants=False)
         for name, path in sorted(parts.items())
         if name not in beside
     ]
     head = f"```{{py:module}} {package_name}\n```"
     promised = "These names are promised: what changes them stands in the release notes, under what to change."
-    return "\n\n".join([f"# `import {package_name}`", head, *prose(said), promised, *linked, *own, *below]) + "\n"
+    return (
+        "\n\n".join([f"# `import {package_name}`", head, *convert_paragraphs(said), promised, *linked, *own, *below])
+        + "\n"
+    )
 
 
 def is_public(name: str) -> bool:
@@ -123,12 +128,12 @@ def package_docstring(root: Path, name: str) -> str:
     return ast.get_docstring(ast.parse(Path(root, *name.split("."), "__init__.py").read_text())) or ""
 
 
-def package(name: str, said: str, parts: list[str]) -> str:
+def package_page(name: str, said: str, parts: list[str]) -> str:
     """Return the page of a package."""
-    return "\n\n".join([f"# `{name}`", *prose(said), *parts]) + "\n"
+    return "\n\n".join([f"# `{name}`", *convert_paragraphs(said), *parts]) + "\n"
 
 
-def contents(faces: Mapping[str, str], others: Mapping[str, str]) -> str:
+def index_page(faces: Mapping[str, str], others: Mapping[str, str]) -> str:
     """Return the page of all packages.
 
     Args:
@@ -147,25 +152,25 @@ def contents(faces: Mapping[str, str], others: Mapping[str, str]) -> str:
     return "\n".join((*heads, *rows, ""))
 
 
-def module(name: str, tree: ast.Module, names: Mapping[str, str], *, constants: bool = True) -> str:
+def module_text(name: str, tree: ast.Module, names: Mapping[str, str], *, constants: bool = True) -> str:
     """Return a module's heading, docstring and public definitions; empty where it defines nothing public."""
     called = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    public = [text for each, text in definitions(tree, names) if constants or each in called]
+    public = [text for each, text in public_definitions(tree, names) if constants or each in called]
     head = f"## `{name}`\n\n```{{py:module}} {name}\n```"
-    return "\n\n".join([head, *prose(ast.get_docstring(tree) or ""), *public]) if public else ""
+    return "\n\n".join([head, *convert_paragraphs(ast.get_docstring(tree) or ""), *public]) if public else ""
 
 
-def definitions(tree: ast.Module, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def public_definitions(tree: ast.Module, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield each public name that a module defines, with its text."""
     for node, after in zip(tree.body, [*tree.body[1:], None], strict=True):
         if isinstance(node, ast.FunctionDef) and is_public(node.name):
             if not is_overload(node):
-                yield node.name, function(node, names)
+                yield node.name, function_directive(node, names)
         elif isinstance(node, ast.ClassDef) and is_public(node.name):
-            yield node.name, a_class(node, names)
+            yield node.name, class_directive(node, names)
         elif isinstance(node, ast.Assign | ast.AnnAssign) and is_public(assigned_names(node)) and not is_variable(node):
             directive = "py:type" if is_alias(node) else "py:data"
-            yield assigned_names(node), attribute(node, after, names, directive=directive)
+            yield assigned_names(node), attribute_directive(node, after, names, directive=directive)
 
 
 def is_overload(node: ast.FunctionDef) -> bool:
@@ -189,7 +194,7 @@ def is_variable(node: ast.Assign | ast.AnnAssign) -> bool:
     return isinstance(node.value, ast.Call) and ast.unparse(node.value.func) in {"TypeVar", "ParamSpec"}
 
 
-def origins(name: str, tree: ast.Module) -> dict[str, str]:
+def find_full_names(name: str, tree: ast.Module) -> dict[str, str]:
     """Return the full names of what a module defines or imports, by the names in it."""
     found = {node.name: f"{name}.{node.name}" for node in tree.body if isinstance(node, ast.ClassDef)}
     for node in tree.body:
@@ -200,53 +205,57 @@ def origins(name: str, tree: ast.Module) -> dict[str, str]:
     return found
 
 
-def in_full(node: ast.expr, names: Mapping[str, str]) -> str:
+def unparse_in_full(node: ast.expr, names: Mapping[str, str]) -> str:
     """Return an annotation or a value as text on one line, its names in full."""
     # Parsed anew: the transformer changes a tree in place, and this one is read again.
-    return ast.unparse(InFull(names).visit(ast.parse(ast.unparse(node), mode="eval")))
+    return ast.unparse(FullNameTransformer(names).visit(ast.parse(ast.unparse(node), mode="eval")))
 
 
-def annotation(node: ast.expr, names: Mapping[str, str]) -> str:
+def annotation_text(node: ast.expr, names: Mapping[str, str]) -> str:
     """Return an annotation as text; quotes around it in the source are dropped."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         node = ast.parse(node.value, mode="eval").body
-    return in_full(node, names)
+    return unparse_in_full(node, names)
 
 
-def option(name: str, text: str) -> str:
+def directive_option(name: str, text: str) -> str:
     """Return an option of a directive, whatever is in its text."""
     return f"\n:{name}: {json.dumps(text, ensure_ascii=False)}"
 
 
-def function(node: ast.FunctionDef, names: Mapping[str, str], *, directive: str = "py:function") -> str:
+def function_directive(node: ast.FunctionDef, names: Mapping[str, str], *, directive: str = "py:function") -> str:
     """Return the directive of a function or a method."""
     arguments = ast.parse(f"def f({ast.unparse(node.args)}): ...").body[0]
     assert isinstance(arguments, ast.FunctionDef)
     for argument in ast.walk(arguments.args):
         if isinstance(argument, ast.arg) and argument.annotation:
-            argument.annotation = InFull(names).visit(argument.annotation)
-    returns = f" -> {annotation(node.returns, names)}" if node.returns else ""
+            argument.annotation = FullNameTransformer(names).visit(argument.annotation)
+    returns = f" -> {annotation_text(node.returns, names)}" if node.returns else ""
     signature = f"{node.name}({ast.unparse(arguments.args)}){returns}"
-    return write_directive(directive, signature, docstring(ast.get_docstring(node) or "", names))
+    return write_directive(directive, signature, convert_docstring(ast.get_docstring(node) or "", names))
 
 
-def a_class(node: ast.ClassDef, names: Mapping[str, str]) -> str:
+def class_directive(node: ast.ClassDef, names: Mapping[str, str]) -> str:
     """Return the directive of a class, with its public fields and methods."""
-    marks = [in_full(mark, names) for mark in [*node.decorator_list, *node.bases]]
+    marks = [unparse_in_full(mark, names) for mark in [*node.decorator_list, *node.bases]]
     kinds = ["*" + ", ".join(f"`{mark.rpartition('.')[2] if '(' not in mark else mark}`" for mark in marks) + "*"]
-    body = [*(kinds if marks else ()), *docstring(ast.get_docstring(node) or "", names)]
+    body = [*(kinds if marks else ()), *convert_docstring(ast.get_docstring(node) or "", names)]
     for member, after in zip(node.body, [*node.body[1:], None], strict=True):
         if isinstance(member, ast.AnnAssign) and is_public(ast.unparse(member.target)):
-            body.append(attribute(member, after, names))
+            body.append(attribute_directive(member, after, names))
         elif isinstance(member, ast.FunctionDef) and (
             is_public(member.name) or member.name in {"__init__", "__call__"}
         ):
             is_property = any(ast.unparse(mark) == "property" for mark in member.decorator_list)
-            body.append(a_property(member, names) if is_property else function(member, names, directive="py:method"))
+            body.append(
+                property_directive(member, names)
+                if is_property
+                else function_directive(member, names, directive="py:method")
+            )
     return write_directive("py:class", node.name, body, fence="````")
 
 
-def attribute(
+def attribute_directive(
     node: ast.Assign | ast.AnnAssign,
     after: ast.stmt | None,
     names: Mapping[str, str],
@@ -256,20 +265,20 @@ def attribute(
     """Return the directive of a field, a constant or a named type, with the docstring that stands after it."""
     head = assigned_names(node)
     if isinstance(node, ast.AnnAssign):
-        head += option("type", annotation(node.annotation, names))
-    value = in_full(node.value, names) if node.value else ""
+        head += directive_option("type", annotation_text(node.annotation, names))
+    value = unparse_in_full(node.value, names) if node.value else ""
     if 0 < len(value) < LONG:
-        head += option("canonical" if directive == "py:type" else "value", value)
+        head += directive_option("canonical" if directive == "py:type" else "value", value)
     said = ""
     if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) and isinstance(after.value.value, str):
         said = inspect.cleandoc(after.value.value)
-    return write_directive(directive, head, prose(said))
+    return write_directive(directive, head, convert_paragraphs(said))
 
 
-def a_property(node: ast.FunctionDef, names: Mapping[str, str]) -> str:
+def property_directive(node: ast.FunctionDef, names: Mapping[str, str]) -> str:
     """Return the directive of a property."""
-    kind = option("type", annotation(node.returns, names)) if node.returns else ""
-    return write_directive("py:property", node.name + kind, docstring(ast.get_docstring(node) or "", names))
+    kind = directive_option("type", annotation_text(node.returns, names)) if node.returns else ""
+    return write_directive("py:property", node.name + kind, convert_docstring(ast.get_docstring(node) or "", names))
 
 
 def write_directive(directive: str, head: str, body: Iterator[str] | list[str], fence: str = "```") -> str:
@@ -278,7 +287,7 @@ def write_directive(directive: str, head: str, body: Iterator[str] | list[str], 
     return f"{fence}{{{directive}}} {head}\n\n{text}\n{fence}" if text else f"{fence}{{{directive}}} {head}\n{fence}"
 
 
-def docstring(text: str, names: Mapping[str, str]) -> Iterator[str]:
+def convert_docstring(text: str, names: Mapping[str, str]) -> Iterator[str]:
     """Convert a docstring in Google's style: paragraphs, then the sections as fields."""
     section, held = "", list[str]()
     # A heading behind the last line, by which the last section is given out as the others.
@@ -287,11 +296,11 @@ def docstring(text: str, names: Mapping[str, str]) -> Iterator[str]:
         if not found:
             held.append(line)
             continue
-        yield from fields(section, held, names) if section else prose("\n".join(held))
+        yield from convert_section(section, held, names) if section else convert_paragraphs("\n".join(held))
         section, held = found[1], []
 
 
-def fields(section: str, lines: list[str], names: Mapping[str, str]) -> Iterator[str]:
+def convert_section(section: str, lines: list[str], names: Mapping[str, str]) -> Iterator[str]:
     """Convert a section's entries to a list of fields."""
     kind, entries = FIELDS[section], list[list[str]]()
     for line in lines:
@@ -307,7 +316,7 @@ def fields(section: str, lines: list[str], names: Mapping[str, str]) -> Iterator
         yield "\n".join(" ".join(entry) for entry in entries)
 
 
-def prose(text: str) -> Iterator[str]:
+def convert_paragraphs(text: str) -> Iterator[str]:
     """Convert paragraphs to Markdown; indented paragraphs are code, and lists stay lists."""
     for part in filter(str.strip, text.split("\n\n")):
         if part.startswith("    "):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import api_reference
 import command_reference
-from pages import ROOT, Site, collect_, title
+from pages import ROOT, Site, collect_pages_, page_title
 from sphinx.cmd.build import build_main
 
 READ = ROOT / "build" / "pages"
@@ -37,29 +37,31 @@ REFERENCE = """\
 """Entries that the site adds to the section `Reference` of docs/index.md."""
 
 
-def assemble() -> Site:
+def assemble_site() -> Site:
     """Collect all pages of the site."""
     site = Site()
-    collect_(site)
+    collect_pages_(site)
     site.pages |= command_reference.pages() | api_reference.pages(ROOT / "packages")
-    site.pages |= {f"{folder}/index.md": contents(site, folder, *head) for folder, head in LISTED.items()}
+    site.pages |= {f"{folder}/index.md": list_page(site, folder, *head) for folder, head in LISTED.items()}
     for name in WRITTEN_HERE:
         folder = name.removesuffix("index.md")
         below = [page for page in site.pages if page.startswith(folder) and page != name]
-        site.pages[name] += toctree([page.removeprefix(folder) for page in below])
-    site.pages["index.md"] = navigation(site)
+        site.pages[name] += hidden_toctree([page.removeprefix(folder) for page in below])
+    site.pages["index.md"] = navigation_page(site)
     return site
 
 
-def contents(site: Site, folder: str, heading: str, said: str) -> str:
+def list_page(site: Site, folder: str, heading: str, said: str) -> str:
     """Return the page that lists the pages of a folder."""
     rows = [
-        f"- [{title(page)}]({Path(name).name})" for name, page in site.pages.items() if name.startswith(f"{folder}/")
+        f"- [{page_title(page)}]({Path(name).name})"
+        for name, page in site.pages.items()
+        if name.startswith(f"{folder}/")
     ]
     return "\n".join((f"# {heading}", "", said, "", *rows, ""))
 
 
-def navigation(site: Site) -> str:
+def navigation_page(site: Site) -> str:
     """Return docs/index.md with its lists as the site's navigation: a section is a group, and its links are the pages.
 
     A page that it does not name stands under a heading of its own, so that a new page is never lost.
@@ -72,18 +74,22 @@ def navigation(site: Site) -> str:
     lost = [name for name in site.pages if name not in named and not name.startswith(("files/", *below))]
     lost = [name for name in lost if name != "index.md"]
     if lost:
-        sections["Further pages"] = "\n\n" + "\n".join(f"- [{title(site.pages[name])}]({name})" for name in lost) + "\n"
+        sections["Further pages"] = (
+            "\n\n" + "\n".join(f"- [{page_title(site.pages[name])}]({name})" for name in lost) + "\n"
+        )
     listed = {name: [f"{said} <{page}>" for said, page in ITEM.findall(text)] for name, text in sections.items()}
-    return front + "".join(f"## {name}{text}{toctree(listed[name], caption=name)}\n" for name, text in sections.items())
+    return front + "".join(
+        f"## {name}{text}{hidden_toctree(listed[name], caption=name)}\n" for name, text in sections.items()
+    )
 
 
-def toctree(entries: list[str], caption: str = "") -> str:
+def hidden_toctree(entries: list[str], caption: str = "") -> str:
     """Return a toctree of pages, each `page` or `title <page>`, for the navigation and not shown on the page itself."""
     options = [":hidden:", f":caption: {caption}" if caption else ":maxdepth: 1"]
     return "\n".join(("", "```{toctree}", *options, "", *entries, "```", ""))
 
 
-def write(site: Site, folder: Path) -> None:
+def write_pages(site: Site, folder: Path) -> None:
     """Write the pages that have changed, and remove files that are no page any more."""
     for old in folder.rglob("*.md"):
         if old.relative_to(folder).as_posix() not in site.pages:
@@ -102,7 +108,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "site")
     options = parser.parse_args()
-    write(assemble(), READ)
+    write_pages(assemble_site(), READ)
     strict = ["-q", "-W", "--keep-going", "-j", "auto"]
     places = ["-c", str(ROOT / "docs"), "-d", str(READ.with_name("doctrees")), str(READ), str(options.out)]
     code = build_main([*strict, "-b", "html", *places])

@@ -23,7 +23,7 @@ Command = tuple[str, ...]
 
 
 @dataclass
-class Group:
+class OptionGroup:
     """Options that stand in one box of the help."""
 
     title: str
@@ -39,7 +39,7 @@ class Help:
     usage: str
     description: tuple[str, ...]
     """Paragraphs above the options."""
-    groups: tuple[Group, ...]
+    groups: tuple[OptionGroup, ...]
 
     def options(self) -> dict[str, str]:
         """Return the options of all groups."""
@@ -48,12 +48,12 @@ class Help:
 
 def pages() -> dict[str, str]:
     """Return the pages by their path on the site: one of all commands, and one for each."""
-    helps = {command: parse_help(printed_help(command)) for command in commands()}
-    found = {f"commands/{'-'.join(command)}.md": page(command, helps) for command in commands()}
-    return {"commands/index.md": contents()} | found
+    helps = {command: parse_help(read_help(command)) for command in commands()}
+    found = {f"commands/{'-'.join(command)}.md": command_page(command, helps) for command in commands()}
+    return {"commands/index.md": index_page()} | found
 
 
-def printed_help(command: Command) -> str:
+def read_help(command: Command) -> str:
     """Return the output of `flatwater COMMAND --help`."""
     said, width = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), os.environ.get("COLUMNS")
     # The help is laid out by the environment's width: pages must not follow the terminal of whoever builds them.
@@ -73,13 +73,13 @@ def parse_help(text: str) -> Help:
     """Take a help text apart."""
     head, *rest = text.split("╭─ ")
     usage, *paragraphs = (" ".join(part.split()) for part in head.split("\n\n"))
-    return Help(usage.removeprefix("usage: "), tuple(filter(None, paragraphs)), tuple(map(group, rest)))
+    return Help(usage.removeprefix("usage: "), tuple(filter(None, paragraphs)), tuple(map(parse_group, rest)))
 
 
-def group(box: str) -> Group:
+def parse_group(box: str) -> OptionGroup:
     """Take a box of the help apart: a title, perhaps a sentence above a line, and the options."""
     heading, *lines = box.splitlines()
-    found, name = Group(heading.partition(" ─")[0]), ""
+    found, name = OptionGroup(heading.partition(" ─")[0]), ""
     for line in lines:
         text = line.strip("│").strip()
         if line.startswith("╰"):
@@ -96,11 +96,11 @@ def group(box: str) -> Group:
     return found
 
 
-def page(command: Command, helps: Mapping[Command, Help]) -> str:
+def command_page(command: Command, helps: Mapping[Command, Help]) -> str:
     """Return the page of a command."""
     help_, words = helps[command], " ".join(("flatwater", *command))
     parts = [f"# `{words}`", "\n\n".join(map(escape_text, help_.description)), f"```text\n{help_.usage}\n```"]
-    base = settings_of(command)
+    base = base_command(command)
     known = helps[base].options() if base else {}
     for each in help_.groups:
         parts += group_lines(each, known)
@@ -110,13 +110,13 @@ def page(command: Command, helps: Mapping[Command, Help]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def settings_of(command: Command) -> Command | None:
+def base_command(command: Command) -> Command | None:
     """Return the command whose settings this one takes as well; None where there is none."""
     train = ("train", *command[1:])
     return train if len(command) > 1 and command != train and train in commands() else None
 
 
-def group_lines(each: Group, known: Mapping[str, str]) -> Iterator[str]:
+def group_lines(each: OptionGroup, known: Mapping[str, str]) -> Iterator[str]:
     """Yield a group's heading, sentence and options, without options that are `known` from another command."""
     own = {name: said for name, said in each.options.items() if name not in known and not name.startswith("-h")}
     if own:
@@ -127,7 +127,7 @@ def group_lines(each: Group, known: Mapping[str, str]) -> Iterator[str]:
         yield from (f"`{name}`\n: {escape_text(said)}" for name, said in own.items())
 
 
-def contents() -> str:
+def index_page() -> str:
     """Return the page of all commands."""
     rows = [f"| [`{' '.join(c)}`]({'-'.join(c)}.md) | {escape_text(line)} |" for c, (_, line) in commands().items()]
     codes = EXIT_CODES.removeprefix("exit codes: ").replace("\n", " · ")

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from posixpath import relpath
 
 from notebooks import as_page, read_notebook
-from settings_reference import complete
+from settings_reference import complete_page
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ".ipynb"
@@ -42,14 +42,14 @@ class Site:
     """Files of the repository that pages link to."""
 
 
-def collect_(site: Site) -> None:
+def collect_pages_(site: Site) -> None:
     """Take all pages of the repository in, and a page for each file that they link to."""
     for source in written_pages(site.root):
         name = source.relative_to(site.root).as_posix()
-        text = as_page(read_notebook(source)) if source.suffix == NOTEBOOK else complete(source.read_text())
-        site.pages[place(name)] = rewritten_(site, name, text)
+        text = as_page(read_notebook(source)) if source.suffix == NOTEBOOK else complete_page(source.read_text())
+        site.pages[site_path(name)] = rewrite_links_(site, name, text)
     for name in sorted(site.shown):
-        site.pages[f"files/{name}.md"] = listing(name, (site.root / name).read_text())
+        site.pages[f"files/{name}.md"] = listing_page(name, (site.root / name).read_text())
 
 
 def written_pages(root: Path) -> Iterator[Path]:
@@ -60,13 +60,13 @@ def written_pages(root: Path) -> Iterator[Path]:
     yield from sorted((root / NOTES).glob("*.md"))
 
 
-def place(name: str) -> str:
+def site_path(name: str) -> str:
     """Return the page of the site on which a page of the repository stands."""
     page = name.removesuffix(NOTEBOOK) + ".md" if name.endswith(NOTEBOOK) else name
     return MOVED.get(page, page.removeprefix("docs/").removeprefix("benchmarks/"))
 
 
-def rewritten_(site: Site, name: str, text: str) -> str:
+def rewrite_links_(site: Site, name: str, text: str) -> str:
     """Return a page's text with its links as they are on the site, and note the files that must be shown.
 
     Args:
@@ -77,12 +77,12 @@ def rewritten_(site: Site, name: str, text: str) -> str:
 
     def link(found: re.Match[str]) -> str:
         before, target, after = found.groups()
-        return before + target_(site, name, target) + after
+        return before + site_target_(site, name, target) + after
 
-    return DOCTEST.sub("```pycon\n", outside_code(lambda prose: LINK.sub(link, prose), text))
+    return DOCTEST.sub("```pycon\n", change_outside_code(lambda prose: LINK.sub(link, prose), text))
 
 
-def target_(site: Site, name: str, target: str) -> str:
+def site_target_(site: Site, name: str, target: str) -> str:
     """Return the target of a page's link on the site, and note a file that must be shown.
 
     Raises:
@@ -102,23 +102,23 @@ def target_(site: Site, name: str, target: str) -> str:
         raise ValueError(f"{name}: {target} is a folder; link to a file in it")
     if not known:
         site.shown.add(linked)
-    page = place(linked) if known else f"files/{linked}.md"
-    return relpath(page, PurePosixPath(place(name)).parent.as_posix()) + (f"#{fragment}" if fragment else "")
+    page = site_path(linked) if known else f"files/{linked}.md"
+    return relpath(page, PurePosixPath(site_path(name)).parent.as_posix()) + (f"#{fragment}" if fragment else "")
 
 
-def outside_code(change: Callable[[str], str], text: str) -> str:
+def change_outside_code(change: Callable[[str], str], text: str) -> str:
     """Change a text everywhere but in fenced blocks; spans of code in the text of a link stay part of it."""
     blocks = re.split(r"(^```.*?^```$)", text, flags=re.MULTILINE | re.DOTALL)
     return "".join(block if block.startswith("```") else change(block) for block in blocks)
 
 
-def listing(name: str, text: str) -> str:
+def listing_page(name: str, text: str) -> str:
     """Return a page that shows a file of the repository; it is reached by links alone."""
     language = LANGUAGES.get(Path(name).suffix, "text")
     return f"---\norphan: true\n---\n\n# `{name}`\n\n````{language}\n{text.rstrip()}\n````\n"
 
 
-def title(page: str) -> str:
+def page_title(page: str) -> str:
     """Return the first heading of a page."""
     return next(line for line in page.splitlines() if line.startswith("# ")).removeprefix("# ")
 

@@ -20,38 +20,41 @@ SHARED = ("wandb", "checkpoints")
 """Sections that are alike in every run: they stand on that page alone."""
 
 
-def complete(page: str) -> str:
+def complete_page(page: str) -> str:
     """Complete a page with the settings of the recipe that it names; any other page stays as it is."""
-    return MARKER.sub(lambda found: sections(found[1]), page)
+    return MARKER.sub(lambda found: recipe_sections(found[1]), page)
 
 
-def sections(name: str) -> str:
+def recipe_sections(name: str) -> str:
     """Return each section of a shipped recipe with its settings and defaults, below links to all sections."""
     recipe = find_installed(name)
     assert recipe is not None, f"{name} is no recipe that ships"
     config = recipe.config()
     settings = settings_by_section(config)
     shared = () if name == FIRST else SHARED
-    shown = {path: node for path, node in walk(config, "") if path not in shared}
+    shown = {path: node for path, node in walk_configs(config, "") if path not in shared}
     kinds = Counter(type(node) for node in shown.values())
     told = {
-        path: of_field(config, path) if kinds[type(node)] > 1 else first_paragraph(node) for path, node in shown.items()
+        path: field_docstring(config, path) if kinds[type(node)] > 1 else first_paragraph(node)
+        for path, node in shown.items()
     }
-    links = [f"[{title(path)}](#{anchor(title(path))})" for path in told]
-    links += [f"[{title(path)}](../trading/configuration.md#{anchor(title(path))})" for path in shared]
+    links = [f"[{section_title(path)}](#{heading_anchor(section_title(path))})" for path in told]
+    links += [
+        f"[{section_title(path)}](../trading/configuration.md#{heading_anchor(section_title(path))})" for path in shared
+    ]
     contents = " ·\n".join(" · ".join(links[at : at + 6]) for at in range(0, len(links), 6))
-    parts = [f"## {title(path)}\n\n{text}\n\n```toml\n{settings[path]}\n```" for path, text in told.items()]
+    parts = [f"## {section_title(path)}\n\n{text}\n\n```toml\n{settings[path]}\n```" for path, text in told.items()]
     return "\n\n".join([contents, *parts]) + "\n"
 
 
-def walk(config: object, path: str) -> Iterator[tuple[str, object]]:
+def walk_configs(config: object, path: str) -> Iterator[tuple[str, object]]:
     """Yield path and value of the configuration and of every one below it, in the order of a dumped file."""
     assert is_dataclass(config)
     yield path, config
     for f in fields(config):
         below = getattr(config, f.name)
         if is_dataclass(below):
-            yield from walk(below, f"{path}.{f.name}" if path else f.name)
+            yield from walk_configs(below, f"{path}.{f.name}" if path else f.name)
 
 
 def settings_by_section(config: object) -> dict[str, str]:
@@ -73,7 +76,7 @@ def settings_by_section(config: object) -> dict[str, str]:
     return {name: "\n".join(lines).strip("\n") for name, lines in found.items()}
 
 
-def of_field(config: object, path: str) -> str:
+def field_docstring(config: object, path: str) -> str:
     """Return the field's docstring for a section: the class's would be the same in several sections."""
     lines = dumps_config(config).splitlines()
     at = lines.index(f"[{path}]")
@@ -87,12 +90,12 @@ def first_paragraph(config: object) -> str:
     return " ".join(text.split("\n\n", maxsplit=1)[0].split())
 
 
-def title(path: str) -> str:
+def section_title(path: str) -> str:
     """Return a section's heading."""
     return f"`[{path}]`" if path else TOP
 
 
-def anchor(heading: str) -> str:
+def heading_anchor(heading: str) -> str:
     """Return the fragment that Markdown viewers make of a heading: lower case, no punctuation, spaces as hyphens."""
     kept = "".join(letter for letter in heading.lower() if letter.isalnum() or letter in " -_")
     return kept.replace(" ", "-")
