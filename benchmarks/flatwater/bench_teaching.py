@@ -129,9 +129,10 @@ def pace() -> dict[str, float]:
 
 def first_round_again() -> Callable[[], None]:
     """A run after its first round; the function learns from this round once more, from the same weights."""
-    trainer = compose_game(SMALL).trainer
+    run = compose_game(SMALL)
+    trainer = run.trainer
     train_(trainer, 1, Deaf())
-    learner, learn = trainer.run.learner, trainer.phases[2]
+    (learner,), learn = run.learners, trainer.phases[2]
     kept = [(leaf.value, leaf.value.clone()) for leaf in leaves(learner) if isinstance(leaf.value, torch.Tensor)]
 
     def again() -> None:
@@ -148,7 +149,7 @@ def loop() -> dict[str, float]:
     run = compose_game({"threads": 1})
     setup, trainer = run.trainer.setup, run.trainer
     world = ForagingWorld(ForagingConfig(), setup.config.envs)
-    listed = ListedTeaching(run.config.learner, setup.network, trainer.run.learner.block, world, SearchTeacher(world))
+    listed = ListedTeaching(run.config.learner, setup.network, run.learners[0].block, world, SearchTeacher(world))
     watcher = Deaf()
     train_(trainer, 1, watcher)
     listed.round(setup.config.block)

@@ -79,6 +79,8 @@ class Evaluate(WithTrust, WithBudget):
 class Export(WithTrust, WithBudget):
     """Write the trained policy of a run as one file: a program for torch or for ONNX, or its weights.
 
+    Where agents of an environment have different spaces, the policy of each kind of agents is a file of its own.
+
     The file has the network, the scales of its observations, the bounds of its actions, and a text that describes
     inputs and outputs. Before it is written, its numbers are compared with those of the trained policy.
     """
@@ -95,9 +97,9 @@ class Export(WithTrust, WithBudget):
         Raises:
             ConfigError: no form of export has the ending of `to`.
         """
-        from flatwater.api import export, load
+        from flatwater.api import load
         from flatwater.cli.plan import print_plan
-        from flatwater.runs.policy_export import FORMS, plan_export
+        from flatwater.runs.policy_export import FORMS, export, export_files, plan_export
         from flatwater_watch.errors import ConfigError
         from flatwater_watch.files.output import POLICY_OUTPUTS, check_output
         from flatwater_watch.terminal import say, terminal
@@ -107,9 +109,12 @@ class Export(WithTrust, WithBudget):
         # Before the run is read: a file that cannot be written is refused at once.
         check_output("--to", self.to, POLICY_OUTPUTS[self.to.suffix])
         with terminal(errors=True).status("reading the run and exporting its trained policy …"):
-            if self.plan:
-                plan = plan_export(load(self.run).to_export(), self.to.suffix, self.budget)
-                return print_plan(plan, as_json=False)
-            difference = export(self.run, self.to, budget=self.budget)
-        say(f"{self.to}: the exported policy's numbers differ from the run's by at most {difference:.1g}")
+            policy = load(self.run)
+            exports = export_files(policy, self.to)
+            if self.plan:  # of several files, which are written one after the other, the largest
+                plans = [plan_export(own, self.to.suffix, self.budget) for own in exports.values()]
+                return print_plan(max(plans, key=lambda plan: plan.needed_bytes), as_json=False)
+            difference = export(policy, self.to, self.budget)
+        for file in exports:
+            say(f"{file}: the exported policy's numbers differ from the run's by at most {difference:.1g}")
         return 0

@@ -406,8 +406,8 @@ class WorldPlayer:
         """Return a random legal action of each agent of one environment, [agents, *action_shape]."""
         spaces, agents = self._spaces, self._spaces.agents
         if spaces.bounds is not None:
-            low, high = np.array(spaces.bounds, np.float32).T
-            return rng.uniform(low, high, (agents, len(low))).astype(np.float32)
+            low, high = spaces.agent_bounds
+            return np.asarray(rng.uniform(low, high), np.float32)
         if self._legal:
             masks = split_legal(spaces, self._legal[0][env])
             # The largest of random numbers, of which those of illegal actions are 0.

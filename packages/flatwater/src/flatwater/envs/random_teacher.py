@@ -10,8 +10,8 @@ class RandomTeacher:
 
     def __init__(self, world: World, rng: torch.Generator) -> None:
         self._lists, self._rng = world.spaces.lists, rng
-        bounds = world.spaces.bounds
-        self._bounds = None if bounds is None else torch.tensor(bounds).T
+        spaces = world.spaces
+        self._bounds = None if spaces.bounds is None else torch.from_numpy(spaces.agent_bounds)
 
     def begin_(self, env_mask: Array) -> None:
         """Do nothing: there is nothing to forget."""

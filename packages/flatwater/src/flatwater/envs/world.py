@@ -30,6 +30,24 @@ PADDING = 255
 
 
 @dataclass(frozen=True)
+class AgentKind:
+    """Agents of a world that have the same spaces, and a policy of their own, where others have other spaces."""
+
+    name: str
+    agents: tuple[str, ...]
+    """Names of its agents."""
+    places: tuple[int, ...]
+    """Their positions among the agents of an environment."""
+    spaces: "Spaces"
+    """Spaces of these agents alone."""
+    observation: Any
+    """The environment's space of their observations, one of Gymnasium's."""
+    action: Any
+    form: Any
+    """Form of their observations, as in `WrappedConfig.form`."""
+
+
+@dataclass(frozen=True)
 class Spaces:
     """Observations and actions of the agents of a world."""
 
@@ -61,6 +79,8 @@ class Spaces:
     goes on from there after a resume. 0 if it keeps nothing, or has no such methods."""
     parts: Parts = ()
     """Parts of an observation; left out, a single part of the shape `obs`, the channels of an image last."""
+    kinds: tuple[AgentKind, ...] = ()
+    """Kinds of agents, where their spaces differ: all other fields are then those of `envs.kinds.join_kinds`."""
 
     def __post_init__(self) -> None:
         """Fill in `parts` where it was left out; refuse masks of numeric actions, and wrong measures."""
@@ -83,6 +103,16 @@ class Spaces:
     def lists(self) -> tuple[int, ...]:
         """Lengths of the lists that an action chooses from."""
         return self.choices or (len(self.actions),)
+
+    @property
+    def agent_bounds(self) -> Array:
+        """Lowest and highest value of each number of each agent's action, float32 [2, A, D]; 0 where it has none."""
+        low_high = np.zeros((2, self.agents, len(self.actions)), np.float32)
+        for places, spaces in [(kind.places, kind.spaces) for kind in self.kinds] or [
+            (tuple(range(self.agents)), self)
+        ]:
+            low_high[:, [*places], : len(spaces.actions)] = np.array(spaces.bounds, np.float32).T[:, None]
+        return low_high
 
     @property
     def legal(self) -> int:
@@ -236,6 +266,17 @@ def check_actions(spaces: Spaces, legal: Array, actions: Array, *, source: str) 
 
 def describe_spaces(spaces: Spaces) -> str:
     """Return one line about a world: `4 environments of 1 agent, vectors of 4, 2 actions (0, 1)`."""
+    envs, agents = count_phrase(spaces.envs, "environment"), count_phrase(spaces.agents, "agent")
+    kinds = [
+        f"{kind.name} ({count_phrase(len(kind.places), 'agent')}, {describe_agent(kind.spaces)})"
+        for kind in spaces.kinds
+    ]
+    described = f"in {len(kinds)} kinds: {'; '.join(kinds)}" if kinds else describe_agent(spaces)
+    return f"{envs} of {agents}, {described}"
+
+
+def describe_agent(spaces: Spaces) -> str:
+    """Return an agent's observations and actions: `vectors of 4, 2 actions (0, 1)`."""
     observations = f"{spaces.obs[0]} tokens" if spaces.form == "tokens" else f"vectors of {spaces.obs[0]}"
     if spaces.form == "image":
         observations = _list_parts(spaces.parts)
@@ -245,8 +286,7 @@ def describe_spaces(spaces: Spaces) -> str:
     elif spaces.choices is not None:
         actions = f"actions of {count_phrase(len(spaces.choices), 'choice')} ({_first_five(map(str, spaces.choices))})"
     actions += " with masks" if spaces.masked else ""
-    envs, agents = count_phrase(spaces.envs, "environment"), count_phrase(spaces.agents, "agent")
-    return f"{envs} of {agents}, {observations}, {actions}"
+    return f"{observations}, {actions}"
 
 
 def _list_parts(parts: Parts) -> str:

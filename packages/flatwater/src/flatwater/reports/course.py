@@ -21,7 +21,7 @@ hardly differ it falls far below 0."""
 LENGTH_METRIC = "episode/length"
 """Mean steps of the episodes that ended in the round."""
 MAXIMUM_OWN = 24
-"""Most numbers of the user's own with a chart."""
+"""Most numbers of the user's own, and agents, with a chart."""
 
 Metrics = dict[str, list[float]]
 Sections = Mapping[str, Iterator[Block]]
@@ -44,6 +44,7 @@ def _learning_section(run: RunRecords) -> Iterator[Block]:
         yield missing_paragraph(run.recipe.layout.round, "metrics.jsonl", run.state, "after each round")
         return
     yield course_chart(run)
+    yield from agent_charts(run)
     yield from update_charts(run)
     if run.result is None:
         yield missing_paragraph("result", "result.json", run.state)
@@ -127,6 +128,14 @@ def update_charts(run: RunRecords) -> Iterator[Block]:
         if (lengths := run.metrics.get(LENGTH_METRIC)) and lengths != run.metrics.get("return/mean"):
             titles[LENGTH_METRIC] = "steps of an episode"
         yield numbers_grid(run, titles, title="Updates", reading=reading)
+
+
+def agent_charts(run: RunRecords) -> Iterator[Block]:
+    """Yield a grid of the held-out returns of each kind of agents, and of each agent; nothing for one kind."""
+    beginning = f"evaluation/{run.recipe.trained}/"
+    titles = {name: name.removeprefix(beginning) for name in run.metrics if name.startswith(beginning)}
+    if titles:
+        yield numbers_grid(run, dict([*titles.items()][:MAXIMUM_OWN]), title="Held-out returns by agent")
 
 
 def own_numbers(run: RunRecords) -> Iterator[Block]:

@@ -134,6 +134,8 @@ class EpisodesRunConfig(RunConfig):
     """Name of the setting that names the environment."""
     plays_turns: ClassVar[bool] = False
     """Whether the recipe learns games in turns, by self-play; its settings then have a table `opponents`."""
+    plays_kinds: ClassVar[bool] = False
+    """Whether the recipe learns a policy for each kind of agents, where agents have different spaces."""
 
     total_steps: OptionalNumber = 0
     """Environment steps in all, those of all copies together: as many whole rounds as reach them, whatever `rounds`

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -97,6 +97,21 @@ class ExportablePolicy(Protocol):
         """Return the policy without its run."""
 
 
+@runtime_checkable
+class ExportablePolicies(Protocol):
+    """Several policies of one run, as `flatwater.load` returns them."""
+
+    def to_exports(self) -> Mapping[str, PolicyExport]:
+        """Return the policies without their run, by name."""
+
+
+def export_files(policy: ExportablePolicy | ExportablePolicies, file: Path) -> dict[Path, PolicyExport]:
+    """Return what an export to `file` writes: one file, or a file for each policy, with its name behind the stem."""
+    if isinstance(policy, ExportablePolicies):
+        return {file.with_stem(f"{file.stem}-{name}"): own for name, own in policy.to_exports().items()}
+    return {file: policy.to_export()}
+
+
 RunProgram = Callable[..., tuple[Tensor, ...]]
 """A function that runs an exported program: from input tensors to a tuple of output tensors."""
 
@@ -157,8 +172,10 @@ def _bind_meta_forward(policy: PolicyExport, example: tuple[Tensor, ...]) -> Cal
     return run
 
 
-def export(policy: ExportablePolicy, file: Path, budget: str | None = None) -> float:
+def export(policy: ExportablePolicy | ExportablePolicies, file: Path, budget: str | None = None) -> float:
     """Write a policy as one file, whole or not at all, once the exported program was compared with the policy.
+
+    Several policies are written as a file each (`export_files`).
 
     Args:
         policy: a policy of `flatwater.load`.
@@ -175,8 +192,14 @@ def export(policy: ExportablePolicy, file: Path, budget: str | None = None) -> f
     """
     if file.suffix not in FORMS:
         raise ConfigError(f"{file}: expected a name that ends in {' or '.join(FORMS)}.")
-    check_output("to =", file, POLICY_OUTPUTS[file.suffix])
-    policy_export = policy.to_export()
+    exports = export_files(policy, file)
+    for place in exports:
+        check_output("to =", place, POLICY_OUTPUTS[file.suffix])
+    return max(_write_export(policy_export, place, budget) for place, policy_export in exports.items())
+
+
+def _write_export(policy_export: PolicyExport, file: Path, budget: str | None) -> float:
+    """Write one policy; arguments, result and errors are those of `export`."""
     # Before the exporter's libraries are loaded: the plan includes their bytes.
     refuse(plan_export(policy_export, file.suffix, budget))
     with torch.no_grad(), _silence_exporter():

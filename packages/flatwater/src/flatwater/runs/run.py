@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from flatwater.algorithms.learner import Learner
 from flatwater.memory.ledger import Effort
 from flatwater.memory.planner import Plan
 from flatwater.metrics.alarms import Alarm, learner_alarms
@@ -208,16 +209,21 @@ class OnPolicyRun(Run):
         """Name of the trained policy."""
         return recipe_of_config(self.config).trained
 
+    @property
+    def learners(self) -> Sequence[Learner]:
+        """Learner of each policy; most runs have one."""
+        return [self.trainer.run.learner]
+
     def weights(self) -> Collection[Tensor]:
-        """Return policy and critic, and the statistics of observations."""
-        weights: Collection[Tensor] = self.trainer.run.learner.weights
-        return weights
+        """Return policies and critics, and the statistics of observations."""
+        return [weight for learner in self.learners for weight in learner.weights]
 
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
         """Return alarms about numbers and weights that are not finite, and about skipped updates."""
         config = self.config.learner
-        largest_weight = float(self.trainer.run.learner.block.abs().max())
-        planned_updates = config.own.epochs * config.own.minibatches
+        # Of a maximum over several, NaN must remain NaN.
+        largest_weight = float(torch.stack([learner.block.abs().max() for learner in self.learners]).max())
+        planned_updates = len(self.learners) * config.own.epochs * config.own.minibatches
         return learner_alarms(round_, self.trained, largest_weight, metrics, planned_updates)
 
     def too_early(self) -> str:

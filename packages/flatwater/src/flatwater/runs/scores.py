@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from flatwater.envs.kinds import agent_rows
 from flatwater.envs.split_seeds import NOTES
 from flatwater.metrics.figures import finite_or_none
 from flatwater.runs.fingerprint import version_facts
@@ -16,12 +17,15 @@ Returns = np.ndarray[tuple[int], np.dtype[np.float64]]
 def score_players(trainer: WorldTrainer[Any, Any], rows: Mapping[str, str], first_seed: int) -> dict[str, Returns]:
     """Play the same episodes with each player. Returns the return of each agent, by player.
 
+    Where agents have different spaces, each kind of agents has a row besides, such as `policy/adversary`, and so has
+    each agent of a kind of several.
+
     Args:
         trainer: a trainer between two rounds; its generators and scores are the same afterwards.
         rows: from each player's name in the result to its name in the evaluator.
         first_seed: seed of the first episode; the others count up from it.
     """
-    run, evaluator, returns_by_row = trainer.run, trainer.evaluator, {}
+    run, evaluator, returns_by_row, rows_of_agents = trainer.run, trainer.evaluator, {}, dict[str, Returns]()
     # A score must not change the run: generators and scores are restored below.
     generator_states = {name: rng.get_state() for name, rng in run.generators.items()}
     saved_scores = {name: returns.clone() for name, returns in evaluator.scores.items()}
@@ -33,12 +37,17 @@ def score_players(trainer: WorldTrainer[Any, Any], rows: Mapping[str, str], firs
             if bool(evaluator.played.done.all()):
                 break
         # A copy, as the next player's returns may overwrite it.
-        returns_by_row[row] = evaluator.scores[player].double().numpy().copy()
+        returns_by_row[row] = returns = evaluator.scores[player].double().numpy().copy()
+        by_agent = returns.reshape(evaluator.world.spaces.envs, -1)
+        # After the players, so that these come first in the result.
+        rows_of_agents |= {
+            f"{row}/{name}": by_agent[:, places].ravel() for name, places in agent_rows(evaluator.world.spaces)
+        }
     for name, state in generator_states.items():
         run.generators[name].set_state(state)
     for name, score in saved_scores.items():
         evaluator.scores[name].copy_(score)
-    return returns_by_row
+    return returns_by_row | rows_of_agents
 
 
 def return_rows(players: Mapping[str, Returns]) -> dict[str, dict[str, float]]:

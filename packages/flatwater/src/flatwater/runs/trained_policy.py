@@ -178,6 +178,10 @@ class TrainedPolicy:
         )
         return self._to_env_actions(agents, action), tuple(next_memory.numpy()) if cells else state
 
+    def fresh(self) -> "TrainedPolicy":
+        """Return a policy with the same network that remembers nothing yet."""
+        return TrainedPolicy(self._network, self._spaces, self._native, self._describe)
+
     def on_rows(self) -> "TrainedPolicy":
         """Return a policy with the same network that takes and returns the world's arrays, with its own memory."""
         return TrainedPolicy(self._network, self._spaces, None, self._describe)

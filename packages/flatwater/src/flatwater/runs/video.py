@@ -18,6 +18,7 @@ from flatwater.envs.kept_state import ReplayableWorld
 from flatwater.envs.world import Array
 from flatwater.envs.wrapped.native import RenderedWorld
 from flatwater.memory.planner import Plan
+from flatwater.runs.kinds_policy import KindsOnRows, KindsPolicy
 from flatwater.runs.run import Run
 from flatwater.runs.trained_policy import TrainedPolicy
 from flatwater.runs.world_run import WorldRun
@@ -65,7 +66,7 @@ class Video:
     """Records a video of a policy that plays in a world of one environment."""
 
     world: RenderedWorld
-    policy: TrainedPolicy
+    policy: TrainedPolicy | KindsOnRows
     """A policy on the world's arrays; see `TrainedPolicy.on_rows`."""
     file: Path
     returns: list[float] = field(default_factory=list)
@@ -120,7 +121,7 @@ def open_video(run: Run, policy: object, file: Path) -> Video:
     Raises:
         ConfigError: the recipe plays in no environment, or the environment draws no frames.
     """
-    if not isinstance(run, WorldRun) or not isinstance(policy, TrainedPolicy):
+    if not isinstance(run, WorldRun) or not isinstance(policy, TrainedPolicy | KindsPolicy):
         raise ConfigError(
             f"--video {file}: a run of `{run.config.trainer}` has no environment that can be seen. Leave it out"
         )

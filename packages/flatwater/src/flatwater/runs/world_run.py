@@ -21,7 +21,7 @@ from flatwater.envs.foraging.config import ForagingConfig
 from flatwater.envs.kept_state import ReplayableWorld
 from flatwater.envs.makers import is_object, small_world_copies
 from flatwater.envs.split_seeds import FIRST_SEEDS
-from flatwater.envs.world import Array, World
+from flatwater.envs.world import Array, World, describe_agent
 from flatwater.envs.worlds import build_world
 from flatwater.envs.wrapped.turns_world import TurnsWorld
 from flatwater.memory.ledger import Effort
@@ -66,6 +66,12 @@ def build_run_world(config: Any, envs: int, foraging: ForagingConfig = FORAGING)
         raise ConfigError(
             f"{config.place} = {config.env_name!r}: expected an environment whose agents act at once, got a game in "
             f"turns. Games in turns are learned by self-play: flatwater train ppo --env {config.env_name}"
+        )
+    if world.spaces.kinds and not config.plays_kinds:
+        kinds = " and ".join(f"{kind.name} ({describe_agent(kind.spaces)})" for kind in world.spaces.kinds)
+        raise ConfigError(
+            f"{config.place} = {config.env_name!r}: expected agents with the same spaces, got {kinds}. Only ppo learns "
+            f"a policy for each kind of agents: flatwater train ppo --env {config.env_name}"
         )
     return world
 

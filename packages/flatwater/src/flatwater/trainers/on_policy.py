@@ -21,23 +21,27 @@ from flatwater.algorithms.schedules import scheduled_numbers
 from flatwater.nets.actor_critic import ActorCritic
 from flatwater.nets.policy import update_running_stats_
 from flatwater.rollouts.block import Rollout
-from flatwater.state.tree import state
 from flatwater.trainers.loop import Phase, Progress
 
 
-@state
-class OnPolicyState:
-    """The root of a state tree, with the fields that all on-policy recipes share."""
+class LearningState(Protocol):
+    """A policy in a state tree, and the block that it learns from."""
 
-    progress: Progress
-    learner: Learner
-    rollout: Rollout
-    """The block that is learned from."""
-    memory: Float[Tensor, "2 B M"]
-    """Memory of the policy, on its device."""
-    begun: Float[Tensor, "C 2 B M"]
-    """Memory before the first step of each of the block's sequences."""
-    generators: dict[str, torch.Generator]
+    @property
+    def progress(self) -> Progress:
+        """Place of the run in its rounds."""
+
+    @property
+    def learner(self) -> Learner:
+        """Weights of the policy, and moments."""
+
+    @property
+    def rollout(self) -> Rollout:
+        """The block that is learned from."""
+
+    @property
+    def begun(self) -> Float[Tensor, "C 2 B M"]:
+        """Memory before the first step of each of the block's sequences."""
 
 
 @dataclass(frozen=True)
@@ -81,10 +85,11 @@ class Evaluator(Protocol):
 
 def on_policy_phases(
     setup: OnPolicySetup,
-    run: OnPolicyState,
+    progress: Progress,
     evaluator: Evaluator,
     *,
     steps: int,
+    policies: int = 1,
     collect_: Callable[[int], None],
     learn_: Callable[[int], None],
 ) -> tuple[Phase, ...]:
@@ -92,9 +97,10 @@ def on_policy_phases(
 
     Args:
         setup: constants of the run.
-        run: state tree of the run.
+        progress: place of the run in its rounds.
         evaluator: plays the held-out episodes.
         steps: steps of a block.
+        policies: number of policies, which learn one after the other.
         collect_: takes a step of the block, and records it.
         learn_: takes an update; see `bind_learning`.
     """
@@ -108,19 +114,19 @@ def on_policy_phases(
 
     def evaluation_steps() -> int:
         """Return the steps of this round's evaluation; 0 in rounds without one."""
-        return evaluator.steps if (run.progress.round + 1) % evaluation_interval == 0 else 0
+        return evaluator.steps if (progress.round + 1) % evaluation_interval == 0 else 0
 
     return (
-        Phase("baselines", lambda: len(baselines) * evaluator.steps if run.progress.round == 0 else 0, play_baselines_),
+        Phase("baselines", lambda: len(baselines) * evaluator.steps if progress.round == 0 else 0, play_baselines_),
         Phase("collect", lambda: steps, collect_),
-        Phase("update", lambda: settings.epochs * settings.minibatches, learn_),
+        Phase("update", lambda: policies * settings.epochs * settings.minibatches, learn_),
         Phase("evaluate", evaluation_steps, lambda number: evaluator.play_(trained, number)),
     )
 
 
 def bind_learning(
     setup: OnPolicySetup,
-    run: OnPolicyState,
+    run: LearningState,
     *,
     observation_chunks: int = 1,
     weights: Mapping[str, Float[Tensor, ""]] = MappingProxyType({}),
@@ -177,16 +183,15 @@ def _merge_observations_(network: ActorCritic, learner: Learner, rollout: Rollou
         update_running_stats_(learner.statistics, network.scale_for_statistics(usable.to(network.device)))
 
 
-def read_numbers_(setup: OnPolicySetup, run: OnPolicyState, evaluator: Evaluator) -> dict[str, float]:
-    """Return the metrics of the round that was completed last, by name, and clear the learner's sums."""
+def read_updates_(setup: OnPolicySetup, run: LearningState) -> dict[str, float]:
+    """Return the metrics of the last round's updates, by name, and clear the learner's sums."""
     round_, config, algorithm = run.progress.round, setup.config, setup.algorithm
     # Rounds are counted from 0, so the number of the last one is `round_ - 1`.
     numbers = read_learner_(run.learner, algorithm.metrics) | scheduled_numbers(config.learner, round_ - 1)
     state = run.learner.algorithm_state
     numbers |= {f"train/{name}": float(tensor) for name, tensor in state.items() if not tensor.dim()}
     numbers["critic/explained"] = _explained_variance(run.rollout)
-    is_evaluated = round_ % config.evaluation.every == 0
-    if is_evaluated:  # not in each round, because it takes as long as a part of an update
+    if is_evaluated(setup, run.progress):  # not in each round, because it takes as long as a part of an update
         numbers |= last_numbers(
             config.learner,
             algorithm,
@@ -196,11 +201,27 @@ def read_numbers_(setup: OnPolicySetup, run: OnPolicyState, evaluator: Evaluator
             initial_memory=run.begun,
             round_=round_ - 1,
         )
-    trained, *_ = evaluator.players
-    for name, returns in evaluator.scores.items():
-        if name != trained or is_evaluated:
-            numbers[f"evaluation/{name}"] = float(returns.double().mean())
     return numbers
+
+
+def is_evaluated(setup: OnPolicySetup, progress: Progress) -> bool:
+    """Return whether the round that was completed last had an evaluation."""
+    return bool(progress.round % setup.config.evaluation.every == 0)
+
+
+def present_scores(setup: OnPolicySetup, progress: Progress, evaluator: Evaluator) -> dict[str, Tensor]:
+    """Return returns by player: of the baselines, and of the trained player if the last round had an evaluation."""
+    trained, *_ = evaluator.players
+    evaluated = is_evaluated(setup, progress)
+    return {name: returns for name, returns in evaluator.scores.items() if name != trained or evaluated}
+
+
+def read_numbers_(setup: OnPolicySetup, run: LearningState, evaluator: Evaluator) -> dict[str, float]:
+    """Return the metrics of the round that was completed last, by name, and clear the learner's sums."""
+    scores = present_scores(setup, run.progress, evaluator)
+    return read_updates_(setup, run) | {
+        f"evaluation/{name}": float(returns.double().mean()) for name, returns in scores.items()
+    }
 
 
 def _explained_variance(rollout: Rollout) -> float:

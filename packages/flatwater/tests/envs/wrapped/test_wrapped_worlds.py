@@ -1,6 +1,7 @@
 """Observations become tokens or vectors, agents that leave see padding, and what cannot be used is refused by name."""
 
 import sys
+from importlib import import_module
 from types import ModuleType
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ from parting import Parting
 from poisoned import begun, play, row_of
 
 from flatwater.envs.foraging.config import ForagingConfig
+from flatwater.envs.kinds import KindRows
 from flatwater.envs.world import Spaces, Teacher, World, describe_spaces
 from flatwater.envs.worlds import build_teacher, build_world
 from flatwater.envs.wrapped.actions import make_action_spec
@@ -242,9 +244,17 @@ def test_masks_of_agents_are_written_and_those_that_left_may_do_anything(monkeyp
     assert describe_spaces(world.spaces).endswith("with masks")
 
 
-def test_agents_of_different_spaces_are_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match=r"observations: .*Box.* of adversary_0 and Box.* of agent_0"):
-        build("pettingzoo:mpe2.simple_tag_v3")
+def test_agents_of_different_spaces_are_kinds_side_by_side() -> None:
+    world, env = build("pettingzoo:mpe2.simple_tag_v3"), import_module("mpe2.simple_tag_v3").parallel_env()
+    spaces, seen = world.spaces, env.reset(seed=3)[0]
+    assert [(kind.name, kind.places) for kind in spaces.kinds] == [("adversary", (0, 1, 2)), ("agent", (3,))]
+    assert "adversary (3 agents, vectors of 16, 5 actions" in describe_spaces(spaces)
+    obs = np.full((spaces.envs, spaces.agents, *spaces.obs), np.nan, np.float32)
+    world.begin_(np.ones(spaces.envs, np.bool_), np.full(spaces.envs, 3), obs)
+    assert np.isfinite(obs).all(), "zeros are behind what is narrower"
+    for kind in spaces.kinds:
+        own = KindRows(kind, spaces).read_obs(obs)
+        assert all(np.array_equal(own[0, place], seen[agent]) for place, agent in enumerate(kind.agents))
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ class PettingZooCopies:
             envs: number of copies, E.
 
         Raises:
-            ConfigError: the environment has no agents, or agents of different spaces.
+            ConfigError: the environment has no agents.
         """
         self._name, self._copies = title, [make() for _ in range(envs)]
         first_copy = self._copies[0]
@@ -30,7 +30,9 @@ class PettingZooCopies:
         self._closing = bind_closing(self._copies, Border(subject, self._user_env, "close"))
         self._render_border = Border(subject, self._user_env, "render")
         self._reset_border = Border(subject, self._user_env, "reset", expected="reset(self, seed=None, options=None)")
-        self._agents, self._observation_space, self._action_space = _read_agents(first_copy, title)
+        self._agent_spaces = _read_agents(first_copy, title)
+        """Observation space and action space of each agent."""
+        self._agents = [*self._agent_spaces]
 
     @property
     def frames_per_second(self) -> float:
@@ -47,36 +49,14 @@ class PettingZooCopies:
         self._closing()
 
 
-def _read_agents(env: Any, title: str) -> tuple[list[Any], Any, Any]:  # noqa: ANN401  (an environment of PettingZoo's)
-    """Return an environment's agents, and the observation space and the action space that all of them have.
+def _read_agents(env: Any, title: str) -> dict[Any, tuple[Any, Any]]:  # noqa: ANN401  (an environment of PettingZoo's)
+    """Return the observation space and the action space of each of an environment's agents.
 
     Raises:
-        ConfigError: there are no agents, or agents of different spaces.
+        ConfigError: there are no agents.
     """
     with Border(f"environment {title}", env.unwrapped, "observation_space", call="its agents' spaces"):
-        agents = list(env.possible_agents)
-        observation_spaces = {agent: env.observation_space(agent) for agent in agents}
-        action_spaces = {agent: env.action_space(agent) for agent in agents}
-    if not agents:
+        spaces = {agent: (env.observation_space(agent), env.action_space(agent)) for agent in env.possible_agents}
+    if not spaces:
         raise ConfigError(f"{title}: possible_agents: expected one or more agents, got none")
-    observation_space = _common_space(observation_spaces, "observations", title)
-    return agents, observation_space, _common_space(action_spaces, "actions", title)
-
-
-def _common_space(spaces: dict[str, Any], noun: str, title: str) -> Any:  # noqa: ANN401  (a space of Gymnasium's)
-    """Return the one space that all agents have, from the space of each agent; `noun` is the spaces' name in messages.
-
-    Raises:
-        ConfigError: the agents have different spaces.
-    """
-    first_agent, *other_agents = spaces
-    for agent in other_agents:
-        if spaces[agent] != spaces[first_agent]:
-            raise ConfigError(
-                f"{title}: {noun}: expected one space for all agents, got "
-                f"{spaces[first_agent]} of {first_agent} "
-                f"and {spaces[agent]} of {agent}. One policy plays all agents, and agents of different spaces are not "
-                "supported. Pad them, --wrapped.wrappers supersuit:pad_observations_v0 supersuit:pad_action_space_v0, "
-                "or give a gymnasium.Env for one of them, whose step also makes the moves of the others"
-            )
-    return spaces[first_agent]
+    return spaces

@@ -1,18 +1,20 @@
 """Copies of a PettingZoo environment as a world, all agents at once (its parallel interface)."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from gymnasium.spaces import Box
 
 from flatwater.border import Border
 from flatwater.config.convert import did_you_mean
 from flatwater.envs.kept_state import EpisodeStarts
+from flatwater.envs.kinds import KindRows, join_kinds, name_kinds
 from flatwater.envs.names import PETTINGZOO
-from flatwater.envs.world import Array, Spaces
-from flatwater.envs.wrapped.actions import MASK_KEY, make_action_spec, world_spaces, write_mask
+from flatwater.envs.world import AgentKind, Array, Spaces
+from flatwater.envs.wrapped.actions import MASK_KEY, ActionSpec, make_action_spec, world_spaces, write_mask
 from flatwater.envs.wrapped.checks import (
     CONVERSION_ERRORS,
     check_flag,
@@ -22,18 +24,35 @@ from flatwater.envs.wrapped.checks import (
     not_finite_error,
 )
 from flatwater.envs.wrapped.config import WrappedConfig
-from flatwater.envs.wrapped.native import native_spaces
+from flatwater.envs.wrapped.native import NativeSpaces, native_spaces
 from flatwater.envs.wrapped.pettingzoo_copies import PettingZooCopies
+from flatwater.envs.wrapped.spaces import ObservationReader
 from flatwater.envs.wrapped.step_limit import MAXIMUM_STEPS, StepLimit
 from flatwater.named_imports import import_named
 from flatwater_watch.errors import ConfigError
 
 
+class _KindPart(NamedTuple):
+    """How the agents of a kind are observed and act, and where they are in the world's arrays."""
+
+    kind: AgentKind
+    native: NativeSpaces
+    reader: ObservationReader
+    """Reads observations as the environment gives them, with a mask next to them where there is one."""
+    actions: ActionSpec
+    rows: KindRows | None = None
+    """Rows of these agents, where there are other kinds as well; None where the world's rows are their own."""
+
+
 class PettingZooWorld(PettingZooCopies):
     """A `World` of E copies of one environment; its agents are the environment's `possible_agents`, in order.
 
-    An agent that is over stays marked as terminated or truncated until all agents of its environment are.
+    An agent that is over stays marked as terminated or truncated until all agents of its environment are. Agents of
+    different spaces are several kinds, side by side in the arrays (`envs.kinds`).
     """
+
+    native: NativeSpaces
+    """Spaces of each agent; absent where agents have different ones."""
 
     def __init__(
         self, make: Callable[[], Any], title: str, config: WrappedConfig, envs: int, *, allow_nan: bool = False
@@ -41,27 +60,62 @@ class PettingZooWorld(PettingZooCopies):
         """Build the copies; the arguments are those of `GymnasiumWorld`.
 
         Raises:
-            ConfigError: the environment has no agents.
+            ConfigError: the environment has no agents, or its agents cannot act in one world.
         """
         super().__init__(make, title, envs)
-        self._allow_nan, first_copy = allow_nan, self._copies[0]
-        self.native = native_spaces(self._observation_space, self._action_space, config.form, title)
-        """Spaces of each agent."""
-        self._reader = self.native.env_reader
-        self._actions = make_action_spec(self._action_space, first_copy.unwrapped, title)
-        steps, agents = config.steps or MAXIMUM_STEPS, len(self._agents)
-        infos = self._reset_copy(first_copy, 0)[1] if self._actions.bounds is None else {}
-        has_masks = self.native.has_mask or any(MASK_KEY in info for info in infos.values())
+        self._allow_nan = allow_nan
+        has_choices = any(not isinstance(action, Box) for _, action in self._agent_spaces.values())
+        infos = self._reset_copy(self._copies[0], 0)[1] if has_choices else {}
         self.beginnings = EpisodeStarts(self._copies, make)
-        kept_bytes = self.beginnings.state_bytes
-        self._spaces = world_spaces(
-            self._reader, self._actions, envs=envs, agents=agents, steps=steps, masked=has_masks, kept=kept_bytes
-        )
-        self._is_over = np.zeros((2, envs, agents), np.bool_)
+        groups = self._group_agents(infos)
+        names = name_kinds([[*map(str, group)] for group in groups])
+        parts = [self._make_part(*named, config, infos) for named in zip(names, groups, strict=True)]
+        if len(parts) == 1:
+            self.native, self._spaces = parts[0].native, parts[0].kind.spaces
+        else:
+            self._spaces = join_kinds([part.kind for part in parts], title)
+            parts = [part._replace(rows=KindRows(part.kind, self._spaces)) for part in parts]
+        self._parts = parts
+        by_agent = {place: part for part in parts for place in part.kind.places}
+        self._part_by_agent = [by_agent[place] for place in range(len(self._agents))]
+        self._is_over = np.zeros((2, envs, len(self._agents)), np.bool_)
         """Whether each agent has terminated, and whether it was truncated, bool [2, E, A]."""
-        self._limit, self.infos = StepLimit(envs, steps), [dict[str, Any]() for _ in range(envs)]
+        self._limit, self.infos = StepLimit(envs, self._spaces.steps), [dict[str, Any]() for _ in range(envs)]
         # Only measurements, numbers of a Box of floats, can be NaN or infinite.
-        self._checks_observations = not allow_nan and bool(self._reader.measures)
+        self._checked_parts = [part for part in parts if not allow_nan and part.reader.measures]
+
+    def _group_agents(self, infos: dict[str, Any]) -> list[list[Any]]:
+        """Return the agents in groups of equal spaces and masks; `infos` are those of a reset, if it was needed."""
+        groups = list[list[Any]]()
+        for agent in self._agents:
+            for group in groups:
+                # Of an agent that was not there at the reset, masks are not known.
+                has_masks = {MASK_KEY in infos[known] for known in (agent, group[0]) if known in infos}
+                if self._agent_spaces[agent] == self._agent_spaces[group[0]] and len(has_masks) < 2:  # noqa: PLR2004  (with masks and without)
+                    group.append(agent)
+                    break
+            else:
+                groups.append([agent])
+        return groups
+
+    def _make_part(self, name: str, agents: list[Any], config: WrappedConfig, infos: dict[str, Any]) -> _KindPart:
+        """Return a kind of agents with its spaces, its observations and its actions."""
+        observation, action = self._agent_spaces[agents[0]]
+        native = native_spaces(observation, action, config.form, self._name)
+        actions = make_action_spec(action, self._copies[0].unwrapped, self._name)
+        has_masks = native.has_mask or any(MASK_KEY in infos.get(agent, {}) for agent in agents)
+        spaces = world_spaces(
+            native.reader,
+            actions,
+            envs=len(self._copies),
+            agents=len(agents),
+            steps=config.steps or MAXIMUM_STEPS,
+            masked=has_masks and actions.bounds is None,
+            kept=self.beginnings.state_bytes,
+        )
+        places = tuple(self._agents.index(agent) for agent in agents)
+        kind = AgentKind(name, tuple(map(str, agents)), places, spaces, observation, action, config.form)
+        return _KindPart(kind, native, native.env_reader, actions)
 
     @property
     def spaces(self) -> Spaces:
@@ -87,8 +141,7 @@ class PettingZooWorld(PettingZooCopies):
             if legal is not None:
                 self._write_legal_(legal[env], observations, infos, self._copies[env].agents)
         self._limit.begin_(env_mask, seeds)
-        if self._checks_observations:
-            self._check_finite(obs, "reset")
+        self._check_finite(obs, "reset")
 
     def step_(  # noqa: PLR0917  (those of a world with masks)
         self,
@@ -108,10 +161,12 @@ class PettingZooWorld(PettingZooCopies):
             RunError: there is no mask of the length that is expected.
         """
         for env, copy in enumerate(self._copies):
-            env_actions = self._actions.to_env_actions(actions[env])
             # PettingZoo's parallel API takes no action of an agent that is over.
             actions_by_agent = {
-                agent: action for agent, action in zip(self._agents, env_actions, strict=True) if agent in copy.agents
+                self._agents[place]: action
+                for part in self._parts
+                for place, action in zip(part.kind.places, self._env_actions(part, actions, env), strict=True)
+                if self._agents[place] in copy.agents
             }
             # Only the user's call is within the border; its result is checked outside, with messages of our own.
             with self._step_border:
@@ -129,11 +184,16 @@ class PettingZooWorld(PettingZooCopies):
                 raise interface_error(self._user_env, "step", error, self._limit.place(env, "step")) from error
             if legal is not None:
                 self._write_legal_(legal[env], observations, infos, copy.agents)
-        if self._checks_observations:
-            self._check_finite(obs, "step")
+        self._check_finite(obs, "step")
         # From marks that are kept, as the environment reports an agent's end in one step alone.
         terminated[...], truncated[...] = self._is_over
         self._limit.truncate_(terminated, truncated)
+
+    @staticmethod
+    def _env_actions(part: _KindPart, actions: Array, env: int) -> Sequence[Any]:
+        """Return the actions of a part's agents in an environment as it takes them, in the order of their places."""
+        own = actions[env] if part.rows is None else part.rows.read_actions(actions[env : env + 1])[0]
+        return part.actions.to_env_actions(own)
 
     def _reset_copy(self, copy: Any, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:  # noqa: ANN401  (a ParallelEnv)
         """Reset a copy; return its observations and infos by agent, checked to be two dicts.
@@ -150,35 +210,40 @@ class PettingZooWorld(PettingZooCopies):
             raise interface_error(self._user_env, "reset", error) from error
 
     def _check_finite(self, obs: Array, method: str) -> None:
-        """Refuse NaN and infinities in the observations of all copies, which `method` has written.
+        """Refuse NaN and infinities in the measurements of all copies, which `method` has written.
 
         Raises:
             UserCodeError: a number is NaN or infinite; the message names its environment and place.
         """
-        numbers = self._reader.numbers(obs)
-        if np.isfinite(numbers).all():
-            return
-        env, agent, number = (int(index) for index in np.argwhere(~np.isfinite(numbers))[0])
-        place = f"{self._agents[agent]}'s {self._reader.part_name(number)}"
-        error = not_finite_error(place, numbers[env, agent, number])
-        raise interface_error(self._user_env, method, error, self._limit.place(env, method))
+        for part in self._checked_parts:
+            numbers = part.reader.numbers(obs if part.rows is None else part.rows.read_obs(obs))
+            if np.isfinite(numbers).all():
+                continue
+            env, agent, number = (int(index) for index in np.argwhere(~np.isfinite(numbers))[0])
+            place = f"{part.kind.agents[agent]}'s {part.reader.part_name(number)}"
+            error = not_finite_error(place, numbers[env, agent, number])
+            raise interface_error(self._user_env, method, error, self._limit.place(env, method))
 
     def _write_observations_(self, obs: Array, observations: dict[str, Any]) -> None:
         """Write each agent's observation into its row of `obs` [A, *obs]; padding for an agent that is over."""
-        for index, agent in enumerate(self._agents):
+        for row, agent, part in zip(obs, self._agents, self._part_by_agent, strict=True):
+            own_row = row if part.rows is None else part.rows.write_obs_row(row)
             if agent in observations:
-                self._reader.write(observations[agent], obs[index])
+                part.reader.write(observations[agent], own_row)
             else:  # PettingZoo leaves agents that are over out of its dicts
-                obs[index] = self._reader.padding
+                own_row[...] = part.reader.padding
 
     def _write_legal_(
         self, legal: Array, observations: dict[str, Any], infos: dict[str, Any], agents: list[str]
     ) -> None:
-        """Write the masks of `agents`, which are still playing; every action is legal for the others."""
+        """Write the masks of `agents`, which are still playing; every action of its own is legal for another."""
         legal[...] = True
-        for index, agent in enumerate(self._agents):
-            if agent in agents:
-                write_mask(observations.get(agent), infos.get(agent, {}), legal[index], self._name)
+        for row, agent, part in zip(legal, self._agents, self._part_by_agent, strict=True):
+            own_row = row if part.rows is None else np.ones(sum(part.kind.spaces.lists), np.bool_)
+            if agent in agents and part.kind.spaces.masked:
+                write_mask(observations.get(agent), infos.get(agent, {}), own_row, self._name)
+            if part.rows is not None:
+                part.rows.write_legal_row_(row, own_row)
 
 
 def pettingzoo_maker(name: str, arguments: Mapping[str, Any]) -> Callable[[], Any]:

@@ -29,7 +29,7 @@ from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.native import native_spaces
 from flatwater.envs.wrapped.pettingzoo_copies import PettingZooCopies
 from flatwater.envs.wrapped.step_limit import MAXIMUM_STEPS, StepLimit
-from flatwater_watch.errors import RunError
+from flatwater_watch.errors import ConfigError, RunError
 
 OPPONENT_BIT = 40
 """Lowest bit of the opponents' number in the seed of an episode. The bits below it are a seed as in other worlds."""
@@ -114,16 +114,17 @@ class TurnsWorld(PettingZooCopies):
             ConfigError: the environment has no agents, or agents of different spaces.
         """
         super().__init__(make, title, envs)
+        observation_space, action_space = self._common_spaces()
         self._allow_nan, first_copy = allow_nan, self._copies[0]
         self._last_border = Border(f"environment {title}", self._user_env, "last")
         self.opponents: Opponents | None = None
         """Policies of the other sides; None if all of them act at random."""
-        self._actions = make_action_spec(self._action_space, first_copy.unwrapped, title)
+        self._actions = make_action_spec(action_space, first_copy.unwrapped, title)
         with self._reset_border:
             first_copy.reset(seed=0)
         first_turn = self._read_turn(first_copy)
         has_masks = self._actions.bounds is None and find_mask(first_turn.observation, first_turn.info) is not None
-        self.native = native_spaces(self._observation_space, self._action_space, config.form, title)
+        self.native = native_spaces(observation_space, action_space, config.form, title)
         """Spaces of each agent."""
         self._reader = self.native.env_reader
         self.beginnings = EpisodeStarts(self._copies, make)
@@ -135,6 +136,25 @@ class TurnsWorld(PettingZooCopies):
         # Only measurements, numbers of a Box of floats, can be NaN or infinite.
         self._checks_observations = not allow_nan and bool(self._reader.measures)
         self._allocate_turns_(envs)
+
+    def _common_spaces(self) -> tuple[Any, Any]:
+        """Return the observation space and the action space that all agents have.
+
+        Raises:
+            ConfigError: the agents have different spaces.
+        """
+        first_agent, *others = self._agents
+        for agent in others:
+            for noun, first, other in zip(
+                ("observations", "actions"), self._agent_spaces[first_agent], self._agent_spaces[agent], strict=True
+            ):
+                if first != other:
+                    raise ConfigError(
+                        f"{self._name}: {noun}: expected one space for all sides of a game in turns, as one policy "
+                        f"plays all of them, got {first} of {first_agent} and {other} of {agent}. Pad them, "
+                        "--wrapped.wrappers supersuit:pad_observations_v0 supersuit:pad_action_space_v0"
+                    )
+        return self._agent_spaces[first_agent]
 
     def _allocate_turns_(self, envs: int) -> None:
         """Allocate the state of each copy's episode."""

@@ -68,6 +68,7 @@ class PpoRunConfig(BlocksRunConfig, PresetSettings):
     """A policy that learns by itself, from its own actions."""
 
     plays_turns: ClassVar = True
+    plays_kinds: ClassVar = True
 
     trainer: Literal["ppo"] = "ppo"
     """The recipe, by which `flatwater resume` knows the run."""

@@ -4,7 +4,7 @@ A value follows from the environment and the other settings, and never from a me
 settings, so that a resumed run goes on with it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
@@ -49,7 +49,7 @@ def decision_notes(config: BlocksRunConfig, spaces: Spaces) -> Iterator[str]:
     learner = config.learner
     if isinstance(config, PresetSettings):
         yield from preset_note(config)
-    if spaces.form == "image" and "epochs" in _open_decisions(learner):
+    if _sees_images(spaces) and "epochs" in _open_decisions(learner):
         passes = f"{learner.own.epochs} epochs of {learner.own.minibatches} minibatches"
         yield f"images are seen: {passes} for each block (changed by --learner.epochs and --learner.minibatches)"
     if learner.compile:
@@ -64,8 +64,17 @@ def _open_decisions(
     return {name: row for name, row in LEFT_OUT.items() if name in names}
 
 
+def _kinds(spaces: Spaces) -> Sequence[Spaces]:
+    """Return the spaces of each kind of agents."""
+    return [kind.spaces for kind in spaces.kinds] or [spaces]
+
+
+def _sees_images(spaces: Spaces) -> bool:
+    return any(own.form == "image" for own in _kinds(spaces))
+
+
 def _pass_count(_config: BlocksRunConfig, spaces: Spaces) -> int:
-    return IMAGE_PASSES if spaces.form == "image" else PASSES
+    return IMAGE_PASSES if _sees_images(spaces) else PASSES
 
 
 def _gains_by_compiling(config: BlocksRunConfig, spaces: Spaces) -> bool:
@@ -76,9 +85,9 @@ def _gains_by_compiling(config: BlocksRunConfig, spaces: Spaces) -> bool:
         return False
     if updates < COMPILED_UPDATES or find_device(config.device).type != "cpu" or not has_compiler():
         return False
-    network = build_actor_critic(spaces, config.policy, META)
+    networks = [build_actor_critic(own, config.policy, META) for own in _kinds(spaces)]
     # A policy with a module as its encoder, or with an LSTM, is not compiled by default.
-    return network.encoder is None and not network.policy.cells
+    return all(network.encoder is None and not network.policy.cells for network in networks)
 
 
 LEFT_OUT: Mapping[str, tuple[object, Callable[[BlocksRunConfig, Spaces], Any]]] = {

@@ -16,7 +16,7 @@ from torch.nn.functional import layer_norm
 from flatwater.algorithms.learner import weight_views
 from flatwater.config.toml import from_mapping, to_mapping
 from flatwater.envs.world import Spaces
-from flatwater.envs.wrapped.native import NativeSpaces, find_native_spaces, read_native
+from flatwater.envs.wrapped.native import NativeSpaces, find_native_spaces, native_spaces, read_native
 from flatwater.nets.actions import Actions, mask_logits
 from flatwater.nets.actor_critic import ActorCritic, ActorCriticStep, token_rows
 from flatwater.nets.config import ActorCriticConfig
@@ -26,22 +26,29 @@ from flatwater.nets.policy import COUNT, MEAN, MEASURED, VARIANCE, Weights, buil
 from flatwater.nets.stack import Layout, Weight, join_weights, views
 from flatwater.recipes.ppo.run import BlocksRun
 from flatwater.rundir.layout import RunFolder
+from flatwater.runs.kinds_policy import KindsPolicy
 from flatwater.runs.policy_export import PolicyExport, example_mask, mask_input
 from flatwater.runs.trained_policy import TrainedPolicy
-from flatwater.trainers.blocks.state import build_actor_critic, policy_actions
+from flatwater.trainers.blocks.state import build_actor_critic, policy_actions, policy_parts
 from flatwater_watch.files.content import convert_to_type
 
 
-def make_trained_policy(run: BlocksRun, _folder: RunFolder | None = None) -> TrainedPolicy:
+def make_trained_policy(run: BlocksRun, _folder: RunFolder | None = None) -> TrainedPolicy | KindsPolicy:
     """Return the policy of a restored run; it keeps a copy of the weights, and nothing else of the run.
 
     The folder is passed to the `make_trained_policy` of every recipe; this one needs nothing from it.
     """
-    setup = run.trainer.setup
-    weights = weight_views(setup.network, run.trainer.run.learner)
-    # Copies: the run, with its rollout and moments, can be freed.
-    copies = {name: weight.detach().clone() for name, weight in weights.items()}
-    return build_policy(setup.network, setup.spaces, find_native_spaces(run.trainer.evaluator.world), copies)
+    setup, policies = run.trainer.setup, dict[str, TrainedPolicy]()
+    for part in policy_parts(setup, run.trainer.run):
+        network, spaces = part.setup.network, part.setup.spaces
+        # Copies: the run, with its rollout and moments, can be freed.
+        copies = {name: weight.detach().clone() for name, weight in weight_views(network, part.learner).items()}
+        if part.rows is None:
+            return build_policy(network, spaces, find_native_spaces(run.trainer.evaluator.world), copies)
+        kind = part.rows.kind
+        native = native_spaces(kind.observation, kind.action, kind.form, run.world_name)
+        policies[kind.name] = build_policy(network, spaces, native, copies)
+    return KindsPolicy(policies, setup.spaces)
 
 
 def build_policy(network: ActorCritic, spaces: Spaces, native: NativeSpaces | None, weights: Weights) -> TrainedPolicy:

@@ -5,16 +5,18 @@ Both worlds, for training and for held-out episodes, are built first, as the net
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from flatwater.algorithms.graph import COMPILER_BYTES
-from flatwater.algorithms.learner import forward_step, weight_views
+from flatwater.algorithms.learner import Learner, forward_step, weight_views
 from flatwater.algorithms.on_policy import advance_state_
+from flatwater.envs.kinds import agent_rows
 from flatwater.envs.split_seeds import FIRST_SEEDS
-from flatwater.envs.world import World, describe_spaces
+from flatwater.envs.world import World, describe_agent, describe_spaces
 from flatwater.envs.worlds import build_teacher
 from flatwater.envs.wrapped.turns_world import TurnsWorld, replace_opponents
 from flatwater.memory.planner import Plan
@@ -29,7 +31,15 @@ from flatwater.runs.scores import return_rows, score_players
 from flatwater.runs.world_run import WorldRun, build_run_world
 from flatwater.trainers.blocks.opponents import EARLIER, FIRST
 from flatwater.trainers.blocks.round import BlocksTrainer, bind_earlier_, bind_learning, build_trainer
-from flatwater.trainers.blocks.state import RANDOM, TEACHER, BlocksSetup, BlocksState, build_blocks
+from flatwater.trainers.blocks.state import (
+    RANDOM,
+    TEACHER,
+    BlocksSetup,
+    BlocksState,
+    PolicyPart,
+    build_blocks,
+    policy_parts,
+)
 from flatwater.trainers.world_trainer import Worlds
 from flatwater_watch.errors import require
 from flatwater_watch.meters.torch_ops import peak_bytes
@@ -62,7 +72,9 @@ class BlocksRun(OnPolicyRun, WorldRun):
     def data(self) -> dict[str, Any]:
         """Return the agents' observations and actions as plain values, by which a resume knows the same world."""
         spaces = self.trainer.setup.spaces
-        facts = {"agents": spaces.agents, "obs": list(spaces.obs), "actions": list(spaces.actions)}
+        facts: dict[str, Any] = {"agents": spaces.agents, "obs": list(spaces.obs), "actions": list(spaces.actions)}
+        if spaces.kinds:
+            facts["kinds"] = {kind.name: describe_agent(kind.spaces) for kind in spaces.kinds}
         if spaces.choices is not None:
             facts["choices"] = list(spaces.choices)
         if spaces.masked:
@@ -73,6 +85,11 @@ class BlocksRun(OnPolicyRun, WorldRun):
         """Return a new world of this run's kind."""
         world = build_run_world(without_env_workers(self.config), envs, self.config.foraging)
         return bind_earlier_(world, self.trainer.setup, self.trainer.run)
+
+    @property
+    def learners(self) -> Sequence[Learner]:
+        """Learner of each policy."""
+        return [part.learner for part in policy_parts(self.trainer.setup, self.trainer.run)]
 
     def alarms(self, round_: int, metrics: Mapping[str, float]) -> Sequence[Alarm]:
         """Return alarms about all numbers but those of evaluations, as an environment may pay NaN there."""
@@ -117,15 +134,22 @@ class BlocksRun(OnPolicyRun, WorldRun):
         """
         result = super().score(holdout=holdout)
         trained, players = next(iter(self.rows)), result["players"]  # the trained policy is the first player
+        for part, _ in agent_rows(self.trainer.setup.held_out):
+            players[f"{trained}/{part}"]["times_random"] = _share(players, f"{trained}/{part}", f"{RANDOM}/{part}")
         if (earlier := self.trainer.run.opponents.get(EARLIER)) is not None and earlier.count:
             # A seed of a game in turns has the opponent's number too: the same episodes, against another opponent.
             first_seed = int(replace_opponents(np.array(result["first_seed"]), FIRST))
             players |= return_rows(score_players(self.trainer, {AGAINST_FIRST: trained}, first_seed))
         for key, name in (("of_teacher", TEACHER), ("times_random", RANDOM)):
             if name in players:
-                other_return, own_return = players[name]["return"], players[trained]["return"]
-                players[trained][key] = own_return / other_return if other_return and own_return is not None else None
+                players[trained][key] = _share(players, trained, name)
         return result
+
+
+def _share(players: Mapping[str, Mapping[str, Any]], own: str, other: str) -> float | None:
+    """Return a player's return as a share of another's; None where there is none."""
+    own_return, other_return = players[own]["return"], players[other]["return"]
+    return own_return / other_return if other_return and own_return is not None else None
 
 
 def build_worlds(config: BlocksRunConfig) -> Worlds:
@@ -142,13 +166,13 @@ def setup_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device) 
     """
     training, held_out = worlds.training.spaces, worlds.held_out.spaces
     # Checked here and not with the settings: only the world knows its number of agents.
-    agents, minibatches = training.envs * training.agents, config.learner.own.minibatches
-    per_agent = config.block // config.learner.unroll
-    sequences = agents * per_agent
-    # The largest number, up to the setting, that deals all sequences evenly, for the message.
-    divisor = max(number for number in range(1, min(minibatches, sequences) + 1) if sequences % number == 0)
-    expected = f"a divisor of {sequences}, such as {divisor}: {agents} agents have {per_agent} sequences each"
-    require(sequences % minibatches == 0, f"{config.learner.table}.minibatches", minibatches, expected)
+    minibatches, per_agent = config.learner.own.minibatches, config.block // config.learner.unroll
+    for agents in [training.envs * len(kind.places) for kind in training.kinds] or [training.envs * training.agents]:
+        sequences = agents * per_agent
+        # The largest number, up to the setting, that deals all sequences evenly, for the message.
+        divisor = max(number for number in range(1, min(minibatches, sequences) + 1) if sequences % number == 0)
+        expected = f"a divisor of {sequences}, such as {divisor}: {agents} agents have {per_agent} sequences each"
+        require(sequences % minibatches == 0, f"{config.learner.table}.minibatches", minibatches, expected)
     in_turns = isinstance(worlds.training, TurnsWorld)
     opponents = config.opponents if in_turns and isinstance(config, PpoRunConfig) else None
     return BlocksSetup(config, device, training, held_out, reported=config.reports_episodes, opponents=opponents)
@@ -167,8 +191,10 @@ def plan_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device) -
         setup = setup_blocks(config_to_plan, worlds if config_to_plan is config else build_worlds(config_to_plan), META)
         return setup, build_blocks(setup)
 
+    # The policies of several kinds of agents are one owner.
+    knobs = [replace(knob, owner="kinds") for knob in KNOBS] if worlds.training.spaces.kinds else KNOBS
     plan = plan_one_process(
-        config, device, build, measure_phase_peaks_, smaller_settings(without_env_workers(config), KNOBS)
+        config, device, build, measure_phase_peaks_, smaller_settings(without_env_workers(config), knobs)
     )
     compiler_bytes = COMPILER_BYTES if config.learner.compile and device.type == "cpu" else 0
     notes = (*plan.notes, *decision_notes(config, worlds.training.spaces))
@@ -178,23 +204,30 @@ def plan_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device) -
 def measure_phase_peaks_(setup: BlocksSetup, run: BlocksState) -> dict[str, int]:
     """Return the peak temporary bytes of each phase, counted on the meta device."""
 
-    def step_policy(obs: torch.Tensor, memory: torch.Tensor) -> None:
-        starts = torch.zeros(len(obs), dtype=torch.bool, device=META)
-        forward_step(setup.network, weight_views(setup.network, run.learner), obs=obs, memory=memory, starts=starts)
+    def measure_step(part: PolicyPart, memory: torch.Tensor) -> int:
+        """Return the peak bytes of a step of the policy, for as many agents as the memory has."""
+        network, obs_column = part.setup.network, part.rollout["obs"]
+        weights, agents = weight_views(network, part.learner), memory.shape[1]
+        obs = obs_column.new_empty(agents, *obs_column.shape[2:])
 
-    learn_ = bind_learning(setup, run)
+        def step_policy() -> None:
+            starts = torch.zeros(agents, dtype=torch.bool, device=META)
+            forward_step(network, weights, obs=obs, memory=memory, starts=starts)
 
-    def learn_round_() -> None:
+        return peak_bytes(step_policy)
+
+    def learn_round_(part: PolicyPart) -> None:
         """Take what a round's updates compute once and each time."""
-        learn_(0)  # with the advantages
+        bind_learning(part, run)(0)  # with the advantages
         # The last update merges the observations' statistics besides, which takes no more than an update.
-        advance_state_(setup.algorithm, setup.config.learner, run.learner, run.rollout)
+        advance_state_(part.setup.algorithm, part.setup.config.learner, part.learner, part.rollout)
 
-    step_bytes = peak_bytes(lambda: step_policy(run.held_out.obs, run.held_out.memory))
+    parts = policy_parts(setup, run)  # of several, one acts or learns after the other
+    step_bytes = max(measure_step(part, part.held_out_memory) for part in parts)
     return {
         "baselines": step_bytes,
-        "collect": peak_bytes(lambda: step_policy(run.coming, run.memory)),
-        "update": peak_bytes(learn_round_),
+        "collect": max(measure_step(part, part.memory) for part in parts),
+        "update": max(peak_bytes(partial(learn_round_, part)) for part in parts),
         "evaluate": step_bytes,
     }
 

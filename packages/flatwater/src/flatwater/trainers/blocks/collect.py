@@ -4,15 +4,32 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flatwater.algorithms.learner import bind_evaluation, forward_step, make_act, weight_views
 from flatwater.algorithms.on_policy_config import TeachingConfig
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World, check_actions
 from flatwater.envs.wrapped.turns_world import TurnsWorld
 from flatwater.rollouts.block import write_step_
 from flatwater.trainers.blocks.opponents import EARLIER, deal_opponents, take_policy_
-from flatwater.trainers.blocks.state import AFTER_BLOCK, CPU, EPISODES, RETURNS, STEPS, BlocksSetup, BlocksState
-from flatwater.trainers.episodes import ReportEnded, ask_teacher_, begin_, step_, view_episodes
+from flatwater.trainers.blocks.policy_block import PolicyBlock
+from flatwater.trainers.blocks.state import (
+    AFTER_BLOCK,
+    EPISODES,
+    RETURNS,
+    STEPS,
+    BlocksSetup,
+    BlocksState,
+    KindsState,
+    policy_parts,
+)
+from flatwater.trainers.episodes import (
+    Outcome,
+    ReportEnded,
+    ask_teacher_,
+    begin_,
+    build_outcome,
+    step_,
+    view_episodes,
+)
 from flatwater.trainers.profile import Profile
 
 TRUNCATED = 2
@@ -42,32 +59,34 @@ class BlockCollector:
         self.world, self.teacher = world, teacher
         self.reports: list[ReportEnded] = []
         """Functions that are called with the episodes that have ended."""
-        self._weights = weight_views(setup.network, run.learner)
-        config, learner_parts = setup.config.learner, (setup.config.learner, setup.network, run.learner)
-        self._act = make_act(*learner_parts, masked=setup.spaces.masked, has_teacher=setup.has_teacher)
-        self._evaluate_block_ = bind_evaluation(*learner_parts, rollout=run.rollout, pieces=config.own.minibatches)
-        envs, agents = setup.spaces.envs, setup.spaces.agents
+        spaces = setup.spaces
+        envs, agents = spaces.envs, spaces.agents
         self._envs, self._agents, self._grid = envs, agents, (envs, agents)
         self._teacher_choices = torch.zeros(envs, agents, dtype=torch.int64)
-        # Views of the state tree: the world writes its observations and outcomes into the rollout itself.
-        obs_rows = [*run.rollout["obs"], run.coming]
-        self._obs_rows = obs_rows[:-1]
-        self._observations: list[Array] = [row.view(*self._grid, *setup.spaces.obs).numpy() for row in obs_rows]
-        masks = [*run.rollout["legal"], run.legal[AFTER_BLOCK]] if setup.spaces.masked else [None] * len(obs_rows)
-        self._legal_masks: list[Array | None] = [
-            row if row is None else row.view(*self._grid, -1).numpy() for row in masks
-        ]
+        self._policies = [PolicyBlock(part) for part in policy_parts(setup, run)]
+        # For each step of the block, and for what comes after it, the arrays that the world writes into.
+        first_policy, steps = self._policies[0], setup.config.block
+        coming, coming_legal = run.coming, [run.legal[AFTER_BLOCK]] if spaces.masked else []
+        self._is_copied = bool(spaces.kinds)
+        """Whether the world writes beside the rollouts, as the rows of several kinds have another form."""
+        if self._is_copied:
+            obs_rows, legal_rows = [coming] * (steps + 1), coming_legal * (steps + 1)
+            self._outcomes: list[Outcome] = [build_outcome(envs, agents)] * steps
+        else:
+            rollout = first_policy.part.rollout
+            obs_rows, legal_rows = [*rollout["obs"], coming], [*rollout["legal"], *coming_legal] if coming_legal else []
+            outcomes = (rollout[name].view(-1, *self._grid).numpy() for name in ("reward", "terminated", "truncated"))
+            self._outcomes = list(zip(*outcomes, strict=True))
+        self._observations: list[Array] = [row.view(*self._grid, *spaces.obs).numpy() for row in obs_rows]
+        self._legal_masks: list[Array | None] = [row.view(*self._grid, -1).numpy() for row in legal_rows] or (
+            [None] * len(obs_rows)
+        )
         self._episodes = view_episodes(run.episodes)
-        # One tuple of arrays for each step of the block: reward, terminated and truncated.
-        outcomes = (run.rollout[name].view(-1, *self._grid).numpy() for name in ("reward", "terminated", "truncated"))
-        self._outcomes = list(zip(*outcomes, strict=True))
+        self._actions = np.zeros((*self._grid, *spaces.action_shape), np.int64 if spaces.bounds is None else np.float32)
+        """Actions of several kinds of agents, side by side."""
         self._earlier_policies = run.opponents.get(EARLIER)
         self._game_sides = world.sides if isinstance(world, TurnsWorld) else 1
-        self._noise = torch.zeros(envs * agents, setup.network.actions.noise, device=setup.device)
-        self._ended_agents, self._starts = run.episodes.over.numpy().reshape(-1), run.starts.numpy()
-        # As above: action, alive and starts.
-        columns = (run.rollout[name].numpy() for name in ("action", "alive", "starts"))
-        self._step_rows: list[tuple[Array, Array, Array]] = list(zip(*columns, strict=True))
+        self._starts = run.starts.numpy()
 
     @property
     def has_begun(self) -> bool:
@@ -89,11 +108,8 @@ class BlockCollector:
             profile.clear_()
             self._begin_block_()
         teacher_actions = self._teacher_actions_(t)
-        action = self._act_(t, teacher_actions)
-        if teacher_actions is not None:
-            write_step_(run.rollout, t, taught=teacher_actions, led=run.led)
+        executed = self._act_(t, teacher_actions)
         profile.end_part_("policy")
-        executed = action.reshape(*self._grid, *action.shape[1:])
         if (legal := self._legal_masks[t]) is not None:
             check_actions(self._setup.spaces, legal, executed, source="the policy")
         # The world writes the next observations into the next row; after the last row, into `run.coming`.
@@ -101,13 +117,17 @@ class BlockCollector:
         ended = step_(self.world, self._episodes, executed, next_obs, self._outcomes[t], legal=self._legal_masks[t + 1])
         profile.end_part_("env")
         self._starts[...] = False
-        run.agent_steps += len(action)
-        profile.steps += len(action)
-        # A truncated episode has a next value, a terminated one has none. `_end_block_` copies those of all other
-        # steps from the next row.
+        run.agent_steps += self._envs * self._agents
+        profile.steps += self._envs * self._agents
+        if self._is_copied:
+            for policy in self._policies:
+                policy.copy_outcome_(t, self._outcomes[t])
+        # A truncated episode has a next value, a terminated one has none. The end of the block copies those of all
+        # other steps from the next row.
         is_last = t == len(self._outcomes) - 1
         if is_last or np.count_nonzero(self._outcomes[t][TRUNCATED]):
-            self._write_next_value_(t)
+            for policy in self._policies:
+                policy.write_next_value_(t, next_obs)
         if is_last:
             self._end_block_()
         # Last, because a new episode's first observation overwrites the final observation of the old one.
@@ -129,38 +149,28 @@ class BlockCollector:
         return choices.flatten()
 
     def _act_(self, t: int, teacher_actions: Tensor | None) -> Array:
-        """Return the actions of step `t`, [B, *action], after writing the policy's columns of row `t`.
-
-        Agents that the teacher leads get the teacher's action. Memory, log-probability and value are written only if
-        the policy computes them at each step.
+        """Return the actions of step `t`, [E, A, *action], after writing the policies' columns of row `t`.
 
         Args:
             t: number of the step in the block.
             teacher_actions: the teacher's actions [B, *action]; None without a teacher.
         """
-        run, network, device = self._run, self._setup.network, self._setup.device
-        # The memory before the first step of each sequence, from which the update recomputes the sequence.
-        if network.policy.cells and t % (unroll := self._setup.config.learner.unroll) == 0:
-            run.begun[t // unroll].copy_(run.memory)
-        # Drawn for all agents, led or not, so that each step draws the same number of random numbers.
-        noise = network.actions.noise_(self._noise, run.generators["actions"])
-        teacher_inputs = {}
-        if teacher_actions is not None:
-            teacher_inputs = {"led": run.led.to(device), "taught": teacher_actions.to(device)}
-        obs, starts = self._obs_rows[t], run.starts
-        if device != CPU:
-            obs, starts = (rows.to(device, non_blocking=True) for rows in (obs, starts))
-        mask_input = {"legal": run.rollout["legal"][t].to(device)} if self._setup.spaces.masked else {}
-        step = self._act(obs=obs, memory=run.memory, starts=starts, noise=noise, **mask_input, **teacher_inputs)
-        action, is_alive, starts_row = self._step_rows[t]
-        action[...] = step.action.to(CPU).numpy()
-        np.logical_not(self._ended_agents, out=is_alive)
-        starts_row[...] = self._starts
-        # None for a policy that computes both after the block (`ActorCritic.evaluates_after_block`).
-        if step.log_prob is not None and step.value is not None:
-            write_step_(run.rollout, t, log_prob=step.log_prob, value=step.value)
-            run.memory.copy_(step.memory)
-        return action
+        run, device = self._run, self._setup.device
+        if not self._is_copied:
+            policy, inputs = self._policies[0], {}
+            if teacher_actions is not None:
+                inputs = {"led": run.led.to(device), "taught": teacher_actions.to(device)}
+                write_step_(policy.part.rollout, t, taught=teacher_actions, led=run.led)
+            action = policy.act_(t, policy.part.own_rows(self._episodes.over), run.starts, **inputs)
+            return action.reshape(*self._grid, *action.shape[1:])
+        starts = self._starts.reshape(self._grid)
+        for policy in self._policies:
+            policy.copy_inputs_(t, self._observations[t], self._legal_masks[t])
+            own_starts = torch.from_numpy(policy.part.own_rows(starts))
+            policy.part.place_actions_(
+                policy.act_(t, policy.part.own_rows(self._episodes.over), own_starts), self._actions
+            )
+        return self._actions
 
     def _begin_block_(self) -> None:
         """Begin the first episodes in a new run, keep the present policy as an opponent if that is due, and fill row 0.
@@ -171,48 +181,31 @@ class BlockCollector:
         if run.agent_steps == 0:
             self._begin_episodes_(np.ones(self._envs, np.bool_), AFTER_LAST_ROW)
         if self._earlier_policies is not None:
-            take_policy_(self._earlier_policies, run.learner, run.progress.round, run.episodes.seeds.numpy())
-        run.rollout["obs"][0].copy_(run.coming)
-        if self._setup.spaces.masked:
-            run.rollout["legal"][0].copy_(run.legal[AFTER_BLOCK])
+            learner = self._policies[0].part.learner
+            take_policy_(self._earlier_policies, learner, run.progress.round, run.episodes.seeds.numpy())
+        if not self._is_copied:
+            self._policies[0].copy_inputs_(0, self._observations[AFTER_LAST_ROW], self._legal_masks[AFTER_LAST_ROW])
         if isinstance(config.learner, TeachingConfig):
             chances = torch.rand(len(run.led), generator=run.generators["lead"])
             torch.lt(chances, config.learner.lead.scheduled_value(run.agent_steps), out=run.led)
 
-    def _write_next_value_(self, t: int) -> None:
-        """Write the value of the observations after step `t`, before new episodes overwrite them."""
-        run, setup = self._run, self._setup
-        next_obs = torch.from_numpy(self._observations[t + 1]).flatten(0, 1).to(setup.device)
-        no_starts = torch.zeros(len(next_obs), dtype=torch.bool, device=setup.device)
-        output = forward_step(setup.network, self._weights, obs=next_obs, memory=run.memory, starts=no_starts)
-        run.rollout["next_value"][t].copy_(output.value[0])
-
     def _end_block_(self) -> None:
-        """Write the values of the block that are not written yet, and count the steps that the teacher led.
-
-        A step's next value is the value of the next row, unless its episode ended with the step. The last row has no
-        next row: `step_` has written its next value.
-        """
-        run, rollout, network = self._run, self._run.rollout, self._setup.network
-        if network.evaluates_after_block:
-            self._evaluate_block_()
-        has_ended = rollout["terminated"][:-1] | rollout["truncated"][:-1]
-        next_value = rollout["next_value"][:-1]
-        next_value.copy_(torch.where(has_ended, next_value, rollout["value"][1:]))
+        """Write the values of the block that are not written yet, and count the steps that the teacher led."""
+        for policy in self._policies:
+            policy.end_()
         if self.teacher is not None:
-            run.ended[STEPS].add_((rollout["led"] & rollout["alive"]).sum())
+            rollout = self._policies[0].part.rollout
+            self._run.ended[STEPS].add_((rollout["led"] & rollout["alive"]).sum())
 
     def restart_episodes_(self) -> None:
         """Truncate the running episodes and begin new ones, because the world cannot be brought back to them."""
-        run, progress = self._run, self._run.progress
+        progress = self._run.progress
         collecting = progress.phase == COLLECT and progress.step > 0
         if collecting:
-            last_step = progress.step - 1
-            # Before new episodes overwrite the observations of the old ones.
-            self._write_next_value_(last_step)
-            terminated, truncated = (run.rollout[name][last_step] for name in ("terminated", "truncated"))
-            # The last step ends every episode: those that it did not terminate are truncated.
-            truncated.logical_or_(terminated.logical_not())
+            for policy in self._policies:
+                # Before new episodes overwrite the observations of the old ones.
+                policy.write_next_value_(progress.step - 1, self._observations[progress.step])
+                policy.truncate_(progress.step - 1)
         self._begin_episodes_(np.ones(self._envs, np.bool_), progress.step if collecting else AFTER_LAST_ROW)
 
     def _count_ended_(self, ended: Array) -> None:
@@ -221,6 +214,8 @@ class BlockCollector:
         mask = torch.from_numpy(ended)
         run.ended[EPISODES].add_(int(ended.sum()) * agents)
         run.ended[RETURNS].add_(episodes.returns[mask].double().sum())
+        if isinstance(run, KindsState):
+            run.agent_returns.add_(episodes.returns[mask].double().sum(0))
         if self.teacher is None:  # with a teacher, `_end_block_` counts the steps that it led
             run.ended[STEPS].add_(int(episodes.steps[mask].sum()) * agents)
 

@@ -1,15 +1,43 @@
 """The players of the held-out episodes: the trained policy, and teachers. All play the same seeds."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from flatwater.algorithms.learner import weight_views
 from flatwater.envs.split_seeds import HELD_OUT
 from flatwater.envs.world import Array, Teacher, World
-from flatwater.trainers.blocks.state import CPU, HELD_OUT_WORLD, BlocksSetup, BlocksState
+from flatwater.trainers.blocks.state import CPU, HELD_OUT_WORLD, BlocksSetup, BlocksState, PolicyPart, policy_parts
 from flatwater.trainers.evaluator import EpisodeEvaluator, Player
+
+
+def _bind_player(part: PolicyPart) -> Callable[..., Array]:
+    """Return the function that gives a policy's actions on held-out observations: drawn if a teacher trained it.
+
+    Else they are the likeliest. A teacher's action is one of several good ones, so its student must draw as well.
+    """
+    setup, memory = part.setup, part.held_out_memory
+    network, device, agents = setup.network, setup.device, setup.held_out_agents
+    weights = weight_views(network, part.learner)
+    noise = torch.zeros(agents, network.actions.noise, device=device)
+    # No step clears memory but the first of an evaluation: episodes after each environment's first are not counted.
+    starts = torch.zeros(agents, dtype=torch.bool, device=device)
+
+    def act(obs: Tensor, legal: Tensor | None, *, first: bool) -> Array:
+        """Return an action for each observation, [B, *action]."""
+        if first:
+            memory.zero_()
+        with torch.no_grad():
+            output = network.run_step(weights, obs.to(device), memory, starts)
+        memory.copy_(output.memory)
+        policy = network.actions.distribution(output.logits, None if legal is None else legal.to(device))
+        if setup.has_teacher:
+            return policy.sample(network.actions.noise_(noise, part.held_out_rng)).to(CPU).numpy()
+        return policy.mode().to(CPU).numpy()
+
+    return act
 
 
 def build_evaluator(
@@ -23,36 +51,29 @@ def build_evaluator(
         world: the world of held-out episodes.
         teachers: players by name, besides the policy.
     """
-    held_out, network = run.held_out, setup.network
-    weights, masks = weight_views(network, run.learner), run.legal.get(HELD_OUT_WORLD)
-    envs, agents = setup.held_out.envs, setup.held_out.agents
-    noise = torch.zeros(envs * agents, network.actions.noise, device=setup.device)
-    # No step clears memory but the first of an evaluation: episodes after each environment's first are not counted.
-    starts = torch.zeros(envs * agents, dtype=torch.bool, device=setup.device)
+    held_out, masks = run.held_out, run.legal.get(HELD_OUT_WORLD)
+    spaces = setup.held_out
+    grid = (spaces.envs, spaces.agents)
+    obs: Array = held_out.obs.view(*grid, *spaces.obs).numpy()
+    legal: Array | None = None if masks is None else masks.view(*grid, -1).numpy()
+    players_of_kinds = [(part, _bind_player(part)) for part in policy_parts(setup, run)]
+    actions = np.zeros((*grid, *spaces.action_shape), np.int64 if spaces.bounds is None else np.float32)
 
     def act(first: bool) -> Array:  # noqa: FBT001  (as `Player.act` is called)
-        """Return the policy's actions [E, A, *action]: drawn if a teacher trained it, else the likeliest.
-
-        A teacher's action is one of several good ones, so its student must draw as well.
-        """
-        if first:
-            held_out.memory.zero_()
-        with torch.no_grad():
-            output = network.run_step(weights, held_out.obs.to(setup.device), held_out.memory, starts)
-        held_out.memory.copy_(output.memory)
-        policy = network.actions.distribution(output.logits, None if masks is None else masks.to(setup.device))
-        if setup.has_teacher:
-            action = policy.sample(network.actions.noise_(noise, run.generators["held out actions"])).to(CPU)
-        else:
-            action = policy.mode().to(CPU)
-        return action.view(envs, agents, *action.shape[1:]).numpy()
+        """Return the actions [E, A, *action] of the policies."""
+        for part, act_own in players_of_kinds:
+            own = act_own(part.own_obs(obs), None if legal is None else part.own_legal(legal), first=first)
+            if part.rows is None:
+                return own.reshape(*grid, *own.shape[1:])
+            part.place_actions_(own, actions)
+        return actions
 
     players = {
         name: Player(held_out.scores[name], act=None if name in teachers else act, teacher=teachers.get(name))
         for name in setup.players
     }
     # The same seeds each time: all players and all evaluations play the same episodes.
-    seeds = HELD_OUT + np.arange(envs, dtype=np.int64)
-    # A game in turns ends long before the largest number of steps.
-    ends_early = setup.opponents is not None
+    seeds = HELD_OUT + np.arange(spaces.envs, dtype=np.int64)
+    # Games in turns, and most environments of several kinds of agents, end long before the largest number of steps.
+    ends_early = setup.opponents is not None or bool(spaces.kinds)
     return EpisodeEvaluator(world, held_out, players, lambda: seeds, legal=masks, ends_early=ends_early)

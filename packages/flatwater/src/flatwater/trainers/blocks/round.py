@@ -7,13 +7,14 @@ from torch import Tensor
 
 from flatwater.algorithms.on_policy_algorithm import require_finite_update
 from flatwater.algorithms.on_policy_config import TeachingConfig
+from flatwater.envs.kinds import agent_rows
 from flatwater.envs.world import Teacher, World
 from flatwater.trainers import on_policy
 from flatwater.trainers.blocks.collect import BlockCollector
 from flatwater.trainers.blocks.held_out import build_evaluator
 from flatwater.trainers.blocks.opponents import EARLIER, bind_opponents_
 from flatwater.trainers.blocks.rewards import scale_rewards_
-from flatwater.trainers.blocks.state import BlocksSetup, BlocksState
+from flatwater.trainers.blocks.state import BlocksSetup, BlocksState, KindsState, PolicyPart, policy_parts
 from flatwater.trainers.evaluator import EpisodeEvaluator
 from flatwater.trainers.profile import Profile
 from flatwater.trainers.world_trainer import Worlds, WorldTrainer
@@ -39,16 +40,25 @@ def build_trainer(
         bind_earlier_(world, setup, run)
     profile = Profile([part for part in PARTS if part != "teacher" or setup.has_teacher])
     collector = BlockCollector(setup, run, worlds.training, teacher, profile)
-    evaluator, update_ = build_evaluator(setup, run, worlds.held_out, other_players), bind_learning(setup, run)
+    evaluator = build_evaluator(setup, run, worlds.held_out, other_players)
+    updates_ = [bind_learning(part, run) for part in policy_parts(setup, run)]
+    settings = setup.config.learner.own
 
     def learn_(number: int) -> None:
-        """Take one update, its time counted as the profile's part `update`."""
+        """Take one update of a policy, one policy after the other, its time counted as the profile's part `update`."""
         profile.begin_()
-        update_(number)
+        policy, update = divmod(number, settings.epochs * settings.minibatches)
+        updates_[policy](update)
         profile.end_part_("update")
 
     phases = on_policy.on_policy_phases(
-        setup, run, evaluator, steps=setup.config.block, collect_=collector.step_, learn_=learn_
+        setup,
+        run.progress,
+        evaluator,
+        steps=setup.config.block,
+        policies=len(updates_),
+        collect_=collector.step_,
+        learn_=learn_,
     )
     return WorldTrainer(
         setup, run, phases, lambda: read_numbers_(setup, run, evaluator, profile), collector, evaluator, profile
@@ -57,13 +67,17 @@ def build_trainer(
 
 def bind_earlier_(world: World, setup: BlocksSetup, run: BlocksState) -> World:
     """Let a run's earlier policies play the other sides of a world's games, if it has games; return the world."""
-    if EARLIER in run.opponents:
+    if EARLIER in run.opponents:  # then there is one policy
         bind_opponents_(world, setup.network, run.opponents[EARLIER])
     return world
 
 
-def bind_learning(setup: BlocksSetup, run: BlocksState) -> Callable[[int], None]:
-    """Return the function that takes update number n of a round, with normalised rewards and scheduled loss weights."""
+def bind_learning(part: PolicyPart, run: BlocksState) -> Callable[[int], None]:
+    """Return the function that takes a policy's update number n of a round.
+
+    Rewards are normalised and the weights of the loss are scheduled, as the settings say.
+    """
+    setup = part.setup
     config = setup.config.learner
     ramps = (
         {"supervision": config.supervision, "reinforcement": config.reinforcement}
@@ -80,11 +94,11 @@ def bind_learning(setup: BlocksSetup, run: BlocksState) -> Callable[[int], None]
 
     def read_rewards_() -> Tensor | None:
         """Return the block's normalised rewards, or None to learn from its rewards as they are."""
-        return scale_rewards_(run.reward_scale, run.rollout, config.own.gamma) if run.reward_scale else None
+        return scale_rewards_(part.reward_scale, part.rollout, config.own.gamma) if part.reward_scale else None
 
     return on_policy.bind_learning(
         setup,
-        run,
+        part,
         observation_chunks=config.own.minibatches,
         weights=weights,
         set_weights_=set_weights_,
@@ -100,10 +114,7 @@ def read_numbers_(
     # `counted_steps` are those that the teacher led, or without a teacher those of the ended episodes.
     episodes, total_return, counted_steps = run.ended.tolist()
     run.ended.zero_()
-    updates = run.learner.updates - run.learner.updates_read
-    numbers = on_policy.read_numbers_(setup, run, evaluator)
-    if not setup.config.allow_nan:
-        require_finite_update(learner, updates=updates, skipped=int(numbers.get("train/skipped", 0)))
+    numbers = _policy_numbers_(setup, run) | _evaluation_numbers(setup, run, evaluator)
     numbers["agent_steps"] = float(run.agent_steps)
     if isinstance(learner, TeachingConfig):
         numbers |= {
@@ -113,8 +124,47 @@ def read_numbers_(
         }
     if episodes:
         numbers["return/mean"] = total_return / episodes
+        if isinstance(run, KindsState):
+            by_agent = run.agent_returns.numpy() / (episodes / setup.spaces.agents)
+            numbers |= {f"return/{name}": float(by_agent[places].mean()) for name, places in agent_rows(setup.spaces)}
+            run.agent_returns.zero_()
         if not setup.has_teacher:
             numbers["episode/length"] = counted_steps / episodes
     if profile.steps >= steps:  # not of a block whose first steps were taken before this process resumed the run
         numbers |= profile.microseconds(steps) | {"train/sps": steps / sum(profile.wall.values())}
+    return numbers
+
+
+def _policy_numbers_(setup: BlocksSetup, run: BlocksState) -> dict[str, float]:
+    """Return the metrics of the last round's updates; of several policies each one's, and their means.
+
+    `train/skipped` is the sum of their counts.
+    """
+    by_kind = dict[str, dict[str, float]]()
+    for part in policy_parts(setup, run):
+        updates = part.learner.updates - part.learner.updates_read
+        by_kind[part.name] = numbers = on_policy.read_updates_(part.setup, part)
+        if not setup.config.allow_nan:
+            skipped = int(numbers.get("train/skipped", 0))
+            require_finite_update(setup.config.learner, updates=updates, skipped=skipped)
+    if len(by_kind) == 1:
+        return numbers
+    joined = dict[str, float]()
+    for name in numbers:
+        values = {kind: of_kind[name] for kind, of_kind in by_kind.items() if name in of_kind}
+        joined[name] = sum(values.values()) / (1 if name == "train/skipped" else len(values))
+        group, _, metric = name.partition("/")
+        joined |= {f"{group}/{kind}/{metric}": value for kind, value in values.items()}
+    return joined
+
+
+def _evaluation_numbers(setup: BlocksSetup, run: BlocksState, evaluator: EpisodeEvaluator) -> dict[str, float]:
+    """Return the mean returns of the players' held-out episodes; with several kinds of agents also of each of them."""
+    numbers, spaces = dict[str, float](), setup.held_out
+    for player, returns in on_policy.present_scores(setup, run.progress, evaluator).items():
+        numbers[f"evaluation/{player}"] = float(returns.double().mean())
+        by_agent = returns.double().view(spaces.envs, -1).mean(0)
+        numbers |= {
+            f"evaluation/{player}/{name}": float(by_agent[places].mean()) for name, places in agent_rows(spaces)
+        }
     return numbers

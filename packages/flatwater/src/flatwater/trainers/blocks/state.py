@@ -3,15 +3,17 @@
 import inspect
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from flatwater.algorithms.learner import build_learner, step_columns
+from flatwater.algorithms.learner import Learner, build_learner, step_columns
 from flatwater.algorithms.on_policy_config import TeachingConfig
-from flatwater.envs.world import PADDING, Spaces
+from flatwater.envs.kinds import KindRows
+from flatwater.envs.world import PADDING, Array, Spaces
 from flatwater.envs.wrapped.spaces import read_space
 from flatwater.named_imports import find_object
 from flatwater.nets.actions import Actions, ContinuousActions, DiscreteActions, MultiDiscreteActions
@@ -20,7 +22,7 @@ from flatwater.nets.config import ActorCriticConfig
 from flatwater.nets.images import NETWORKS
 from flatwater.nets.module_encoder import ModuleEncoder, shipped_encoder, try_module
 from flatwater.nets.observation import count_numbers
-from flatwater.rollouts.block import ColumnSpec, build_rollout
+from flatwater.rollouts.block import ColumnSpec, Rollout, build_rollout
 from flatwater.state.allocation import filled_tensor
 from flatwater.state.random import generator
 from flatwater.state.tree import state
@@ -30,7 +32,7 @@ from flatwater.trainers.blocks.rewards import build_reward_scale
 from flatwater.trainers.episodes import Episodes, build_episodes
 from flatwater.trainers.logged import OWN, LoggedNumbers, build_logged
 from flatwater.trainers.loop import Progress
-from flatwater.trainers.on_policy import OnPolicySetup, OnPolicyState
+from flatwater.trainers.on_policy import OnPolicySetup
 from flatwater_watch.errors import ConfigError, require
 
 CPU = torch.device("cpu")
@@ -61,11 +63,13 @@ class HeldOutEpisodes:
 
 
 @state
-class BlocksState(OnPolicyState):
-    """The root of the state tree. Worlds write observations, masks and outcomes into its tensors directly."""
+class BlocksState:
+    """The root of the state tree, but for the policies. Worlds write observations, masks and outcomes into it."""
 
+    progress: Progress
     coming: Tensor
-    """Observations after the block's last step, which begin the next block, [B, *obs]."""
+    """Observations after the block's last step, which begin the next block, [B, *obs]; with several kinds of agents
+    those after each step."""
     legal: dict[str, Bool[Tensor, "B R"]]
     """Masks of legal actions, by `AFTER_BLOCK` and `HELD_OUT_WORLD`; empty in worlds without masks."""
     starts: Bool[Tensor, "B"]
@@ -79,12 +83,49 @@ class BlocksState(OnPolicyState):
     the teacher led, or without a teacher those of the ended episodes."""
     logged: dict[str, LoggedNumbers]
     """Numbers of the user's own; no entry where none are wanted."""
-    reward_scale: dict[str, Tensor]
-    """Statistics by which rewards are divided; empty if they are read as they are."""
     opponents: dict[str, EarlierPolicies]
     """Opponents in a game in turns; empty in other environments."""
+    generators: dict[str, torch.Generator]
     agent_steps: int = 0
     """Steps of single agents since the run began."""
+
+
+@state
+class OnePolicyState(BlocksState):
+    """The root of the state tree where one policy acts for all agents."""
+
+    learner: Learner
+    rollout: Rollout
+    """The block that is learned from."""
+    memory: Float[Tensor, "2 B M"]
+    """Memory of the policy, on its device."""
+    begun: Float[Tensor, "C 2 B M"]
+    """Memory before the first step of each of the block's sequences."""
+    reward_scale: dict[str, Tensor]
+    """Statistics by which rewards are divided; empty if they are read as they are."""
+
+
+@state
+class KindState:
+    """The policy of a kind of agents, and the block that it learns from; the fields are those of `OnePolicyState`."""
+
+    learner: Learner
+    rollout: Rollout
+    memory: Float[Tensor, "2 B M"]
+    begun: Float[Tensor, "C 2 B M"]
+    reward_scale: dict[str, Tensor]
+    held_out_memory: Float[Tensor, "2 B M"]
+    """Memory in the held-out episodes."""
+
+
+@state
+class KindsState(BlocksState):
+    """The root of the state tree where agents have different spaces: each kind has a policy of its own."""
+
+    kinds: dict[str, KindState]
+    """Policies by the name of the kind."""
+    agent_returns: Float[Tensor, "A"]
+    """Sums of the returns of ended episodes since the last reading, float64, by agent."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +155,30 @@ class BlocksSetup(OnPolicySetup):
     def agents(self) -> int:
         """Agents of all environments together, B."""
         return self.spaces.envs * self.spaces.agents
+
+    @property
+    def held_out_agents(self) -> int:
+        """Agents of all held-out environments together."""
+        return self.held_out.envs * self.held_out.agents
+
+    @property
+    def kind_names(self) -> tuple[str, ...]:
+        """Names of the kinds of agents; an empty one where all agents have the same spaces."""
+        return tuple(kind.name for kind in self.spaces.kinds) or ("",)
+
+    @cached_property
+    def kinds(self) -> "tuple[BlocksSetup, ...]":
+        """Setup of each kind of agents, with its own spaces; where all agents have the same, this one alone."""
+        if not self.spaces.kinds:
+            return (self,)
+        return tuple(
+            replace(
+                self,
+                spaces=replace(kind.spaces, envs=self.spaces.envs),
+                held_out=replace(kind.spaces, envs=self.held_out.envs),
+            )
+            for kind in self.spaces.kinds
+        )
 
     @cached_property
     def network(self) -> ActorCritic:
@@ -198,57 +263,165 @@ def build_blocks(setup: BlocksSetup) -> BlocksState:
     Tensors that worlds write lie on the CPU; the network, its moments and its memory on the network's device.
     """
     config, spaces, device = setup.config, setup.spaces, setup.device
-    host = device if device.type == "meta" else CPU
-    agents, held_out_agents = setup.agents, setup.held_out.envs * setup.held_out.agents
-    columns = rollout_columns(setup)
-    obs_type = columns["obs"].dtype
-    zeros, network_zeros = (partial(filled_tensor, 0, device=place) for place in (host, device))
-    cells = config.policy.memory
-    learner = build_learner(
-        setup.network,
-        sequences=agents * config.block // config.learner.unroll,
-        rng=generator(config.seed, "initial weights", device),
-        device=device,
-        metrics=setup.algorithm.metrics,
-        target_kl=config.learner.target_kl,
-        algorithm_state=setup.algorithm.initial_state(config.learner.own),
-    )
-    return BlocksState(
-        progress=Progress(),
-        learner=learner,
-        rollout=build_rollout(columns, steps=config.block, batch=agents, device=host),
-        coming=zeros(agents, *spaces.obs, dtype=obs_type),
-        legal={
-            name: zeros(count, spaces.legal, dtype=torch.bool)
-            for name, count in ((AFTER_BLOCK, agents), (HELD_OUT_WORLD, held_out_agents))
-            if spaces.masked
-        },
-        starts=zeros(agents, dtype=torch.bool),
-        led=zeros(agents, dtype=torch.bool),
-        memory=network_zeros(2, agents, cells),
-        begun=network_zeros(config.block // config.learner.unroll, 2, agents, cells),
+    host = _host(device)
+    zeros = partial(filled_tensor, 0, device=host)
+    mask_rows = {AFTER_BLOCK: setup.agents, HELD_OUT_WORLD: setup.held_out_agents} if spaces.masked else {}
+    drawers = [f"{drawer}{_of(kind)}" for kind in setup.kind_names for drawer in DRAWERS]
+    shared: dict[str, Any] = {
+        "progress": Progress(),
+        "coming": zeros(setup.agents, *spaces.obs, dtype=_obs_dtype(spaces)),
+        "legal": {name: zeros(rows, spaces.legal, dtype=torch.bool) for name, rows in mask_rows.items()},
+        "starts": zeros(setup.agents, dtype=torch.bool),
+        "led": zeros(setup.agents, dtype=torch.bool),
+        "episodes": build_episodes(spaces, host),
+        "held_out": _build_held_out(setup),
+        "ended": zeros(3, dtype=torch.float64),
+        "generators": {name: generator(config.seed, name, host) for name in CONSUMERS}
+        | {name: generator(config.seed, name, device) for name in drawers},
+        "logged": {OWN: build_logged(host)} if setup.reported else {},
+    }
+    if not spaces.kinds:
+        policy = _build_policy(setup)
+        opponents = {} if setup.opponents is None else {EARLIER: build_earlier(setup.opponents, policy["learner"])}
+        return OnePolicyState(**shared, **policy, opponents=opponents)
+    kinds = {
+        name: KindState(**_build_policy(kind_setup, name), held_out_memory=_build_memory(kind_setup))
+        for name, kind_setup in zip(setup.kind_names, setup.kinds, strict=True)
+    }
+    sums = zeros(spaces.agents, dtype=torch.float64)
+    return KindsState(**shared, kinds=kinds, opponents={}, agent_returns=sums)
+
+
+def _build_held_out(setup: BlocksSetup) -> HeldOutEpisodes:
+    """Return the state of held-out episodes, before the first."""
+    host, agents, spaces = _host(setup.device), setup.held_out_agents, setup.held_out
+    memory = _build_memory(setup)
+    return HeldOutEpisodes(
         episodes=build_episodes(spaces, host),
-        held_out=HeldOutEpisodes(
-            episodes=build_episodes(setup.held_out, host),
-            obs=zeros(held_out_agents, *spaces.obs, dtype=obs_type),
-            memory=network_zeros(2, held_out_agents, cells),
-            done=zeros(setup.held_out.envs, dtype=torch.bool),
-            scores={name: zeros(held_out_agents).fill_(torch.nan) for name in setup.players},  # NaN: not measured
-        ),
-        ended=zeros(3, dtype=torch.float64),
-        reward_scale=build_reward_scale(agents, host) if config.rewards == "normalised" else {},
-        opponents={} if setup.opponents is None else {EARLIER: build_earlier(setup.opponents, learner)},
-        generators={name: generator(config.seed, name, host) for name in CONSUMERS}
-        | {name: generator(config.seed, name, device) for name in DRAWERS},
-        logged={OWN: build_logged(host)} if setup.reported else {},
+        obs=filled_tensor(0, agents, *spaces.obs, dtype=_obs_dtype(spaces), device=host),
+        # Of several policies each has a memory of its own.
+        memory=memory[..., :0].clone() if spaces.kinds else memory,
+        done=filled_tensor(0, spaces.envs, dtype=torch.bool, device=host),
+        scores={name: filled_tensor(torch.nan, agents, device=host) for name in setup.players},  # NaN: not measured
     )
+
+
+def _build_memory(setup: BlocksSetup) -> Tensor:
+    """Return the memory of a policy in held-out episodes."""
+    return filled_tensor(0, 2, setup.held_out_agents, setup.config.policy.memory, device=setup.device)
+
+
+def _build_policy(setup: BlocksSetup, kind: str = "") -> dict[str, Any]:
+    """Return the fields of a kind's policy; `kind` is empty where it is the only one."""
+    config, device, agents = setup.config, setup.device, setup.agents
+    sequences, zeros = config.block // config.learner.unroll, partial(filled_tensor, 0, device=device)
+    return {
+        "learner": build_learner(
+            setup.network,
+            sequences=agents * sequences,
+            rng=generator(config.seed, f"initial weights{_of(kind)}", device),
+            device=device,
+            metrics=setup.algorithm.metrics,
+            target_kl=config.learner.target_kl,
+            algorithm_state=setup.algorithm.initial_state(config.learner.own),
+        ),
+        "rollout": build_rollout(rollout_columns(setup), steps=config.block, batch=agents, device=_host(device)),
+        "memory": zeros(2, agents, config.policy.memory),
+        "begun": zeros(sequences, 2, agents, config.policy.memory),
+        "reward_scale": build_reward_scale(agents, _host(device)) if config.rewards == "normalised" else {},
+    }
+
+
+def _of(kind: str) -> str:
+    """Return the end of the name of a generator that a kind has of its own."""
+    return f" of {kind}" if kind else ""
+
+
+def _host(device: torch.device) -> torch.device:
+    """Return the device of tensors that worlds write."""
+    return device if device.type == "meta" else CPU
+
+
+def _obs_dtype(spaces: Spaces) -> torch.dtype:
+    return torch.float32 if spaces.obs_type is np.float32 else torch.uint8
+
+
+@dataclass(frozen=True)
+class PolicyPart:
+    """The policy of a kind of agents in the state tree: what it acts by, and what it learns from."""
+
+    setup: BlocksSetup
+    """Constants, with the spaces of these agents."""
+    rows: KindRows | None
+    """Rows of these agents in the world's arrays; None where all agents are of one kind."""
+    progress: Progress
+    learner: Learner
+    rollout: Rollout
+    memory: Tensor
+    begun: Tensor
+    reward_scale: dict[str, Tensor]
+    held_out_memory: Tensor
+    action_rng: torch.Generator
+    held_out_rng: torch.Generator
+
+    @property
+    def name(self) -> str:
+        """Name of the kind; empty where it is the only one."""
+        return "" if self.rows is None else self.rows.kind.name
+
+    def own_rows(self, rows: Array) -> Array:
+        """Return the rows of the policy's agents, [B, ...], from those of all agents, [E, A, ...]."""
+        own = rows if self.rows is None else self.rows.pick(rows)
+        return own.reshape(-1, *own.shape[2:])
+
+    def own_obs(self, obs: Array) -> Tensor:
+        """Return the observations of the policy's agents, [B, *obs], from those of all agents, [E, A, *obs]."""
+        return torch.from_numpy(obs if self.rows is None else self.rows.read_obs(obs)).flatten(0, 1)
+
+    def own_legal(self, legal: Array) -> Tensor:
+        """Return the masks of the policy's agents, [B, R], from those of all agents, [E, A, R]."""
+        return torch.from_numpy(legal if self.rows is None else self.rows.read_legal(legal)).flatten(0, 1)
+
+    def place_actions_(self, own: Array, actions: Array) -> None:
+        """Write the actions of the policy's agents, [B, *action], into those of all agents, [E, A, *action]."""
+        if self.rows is not None:
+            self.rows.write_actions_(actions, own.reshape(len(actions), -1, *own.shape[1:]))
+
+
+def policy_parts(setup: BlocksSetup, run: BlocksState) -> list[PolicyPart]:
+    """Return the policies of a run, one for each kind of agents."""
+    parts = []
+    for name, kind_setup in zip(setup.kind_names, setup.kinds, strict=True):
+        if isinstance(run, KindsState):
+            policy: Any = run.kinds[name]
+            held_out_memory = policy.held_out_memory
+        else:
+            policy, held_out_memory = run, run.held_out.memory
+        kind = next((kind for kind in setup.spaces.kinds if kind.name == name), None)
+        action_rng, held_out_rng = (run.generators[f"{drawer}{_of(name)}"] for drawer in DRAWERS)
+        parts.append(
+            PolicyPart(
+                kind_setup,
+                None if kind is None else KindRows(kind, setup.spaces),
+                run.progress,
+                policy.learner,
+                policy.rollout,
+                policy.memory,
+                policy.begun,
+                policy.reward_scale,
+                held_out_memory,
+                action_rng,
+                held_out_rng,
+            )
+        )
+    return parts
 
 
 def rollout_columns(setup: BlocksSetup) -> dict[str, ColumnSpec]:
     """Return the rollout's columns: those that the world writes, and those that the learner adds."""
     spaces = setup.spaces
     world_columns = {
-        "obs": ColumnSpec(spaces.obs, torch.float32 if spaces.obs_type is np.float32 else torch.uint8),
+        "obs": ColumnSpec(spaces.obs, _obs_dtype(spaces)),
         "reward": ColumnSpec(),
         "terminated": ColumnSpec((), torch.bool),
         "truncated": ColumnSpec((), torch.bool),

@@ -33,7 +33,7 @@ def build_trainer(setup: GrowSetup, run: GrowState, executor: GroupExecutor | No
     evaluator = PoolEvaluator(setup, run, pool_executor)
     phases = on_policy.on_policy_phases(
         setup,
-        run,
+        run.progress,
         evaluator,
         steps=setup.config.env.steps,
         collect_=lambda t: collect_(setup, run, pool_executor, t),

@@ -21,13 +21,13 @@ from flatwater.nets.actor_critic import ActorCritic
 from flatwater.nets.config import ActorCriticConfig
 from flatwater.nets.hosts import Host, Images
 from flatwater.nets.policy import build_statistics
-from flatwater.rollouts.block import ColumnSpec, build_rollout
+from flatwater.rollouts.block import ColumnSpec, Rollout, build_rollout
 from flatwater.state.allocation import filled_tensor
 from flatwater.state.random import generator
 from flatwater.state.tree import leaves, state
 from flatwater.trainers.grow.config import GrowConfig
 from flatwater.trainers.loop import Progress
-from flatwater.trainers.on_policy import OnPolicySetup, OnPolicyState
+from flatwater.trainers.on_policy import OnPolicySetup
 
 
 @state
@@ -41,12 +41,21 @@ class HeldOutScores:
 
 
 @state
-class GrowState(OnPolicyState):
+class GrowState:
     """The root of the state tree; its rollout is one episode of every environment.
 
     An episode is one sequence, so the memory before each sequence is zeros.
     """
 
+    progress: Progress
+    learner: Learner
+    rollout: Rollout
+    """The block that is learned from."""
+    memory: Float[Tensor, "2 E M"]
+    """Memory of the policy, on its device."""
+    begun: Float[Tensor, "1 2 E M"]
+    """Memory before the first step of each of the block's sequences."""
+    generators: dict[str, torch.Generator]
     seeds: Int[Tensor, "E"]
     """Seeds of the round's episodes, which also decide whether a host is impaired."""
     envs: GrowingEnvs

@@ -1,0 +1,142 @@
+"""Kinds of agents side by side in the arrays of one world, where agents have different spaces.
+
+The arrays are as wide as the widest kind needs. An agent's observation is at the beginning of its row, with zeros
+behind it; rows are bytes unless all kinds have vectors. Its action is at the beginning of its row as well, and masks
+forbid all choices that its own lists do not have. So whoever steps a world, records its episodes or plays them again
+needs to know nothing of kinds; only policies do, which read and write rows by `KindRows`.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from math import prod
+
+import numpy as np
+
+from flatwater.envs.world import AgentKind, Array, Spaces
+from flatwater.nets.observation import FLOAT_BYTES
+from flatwater_watch.errors import ConfigError
+
+
+def name_kinds(groups: Sequence[Sequence[str]]) -> list[str]:
+    """Return a name for each group of agents: what the names of its agents have in common but their number.
+
+    Groups with the same such name, or without one, are called by their first agent.
+    """
+    stems = [{re.sub(r"[_-]?\d+$", "", agent) for agent in agents} for agents in groups]
+    names = list[str]()
+    for agents, stem in zip(groups, stems, strict=True):
+        is_unique = len(stem) == 1 and stem != {""} and stems.count(stem) == 1
+        # A name stands in paths of the state tree, whose parts are joined by dots.
+        name = re.sub(r"[^\w-]", "_", next(iter(stem)) if is_unique else agents[0])
+        names.append(f"{name}_{len(names)}" if name in names else name)
+    return names
+
+
+def join_kinds(kinds: Sequence[AgentKind], name: str) -> Spaces:
+    """Return the spaces of a world with agents of all these kinds, whose own spaces have its environments and steps.
+
+    Raises:
+        ConfigError: some kinds choose their actions from lists, and the actions of others are numbers.
+    """
+    first = kinds[0].spaces
+    bounds = [kind.spaces.bounds for kind in kinds if kind.spaces.bounds is not None]
+    if bounds and len(bounds) < len(kinds):
+        choosers = " and ".join(kind.name for kind in kinds if kind.spaces.bounds is None)
+        others = " and ".join(kind.name for kind in kinds if kind.spaces.bounds is not None)
+        raise ConfigError(
+            f"{name}: expected actions of all agents to be choices, or of all to be numbers, got choices of {choosers} "
+            f"and numbers of {others}. Wrap the environment so that both have actions of one kind"
+        )
+    # A list that a kind lacks has a single choice.
+    lists = tuple(map(max, zip_longest(*(kind.spaces.lists for kind in kinds), fillvalue=1)))
+    has_vectors = all(kind.spaces.form == "vector" for kind in kinds)
+    joined_bounds = tuple(
+        (min(low for low, _ in pairs), max(high for _, high in pairs))
+        for pairs in ([pair for pair in column if pair] for column in zip_longest(*bounds))
+    )
+    is_choice = all(kind.spaces.choices is None for kind in kinds)
+    actions = max((kind.spaces.actions for kind in kinds), key=len)
+    return Spaces(
+        envs=first.envs,
+        agents=sum(len(kind.places) for kind in kinds),
+        form="vector" if has_vectors else "image",
+        obs=(max(_row_items(kind.spaces, has_vectors=has_vectors) for kind in kinds),),
+        actions=actions if bounds or is_choice else tuple(map(str, range(len(lists)))),
+        steps=first.steps,
+        bounds=joined_bounds or None,
+        choices=None if bounds or is_choice else lists,
+        masked=not bounds and any(kind.spaces.masked or kind.spaces.lists != lists for kind in kinds),
+        kept=first.kept,
+        kinds=tuple(kinds),
+    )
+
+
+def agent_rows(spaces: Spaces) -> Iterator[tuple[str, list[int]]]:
+    """Yield each kind's name with the positions of its agents, and each agent of a kind of several with its own."""
+    for kind in spaces.kinds:
+        yield kind.name, [*kind.places]
+        if len(kind.places) > 1:
+            yield from ((agent, [place]) for agent, place in zip(kind.agents, kind.places, strict=True))
+
+
+def _row_items(spaces: Spaces, *, has_vectors: bool) -> int:
+    """Return the items of a row that an observation takes: numbers, or bytes in whole floats."""
+    size = prod(spaces.obs)
+    if has_vectors:
+        return size
+    byte_count = size * np.dtype(spaces.obs_type).itemsize
+    return -(-byte_count // FLOAT_BYTES) * FLOAT_BYTES
+
+
+class KindRows:
+    """Reads and writes a kind's part of a world's arrays."""
+
+    def __init__(self, kind: AgentKind, world: Spaces) -> None:
+        self.kind, self._obs_type = kind, kind.spaces.obs_type
+        self._places = [*kind.places]
+        own_bytes = prod(kind.spaces.obs) * np.dtype(self._obs_type).itemsize
+        self._width = own_bytes // np.dtype(world.obs_type).itemsize
+        flags, start = list[int](), 0
+        for size, own_size in zip_longest(world.lists, kind.spaces.lists, fillvalue=0):
+            flags += range(start, start + own_size)
+            start += size
+        self._flags = np.array(flags)
+        """Positions of the own lists' flags in a row of masks."""
+        self._other_lists = np.cumsum((0, *world.lists))[len(kind.spaces.lists) : -1]
+        """Positions of the single legal choice of each list that the kind lacks."""
+
+    def pick(self, rows: Array) -> Array:
+        """Return the rows of the kind's agents, [E, A of the kind, ...], from those of all agents."""
+        return rows[:, self._places]
+
+    def read_obs(self, rows: Array) -> Array:
+        """Return the observations of the kind's agents, from rows [E, A, W] of all agents."""
+        picked = np.ascontiguousarray(rows[:, self._places, : self._width]).view(self._obs_type)
+        return picked.reshape(*picked.shape[:2], *self.kind.spaces.obs)
+
+    def write_obs_row(self, row: Array) -> Array:
+        """Return an agent's part of its row [W], to be written, after clearing what is behind it."""
+        row[self._width :] = 0
+        return row[: self._width].view(self._obs_type).reshape(self.kind.spaces.obs)
+
+    def read_legal(self, legal: Array) -> Array:
+        """Return the masks of the kind's agents, from masks [E, A, R] of all agents."""
+        return legal[:, self._places][..., self._flags]
+
+    def write_legal_row_(self, row: Array, own: Array) -> None:
+        """Write an agent's flags into its row of masks [R], in which all other choices become illegal."""
+        row[:] = False
+        row[self._other_lists] = True
+        row[self._flags] = own
+
+    def read_actions(self, actions: Array) -> Array:
+        """Return the actions of the kind's agents, from actions [E, A] or [E, A, D] of all agents."""
+        shape = self.kind.spaces.action_shape
+        own = actions.reshape(*actions.shape[:2], -1)[:, self._places, : prod(shape)]
+        return own.reshape(*own.shape[:2], *shape)
+
+    def write_actions_(self, actions: Array, own: Array) -> None:
+        """Write the actions of the kind's agents, [E, A of the kind, *action], into those of all agents."""
+        columns = own.reshape(*own.shape[:2], -1)
+        actions.reshape(*actions.shape[:2], -1)[:, self._places, : columns.shape[2]] = columns
