@@ -4,7 +4,7 @@ from flatwater_watch.diagnose.finding_text import finding_lines as finding_lines
 from flatwater_watch.diagnose.monitor import Monitor as Monitor
 from flatwater_watch.faces import callbacks as callbacks
 from flatwater_watch.faces.context import watch as watch
-from flatwater_watch.faces.freed import expect_freed as expect_freed
+from flatwater_watch.faces.freed_objects import expect_freed as expect_freed
 from flatwater_watch.faces.main import main as main
 from flatwater_watch.faces.notebook import load_ipython_extension as load_ipython_extension
 from flatwater_watch.heap.children import register_container as register_container

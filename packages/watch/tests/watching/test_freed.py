@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.faces.freed import describe_survivors, expect_freed, gather_expectations
+from flatwater_watch.faces.freed_objects import describe_survivors, expect_freed, gather_expectations
 from flatwater_watch.faces.holders import find_holder_chain
 
 

@@ -292,7 +292,7 @@ import flatwater_watch.faces.pytest_plugin
 print(*sorted(set(sys.modules) - before))
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    modules = ("errors", "faces", "faces.freed", "faces.pytest_plugin", "lazy", "sanitize")
+    modules = ("errors", "faces", "faces.freed_objects", "faces.pytest_plugin", "lazy", "sanitize")
     assert ran.stdout.split() == ["flatwater_watch", *(f"flatwater_watch.{name}" for name in modules)]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from types import CodeType, TracebackType
 from typing import TypeVar
 
-from flatwater_watch.meters.signals import is_program_fault
+from flatwater_watch.meters.program_faults import is_program_fault
 
 R = TypeVar("R")
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from flatwater_watch.errors import FlatwaterError
-from flatwater_watch.faces import freed
+from flatwater_watch.faces import freed_objects
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture
 def expect_freed() -> Callable[[object], None]:
     """Give the test a function for objects: the test fails at its end if one is still alive, and names its holders."""
-    return freed.expect_freed
+    return freed_objects.expect_freed
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -50,14 +50,14 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
         pytest.fail(
             f"{mark.name}: {item.name} cannot be repeated. Mark a plain test function, not a TestCase's.", pytrace=False
         )
-    with freed.gather_expectations() as expected_objects:
+    with freed_objects.gather_expectations() as expected_objects:
         result = yield
     if expected_objects:
         from flatwater_watch.agent.guard import Guard  # noqa: PLC0415  (see the module's docstring)
 
         guard = Guard(lambda sentence: _warn_user(item, sentence))
         complaints = guard.run_or_default(
-            list[str](), lambda: freed.describe_survivors(expected_objects, _named_fixtures(item))
+            list[str](), lambda: freed_objects.describe_survivors(expected_objects, _named_fixtures(item))
         )
         if complaints:
             pytest.fail("\n".join(complaints), pytrace=False)

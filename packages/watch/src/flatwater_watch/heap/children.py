@@ -63,7 +63,7 @@ from flatwater_watch.heap.view import (
     evenly_spaced_slice,
     opened_container,
 )
-from flatwater_watch.meters.signals import is_program_fault
+from flatwater_watch.meters.program_faults import is_program_fault
 
 _ATOM_TYPES = (int, float, complex, bool, type(None), str, bytes, range, slice, type(Ellipsis), type(NotImplemented))
 ATOM_TYPE_IDS = frozenset(map(id, _ATOM_TYPES))
