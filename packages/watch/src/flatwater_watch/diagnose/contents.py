@@ -187,13 +187,13 @@ def _describe_item(obj: Any, *, has_graph: bool, has_base: bool) -> str:
     # Never by its `repr`, which runs the program's code and prints whole tensors.
     if type(obj) is FunctionType:
         return f"closure of {callable_name(obj)} ({', '.join(obj.__code__.co_freevars)})"
-    words = class_name(type(obj))
+    description = class_name(type(obj))
     if any(issubclass(type(obj), kind) for kind in (dict, list, tuple, set, frozenset, deque)):
         opened = open_object(obj, fresh_walk(MAXIMUM_LEAVES))
-        words = f"{words} of {opened.length} {'keys' if opened.kind == 'dict' else 'items'}"
+        description = f"{description} of {opened.length} {'keys' if opened.kind == 'dict' else 'items'}"
     if has_graph:
-        return f"{words} with its autograd graph"
-    return f"{words}, a view of a larger base" if has_base else words
+        return f"{description} with its autograd graph"
+    return f"{description}, a view of a larger base" if has_base else description
 
 
 def describe_container(obj: Any, holding: Holding) -> str:

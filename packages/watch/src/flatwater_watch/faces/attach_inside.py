@@ -209,15 +209,15 @@ def _run_gdb(gdb: str, pid: int, commands: Sequence[str]) -> tuple[list[int], st
     settings = [word for command in _GDB_SETTINGS for word in ("-iex", command)]
     actions = [word for command in (*_LIBRARIES, *commands) for word in ("-ex", command)]
     try:
-        ended = subprocess.run(  # noqa: S603  (gdb, and nothing of the user's)
+        gdb_run = subprocess.run(  # noqa: S603  (gdb, and nothing of the user's)
             [gdb, "-p", str(pid), "-batch", "-nx", *settings, *actions],
             capture_output=True, text=True, check=False, timeout=GDB_SECONDS, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise CannotEnterError(f"gdb took more than {GDB_SECONDS:.0f} s. Try again, or run under watch") from error
     # A line such as `$1 = 140213`.
-    printed_numbers = re.findall(r"^\$\d+ = (-?\d+)$", ended.stdout, re.MULTILINE)
-    return [int(number) for number in printed_numbers], ended.stderr
+    printed_numbers = re.findall(r"^\$\d+ = (-?\d+)$", gdb_run.stdout, re.MULTILINE)
+    return [int(number) for number in printed_numbers], gdb_run.stderr
 
 
 def _gdb_refusal(messages: str) -> str:

@@ -303,17 +303,17 @@ def _forecast_line(series: ReadingColumns, end: MemoryEnd) -> _ForecastLine:
     """Return the line from the last reading to the limit, or its beginning if the limit lies beyond the picture."""
     last_seconds, last_bytes = series.seconds[-1], float(series.resident[-1])
     seconds_left = end.seconds - last_seconds
-    words = (
+    forecast = (
         f"The dashed line goes on at this pace: the limit of {format_bytes(end.bytes)} is reached "
         f"{format_duration(seconds_left)} after the last reading"
     )
     if end.seconds <= FORECAST_RATIO * last_seconds:
         drawn_seconds, drawn_bytes = [last_seconds, end.seconds], [last_bytes, end.bytes]
-        return _ForecastLine(drawn_seconds, drawn_bytes, reaches_limit=True, sentence=f"{words}.")
+        return _ForecastLine(drawn_seconds, drawn_bytes, reaches_limit=True, sentence=f"{forecast}.")
     drawn_share = FORECAST_SHARE * last_seconds / seconds_left
     drawn_seconds = [last_seconds, last_seconds * (1 + FORECAST_SHARE)]
     drawn_bytes = [last_bytes, last_bytes + drawn_share * (end.bytes - last_bytes)]
-    return _ForecastLine(drawn_seconds, drawn_bytes, reaches_limit=False, sentence=f"{words}, beyond the picture.")
+    return _ForecastLine(drawn_seconds, drawn_bytes, reaches_limit=False, sentence=f"{forecast}, beyond the picture.")
 
 
 def _warm_up_index(series: ReadingColumns) -> int:

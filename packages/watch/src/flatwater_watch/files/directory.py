@@ -62,7 +62,7 @@ def replace_whole(path: Path, pieces: Iterable[FilePiece]) -> None:
     temporary = path.parent / f".{path.name}.{os.urandom(4).hex()}{TEMPORARY_SUFFIX}"
     try:
         # The content first, as the disk may else have the new name before it.
-        _write_synced(temporary, pieces)
+        _write_synced_file(temporary, pieces)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -90,7 +90,7 @@ def read_whole(path: Path, maximum: int) -> bytes:
         return file.read(maximum + 1)[:maximum]  # cut, as the file may have grown since its size was read
 
 
-def _write_synced(temporary: Path, pieces: Iterable[FilePiece]) -> None:
+def _write_synced_file(temporary: Path, pieces: Iterable[FilePiece]) -> None:
     """Write pieces to a new file, under a lock that shows that the writer lives, and wait until the disk has them."""
     with temporary.open("xb") as file:
         # Some network disks have no locks: stray files then stay, which only costs space on the disk.

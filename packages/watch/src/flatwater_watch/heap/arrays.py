@@ -290,7 +290,7 @@ def _saved_values(node: Any) -> tuple[list[Any], list[Named]]:
     torch: Any = sys.modules["torch"]
     tensors, objects = [], []
     for name in _raw_names(type(node)):
-        raw = _read_saved(node, name)
+        raw = _read_saved_value(node, name)
         for saved in raw if type(raw) is tuple else (raw,):
             data = None if saved is None else saved.data
             if is_a(data, torch._C.TensorBase):
@@ -306,7 +306,7 @@ def _raw_names(kind: type) -> list[str]:
     return [name for owner in mro(kind) for name, _ in named_entries(names_of(owner)) if name.startswith("_raw_saved_")]
 
 
-def _read_saved(node: Any, name: str) -> Any:
+def _read_saved_value(node: Any, name: str) -> Any:
     """Return an attribute of a graph node; None if backward has freed it."""
     try:
         return c_attribute(node, name)

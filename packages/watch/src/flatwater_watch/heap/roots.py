@@ -371,13 +371,13 @@ def loaded_registries() -> list[tuple[str, Any]]:
     registries = []
     for module, dotted_name, label in _KNOWN_REGISTRIES:
         space = module_namespace(module)
-        value = None if space is None else _read_dotted(space, dotted_name.split("."))
+        value = None if space is None else _read_dotted_name(space, dotted_name.split("."))
         if value is not None:
             registries.append((label, value))
     return [*registries, (_EXIT_REGISTRY, [Callback() for _ in range(atexit._ncallbacks())])]  # noqa: SLF001  (the only count)
 
 
-def _read_dotted(space: Mapping[str, Any], names: list[str]) -> Any:
+def _read_dotted_name(space: Mapping[str, Any], names: list[str]) -> Any:
     """Return the value of a dotted name, or None if this version of the library has none."""
     value: Any = None
     for name in names:

@@ -36,7 +36,7 @@ def _group_folders(controller: str, mount: str | PathLike[str], membership: str 
 
     Some of them may be missing, as a container sees its own group as the root.
     """
-    for line in (_read_stripped(f"{membership}") or "").splitlines():
+    for line in (_read_stripped_text(f"{membership}") or "").splitlines():
         _, controllers, group_path = line.split(":", 2)  # `4:cpu,cpuacct:/a/b` in version 1, `0::/a/b` in version 2
         if controllers and controller not in controllers.split(","):
             continue
@@ -45,7 +45,7 @@ def _group_folders(controller: str, mount: str | PathLike[str], membership: str 
         yield from ("/".join((root, *names[:depth])) for depth in range(len(names), -1, -1))
 
 
-def _read_stripped(path: str) -> str | None:
+def _read_stripped_text(path: str) -> str | None:
     """Return the text of a file, without blanks around it; None if there is no such file."""
     try:
         return read_text(path).strip()
@@ -55,9 +55,9 @@ def _read_stripped(path: str) -> str | None:
 
 def _group_quota(group: str) -> float:
     """Return the cores of one group, its quota over its period; infinity if it sets no quota."""
-    if (quota_and_period := _read_stripped(f"{group}/cpu.max")) is not None:  # version 2
+    if (quota_and_period := _read_stripped_text(f"{group}/cpu.max")) is not None:  # version 2
         quota, period = quota_and_period.split()
-    elif (quota_v1 := _read_stripped(f"{group}/cpu.cfs_quota_us")) is not None:
+    elif (quota_v1 := _read_stripped_text(f"{group}/cpu.cfs_quota_us")) is not None:
         quota, period = quota_v1, read_text(f"{group}/cpu.cfs_period_us")
     else:
         return float("inf")
@@ -68,8 +68,8 @@ def _group_headroom(group: str) -> int | None:
     """Return the bytes that the processes of a group may still take; None without a limit."""
     names_v2, names_v1 = ("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")
     for limit_name, usage_name in (names_v2, names_v1):
-        limit_bytes = _read_stripped(f"{group}/{limit_name}")
-        used_bytes = _read_stripped(f"{group}/{usage_name}")
+        limit_bytes = _read_stripped_text(f"{group}/{limit_name}")
+        used_bytes = _read_stripped_text(f"{group}/{usage_name}")
         if limit_bytes is not None and used_bytes is not None:
             if limit_bytes == "max" or int(limit_bytes) > _NO_LIMIT:
                 return None
@@ -79,5 +79,5 @@ def _group_headroom(group: str) -> int | None:
 
 def _reclaimable_bytes(stat_path: str) -> int:
     """Return the bytes in pages of files, in a `memory.stat`, that the kernel drops before it kills a process."""
-    numbers = dict(line.split()[:2] for line in (_read_stripped(stat_path) or "").splitlines())
+    numbers = dict(line.split()[:2] for line in (_read_stripped_text(stat_path) or "").splitlines())
     return int(numbers.get("inactive_file", 0))
