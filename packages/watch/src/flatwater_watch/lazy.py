@@ -36,7 +36,7 @@ def offer_names(package: str) -> "tuple[Callable[[str], object], Callable[[], li
         return stub_modules
 
     def find(name: str) -> object:
-        """Import and return the value of a name, and keep it in the package."""
+        """Import and return the value of a name, and keep it in the package; raise AttributeError for another name."""
         module_path = module_by_name().get(name)
         if module_path is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")

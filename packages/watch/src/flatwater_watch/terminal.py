@@ -73,6 +73,7 @@ def silent_terminal() -> Terminal:
 
 
 def _fix_width(console: Terminal) -> Terminal:
+    """Set the width of a console and return it: at most `WIDTH` columns on a terminal, else those of `COLUMNS`."""
     if console.is_terminal:
         console.width = min(console.width, WIDTH)
     else:

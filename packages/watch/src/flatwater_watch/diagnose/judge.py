@@ -161,7 +161,7 @@ def _make_finding(cause: Evidence, share: float, growth: Growth, full_step: int 
 
 
 def _describe_line(cause: Evidence) -> tuple[AllocationSite | None, str, str | None]:
-    """The line to report for a cause, the description of its content, and advice on the line, if there is any.
+    """The line to report for a cause, None if no line is known; the description of its content; advice on the line.
 
     Of two lines the one that ran while native memory rose is reported, and the description names the other one.
     """

@@ -361,7 +361,7 @@ def _enclosing_function(file: str, line: int) -> str:
 
 
 def _enclosing_names(node: ast.AST, line: int) -> list[str]:
-    """Names of the classes and functions below a node that contain a line, outermost first."""
+    """Names of the classes and functions below a node that contain a line, outermost first; empty without any."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.stmt | ast.ExceptHandler) and child.lineno <= line <= (child.end_lineno or line):
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):

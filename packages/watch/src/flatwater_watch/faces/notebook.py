@@ -31,7 +31,11 @@ def load_ipython_extension(shell: Any) -> None:  # noqa: ANN401  (IPython's)
     """
 
     def watch(line: str, cell: str) -> None:
-        """Run the cell watched, and say what grows in it: `%%watch`, or `%%watch --budget 8GiB`."""
+        """Run the cell watched, and say what grows in it: `%%watch`, or `%%watch --budget 8GiB`.
+
+        Raises:
+            UsageError: another watch is open, or there are other words behind `%%watch`.
+        """
         try:
             cell_watch = Watch(unit=None, budget=_parse_budget(line), report=False)
             cell_watch.open()

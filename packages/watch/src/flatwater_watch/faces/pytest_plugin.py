@@ -152,7 +152,10 @@ def _make_check(mark: pytest.Mark, name: str) -> Check:
 
 
 def _named_fixtures(item: pytest.Item) -> list[tuple[str, object]]:
-    """Return a test's fixtures and its instance with names, without objects of pytest itself, which lead everywhere."""
+    """Return a test's fixtures and its instance with names, without pytest's objects; none if it is no function.
+
+    Objects of pytest itself lead everywhere.
+    """
     if not isinstance(item, pytest.Function):
         return []
     named_objects = [(f"fixture {name}", value) for name, value in item.funcargs.items()]

@@ -62,7 +62,10 @@ def _kind_lines(summary: Mapping[str, Any], earlier_summary: Mapping[str, Any]) 
 
 
 def _owner_lines(bytes_now: Mapping[str, int], bytes_before: Mapping[str, int]) -> list[tuple[str, int, int]]:
-    """Return the owners whose bytes changed, each with its earlier and later bytes, the largest change first."""
+    """Return the owners whose bytes changed, each with its earlier and later bytes, the largest change first.
+
+    None are returned if one of the runs knows no owners.
+    """
     if not bytes_now or not bytes_before:
         return []
     changes = {owner: bytes_now.get(owner, 0) - bytes_before.get(owner, 0) for owner in {*bytes_now, *bytes_before}}

@@ -133,7 +133,7 @@ def sync_file(path: Path) -> None:
 
 
 def stray_files(folder: Path, file_name: str = "") -> list[Path]:
-    """Temporary files in `folder` that a dead writer left; with `file_name`, only the temporary files of that file."""
+    """Temporary files in `folder` that a dead writer left, of one file if its name is given; none without a folder."""
     if not folder.is_dir():
         return []
     # The names that `replace_whole` makes.

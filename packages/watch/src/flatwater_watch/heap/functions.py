@@ -166,7 +166,7 @@ def newest_results(wrapper: object, count: int) -> list[tuple[Any, Any]]:
 
 
 def _slice_results(wrapper: object, table: dict[Any, Any] | None, item_slice: slice) -> list[tuple[Any, Any]]:
-    """Return a slice of the keys and results of a cache, which are ordered from the oldest to the newest."""
+    """Return a slice of the keys and results of a cache, from the oldest to the newest; none without a table."""
     # Called by `read_stable`: C code alone, as another thread may change the cache.
     if not table:
         return []
@@ -176,7 +176,7 @@ def _slice_results(wrapper: object, table: dict[Any, Any] | None, item_slice: sl
 
 
 def _last_results(wrapper: object, table: dict[Any, Any] | None, count: int) -> list[tuple[Any, Any]]:
-    """Return the newest `count` keys and results of a cache, oldest first."""
+    """Return the newest `count` keys and results of a cache, oldest first; none without a table."""
     # Called by `read_stable`: C code alone, as another thread may change the cache.
     if not table:
         return []

@@ -147,7 +147,7 @@ def own_size(obj: object) -> int:
 
 
 def referents(obj: object) -> list[Any]:
-    """Return the objects to which an object refers, as the collector sees them, without classes."""
+    """Return the objects to which an object refers, as the collector sees them, without classes; none if untracked."""
     if not gc.is_tracked(obj):
         return []
     return [referent for referent in gc.get_referents(obj) if not issubclass(type(referent), type)]

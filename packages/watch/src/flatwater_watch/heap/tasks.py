@@ -106,7 +106,7 @@ def _tasks_in_stack(innermost: FrameType, c_task_class: type) -> list[Any]:
 
 
 def _trio_tasks() -> list[Any]:
-    """Return the tasks of trio's run in this thread, oldest first."""
+    """Return the tasks of trio's run in this thread, oldest first; none if no run is under way."""
     context: Any = (module_namespace("trio._core._run") or {}).get("GLOBAL_RUN_CONTEXT")
     if not issubclass(type(context), threading.local):
         return []
