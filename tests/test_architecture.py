@@ -236,7 +236,7 @@ MAY_OPEN = {
     "flatwater_watch/lazy.py::module_by_name": "a file of the package itself, before anything else is imported",
     **dict.fromkeys(
         (
-            "flatwater_watch/files/directory.py::_write_synced",
+            "flatwater_watch/files/directory.py::_write_synced_file",
             "flatwater_watch/files/directory.py::_sync_path",
             "flatwater_watch/files/directory.py::_is_abandoned",
             "flatwater/runs/profiling.py::_export_trace",
