@@ -108,7 +108,7 @@ class Boundaries:
 
     @contextmanager
     def exclude_other_threads(self) -> Iterator[None]:
-        """Keep other threads from reading during the block; wait for a reading under way there, some seconds at most."""
+        """Keep other threads from reading during the block; wait for a reading under way there, seconds at most."""
         # The thread that holds the lock may end the watch itself, as in a signal handler: it must not wait for itself.
         acquired = self._lock_holder != threading.get_ident() and self._reading_lock.acquire(timeout=EXCLUSION_SECONDS)
         if acquired:
