@@ -144,6 +144,18 @@ def test_observations_and_actions_of_several_forms_are_read_as_each_agent_has_th
     assert np.array_equal(fw.load("policy-wheel.safetensors").act(seen["wheel"]), policy["wheel"].act(seen["wheel"]))
 
 
+def test_an_environment_itself_is_copied_and_its_run_goes_on_bit_for_bit() -> None:
+    options: dict[str, Any] = {"envs": 2, "block": 8, "learner": {"minibatches": 2}, "evaluation": {"envs": 2}}
+    options |= {"threads": 1, "trackers": (), "quiet": True, "wrapped": {"steps": 12}}
+    given = Hunt()
+    for run, rounds in (("whole", 2), ("halves", 1)):
+        fw.train("ppo", env=given, rounds=rounds, run=run, **options)
+    fw.resume("halves", 2, env=given, quiet=True)
+    ends = [list_checkpoints(Path(run, "checkpoints"))[-1].leaves for run in ("whole", "halves")]
+    assert ends[0] == ends[1]
+    assert not hasattr(given, "age"), "the user's own is never stepped"
+
+
 def test_weights_of_another_run_are_taken_by_kind() -> None:
     for run, options in (("first", ()), ("second", ("--from-run", "first", "--learner.lr", "1e-12"))):
         assert main(["train", "ppo", *TINY, *ENVS["lists"], "--rounds", "1", "--run", run, *options]) == 0

@@ -47,6 +47,14 @@ def decide(*options: str) -> bool | None:
 IMAGES = ("--env", "own_nets:Spot")
 
 
+@pytest.mark.parametrize("option", ["--population.size=4", "--replay.capacity=100000"])
+def test_what_only_a_replay_and_a_population_have_is_refused_with_the_recipes_that_have_it(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", "ppo", option]) == 2
+    assert f"flatwater train dqn {option.replace('=', ' ')}" in " ".join(capsys.readouterr().err.split())
+
+
 @pytest.mark.parametrize(
     ("options", "passes"),
     [
@@ -67,7 +75,10 @@ def test_passes_are_those_of_the_observation_unless_they_are_given(
 
 @pytest.mark.long
 def test_passes_of_images_are_said_and_kept(capsys: pytest.CaptureFixture[str]) -> None:
-    said = "images are seen: 4 epochs of 4 minibatches"
+    said = (
+        "images are seen: 4 epochs of 4 minibatches for each block (changed by --learner.epochs and "
+        "--learner.minibatches of `train` and `fork`)"
+    )
     assert main(["plan", "ppo", *TINY, *IMAGES]) == 0
     assert said in " ".join(capsys.readouterr().out.split())
     assert main(["train", "ppo", *TINY, *IMAGES, "--rounds", "1", "--run", "run"]) == 0

@@ -62,6 +62,16 @@ def test_other_recipes_refuse_a_game_in_turns_with_what_to_type(
     assert not Path("run").exists()
 
 
+@pytest.mark.parametrize("command", ["plan", "train"])
+def test_processes_for_environments_are_refused_before_training(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, "ppo", *TINY, "--env-workers", "2"]) == 2
+    assert "0 for a game in turns, whose opponents are earlier policies of the run" in " ".join(
+        capsys.readouterr().err.split()
+    )
+
+
 def test_the_policy_that_was_trained_takes_what_last_gives_and_wins() -> None:
     """Measured with seeds 0, 1 and 2: returns of 0.91, 0.94 and 0.94 against chance, which has 0.03 at most; 0.53, 0.56
     and 0.47 against the first policy."""

@@ -24,7 +24,7 @@ from flatwater_watch.sanitize import short_repr
 _env_object: ContextVar[Any] = ContextVar("given_environment", default=None)
 """Environment that the user has handed over as an object, during the call that it was given to; else None."""
 FORMS = (
-    "a class or a function of a gymnasium.Env, of an environment of PettingZoo, or, called with a number of "
+    "an environment of Gymnasium or PettingZoo, a class or a function of one, or, called with a number of "
     "environments, of a gymnasium.vector.VectorEnv or of your world"
 )
 
@@ -161,7 +161,9 @@ def find_maker(name: str, arguments: Mapping[str, Any]) -> EnvMaker:
     """
     kind, _, _ = name.partition(":")
     target = _handed_env(name) if kind == OBJECT else find_object(name, setting="it", expected=ENVIRONMENT_NAMES)
-    if isinstance(target, gymnasium.Env | gymnasium.vector.VectorEnv):
+    # Not a class, which has the same members.
+    is_zoo_env = isinstance(target, ParallelLike | TurnsLike) and not isinstance(target, type)
+    if is_zoo_env or isinstance(target, gymnasium.Env | gymnasium.vector.VectorEnv):
         if arguments:
             raise ConfigError("env_args: expected none, as the environment is made already")
         return EnvMaker(name, lambda: _copy_env(target))

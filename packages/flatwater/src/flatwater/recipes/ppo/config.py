@@ -16,21 +16,30 @@ from flatwater_watch.options.declare import config
 class BlocksRunConfig(EpisodesRunConfig, BlocksConfig):
     """A policy that learns from blocks of steps, with a teacher or without."""
 
-    absent: ClassVar = EpisodesRunConfig.absent | explain_renamed(
-        student="policy, such as policy.layers",
-        n_envs="envs",
-        num_envs="envs",
-        n_steps="block, the steps of each environment in a round",
-        n_epochs="learner.epochs",
-        batch_size="learner.minibatches, their number in a block",
-        learning_rate="learner.lr",
-        ent_coef="learner.entropy_weight",
-        vf_coef="learner.value_weight",
-        clip_range="learner.clip",
-        gae_lambda="learner.lam",
-        max_grad_norm="learner.grad_clip",
-        net_arch="policy.layers",
-        policy_kwargs="policy, such as policy.layers and policy.activation",
+    absent: ClassVar = (
+        EpisodesRunConfig.absent
+        | explain_renamed(
+            student="policy, such as policy.layers",
+            n_envs="envs",
+            num_envs="envs",
+            n_steps="block, the steps of each environment in a round",
+            n_epochs="learner.epochs",
+            batch_size="learner.minibatches, their number in a block",
+            learning_rate="learner.lr",
+            ent_coef="learner.entropy_weight",
+            vf_coef="learner.value_weight",
+            clip_range="learner.clip",
+            gae_lambda="learner.lam",
+            max_grad_norm="learner.grad_clip",
+            net_arch="policy.layers",
+            policy_kwargs="policy, such as policy.layers and policy.activation",
+        )
+        | {
+            "population": "this recipe trains one policy. dqn, sac, td3, ddpg and erl --env evolve a population: "
+            "flatwater train dqn --population.size 4",
+            "replay": "this recipe learns from blocks of steps. dqn, sac, td3, ddpg and erl --env have a replay: "
+            "flatwater train dqn --replay.capacity 100000",
+        }
     )
 
     def __post_init__(self) -> None:

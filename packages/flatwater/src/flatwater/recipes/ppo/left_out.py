@@ -28,7 +28,10 @@ COMPILED_UPDATES, STEPS_OF_UPDATE = 25_000, 8
 
 Compiling takes 20 seconds of the CPU, or 5 where torch has the code in its cache. Each update then takes 1.5
 milliseconds less, and each step 0.2 (`docs/adr/0021-one-ppo-for-worlds.md`): it gains up to twice what it pays."""
-COMPILED_NOTE = "the policy is compiled: about 20 CPU seconds in the first block (left out by --learner.no-compile)"
+COMPILED_NOTE = (
+    "the policy is compiled: about 20 CPU seconds in the first block (left out by --learner.no-compile of `train` and "
+    "`fork`)"
+)
 
 
 def decide_settings(config: C, spaces: Spaces) -> C:
@@ -51,7 +54,8 @@ def decision_notes(config: BlocksRunConfig, spaces: Spaces) -> Iterator[str]:
         yield from preset_note(config)
     if _sees_images(spaces) and "epochs" in _open_decisions(learner):
         passes = f"{learner.own.epochs} epochs of {learner.own.minibatches} minibatches"
-        yield f"images are seen: {passes} for each block (changed by --learner.epochs and --learner.minibatches)"
+        options = "--learner.epochs and --learner.minibatches of `train` and `fork`"
+        yield f"images are seen: {passes} for each block (changed by {options})"
     if learner.compile:
         yield COMPILED_NOTE
 

@@ -174,6 +174,9 @@ def setup_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device) 
         expected = f"a divisor of {sequences}, such as {divisor}: {agents} agents have {per_agent} sequences each"
         require(sequences % minibatches == 0, f"{config.learner.table}.minibatches", minibatches, expected)
     in_turns = isinstance(worlds.training, TurnsWorld)
+    # Said by the plan as well, whose worlds are without processes.
+    expected = "0 for a game in turns, whose opponents are earlier policies of the run"
+    require(not (in_turns and config.env_workers), "env_workers", config.env_workers, expected)
     opponents = config.opponents if in_turns and isinstance(config, PpoRunConfig) else None
     return BlocksSetup(config, device, training, held_out, reported=config.reports_episodes, opponents=opponents)
 
