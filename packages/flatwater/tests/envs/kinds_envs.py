@@ -17,8 +17,8 @@ class Hunt(ParallelEnv[str, Any, Any]):
 
     metadata = {"name": "hunt"}  # noqa: RUF012  (as PettingZoo has it)
 
-    def __init__(self) -> None:
-        self.possible_agents = ["hunter_0", "prey", "hunter_1"]
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.possible_agents, self.render_mode = ["hunter_0", "prey", "hunter_1"], render_mode
 
     def observation_space(self, agent: str) -> Any:
         if agent == "prey":
@@ -49,6 +49,9 @@ class Hunt(ParallelEnv[str, Any, Any]):
             cue = np.eye(5, dtype=np.float32)[self.cue["prey"]]
             seen["prey"] = {"observation": cue, "action_mask": self.legal()}
         return seen
+
+    def render(self) -> Any:
+        return np.full((8, 8, 3), self.age, np.uint8)
 
     def step(self, actions: dict[str, Any]) -> Any:
         assert set(actions) == set(self.agents)

@@ -73,6 +73,8 @@ def test_a_run_is_resumed_with_other_processes_and_ends_as_if_it_had_not_stopped
     last = json.loads(Path("cut", "metrics.jsonl").read_text().splitlines()[-2])
     assert {"return/prey", "return/hunter_1", "train/prey/kl", "evaluation/policy/hunter", "train/kl"} <= last.keys()
     assert last["train/entropy"] == pytest.approx((last["train/prey/entropy"] + last["train/hunter/entropy"]) / 2)
+    assert main(["evaluate", "cut", "--video", "hunt.gif"]) == 0
+    assert Path("hunt.gif").read_bytes().startswith(b"GIF89a")
     assert main(["report", "cut"]) == 0
     page = Path("cut", "report.html").read_text()
     assert "policy/prey" in page

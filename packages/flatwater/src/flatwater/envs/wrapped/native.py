@@ -131,7 +131,7 @@ class NativeWorld(Protocol):
 
 
 @runtime_checkable
-class RenderedWorld(World, NativeWorld, Protocol):
+class RenderedWorld(World, Protocol):
     """A world whose first environment can be rendered."""
 
     @property

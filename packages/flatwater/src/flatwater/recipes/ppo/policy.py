@@ -173,7 +173,7 @@ def _build_export(module: PolicyModule, native: NativeSpaces | None) -> PolicyEx
         example=lambda rows: _example_inputs(spaces, cells, rows),
         # Rows are axis 0 of the observations and masks, and axis 1 of the memory.
         axes=(0,) * (2 if spaces.masked else 1) + ((1,) if cells else ()),
-        inputs={"obs": f"{kind} {['rows', *shape]}"} | mask_input(spaces) | memory_input,
+        inputs={"obs": f"{kind} [{', '.join(['rows', *map(str, shape)])}]"} | mask_input(spaces) | memory_input,
         outputs={"action": action} | logits | memory_output,
         meaning={"actions": list(spaces.actions), "bounds": spaces.bounds, "choices": spaces.choices},
         header={
