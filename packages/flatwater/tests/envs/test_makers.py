@@ -167,7 +167,7 @@ class Handle(Boat):
         ("CartPole-v1", ["pish=1"], r"env_args: .*unexpected keyword argument 'pish'"),
         ("forage", ["pish=1"], r"env_args = .*foraging"),
         (Boat(), ["pish=1"], "made already"),
-        ("collections:OrderedDict", [], "expected a class or a function of .*got a OrderedDict"),
+        ("collections:OrderedDict", [], "expected an environment of Gymnasium or PettingZoo.*got a OrderedDict"),
         (3, [], "got a int"),
         (
             lambda push: Boat(push, most=3),

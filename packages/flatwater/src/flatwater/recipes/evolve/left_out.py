@@ -22,10 +22,7 @@ COMPILED_UPDATES = 16_000
 """Updates from which a run compiles them by default. Compiling takes 4 to 12 seconds of the CPU, and each update then
 takes 4.3 ms (sac), 2.7 (td3), 1.2 (ddpg) or 0.7 (dqn) less, of 15.0, 10.0, 8.6 and 3.5 with each recipe's
 defaults: a run of this number of updates gains about as much as it has paid, or up to ten times as much."""
-COMPILED_NOTE = (
-    "updates are compiled: about 10 CPU seconds in the first round (left out by --learner.no-compile of `train` and "
-    "`fork`)"
-)
+COMPILED_NOTE = "updates are compiled: about 10 CPU seconds at first (train and fork take --learner.no-compile)"
 
 
 def decide_settings(config: C, spaces: Spaces) -> C:

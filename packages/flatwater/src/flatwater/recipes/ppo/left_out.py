@@ -28,10 +28,7 @@ COMPILED_UPDATES, STEPS_OF_UPDATE = 25_000, 8
 
 Compiling takes 20 seconds of the CPU, or 5 where torch has the code in its cache. Each update then takes 1.5
 milliseconds less, and each step 0.2 (`docs/adr/0021-one-ppo-for-worlds.md`): it gains up to twice what it pays."""
-COMPILED_NOTE = (
-    "the policy is compiled: about 20 CPU seconds in the first block (left out by --learner.no-compile of `train` and "
-    "`fork`)"
-)
+COMPILED_NOTE = "the policy is compiled: about 20 CPU seconds at first (train and fork take --learner.no-compile)"
 
 
 def decide_settings(config: C, spaces: Spaces) -> C:
