@@ -77,6 +77,15 @@ def test_what_goes_on_is_to_be_served_and_what_each_pass_makes_is_to_be_closed(l
     assert found == [("producer.poll()",), ("parser.finish_example(example)",), ("image.close()",)]
 
 
+def test_what_the_line_makes_is_to_be_closed(library: ModuleType) -> None:
+    def read(look: Callable[[], Any]) -> None:
+        image = library.Image()  # here
+        image.read()
+        look()
+
+    assert _calls_here(read) == ("image.close()",)
+
+
 def test_variables_of_a_closure_and_several_of_a_loop_are_known(library: ModuleType) -> None:
     def read_numbered(look: Callable[[], Any]) -> None:
         for _, image in [(number, library.Image()) for number in range(2)]:

@@ -151,6 +151,16 @@ class Optimizer:
             self.models.pop(0)
         self.models.append(model)
 
+class Tables:
+    def __init__(self):
+        self.tables, self.index = {}, {}
+
+    def remove(self, table):
+        dict.pop(self.tables, table, None)
+
+    def __delitem__(self, key):
+        del self.index[key]
+
 class Widget:
     def __init__(self):
         _widgets[id(self)] = self
@@ -235,6 +245,7 @@ PROGRAM = """
         solver(seed=3, save_history=True)
 
     SITE, SILENT, SAVER = Site(), patternlib.Silent(), patternlib.Saver()
+    TABLES = patternlib.Tables()
     CLIENT, OPTIMIZER = patternlib.Client(), patternlib.Optimizer()
     SOLVER, PRIVATE = patternlib.Algorithm(), patternlib.Private()
     SAVERS = [patternlib.Saver() for _ in range(9)]
@@ -254,6 +265,8 @@ TABLES = {
     "train.SETTINGS._notifiers": ("train.SETTINGS.unobserve(handler)",),
     "train.SHELL._user_space": ("train.SHELL.reset()",),
     "train.SHELL._Shell__names._Names__cache": ("train.SHELL.names.cache_delete(key)",),
+    "train.TABLES.tables": ("train.TABLES.remove(table)",),
+    "train.TABLES.index": ("del train.TABLES[key]",),
     "train.SILENT.seen": (),
 }
 """Calls by the path of the table."""

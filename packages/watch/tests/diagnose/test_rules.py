@@ -100,6 +100,8 @@ LIVE: dict[str, Callable[[], Any]] = {
     "[concurrent.futures._base.Future]": Future,
     "[_asyncio.Task]": _task,
     "asyncio.base_events.BaseEventLoop._scheduled": _loop,
+    "asyncio.base_events.BaseEventLoop._ready": _loop,
+    "xlsxwriter.worksheet.Worksheet.table": of_items("xlsxwriter.worksheet", "Worksheet"),
     "[builtins.generator]": lambda: (n for n in ()),
     "[builtins.BaseException]": lambda: KeyError("x"),
     "[_thread.lock]": threading.Lock,

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 _REMOVING_CALLS = frozenset({"clear", "pop", "popitem", "popleft", "remove", "discard"})
 """Methods of builtin containers that remove items."""
+_BUILTIN_CONTAINERS = frozenset({"dict", "list", "set", "deque"})
+"""Names of classes whose methods may be called with the container as first argument."""
 _NAME_CODES = frozenset({"LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD"})
 """Instructions that take an object by the name of a global, an attribute or a method."""
 _REPLACING_CODES = frozenset({"DELETE_ATTR", "DELETE_GLOBAL", "STORE_ATTR", "STORE_GLOBAL"})
@@ -46,10 +48,13 @@ def code_use(code: CodeType) -> CodeUse:
     calls: list[tuple[str, frozenset[str]]] = []
     meanings = {code.co_varnames[0]: frozenset({SELF})} if code.co_argcount else {}  # of local variables
     chains: list[frozenset[str]] = []  # of this line: the last name of each `a.b.c`
+    argument: int | None = (
+        None  # place in `chains` of what a method of a builtin class, as in `dict.pop(a.b)`, removes from
+    )
     for instruction in single_instructions(code):
         operation, name = instruction.opname, instruction.argval
         if instruction.starts_line:
-            chains = []
+            chains, argument = [], None
         first, last = (chains[0], chains[-1]) if chains else (nothing, nothing)
         if operation == "STORE_FAST":
             meanings[name] = first
@@ -59,10 +64,15 @@ def code_use(code: CodeType) -> CodeUse:
             before = nothing if operation == "LOAD_GLOBAL" else last
             calls.append((name, before))
             released |= before if name in _REMOVING_CALLS else nothing
+            if name in _REMOVING_CALLS and before <= _BUILTIN_CONTAINERS:
+                argument = len(chains)
             # An attribute takes the place of its object.
             chains = [*(chains if operation == "LOAD_GLOBAL" else chains[:-1]), frozenset({name})]
         elif operation == "BINARY_SUBSCR":
             chains.append(first)
+        elif operation.startswith("CALL") and argument is not None and argument < len(chains):
+            released |= chains[argument]
+            argument = None
         released |= _released_names(operation, name, first)
     return CodeUse(frozenset(released), tuple(calls))
 

@@ -28,7 +28,7 @@ _STORE_CODES = frozenset({"STORE_FAST", "STORE_DEREF", "STORE_NAME", "STORE_GLOB
 
 
 class _Receiver(NamedTuple):
-    """An object whose method a line calls."""
+    """An object whose method a line calls, or that it makes."""
 
     name: str
     """Its name in the code: `producer`, `self.producer`."""
@@ -55,7 +55,7 @@ def find_releasing_calls(site: AllocationSite) -> tuple[str, ...]:
 
 
 def _receivers(code: CodeType, line: int, variables: Mapping[str, Any], names: dict[str, Any]) -> list[_Receiver]:
-    """The objects whose methods a line calls.
+    """The objects whose methods a line calls, and those that it makes.
 
     Args:
         code: code of the function.
@@ -80,6 +80,8 @@ def _receivers(code: CodeType, line: int, variables: Mapping[str, Any], names: d
             value, value_name, is_made_anew = dict.get(instance_dict(value), name), f"{value_name}.{name}", False
         else:
             value = None
+        if operation in _STORE_CODES and name in variables:  # what the line makes
+            receivers.append(_Receiver(name, type(variables[name]), is_made_anew=True))
     return receivers
 
 

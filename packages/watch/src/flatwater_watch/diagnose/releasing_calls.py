@@ -242,12 +242,16 @@ def _names_in_path(path: str) -> frozenset[str]:
 
 def _releases_one(call: str) -> bool:
     """Whether a call with its parameters, such as "Saver.delete_thread(thread_id)", releases one object of many."""
+    if call.startswith("del "):
+        return True
     name = call.partition("(")[0].rpartition(".")[2]
     return _releasing_word(name) in _RELEASING_ONE and not call.endswith("()")
 
 
 def _releasing_word(name: str) -> str:
     """The word for a release with which the name of a public function begins or ends; empty if there is none."""
+    if name == "__delitem__":
+        return "delete"
     words = () if name.startswith("_") or "internal" in name else (first_word(name), name.rpartition("_")[2])
     return next((word for word in words if word in RELEASING), "")
 
@@ -299,7 +303,7 @@ def _holder_calls(holders: Iterable[_Holder], used: frozenset[str]) -> tuple[tup
     for kind, names, code_name in holders:
         space = class_namespace(kind, USED_AS_CONTAINERS)
         search = _Search(names, methods, space, None, full_name(kind)[0].partition(".")[0], used)
-        found = search.releasing_names(space)
+        found = [name for name in search.releasing_names(space) if code_name.text or name != "__delitem__"]
         calls = _written_calls(code_name.text or class_name(kind), space, found, is_class=True) or calls
         methods |= set(found)
     return calls, methods
@@ -314,6 +318,8 @@ def _written_calls(owner: str, space: Mapping[str, Any], names: Iterable[str], *
 
 def written_call(owner: str, name: str, value: Any, *, is_class: bool) -> str:
     """The call of a function of a class or module with its parameters: "Saver.delete_thread(thread_id)"."""
+    if name == "__delitem__":
+        return f"del {owner}[{_parameters(value, is_method=is_class)}]"
     is_of_one = _plain_function(value) is None and _releasing_word(name) in _RELEASING_ONE
     return f"{owner}.{name}({'...' if is_of_one else _parameters(value, is_method=is_class)})"
 
