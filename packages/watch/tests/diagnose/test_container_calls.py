@@ -2,15 +2,19 @@
 
 import queue
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
-from flatwater_watch.diagnose.code_names import CodeName, code_name
+from flatwater_watch.diagnose.code_names import NO_NAME, CodeName, code_name, container_name
 from flatwater_watch.diagnose.container_calls import cache_advice, leak_advice, queue_advice, removing_call
 from flatwater_watch.diagnose.finding_text import split_advice
+from flatwater_watch.heap.census import take_census
+from flatwater_watch.heap.roots import Roots
 
 NAMES = {
     "train.HISTORY": CodeName("train.HISTORY"),
@@ -44,14 +48,28 @@ def test_the_name_of_an_object_is_what_the_program_calls_it(path: str) -> None:
 def test_the_instruction_has_the_operation_of_the_container_s_type_and_its_name(
     kind: str, container: Any, call: str
 ) -> None:
-    assert removing_call(kind, container, "train.KEPT") == call
-    assert removing_call(kind, container, "atexit's callbacks") == ""
-    advice = leak_advice(kind, container, "train.KEPT")
+    assert removing_call(kind, container, CodeName("train.KEPT")) == call
+    assert removing_call(kind, container, NO_NAME) == ""
+    advice = leak_advice(kind, container, CodeName("train.KEPT"))
     assert advice is None if not call else f"`{call}`" in split_advice(advice or "")[0]
 
 
+def test_an_object_of_the_user_s_that_a_library_holds_has_its_name_in_its_methods(
+    load: Callable[[str], ModuleType],
+) -> None:
+    program = load("""
+        class Callback:
+            def __init__(self):
+                self.seen = []
+    """)
+    held = ("train() in library: callback", program.Callback()), ("train() in library: plain", {"seen": []})
+    census = take_census(Roots(named=held))
+    assert container_name(census, "train() in library: callback.seen") == CodeName("self.seen")
+    assert container_name(census, "train() in library: plain['seen']") == NO_NAME
+
+
 def test_what_each_item_holds_is_named_by_the_item() -> None:
-    advice = leak_advice("list", [], "train.AGENTS[*].history")
+    advice = leak_advice("list", [], code_name("train.AGENTS[*].history"))
     assert advice == (
         "Keep the newest items alone: `del item.history[:-100]` after the line that adds, for each `item` of "
         "`train.AGENTS`."
@@ -63,6 +81,6 @@ def test_queues_and_caches_are_bounded_where_they_are_made() -> None:
     assert queue_advice(queue.SimpleQueue()).startswith("Bound the queue where it is made, `queue.Queue(maxsize=100)`")
     assert queue_advice(object()).startswith("Bound the queue where it is made, `maxsize=100`, ")
     cached = cache(len)
-    assert "`@functools.lru_cache(maxsize=100)`" in cache_advice(cached, "train.length")
-    assert "`train.length.cache_clear()`" in cache_advice(cached, "train.length")
-    assert "`len.cache_clear()`" in cache_advice(cached, "train.TASK.<class>.length")
+    assert "`@functools.lru_cache(maxsize=100)`" in cache_advice(cached, CodeName("train.length"))
+    assert "`train.length.cache_clear()`" in cache_advice(cached, CodeName("train.length"))
+    assert "`len.cache_clear()`" in cache_advice(cached, NO_NAME)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flatwater_watch
+from flatwater_watch.diagnose.code_names import CodeName
 from flatwater_watch.diagnose.evidence import (
     TOO_LARGE_ADVICE,
     Evidence,
@@ -110,7 +111,7 @@ def test_a_queue_is_a_backlog_and_a_cache_a_cache() -> None:
 
 def test_the_advice_speaks_of_the_content_first() -> None:
     assert ".detach()" in judge_one(replace(LIST, holds_graph=True)).advice
-    carried = judge_one(replace(LIST, path="main() in train.py: hidden", kind="graph", holds_graph=True))
+    carried = judge_one(replace(LIST, code_name=CodeName("hidden"), kind="graph", holds_graph=True))
     assert carried.advice.startswith("Cut its graph between two steps: `hidden = hidden.detach()`. ")
     assert ".clone()" in judge_one(replace(LIST, holds_base=True)).advice
     assert "remove()" in judge_one(replace(LIST, kind="hooks")).advice

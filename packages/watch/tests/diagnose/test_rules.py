@@ -97,6 +97,7 @@ LIVE: dict[str, Callable[[], Any]] = {
     "concurrent.futures.thread.ThreadPoolExecutor._work_queue": lambda: ThreadPoolExecutor(1),
     "concurrent.futures.process.ProcessPoolExecutor._pending_work_items": lambda: ProcessPoolExecutor(1),
     "multiprocessing.pool.Pool._cache": _pool,
+    "multiprocessing.pool.IMapIterator._items": of_items("multiprocessing.pool", "IMapUnorderedIterator"),
     "[concurrent.futures._base.Future]": Future,
     "[_asyncio.Task]": _task,
     "asyncio.base_events.BaseEventLoop._scheduled": _loop,

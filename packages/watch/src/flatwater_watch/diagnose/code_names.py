@@ -79,6 +79,16 @@ def holder_names(census: Census, path: str) -> list[CodeName]:
     return names
 
 
+def container_name(census: Census, path: str) -> CodeName:
+    """The name of a container of the user's: `self.rows` if the program has none but in the methods of its holder."""
+    name, parent = code_name(path), census.holdings[path].parent
+    if name.text or parent is None:
+        return name
+    hop = path.removeprefix(parent)
+    is_user_object = full_name(type(census.live[parent]))[0] in user_modules(Roots())
+    return CodeName(f"self{hop}") if is_user_object and _PUBLIC_HOPS.fullmatch(hop.replace("._", ".")) else NO_NAME
+
+
 def public_hop(kind: type, hop: str) -> str:
     """The hop by the property that gives a private attribute of a class, `.rows` for `._rows`; else the hop itself."""
     for owner in mro(kind):

@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from flatwater_watch.diagnose.code_names import code_name
+from flatwater_watch.diagnose.code_names import CodeName
 from flatwater_watch.heap.functions import cache_name
 from flatwater_watch.heap.raw import full_name
 
@@ -56,24 +56,23 @@ _QUEUES = {
 """Name of the class with a bound that is made in place of a class, where it is not its own."""
 
 
-def removing_call(kind: str, container: Any, path: str) -> str:
+def removing_call(kind: str, container: Any, name: CodeName) -> str:
     """The call or statement that takes items out of a container: `train.SEEN.discard(entry)`; empty if none is known.
 
     Args:
         kind: kind of the container, as in `Holding.kind`.
         container: the container.
-        path: its path.
+        name: its name in the code of the program.
     """
-    name = code_name(path).text
-    if not name or kind not in _OPERATIONS:
+    if not name.text or kind not in _OPERATIONS:
         return ""
     copy = "clone" if full_name(type(container))[0].partition(".")[0] == "torch" else "copy"
-    return _OPERATIONS[kind].call.format(name=name, kept=KEPT_ITEMS, copy=copy)
+    return _OPERATIONS[kind].call.format(name=name.text, kept=KEPT_ITEMS, copy=copy)
 
 
-def leak_advice(kind: str, container: Any, path: str) -> str | None:
+def leak_advice(kind: str, container: Any, name: CodeName) -> str | None:
     """The advice for a container of the user's that leaks, with the call of `removing_call`; None if none is known."""
-    call, name = removing_call(kind, container, path), code_name(path)
+    call = removing_call(kind, container, name)
     return _OPERATIONS[kind].advice.format(call=call, name=name.text, each=name.each_words) if call else None
 
 
@@ -87,17 +86,15 @@ def queue_advice(container: Any) -> str:
     )
 
 
-def cache_advice(container: Any, path: str) -> str:
+def cache_advice(container: Any, name: CodeName) -> str:
     """The advice for a cache of a function's results that grows."""
-    name = code_name(path).text or cache_name(container)
     return (
         f"Bound the cache, `@functools.lru_cache(maxsize={KEPT_ITEMS})`, key it by something small, or call "
-        f"`{name}.cache_clear()`. A cache on a method keeps each object that called it."
+        f"`{name.text or cache_name(container)}.cache_clear()`. A cache on a method keeps each object that called it."
     )
 
 
-def item_advice(path: str) -> str:
+def item_advice(name: CodeName) -> str:
     """The advice for an attribute that each item of a container keeps from its first use on."""
-    name = code_name(path)
     call = f"`{name.text} = None`{name.each_words}" if name.text else "set it to `None`"
     return f"Drop it when the item is done with: {call}. Each item keeps one from its first use on."

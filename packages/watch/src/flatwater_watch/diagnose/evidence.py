@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
-from flatwater_watch.diagnose.code_names import code_name
 from flatwater_watch.diagnose.container_calls import cache_advice, item_advice, leak_advice, queue_advice
 from flatwater_watch.diagnose.finding import AllocationSite
 from flatwater_watch.diagnose.verdicts import VERDICTS, VerdictName
@@ -39,6 +38,9 @@ NOT_ASKED_ADVICE = (
     "function, if it is C code."
 )
 GRAPH_ADVICE = "Keep the number, not the tensor: `loss.item()`, or `loss.detach()` without its autograd graph."
+CARRIED_ADVICE = (
+    "Cut its graph between two steps: `{name} = {name}.detach()`. It has an autograd graph of all steps so far."
+)
 BASE_ADVICE = (
     "Keep a copy of the part, `part.clone()` of a tensor or `part.copy()` of an array: it lets go of the whole."
 )
@@ -208,12 +210,13 @@ def _owner_advice(verdict: VerdictName, owner: "Owner") -> str:
     """The advice for a container: by its content if that suffices, else by its library's rule or calls, or its kind."""
     if owner.calls > 1 and verdict == "leak":
         return WAITING_ADVICE
-    if owner.kind == "graph" and (name := code_name(owner.path).text):
-        return f"Cut its graph between two steps: `{name} = {name}.detach()`. It has a graph of all steps so far."
-    if owner.holds_graph or owner.holds_base:
-        return GRAPH_ADVICE if owner.holds_graph else BASE_ADVICE
+    if owner.holds_graph:
+        name = owner.code_name.text if owner.kind == "graph" else ""
+        return CARRIED_ADVICE.format(name=name) if name else GRAPH_ADVICE
     if owner.rule_advice and verdict != "filling":
         return owner.rule_advice
+    if owner.holds_base:
+        return BASE_ADVICE
     if owner.table is not None and verdict in {"leak", "cache"}:
         return owner.table.advice
     return _kind_advice(verdict, owner) or VERDICTS[verdict].advice
@@ -222,14 +225,14 @@ def _owner_advice(verdict: VerdictName, owner: "Owner") -> str:
 def _kind_advice(verdict: VerdictName, owner: "Owner") -> str | None:
     """The advice for a container of the user's own, by its kind; None if none is known."""
     if verdict == "cache":
-        return cache_advice(owner.container, owner.path)
+        return cache_advice(owner.container, owner.code_name)
     if verdict == "backlog":
         return queue_advice(owner.container)
     if verdict != "leak":
         return None
     if owner.in_more_items:
-        return item_advice(owner.path)
-    return _ADVICE_BY_KIND.get(owner.kind) or leak_advice(owner.kind, owner.container, owner.path)
+        return item_advice(owner.code_name)
+    return _ADVICE_BY_KIND.get(owner.kind) or leak_advice(owner.kind, owner.container, owner.code_name)
 
 
 def _container_verdict(owner: "Owner") -> VerdictName:

@@ -6,7 +6,7 @@ from itertools import pairwise
 from math import hypot
 from typing import Any
 
-from flatwater_watch.diagnose.code_names import code_name, holder_names
+from flatwater_watch.diagnose.code_names import NO_NAME, CodeName, container_name, holder_names
 from flatwater_watch.diagnose.container_calls import removing_call
 from flatwater_watch.diagnose.contents import MAXIMUM_LEAVES, Contents, describe_contents
 from flatwater_watch.diagnose.declared_bounds import declared_bound
@@ -61,6 +61,8 @@ class Owner:
     """Holding of the container that grew, which may lie below `path`."""
     hops: tuple[str, ...]
     """The root, and the hop from each holder to the next: ("train.AGENTS", "[*]", ".history")."""
+    code_name: CodeName = NO_NAME
+    """Its name in the code of the program."""
     rule_advice: str = ""
     """The advice of the rule for containers of this kind in a library; empty if there is none."""
     table: LibraryTable | None = None
@@ -257,6 +259,7 @@ def describe_owner(
     newest = newest_items(container, holding.kind, min(item_gain, MAXIMUM_LEAVES))
     contents = describe_contents(holding, newest)
     table = library_table(later_census, path, newest[-1] if newest else None)
+    name = container_name(later_census, display_path)
     # A column of a table is described by the table, under whose path it is reported.
     displayed_holding = later_census.holdings[display_path] if holding.kind in BLOCK_KINDS else holding
     return Owner(
@@ -279,7 +282,8 @@ def describe_owner(
         container=container,
         holding=holding,
         hops=split_path(later_census, path),
-        rule_advice=_rule_advice(later_census, holding, newest, table),
+        code_name=name,
+        rule_advice=_rule_advice(later_census, holding, newest, NO_NAME if table else name),
         table=table,
         calls=holding.instances if holding.parent is None and holding.instances > earlier.instances else 1,
         in_more_items=in_more_items,
@@ -311,30 +315,31 @@ def _is_user_class(kind: type) -> bool:
     return full_name(kind)[0] in user_modules(Roots())
 
 
-def _rule_advice(census: Census, holding: Holding, newest: Sequence[Any], table: LibraryTable | None) -> str:
+def _rule_advice(census: Census, holding: Holding, newest: Sequence[Any], name: CodeName) -> str:
     """The advice of the library rule for a container, by its holders and newest items; empty if there is none.
 
     Args:
         census: census with references to its containers.
         holding: the container.
         newest: its newest items.
-        table: the library whose table it is, from which the user is to take nothing out.
+        name: its name in the code of the program; empty if the user is to take nothing out of it.
     """
     path = holding.path
-    holdings = chain_of_holdings(census, path)
+    container, holdings = census.live[path], chain_of_holdings(census, path)
     hops = [(census.live[outer.path], inner.path.removeprefix(outer.path)) for outer, inner in pairwise(holdings)]
-    rule = find_rule(holdings[0].path, [*hops, (census.live[path], "")], newest)
+    rule = find_rule(holdings[0].path, [*hops, (container, "")], newest)
     if rule is None:
         return ""
-    names: dict[str, str] = {}
-    for (holder, _), name in zip(hops, holder_names(census, path), strict=True):
-        if name.text and not name.items_of:
-            names |= {class_name(owner): name.text for owner in mro(type(holder)) if class_name(owner) not in names}
-    call = "" if table is not None else removing_call(holding.kind, census.live[path], path)
-    if call:
-        method = {"set": "discard", "list": "remove", "deque": "remove"}.get(holding.kind)
-        names |= {"drop": f"drop it (`{call}`)"} | ({"remove": f"{code_name(path).text}.{method}"} if method else {})
-    return rule.advice(names)
+    call = removing_call(holding.kind, container, name)
+    texts = {"drop": f"drop it (`{call}`)"} if call else {}
+    method = {"set": ".discard", "list": ".remove", "deque": ".remove"}.get(holding.kind)
+    if call and method:
+        texts["remove"] = f"{name.text}{method}"
+    for (holder, _), holder_name in zip(hops, holder_names(census, path), strict=True):
+        if holder_name.text and not holder_name.items_of:
+            classes = (class_name(owner) for owner in mro(type(holder)))
+            texts |= {kind: holder_name.text for kind in classes if kind not in texts}
+    return rule.advice(texts)
 
 
 def current_contents(census: Census, path: str) -> tuple[tuple[str, ...], Contents] | None:
