@@ -22,6 +22,8 @@ NAMES = {
     "train.AGENTS[*].history": CodeName("item.history", "train.AGENTS"),
     "train.GROUPS[*]": CodeName("item", "train.GROUPS"),
     "train.callback.<closure of on_step>.rows": CodeName("rows"),
+    "train.STATE.<dict>[*]['tiles']": CodeName("train.STATE.tiles"),
+    "train.answer.<attribute of answer>.kept": CodeName("train.answer.kept"),
     "minimize() in pymoo: algorithm.history": CodeName(""),
     "train.TASK.<class>.made": CodeName(""),
     "atexit's callbacks": CodeName(""),

@@ -10,14 +10,15 @@ from flatwater_watch.heap.raw import class_name, full_name, module_namespace, mr
 from flatwater_watch.heap.roots import Roots, is_user_file, user_modules
 
 USED_AS_CONTAINERS = frozenset({
-    "builtins", "collections", "functools", "itertools", "queue", "_queue", "threading", "types", "weakref",
+    "builtins", "collections", "functools", "itertools", "queue", "_queue", "threading", "_thread", "types", "weakref",
     "_weakrefset", "contextlib", "asyncio.queues", "argparse", "numpy", "array",
 })  # fmt: skip
 """Modules whose objects are containers that belong to the code that makes them."""
 _PUBLIC_HOPS = re.compile(r"(\.?[A-Za-z]\w*)*")
 """A path, or the end of one, of public attributes alone."""
 
-_FUNCTION_ATTRIBUTE = re.compile(r"\.<attribute of [^>]*>")
+_FUNCTION_ATTRIBUTE, _THREAD_ATTRIBUTE = re.compile(r"\.<attribute of [^>]*>"), re.compile(r"\.<dict>\[\*\]\['(\w+)'\]")
+"""Hops to an attribute of a function, and to one of a `threading.local`, which has a dict for each thread."""
 
 
 class CodeName(NamedTuple):
@@ -43,7 +44,7 @@ def code_name(path: str) -> CodeName:
     It is empty for what the program has no name for, such as a registry or a local variable of a library's function.
     """
     _, _, name = path.rpartition(": ")
-    name = _FUNCTION_ATTRIBUTE.sub("", name)
+    name = _THREAD_ATTRIBUTE.sub(r".\1", _FUNCTION_ATTRIBUTE.sub("", name))
     _, is_in_closure, rest = name.rpartition("<closure of ")
     name = rest.partition(">.")[2] if is_in_closure else name
     first_name = re.split(r"[.\[]", name)[0]

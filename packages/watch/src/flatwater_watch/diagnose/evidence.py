@@ -53,11 +53,10 @@ WAITING_ADVICE = (
     "`asyncio.Semaphore(10)`. They wait and do not end."
 )
 COLLECTOR_OFF_ADVICE = "Leave the collector on, or call `gc.collect()` once in a while; "
-RARE_COLLECTION_ADVICE = "Call `gc.collect()` once in a while; "
+RARE_COLLECTION_ADVICE = "Call `gc.collect()` once in a while, as the collector seldom looks at what has lived long; "
 FROZEN_ADVICE = "Call `gc.freeze()` once, right after `gc.collect()`; "
 MAXIMUM_CYCLE_HOPS = 3
 """Maximum hops of a cycle that the advice names."""
-RARE_COLLECTION_SENTENCE = "The collector seldom looks at objects that have lived long."
 
 
 UNOWNED_KINDS: dict[VerdictName, tuple[str, str]] = {
@@ -308,7 +307,7 @@ def _break_cycle_advice(cycle: tuple[str, ...]) -> str:
     """The end of the advice on garbage, with the attributes of the program that are on a short cycle."""
     names = " or ".join(f"`{words}`" for words in cycle)
     held = f"{names} hold" if 0 < len(cycle) <= MAXIMUM_CYCLE_HOPS else "the way back be"
-    return f"better, break the cycle: let {held} a `weakref.ref(...)`. {RARE_COLLECTION_SENTENCE}"
+    return f"better, break the cycle: let {held} a `weakref.ref(...)`."
 
 
 def phase_evidence(phase: str, slower: "Slowdown") -> Evidence:
