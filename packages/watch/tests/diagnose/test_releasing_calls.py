@@ -161,6 +161,23 @@ class Tables:
     def __delitem__(self, key):
         del self.index[key]
 
+class Page:
+    def __init__(self, number):
+        self.number = number
+
+    def close(self):
+        for name in list(vars(self)):
+            if name.startswith("layout"):
+                delattr(self, name)
+
+class Report:
+    def __init__(self):
+        self._pages = [Page(number) for number in range(9)]
+
+    @property
+    def pages(self):
+        return self._pages
+
 class Widget:
     def __init__(self):
         _widgets[id(self)] = self
@@ -246,6 +263,7 @@ PROGRAM = """
 
     SITE, SILENT, SAVER = Site(), patternlib.Silent(), patternlib.Saver()
     TABLES = patternlib.Tables()
+    REPORT = patternlib.Report()
     CLIENT, OPTIMIZER = patternlib.Client(), patternlib.Optimizer()
     SOLVER, PRIVATE = patternlib.Algorithm(), patternlib.Private()
     SAVERS = [patternlib.Saver() for _ in range(9)]
@@ -267,6 +285,7 @@ TABLES = {
     "train.SHELL._Shell__names._Names__cache": ("train.SHELL.names.cache_delete(key)",),
     "train.TABLES.tables": ("train.TABLES.remove(table)",),
     "train.TABLES.index": ("del train.TABLES[key]",),
+    "train.REPORT._pages[*]": ("item.close()",),
     "train.SILENT.seen": (),
 }
 """Calls by the path of the table."""

@@ -1,7 +1,7 @@
 """Names of the program's objects as its own code writes them, for advice that its author can type."""
 
 import re
-from itertools import pairwise
+from itertools import zip_longest
 from typing import NamedTuple
 
 from flatwater_watch.diagnose.hops import ITEM, chain_of_holdings
@@ -14,8 +14,8 @@ USED_AS_CONTAINERS = frozenset({
     "_weakrefset", "contextlib", "asyncio.queues", "argparse", "numpy", "array",
 })  # fmt: skip
 """Modules whose objects are containers that belong to the code that makes them."""
-_PUBLIC_HOPS = re.compile(r"(\.?[A-Za-z]\w*)*")
-"""A path, or the end of one, of public attributes alone."""
+_PUBLIC_HOPS = re.compile(r"(\.?[A-Za-z]\w*|\[\*\])*")
+"""A path, or the end of one, of public attributes and items alone."""
 
 _FUNCTION_ATTRIBUTE, _THREAD_ATTRIBUTE = re.compile(r"\.<attribute of [^>]*>"), re.compile(r"\.<dict>\[\*\]\['(\w+)'\]")
 """Hops to an attribute of a function, and to one of a `threading.local`, which has a dict for each thread."""
@@ -55,7 +55,7 @@ def code_name(path: str) -> CodeName:
 
 
 def holder_names(census: Census, path: str) -> list[CodeName]:
-    """The name of each holder on a path, root first; empty for one that only a private attribute of a library holds.
+    """The name of each object on a path, root first; empty for one that only a private attribute of a library holds.
 
     Args:
         census: census with references to its containers.
@@ -67,7 +67,7 @@ def holder_names(census: Census, path: str) -> list[CodeName]:
     shown_path = holdings[0].path
     library_path = "" if library_of_root(shown_path) else None  # of the outermost object of a library
     names = []
-    for holding, child in pairwise(holdings):
+    for holding, child in zip_longest(holdings, holdings[1:], fillvalue=holdings[-1]):
         holder = census.live[holding.path]
         kind = holder if issubclass(type(holder), type) else type(holder)
         module = full_name(kind)[0]

@@ -12,6 +12,8 @@ _BUILTIN_CONTAINERS = frozenset({"dict", "list", "set", "deque"})
 """Names of classes whose methods may be called with the container as first argument."""
 _NAME_CODES = frozenset({"LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD"})
 """Instructions that take an object by the name of a global, an attribute or a method."""
+_REMOVING_FUNCTIONS = frozenset({"delattr", "heappop"})
+"""Functions that remove from their first argument."""
 _REPLACING_CODES = frozenset({"DELETE_ATTR", "DELETE_GLOBAL", "STORE_ATTR", "STORE_GLOBAL"})
 """Instructions by which an attribute or a global gets another object, or none."""
 
@@ -48,9 +50,7 @@ def code_use(code: CodeType) -> CodeUse:
     calls: list[tuple[str, frozenset[str]]] = []
     meanings = {code.co_varnames[0]: frozenset({SELF})} if code.co_argcount else {}  # of local variables
     chains: list[frozenset[str]] = []  # of this line: the last name of each `a.b.c`
-    argument: int | None = (
-        None  # place in `chains` of what a method of a builtin class, as in `dict.pop(a.b)`, removes from
-    )
+    argument: int | None = None  # place in `chains` of what a function removes from, as `dict.pop(a.b, key)` does
     for instruction in single_instructions(code):
         operation, name = instruction.opname, instruction.argval
         if instruction.starts_line:
@@ -64,10 +64,11 @@ def code_use(code: CodeType) -> CodeUse:
             before = nothing if operation == "LOAD_GLOBAL" else last
             calls.append((name, before))
             released |= before if name in _REMOVING_CALLS else nothing
-            if name in _REMOVING_CALLS and before <= _BUILTIN_CONTAINERS:
-                argument = len(chains)
             # An attribute takes the place of its object.
             chains = [*(chains if operation == "LOAD_GLOBAL" else chains[:-1]), frozenset({name})]
+            is_of_builtin = name in _REMOVING_CALLS and bool(before) and before <= _BUILTIN_CONTAINERS
+            if is_of_builtin or name in _REMOVING_FUNCTIONS:
+                argument = len(chains)
         elif operation == "BINARY_SUBSCR":
             chains.append(first)
         elif operation.startswith("CALL") and argument is not None and argument < len(chains):

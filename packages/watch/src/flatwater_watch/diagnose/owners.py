@@ -253,13 +253,11 @@ def describe_owner(
         holding = holding._replace(capacity=declared_bound(later_census, holding))
     display_path = holding.path if in_more_items else _display_path(later_census, holding)
     # An autograd graph is described by its tensor.
-    container_path = holding.parent if holding.kind == "graph" and holding.parent is not None else path
-    container = later_census.live[container_path]
+    container = later_census.live[(holding.parent if holding.kind == "graph" else None) or path]
     item_gain = max(holding.length - earlier.length, 1)
     newest = newest_items(container, holding.kind, min(item_gain, MAXIMUM_LEAVES))
     contents = describe_contents(holding, newest)
     table = library_table(later_census, path, newest[-1] if newest else None)
-    name = container_name(later_census, display_path)
     # A column of a table is described by the table, under whose path it is reported.
     displayed_holding = later_census.holdings[display_path] if holding.kind in BLOCK_KINDS else holding
     return Owner(
@@ -282,8 +280,8 @@ def describe_owner(
         container=container,
         holding=holding,
         hops=split_path(later_census, path),
-        code_name=name,
-        rule_advice=_rule_advice(later_census, holding, newest, NO_NAME if table else name),
+        code_name=container_name(later_census, display_path),
+        rule_advice=_rule_advice(later_census, holding, newest, is_of_library=table is not None),
         table=table,
         calls=holding.instances if holding.parent is None and holding.instances > earlier.instances else 1,
         in_more_items=in_more_items,
@@ -315,14 +313,14 @@ def _is_user_class(kind: type) -> bool:
     return full_name(kind)[0] in user_modules(Roots())
 
 
-def _rule_advice(census: Census, holding: Holding, newest: Sequence[Any], name: CodeName) -> str:
+def _rule_advice(census: Census, holding: Holding, newest: Sequence[Any], *, is_of_library: bool) -> str:
     """The advice of the library rule for a container, by its holders and newest items; empty if there is none.
 
     Args:
         census: census with references to its containers.
         holding: the container.
         newest: its newest items.
-        name: its name in the code of the program; empty if the user is to take nothing out of it.
+        is_of_library: whether it belongs to a library, so that the user is to take nothing out of it.
     """
     path = holding.path
     container, holdings = census.live[path], chain_of_holdings(census, path)
@@ -330,12 +328,13 @@ def _rule_advice(census: Census, holding: Holding, newest: Sequence[Any], name: 
     rule = find_rule(holdings[0].path, [*hops, (container, "")], newest)
     if rule is None:
         return ""
+    name = NO_NAME if is_of_library else container_name(census, path)
     call = removing_call(holding.kind, container, name)
     texts = {"drop": f"drop it (`{call}`)"} if call else {}
     method = {"set": ".discard", "list": ".remove", "deque": ".remove"}.get(holding.kind)
     if call and method:
         texts["remove"] = f"{name.text}{method}"
-    for (holder, _), holder_name in zip(hops, holder_names(census, path), strict=True):
+    for (holder, _), holder_name in zip(hops, holder_names(census, path), strict=False):  # the container has one too
         if holder_name.text and not holder_name.items_of:
             classes = (class_name(owner) for owner in mro(type(holder)))
             texts |= {kind: holder_name.text for kind in classes if kind not in texts}

@@ -25,7 +25,15 @@ from flatwater_watch.diagnose.code_use import SELF, code_use, names_by_line, sto
 from flatwater_watch.diagnose.declared_bounds import LIMIT_WORD
 from flatwater_watch.diagnose.hops import chain_of_holdings
 from flatwater_watch.heap.census import Census
-from flatwater_watch.heap.raw import class_name, full_name, module_namespace, mro, named_entries, names_of
+from flatwater_watch.heap.raw import (
+    class_name,
+    full_name,
+    instance_dict,
+    module_namespace,
+    mro,
+    named_entries,
+    names_of,
+)
 from flatwater_watch.heap.roots import Roots, user_modules
 
 RELEASING = (
@@ -114,22 +122,8 @@ def library_table(census: Census, path: str, item: Any = None) -> LibraryTable |
     """
     # Runs no code of the watched program.
     modules = user_modules(Roots())
-    holdings = chain_of_holdings(census, path)
-    root = holdings[0]
-    holders: list[_Holder] = []  # innermost first
-    names, hops_of_child, is_user_owned = frozenset[str](), "", False
-    for holding, name in reversed(list(zip(holdings[:-1], holder_names(census, path), strict=True))):
-        holder = census.live[holding.path]
-        is_class = issubclass(type(holder), type)
-        kind = holder if is_class else type(holder)
-        hops = path.removeprefix(holding.path)
-        names |= _names_in_path(hops) | _names_in_path(public_hop(kind, hops.removesuffix(hops_of_child)))
-        hops_of_child = hops
-        is_user_owned = full_name(kind)[0] in modules and not _is_set_by_library(kind, hops, modules)
-        if is_user_owned:
-            break
-        if full_name(kind)[0] not in USED_AS_CONTAINERS:
-            holders.append(_Holder(kind, names, NO_NAME if is_class else name))
+    root = chain_of_holdings(census, path)[0]
+    holders, names, is_user_owned = _library_holders(census, path, modules)
     root_module = "" if is_user_owned else library_of_root(root.path)
     is_library_root = bool(root_module) and root_module not in modules
     if is_library_root:
@@ -150,6 +144,35 @@ def library_table(census: Census, path: str, item: Any = None) -> LibraryTable |
     bounds = () if calls or argument else next(filter(None, map(_bounding_calls, reversed(holders))), ())
     owner = next((owner for owner in mro(holders[0].kind) if full_name(owner)[0] not in modules), holders[0].kind)
     return LibraryTable(full_name(owner)[0].partition(".")[0], calls, argument, bounds, holders[-1].code_name)
+
+
+def _library_holders(census: Census, path: str, modules: Container[str]) -> tuple[list[_Holder], frozenset[str], bool]:
+    """The objects of a library that hold a table, innermost first, all names on the way, and whether it is the user's.
+
+    The first of them is the table itself if it is an object whose attributes grow.
+
+    Args:
+        census: census with references to its containers.
+        path: path of the table.
+        modules: names of the user's modules.
+    """
+    holders: list[_Holder] = []
+    names, hops_of_child = frozenset[str](), ""
+    for holding, name in reversed(list(zip(chain_of_holdings(census, path), holder_names(census, path), strict=True))):
+        holder, hops = census.live[holding.path], path.removeprefix(holding.path)
+        if not hops and holding.kind != "object":
+            continue
+        is_class = issubclass(type(holder), type)
+        kind = holder if is_class else type(holder)
+        names |= _names_in_path(hops) | _names_in_path(public_hop(kind, hops.removesuffix(hops_of_child)))
+        hops_of_child = hops
+        if full_name(kind)[0] in modules and not _is_set_by_library(kind, hops, modules):
+            return holders, names, True
+        if full_name(kind)[0] not in USED_AS_CONTAINERS:
+            # Of an object whose attributes grow, a method may release any of them, or all by `delattr(self, name)`.
+            released = names if hops else frozenset({SELF, *(name for name, _ in named_entries(instance_dict(holder)))})
+            holders.append(_Holder(kind, released, NO_NAME if is_class else name))
+    return holders, names, False
 
 
 def _is_set_by_library(kind: type, hops: str, modules: Container[str]) -> bool:
