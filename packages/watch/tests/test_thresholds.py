@@ -46,13 +46,13 @@ METERS = {
     },
     "faces/attach_inside.py": {"GDB_SECONDS", "ANSWER_SECONDS", "POLL_SECONDS"},
     "faces/attach_outside.py": {"READING_COUNT"},
+    "agent/budget.py": {"CREDIT_SECONDS", "TIME_SHARE", "TRACED_COST_SHARE"},
     "agent/reading_schedule.py": {
-        "FIRST_GAP_SECONDS", "FIRST_READINGS", "MINIMUM_GAP_SECONDS", "PLAIN_SHARE", "CREDIT_SECONDS", "FLAT_SHARE",
-        "CENSUS_SHARE", "PROVEN_SHARE", "SLICE_SECONDS",
-        "SLICE_SHARE", "TRACED_COST_SHARE", "FIRST_INVESTIGATION_GAP", "MAXIMUM_GAP_SECONDS", "RECENT_READINGS",
+        "FIRST_GAP_SECONDS", "FIRST_READINGS", "MINIMUM_GAP_SECONDS", "PLAIN_SHARE", "SLICE_SECONDS",
+        "LEAST_SLICE_SECONDS",
+        "SLICE_SHARE", "FIRST_INVESTIGATION_GAP", "MAXIMUM_GAP_SECONDS", "RECENT_READINGS",
         "REGULAR_COUNT", "LAST_DOUBLING",
-        "DOUBLING_RESUMES", "TRACED_GAP_RATIO", "FIRST_CREDIT_SECONDS", "CREDIT_DIVISOR", "SHORT_SLICE_SECONDS",
-        "STALE_TRACE_SECONDS", "STALE_STEP_SECONDS", "STALE_STEPS",
+        "DOUBLING_RESUMES",         "STALE_TRACE_SECONDS",
     },
     "agent/inject/sitecustomize.py": {"_OLDEST"},
     "agent/filling_arrays.py": {"MAXIMUM_ARRAYS"},
@@ -66,7 +66,7 @@ METERS = {
         "REVIEW_SECONDS", "GOLDEN_FRACTION",
     },
     "agent/main_thread_timer.py": {"IDLE_SECONDS"},
-    "faces/summary_lines.py": {"MINIMUM_KEPT_SHARE", "MINIMUM_SHARE_SECONDS", "MAXIMUM_NAMES"},
+    "faces/summary_lines.py": {"MINIMUM_KEPT_SHARE", "MINIMUM_SHARE_SECONDS", "MAXIMUM_NAMES", "RESTING_RATIO"},
     "agent/workers.py": {"MAXIMUM_TIME_SHARE", "INITIAL_CREDIT_SECONDS", "MINIMUM_GAP_SECONDS"},
 }  # fmt: skip
 """Constants that decide how often is read, how much is kept and how wide is written: no verdict."""

@@ -96,24 +96,20 @@ class Investigating(NamedTuple):
     """Maximum censuses after the first one, while growth without an object is not certain either."""
     maximum_fruitless_traces: int = 3
     """Number of traced comparisons at which an owner has grown without a line, before it is reported without one."""
+    maximum_heap_waits: int = 8
+    """Maximum readings at which a look at all containers waits until it is affordable, before the next question."""
+    least_trace_cpu_seconds: float = 0.2
+    """CPU seconds that must be left for a trace to begin, doubled each time that the budget has ended one, as an item
+    may take longer to be made. Unmeasured."""
     maximum_suspended_traces: int = 16
     """Maximum traces that are begun again after an import, or a step that took too long, has ended them. Unmeasured."""
     maximum_comparisons_with_trace: int = 16
     """Number of comparisons until an owner is reported without a line. They find bursts every second to sixth step."""
-    maximum_traced_census_seconds: float = 0.2
-    """Maximum seconds of a census under a trace, which makes a program about half as fast."""
-    maximum_traced_census_cpu_seconds: float = 1.0
-    """CPU seconds of a census after which tracing ends: Python that only allocates is traced at a seventy-fifth of its
-    speed, a census too. One of 0.09 s took 4, and the program 25 s for what it does in 11; one of 0.01 s takes 0.25."""
     maximum_idle_traced_readings: int = 6
     """Maximum traced readings in a row without a line: growth in jumps rests between them."""
     maximum_building_readings: int = 36
     """Further traced readings that are allowed while the traced bytes still rise: a page that BeautifulSoup parses in
     15 ms takes 1 to 3 s while it is traced, and 9 s with seven other busy processes on two cores."""
-    maximum_line_search_cpu_seconds: float = 1.5
-    """CPU seconds of these readings, after which an owner is reported without a line. A look at 64 pages of a document
-    took 0.03 to 0.3 s with three other busy processes, and 42 of them half of the time of the program. With 3 s it was
-    traced for 20 s in three of 20 runs, four at a time; with 1.5 s for 8 s at most in 16."""
     minimum_building_share: float = 0.01
     """Minimum rise of the traced bytes, as a share of the usual growth."""
     minimum_bytes_per_step: int = 4096

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flatwater_watch.diagnose.garbage import FindLine, Garbage, GarbageSearch, unreachable_objects
+from flatwater_watch.diagnose.garbage import Garbage, GarbageSearch, unreachable_objects
 from flatwater_watch.diagnose.lines import Tracer
 from flatwater_watch.heap.roots import Roots
 
@@ -43,8 +43,8 @@ def _no_collection() -> Iterator[None]:
     gc.collect()
 
 
-def find_garbage(where: FindLine | None = None) -> Garbage | None:
-    search = GarbageSearch(Roots(), where)
+def find_garbage(tracer: Tracer | None = None) -> Garbage | None:
+    search = GarbageSearch(Roots(), tracer)
     assert search.is_done(60)
     return search.garbage()
 
@@ -208,7 +208,7 @@ def test_of_equal_objects_the_newest_are_asked_for_their_line() -> None:
     tracer = Tracer()
     tracer.start(tensors=False)
     Env(200_000)
-    found = find_garbage(tracer.find_line)
+    found = find_garbage(tracer)
     tracer.stop()
     assert found is not None
     assert found.made_at is not None

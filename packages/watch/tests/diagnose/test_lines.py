@@ -429,10 +429,10 @@ def test_a_try_waits_for_the_main_thread_that_slept_when_it_was_due() -> None:
     rate = Slope(3.0 * MIB, 3.0 * MIB, 3.0 * MIB)
     cause = Evidence(verdict="native", owner="memory outside of Python", drift=rate)
     search = NativeLineSearch()
-    assert not search.prepare_try([cause], in_watch_thread=True)
-    assert search.awaits_main_thread
+    assert not search.prepare_try([cause], must_wait=True)
+    assert search.waits
     assert search.prepare_try([cause])
-    assert not search.awaits_main_thread
+    assert not search.waits
 
 
 @pytest.mark.usefixtures("_no_hole")

@@ -256,7 +256,6 @@ def test_an_item_that_is_being_filled_has_the_line_that_fills_it(
     user: Any, monkeypatch: pytest.MonkeyPatch, period: int, each: int, function: str
 ) -> None:
     """A second one says that it is whole; where none comes, and nothing is made, a line is better than none."""
-    monkeypatch.setattr("flatwater_watch.diagnose.investigation.thread_seconds", lambda: 0.0)
     traced, made = [], count(0, each)
     monkeypatch.setattr(Tracer, "live_bytes", property(lambda _: next(made)))
     monitor = Monitor(Roots(), on_census=lambda *_: traced.append(monitor.is_tracing))
@@ -289,7 +288,6 @@ def test_a_traced_program_is_waited_for_while_it_makes_its_next_item(
     user: Any, monitor: Monitor, monkeypatch: pytest.MonkeyPatch, each: int, readings: int
 ) -> None:
     """A container that has rested for some readings is left, but not one whose next item is under way: for a while."""
-    monkeypatch.setattr("flatwater_watch.diagnose.investigation.thread_seconds", lambda: 0.0)
     watch(monitor, leaking(user), 10)
     case = Investigation({}, last_evidence=monitor.evidence())
     assert [cause.owner for cause in case.last_evidence] == ["train.HISTORY"]
@@ -321,18 +319,6 @@ def test_native_growth_that_the_record_shows_at_its_end_is_told(
     assert monitor._unexplained_evidence(monitor._latest_reading) == []
     found = [each.verdict for each in monitor.explain_open_bytes_at_end(number * MIB, number)]
     assert found == ([] if falls else ["native"]), "what was freed at once may have been garbage"
-
-
-def test_a_line_whose_search_takes_much_is_waited_for_no_longer(
-    user: Any, monitor: Monitor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """While allocations are traced, a look at a large item may take as long as the program."""
-    watch(monitor, leaking(user), 10)
-    case = Investigation({}, last_evidence=monitor.evidence())
-    case.sought_containers = sought_history()
-    clock = count(0.0, 0.4 * CASE.maximum_line_search_cpu_seconds)
-    monkeypatch.setattr("flatwater_watch.diagnose.investigation.thread_seconds", lambda: next(clock))
-    assert [search_owner_line_(case, Tracer(), Roots()) for _ in range(4)] == [True, True, True, False]
 
 
 def test_an_item_is_whole_when_the_next_container_on_its_path_has_one(
@@ -473,6 +459,22 @@ def test_a_trace_that_imports_suspend_goes_on_after_them(user: Any, monitor: Mon
     assert found.made_at.function == "act"
 
 
+def test_a_line_that_is_not_paid_for_is_found_later_and_its_owner_at_once(user: Any, monitor: Monitor) -> None:
+    """A trace that has cost too much ends, and begins again when it is affordable for twice as long."""
+    step, told, traced = leaking(user), list[Finding](), list[bool]()
+    for number in range(1, 60):
+        told += monitor.observe(step(number), budget=-0.1 if number < 30 else 3 * CASE.least_trace_cpu_seconds)
+        traced.append(monitor.is_tracing)
+        if (search := search_of(monitor)) is not None:
+            assert search.is_done(60)
+    assert [(finding.owner, finding.made_at) for finding in told] == [("train.HISTORY", None)]
+    assert not any(traced[:29])
+    assert traced[29]
+    (found,) = monitor.findings()
+    assert found.made_at is not None
+    assert found.made_at.function == "act"
+
+
 def test_a_container_that_stops_growing_is_not_traced_for_ever(user: Any, monitor: Monitor) -> None:
     traced = 0
     for number in range(1, 61):
@@ -532,20 +534,6 @@ def test_a_program_is_traced_for_an_owner_of_a_fair_share_alone(
         if (search := search_of(monitor)) is not None:
             assert search.is_done(60)
     assert was_traced is traced
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("spent", [0.0, 2 * CASE.maximum_traced_census_cpu_seconds])
-def test_a_census_that_takes_long_while_a_program_is_traced_ends_the_trace(monitor: Monitor, spent: float) -> None:
-    """Python that only allocates is traced at a hundredth of its speed, and a census is of that kind."""
-    monitor.observe(grown_reading(1, 1))
-    monitor.state, monitor._case.proven = CaseState.COMPARING, True
-    assert monitor._tracer is not None
-    monitor._tracer.start(tensors=False)
-    monitor.censuses.current_cpu_seconds = spent
-    monitor.observe(grown_reading(2, 2), seconds=1e-9)
-    assert monitor.censuses.is_under_way
-    assert monitor._tracer.running == (spent == 0)
 
 
 @pytest.mark.long
@@ -640,7 +628,7 @@ def test_containers_are_counted_by_who_can_pay_for_it(monitor: Monitor, seconds:
     """It cannot be done in slices, and a program of a second is too short for a large heap; it is told all the same."""
     told, counted = [], set[bool]()
     for number in range(1, 41):
-        told += monitor.observe(NUMBERS["native"][1](number), at_once=seconds)
+        told += monitor.observe(NUMBERS["native"][1](number), budget=seconds)
         counted.add(monitor._case.lengths is not None)
         if (search := search_of(monitor)) is not None:
             assert search.is_done(60)
@@ -754,7 +742,7 @@ def test_no_fork_is_made_of_a_heap_that_a_young_program_cannot_pay_for(monitor: 
     """A program of a second that had loaded 600,000 lists was forked, and waited for the fork as it ended."""
     comparisons = set[int]()
     for number in range(1, 20):
-        monitor.observe(dropping(number), at_once=0.0)
+        monitor.observe(dropping(number), budget=0.0)
         if search_of(monitor) is None:
             comparisons.add(monitor._case.comparisons)
     assert {1, 2} <= comparisons, "the fork waits for comparisons, which are cheaper"

@@ -145,6 +145,11 @@ def test_a_cost_of_few_seconds_is_told_in_seconds_as_in_the_terminal() -> None:
     assert "58.4%" not in see_page(waits).text
 
 
+def test_a_program_that_rests_is_told_its_share_of_the_time_as_well() -> None:
+    rests = summary(finding(), seconds=200.0, cost={"cpu_share": 0.3, "cpu_seconds": 40.0, "bytes": 4 * MIB})
+    assert "30.0% CPU, 6.0% of the time" in see_page(rests).text
+
+
 def test_the_kinds_together_change_by_what_is_told_as_growth() -> None:
     told = summary()
     (_, kinds) = charts(see_page(told))

@@ -266,7 +266,7 @@ def searched_garbage() -> tuple[dict[str, int], int, int]:
         cell.append(cell)
     del cell
     calls.listens = True
-    search = GarbageSearch(Roots(), tracer.find_line)
+    search = GarbageSearch(Roots(), tracer)
     assert search.is_done(60)
     found = search.garbage()
     calls.listens = False

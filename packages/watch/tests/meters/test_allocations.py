@@ -1,12 +1,13 @@
 """Where an object was allocated: also what Python 3.11 has no line for, and what waited on a free list."""
 
 import sys
+import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from flatwater_watch.meters.allocations import allocation_frames
+from flatwater_watch.meters.allocations import AllocationTrace, allocation_frames
 
 
 class Plain:
@@ -74,3 +75,70 @@ def test_what_is_older_than_the_tracing_has_no_line() -> None:
         assert [allocation_frames(one) for one in kept] == [(), (), ()]
     finally:
         tracemalloc.stop()
+
+
+@pytest.fixture
+def trace() -> Iterator[AllocationTrace]:
+    trace = AllocationTrace()
+    yield trace
+    trace.stop()
+
+
+def test_a_trace_that_pauses_forgets_nothing_and_learns_nothing(trace: AllocationTrace) -> None:
+    trace.start(4)
+    before = Slotted()
+    trace.pause()
+    meanwhile = Slotted()
+    trace.resume()
+    after = Slotted()
+    lines = [allocation_frames(made)[:1] for made in (before, meanwhile, after)]
+    first = test_a_trace_that_pauses_forgets_nothing_and_learns_nothing.__code__.co_firstlineno
+    assert lines == [((__file__, first + 2),), (), ((__file__, first + 6),)]
+
+
+def test_what_is_freed_in_a_pause_leaves_no_line_for_what_takes_its_place(trace: AllocationTrace) -> None:
+    trace.start(4)
+    made = [Slotted() for _ in range(2000)]
+    trace.pause()
+    made.clear()
+    made += [Slotted() for _ in range(2000)]
+    lines = [allocation_frames(item) for item in made]
+    trace.resume()
+    assert not any(lines)
+
+
+def test_a_trace_that_begins_in_a_pause_waits_for_its_end(trace: AllocationTrace) -> None:
+    trace.pause()
+    trace.start(4)
+    meanwhile = Slotted()
+    trace.resume()
+    after = Slotted()
+    assert [bool(allocation_frames(made)) for made in (meanwhile, after)] == [False, True]
+
+
+def test_a_pause_does_not_begin_again_a_trace_that_the_program_has_ended(trace: AllocationTrace) -> None:
+    trace.start(4)
+    trace.pause()
+    tracemalloc.stop()
+    trace.resume()
+    assert allocation_frames(Slotted()) == ()
+    assert not tracemalloc.is_tracing()
+
+
+@pytest.mark.parametrize("pauses", [True, False])
+def test_python_that_allocates_is_hardly_slower_while_the_trace_pauses(trace: AllocationTrace, *, pauses: bool) -> None:
+    def shortest() -> float:
+        """CPU seconds for 3000 new objects."""
+        seconds = []
+        for _ in range(5):
+            began = time.thread_time()
+            made = [str(n) for n in range(10_000, 13_000)]
+            seconds.append(time.thread_time() - began)
+            made.clear()
+        return min(seconds)
+
+    plain = shortest()
+    trace.start(16)
+    if pauses:
+        trace.pause()
+    assert (shortest() < 5 * plain) is pauses

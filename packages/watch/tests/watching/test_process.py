@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from watched import READING
 
 from flatwater_watch.agent.boundaries import MAXIMUM_TICKS, TICK_SECONDS
+from flatwater_watch.agent.budget import CREDIT_SECONDS, TIME_SHARE, Budget
 from flatwater_watch.agent.growth import Sample
 from flatwater_watch.agent.process import ProcessWatch
 from flatwater_watch.agent.reading_schedule import (
-    CREDIT_SECONDS,
     FIRST_GAP_SECONDS,
-    FIRST_INVESTIGATION_GAP,
+    LEAST_SLICE_SECONDS,
     MAXIMUM_GAP_SECONDS,
     PLAIN_SHARE,
     REGULAR_COUNT,
@@ -25,7 +25,6 @@ from flatwater_watch.agent.reading_schedule import (
     ReadingSchedule,
     census_slice_seconds,
     schedule_next_,
-    spending_share,
 )
 from flatwater_watch.agent.slow_segments import find_slow_segment
 from flatwater_watch.diagnose.finding import Finding
@@ -167,28 +166,23 @@ def test_nothing_is_read_after_the_end() -> None:
     assert watch.summary()["readings"] == 1
 
 
-@given(
-    costs=st.lists(st.floats(1e-4, 2.0), min_size=1, max_size=200), investigating=st.booleans(), counting=st.booleans()
-)
-def test_an_investigation_is_paid_back(costs: list[float], *, investigating: bool, counting: bool) -> None:
-    """After each reading the next one waits until what was spent is within the share, or as long as is allowed."""
-    pace, now = ReadingSchedule(began=0.0), 0.0
+@given(costs=st.lists(st.floats(1e-4, 2.0), min_size=1, max_size=200), counting=st.booleans())
+def test_an_investigation_is_paid_back(costs: list[float], *, counting: bool) -> None:
+    """After each reading the next one waits until what was spent is earned, or as long as is allowed."""
+    pace, now = ReadingSchedule(0.0, Budget(0.0)), 0.0
     for cost in costs:
         now += cost
-        schedule_next_(pace, now, cost, {"update": 1}, investigating=investigating, counting=counting)
+        schedule_next_(pace, now, cost, {"update": 1}, investigating=counting, counting=counting)
         assert pace.due - now >= min(FIRST_GAP_SECONDS, MAXIMUM_GAP_SECONDS) - 1e-9
-        over = (
-            pace.spent_seconds
-            > CREDIT_SECONDS + spending_share(investigating=investigating, counting=counting) * pace.due + 1e-6
-        )
-        assert not over or pace.due - now >= MAXIMUM_GAP_SECONDS - 1e-6
+        is_paid = pace.budget.spent_seconds <= CREDIT_SECONDS + TIME_SHARE * pace.due + 1e-6
+        assert is_paid or pace.due - now >= MAXIMUM_GAP_SECONDS - 1e-6
         now = pace.due
 
 
 @given(cost=st.floats(1e-4, 0.1), busy=st.floats(1e-4, 1.0))
 def test_readings_of_a_flat_program_follow_its_own_cpu_time(cost: float, busy: float) -> None:
     """At the beginning as the clock says; then within their share of what the program takes, or as seldom as may be."""
-    pace, by_clock = ReadingSchedule(began=0.0), ReadingSchedule(began=0.0)
+    pace, by_clock = ReadingSchedule(0.0, Budget(0.0)), ReadingSchedule(0.0, Budget(0.0))
     for number in range(3 * MAXIMUM_POINTS):
         now = pace.due
         schedule_next_(pace, now, cost, {"tick": 1}, investigating=False, idle_cpu=busy * now)
@@ -201,13 +195,6 @@ def test_readings_of_a_flat_program_follow_its_own_cpu_time(cost: float, busy: f
     pace.pace_by_clock()
     schedule_next_(pace, now, cost, {"tick": 1}, investigating=False, idle_cpu=busy * now)
     assert isclose(pace.due, now + pace.gap)
-
-
-@given(cost=st.floats(1e-4, 2.0))
-def test_between_two_looks_a_traced_program_has_twice_their_time(cost: float) -> None:
-    pace = ReadingSchedule(began=0.0)
-    schedule_next_(pace, 1.0, cost, {"tick": 1}, investigating=True, tracing=True)
-    assert isclose(pace.due - 1.0, max(FIRST_INVESTIGATION_GAP, 2 * cost))
 
 
 def test_memory_that_rises_in_a_program_that_rests_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,24 +238,17 @@ def test_what_answers_for_the_allocator_is_let_go_before_the_next_reading() -> N
 
 
 def test_a_slice_is_short_unless_boundaries_are_rare() -> None:
-    pace = ReadingSchedule(began=0.0)
-    assert census_slice_seconds(pace, 100.0, 10_000, investigating=False) == SLICE_SECONDS
-    assert census_slice_seconds(pace, 100.0, 10, investigating=False) == 2.0
+    pace = ReadingSchedule(0.0, Budget(0.0))
+    assert census_slice_seconds(pace, 100.0, 10_000) == SLICE_SECONDS
+    assert census_slice_seconds(pace, 100.0, 10) == 2.0
 
 
-def test_a_census_without_proven_growth_waits_for_the_age_that_pays_for_it() -> None:
-    pace, took = ReadingSchedule(began=0.0), 0.0
-    for reading in range(1, 21):  # a second
-        pace.spent_seconds += census_slice_seconds(pace, now=0.05 * reading, boundaries=reading, investigating=False)
-    assert pace.spent_seconds < 0.1
-    assert census_slice_seconds(pace, now=1.0, boundaries=20, investigating=True) == SLICE_SECONDS
-    pace.is_growing = True
-    assert census_slice_seconds(pace, now=1.0, boundaries=20, investigating=False) == SLICE_SECONDS
-    pace.is_growing = False
-    for reading in range(21, 201):  # and nine more: a large heap has its census
-        took += census_slice_seconds(pace, now=0.05 * reading, boundaries=reading, investigating=False)
-        pace.spent_seconds = took
-    assert took > 3.0
+def test_a_census_takes_what_is_earned_and_no_more() -> None:
+    pace = ReadingSchedule(0.0, Budget(0.0))
+    for reading in range(1, 401):  # twenty seconds
+        pace.budget.spent_seconds += census_slice_seconds(pace, now=0.05 * reading, boundaries=reading)
+    assert 0.0 <= CREDIT_SECONDS + TIME_SHARE * 20.0 - pace.budget.spent_seconds < LEAST_SLICE_SECONDS
+    assert census_slice_seconds(pace, now=20.0, boundaries=400) == 0.0
 
 
 def test_the_part_that_became_slower_is_named() -> None:
@@ -304,7 +284,7 @@ LEAK = Finding(
 
 
 def test_the_anchor_is_the_slowest_boundary_that_comes_by_often_enough() -> None:
-    pace = ReadingSchedule(began=0.0)
+    pace = ReadingSchedule(0.0, Budget(0.0))
     schedule_next_(pace, 10.0, 0.001, {"step": 5000, "episode": 100, "epoch": 5}, investigating=False)
     assert pace.anchor == "episode"
     schedule_next_(pace, 10.0, 0.001, {"epoch": 5}, investigating=False)
@@ -413,7 +393,7 @@ while not watch._monitor.is_tracing and time.monotonic() < until:
     time.sleep(0.02)
 watch.tick(1)
 was_tracing = watch._monitor.is_tracing
-watch._last_read_time -= 60  # as if the step under way had begun a minute ago
+watch._budget.cpu_at_last_reading -= 60  # as if the step under way had taken a minute
 watch.tick(1)
 print(was_tracing, watch._monitor.is_tracing, watch._monitor.state.name)
 """

@@ -6,13 +6,14 @@ in the thread that passed the boundary.
 """
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any
 
 from flatwater_watch.agent import conclusion, growth
 from flatwater_watch.agent import reading_schedule as schedule
 from flatwater_watch.agent.boundaries import MAXIMUM_TICKS, TICK, Boundaries, ticks_until_time
+from flatwater_watch.agent.budget import Budget
 from flatwater_watch.agent.census_history import CensusHistory, newest_owner_sizes, record_census_
 from flatwater_watch.agent.filling_arrays import FillingArrays, add_untouched_
 from flatwater_watch.agent.guard import Guard
@@ -92,7 +93,7 @@ class ProcessWatch:
         self._anchor_kind: str | None = unit
         self._census_kind: str | None = None
         """Kind of boundary, besides the anchor, at which a census that is under way continues."""
-        self._last_read_time, self._cost_seconds, self._cpu_at_start = 0.0, 0.0, process_seconds()
+        self._last_read_time, self._cpu_at_start, self._budget = 0.0, process_seconds(), Budget()
         self._discard_readings_()
         self._guard.undo = self.detach
 
@@ -120,20 +121,26 @@ class ProcessWatch:
         boundaries_come_fast = self.boundaries.tick(ticks)
         if not self.boundaries.are_regular(self._unit):
             return ticks_until_time(min(self._due, self._rss_check_due))
-        if self._monitor.traces_allocations and self._schedule is not None:  # a step may compile, and take long
-            steps = self.boundaries.boundary_count(self._unit, ticks=False)
-            return self.suspend_stale_trace(schedule.stale_step_seconds(self._schedule, self._last_read_time, steps))
+        if self._monitor.traces_allocations:  # a step may compile, and take long
+            if self._budget.trace_seconds() > self._budget.left_seconds(monotonic()):
+                self._end_trace_(self._monitor.put_off_trace)
+            return 1
         most_ticks = RESET_CHECK_TICKS if self._monitor.reset_tracker.has_recent_container else MAXIMUM_TICKS
         return min(2 * ticks, most_ticks) if boundaries_come_fast else 1
 
-    def suspend_stale_trace(self, seconds: float = schedule.STALE_TRACE_SECONDS) -> int:
-        """Suspend a trace so long after the last reading, as in an import; return the ticks to the next call."""
+    def suspend_stale_trace(self) -> int:
+        """Suspend a trace where no reading may be taken, as in an import; return the ticks to the next call."""
         # Tracing makes an import fifty times slower.
-        traced_seconds, traces = monotonic() - self._last_read_time, self._monitor.traces_allocations
-        if traces and traced_seconds >= seconds and self._may_read(TICK) and self._schedule is not None:
-            self._schedule.spent_seconds += schedule.TRACED_COST_SHARE * traced_seconds
-            self._guard.run(run_untraced, self._monitor.suspend_trace)
+        is_stale = monotonic() - self._last_read_time >= schedule.STALE_TRACE_SECONDS
+        if is_stale and self._monitor.traces_allocations:
+            self._end_trace_(self._monitor.suspend_trace)
         return 1
+
+    def _end_trace_(self, end: Callable[[], None]) -> None:
+        """Pay for a trace between two readings, and end it by a method of the monitor."""
+        if self._may_read(TICK):
+            self._budget.pay_for_trace_()
+            self._guard.run(run_untraced, end)
 
     def _on_boundary(self, kind: str, now: float) -> bool:
         """Do the work that is due at a boundary; return whether a reading was due."""
@@ -169,7 +176,8 @@ class ProcessWatch:
             self._start_readings(kind, now)
         if self._may_read(kind):
             self._monitor.in_watch_thread = self._reading_thread != threading.get_ident()
-            self._read_and_judge_(now)
+            with self._monitor.pause_trace():
+                self._read_and_judge_(now)
 
     def _discard_if_trigger_changed_(self, kind: str) -> None:
         """Discard all readings if boundaries trigger them instead of ticks from now on, or the reverse."""
@@ -190,17 +198,14 @@ class ProcessWatch:
         container that it fills and empties may be full.
         """
         assert self._schedule is not None  # noqa: S101  (there is a reading)
-        if self._is_affordable(self._schedule, now):
+        if (seconds := schedule.census_slice_seconds(self._schedule, now)) > 0:
             start_cpu_seconds = thread_seconds()
             if self._monitor.censuses.is_under_way:
-                investigating = self._monitor.is_investigating
-                seconds = schedule.census_slice_seconds(self._schedule, now, investigating=investigating)
                 self._monitor.censuses.run_slice(seconds)
             else:
                 self._check_resets(now)
             cpu_seconds = thread_seconds() - start_cpu_seconds
-            self._schedule.spent_seconds += cpu_seconds
-            self._cost_seconds += cpu_seconds
+            self._budget.spent_seconds += cpu_seconds
             self._rates.exclude_cpu_(cpu_seconds)
         self._census_kind = TICK if self._monitor.censuses.is_under_way else None
 
@@ -216,7 +221,7 @@ class ProcessWatch:
         self._reads_at_ticks = kind == TICK
         main_thread = threading.main_thread().ident or 0
         self._reading_thread = main_thread if self._reads_at_ticks else threading.get_ident()
-        self._schedule = schedule.ReadingSchedule(began=now)
+        self._schedule = schedule.ReadingSchedule(now, self._budget)
         self._anchor_kind = self._unit
         if self._collector is None:
             self._collector = CollectionListener(self._collector_guard.run)
@@ -239,10 +244,12 @@ class ProcessWatch:
         # Memory that the watch made here is not the program's growth.
         if thread_seconds() - start_cpu_seconds > ALLOCATING_CPU_SECONDS:
             self._watch_bytes += max(0, footprint().resident - reading.resident)
-        self._schedule_next_(reading, thread_seconds() - start_cpu_seconds, census_was_under_way=census_was_under_way)
+        paid_seconds = thread_seconds() - start_cpu_seconds
+        self._schedule_next_(reading, paid_seconds, census_was_under_way=census_was_under_way)
         self._write_spool_if_due(self._last_read_time, at_once=bool(new_findings))
         cost = thread_seconds() - start_cpu_seconds
-        self._cost_seconds += cost
+        self._budget.spent_seconds += cost - paid_seconds
+        self._budget.cpu_at_last_reading = process_seconds()
         if was_tracing or reading.rates:  # traced steps are slower; and a rate that was read is not measured again
             self._rates.restart_(reading.step)
         else:
@@ -251,18 +258,16 @@ class ProcessWatch:
     def _judge_reading_(self, reading: Reading, now: float) -> list[Finding]:
         """Let the monitor judge a reading, and keep it, unless the program is traced; return new findings."""
         assert self._schedule is not None  # noqa: S101  (set by _start_readings)
-        tracing, investigating = self._monitor.is_tracing, self._monitor.is_investigating
+        tracing = self._monitor.is_tracing
         if tracing:
-            self._schedule.spent_seconds += schedule.TRACED_COST_SHARE * (now - self._last_read_time)
-        affordable = self._is_affordable(self._schedule, now)
-        slice_seconds = schedule.census_slice_seconds(self._schedule, now, reading.step, investigating=investigating)
-        earned = schedule.earned_seconds(self._schedule, now)
-        new_findings = self._monitor.observe(reading, seconds=slice_seconds, at_once=earned, trace=affordable)
-        if self._reads_at_ticks and affordable:  # at a tick a program may be anywhere between filling and emptying
+            self._budget.pay_for_trace_()
+        slice_seconds = schedule.census_slice_seconds(self._schedule, now, reading.step)
+        left = self._budget.left_seconds(now)
+        new_findings = self._monitor.observe(reading, seconds=slice_seconds, budget=left)
+        if self._reads_at_ticks and left > 0:  # at a tick a program may be anywhere between filling and emptying
             self._check_resets(now)
         if not tracing:
             self._append_sample(reading, now - self._schedule.began)
-            self._schedule.is_growing = not self._reads_at_ticks and growth.process_still_grows(self._samples)
             self._request_census(reading)
         measure_workers_(self._workers, reading.step)
         self._found_steps.update({finding.owner: reading.step for finding in new_findings})
@@ -289,19 +294,13 @@ class ProcessWatch:
             investigating=monitor.is_investigating,
             counting=census_counts,
             tracing=monitor.is_tracing,
-            idle_cpu=process_seconds() - self._cpu_at_start - self._cost_seconds if is_quiet else None,
+            idle_cpu=process_seconds() - self._cpu_at_start - self._budget.spent_seconds if is_quiet else None,
         )
         self._due, self._rss_check_due = self._schedule.due, now + max(RSS_CHECK_SECONDS, self._schedule.gap)
         self._rss_alarm_bytes = growth.recent_peak(self._samples) + DRIFT.jump_share * reading.material_bytes
         self._latest_due = self._schedule.latest if self._unit is None else self._due
         self._anchor_kind = self._unit or self._schedule.anchor
         self._census_kind = TICK if monitor.censuses.is_under_way or monitor.reset_tracker.has_containers else None
-
-    def _is_affordable(self, reading_schedule: schedule.ReadingSchedule, now: float) -> bool:
-        """Return whether readings and investigations have kept within their share of the time."""
-        counting = self._monitor.censuses.is_under_way
-        share = schedule.spending_share(investigating=self._monitor.is_investigating, counting=counting)
-        return schedule.overspent_seconds(reading_schedule, now, share) <= 0
 
     def _take_reading(self) -> Reading:
         step = self.boundaries.boundary_count(self._unit, ticks=self._reads_at_ticks)
@@ -333,7 +332,7 @@ class ProcessWatch:
         assert self._schedule is not None  # noqa: S101  (there are samples)
         reading = self._take_reading()
         if reading.step > self._samples[-1].reading.step and not self._monitor.is_tracing:
-            self._monitor.observe(reading, trace=False)
+            self._monitor.observe(reading, budget=0.0)
             self._append_sample(reading, monotonic() - self._schedule.began)
             self._monitor.take_census(seconds=ENDING.last_census_seconds)
 
@@ -438,7 +437,7 @@ class ProcessWatch:
             findings: findings to report; None takes the findings that hold now.
         """
         cpu = process_seconds() - self._cpu_at_start
-        cpu_share = round(self._cost_seconds / cpu, 5) if cpu > 0 else 0.0
+        cpu_share = round(self._budget.spent_seconds / cpu, 5) if cpu > 0 else 0.0
         summary = build_summary(
             self._samples,
             self.findings() if findings is None else findings,

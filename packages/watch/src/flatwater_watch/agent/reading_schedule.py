@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 
+from flatwater_watch.agent.budget import Budget
 from flatwater_watch.medians import median
 from flatwater_watch.series.slope import MAXIMUM_POINTS
 
@@ -22,30 +23,14 @@ PLAIN_SHARE = 1 / 300
 """Maximum share of the program's time for plain readings; while nothing is suspicious, of its CPU time too, because a
 program that sleeps for 95 % of its time has little. With the state on disk and ticks the cost is about three times
 that."""
-CREDIT_SECONDS, FLAT_SHARE = 6.0, 1 / 200
-"""CPU seconds that readings and investigations may take whenever they come, and share of the time since the beginning
-that they may take beyond these seconds."""
-CENSUS_SHARE, PROVEN_SHARE = 1 / 50, 1 / 20
-"""The share while a census is under way, so that it comes to its end, and while growth is proven and has no owner."""
 SLICE_SECONDS, SLICE_SHARE = 0.05, 1 / 5
 """CPU seconds of one slice of a census; where boundaries are rare, this share of the time between two of them."""
-FIRST_CREDIT_SECONDS, CREDIT_DIVISOR = 0.03, 30.0
-"""Numbers of `earned_seconds`, whose result is 0.06 CPU seconds after one second, 0.9 after five, and `CREDIT_SECONDS`
-after 13: a program of a second pays for no whole census of a large heap, and one of ten seconds gets it nearly as early
-as without this limit."""
-SHORT_SLICE_SECONDS = 0.002
-"""CPU seconds of a slice once the earned seconds are spent, while no growth is proven."""
-TRACED_COST_SHARE = 0.5
-"""Part of the time with tracing on that counts as spent: a traced program is about half as fast."""
+LEAST_SLICE_SECONDS = 0.01
+"""CPU seconds of the shortest slice of a census, as beginning and ending one takes a millisecond."""
 STALE_TRACE_SECONDS = 0.2
 """Seconds after the last reading, from which on a trace is suspended at a place where no reading may be taken."""
-STALE_STEP_SECONDS, STALE_STEPS = 2.0, 20
-"""Seconds and mean steps after the last reading, from which on a trace is suspended in a step that does not end."""
 FIRST_INVESTIGATION_GAP = 0.06
 """Seconds to the first reading after a census, doubled for each further reading, as growth may come in bursts."""
-TRACED_GAP_RATIO = 2.0
-"""Minimum gap between readings under a trace, in durations of the last reading: the program must allocate meanwhile,
-and the search for its line is slow under a trace as well."""
 MAXIMUM_GAP_SECONDS = 10.0
 """Maximum seconds between two readings, if boundaries come."""
 RECENT_READINGS = 9
@@ -63,6 +48,8 @@ class ReadingSchedule:
 
     began: float
     """Monotonic time of the first boundary."""
+    budget: Budget
+    """Pays for readings and investigations, and says when the next reading may come."""
     due: float = 0.0
     """Monotonic time from which on the anchor is read."""
     latest: float = 0.0
@@ -70,8 +57,6 @@ class ReadingSchedule:
     anchor: str | None = None
     """The kind of boundary at which readings are taken; None while no kind comes often enough."""
     readings: int = 0
-    spent_seconds: float = 0.0
-    """CPU seconds of all readings, investigations included."""
     recent_costs: list[float] = field(default_factory=list)
     """CPU seconds of the latest plain readings."""
     investigation_readings: int = 0
@@ -80,9 +65,6 @@ class ReadingSchedule:
     """Number of coming readings whose gap ignores the program's CPU time: until series are full, after memory rose."""
     gap: float = 0.0
     """Seconds from the last reading to the next one, if the clock alone decides."""
-    is_growing: bool = False
-    """Whether memory rises from boundary to boundary, so that a census may take full slices. False at ticks, as the
-    program may be loading data."""
 
     def pace_by_clock(self) -> None:
         """Let the clock alone pace the next `FIRST_READINGS` readings, after memory rose."""
@@ -114,7 +96,7 @@ def schedule_next_(
     """
     schedule.quick_readings_left = max(0, schedule.quick_readings_left - 1)
     schedule.readings += 1
-    schedule.spent_seconds += reading_cost
+    schedule.budget.spent_seconds += reading_cost
     is_plain = not (counting or tracing)
     if not investigating:
         schedule.investigation_readings = 0
@@ -123,9 +105,9 @@ def schedule_next_(
     if is_plain:
         schedule.recent_costs = [*schedule.recent_costs, reading_cost][-RECENT_READINGS:]
     if tracing:
-        schedule.gap = max(FIRST_INVESTIGATION_GAP, TRACED_GAP_RATIO * reading_cost)
+        schedule.gap = FIRST_INVESTIGATION_GAP
     else:
-        schedule.gap = _clock_gap_seconds(schedule, now, investigating=investigating, counting=counting)
+        schedule.gap = _clock_gap_seconds(schedule, now, counting=counting)
     schedule.due = now + (schedule.gap if idle_cpu is None else _idle_gap_seconds(schedule, now, idle_cpu))
     longest_period = max(2 * schedule.gap, MINIMUM_GAP_SECONDS)
     schedule.anchor, period = _slowest_boundary(counts, now - schedule.began, longest_period)
@@ -133,71 +115,28 @@ def schedule_next_(
     schedule.latest = schedule.due if schedule.anchor is None else schedule.due + 2 * period
 
 
-def census_slice_seconds(
-    schedule: ReadingSchedule, now: float, boundaries: float = inf, *, investigating: bool
-) -> float:
-    """Return the CPU seconds that a census may hold the program up at one boundary.
+def census_slice_seconds(schedule: ReadingSchedule, now: float, boundaries: float = inf) -> float:
+    """Return the CPU seconds that a census may hold the program up at one boundary; 0 until a slice is paid for.
 
     Args:
         schedule: schedule of the watch.
         now: monotonic time.
         boundaries: boundaries passed so far; `inf` at a tick between them.
-        investigating: whether growth is proven, and a census waits for a second one.
     """
     seconds_per_boundary = (now - schedule.began) / max(1, boundaries)
-    full_slice = max(SLICE_SECONDS, SLICE_SHARE * seconds_per_boundary)
-    earned = earned_seconds(schedule, now)
-    if investigating or schedule.is_growing or earned >= CREDIT_SECONDS:
-        return full_slice
-    return min(full_slice, max(SHORT_SLICE_SECONDS, earned - schedule.spent_seconds))
+    left = min(schedule.budget.left_seconds(now), max(SLICE_SECONDS, SLICE_SHARE * seconds_per_boundary))
+    return left if left >= LEAST_SLICE_SECONDS else 0.0
 
 
-def stale_step_seconds(schedule: ReadingSchedule, last_reading: float, steps: int) -> float:
-    """Return the seconds after the last reading, from which on a trace is suspended in a step of the program.
-
-    Args:
-        schedule: schedule of the watch.
-        last_reading: monotonic time of the last reading.
-        steps: steps of the program so far, one or more.
-    """
-    return max(STALE_STEP_SECONDS, STALE_STEPS * (last_reading - schedule.began) / steps)
-
-
-def earned_seconds(schedule: ReadingSchedule, now: float) -> float:
-    """Return the CPU seconds that the watch may have spent by now while no growth is proven.
-
-    They grow by the square of the program's age. Work that cannot be done in slices waits until they suffice for it.
-    """
-    return FIRST_CREDIT_SECONDS + (now - schedule.began) ** 2 / CREDIT_DIVISOR
-
-
-def overspent_seconds(schedule: ReadingSchedule, now: float, share: float) -> float:
-    """Return the seconds until the CPU time spent is within a share of the time again; negative if it is within it."""
-    return (schedule.spent_seconds - CREDIT_SECONDS) / share - (now - schedule.began)
-
-
-def spending_share(*, investigating: bool, counting: bool) -> float:
-    """Return the share of the time that readings and investigations may take now.
-
-    Args:
-        investigating: whether growth is proven, and a census waits for a second one.
-        counting: whether a census waits for its next slice.
-    """
-    if investigating:
-        return PROVEN_SHARE
-    return CENSUS_SHARE if counting else FLAT_SHARE
-
-
-def _clock_gap_seconds(schedule: ReadingSchedule, now: float, *, investigating: bool, counting: bool) -> float:
+def _clock_gap_seconds(schedule: ReadingSchedule, now: float, *, counting: bool) -> float:
     """Return the seconds from this reading to the next one if the clock alone decides; at most `MAXIMUM_GAP_SECONDS`.
 
     They are the largest of three: the minimum gap, the gap that keeps plain readings within `PLAIN_SHARE` of the time,
-    and the time until readings and investigations are within their share again.
+    and the time until what was spent is paid back, and a slice of a census paid for.
 
     Args:
         schedule: schedule of the watch, as it is after this reading.
         now: monotonic time at which the reading ended.
-        investigating: whether a census waits for a second one.
         counting: whether a census waits for its next slice.
     """
     minimum_gap = FIRST_GAP_SECONDS if schedule.readings < FIRST_READINGS else MINIMUM_GAP_SECONDS
@@ -211,13 +150,13 @@ def _clock_gap_seconds(schedule: ReadingSchedule, now: float, *, investigating: 
         first_doublings = min(schedule.investigation_readings, LAST_DOUBLING) - 1
         later_doublings = max(0, schedule.investigation_readings - DOUBLING_RESUMES)
         minimum_gap = FIRST_INVESTIGATION_GAP * 2.0 ** (first_doublings + later_doublings)
-    if counting and schedule.spent_seconds < earned_seconds(schedule, now):  # seconds that are earned wait for nothing
+    if counting:  # seconds that are earned wait for nothing
         minimum_gap = FIRST_GAP_SECONDS
     # The cost of plain readings may not hold up an investigation or a census.
     if schedule.investigation_readings or counting:
         share_gap = 0.0
-    share = spending_share(investigating=investigating, counting=counting)
-    return min(MAXIMUM_GAP_SECONDS, max(minimum_gap, share_gap, overspent_seconds(schedule, now, share)))
+    pay_gap = schedule.budget.wait_seconds(now, SLICE_SECONDS if counting else 0.0)
+    return min(MAXIMUM_GAP_SECONDS, max(minimum_gap, share_gap, pay_gap))
 
 
 def _idle_gap_seconds(schedule: ReadingSchedule, now: float, program_cpu: float) -> float:

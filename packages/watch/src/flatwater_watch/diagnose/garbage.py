@@ -5,12 +5,11 @@ the collector's own arithmetic in a fork: an object whose references all come fr
 unless an object that is held from outside reaches it.
 """
 
-import ctypes
 import gc
 import sys
 import tracemalloc
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from heapq import nlargest
@@ -18,17 +17,15 @@ from itertools import accumulate, chain, islice, repeat
 from typing import Any, NamedTuple
 
 from flatwater_watch.diagnose.finding import AllocationSite
+from flatwater_watch.diagnose.lines import Tracer
 from flatwater_watch.heap.children import ATOM_TYPE_IDS, open_object
 from flatwater_watch.heap.raw import class_name, count_values, full_name, is_a, module_namespace, own_size
 from flatwater_watch.heap.roots import Roots, user_modules
 from flatwater_watch.heap.view import Walk, allocated_size, evenly_spaced_slice
-from flatwater_watch.meters.fork import DetachedFork, run_in_fork
+from flatwater_watch.meters.fork import DetachedFork
 from flatwater_watch.thresholds import SHIPPED
 
 COLLECTING = SHIPPED.collecting
-
-FindLine = Callable[[list[Any]], AllocationSite | None]
-"""A function that finds the line that made most of the given objects."""
 
 MAIN_SHARE, MAXIMUM_RANKED = 0.8, 1000
 """Share of the garbage's bytes whose line is looked up, and the maximum number of objects, the largest first."""
@@ -96,7 +93,7 @@ class Garbage(NamedTuple):
 class GarbageSearch:
     """A search for cyclic garbage in a fork, while the program goes on."""
 
-    def __init__(self, roots: Roots, find_line: FindLine | None = None, *, unfreezes: bool = False) -> None:
+    def __init__(self, roots: Roots, tracer: Tracer | None = None, *, unfreezes: bool = False) -> None:
         """Begin the search in a fork: the program pauses for 20 to 65 ms with a million objects.
 
         The search takes 3 CPU seconds per million objects. Pages that either side writes to meanwhile are copied, so
@@ -104,14 +101,13 @@ class GarbageSearch:
 
         Args:
             roots: choice of roots, which decides whose classes are the user's.
-            find_line: function that finds the line of objects, as the fork keeps the traces; None without a trace.
+            tracer: tracer that runs, as the fork keeps its traces; None without a trace.
             unfreezes: whether frozen objects may be garbage as well, as the program has frozen objects lately.
 
         Raises:
             OSError: there is no memory for a fork.
         """
-        search = partial(_search_garbage, roots, unfreezes=unfreezes)
-        self._fork = DetachedFork(search if find_line is None else partial(_search_with_line, search, find_line))
+        self._fork = DetachedFork(partial(_search_garbage, roots, tracer, unfreezes=unfreezes))
 
     def is_done(self, seconds: float = 0.0) -> bool:
         """Whether the search has ended; wait for it, until it has used `seconds` of CPU time in all."""
@@ -125,7 +121,6 @@ class GarbageSearch:
             return None
         if fields is None:
             return None
-        fields.pop("largest", None)
         site_fields = fields["made_at"]
         # JSON has neither dataclasses nor tuples.
         made_at = None if site_fields is None else AllocationSite(**site_fields)
@@ -136,24 +131,8 @@ class GarbageSearch:
         self._fork.stop()
 
 
-def _search_with_line(search: Callable[[], dict[str, Any] | None], find_line: FindLine) -> dict[str, Any] | None:
-    """Search in a second fork that does not trace; look up the line of the largest objects here, by the traces.
-
-    None if there is no garbage, or if the second fork failed. With tracing on, a search of a million references would
-    take half a minute, as each id is an allocation.
-    """
-    # In a fork, which keeps the traces.
-    fields: dict[str, Any] | None = run_in_fork(search)
-    if fields is None:
-        return None
-    addresses = fields.pop("largest")
-    # Objects have the same addresses in both forks.
-    site = find_line([ctypes.cast(address, ctypes.py_object).value for address in addresses])
-    return fields | {"made_at": None if site is None else asdict(site)}
-
-
-def _search_garbage(roots: Roots, *, unfreezes: bool) -> dict[str, Any] | None:
-    """Search for garbage; return for JSON the fields of `Garbage`, and `largest`: addresses of its largest objects.
+def _search_garbage(roots: Roots, tracer: Tracer | None, *, unfreezes: bool) -> dict[str, Any] | None:
+    """Search for garbage, and for the line of its largest objects; return the fields of `Garbage` for JSON.
 
     None if there is no garbage.
     """
@@ -161,7 +140,10 @@ def _search_garbage(roots: Roots, *, unfreezes: bool) -> dict[str, Any] | None:
     threshold, count = gc.get_threshold()[0], gc.get_count()[0]
     collecting = gc.isenabled() and threshold > 0
     gc.disable()
-    tracemalloc.stop()
+    if tracer is None:
+        tracemalloc.stop()
+    else:
+        tracer.allocations.pause()  # each id is an allocation
     known_ids = set(map(id, gc.get_objects()))
     if unfreezes:
         gc.unfreeze()
@@ -191,7 +173,8 @@ def _search_garbage(roots: Roots, *, unfreezes: bool) -> dict[str, Any] | None:
         bytes_per_object=size // main_count,
         is_frozen=2 * sum(id(obj) not in known_ids for obj in garbage) > len(garbage),
     )
-    return summary._asdict() | {"largest": [id(obj) for obj in _largest_objects(sized_objects, MAIN_SHARE * size)]}
+    site = None if tracer is None else tracer.find_line(_largest_objects(sized_objects, MAIN_SHARE * size))
+    return summary._asdict() | {"made_at": None if site is None else asdict(site)}
 
 
 def _size_garbage(garbage: list[Any]) -> tuple[list[tuple[int, Any]], int]:

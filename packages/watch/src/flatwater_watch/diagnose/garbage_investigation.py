@@ -51,10 +51,10 @@ def start_search_(case: Investigation, roots: Roots, tracer: Tracer | None, step
     None begins if an earlier search of this case found too little garbage, or if there is no memory for a fork.
     """
     if case.garbage_search is None and not case.too_little_garbage:
-        find_line = tracer.find_line if tracer is not None and tracer.running else None
+        running_tracer = tracer if tracer is not None and tracer.running else None
         has_frozen_more = gc.get_freeze_count() > case.frozen_count
         with suppress(OSError):  # no memory for a fork
-            case.garbage_search = GarbageSearch(roots, find_line, unfreezes=has_frozen_more)
+            case.garbage_search = GarbageSearch(roots, running_tracer, unfreezes=has_frozen_more)
             case.search_step = step
     return case.garbage_search is not None
 

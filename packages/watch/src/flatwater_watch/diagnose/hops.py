@@ -1,7 +1,7 @@
 """Hops from a root to a container: the way on which a census saw it, followed again later to what lies there now."""
 
 from collections.abc import Sequence
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from typing import Any
 
 from flatwater_watch.diagnose.contents import MAXIMUM_LEAVES
@@ -58,8 +58,9 @@ def resolve_all_ways(roots: Roots, way: tuple[str, ...], maximum: int, *, spread
     """
     modules = user_modules(roots)
     root, *hops = way
-    root_objects = (value for tier in root_tiers(roots, modules) for path, value in tier if path == root)
     # The first root ends the search, if one is enough: a later tier looks for tasks in the whole heap.
+    tiers = chain([roots.libraries], root_tiers(roots, modules))
+    root_objects = (value for tier in tiers for path, value in tier if path == root)
     objects = list(islice(root_objects, None if CALL in way else 1))[-maximum:]
     walk = Walk(MAXIMUM_LEAVES, lambda cls: full_name(cls)[0] in modules, MAXIMUM_LEAVES)
     for hop in hops:

@@ -23,7 +23,6 @@ from flatwater_watch.heap.census import Census, Holding
 from flatwater_watch.heap.libraries import ContainerLengths, GrownHolders, grown_holders
 from flatwater_watch.heap.raw import full_name, is_a
 from flatwater_watch.heap.roots import Callback, Roots, lies_in_library_call
-from flatwater_watch.meters.system_calls import thread_seconds
 from flatwater_watch.series.readings import Growth
 from flatwater_watch.series.slope import Slope
 from flatwater_watch.thresholds import SHIPPED
@@ -70,6 +69,8 @@ class Investigation:
     longer containers were found."""
     lengths_step: int | None = None
     """Step at which `lengths` were taken; None before."""
+    heap_waits: int = 0
+    """Number of readings in a row at which a look at all containers was not affordable."""
     reached_ids: frozenset[int] = frozenset()
     """Ids of the containers that the last census reached on a path of the first one."""
     unproven_readings: int = 0
@@ -80,6 +81,8 @@ class Investigation:
     """Whether the trace was ended between two readings, so that the next reading begins it again."""
     suspended_traces: int = 0
     """Number of traces that were suspended so far."""
+    unpaid_traces: int = 0
+    """Number of traces that the budget has ended or put off; each next one must be affordable for twice as long."""
     trace_tries: int = 0
     """Number of tries to trace so far; a try after a comparison without growth (`first_owner_grew`) does not count."""
     contains_tensors: bool = True
@@ -103,8 +106,6 @@ class Investigation:
     """Maximum live bytes at a traced reading so far; None before the first."""
     building_readings: int = 0
     """Number of traced readings at which the live bytes had risen, so that an item may still be under construction."""
-    line_search_cpu_seconds: float = 0.0
-    """CPU seconds of the search for the line at the traced readings; 0 when the search has ended."""
     has_new_line: bool = False
     """Whether the search for the line has ended with a line, so that the next comparison needs no census."""
     least_garbage: tuple[int, int] | None = None
@@ -288,23 +289,22 @@ def start_trace_(case: Investigation, tracer: Tracer | None, roots: Roots, *, in
         tracer.start(tensors=tensors and not in_watch_thread, objects=objects or in_watch_thread)
 
 
+def put_off_trace_(case: Investigation, tracer: Tracer | None) -> list[Evidence]:
+    """End a trace until one is affordable for longer, and return what is known without a line."""
+    if tracer is not None:
+        tracer.stop()
+    case.is_trace_suspended, case.unpaid_traces = True, case.unpaid_traces + 1
+    return case.last_evidence
+
+
 def search_owner_line_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
     """Search the traced allocations for the line that makes the items of the first-ranked container that grows.
 
-    When the search ends with a line, `case.has_new_line` is set. The CPU seconds of the search add up in
-    `case.line_search_cpu_seconds`, by which it is limited.
+    When that is found, the lines of the other owners are looked up, and `case.has_new_line` is set.
 
     Returns:
         Whether the search goes on, so that allocations stay traced.
     """
-    start_seconds = thread_seconds()
-    goes_on = _continue_line_search_(case, tracer, roots)
-    case.line_search_cpu_seconds = case.line_search_cpu_seconds + thread_seconds() - start_seconds if goes_on else 0.0
-    return goes_on
-
-
-def _continue_line_search_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
-    """Search for the first owner's line, and when that is done for the other owners' lines; return whether to go on."""
     evidence_by_owner = {cause.owner: cause for cause in case.last_evidence}
     first_path = next(iter(case.sought_containers), "")
     if first_path not in evidence_by_owner:
@@ -316,10 +316,7 @@ def _continue_line_search_(case: Investigation, tracer: Tracer | None, roots: Ro
     checks_all = not leads_to_several(sought.way) or len(containers) < sought.maximum
     is_building = _record_traced_bytes_(case, tracer) and checks_all and not is_final
     case.idle_readings = 0 if is_final else case.idle_readings + (not is_building)
-    is_patient = (
-        case.idle_readings <= CASE.maximum_idle_traced_readings
-        and case.line_search_cpu_seconds < CASE.maximum_line_search_cpu_seconds
-    )
+    is_patient = case.idle_readings <= CASE.maximum_idle_traced_readings
     if not is_final and is_patient and not _was_emptied(case, first_path, containers):
         return True
     if line is not None:

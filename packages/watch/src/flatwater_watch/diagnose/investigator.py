@@ -25,12 +25,13 @@ from flatwater_watch.diagnose.investigation import (
     find_grown_owners,
     larger_contents,
     may_find_line,
+    put_off_trace_,
     record_first_owner_,
     search_owner_line_,
     start_trace_,
     take_grown_holders_,
 )
-from flatwater_watch.diagnose.judge import judge_new, select_causes
+from flatwater_watch.diagnose.judge import judge_new
 from flatwater_watch.diagnose.lines import NativeLineSearch, Tracer
 from flatwater_watch.diagnose.owners import extended_baseline
 from flatwater_watch.diagnose.reset_tracker import ResetTracker
@@ -43,7 +44,7 @@ from flatwater_watch.diagnose.unexplained_growth import (
     native_growth_evidence,
 )
 from flatwater_watch.heap.census import Census, CensusListener, CensusTaker
-from flatwater_watch.heap.libraries import HeapBudget, heap_lengths
+from flatwater_watch.heap.libraries import CLIMB_RATIO, HeapPrice, heap_lengths
 from flatwater_watch.heap.roots import Roots, lies_in_registry
 from flatwater_watch.series.readings import Growth, Reading, ReadingHistory, recent_slope
 from flatwater_watch.series.slope import Slope
@@ -84,7 +85,7 @@ class Investigator:
         # The readings, and the limits of the caller for work at the latest one.
         self._history = ReadingHistory()
         self._latest_reading: Reading | None = None
-        self._trace_allowed, self._uninterrupted_seconds, self._heap_budget = True, inf, HeapBudget()
+        self._budget_seconds, self._heap_price, self._has_ended = inf, HeapPrice(), False
         self._growth_slope = recent_slope(self._history.unaccounted)  # of all growth, in the series that drifts
         # The case under way, and the first one: at the end its first census shows all growth since the watch began.
         self.state = CaseState.BEGINNING
@@ -139,11 +140,6 @@ class Investigator:
         """Whether the tracer runs, for the line that made the items of an owner, or garbage."""
         return self._tracer is not None and self._tracer.running
 
-    @property
-    def is_investigating(self) -> bool:
-        """Whether growth is proven, and its cause is being looked for."""
-        return self.state not in {CaseState.BEGINNING, CaseState.WATCHING} and self._case.proven
-
     def _follow_table(self, reading: Reading, event: CaseEvent | None) -> None:
         """Follow the table from an event at this reading until an action answers with no event."""
         knows_drift = self.state not in {CaseState.BEGINNING, CaseState.WATCHING, CaseState.COUNTING}
@@ -159,10 +155,6 @@ class Investigator:
         """All findings so far, with the forecast by the latest reading, without containers emptied again and again."""
         reading = self._latest_reading
         return [] if reading is None else judge_new(self._known_evidence(), self._process_growth(reading))
-
-    def evidence(self) -> list[Evidence]:
-        """The evidence on each cause that is worth reporting, by now."""
-        return select_causes(self._known_evidence())
 
     def _known_evidence(self) -> list[Evidence]:
         """All evidence, without containers that are emptied again and again."""
@@ -191,7 +183,7 @@ class Investigator:
         """Answer `NATIVE_CERTAIN` if the readings prove it now; else begin a case if memory rises after the pause."""
         if (self._is_unexplained or self.negligible_resets) and self._unexplained_evidence(reading):
             return CaseEvent.NATIVE_CERTAIN
-        if self._native_search.awaits_main_thread and not self.in_watch_thread:
+        if self._native_search.waits and not self.in_watch_thread:
             return self._native_line_event()
         self._pause_readings_left -= 1
         if self._pause_readings_left < 0 and is_suspicious(self._history, self._explaining_causes, reading):
@@ -226,6 +218,7 @@ class Investigator:
         case, roots = self._case, self.censuses.roots
         if case.is_trace_suspended and self._can_trace(reading):
             start_trace_(case, self._tracer, roots, in_watch_thread=self.in_watch_thread)  # the same try goes on
+        if case.is_trace_suspended:
             return None
         # Garbage first, as the line of the owner is not searched while the trace waits for garbage.
         if (
@@ -233,12 +226,16 @@ class Investigator:
             and reading.has_headroom
             and (update_garbage_wait_(case, self._tracer) or search_owner_line_(case, self._tracer, roots))
         ):
+            if self._budget_seconds < 0:
+                self._new_evidence += put_off_trace_(case, self._tracer)
             return None
         return CaseEvent.TIME_TO_COMPARE
 
     def _check_garbage_search(self, reading: Reading) -> CaseEvent | None:
         """Ask the fork for its garbage; while it searches, compare censuses again if comparisons are left."""
         case = self._case
+        if 0 < case.heap_waits <= CASE.maximum_heap_waits:
+            return CaseEvent.UNEXPLAINED  # asks again whether the look is affordable
         if case.garbage_search is not None and case.garbage_search.is_done():
             case.comparison_evidence = case.comparison_evidence + finish_search_(
                 case, self._history, self._growth_slope, self._process_growth(reading), reading.material_bytes
@@ -269,9 +266,6 @@ class Investigator:
             causes = self._compare_owners(case, self._process_growth(reading), self._growth_slope)
         case.has_new_line = False
         if causes is None:
-            was_long = self.censuses.last_cpu_seconds > CASE.maximum_traced_census_seconds
-            if was_long or self.censuses.current_cpu_seconds > CASE.maximum_traced_census_cpu_seconds:
-                self._stop_tracing()  # a long census must not keep the program slow
             return None
         if not traces_garbage:
             case.comparisons, case.last_evidence = case.comparisons + 1, causes or case.last_evidence
@@ -282,16 +276,20 @@ class Investigator:
             return self._finish_comparison()
         return CaseEvent.UNEXPLAINED
 
-    def _add_library_roots(self, reading: Reading) -> CaseEvent:
+    def _add_library_roots(self, reading: Reading) -> CaseEvent | None:
         """Make roots of library objects that hold growing containers, once in a case; then two new censuses follow.
 
-        The first call only records the lengths of all containers, if the caller allows the time (600,000 take 0.2 CPU
-        seconds); a later call finds containers that are longer.
+        The first call records the lengths of all containers, a later one finds longer ones; each waits for its price.
         """
-        case = self._case
-        if self.is_tracing:  # for the line of garbage; to look at all objects takes 40 times as long under a trace
+        case, is_first = self._case, self._case.lengths_step is None
+        if self.is_tracing:  # for the line of garbage, which new roots would end
             return CaseEvent.LIBRARIES_UNCLEAR
-        if case.lengths_step is None and self._heap_budget.is_affordable(self._uninterrupted_seconds):
+        seconds = self._budget_seconds / (1 if is_first else CLIMB_RATIO)
+        if (is_first or case.lengths is not None) and not self._heap_price.is_at_most(seconds):
+            case.heap_waits += 1
+            return None if case.heap_waits <= CASE.maximum_heap_waits else CaseEvent.LIBRARIES_UNCLEAR
+        case.heap_waits = 0
+        if is_first:
             case.lengths, case.lengths_step = heap_lengths(), reading.step
         self._asked_libraries |= case.lengths_step not in {None, reading.step}
         rate = self._growth_slope.low
@@ -305,11 +303,10 @@ class Investigator:
     def _start_garbage_search(self, reading: Reading) -> CaseEvent | None:
         """Fork with the traces so far, then stop tracing; end the comparison if no search for garbage can begin.
 
-        The program pays for a fork with a copy of each page that it writes to meanwhile. So the fork waits until a look
-        at all objects is affordable, or no comparison is left.
+        The program copies each page that it writes to meanwhile, so that the fork waits as a look at all objects does.
         """
         may_wait = self._case.garbage_search is None and self._may_compare_again and not self.is_tracing
-        if may_wait and not self._heap_budget.is_affordable(self._uninterrupted_seconds):
+        if may_wait and not self._heap_price.is_at_most(self._budget_seconds):
             return None
         if not start_search_(self._case, self._roots, self._tracer, reading.step):
             return self._finish_comparison()
@@ -342,15 +339,16 @@ class Investigator:
         return CaseEvent.COMPARE_AGAIN
 
     def _start_trace(self, reading: Reading) -> CaseEvent | None:
-        """Begin to trace allocations for the line of the owner or garbage; refused if censuses would take too long."""
+        """Begin to trace allocations for the line of the owner or garbage, as soon as a trace is affordable."""
         case = self._case
         case.trace_tries += case.first_owner_grew  # a try counts only if the owner had new items
         case.last_evidence = case.comparison_evidence
-        needs_no_census = wants_garbage(case) or bool(case.sought_containers)
-        is_quick = needs_no_census or self.censuses.last_cpu_seconds <= CASE.maximum_traced_census_seconds
-        if not is_quick or not self._can_trace(reading):
+        if self._can_trace(reading):
+            start_trace_(case, self._tracer, self.censuses.roots, in_watch_thread=self.in_watch_thread)
+        elif self._tracer is None or self._has_ended or not reading.has_headroom:
             return CaseEvent.REFUSED
-        start_trace_(case, self._tracer, self.censuses.roots, in_watch_thread=self.in_watch_thread)
+        else:
+            self._new_evidence += put_off_trace_(case, self._tracer)
         return None
 
     def _publish_evidence(self, reading: Reading) -> CaseEvent | None:
@@ -375,7 +373,8 @@ class Investigator:
     def _native_line_event(self) -> CaseEvent | None:
         """Prepare the search for the line of native growth and return its event, if a cause wants a line; else None."""
         causes = map(self._add_details, [*self._new_evidence, *self._evidence_by_owner.values()])
-        begins = self._trace_allowed and self._native_search.prepare_try(causes, in_watch_thread=self.in_watch_thread)
+        must_wait = self.in_watch_thread or self._budget_seconds <= 0
+        begins = not self._has_ended and self._native_search.prepare_try(causes, must_wait=must_wait)
         return CaseEvent.NATIVE_WITHOUT_LINE if begins else None
 
     def _start_recording(self, reading: Reading) -> CaseEvent | None:
@@ -439,11 +438,12 @@ class Investigator:
         return explained >= share * self._growth_slope.low
 
     def _can_trace(self, reading: Reading) -> bool:
-        """Whether a trace may begin: the options and the caller allow it, and the limit is not near."""
-        return self._tracer is not None and self._trace_allowed and reading.has_headroom
+        """Whether a trace may begin: the options allow it, it is paid for a while, and the limit is not near."""
+        is_paid = self._budget_seconds >= CASE.least_trace_cpu_seconds * 2**self._case.unpaid_traces
+        return self._tracer is not None and not self._has_ended and is_paid and reading.has_headroom
 
     def _stop_tracing(self) -> None:
-        """Stop the tracer if there is one; must run in the thread that began it, as torch modes belong to a thread."""
+        """Stop the tracer, in the thread that began it, as torch modes belong to a thread."""
         if self._tracer is not None:
             self._tracer.stop()
 

@@ -22,7 +22,7 @@ from flatwater_watch.diagnose.line_calls import find_releasing_calls
 from flatwater_watch.heap.arrays import array_figures, last_base, saved_tensors
 from flatwater_watch.heap.raw import is_a, own_size
 from flatwater_watch.heap.roots import is_installed_command, is_user_file
-from flatwater_watch.meters.allocations import allocation_frames
+from flatwater_watch.meters.allocations import AllocationTrace, allocation_frames
 from flatwater_watch.meters.rises import RiseRecorder
 from flatwater_watch.paths import folder_of
 from flatwater_watch.series.readings import Reading
@@ -62,7 +62,8 @@ class Tracer:
             packages: library packages whose lines count as the user's, if no line of the user is nearer.
         """
         self._user_packages = packages
-        self._began_tracemalloc = False
+        self.allocations = AllocationTrace()
+        """The trace of Python's and NumPy's allocations; it stays without one if the program traces itself."""
         self._frames = FRAMES
         self._frames_were_cut = False
         """Whether a stack was longer than its kept frames, with no line of the user's in them."""
@@ -74,7 +75,7 @@ class Tracer:
     @property
     def running(self) -> bool:
         """Whether this tracer traces anything, which makes the program slower and larger."""
-        return self._storage_mode is not None or self._began_tracemalloc
+        return self._storage_mode is not None or self.allocations.running
 
     @property
     def traces_torch(self) -> bool:
@@ -96,8 +97,7 @@ class Tracer:
             self._storage_mode = mode if enter_mode_(mode) else None
         # If the program has a torch mode of its own, tracemalloc still gives the line of a tensor's Python object.
         if (objects or self._storage_mode is None) and not tracemalloc.is_tracing():
-            tracemalloc.start(self._frames)
-            self._began_tracemalloc = True
+            self.allocations.start(self._frames)
         self._bytes_at_start = tracemalloc.get_traced_memory()[0]
 
     @property
@@ -113,9 +113,7 @@ class Tracer:
 
             leave_mode_(self._storage_mode)
             self._storage_mode = None
-        if self._began_tracemalloc:
-            tracemalloc.stop()
-            self._began_tracemalloc = False
+        self.allocations.stop()
 
     def find_line(self, objects: Sequence[Any]) -> AllocationSite | None:
         """The line that made most bytes of the objects and their contents; None if all are older than `start`.
@@ -132,11 +130,11 @@ class Tracer:
         if bytes_by_site:
             ((largest_site, _),) = bytes_by_site.most_common(1)
             return largest_site
-        if self._frames_were_cut and self._began_tracemalloc and self._frames < DEEP_FRAMES:
+        if self._frames_were_cut and self.allocations.running and self._frames < DEEP_FRAMES:
             # A trace that runs cannot get more frames, so it begins again.
             self._frames = DEEP_FRAMES
-            tracemalloc.stop()
-            tracemalloc.start(self._frames)
+            self.allocations.stop()
+            self.allocations.start(self._frames)
             self._bytes_at_start = 0
         return None
 
@@ -247,22 +245,21 @@ class NativeLineSearch:
         self._item_line: AllocationSite | None = None
         """The line that made the Python objects that own the bytes, if it is known. Only a line that runs before that
         line is better: bytes that an object takes later belong to the line that made the object."""
-        self.awaits_main_thread = False
-        """Whether a try begins at the next reading in the main thread, which slept when it was due."""
+        self.waits = False
+        """Whether a try waits for a reading in the main thread, which slept when it was due, or for what it costs."""
         self._tries_made = 0
         self._readings_in_try = 0
         self._first_step, self._bytes_per_step = 0, 0.0
         """Step at which the try began, and the growth until then."""
 
-    def prepare_try(self, causes: Iterable[Evidence], *, in_watch_thread: bool = False) -> bool:
+    def prepare_try(self, causes: Iterable[Evidence], *, must_wait: bool = False) -> bool:
         """Keep the line that made the objects of the causes; return whether a try may begin now.
 
         Args:
             causes: evidence so far; a try begins only if a cause wants another line and a try is left.
-            in_watch_thread: whether a thread of the watch is the caller, which cannot trace the program's: then the try
-                waits for the main thread.
+            must_wait: whether no try may begin now, as in a thread of the watch, which cannot trace the program's.
         """
-        self.awaits_main_thread = False
+        self.waits = False
         item_lines = [
             cause.made_at
             for cause in causes
@@ -272,8 +269,8 @@ class NativeLineSearch:
             return False
         # A cause without a known line may belong to any line that runs, so the search is not bound to a line then.
         self._item_line = None if None in item_lines else item_lines[0]
-        self.awaits_main_thread = in_watch_thread
-        return not in_watch_thread
+        self.waits = must_wait
+        return not must_wait
 
     def begin(self, reading: Reading, growth: Slope) -> bool:
         """Begin a try; return False if the program is traced already.

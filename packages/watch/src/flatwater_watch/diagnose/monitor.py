@@ -5,7 +5,8 @@ container that grew, and traces find the line that fills it. Findings from readi
 time, freed memory kept, mapped files, slower steps) need no census. `states.py` has the table of states and events.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from math import inf
 
 from flatwater_watch.diagnose.evidence import GARBAGE_OWNER, Evidence
@@ -19,8 +20,14 @@ from flatwater_watch.diagnose.garbage_investigation import (
 )
 from flatwater_watch.diagnose.gc_sawtooth import is_negligible
 from flatwater_watch.diagnose.handles import find_handles
-from flatwater_watch.diagnose.investigation import Investigation, collect_owners_evidence_, root_gains
+from flatwater_watch.diagnose.investigation import (
+    Investigation,
+    collect_owners_evidence_,
+    put_off_trace_,
+    root_gains,
+)
 from flatwater_watch.diagnose.investigator import Investigator
+from flatwater_watch.diagnose.judge import select_causes
 from flatwater_watch.diagnose.series_evidence import (
     collect_series_evidence_,
     retention_evidence_at_end,
@@ -45,9 +52,7 @@ class Monitor(Investigator):
     _stopped_owners: Collection[str] = ()
     """Owners that have stopped growing by the end of the program."""
 
-    def observe(
-        self, reading: Reading, *, seconds: float = inf, at_once: float = inf, trace: bool = True
-    ) -> list[Finding]:
+    def observe(self, reading: Reading, *, seconds: float = inf, budget: float = inf) -> list[Finding]:
         """Record a reading, and return new findings: each once, and again if its verdict has changed.
 
         A reading whose step is not after the last one's is ignored.
@@ -56,13 +61,12 @@ class Monitor(Investigator):
             reading: latest reading.
             seconds: maximum CPU seconds of a census at this reading; it goes on at the next reading. Near the memory
                 limit it is taken whole, as a census under way keeps a few objects alive.
-            at_once: maximum CPU seconds of work at this reading that cannot be interrupted until the next reading.
-            trace: whether tracing may begin now.
+            budget: CPU seconds left for what cannot be interrupted until the next reading, such as a trace.
         """
         start_seconds = process_seconds()
         if self._latest_reading is not None and reading.step <= self._latest_reading.step:
             return []
-        self._latest_reading, self._trace_allowed, self._uninterrupted_seconds = reading, trace, at_once
+        self._latest_reading, self._budget_seconds = reading, budget
         self.censuses.slice_seconds = seconds if reading.has_headroom else inf
         if not self.is_tracing:
             # A trace takes memory and time itself, so that a reading under a trace says nothing of the program.
@@ -101,7 +105,8 @@ class Monitor(Investigator):
         self._stopped_owners = stopped_owners
         self._new_evidence += slowdown_evidence_at_end(self._history)
         self._new_evidence += retention_evidence_at_end(self._history, self._latest_reading, self._unit)
-        self._trace_allowed = False  # no reading will come at which a trace could end
+        # No reading will come at which a trace could end.
+        self._has_ended, self._budget_seconds = True, CASE.last_search_seconds
         # Until no state changes, as one action of the end may start a fork, and the next one waits for the fork.
         state_before: CaseState | None = None
         while self.state is not state_before:
@@ -132,7 +137,16 @@ class Monitor(Investigator):
     @property
     def awaits_main_thread(self) -> bool:
         """Whether the next reading in the main thread begins the search for a native line."""
-        return self.state is CaseState.WATCHING and self._native_search.awaits_main_thread
+        return self.state is CaseState.WATCHING and self._native_search.waits and self._budget_seconds > 0
+
+    @property
+    def is_investigating(self) -> bool:
+        """Whether growth is proven, and its cause is being looked for."""
+        return self.state not in {CaseState.BEGINNING, CaseState.WATCHING} and self._case.proven
+
+    def evidence(self) -> list[Evidence]:
+        """The evidence on each cause that is worth reporting, by now."""
+        return select_causes(self._known_evidence())
 
     # --- actions of the end ---
 
@@ -285,6 +299,22 @@ class Monitor(Investigator):
         # Without bounded containers that are full by now.
         growing = (cause for cause in causes if cause.plateau_step is None or cause.plateau_step > step)
         return [cause for cause in growing if cause.drift.per_step >= CASE.minimum_bytes_per_step]
+
+    @contextmanager
+    def pause_trace(self) -> Iterator[None]:
+        """Trace nothing that the watch does in the block, also if the trace begins in it."""
+        if self._tracer is None:
+            yield
+            return
+        self._tracer.allocations.pause()
+        try:
+            yield
+        finally:
+            self._tracer.allocations.resume()
+
+    def put_off_trace(self) -> None:
+        """End a trace that costs too much until it is affordable. Call it in the thread that began the trace."""
+        self._new_evidence += put_off_trace_(self._case, self._tracer)
 
     def suspend_trace(self) -> None:
         """End the trace until the next reading begins it again. Call it in the thread that began the trace."""

@@ -101,7 +101,7 @@ def parse_watch(summary: Mapping[str, Any]) -> WatchRecords:
         resident=int(_require_number(summary["resident_bytes"])),
         grown=int(_require_number(summary["resident_growth_bytes"])),
         explained=_require_number(summary["explained_share"]),
-        cost_time=cost_time(cost),
+        cost_time=cost_time(cost, summary["seconds"]),
         cost_bytes=int(cost["bytes"]),
         processes=int(_require_number(summary["processes"])),
         exit_code=None if code is None else int(_require_number(code)),

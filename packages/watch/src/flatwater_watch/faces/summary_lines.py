@@ -22,6 +22,8 @@ from flatwater_watch.units import format_bytes, format_duration
 OWNING = SHIPPED.owning
 MINIMUM_SHARE_SECONDS = 5.0
 """CPU seconds of the watch from which on they are given as a share of the program's."""
+RESTING_RATIO = 2.0
+"""Seconds of a program, in its CPU seconds, from which on the share of the time is given as well."""
 MAXIMUM_NAMES = 3
 """Maximum owners of small findings that are named."""
 MINIMUM_KEPT_SHARE = 0.02
@@ -100,16 +102,26 @@ def summary_head(summary: dict[str, Any]) -> list[str]:
     if findings and kept_share >= MINIMUM_KEPT_SHARE:
         explained = f"{explained_share:.0%} found, {kept_share:.0%} freed memory and files"
     growth = f"{format_bytes(summary['resident_growth_bytes'])} grown, {explained}"
-    cost = f"cost {cost_time(summary['cost'])}, {format_bytes(summary['cost']['bytes'])}"
+    cost = f"cost {cost_time(summary['cost'], summary['seconds'])}, {format_bytes(summary['cost']['bytes'])}"
     figures = f"{first_words} · {steps}{duration} · {growth} · {cost}"
     if not findings:
         return [f"flatwater: {figures}"]
     return [*wrap_text("flatwater: ", brief_text(findings[0]), "  "), figures]
 
 
-def cost_time(cost: dict[str, Any]) -> str:
-    """Return the CPU time of the watch in words: as a share of the program's, or in seconds if these are few."""
+def cost_time(cost: dict[str, Any], seconds: float) -> str:
+    """Return the CPU time of the watch in words: as a share of the program's, or in seconds if these are few.
+
+    Args:
+        cost: the summary's `cost`.
+        seconds: seconds that the program took.
+    """
     # In a program that only waits, a few seconds would be a large share.
     program_seconds: float | None = cost.get("cpu_seconds")  # unknown for a process watched from outside
     watch_seconds = inf if program_seconds is None else cost["cpu_share"] * program_seconds
-    return f"{watch_seconds:.1f} CPU s" if watch_seconds < MINIMUM_SHARE_SECONDS else f"{cost['cpu_share']:.1%} CPU"
+    share = f"{cost['cpu_share']:.1%} CPU"
+    if watch_seconds < MINIMUM_SHARE_SECONDS:
+        return f"{watch_seconds:.1f} CPU s"
+    # A program that rests leaves its core free: what is felt there is the share of the time.
+    rests = program_seconds is not None and RESTING_RATIO * program_seconds < seconds
+    return f"{share}, {watch_seconds / seconds:.1%} of the time" if rests else share

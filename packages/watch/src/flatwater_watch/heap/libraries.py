@@ -12,7 +12,7 @@ import types
 from array import array
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -32,6 +32,9 @@ from flatwater_watch.heap.raw import (
 )
 from flatwater_watch.heap.roots import OWN_PACKAGES, Roots, user_modules
 from flatwater_watch.heap.view import OwnWeakref, evenly_spaced_slice
+from flatwater_watch.thresholds import SHIPPED
+
+OWNING = SHIPPED.owning
 
 MINIMUM_ITEMS, MINIMUM_ITEMS_OF_MANY = 4, 64
 """Items from which on a container counts; the second number if there are very many objects."""
@@ -44,6 +47,8 @@ COUNT_BLOCK_SECONDS = 4e-8
 has one or more: 600,000 nested lists have 1.5 million blocks, and are counted in 15 to 35 ms."""
 FROZEN_COST_RATIO = 3
 """CPU seconds to look at a frozen object, to which the way must be found first, in those of another object."""
+CLIMB_RATIO = 2.5
+"""CPU seconds to find the holders of longer containers, in those of a look at all objects: 0.33 beside 0.13."""
 READ_INSTANCES, MAXIMUM_OPENED, MAXIMUM_READ = 40, 200, 100_000
 """Limits of the search for untracked containers: instances of a class (registries have few), items of a container that
 is read, and instances and containers together, which take 50 ms of CPU."""
@@ -86,16 +91,16 @@ class GrownHolders(NamedTuple):
     """Ids of the objects on the way from the holders down to the containers, both included."""
 
 
-class HeapBudget:
+class HeapPrice:
     """The CPU seconds of a look at all objects; they are counted seldom, as a list of them takes long itself."""
 
     def __init__(self) -> None:
         self._needed_seconds = 0.0
         """CPU seconds that a look takes by the last count; 0 before the first."""
 
-    def is_affordable(self, seconds: float) -> bool:
+    def is_at_most(self, seconds: float) -> bool:
         """Return whether `heap_lengths` takes at most these CPU seconds, by the number of objects."""
-        # Nothing is counted before the last count is affordable. The number of blocks is known at once.
+        # Nothing is counted before the last count is enough. The number of blocks is known at once.
         if seconds >= max(self._needed_seconds, COUNT_BLOCK_SECONDS * sys.getallocatedblocks()):
             self._needed_seconds = OBJECT_SECONDS * (len(gc.get_objects()) + FROZEN_COST_RATIO * gc.get_freeze_count())
             return self._needed_seconds <= seconds
@@ -131,12 +136,13 @@ def grown_holders(
     byte_gains.sort(key=_gain, reverse=True)
     is_enough = sum(map(_gain, byte_gains)) >= MINIMUM_SHARE * missing_bytes
     containers = [container for _, container in byte_gains[:MAXIMUM_CLIMBED]] if is_enough else []
+    weights = list(map(_gain, byte_gains[:MAXIMUM_CLIMBED]))
     # These lists would be among the objects that refer to the containers.
     item_gains.clear()
     byte_gains.clear()
     if not containers:
         return GrownHolders({}, frozenset())
-    return _find_named_holders(containers, spaces, user_modules(roots), frozen)
+    return _find_named_holders(containers, weights, spaces, user_modules(roots), frozen)
 
 
 def _largest_gains(
@@ -264,14 +270,19 @@ def _newest_items(container: Any) -> list[Any]:
 
 
 def _find_named_holders(
-    containers: list[Any], namespace_names: Mapping[int, str], user_names: Collection[str], frozen: list[Any]
+    containers: list[Any],
+    weights: Sequence[int],
+    namespace_names: Mapping[int, str],
+    user_names: Collection[str],
+    frozen: list[Any],
 ) -> GrownHolders:
-    """Climb from containers, hop by hop through the objects that refer to them, until each has a named holder.
+    """Climb from containers, hop by hop through the objects that refer to them, until most have a named holder.
 
-    After `MAXIMUM_PASSES` passes over all objects the climb ends, even if some containers have none.
+    The climb ends when the others have less than a fifth of the bytes, and after `MAXIMUM_PASSES` passes.
 
     Args:
         containers: containers without a name, heaviest first.
+        weights: bytes that each has gained.
         namespace_names: names of modules and classes by the id of their namespaces.
         user_names: names of the user's modules.
         frozen: frozen objects.
@@ -281,7 +292,7 @@ def _find_named_holders(
     # The containers that lie below each object passed, as indexes into `containers`, by the object's id.
     indexes_below = {id(container): {index} for index, container in enumerate(containers)}
     unnamed_indexes = set(range(len(containers)))
-    waiting_objects = containers  # nearest to the containers first
+    waiting_objects = containers  # those below which the heaviest container lies first
     for _ in range(MAXIMUM_PASSES):
         frontier, waiting_objects = waiting_objects[:MAXIMUM_FRONTIER], waiting_objects[MAXIMUM_FRONTIER:]
         frontier_ids = set(map(id, frontier))
@@ -302,7 +313,9 @@ def _find_named_holders(
                 passed_by_id[id(referrer)] = referrer
                 waiting_objects.append(referrer)
         waiting_objects = [obj for obj in waiting_objects if not unnamed_indexes.isdisjoint(indexes_below[id(obj)])]
-        if not waiting_objects:
+        waiting_objects.sort(key=lambda obj: min(indexes_below[id(obj)] & unnamed_indexes))
+        unnamed_bytes = sum(weights[index] for index in unnamed_indexes)
+        if not waiting_objects or unnamed_bytes <= (1 - OWNING.explained_share) * sum(weights):
             break
     program_holders = {path: holder for path, holder in holders.items() if path.partition(".")[0] not in _OWN}
     return GrownHolders(program_holders, frozenset(passed_by_id))

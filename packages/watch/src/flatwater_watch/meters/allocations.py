@@ -1,4 +1,4 @@
-"""The lines that allocated an object, as far as tracemalloc remembers.
+"""A trace of allocations that can pause, and the lines that allocated an object, as far as tracemalloc remembers.
 
 Two addresses are looked up that `tracemalloc.get_object_traceback` leaves out. Python 3.11 allocates an object with a
 `__dict__` two pointers before the address at which it looks the object up (3.12 does not), so that it finds no line for
@@ -16,6 +16,8 @@ from collections.abc import Iterator
 Frames = tuple[tuple[str, int], ...]
 """Files and lines, from the innermost outwards."""
 
+_DOMAINS = (1, 2)
+"""CPython's numbers of the allocators of objects and of their blocks."""
 _POINTER = ctypes.sizeof(ctypes.c_void_p)
 _GC_HEAD = 2 * _POINTER
 _MANAGED_DICT = 1 << 4
@@ -33,6 +35,74 @@ _BLOCK_PATHS: dict[int, _PointerPaths] = {
 """By the id of a type, paths to the blocks of its instances: offsets, in pointers, at which an address is read, first
 from the object, and then from the object that lies there. The first offset lies within the object in every supported
 version, so that reading it is safe even if there is no block."""
+
+
+class _Allocator(ctypes.Structure):
+    """CPython's structure of an allocator: its functions, and the argument that they get."""
+
+    _fields_ = [(name, ctypes.c_void_p) for name in ("ctx", "malloc", "calloc", "realloc", "free")]
+
+
+class AllocationTrace:
+    """A trace by tracemalloc that forgets nothing while it pauses, as it does for the watch's own work.
+
+    Python that only allocates is 20 to 75 times as slow under a trace, and 1.2 to 2 times while the trace pauses.
+    """
+
+    def __init__(self) -> None:
+        """Prepare without tracing."""
+        self.running = False
+        """Whether this trace runs, or pauses."""
+        self._pauses = False
+        self._traced: list[_Allocator] = []
+        """The allocators that trace, by domain."""
+        self._pausing: list[_Allocator] = []
+        """The allocators of a pause: new blocks are not traced, and blocks that move or are freed lose their trace."""
+
+    def start(self, frames: int) -> None:
+        """Begin to trace, and keep so many frames of each allocation; a trace that pauses begins with the next one."""
+        plain = _current_allocators()
+        tracemalloc.start(frames)
+        self._traced, self.running = _current_allocators(), True
+        # All functions of an allocator get one argument. Python's allocators ignore theirs, which is null; where the
+        # program has set another allocator, there is no pause.
+        self._pausing = [
+            on if off.ctx else _Allocator(on.ctx, off.malloc, off.calloc, on.realloc, on.free)
+            for off, on in zip(plain, self._traced, strict=True)
+        ]
+        if self._pauses:
+            self.pause()
+
+    def pause(self) -> None:
+        """Trace no new block until `resume`."""
+        self._pauses = True
+        _replace_allocators(self._traced, self._pausing)
+
+    def resume(self) -> None:
+        """Trace new blocks again."""
+        self._pauses = False
+        _replace_allocators(self._pausing, self._traced)
+
+    def stop(self) -> None:
+        """End the trace, and forget it."""
+        if self.running:
+            tracemalloc.stop()  # sets the allocators of before
+            self._traced, self._pausing, self.running = [], [], False
+
+
+def _current_allocators() -> list[_Allocator]:
+    """Return the allocators in use, by domain."""
+    allocators = [_Allocator() for _ in _DOMAINS]
+    for domain, allocator in zip(_DOMAINS, allocators, strict=True):
+        ctypes.pythonapi.PyMem_GetAllocator(domain, ctypes.byref(allocator))
+    return allocators
+
+
+def _replace_allocators(expected: list[_Allocator], allocators: list[_Allocator]) -> None:
+    """Set other allocators in place of the expected ones, unless somebody else has set theirs meanwhile."""
+    for domain, current, old, new in zip(_DOMAINS, _current_allocators(), expected, allocators):  # noqa: B905  (none without a trace)
+        if bytes(current) == bytes(old):
+            ctypes.pythonapi.PyMem_SetAllocator(domain, ctypes.byref(new))
 
 
 def _find_traceback_function() -> "ctypes._FuncPointer | None":

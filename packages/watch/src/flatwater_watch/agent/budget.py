@@ -1,0 +1,47 @@
+"""The CPU seconds that the watch of a process may take, from which all of its work is paid.
+
+What can be cut is cut into slices that fit; what cannot, waits until its price is there. A trace, whose price nobody
+knows before, ends when the budget does, and begins again when it is affordable for longer.
+"""
+
+from flatwater_watch.meters.system_calls import monotonic, process_seconds
+
+CREDIT_SECONDS = 1.5
+"""CPU seconds at the beginning, so that the first answer does not wait. They are not earned again."""
+TIME_SHARE = 1 / 25
+"""Share of the time passed that is earned: a program that rests leaves its core to the watch, and one that works does
+not feel a twenty-fifth."""
+TRACED_COST_SHARE = 0.5
+"""Part of the CPU time of a traced program that counts as the watch's: a traced program is about half as fast."""
+
+
+class Budget:
+    """The CPU seconds that are earned with the time, and those that are spent."""
+
+    def __init__(self, began: float | None = None) -> None:
+        """Begin with the credit.
+
+        Args:
+            began: monotonic time from which on seconds are earned; None for now.
+        """
+        self._began = monotonic() if began is None else began
+        self.spent_seconds = 0.0
+        self.cpu_at_last_reading = 0.0
+        """CPU seconds of the process when the last reading ended, or a trace was paid since."""
+
+    def left_seconds(self, now: float) -> float:
+        """Return the CPU seconds that may be spent now; negative while more is spent than earned."""
+        return CREDIT_SECONDS + TIME_SHARE * (now - self._began) - self.spent_seconds
+
+    def wait_seconds(self, now: float, price: float = 0.0) -> float:
+        """Return the seconds until an act with this price is paid for; at least 0."""
+        return max(0.0, (price - self.left_seconds(now)) / TIME_SHARE)
+
+    def pay_for_trace_(self) -> None:
+        """Pay for a trace since the last reading."""
+        self.spent_seconds += self.trace_seconds()
+        self.cpu_at_last_reading = process_seconds()
+
+    def trace_seconds(self) -> float:
+        """Return the CPU seconds that a trace has cost since the last reading."""
+        return TRACED_COST_SHARE * (process_seconds() - self.cpu_at_last_reading)
