@@ -187,7 +187,7 @@ def _runs_count_their_program_alone(request: pytest.FixtureRequest, monkeypatch:
     Runs in processes of their own count them all.
     """
     if "own_modules" not in request.fixturenames:
-        monkeypatch.setattr("flatwater.runs.contract.Roots", lambda **_: Roots())
+        monkeypatch.setattr("flatwater.runs.memory_contract.Roots", lambda **_: Roots())
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ import flatwater
 import flatwater_watch
 from flatwater.cli.main import (
     INTERRUPTED,
-    _reader,
+    _make_reader,
     _SelfParsing,
     command_class,
     find_command,
@@ -244,7 +244,7 @@ def test_commands_in_the_pages_are_commands(line: str, request: pytest.FixtureRe
     if "--help" not in options:
         command, given = redirect_command(command, options)
         interface: Any = command_class(command)
-        read = interface.read if isinstance(interface, _SelfParsing) else _reader(interface)
+        read = interface.read if isinstance(interface, _SelfParsing) else _make_reader(interface)
         assert callable(read(line, given))
 
 

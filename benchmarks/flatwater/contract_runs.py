@@ -15,7 +15,7 @@ from flatwater.memory.ledger import Statement
 from flatwater.memory.planner import Plan
 from flatwater.replay.config import RowReplayConfig
 from flatwater.runs import recorder, session
-from flatwater.runs.contract import MemoryContract
+from flatwater.runs.memory_contract import MemoryContract
 from flatwater_trading.recipe import plan
 from flatwater_trading.recipe import run as erl_run
 from flatwater_trading.recipe.config import ErlRunConfig

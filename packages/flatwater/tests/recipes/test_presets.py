@@ -15,7 +15,7 @@ from flatwater.checkpoints.reader import list_checkpoints
 from flatwater.cli.main import command_class, main
 from flatwater.config.toml import flat_settings, load_config, to_mapping
 from flatwater.presets import lookup
-from flatwater.presets.lookup import FOLDER, LEFT_OUT, NEWER, SHARED
+from flatwater.presets.lookup import LEFT_OUT, NEWER, PRESET_FOLDER, SHARED
 from flatwater.recipes.ppo.config import PpoRunConfig
 from flatwater.sweeps.space import read_space
 from flatwater_watch.errors import ConfigError
@@ -32,7 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def tables(recipe: str) -> dict[str, Any]:
-    return tomllib.loads((FOLDER / "zoo" / f"{recipe}.toml").read_text())
+    return tomllib.loads((PRESET_FOLDER / "zoo" / f"{recipe}.toml").read_text())
 
 
 def env_ids(recipe: str) -> list[str]:
@@ -55,7 +55,7 @@ ENTRIES = [(recipe, env) for recipe in RECIPES for env in env_ids(recipe)]
 
 
 def test_the_zoo_has_settings_for_every_recipe_that_takes_a_preset() -> None:
-    assert sorted(file.stem for file in (FOLDER / "zoo").iterdir()) == sorted(RECIPES)
+    assert sorted(file.stem for file in (PRESET_FOLDER / "zoo").iterdir()) == sorted(RECIPES)
     for recipe in RECIPES:
         newer = tables(recipe)[NEWER]
         assert {*newer.values()} <= {*tables(recipe)}
@@ -162,10 +162,10 @@ def test_a_run_keeps_the_settings_that_it_began_with(monkeypatch: pytest.MonkeyP
     cut = fw.train("ppo", run="cut", rounds=2, **settings)
     config = load_config(PpoRunConfig, Path("cut", "config.toml"))
     assert (config.preset, config.block, config.learner.lam) == ("zoo", 32, 0.8)
-    shutil.copytree(FOLDER / "zoo", tmp_path / "presets" / "zoo")
+    shutil.copytree(PRESET_FOLDER / "zoo", tmp_path / "presets" / "zoo")
     file = tmp_path / "presets" / "zoo" / "ppo.toml"
     file.write_text(file.read_text().replace("learner.lam = 0.8", "learner.lam = 0.5"))
-    monkeypatch.setattr(lookup, "FOLDER", tmp_path / "presets")
+    monkeypatch.setattr(lookup, "PRESET_FOLDER", tmp_path / "presets")
     assert resolve_config("ppo", None, {"preset": "zoo"}).learner.lam == 0.5
     assert cut.resume(4, quiet=True).finished
     ends = [list_checkpoints(Path(run, "checkpoints"))[-1].leaves for run in ("whole", "cut")]
@@ -174,7 +174,7 @@ def test_a_run_keeps_the_settings_that_it_began_with(monkeypatch: pytest.MonkeyP
     fork = load_config(PpoRunConfig, fw.fork(cut, rounds=5, run="fork", quiet=True).path / "config.toml")
     assert (fork.preset, fork.learner.lam) == ("zoo", 0.8)
     assert resolve_config("ppo", "cut/config.toml", {}).learner.lam == 0.8
-    monkeypatch.setattr(lookup, "FOLDER", tmp_path)  # without any preset
+    monkeypatch.setattr(lookup, "PRESET_FOLDER", tmp_path)  # without any preset
     assert cut.resume(5, quiet=True).finished
 
 

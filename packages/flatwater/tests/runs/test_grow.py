@@ -21,7 +21,7 @@ from flatwater.recipes.grow.config import GrowRunConfig
 from flatwater.recipes.grow.lives import read_lives
 from flatwater.recipes.grow.plan import plan_grow
 from flatwater.recipes.grow.run import compose
-from flatwater.recipes.grow.sections import STAGES
+from flatwater.recipes.grow.sections import STAGE_COLOURS
 from flatwater.reports.page import run_page
 from flatwater.reports.records import read_run
 from flatwater.rundir.statements import read_plan
@@ -132,7 +132,7 @@ def test_a_page_shows_every_slots_life(run: Path) -> None:
     made = run_page(read_run(run))
     assert "Trading" not in made
     assert made.count("<h4>") == 2
-    assert all(f"</i>{name}</span>" in made for name in STAGES)
+    assert all(f"</i>{name}</span>" in made for name in STAGE_COLOURS)
     assert '"ticktext":["slot 2","slot 1","slot 0"]' in made
 
 
@@ -145,7 +145,7 @@ def test_a_page_of_a_run_without_a_result_says_so(run: Path, tmp_path: Path) -> 
 
 
 def test_stages_are_drawn_in_the_order_of_their_numbers() -> None:
-    assert list(STAGES) == [stage.name.lower() for stage in SlotStage]
+    assert list(STAGE_COLOURS) == [stage.name.lower() for stage in SlotStage]
 
 
 def test_a_run_of_another_kind_is_refused_as_settings(

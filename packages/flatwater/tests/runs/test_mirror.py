@@ -18,7 +18,7 @@ from flatwater.checkpoints.manifest import read_manifest, shard_path
 from flatwater.checkpoints.remote import fetch_newest, list_stored
 from flatwater.mirror import sender as sender_module
 from flatwater.mirror import uploader as uploader_module
-from flatwater.mirror.uploader import OWNER
+from flatwater.mirror.uploader import BUFFER_OWNER
 from flatwater.storage.claims import LOCK_FILE, LockedError, read_holder
 from flatwater.storage.faults import StoreError
 from flatwater.storage.objects import StoredObjects, open_objects
@@ -344,7 +344,7 @@ def test_who_may_not_remove_keeps_everything(bucket: str, store: ObjectStore, tm
 
 
 def test_what_sending_holds_is_one_buffer_in_memory(run: Run) -> None:
-    assert run.mirror.buffer_bytes() == {OWNER: BUFFER_BYTES}
+    assert run.mirror.buffer_bytes() == {BUFFER_OWNER: BUFFER_BYTES}
     assert len(run.mirror.sender.buffer.buffer) == BUFFER_BYTES
 
 

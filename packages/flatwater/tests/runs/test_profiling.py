@@ -16,7 +16,7 @@ from small_runs import TINY_PPO
 
 from flatwater.cli.main import main
 from flatwater.rundir.events import RunEvents
-from flatwater.runs.profiling import OPERATION, TRACE_BYTES, Profiler, check_profiled, profiled_rounds
+from flatwater.runs.profiling import OPERATION_MARK, TRACE_BYTES, Profiler, check_profiled, profiled_rounds
 from flatwater.trainers.loop import Phase, Progress, train_
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.terminal import lasting_terminal
@@ -108,7 +108,7 @@ def test_no_trace_has_more_operations_than_are_planned_but_for_a_single_step(
     profiler.close()
     found = {path.name: steps(path) for path in sorted((tmp_path / "profile").iterdir())}
     first = gzip.decompress((tmp_path / "profile/round-000002-collect-1.json.gz").read_bytes())
-    one = first.count(OPERATION)
+    one = first.count(OPERATION_MARK)
     for round_, phase in product((2, 3), PHASES):
         recorded = [each for name, each in found.items() if name.startswith(f"round-{round_:06}-{phase}-")]
         whole = 0 if one > most and round_ > 2 else min(PHASES[phase], 1 + most // one)

@@ -20,12 +20,12 @@ SIZES = st.lists(st.integers(0, 1 << 40), min_size=5, max_size=5)
 
 @given(sizes=SIZES, free=st.integers(0, 1 << 40), width=st.integers(1, 200))
 def test_each_segment_is_within_a_character_of_its_share(sizes: list[int], free: int, width: int) -> None:
-    named = dict(zip(panels.COLOURS, sizes, strict=True))
+    named = dict(zip(panels.PART_COLOURS, sizes, strict=True))
     full = sum(sizes) + free
-    drawn = panels.segment_bar(named, full, width, panels.GLYPHS).plain
+    drawn = panels.segment_bar(named, full, width, panels.PART_GLYPHS).plain
     assert len(drawn) == width
     for name, size in named.items():
-        assert abs(drawn.count(panels.GLYPHS[name]) - (width * size / full if full else 0)) <= 1
+        assert abs(drawn.count(panels.PART_GLYPHS[name]) - (width * size / full if full else 0)) <= 1
 
 
 @given(values=st.lists(st.floats(-1e9, 1e9) | st.just(nan), max_size=300), width=st.integers(1, 120))
@@ -132,7 +132,7 @@ def test_a_blank_stands_between_the_longest_name_and_its_curve(tmp_path: Path) -
     followed.recipe = replace(followed.recipe, curves={"the longest name of a curve": judged})
     drawn = panels.curves_panel(followed, 100).plain.splitlines()[0]
     assert drawn.startswith("the longest name of a curve ")
-    assert drawn[28] in panels.BLOCKS
+    assert drawn[28] in panels.LEVEL_CHARACTERS
 
 
 def test_trading_numbers_and_the_time_of_a_generation_stand_beside_the_curves(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from flatwater.state.allocation import filled_tensor
 
 STOPPED, STOPS = "stopped", "stops"
 """Entries of the state: 1 if this round's updates were stopped, and the number of rounds that were stopped so far."""
-SLACK = 1.5
+STOP_FACTOR = 1.5
 """Updates stop at a divergence above this many times `target_kl`."""
 
 
@@ -32,7 +32,7 @@ class EarlyStop:
     def __init__(self, tensors: dict[str, Float[Tensor, ""]], target_kl: float) -> None:
         """Bind the state; on the meta device, where no divergence is known, updates never stop."""
         self._tensors = {} if any(tensor.is_meta for tensor in tensors.values()) else tensors
-        self._kl_limit = SLACK * target_kl
+        self._kl_limit = STOP_FACTOR * target_kl
 
     def is_stopped_(self, *, first_update: bool) -> bool:
         """Return whether this round's updates were stopped; its first update clears the stop of the round before."""

@@ -179,7 +179,7 @@ def run_command(command: tuple[str, ...], options: Sequence[str]) -> int:
     command, options = redirect_command(command, options)
     interface: object = command_class(command)
     program = " ".join(("flatwater", *command))
-    read_options = interface.read if isinstance(interface, _SelfParsing) else _reader(interface)
+    read_options = interface.read if isinstance(interface, _SelfParsing) else _make_reader(interface)
     with trust_code(TRUST in options):  # needed before the options are parsed: their defaults may come from a folder
         return read_options(program, options)()
 
@@ -211,7 +211,7 @@ class _SelfParsing(Protocol):
     def read(self, program: str, options: Sequence[str]) -> Callable[[], int]: ...
 
 
-def _reader(interface: Any) -> Callable[[str, Sequence[str]], Callable[[], int]]:  # noqa: ANN401  (a dataclass)
+def _make_reader(interface: Any) -> Callable[[str, Sequence[str]], Callable[[], int]]:  # noqa: ANN401  (a dataclass)
     """Return a function that reads options into a command's dataclass."""
     from flatwater_watch.options.parsing import read_options
 

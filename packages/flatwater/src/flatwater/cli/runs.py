@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from flatwater.rundir.listing import RunLine
 
 
-COLUMNS = 80
+USUAL_COLUMNS = 80
 """Width of a terminal for which the table is made; names get the columns that a wider terminal has."""
 WIDE_NAME = 22
 """Maximum width of a run's name."""
@@ -93,7 +93,7 @@ class Runs:
             return
         table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
         console = terminal()
-        spare_columns = max(0, console.width - COLUMNS)
+        spare_columns = max(0, console.width - USUAL_COLUMNS)
         table.add_column("run", overflow="fold", max_width=WIDE_NAME + spare_columns)
         # Long names leave a score so little room that it takes two lines.
         is_crowded = max(len(run.name) for run in runs) > NARROW_NAME + spare_columns

@@ -30,11 +30,11 @@ from flatwater_watch.pages.document import document
 MIB = 1 << 20
 MINIMUM_VALUES = 8
 """Fewest values among which there can be outliers."""
-FENCE = 5.0
+OUTLIER_DISTANCE = 5.0
 """Distance from the quartiles beyond which a value is an outlier, in interquartile ranges."""
-MARGIN = 0.06
+MARGIN_SHARE = 0.06
 """Space above and below the curves, as a share of their range."""
-SHADE = 0.18
+BAND_OPACITY = 0.18
 """Opacity of an interval."""
 
 
@@ -153,7 +153,9 @@ def _interval_band(letter: str, points: dict[float, list[float]], colour: str) -
     """Return the interval over seeds, from the values by round, as a shaded band of the run's colour."""
     statistics = [seed_statistics(values, resamples=CURVE_RESAMPLES) for values in points.values()]
     ends = {"low": [interval.low for interval in statistics], "high": [interval.high for interval in statistics]}
-    return Band(name=f"{letter}, {INTERVAL_LEVEL:.0%} interval", x=[*points], colour=colour, opacity=SHADE, **ends)
+    return Band(
+        name=f"{letter}, {INTERVAL_LEVEL:.0%} interval", x=[*points], colour=colour, opacity=BAND_OPACITY, **ends
+    )
 
 
 def without_outliers(values: Sequence[float]) -> tuple[float, float] | None:
@@ -162,9 +164,9 @@ def without_outliers(values: Sequence[float]) -> tuple[float, float] | None:
         return None
     low_quartile, _, high_quartile = quantiles(values, n=4)
     # Tukey's fences are at 1.5 interquartile ranges, which would cut the beginning of many learning curves.
-    fence = FENCE * (high_quartile - low_quartile)
+    fence = OUTLIER_DISTANCE * (high_quartile - low_quartile)
     inside = [value for value in values if low_quartile - fence <= value <= high_quartile + fence]
-    margin = MARGIN * (max(inside) - min(inside))
+    margin = MARGIN_SHARE * (max(inside) - min(inside))
     # Without a margin all values inside are equal, and an axis would have no length.
     return None if len(inside) == len(values) or not margin else (min(inside) - margin, max(inside) + margin)
 

@@ -123,7 +123,7 @@ REMEDIES = {
     "run": "Make the run smaller, or give more memory with --budget; --start-over-budget starts the run all the same.",
     "export": "Give more memory with --budget (budget=).",
 }
-REMEDY = "Give prices of fewer days, or more memory with --budget (budget=)."
+USUAL_REMEDY = "Give prices of fewer days, or more memory with --budget (budget=)."
 """Remedies for a plan that does not fit: of a run, of an export, of any other command."""
 
 
@@ -137,7 +137,7 @@ def refuse(plan: Plan) -> None:
     refuse_nodes(plan.nodes)
     if plan.fits:
         return
-    raise MemoryLimitError(f"{plan_text(plan)}\n{REMEDIES.get(plan.what, REMEDY)}")
+    raise MemoryLimitError(f"{plan_text(plan)}\n{REMEDIES.get(plan.what, USUAL_REMEDY)}")
 
 
 def plan_text(plan: Plan) -> str:

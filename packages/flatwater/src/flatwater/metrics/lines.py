@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from flatwater.metrics.jsonl import Record, bounded_lines, parse_record
-from flatwater.metrics.tail import last_lines_start
+from flatwater.metrics.last_records import last_lines_start
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.content import encode_json
 from flatwater_watch.files.safe_read import open_regular

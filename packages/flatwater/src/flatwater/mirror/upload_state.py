@@ -69,18 +69,18 @@ class UploadState:
             if self.lost_reason:
                 return  # another process writes there
             if self.waiting is not None:
-                self._drop_older_(self.waiting, manifest)
+                self._count_dropped_(self.waiting, manifest)
             self.waiting = manifest
             self.condition.notify_all()
 
-    def _drop_older_(self, manifest: Manifest, newer: Manifest) -> None:
+    def _count_dropped_(self, older: Manifest, newer: Manifest) -> None:
         """Count a checkpoint that a newer one replaces unsent. Called with `condition` held."""
         # Only the first has a message: at a slow store every checkpoint would have one.
         self.dropped += 1
         if self.dropped == 1:
             self.messages.append(
                 f"mirror: {self._why_behind()}: the checkpoint of round {newer.round} is sent in place of round "
-                f"{manifest.round}. Later replacements are only counted"
+                f"{older.round}. Later replacements are only counted"
             )
 
     def _why_behind(self) -> str:
@@ -155,7 +155,7 @@ class UploadState:
             if self.sending is not None and self.waiting is None:
                 self.waiting = self.sending
             elif self.sending is not None and self.waiting is not None:
-                self._drop_older_(self.sending, self.waiting)
+                self._count_dropped_(self.sending, self.waiting)
             self.sending, self.bytes_left = None, 0
 
     def skip_current_(self, reason: str) -> None:

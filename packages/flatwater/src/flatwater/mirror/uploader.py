@@ -23,7 +23,7 @@ STILL_SECONDS = 15.0
 """Seconds without a sent byte after which a finished run no longer waits for a store that fails."""
 SLOW_SECONDS = 150.0
 """The same for a store that has not failed: a piece of 9 MiB takes that time at 63 KB/s."""
-OWNER = "mirror.buffer"
+BUFFER_OWNER = "mirror.buffer"
 """Name of the buffer in plan and ledger."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 """Seconds before the second try, and the most before a later one."""
@@ -57,7 +57,7 @@ class Mirror:
 
     def buffer_bytes(self) -> dict[str, int]:
         """Return the bytes that sending holds, by owner."""
-        return {OWNER: self.sender.buffer.buffer_bytes}
+        return {BUFFER_OWNER: self.sender.buffer.buffer_bytes}
 
     def protected_manifests(self) -> frozenset[Path]:
         """Return the manifests of the checkpoint that is being sent and of the waiting checkpoint."""

@@ -18,7 +18,7 @@ from flatwater.envs.names import gymnasium_id
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.sanitize import short_repr
 
-FOLDER = Path(__file__).parent
+PRESET_FOLDER = Path(__file__).parent
 PRESET, LEFT_OUT = "preset", "left_out"
 SHARED, NEWER = "shared", "newer"
 
@@ -72,12 +72,12 @@ def preset_note(config: Any) -> Iterator[str]:  # noqa: ANN401  (settings of a r
 
 def preset_names() -> list[str]:
     """Return the names of all presets."""
-    return sorted({file.parent.name for file in FOLDER.glob("*/*.toml")})
+    return sorted({file.parent.name for file in PRESET_FOLDER.glob("*/*.toml")})
 
 
 def _preset_files(name: str | None) -> list[Path]:
     """Return the files of a preset, one for each recipe; none for an unknown name."""
-    return sorted(file for file in FOLDER.glob("*/*.toml") if file.parent.name == name)
+    return sorted(file for file in PRESET_FOLDER.glob("*/*.toml") if file.parent.name == name)
 
 
 def _recipe_tables(name: str, recipe: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from flatwater_watch.pages.blocks import Block, Paragraph, Piece, Section, Table
 from flatwater_watch.pages.document import document
 from flatwater_watch.units import format_bytes, short_bytes
 
-STATES = ("training", "stopped", "finished", "unreadable")
+STATE_ORDER = ("training", "stopped", "finished", "unreadable")
 
 
 def index_page(runs: Sequence[RunLine], folder: Path, page_folder: Path, sort: str | None) -> str:
@@ -43,7 +43,7 @@ def index_page(runs: Sequence[RunLine], folder: Path, page_folder: Path, sort: s
 def _state_tiles(runs: Sequence[RunLine]) -> Iterator[Tile]:
     """Yield the number of runs in each state, and the bytes of all."""
     count = Counter(run.state for run in runs)
-    for state in STATES:
+    for state in STATE_ORDER:
         if count[state]:
             yield Tile(state, str(count[state]), kind="bad" if state == "unreadable" else "")
     yield Tile("together", short_bytes(sum(run.bytes for run in runs)), "on the disk")

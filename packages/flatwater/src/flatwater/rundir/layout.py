@@ -10,7 +10,7 @@ from itertools import count, pairwise
 from pathlib import Path
 
 from flatwater.config.toml import dumps_config
-from flatwater.metrics.tail import read_last
+from flatwater.metrics.last_records import read_last
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.directory import (
     current_path,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flatwater.description import Description
-from flatwater.metrics.tail import read_last
+from flatwater.metrics.last_records import read_last
 from flatwater.named_imports import importing_only_ours
 from flatwater.recipe import read_rounds
 from flatwater.rundir.description import read_description, read_settings

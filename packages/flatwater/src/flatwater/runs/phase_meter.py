@@ -76,7 +76,7 @@ class PhaseMeter:
         """Add the time and memory since the last call to a phase that ends or is interrupted now."""
         wall_time = time.monotonic()
         cpu_time = time.process_time()
-        rise = self._peak_rise_() if self.counts_peaks else None
+        rise = self._take_peak_rise_() if self.counts_peaks else None
         # Without a step since the last call, as between two phases, the time belongs to no phase.
         if self.steps:
             effort = Effort(wall_time - self.last_wall_time, cpu_time - self.last_cpu_time, self.steps, rise)
@@ -88,11 +88,11 @@ class PhaseMeter:
     def take_(self) -> dict[str, Effort]:
         """Return the effort of each phase since the last call, and begin a new round."""
         efforts, self.phase_efforts = self.phase_efforts, {}
-        for name, seconds in self._device_seconds_().items():
+        for name, seconds in self._take_device_seconds_().items():
             efforts[name] = replace(efforts[name], seconds=seconds)  # in place of the seconds of this process's clock
         return efforts
 
-    def _device_seconds_(self) -> dict[str, float]:
+    def _take_device_seconds_(self) -> dict[str, float]:
         """Return the device's seconds in each phase since the last call; empty without a device."""
         seconds: dict[str, float] = {}
         # The only wait for the device in a round: a wait in each step would leave the device idle.
@@ -107,10 +107,10 @@ class PhaseMeter:
     def count_peaks_(self, *, enabled: bool) -> None:
         """Switch the counting of peaks on or off for the next phases: each peak costs three system calls."""
         if enabled and not self.counts_peaks:
-            self._peak_rise_()  # drops the peak of the phases that were not counted
+            self._take_peak_rise_()  # drops the peak of the phases that were not counted
         self.counts_peaks = enabled
 
-    def _peak_rise_(self) -> int | None:
+    def _take_peak_rise_(self) -> int | None:
         """Return how far resident memory peaked above its bytes at the last call; None if the system does not count."""
         peak = peak_bytes() if self.has_peaks else None
         rise = None if peak is None else max(0, peak - self.last_resident)

@@ -23,7 +23,7 @@ from flatwater.envs.open_envs import close_open_envs
 from flatwater.memory.nodes import refuse_nodes
 from flatwater.memory.planner import Plan, group_bytes, plan_text, refuse
 from flatwater.mirror.opening import taken_names
-from flatwater.mirror.uploader import OWNER
+from flatwater.mirror.uploader import BUFFER_OWNER
 from flatwater.recipe import recipe_of_config
 from flatwater.runs.callbacks import NO_CALLBACKS, Callbacks, find_callbacks
 from flatwater.runs.config import RunConfig, WorkersRunConfig
@@ -105,7 +105,7 @@ def make_plan(
     base = WORKER_BYTES + (RAY_BYTES if apart else 0)
     return Plan(
         # A mirror's queue is an owner next to the state's.
-        owners={**owners, **({} if config.mirror is None else {OWNER: QUEUE_BYTES})},
+        owners={**owners, **({} if config.mirror is None else {BUFFER_OWNER: QUEUE_BYTES})},
         transients=phases,
         # On a GPU the process's own pages are in other memory than the plan's.
         base_bytes=resident_bytes() + LAZY_LIBRARY_BYTES if device.type == "cpu" else 0,

@@ -40,12 +40,12 @@ OPERATION_BYTES = 1_800
 RECORDED_BYTES = 220
 """RAM per operation while it is recorded: 230 to 256 were measured."""
 TRACE_BYTES = MAXIMUM_OPERATIONS * OPERATION_BYTES
-OWNER = "profile.trace"
+TRACE_OWNER = "profile.trace"
 BLOCK_BYTES = 1 << 20
 """Bytes of a trace that are compressed at once."""
-OPERATION = b'"ph": "X"'
+OPERATION_MARK = b'"ph": "X"'
 """Text in a trace that marks an operation with a beginning and an end."""
-_FORM = re.compile(r"rounds=(\d{1,12})(?:-(\d{1,12}))?")
+_ROUNDS_FORM = re.compile(r"rounds=(\d{1,12})(?:-(\d{1,12}))?")
 
 
 def profiled_rounds(text: str) -> range:
@@ -54,7 +54,7 @@ def profiled_rounds(text: str) -> range:
     Raises:
         ConfigError: the text has another form, or stands for no rounds, or for too many.
     """
-    match = _FORM.fullmatch(text)
+    match = _ROUNDS_FORM.fullmatch(text)
     if match is None:
         raise ConfigError(f"--profile {short_repr(text)}: expected rounds=N or rounds=FIRST-LAST, such as rounds=3")
     first_round, last_round = int(match[1]), int(match[2] or match[1])
@@ -87,7 +87,7 @@ def with_traces(composed: Run, rounds: range | None) -> Run:
     """
     if rounds is None or composed.device.type != "cpu":  # on a GPU the plan is of the GPU's memory
         return composed
-    plan = replace(composed.plan, owners={**composed.plan.owners, OWNER: TRACE_BYTES})
+    plan = replace(composed.plan, owners={**composed.plan.owners, TRACE_OWNER: TRACE_BYTES})
     if not composed.config.start_over_budget:
         refuse(plan if plan.fits else _with_advice(plan))
     return replace(composed, plan=plan)
@@ -277,7 +277,7 @@ def _export_trace(recording: profile, path: Path) -> int:
         with raw_file.open("rb") as source, gzip.open(packed_file, "wb", compresslevel=6) as target:
             for _ in count_steps("MiB of a trace", range(blocks)):
                 block = source.read(BLOCK_BYTES)
-                operations += block.count(OPERATION)
+                operations += block.count(OPERATION_MARK)
                 target.write(block)
         if not block.rstrip().endswith(b"}"):
             raise OSError("the file is incomplete: the disk may be full")  # torch raises nothing in that case

@@ -35,9 +35,9 @@ from flatwater.rundir.events import RunEvents
 from flatwater.rundir.inexact_reasons import write_inexact_reasons
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.callbacks import NO_CALLBACKS, Callbacks, Round, RoundMetrics
-from flatwater.runs.contract import MemoryContract, budget_stop_text, ledger_metrics, ledger_text
 from flatwater.runs.fingerprint import arithmetic_hash, run_facts, saved_arithmetics, source_hashes, version_facts
 from flatwater.runs.machine import release_freed_memory
+from flatwater.runs.memory_contract import MemoryContract, budget_stop_text, ledger_metrics, ledger_text
 from flatwater.runs.phase_meter import PhaseMeter, cuda_event, sum_efforts
 from flatwater.runs.profiling import Profiler
 from flatwater.runs.recipe_parts import RecipeParts

@@ -31,7 +31,7 @@ _FORBIDDEN = ("AccessDenied", "403 Forbidden", "Permission denied", "Operation n
 _NO_FOLDER = ("Unable to create dir", "Not a directory")
 _ODD_NAME = ("empty path segment", "illegal character sequence", "invalid path", "InvalidPath")
 _WRONG_REGION = ("redirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraint")
-_REGIONS = {"s3": "AWS_REGION", "gs": "GOOGLE_BASE_URL", "az": "AZURE_STORAGE_ENDPOINT"}
+_REGION_VARIABLES = {"s3": "AWS_REGION", "gs": "GOOGLE_BASE_URL", "az": "AZURE_STORAGE_ENDPOINT"}
 _NEEDED_PERMISSIONS = "reading, writing, listing and removing objects"
 _REQUEST_WORDS = {"write": "writing", "read": "reading", "list": "listing", "remove": "removing", "open": "opening"}
 
@@ -100,7 +100,10 @@ def explain_error(url: str, request: str, error: Exception) -> FlatwaterError:
             _has_mark(text, _WRONG_KEYS) or isinstance(error, UnauthenticatedError),
             f"the credentials are not accepted ({summary}). Set {EXPECTED_CREDENTIALS[scheme]}.",
         ),
-        (_has_mark(text, _WRONG_REGION), f"{bucket} is in another region ({summary}). Set {_REGIONS.get(scheme)}."),
+        (
+            _has_mark(text, _WRONG_REGION),
+            f"{bucket} is in another region ({summary}). Set {_REGION_VARIABLES.get(scheme)}.",
+        ),
         (_has_mark(text, _NO_BUCKET) or is_missing, f"there is no {kind} {bucket!r}. Make it, or correct the URL."),
         (
             _has_mark(text, _FORBIDDEN) or is_forbidden,

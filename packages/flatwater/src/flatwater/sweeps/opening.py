@@ -11,7 +11,7 @@ from flatwater.rundir.layout import create_folder, write_config
 from flatwater.runs.trust import load_settings, permit_file, remember_file
 from flatwater.sweeps.differences import refuse_other_settings, setting_differences
 from flatwater.sweeps.folder import SweepFolder
-from flatwater.sweeps.process import ask_process
+from flatwater.sweeps.run_processes import ask_process
 from flatwater.sweeps.space import Space, read_space, require_evaluation
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.files.directory import write_object

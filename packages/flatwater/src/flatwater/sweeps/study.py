@@ -35,7 +35,7 @@ WARM_UP_DIVISOR = 4
 FINISHED, PRUNED, FAILED, RUNNING = TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL, TrialState.RUNNING
 
 State = Literal["finished", "pruned", "failed", "interrupted"]
-STATES: Mapping[TrialState, State] = {
+STATE_NAMES: Mapping[TrialState, State] = {
     FINISHED: "finished",
     PRUNED: "pruned",
     FAILED: "failed",
@@ -175,7 +175,7 @@ class Study:
         values = trial.intermediate_values
         return TrialLine(
             number=trial_number(trial),
-            state=STATES[trial.state],
+            state=STATE_NAMES[trial.state],
             value=values[max(values)] if values else None,
             round=max(values, default=0),
             settings=self.settings(trial),

@@ -23,8 +23,8 @@ from flatwater.runs.config import extend_mirror_url
 from flatwater.runs.signals import StopRequest, stop_on_signals
 from flatwater.sweeps.folder import SweepFolder, SweepOutcome, write_outcome
 from flatwater.sweeps.opening import OpenedSweep, SweepOrder, open_sweep
-from flatwater.sweeps.process import TRIAL_PROGRAM, Job, RunExit, RunPool, train_jobs
 from flatwater.sweeps.progress import RoundProgress, rounds_of_trials
+from flatwater.sweeps.run_processes import TRIAL_PROGRAM, Job, RunExit, RunPool, train_jobs
 from flatwater.sweeps.space import TRIAL_SOURCE
 from flatwater.sweeps.study import Study, TrialLine, open_study, trial_number
 from flatwater_watch.errors import ConfigError, RunError

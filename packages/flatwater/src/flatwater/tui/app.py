@@ -17,7 +17,7 @@ from flatwater.tui.follow import FollowedRun, read_new_lines_
 from flatwater_watch.errors import RunError
 from flatwater_watch.sanitize import escape_controls
 
-SECONDS = 1.0
+REFRESH_SECONDS = 1.0
 """Seconds between two reads of the files; each reads new lines alone."""
 KEYS = "q quit   tab next part   ↑ ↓ scroll"
 
@@ -92,7 +92,7 @@ class Top(App[RunError]):
     def on_mount(self) -> None:
         """Show the run's present state, and start to read its files once a second."""
         self.query_one("#owners").focus()
-        self.set_interval(SECONDS, self.refresh_files)
+        self.set_interval(REFRESH_SECONDS, self.refresh_files)
         self.call_after_refresh(self.show)  # after the first layout, before which no part has a width
 
     def on_resize(self) -> None:

@@ -29,12 +29,12 @@ from flatwater_watch.units import format_bytes, short_bytes
 
 OWNED = "owned by the run"
 QUIET, EMPTY, GOOD, WARNING, BAD = "#94a3b8", "#334155", "#2dd4bf", "#fbbf24", "#f87171"
-COLOURS = {FILES: "#475569", BASE: QUIET, OWNED: "#3b82f6", SLACK: "#eab308", REST: "#ef4444"}
-GLYPHS = {FILES: "░", BASE: "▒", OWNED: "█", SLACK: "▓", REST: "#"}
+PART_COLOURS = {FILES: "#475569", BASE: QUIET, OWNED: "#3b82f6", SLACK: "#eab308", REST: "#ef4444"}
+PART_GLYPHS = {FILES: "░", BASE: "▒", OWNED: "█", SLACK: "▓", REST: "#"}
 """Characters of the bar's parts on a terminal without colours."""
 SHORT_NAMES = {FILES: "files", BASE: "libraries", OWNED: "owned", SLACK: "slack", REST: "unaccounted"}
-STATES = {"training": "bold #60a5fa", "finished": "bold #2dd4bf", "stopped": "bold #fbbf24"}
-BLOCKS = "▁▂▃▄▅▆▇█"
+STATE_STYLES = {"training": "bold #60a5fa", "finished": "bold #2dd4bf", "stopped": "bold #fbbf24"}
+LEVEL_CHARACTERS = "▁▂▃▄▅▆▇█"
 BUDGET_AS_WIDTH = 0.25
 """Share of the budget from which the bar's width stands for the budget; below it, it stands for all memory used."""
 WIDE_TABLE_COLUMNS = 46
@@ -49,7 +49,10 @@ def header_panel(followed: FollowedRun, width: int, now: float) -> Text:
     """Return two lines: the run's name, state, progress and time left; and a bar of its progress."""
     progress = f"{followed.recipe.layout.round} {followed.done}/{followed.rounds}"
     first_line = Text.assemble(
-        (followed.folder.path.resolve().name, "bold"), "  ", (followed.state, STATES[followed.state]), f"  {progress}"
+        (followed.folder.path.resolve().name, "bold"),
+        "  ",
+        (followed.state, STATE_STYLES[followed.state]),
+        f"  {progress}",
     )
     if followed.state == "training" and isfinite(seconds := seconds_left(followed, now)):
         first_line.append(f"  {short_duration(seconds)} left", style="bold")
@@ -58,7 +61,7 @@ def header_panel(followed: FollowedRun, width: int, now: float) -> Text:
     first_line.append(f"  {followed.data_and_device}", style=QUIET)
     first_line.truncate(width, overflow="ellipsis")
     filled = round(width * followed.done / followed.rounds) if followed.rounds else 0
-    progress_bar = Text.assemble(("━" * filled, STATES[followed.state]), ("─" * (width - filled), EMPTY))
+    progress_bar = Text.assemble(("━" * filled, STATE_STYLES[followed.state]), ("─" * (width - filled), EMPTY))
     return Text("\n").join([first_line, progress_bar])
 
 
@@ -92,11 +95,13 @@ def memory_panel(line: LedgerLine, width: int, *, coloured: bool = True) -> Text
     # As wide as the budget; as the memory, if that is far below the budget, or above it until the run has saved.
     shows_budget = line.resident >= BUDGET_AS_WIDTH * line.budget
     width_bytes = max(line.budget, line.resident) if shows_budget else line.resident
-    glyphs = dict.fromkeys(sizes, "█") if coloured else GLYPHS
-    marks = dict.fromkeys(sizes, "■") if coloured else GLYPHS
+    glyphs = dict.fromkeys(sizes, "█") if coloured else PART_GLYPHS
+    marks = dict.fromkeys(sizes, "■") if coloured else PART_GLYPHS
     legend = [
         Text.assemble(
-            (f"{marks[name]} ", COLOURS[name]), (f"{SHORT_NAMES[name]} ", QUIET), _text_in_unit(size, line.resident)
+            (f"{marks[name]} ", PART_COLOURS[name]),
+            (f"{SHORT_NAMES[name]} ", QUIET),
+            _text_in_unit(size, line.resident),
         )
         for name, size in sizes.items()
     ]
@@ -157,7 +162,7 @@ def segment_bar(sizes: dict[str, int], full_bytes: int, width: int, glyphs: dict
     for name, size in sizes.items():
         total += max(0, size)  # unaccounted memory may be below 0
         end = min(width, round(width * total / full_bytes)) if full_bytes else 0
-        text.append(glyphs[name] * (end - filled), style=COLOURS[name])
+        text.append(glyphs[name] * (end - filled), style=PART_COLOURS[name])
         filled = max(filled, end)
     return text.append("·" * (width - filled), style=EMPTY)
 
@@ -279,7 +284,7 @@ def sparkline(values: Sequence[float], width: int) -> str:
         finite = [value for value in column_values if isfinite(value)]
         # A curve of equal values, without a span, lies at the bottom.
         height = (sum(finite) / len(finite) - low) / span if finite and span else 0.0
-        characters.append(BLOCKS[round(height * (len(BLOCKS) - 1))] if finite else " ")
+        characters.append(LEVEL_CHARACTERS[round(height * (len(LEVEL_CHARACTERS) - 1))] if finite else " ")
     return "".join(characters)
 
 

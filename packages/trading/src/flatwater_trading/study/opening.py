@@ -13,7 +13,7 @@ from flatwater.rundir.layout import create_folder, write_config
 from flatwater.runs.trust import load_settings, permit_file, remember_file
 from flatwater.sweeps.differences import refuse_other_settings
 from flatwater.sweeps.installation import require_optuna
-from flatwater.sweeps.process import ask_process
+from flatwater.sweeps.run_processes import ask_process
 from flatwater.sweeps.space import read_space, require_evaluation
 from flatwater_trading.study.config import MAXIMUM_FOLDS, MAXIMUM_TRIALS, StudyConfig, read_seeds
 from flatwater_trading.study.records import StudyFolder

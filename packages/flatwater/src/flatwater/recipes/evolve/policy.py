@@ -135,7 +135,7 @@ class ChampionModule(nn.Module):
         return mask_logits(actor.unmasked_values(self._params(""), obs[None])[0], legal)
 
     def _with_mask(self, obs: Tensor, legal: Tensor | None) -> Tensor:
-        """Return rows as the network reads them: with a mask in a world of masks, where all is legal without one."""
+        """Return rows as the network reads them: where actions have masks, with `legal`, or all legal if it is None."""
         if not self.spaces.masked:
             return obs
         everything = torch.ones(len(obs), self.spaces.legal, dtype=torch.bool, device=obs.device)

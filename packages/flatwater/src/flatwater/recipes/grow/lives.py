@@ -12,9 +12,9 @@ from flatwater.rundir.results import damaged_file_error
 from flatwater_watch.files.directory import write_object
 from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
 
-NAME = "lives.npz"
+LIVES_FILE = "lives.npz"
 """File in the run's folder."""
-COLUMNS = ("player", "env_seed", "stage", "accuracy", "impaired")
+LIVES_COLUMNS = ("player", "env_seed", "stage", "accuracy", "impaired")
 """Columns that a page draws."""
 SlotHistory = Mapping[str, np.ndarray[Any, Any]]
 """Columns with a row for each player, episode and step; `stage` and `alpha` have a value for each slot in it."""
@@ -27,7 +27,7 @@ def write_lives(folder: Path, lives: SlotHistory) -> None:
     columns: dict[str, Any] = {**lives}
     np.savez_compressed(content, **columns)
     with content.getbuffer() as packed:  # a context, as `content` cannot be freed before the buffer is released
-        write_object(folder / NAME, packed)
+        write_object(folder / LIVES_FILE, packed)
 
 
 def read_lives(folder: Path) -> SlotHistory | None:
@@ -36,7 +36,7 @@ def read_lives(folder: Path) -> SlotHistory | None:
     Raises:
         RunError: the file is damaged. Nothing in it is executed: arrays of objects are refused.
     """
-    path = folder / NAME
+    path = folder / LIVES_FILE
     try:
         # A run folder may be a stranger's: no links are followed, and no objects unpickled.
         with np.load(io.BytesIO(read_regular(path, RESULT_BYTES, follow=False)), allow_pickle=False) as file:
@@ -55,7 +55,7 @@ def _check_columns(columns: SlotHistory) -> None:
     Raises:
         ValueError: the columns differ in length, or accuracy and stage have the wrong form.
     """
-    if len({len(columns[name]) for name in COLUMNS}) > 1:
+    if len({len(columns[name]) for name in LIVES_COLUMNS}) > 1:
         raise ValueError("the columns have different lengths")
     if not np.issubdtype(columns["accuracy"].dtype, np.number) or columns["stage"].ndim != 2:  # noqa: PLR2004  (rows, slots)
         raise ValueError("accuracy and stage are not numbers")

@@ -12,9 +12,9 @@ from flatwater_watch.forms import fill_form
 from flatwater_watch.pages.blocks import Block, Paragraph
 from flatwater_watch.pages.chart import Axis, Band, Bars, Chart, Grid, Line, Mark, Picture, Spans, round_axis
 
-PLAYERS = {"heuristic": "--buy-and-hold", "wait": "--equal-weight", "random": "--random"}
+BASELINE_COLOURS = {"heuristic": "--buy-and-hold", "wait": "--equal-weight", "random": "--random"}
 """Colour of each baseline, a CSS variable of the page."""
-OPERATIONS = {
+OPERATION_COLOURS = {
     "wait": "--quiet",
     "germinate": "--equal-weight",
     "advance": "--buy-and-hold",
@@ -23,7 +23,7 @@ OPERATIONS = {
     "prune": "--bad",
 }
 """Colour of each operation in the chart of their shares, a CSS variable of the page."""
-STAGES = {
+STAGE_COLOURS = {
     "dormant": "#e2e8f0",
     "germinated": "#bef264",
     "training": "#facc15",
@@ -35,7 +35,7 @@ STAGES = {
     "resetting": "#fecaca",
 }
 """Colours of the stages of a slot's life, in the order of their numbers."""
-ACCURACY = "#0f172a"
+ACCURACY_COLOUR = "#0f172a"
 """Colour of the accuracy, dark in both themes: it crosses the stages, whose colours are bright in both."""
 SHOWN_LIVES = 8
 """Number of episodes that are drawn."""
@@ -90,7 +90,7 @@ def returns_chart(run: RunRecords) -> Chart:
         title="Return of an episode",
         reading="Training episodes are explored, so their mean lies lower. The held-out episodes are always the same, "
         "and the baselines' returns on them are level lines: the policy should rise above all of them.",
-        marks=[*marks, *returns_lines(metrics, "policy", PLAYERS)],
+        marks=[*marks, *returns_lines(metrics, "policy", BASELINE_COLOURS)],
         x=round_axis(metrics["round"], run.recipe.layout.round),
         height=360,
     )
@@ -98,7 +98,7 @@ def returns_chart(run: RunRecords) -> Chart:
 
 def operations_chart(run: RunRecords) -> Chart:
     """Return a chart of the share of each operation in the training episodes."""
-    labels = {f"operation/{name}": (name.replace("_", " "), colour) for name, colour in OPERATIONS.items()}
+    labels = {f"operation/{name}": (name.replace("_", " "), colour) for name, colour in OPERATION_COLOURS.items()}
     return Chart(
         title="What the policy does",
         reading="Share of each operation in the training episodes, in percent. Some are drawn at random, so that "
@@ -120,7 +120,7 @@ def accuracy_chart(result: Mapping[str, Any]) -> Chart:
     for name, row in players.items():
         heights = [None if row.get(kind) is None else 100 * row[kind] for kind in kinds]
         labels = ["" if height is None else f"{height:.0f}" for height in heights]
-        colour = JUDGED_COLOUR if name == "policy" else PLAYERS.get(name, "--others")
+        colour = JUDGED_COLOUR if name == "policy" else BASELINE_COLOURS.get(name, "--others")
         marks.append(Bars(name=name, at=host_kinds, values=heights, colour=colour, labels=labels, form=".1f"))
     return Chart(
         title=fill_form("Accuracy after the last step ({episodes} {split} {episodes:episode})", result),
@@ -166,7 +166,7 @@ def life_chart(episode: SlotHistory, *, has_impaired: bool) -> Chart:
     # Rows of slots are centred on whole numbers, so the axis goes from -0.5 (0 %) to slots - 0.5 (100 %).
     x, y = [step + 0.5 for step in range(steps)], [slots * value - 0.5 for value in accuracy]
     hover_texts = [f"accuracy {value:.0%}" for value in accuracy]
-    marks.append(Line(name="accuracy", x=x, y=y, colour=ACCURACY, width=2, hover_text=hover_texts))
+    marks.append(Line(name="accuracy", x=x, y=y, colour=ACCURACY_COLOUR, width=2, hover_text=hover_texts))
     kind = "impaired " if episode["impaired"][0] else "capable "
     return Chart(
         title=f"{kind if has_impaired else ''}host: {accuracy[-1]:.0%}",
@@ -179,7 +179,7 @@ def life_chart(episode: SlotHistory, *, has_impaired: bool) -> Chart:
 
 def _stage_segments(stages: Sequence[Sequence[int]]) -> dict[str, list[tuple[int, int, int]]]:
     """Return, for each stage, the slot, first step and end of every stretch in it; `stages` is [steps][slots]."""
-    names = list(STAGES)
+    names = list(STAGE_COLOURS)
     segments: dict[str, list[tuple[int, int, int]]] = {name: [] for name in names}
     for slot in range(len(stages[0])):
         stage_by_step = [step_stages[slot] for step_stages in stages]
@@ -197,7 +197,7 @@ def _stage_spans(name: str, bars: Sequence[tuple[int, int, int]]) -> Spans:
         rows=[f"slot {slot}" for slot in slots],
         starts=starts,
         ends=ends,
-        colour=STAGES[name],
+        colour=STAGE_COLOURS[name],
         hover_text=[f"{name}, steps {start + 1} to {end}" for _, start, end in bars],
         thickness=0.96,
     )

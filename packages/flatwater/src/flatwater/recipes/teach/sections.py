@@ -13,8 +13,8 @@ from flatwater_watch.forms import fill_form
 from flatwater_watch.pages.blocks import Block, Heading, Paragraph, Table
 from flatwater_watch.pages.chart import Axis, Bars, Chart, Line, Picture, round_axis
 
-LEVELS = {"teacher": "--buy-and-hold", "random": "--random"}
-PARTS = {
+BASELINE_COLOURS = {"teacher": "--buy-and-hold", "random": "--random"}
+PART_COLOURS = {
     "env": "--equal-weight",
     "teacher": "--buy-and-hold",
     "student": "--champion",
@@ -22,7 +22,7 @@ PARTS = {
     "update": "--bad",
 }
 """Parts of a step, as in the metrics `profile/*_us`."""
-HANDOVER = {
+HANDOVER_LINES = {
     "train/agreement": ("student agrees with teacher", "--champion"),
     "lead/share": ("teacher leads", "--buy-and-hold"),
     "weight/supervision": ("weight of the supervision", "--equal-weight"),
@@ -30,7 +30,7 @@ HANDOVER = {
 }
 LABEL_ROOM = 0.45
 """Part of the axis that is left free for the labels next to the longest bar."""
-TITLES = ("part of a step", "µs an agent step", "share")
+PROFILE_TITLES = ("part of a step", "µs an agent step", "share")
 
 
 def teaching_sections(run: RunRecords) -> Sections:
@@ -70,7 +70,7 @@ def profile_section(run: RunRecords) -> Iterator[Block]:
     if not rows:
         yield missing_paragraph("profile", "metrics.jsonl", run.state, "after each block")
         return
-    yield Table(TITLES, rows)
+    yield Table(PROFILE_TITLES, rows)
     yield profile_chart(run)
 
 
@@ -79,7 +79,9 @@ def profile_rows(metrics: Mapping[str, Sequence[float]]) -> list[tuple[str, str,
 
     The rows are empty if no block was measured.
     """
-    values_by_part = {part: finite_points(metrics["round"], metrics.get(f"profile/{part}_us", []))[1] for part in PARTS}
+    values_by_part = {
+        part: finite_points(metrics["round"], metrics.get(f"profile/{part}_us", []))[1] for part in PART_COLOURS
+    }
     # Medians: a block that the machine was slow in does not move them.
     medians = {part: median(values) for part, values in values_by_part.items() if values}
     total = sum(medians.values())
@@ -90,7 +92,7 @@ def profile_rows(metrics: Mapping[str, Sequence[float]]) -> list[tuple[str, str,
 def profile_tables(metrics: Mapping[str, Sequence[float]]) -> list[ShownTable]:
     """Return the table of a step's time by its parts, for the terminal; no table if it was not measured."""
     rows = profile_rows(metrics)
-    return [ShownTable(TITLES, rows)] if rows else []
+    return [ShownTable(PROFILE_TITLES, rows)] if rows else []
 
 
 def learned_chart(run: RunRecords) -> Chart:
@@ -99,7 +101,7 @@ def learned_chart(run: RunRecords) -> Chart:
         title="Return of an agent in an episode",
         reading="The teacher leads a part of the training episodes, a larger part early in the run. The held-out "
         "episodes are always the same; the student should come close to the level line of the teacher.",
-        marks=returns_lines(run.metrics, "student", LEVELS),
+        marks=returns_lines(run.metrics, "student", BASELINE_COLOURS),
         x=round_axis(run.metrics["round"], run.recipe.layout.round),
         height=360,
     )
@@ -110,7 +112,7 @@ def handover_chart(run: RunRecords) -> Chart:
     return Chart(
         title="From the teacher to the student",
         reading="Shares of steps, and weights of the two losses, in percent. The hand-over is where they cross.",
-        marks=share_lines(run.metrics, HANDOVER),
+        marks=share_lines(run.metrics, HANDOVER_LINES),
         x=round_axis(run.metrics["round"], run.recipe.layout.round),
         y=Axis(unit="%", from_zero=True),
     )
@@ -127,7 +129,7 @@ def players_chart(result: Mapping[str, Any]) -> Chart:
         values=mean,
         low=low,
         high=high,
-        colour=[JUDGED_COLOUR if name == "student" else LEVELS.get(name, "--others") for name in rows],
+        colour=[JUDGED_COLOUR if name == "student" else BASELINE_COLOURS.get(name, "--others") for name in rows],
         horizontal=True,
         labels=["" if value is None else f"mean {value:.1f}" for value in mean],
     )
@@ -147,7 +149,7 @@ def profile_chart(run: RunRecords) -> Chart:
         "that grows is state whose cost grows, and is shown as a finding.",
         marks=[
             Line(name=part, x=rounds, y=metrics[f"profile/{part}_us"], colour=colour, stacked=True)
-            for part, colour in PARTS.items()
+            for part, colour in PART_COLOURS.items()
             if f"profile/{part}_us" in metrics
         ],
         x=round_axis(rounds, run.recipe.layout.round),

@@ -142,9 +142,9 @@ def _build_values(config: EvolveConfig, spaces: Spaces, hidden: tuple[int, ...])
     return image_values(spaces.parts, config.net.network, len(spaces.actions), hidden, **switches)
 
 
-WORLDS = ("world seeds", "trial seeds", "random")
+WORLD_GENERATORS = ("world seeds", "trial seeds", "random")
 """Consumers of random numbers on the CPU, where worlds are."""
-DRAWERS = ("exploration", "warmup", "replay", "evolution")
+DEVICE_GENERATORS = ("exploration", "warmup", "replay", "evolution")
 """Consumers of random numbers on the networks' device."""
 
 
@@ -193,7 +193,7 @@ def build_population(setup: EvolveSetup) -> Population:
         scores=GenerationScores(values=unknown_scores, crowned=False, plateau=False),
         ended=zeros(2, dtype=torch.float64),
         # A generator for each consumer: none shifts another's draws.
-        generators={name: generator(config.seed, name, host) for name in WORLDS}
-        | {name: generator(config.seed, name, device) for name in DRAWERS},
+        generators={name: generator(config.seed, name, host) for name in WORLD_GENERATORS}
+        | {name: generator(config.seed, name, device) for name in DEVICE_GENERATORS},
         logged={OWN: build_logged(host)} if setup.reported else {},
     )

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flatwater.metrics import tail
+from flatwater.metrics import last_records
 from flatwater.metrics.jsonl import read_metrics
+from flatwater.metrics.last_records import last_lines_start, read_last
 from flatwater.metrics.lines import FollowedFile, read_appended_
-from flatwater.metrics.tail import last_lines_start, read_last
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.content import MAXIMUM_NUMBER
 
@@ -27,8 +27,8 @@ def test_the_end_is_what_the_whole_file_says(
     path.write_text("".join(json.dumps({"round": at + 1} | each) + "\n" for at, each in enumerate(rounds)) + torn)
     columns = read_metrics(path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tail, "FIRST_BLOCK_BYTES", block)
-        patch.setattr(tail, "BLOCK_BYTES", block)
+        patch.setattr(last_records, "FIRST_BLOCK_BYTES", block)
+        patch.setattr(last_records, "BLOCK_BYTES", block)
         for name in ("a", "a/b", 'q"uote', "é", "missing"):
             record, number = read_last(path, name)
             known = [value for value in columns.get(name, []) if isfinite(value)]

@@ -14,7 +14,7 @@ import torch
 from small_runs import entries
 
 from flatwater.cli.main import command_class, main
-from flatwater.runs.contract import STOP_BUDGET_SHARE, MemoryContract
+from flatwater.runs.memory_contract import STOP_BUDGET_SHARE, MemoryContract
 from flatwater.state.tree import nbytes
 from flatwater_trading.market.simulator import count_live_simulators
 from flatwater_trading.recipe.run import compose
@@ -27,7 +27,7 @@ UNTOUCHED = """
 import json, mmap
 import torch
 from flatwater.memory.planner import Plan
-from flatwater.runs.contract import MemoryContract
+from flatwater.runs.memory_contract import MemoryContract
 from flatwater.state.tree import nbytes, state
 
 @state
