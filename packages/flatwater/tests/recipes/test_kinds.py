@@ -15,6 +15,7 @@ import flatwater as fw
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.cli.main import command_class, main
 from flatwater.envs.kinds import name_kinds
+from flatwater.envs.wrapped.pettingzoo_world import PettingZooWorld
 from flatwater.recipes.ppo.run import BlocksRun, compose
 from flatwater.state.tree import nbytes
 from flatwater.trainers.loop import train_
@@ -156,6 +157,22 @@ def test_an_environment_itself_is_copied_and_its_run_goes_on_bit_for_bit() -> No
     ends = [list_checkpoints(Path(run, "checkpoints"))[-1].leaves for run in ("whole", "halves")]
     assert ends[0] == ends[1]
     assert not hasattr(given, "age"), "the user's own is never stepped"
+
+
+@pytest.mark.parametrize("env", ["kinds_envs:Hunt", "masked_envs:Two"])
+def test_an_evaluation_ends_with_its_last_episode(env: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment says nothing of a last step, so that 1,000 are planned for."""
+    steps, step_ = list[int](), PettingZooWorld.step_
+
+    def count(world: PettingZooWorld, *arrays: Any) -> None:
+        steps.append(world.spaces.envs)
+        step_(world, *arrays)
+
+    monkeypatch.setattr(PettingZooWorld, "step_", count)
+    options = ("--env", env, "--rounds", "1", "--evaluation.every", "1", "--wrapped.steps", "1000", "--run", "run")
+    assert main(["train", "ppo", *TINY, *options]) == 0
+    # The policy and random play in the round, both again for the result, and the test of exactness.
+    assert steps.count(2) <= 200
 
 
 def test_weights_of_another_run_are_taken_by_kind() -> None:

@@ -74,6 +74,7 @@ def build_evaluator(
     }
     # The same seeds each time: all players and all evaluations play the same episodes.
     seeds = HELD_OUT + np.arange(spaces.envs, dtype=np.int64)
-    # Games in turns, and most environments of several kinds of agents, end long before the largest number of steps.
-    ends_early = setup.opponents is not None or bool(spaces.kinds)
+    # Games in turns and environments of several agents, which name no last step, end long before 1,000. A student draws
+    # its actions in each step, so its numbers depend on the number of steps.
+    ends_early = setup.opponents is not None or (spaces.agents > 1 and not setup.has_teacher)
     return EpisodeEvaluator(world, held_out, players, lambda: seeds, legal=masks, ends_early=ends_early)
