@@ -1,5 +1,6 @@
 """The objects of a line that runs while memory of C rises have methods that release it."""
 
+import ctypes
 import gc
 import inspect
 import sys
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from flatwater_watch.diagnose.finding import AllocationSite
-from flatwater_watch.diagnose.line_calls import find_releasing_calls
+from flatwater_watch.diagnose.line_calls import find_line_advice
 
 LIBRARY = """
 class Producer:
@@ -44,14 +45,14 @@ def library() -> Iterator[ModuleType]:
     del sys.modules["wirelib"]
 
 
-def _calls_here(work: Callable[[Callable[[], Any]], object]) -> tuple[str, ...]:
+def _calls_here(work: Callable[[Callable[[], Any]], object]) -> str:
     """The calls at the line of `work` that is marked, found while it runs."""
     lines, first = inspect.getsourcelines(work)
     line = first + next(number for number, text in enumerate(lines) if "# here" in text)
-    found: list[tuple[str, ...]] = []
+    found: list[str] = []
     code = work.__code__
     site = AllocationSite(code.co_filename, line, code.co_qualname.replace("<locals>.", ""), "native")
-    work(lambda: found.append(find_releasing_calls(site)))
+    work(lambda: found.append(find_line_advice(site)))
     return found[-1]
 
 
@@ -74,7 +75,27 @@ def test_what_goes_on_is_to_be_served_and_what_each_pass_makes_is_to_be_closed(l
             look()
 
     found = [_calls_here(work) for work in (produce, parse, read)]
-    assert found == [("producer.poll()",), ("parser.finish_example(example)",), ("image.close()",)]
+    assert found == [
+        "Call `producer.poll()` in each pass, if nothing does.",
+        "Call `parser.finish_example(example)` in each pass, if nothing does.",
+        "Call `image.close()` in each pass, if nothing does.",
+    ]
+
+
+def test_the_rule_for_an_object_of_the_line_is_told_unless_its_call_is_made() -> None:
+    def allocate(look: Callable[[], Any]) -> None:
+        libc = ctypes.CDLL(None)
+        libc.abs(1)  # here
+        look()
+
+    def free(look: Callable[[], Any]) -> None:
+        libc = ctypes.CDLL(None)
+        libc.free(None)  # here
+        look()
+
+    told, not_told = _calls_here(allocate), _calls_here(free)
+    assert told.startswith("Free what its functions return by the library's own call, such as `libc.free(pointer)`. ")
+    assert not_told == ""
 
 
 def test_what_the_line_makes_is_to_be_closed(library: ModuleType) -> None:
@@ -83,7 +104,7 @@ def test_what_the_line_makes_is_to_be_closed(library: ModuleType) -> None:
         image.read()
         look()
 
-    assert _calls_here(read) == ("image.close()",)
+    assert _calls_here(read) == "Call `image.close()` in each pass, if nothing does."
 
 
 def test_variables_of_a_closure_and_several_of_a_loop_are_known(library: ModuleType) -> None:
@@ -104,15 +125,18 @@ def test_variables_of_a_closure_and_several_of_a_loop_are_known(library: ModuleT
             look()
 
     found = [_calls_here(work) for work in (read_numbered, produce_below)]
-    assert found == [("image.close()",), ("producer.poll()",)]
+    assert found == [
+        "Call `image.close()` in each pass, if nothing does.",
+        "Call `producer.poll()` in each pass, if nothing does.",
+    ]
 
 
 def test_a_script_without_functions_is_told_to_close_what_its_loop_makes(library: ModuleType) -> None:
-    found: list[tuple[str, ...]] = []
+    found: list[str] = []
     site = AllocationSite("train.py", 3, "<module>", "native")
-    names = {"library": library, "look": lambda: found.append(find_releasing_calls(site))}
+    names = {"library": library, "look": lambda: found.append(find_line_advice(site))}
     exec(compile(SCRIPT, "train.py", "exec"), names)
-    assert found == [("image.close()",)]
+    assert found == ["Call `image.close()` in each pass, if nothing does."]
 
 
 def test_what_the_function_calls_itself_and_what_outlives_a_pass_is_not_named(library: ModuleType) -> None:
@@ -129,7 +153,7 @@ def test_what_the_function_calls_itself_and_what_outlives_a_pass_is_not_named(li
             image.read()  # here
             look()
 
-    assert [_calls_here(work) for work in (close, keep)] == [(), ()]
+    assert [_calls_here(work) for work in (close, keep)] == ["", ""]
 
 
 def test_a_search_for_calls_keeps_no_variable_of_the_program_alive(library: ModuleType) -> None:
@@ -142,7 +166,7 @@ def test_a_search_for_calls_keeps_no_variable_of_the_program_alive(library: Modu
     references: list[weakref.ref[Any]] = []
     gc.disable()
     try:
-        assert _calls_here(produce) == ("producer.poll()",)
+        assert _calls_here(produce) == "Call `producer.poll()` in each pass, if nothing does."
         assert references[0]() is None
     finally:
         gc.enable()

@@ -18,7 +18,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from flatwater_watch.diagnose.finding_text import split_advice
-from flatwater_watch.diagnose.rules import RULES, Rule, find_rule
+from flatwater_watch.diagnose.rules import RULES, Rule, find_native_rule, find_rule
 from flatwater_watch.heap.roots import loaded_registries
 
 ROOTS = (
@@ -180,7 +180,17 @@ LIVE: dict[str, Callable[[], Any]] = {
     ),
 }
 """By place: an object that the rule is about."""
+NATIVE: dict[str, Callable[[], Any]] = {
+    "(ctypes.CDLL)": lambda: library("ctypes").CDLL(None),
+    "(torch.profiler.profiler.profile)": lambda: library("torch.profiler").profile(),
+    "(sqlite3.Connection)": _base,
+    "(google.protobuf.message.Message)": lambda: library("google.protobuf.struct_pb2").Struct(),
+    "(tokenizers.Tokenizer)": lambda: library("tokenizers").Tokenizer(library("tokenizers.models").BPE()),
+    "(zmq.sugar.socket.Socket)": of_items("zmq", "Socket"),
+}
+"""By place: an object at whose line memory of C grows."""
 NEITHER = {
+    "(grpc._server._Server)",
     "[asyncio.tasks.Task]",
     "[grpc._channel.Channel]",
     "pandas.DataFrame._mgr",
@@ -207,7 +217,7 @@ def test_a_rule_is_well_formed(rule: Rule) -> None:
     )
     assert len(f"{rule.known} {rule.fix}") < 260, "two or three lines"
     assert rule.page.startswith("https://") or not rule.page
-    assert rule.place in LIVE or rule.place in NEITHER or is_root(rule), "name a live object of it"
+    assert rule.place in LIVE or rule.place in NATIVE or rule.place in NEITHER or is_root(rule), "name a live object"
 
 
 def test_there_are_forty_and_each_place_has_one() -> None:
@@ -226,6 +236,14 @@ def test_a_rule_matches_a_live_object_of_its_library(place: str) -> None:
     attribute = place.rpartition(".")[2]
     found = find_rule("kept", [(made, f".{'anything' if attribute == '*' else attribute}")], [])
     assert found == wanted
+
+
+@pytest.mark.parametrize("place", NATIVE)
+def test_a_rule_for_a_line_matches_an_object_of_its_library(place: str) -> None:
+    rule = find_native_rule(type(NATIVE[place]()))
+    assert rule is not None
+    assert rule.place == place
+    assert find_native_rule(dict) is None
 
 
 def test_the_remedy_has_the_names_of_the_program() -> None:

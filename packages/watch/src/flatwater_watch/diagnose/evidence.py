@@ -124,8 +124,8 @@ class Evidence:
     """The line that made the newest contents, from a trace."""
     native_line: AllocationSite | None = None
     """The line that ran while memory rose that no object holds."""
-    native_calls: tuple[str, ...] = ()
-    """Calls of objects of that line that release memory: "producer.poll()"."""
+    native_advice: str = ""
+    """Advice on the objects of that line; empty if none is known."""
     contents: CurrentContents | None = None
     """Contents at the newest census; None if they are no more than `holders`, `count` and `what` say."""
     measured: MeasuredGrowth | None = None

@@ -172,7 +172,7 @@ class Investigator:
             advice=cause.advice if self._asked_libraries or cause.verdict != "native" else NOT_ASKED_ADVICE,
         )
         native_line = self._native_search.line_for(evidence)
-        return replace(evidence, native_line=native_line, native_calls=self._native_search.calls)
+        return replace(evidence, native_line=native_line, native_advice=self._native_search.advice)
 
     # --- actions: each does one thing, and answers with the event that follows ---
 

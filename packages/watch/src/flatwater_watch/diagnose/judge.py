@@ -169,9 +169,8 @@ def _describe_line(cause: Evidence) -> tuple[AllocationSite | None, str, str | N
     if native_line is None:
         return item_line, description, None
     if cause.verdict == "native":
-        calls = " or ".join(f"`{call}`" for call in cause.native_calls)
-        line_advice = f"Call {calls} in each pass, if nothing does." if calls else NATIVE_LINE_ADVICE
-        return native_line, f"{description}; memory rises while this line runs", f"{line_advice} {NATIVE_LINE_SENTENCE}"
+        line_advice = f"{cause.native_advice or NATIVE_LINE_ADVICE} {NATIVE_LINE_SENTENCE}"
+        return native_line, f"{description}; memory rises while this line runs", line_advice
     if item_line is None:
         return native_line, description, None
     if (item_line.file, item_line.line) == (native_line.file, native_line.line):

@@ -4,6 +4,7 @@ They are methods of the objects whose methods the line calls. An object that eac
 closed; one that lives longer than a pass is not, but may have to be polled, or told that something is finished.
 """
 
+import re
 from collections.abc import Mapping
 from dis import Instruction
 from inspect import CO_OPTIMIZED
@@ -13,8 +14,9 @@ from typing import Any, NamedTuple
 from flatwater_watch.diagnose.code_use import single_instructions
 from flatwater_watch.diagnose.finding import AllocationSite
 from flatwater_watch.diagnose.releasing_calls import MAXIMUM_CALLS, class_namespace, first_word, written_call
+from flatwater_watch.diagnose.rules import find_native_rule
 from flatwater_watch.heap.locals import frame_locals, function_name
-from flatwater_watch.heap.raw import full_name, instance_dict
+from flatwater_watch.heap.raw import class_name, full_name, instance_dict, mro
 from flatwater_watch.heap.roots import Roots, running_frames, user_modules
 
 _ENDING = ("close", "release", "free", "destroy", "dispose")
@@ -25,6 +27,9 @@ _WITHOUT_MEMORY_OF_C = frozenset({"builtins", "_io", "io", "threading", "_thread
 """Modules whose objects are known not to keep memory of C, or only that of their file."""
 _STORE_CODES = frozenset({"STORE_FAST", "STORE_DEREF", "STORE_NAME", "STORE_GLOBAL"})
 """Instructions that set a variable."""
+
+_METHOD = re.compile(r"\.(\w+)\(")
+"""A method that a text calls."""
 
 
 class _Receiver(NamedTuple):
@@ -37,10 +42,10 @@ class _Receiver(NamedTuple):
     """Whether each pass of a loop makes the object."""
 
 
-def find_releasing_calls(site: AllocationSite) -> tuple[str, ...]:
-    """The calls, such as "producer.poll()", that release what the objects of a line keep; empty if none is known.
+def find_line_advice(site: AllocationSite) -> str:
+    """The advice for a line while memory of C rises, with calls for the objects of the line; empty if none is known.
 
-    The function of the line must be running, and must not call them itself.
+    The function of the line must be running, and must not call them itself: "producer.poll()".
     """
     # Runs no code of the watched program.
     for frame in running_frames(lambda file: file == site.file):
@@ -50,8 +55,17 @@ def find_releasing_calls(site: AllocationSite) -> tuple[str, ...]:
             receivers = _receivers(code, site.line, variables, frame.f_globals)
             modules = user_modules(Roots())
             of_libraries = (receiver for receiver in receivers if full_name(receiver.kind)[0] not in modules)
-            return next(filter(None, (_releasing_methods(receiver, code) for receiver in of_libraries)), ())
-    return ()
+            return next(filter(None, (_receiver_advice(receiver, code) for receiver in of_libraries)), "")
+    return ""
+
+
+def _receiver_advice(receiver: _Receiver, code: CodeType) -> str:
+    """The advice for an object of a line, by the rule for its class or else by its methods; empty if none is known."""
+    rule = find_native_rule(receiver.kind)
+    if rule is not None and set(_METHOD.findall(rule.fix)).isdisjoint(code.co_names):
+        return rule.advice({class_name(owner): receiver.name for owner in mro(receiver.kind)})
+    calls = " or ".join(f"`{call}`" for call in _releasing_methods(receiver, code))
+    return f"Call {calls} in each pass, if nothing does." if calls else ""
 
 
 def _receivers(code: CodeType, line: int, variables: Mapping[str, Any], names: dict[str, Any]) -> list[_Receiver]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from flatwater_watch.diagnose.evidence import Evidence
 from flatwater_watch.diagnose.finding import AllocationSite
-from flatwater_watch.diagnose.line_calls import find_releasing_calls
+from flatwater_watch.diagnose.line_calls import find_line_advice
 from flatwater_watch.heap.arrays import array_figures, last_base, saved_tensors
 from flatwater_watch.heap.raw import is_a, own_size
 from flatwater_watch.heap.roots import is_installed_command, is_user_file
@@ -240,7 +240,7 @@ class NativeLineSearch:
             maximum_query_seconds=RISING.maximum_query_seconds,
         )
         self.line: AllocationSite | None = None
-        self.calls: tuple[str, ...] = ()
+        self.advice = ""
         """Calls of objects of the line that release memory."""
         self._item_line: AllocationSite | None = None
         """The line that made the Python objects that own the bytes, if it is known. Only a line that runs before that
@@ -301,7 +301,7 @@ class NativeLineSearch:
         if line is not None:
             file, number, function = line
             self.line = AllocationSite(file, number, _short_name(function), "native")
-            self.calls = find_releasing_calls(self.line)
+            self.advice = find_line_advice(self.line)
 
     def line_for(self, cause: Evidence) -> AllocationSite | None:
         """The line that was found, if the cause wants one, and its objects have no line or the try's; else None."""

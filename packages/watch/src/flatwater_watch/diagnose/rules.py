@@ -2,7 +2,8 @@
 
 A rule is one line of data: the place, the versions of the library that it holds for, a sentence on the library, the
 advice, and the page that says so. A place is a class and an attribute (`logging.Logger.handlers`; any attribute: `*`),
-the path of a global or of a registry, or the class of the items in a container (`[PIL.Image.Image]`). Subclasses count.
+the path of a global or of a registry, the class of the items in a container (`[PIL.Image.Image]`), or the class of an
+object of the line at which memory of C grows (`(ctypes.CDLL)`). Subclasses count.
 """
 
 import re
@@ -146,6 +147,14 @@ RULES = tuple(Rule(*row) for row in (
     ("gc's callbacks", "", "The collector keeps each function that was added.", "Add a function once, or call `gc.callbacks.remove(function)`."),
     ("gymnasium's registry", "", "The registry keeps each environment that was registered.", "Call `gymnasium.register(...)` once for each name, outside of loops."),
     ("multiprocessing's children", "", "A process that has ended is kept until it is joined.", "Call `process.join()` and `process.close()` when it has ended."),
+    # at the line of memory of C
+    ("(ctypes.CDLL)", "", "What a function of C allocates is its caller's to free.", "Free what its functions return by the library's own call, such as `{CDLL:library}.free(pointer)`."),
+    ("(torch.profiler.profiler.profile)", "", "A profiler without a schedule keeps every event.", "Give it `schedule=torch.profiler.schedule(wait=1, warmup=1, active=3, repeat=1)`, and call `{profile:profiler}.step()` after each step."),
+    ("(sqlite3.Connection)", "", "A database in memory keeps its rows outside of Python.", "Delete rows that are done with, `{Connection:connection}.execute('DELETE FROM ...')`, or use a file in place of `:memory:`."),
+    ("(google.protobuf.message.Message)", "", "A message that stays keeps all that was ever parsed into it.", "Make a new message each time, `message = type(message).FromString(data)`."),
+    ("(tokenizers.Tokenizer)", "", "A model of a tokenizer caches the parts of each word.", "Give its model a small cache: `BPE(..., cache_capacity=1000)`."),
+    ("(zmq.sugar.socket.Socket)", "", "A socket without a bound queues what the other side does not take.", "Call `{Socket:socket}.set_hwm(100)` before `bind` and `connect`, so that the sender waits."),
+    ("(grpc._server._Server)", "", "A server that was never started keeps its handlers.", "Call `{_Server:server}.start()` before its `stop(0)`, or use one server for the program."),
     ("trio._channel.MemoryChannelState.data", "", "A channel of `math.inf` never makes the sender wait.", "Give the channel a size: `trio.open_memory_channel(10)`."),
     ("anyio.streams.memory._MemoryObjectStreamState.buffer", "", "A stream of `math.inf` never makes the sender wait.", "Give the stream a size: `anyio.create_memory_object_stream(10)`."),
 ))
@@ -177,6 +186,12 @@ def find_rule(root: str, hops: Sequence[tuple[Any, str]], items: Sequence[Any]) 
         if rule is not None:
             return rule
     return None
+
+
+def find_native_rule(kind: type) -> Rule | None:
+    """The rule for an object of a class at whose line memory of C grows; None if none is known."""
+    keys = (f"({'.'.join(full_name(owner))})" for owner in mro(kind))
+    return next((rule for key in keys if (rule := _find_rule_by_key(key)) is not None), None)
 
 
 def _attribute_rule_keys(kind: type, name: str) -> Iterable[str]:
