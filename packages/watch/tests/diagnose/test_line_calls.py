@@ -98,6 +98,20 @@ def test_the_rule_for_an_object_of_the_line_is_told_unless_its_call_is_made() ->
     assert not_told == ""
 
 
+def test_a_function_that_has_returned_is_read_with_its_globals(load: Callable[[str], ModuleType]) -> None:
+    program = load("""
+        import ctypes
+
+        libc = ctypes.CDLL(None)
+
+        def decode(size):
+            return libc.abs(size)
+    """)
+    code = program.decode.__code__
+    told = find_line_advice(AllocationSite(code.co_filename, code.co_firstlineno + 1, "decode", "native"))
+    assert told.startswith("Free what its functions return by the library's own call, such as `libc.free(pointer)`. ")
+
+
 def test_what_the_line_makes_is_to_be_closed(library: ModuleType) -> None:
     def read(look: Callable[[], Any]) -> None:
         image = library.Image()  # here

@@ -174,6 +174,9 @@ class Report:
     def __init__(self):
         self._pages = [Page(number) for number in range(9)]
 
+    def close(self):
+        self._pages = []
+
     @property
     def pages(self):
         return self._pages

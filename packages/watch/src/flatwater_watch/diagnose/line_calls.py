@@ -5,10 +5,10 @@ closed; one that lives longer than a pass is not, but may have to be polled, or 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dis import Instruction
 from inspect import CO_OPTIMIZED
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 from flatwater_watch.diagnose.code_use import single_instructions
@@ -45,18 +45,28 @@ class _Receiver(NamedTuple):
 def find_line_advice(site: AllocationSite) -> str:
     """The advice for a line while memory of C rises, with calls for the objects of the line; empty if none is known.
 
-    The function of the line must be running, and must not call them itself: "producer.poll()".
+    The function of the line must not call them itself: "producer.poll()". Its local variables are known while it runs.
     """
     # Runs no code of the watched program.
-    for frame in running_frames(lambda file: file == site.file):
-        code = frame.f_code
-        if function_name(code) == site.function:
-            variables = frame_locals(frame) if code.co_flags & CO_OPTIMIZED else {}
-            receivers = _receivers(code, site.line, variables, frame.f_globals)
-            modules = user_modules(Roots())
-            of_libraries = (receiver for receiver in receivers if full_name(receiver.kind)[0] not in modules)
-            return next(filter(None, (_receiver_advice(receiver, code) for receiver in of_libraries)), "")
+    modules = user_modules(Roots())
+    for code, variables, names in _uses_of_function(site, modules.values()):
+        receivers = _receivers(code, site.line, variables, names)
+        of_libraries = (receiver for receiver in receivers if full_name(receiver.kind)[0] not in modules)
+        return next(filter(None, (_receiver_advice(receiver, code) for receiver in of_libraries)), "")
     return ""
+
+
+def _uses_of_function(
+    site: AllocationSite, modules: Iterable[dict[str, Any]]
+) -> Iterator[tuple[CodeType, Mapping[str, Any], dict[str, Any]]]:
+    """Yield the code of a line's function, with its local variables, none if it does not run, and its globals."""
+    for frame in running_frames(lambda file: file == site.file):
+        if function_name(frame.f_code) == site.function:
+            yield frame.f_code, frame_locals(frame) if frame.f_code.co_flags & CO_OPTIMIZED else {}, frame.f_globals
+    for names in modules:
+        value: Any = names.get(site.function)
+        if type(value) is FunctionType and value.__code__.co_filename == site.file:
+            yield value.__code__, {}, names
 
 
 def _receiver_advice(receiver: _Receiver, code: CodeType) -> str:

@@ -329,6 +329,8 @@ def _holder_calls(holders: Iterable[_Holder], used: frozenset[str]) -> tuple[tup
         found = [name for name in search.releasing_names(space) if code_name.text or name != "__delitem__"]
         calls = _written_calls(code_name.text or class_name(kind), space, found, is_class=True) or calls
         methods |= set(found)
+        if SELF in names and calls and code_name.text:  # the table itself, which the program can name
+            break
     return calls, methods
 
 
