@@ -1,14 +1,18 @@
 """Rules of purchases that are chosen: on validation days alone, counted, and kept by everything that trades."""
 
+import json
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from small_traders import SMALL_PURCHASES
 
 import flatwater as fw
+from flatwater import main
 from flatwater.config.toml import from_mapping
 from flatwater.reports.records import read_run
 from flatwater_trading.market.baselines import play_random_
@@ -20,8 +24,15 @@ from flatwater_trading.panel.store import save_panel
 from flatwater_trading.panel.synthetic import synthetic_panel
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.recipe.plan import plan_erl
-from flatwater_trading.recipe.rule_tables import rule_blocks
-from flatwater_trading.recipe.rules import candidate_rules, choose_rule, make_simulator
+from flatwater_trading.recipe.rule_tables import BY_SETTINGS, rule_blocks
+from flatwater_trading.recipe.rules import (
+    candidate_changes,
+    candidate_count,
+    choose_rule,
+    earns_more,
+    largest_rule,
+    make_simulator,
+)
 from flatwater_trading.recipe.run import compose, read_run_panel
 from flatwater_watch.errors import ConfigError, RunError
 from flatwater_watch.pages.blocks import Table
@@ -33,6 +44,13 @@ SMALL = SMALL_PURCHASES | {
     "choice": CHOICE,
 }
 FIVE_DAYS = "synthetic:12x700:law=reversal:signal=0.3:signal_days=5"
+LEARNED = SMALL | {
+    "panel": FIVE_DAYS,
+    "rounds": 3,
+    "splits": {"holdout_days": 120, "validation_days": 120},
+    "env": {"episode": {"trading_days": 60, "settlement_days": 20}},
+}
+"""A run of seconds that learns a law of five days."""
 
 
 def small_config(**changed: Any) -> ErlRunConfig:
@@ -42,13 +60,7 @@ def small_config(**changed: Any) -> ErlRunConfig:
 @pytest.mark.long
 def test_the_holding_time_is_that_of_the_law_and_all_that_trades_keeps_it(tmp_path: Path) -> None:
     """Prices return within five days of a shock; the settings hold for twenty."""
-    settings = SMALL | {
-        "panel": FIVE_DAYS,
-        "rounds": 3,
-        "splits": {"holdout_days": 120, "validation_days": 120},
-        "env": {"episode": {"trading_days": 60, "settlement_days": 20}},
-        "choice": {"hold_days": [5, 40]},
-    }
+    settings = LEARNED | {"choice": {"hold_days": [5, 40], "purchases_a_day": []}}
     path = fw.train("erl", run=tmp_path / "run", quiet=True, **settings).path
     found = fw.evaluate(path, holdout=True)
     assert found["rule"]["chosen"] == {"hold_days": 5, "purchases_a_day": 1, "target": None}
@@ -56,6 +68,7 @@ def test_the_holding_time_is_that_of_the_law_and_all_that_trades_keeps_it(tmp_pa
     assert list(earned) == [20, 5, 40]
     assert max(earned, key=lambda rows: earned[rows]) == 5
     assert found["traders"]["champion"]["total_return"] > found["holding_times"]["20"]
+    assert found["rule"]["unchosen_return"] == found["holding_times"]["20"]
     assert found["tries"] == 3 * 4 + 2, "members x generations, and two other rules"
     assert "among 3: held for 5 days" in found["verdict"]
 
@@ -67,7 +80,8 @@ def test_the_holding_time_is_that_of_the_law_and_all_that_trades_keeps_it(tmp_pa
 
     records = read_run(path)
     tables = [block for block in rule_blocks(records, "day") if isinstance(block, Table)]
-    assert [row[0] for row in tables[0].rows] == ["5 days", "10 days", "20 days", "40 days"]
+    assert [row[0] for row in tables[0].rows] == ["5 days", "10 days", "20 days", "40 days", BY_SETTINGS]
+    assert tables[0].rows[-1][1:] == tables[0].rows[2][1:], "the settings hold for 20 days"
     assert tables[0].titles == ("held for", "validation", "holdout")
     assert [row[-1] for row in tables[1].rows] == ["", "chosen", ""]
     broken = {**records.result, "rule": {"chosen": {}, "tried": []}}
@@ -90,12 +104,90 @@ def test_prices_after_the_validation_days_change_no_choice(tmp_path: Path) -> No
     assert len(set(found[0].tried.values())) > 3, "rules differ in what they earn"
 
 
+@pytest.mark.parametrize(
+    ("changed", "instruments", "expected"),
+    [
+        ({}, 6, [[5, 10, 40], [3], []]),
+        ({}, 2, [[5, 10, 40], [], []]),
+        ({"env": {"trade": {"hold_days": 7}}}, 6, [[], [3], []]),
+        ({"env": {"trade": {"hold_days": 7, "purchases_a_day": 2}}}, 6, [[], [], []]),
+        ({"env": {"trade": {"hold_days": 7}}, "choice": {"hold_days": [7, 9]}}, 2, [[9], [], []]),
+        ({"choice": {"hold_days": [], "purchases_a_day": [], "targets": [2.0]}}, 6, [[], [], [2.0]]),
+        ({"choice": {"by_validation": False}}, 6, []),
+    ],
+    ids=str,
+)
+def test_what_the_settings_leave_open_is_chosen_and_what_they_give_is_kept(
+    changed: dict[str, Any], instruments: int, expected: list[list[float]]
+) -> None:
+    config = from_mapping(ErlRunConfig, changed, "test")
+    changes = candidate_changes(config, instruments)
+    assert [[next(iter(change.values())) for change in number] for number in changes] == expected
+    largest, trade = largest_rule(config, instruments), config.env.trade
+    holds, purchases, _ = expected or ([], [], [])
+    assert (largest.hold_days, largest.purchases_a_day) == (
+        max(trade.hold_days, *holds, 0),
+        max(trade.purchases_a_day, *purchases, 0),
+    )
+
+
+def test_numbers_are_tried_one_after_the_other_and_none_that_may_be_luck_is_chosen() -> None:
+    """A trader that has learned nothing: whatever earned most on 50 days, nothing shows that it is better."""
+    choice = compose(small_config()).choose_rule()
+    rules = [(rule.hold_days, rule.purchases_a_day, rule.target_low) for rule in choice.tried]
+    assert rules == [(5, 1, 1.0), (2, 1, 1.0), (9, 1, 1.0), (5, 3, 1.0), (5, 1, 2.5)]
+    assert max(choice.tried, key=choice.tried.__getitem__) != choice.chosen == small_config().env.trade
+
+
+def test_a_lead_is_sure_if_its_interval_lies_above_0() -> None:
+    rng = np.random.default_rng(0)
+    market, noise = rng.normal(0, 0.02, 252), rng.normal(0, 0.001, 252)
+    assert earns_more(market + 0.001 + noise, market)
+    assert not earns_more(market, market + 0.001 + noise)
+    assert not earns_more(market + 0.001, rng.normal(0, 0.02, 252)), "a fifth of a deviation of the year"
+    assert not earns_more(market, market)
+    assert not earns_more(market[:19] + 0.001 + noise[:19], market[:19]), "too few"
+
+
+@pytest.mark.long
+def test_without_the_choice_a_run_is_the_same_and_trades_by_the_rule_of_its_settings(tmp_path: Path) -> None:
+    settings = LEARNED | {"choice": {"purchases_a_day": []}}
+    chosen = fw.train("erl", run=tmp_path / "chosen", quiet=True, **settings)
+    fixed = fw.train("erl", run=tmp_path / "fixed", quiet=True, **settings | {"choice": {"by_validation": False}})
+    assert fixed.result["rule"] == {
+        "chosen": {"hold_days": 20, "purchases_a_day": 1, "target": None},
+        "tried": [],
+        "unchosen_return": None,
+    }
+    assert chosen.result["rule"]["chosen"] != fixed.result["rule"]["chosen"]
+    earned = fixed.result["traders"]["champion"]["total_return"]
+    assert chosen.result["rule"]["unchosen_return"] == earned
+    assert f"would have returned {earned:+.1%}" in chosen.result["verdict"]
+    table = next(block for block in rule_blocks(read_run(chosen.path), "day") if isinstance(block, Table))
+    assert table.rows[-1] == [BY_SETTINGS, f"{earned:+.1%}"]
+
+
+@pytest.mark.long
+def test_a_run_of_a_version_without_a_choice_goes_on_without_one(tmp_path: Path) -> None:
+    run = fw.train("erl", run=tmp_path / "run", quiet=True, **SMALL | {"choice": {"by_validation": False}})
+    settings = (run.path / "config.toml").read_text()
+    before, _, rest = settings.partition("[choice]")
+    (run.path / "config.toml").write_text(before + rest[rest.index("\n[") :])
+    assert "choice" not in tomllib.loads((run.path / "config.toml").read_text())
+    assert not fw.evaluate(run.path)["rule"]["tried"]
+    resumed = fw.resume(run.path, 2, quiet=True)
+    assert not resumed.result["rule"]["tried"]
+    repeated = main(["train", "erl", "--config", str(run.path / "config.toml"), "--run", str(tmp_path / "again")])
+    assert repeated == 0
+    assert not json.loads((tmp_path / "again" / "result.json").read_text())["rule"]["tried"]
+
+
 @pytest.mark.long
 def test_a_resumed_run_chooses_as_one_in_one_piece(tmp_path: Path) -> None:
     whole = fw.train("erl", run=tmp_path / "whole", quiet=True, **SMALL | {"rounds": 2})
     parts = fw.train("erl", run=tmp_path / "parts", quiet=True, **SMALL).resume(2, quiet=True)
     assert parts.result == whole.result
-    assert len(parts.result["rule"]["tried"]) == 3 * 2 * 2
+    assert len(parts.result["rule"]["tried"]) == 1 + 2 + 1 + 1
 
 
 def test_the_first_of_equal_rules_is_that_of_the_settings() -> None:
@@ -106,7 +198,7 @@ def test_the_first_of_equal_rules_is_that_of_the_settings() -> None:
     choice = choose_rule(setup, market, never, unit="day")
     assert set(choice.tried.values()) == {0.0}
     assert choice.chosen == setup.config.env.trade
-    assert choice.tries == len(candidate_rules(setup.config)) - 1 == 3 * 2 * 2 - 1
+    assert choice.tries == candidate_count(setup.config, 6) == 2 + 1 + 1
 
 
 def test_a_choice_is_planned_and_changes_nothing_that_is_held() -> None:
@@ -133,6 +225,11 @@ def test_random_traders_buy_as_often_on_each_day_as_they_are_told() -> None:
 def test_a_rule_that_cannot_be_is_refused(name: str, value: float) -> None:
     with pytest.raises(ConfigError, match=rf"choice\.{name}"):
         small_config(choice={name: [value]})
+
+
+def test_a_rule_that_nobody_chooses_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"choice\.hold_days = .*choice\.by_validation = false"):
+        small_config(choice={"by_validation": False, "hold_days": [2]})
 
 
 @pytest.mark.parametrize(

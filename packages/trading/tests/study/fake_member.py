@@ -92,6 +92,7 @@ def leave_result(run: Path, config: dict) -> None:
         "rule": {
             "chosen": (chosen := {"hold_days": 5 + 5 * (config["seed"] % 2), "purchases_a_day": 2, "target": None}),
             "tried": [chosen | {"return": 0.1}, {"hold_days": 20, "purchases_a_day": 1, "target": 3.0, "return": 0.05}],
+            "unchosen_return": 0.03 if config["seed"] % 2 else None,
         },
         "holding_times": {"20": 0.01, "5" if config["seed"] % 2 else "10": 0.02},
     }

@@ -136,21 +136,28 @@ def test_random_traders_are_pooled_as_the_champions_are(whole: StudyOutcome) -> 
 
 
 def test_holding_times_are_pooled_as_the_champions_are_and_the_page_has_the_rules(whole: StudyOutcome) -> None:
-    """Seed 5 holds for 10 days and seed 6 for 5, so each has a return of its own where the other is played again."""
-    pooled, grown = dict(whole.result["pooled"]), 1.0
+    """Seed 5 holds for 10 days and seed 6 for 5, so each has a return of its own where the other is played again.
+
+    Seed 5 earns 3 % by the rule of the settings, and seed 6 has chosen that rule.
+    """
+    pooled, grown, unchosen = dict(whole.result["pooled"]), 1.0, 1.0
     for fold in ("01", "02"):
         curve = pl.read_parquet(f"s/fold-{fold}-seed-6/holdout_equity.parquet")["champion"]
         grown *= (1.02 + curve[-1] / curve[0]) / 2
+        unchosen *= (1.03 + curve[-1] / curve[0]) / 2
     assert pooled["holding_times"].keys() == {"5", "10", "20"}
     assert pooled["holding_times"]["5"] == pytest.approx(grown - 1)
     assert pooled["holding_times"]["20"] == pytest.approx(1.01**2 - 1)
+    assert pooled["unchosen_return"] == pytest.approx(unchosen - 1)
     assert [(row["fold"], row["seed"], row["hold_days"]) for row in pooled["rules"]] == [
         (1, 5, 10),
         (1, 6, 5),
         (2, 5, 10),
         (2, 6, 5),
     ]
-    assert "The same scores under other holding times" in study_page(read_study(Path("s")))
+    page = study_page(read_study(Path("s")))
+    assert "The same scores under other holding times" in page
+    assert "by the rule of the settings" in page
     file = Path("s/study.json")
     for name in ("rules", "holding_times"):
         pooled.pop(name)

@@ -1,9 +1,10 @@
 """Settings of every run besides its training: length, machine, memory, and files to keep."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, ClassVar, TypeVar, cast
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, TypeVar, cast
 
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.config.arguments import read_arguments
@@ -40,6 +41,8 @@ class RunConfig:
         )
     )
     """Names of settings that may change at a resume, as they change no number of the training."""
+    former_tables: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    """Settings by table that runs of earlier versions do not have, with the values by which these runs went on."""
     absent: ClassVar = (
         dict.fromkeys(
             ("workers", "cluster", "any_machine"),

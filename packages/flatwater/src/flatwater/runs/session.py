@@ -161,7 +161,8 @@ def read_config(
     source = where or folder.with_current_name.path
     settings, permit = permit_run(folder, source, trains=trains, replaced_names=replaced_names)
     file = str(folder.with_current_name.config)
-    return from_mapping(recipe_of_settings(settings, file, permit).config, settings, file)
+    cls = recipe_of_settings(settings, file, permit).config
+    return from_mapping(cls, {**cls.former_tables, **settings}, file)
 
 
 @close_open_envs()
@@ -328,9 +329,8 @@ def restore_run(
     composed = compose_as_begun(config, read_config(folder), manifest.facts.get("data"))
     # Settings and data are compared before the checkpoint overwrites the run's state.
     current_facts = run_facts(composed)
-    saved_config = _with_added_defaults(
-        manifest.facts.get("config"), to_mapping(type(config)()), current_facts["config"]
-    )
+    added = to_mapping(from_mapping(type(config), config.former_tables, "added settings"))
+    saved_config = _with_added_defaults(manifest.facts.get("config"), added, current_facts["config"])
     saved_facts = {"config": saved_config, "data": _without_host_text(manifest.facts.get("data"))}
     differences = fact_differences(saved_facts, current_facts)
     if differences:

@@ -28,7 +28,7 @@ from flatwater_watch.errors import ConfigError, TrustError
 from flatwater_watch.files.directory import current_path as named_path
 from flatwater_watch.sanitize import short_repr
 
-C = TypeVar("C")
+C = TypeVar("C", bound=RunConfig)
 
 WRITTEN_SETTINGS = ("base.toml", "best.toml")
 """Names of the settings files that a sweep or a study writes into its folder: they may come from somebody else."""
@@ -111,6 +111,7 @@ def load_settings(
     # The resolved path: a link from elsewhere does not make the file the user's own.
     if file.name in WRITTEN_SETTINGS or enclosing_run_folder(file.resolve()) is not None:
         request_permit(settings, file, trains=True, replaced_names=replaced_names)
+        settings = {**cls.former_tables, **settings}  # the program wrote it whole, maybe long ago
     return drop_total_steps(from_mapping(cls, merge_tables(base, settings), str(file)), replaced_names)
 
 

@@ -1,6 +1,8 @@
 """The configuration of a run of evolving traders: the training, the data, and the settings that all runs share."""
 
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal
 
 from flatwater.runs.config import WorkersRunConfig, check_workers_run
 from flatwater_trading.training.config import ErlConfig, replay_capacity
@@ -14,6 +16,7 @@ class ErlRunConfig(WorkersRunConfig, ErlConfig):
     """A population of traders, evolved on a panel."""
 
     changeable_settings: ClassVar = WorkersRunConfig.changeable_settings | {"benchmark"}
+    former_tables: ClassVar[Mapping[str, Any]] = MappingProxyType({"choice": {"by_validation": False}})
     absent: ClassVar = WorkersRunConfig.absent | {
         "act": "traders of this recipe buy and sell whole positions. For target weights: flatwater train weights",
     }

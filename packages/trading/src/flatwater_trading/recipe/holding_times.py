@@ -38,18 +38,15 @@ class HoldingTimes:
     """Name of a row, such as `day`."""
     returns: Mapping[int, float]
     """Other holding time -> total return."""
-    is_chosen: bool
-    """Whether the holding time was chosen on the validation days."""
 
     @property
     def sentence(self) -> str:
         """Sentence with the other holding times and their returns."""
         (rows, value), *other_returns = self.returns.items()
         more_returns = "".join(f", for {rows} {value:+.1%}" for rows, value in other_returns)
-        advice = "" if self.is_chosen else "; --choice.hold-days has it chosen on the validation days"
         return (
             f"Its choices held for {rows} {self.unit}s would have returned {value:+.1%}{more_returns} (they were held "
-            f"for {self.played_rows}{advice})."
+            f"for {self.played_rows})."
         )
 
 
@@ -77,7 +74,7 @@ def play_holding_times(
         if rows != rule.hold_days:
             setup_with_rule = with_rule(setup, replace(rule, hold_days=rows))
             returns[rows] = final_return(play_planned(setup_with_rule, market, planned, actor, first_row=first_row))
-    return HoldingTimes(rule.hold_days, unit, returns, bool(setup.config.choice.hold_days))
+    return HoldingTimes(rule.hold_days, unit, returns)
 
 
 def trades_like_chance(

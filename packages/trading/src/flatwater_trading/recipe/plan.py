@@ -42,7 +42,8 @@ def _check_purchases(config: ErlRunConfig, instruments: int) -> None:
     Raises:
         ConfigError: a setting allows more.
     """
-    choice = {f"choice.purchases_a_day[{n}]": purchases for n, purchases in enumerate(config.choice.purchases_a_day)}
+    candidates = config.choice.purchases_a_day or ()
+    choice = {f"choice.purchases_a_day[{n}]": purchases for n, purchases in enumerate(candidates)}
     for name, purchases in {"env.trade.purchases_a_day": config.env.trade.purchases_a_day, **choice}.items():
         if purchases > instruments:
             raise ConfigError(

@@ -87,8 +87,8 @@ def as_json(
         # Every member was a candidate in every generation's validation, and then every other rule of the champion.
         "tries": run.progress.round * config.population.size + choice.tries,
         "tried": "members x generations" + (", and other rules of the champion" if choice.tries else ""),
-        "rule": choice.to_json(),
-        "verdict": " ".join(filter(None, (score.verdict, choice.sentence))),
+        "rule": choice.to_json(score.unchosen_return),
+        "verdict": " ".join(filter(None, (score.verdict, choice.describe(score.unchosen_return)))),
         "seed": config.seed,
         "threads": threads,
         "note": NOTES[split],

@@ -15,6 +15,7 @@ from flatwater_watch.pages.blocks import Block, Heading, Paragraph, Table
 
 RULE_TITLES = ("held for", "purchases", "sale target")
 SAME_SCORES = "The same scores under other holding times"
+BY_SETTINGS = "by the rule of the settings"
 
 
 def rule_blocks(run: RunRecords, unit: str) -> Iterator[Block]:
@@ -33,19 +34,24 @@ def rule_blocks(run: RunRecords, unit: str) -> Iterator[Block]:
         "holdout": (run.holdout, folder.holdout),
     }
     columns: dict[str, Mapping[int, float | None]] = {}
+    unchosen: dict[str, float | None] = {}
     for split, (result, file) in results.items():
         # Results of other versions, and of recipes without purchases, have none.
         if result is not None and "holding_times" in result:
             try:
                 columns[split] = holding_times(result)
+                unchosen[split] = unchosen_return(result)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise damaged_file_error(file, error) from error
     if columns:
         yield Heading(SAME_SCORES)
-        yield Table(("held for", *columns), _holding_rows(columns, unit))
+        rows = _holding_rows(columns, unit)
+        if any(value is not None for value in unchosen.values()):
+            rows.append([BY_SETTINGS, *(return_cell(value) for value in unchosen.values())])
+        yield Table(("held for", *columns), rows)
         yield Paragraph(
             "Return of the champion's choices on the same days if each position were held for so long. "
-            "The best of them is so partly by luck: choice.hold_days has one chosen on the validation days.",
+            "The best of them is so partly by luck.",
             "reading",
         )
     if run.result is not None and "rule" in run.result:
@@ -65,6 +71,11 @@ def holding_times(result: Mapping[str, Any]) -> dict[int, float | None]:
         played_rows = int(result["rule"]["chosen"]["hold_days"])
         times[played_rows] = _optional_number(result["traders"]["champion"]["total_return"])
     return dict(sorted(times.items()))
+
+
+def unchosen_return(result: Mapping[str, Any]) -> float | None:
+    """Return the return of a champion's choices by the rule of the settings; None if no other rule was chosen."""
+    return _optional_number(result.get("rule", {}).get("unchosen_return"))
 
 
 def _holding_rows(columns: Mapping[str, Mapping[int, float | None]], unit: str) -> list[list[str]]:

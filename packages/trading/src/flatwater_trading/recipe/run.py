@@ -32,7 +32,7 @@ from flatwater_trading.recipe.lengths import shorten_traders, with_fitting_lengt
 from flatwater_trading.recipe.market import build_run_market
 from flatwater_trading.recipe.plan import plan_erl
 from flatwater_trading.recipe.result import as_json, write_holdout, write_result
-from flatwater_trading.recipe.rules import RuleChoice, choose_rule, with_rule
+from flatwater_trading.recipe.rules import RuleChoice, candidate_count, choose_rule, with_rule
 from flatwater_trading.recipe.run_panel import (
     describe_costs,
     describe_days,
@@ -109,10 +109,15 @@ class ErlRun(WorkersRun):
         return f"{traders} on {instruments}, {describe_days(self.panel)}{workers}"
 
     def about(self) -> Sequence[str]:
-        """Return lines about features, the days of each split, costs of shares, and where the market is."""
+        """Return lines about features, the days of each split, costs, rules of purchases, and where the market is."""
         features = f"features: {', '.join(self.config.observation_features)}"
         costs = describe_costs(self.panel, self.config.env.account)
         lines = [features, describe_splits(self.panel, self.setup.splits), *costs]
+        if rules := candidate_count(self.config, len(self.panel.investable)):
+            others = count_phrase(rules, "other rule")
+            lines.append(
+                f"purchases: by env.trade, or by one of {others} if it surely earns more on the validation days"
+            )
         if self.private_reason and self.device.type == "cpu":
             lines.append(
                 f"market: in the memory of each process, as it cannot be kept in a file: {self.private_reason}"
@@ -177,6 +182,7 @@ class ErlRun(WorkersRun):
             learned_rows=purchase_rows(setup.splits.train, choice.chosen.hold_days),
             truth=load_truth(self.config.panel),
             benchmark=panel_benchmark(self.config.benchmark, self.panel),
+            unchosen_rule=choice.unchosen,
         )
         score = score_champion(evaluation)
         split = "holdout" if holdout else "validation"

@@ -11,7 +11,7 @@ from torch import Tensor
 from flatwater.state.random import generator
 from flatwater_trading.market import account
 from flatwater_trading.market.baselines import buy_and_hold, equal_weight, play_random_
-from flatwater_trading.market.config import TradingConfig
+from flatwater_trading.market.config import TradeConfig, TradingConfig
 from flatwater_trading.market.market import Market
 from flatwater_trading.market.results import episode_summary, purchases_by_day, trade_columns, traded_by_day
 from flatwater_trading.market.simulator import Simulator, reset_, step_
@@ -39,7 +39,7 @@ from flatwater_trading.recipe.holding_times import (
     trades_like_chance,
 )
 from flatwater_trading.recipe.occlusion import find_effects
-from flatwater_trading.recipe.rules import largest_rule, make_simulator, with_rule
+from flatwater_trading.recipe.rules import final_return, largest_rule, make_simulator, play_planned, with_rule
 from flatwater_trading.recipe.score_analysis import analyse_scores
 from flatwater_trading.training.play import META_DAYS, DayTransitions, PlannedActions, play_slices_
 from flatwater_trading.training.setup import ErlSetup
@@ -69,6 +69,8 @@ class ChampionEvaluation:
     """Expected log returns of a synthetic market [T, K], for the oracle; None if they are unknown."""
     benchmark: Benchmark | None
     """Price that is bought and held, against which alpha and beta are measured; None for equal weights."""
+    unchosen_rule: TradeConfig | None = None
+    """The rule of the settings, if another was chosen: the champion's choices are played by it as well."""
 
     @property
     def first(self) -> Tensor:
@@ -92,6 +94,8 @@ class ChampionScore(PlayedDays):
     """Column -> mean change of the coefficients without it."""
     holding_times: HoldingTimes
     """Returns of the champion's choices if they were held for longer or shorter."""
+    unchosen_return: float | None
+    """Return of the champion's choices by the evaluation's `unchosen_rule`; None without such a rule."""
     trades_like_chance: bool
     """Whether the champion is invested and trades as much as traders that act at random on every day."""
 
@@ -154,6 +158,7 @@ def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
         effects=dict(zip(setup.config.observation_features, effects.features.tolist(), strict=True)),
         column_effects=dict(zip(panel.instruments, effects.columns.tolist(), strict=True)),
         holding_times=play_holding_times(setup, market, planned, evaluation.actor, first_row=first_row, unit=unit),
+        unchosen_return=_play_unchosen(evaluation, planned),
         trades_like_chance=trades_like_chance(setup, market, rows[CHAMPION], first_row, len(days)),
     )
 
@@ -172,6 +177,14 @@ def _play_champion_(evaluation: ChampionEvaluation, champion: Simulator) -> tupl
         remember=lambda day: copy_scores_(scores, day),
     )
     return planned, scores
+
+
+def _play_unchosen(evaluation: ChampionEvaluation, planned: PlannedActions) -> float | None:
+    """Return the return of the champion's planned actions by the rule that was not chosen; None without one."""
+    if evaluation.unchosen_rule is None:
+        return None
+    setup = with_rule(evaluation.setup, evaluation.unchosen_rule)
+    return final_return(play_planned(setup, evaluation.market, planned, evaluation.actor, first_row=evaluation.first))
 
 
 def copy_scores_(scores: Float[Tensor, "D K"], day: DayTransitions) -> None:
@@ -275,7 +288,8 @@ def measure_score_bytes(setup: ErlSetup, market: Market, actor: Float[Tensor, "1
     def play() -> None:
         """Do everything that `score_champion` does with tensors, on the meta device."""
         # Validation may choose any rule of purchases, so the rule that takes most memory is measured.
-        rule, count = largest_rule(setup.config), len(market.investable)
+        count = len(market.investable)
+        rule = largest_rule(setup.config, count)
         largest_setup, longest_hold_setup = (
             with_rule(setup, replace(rule, hold_days=hold)) for hold in (rule.hold_days, max(HOLDING_TIMES))
         )

@@ -368,7 +368,8 @@ def _copy_as_array(values: Array | Tensor, dtype: type[np.floating[Any]]) -> Arr
 
 def trader_settings(config: ErlConfig, rule: TradeConfig) -> ErlConfig:
     """Return the settings of a trader: those of its training, with the chosen rule of purchases as the only one."""
-    return replace(_training_settings(config), env=replace(config.env, trade=rule), choice=ChoiceConfig())
+    only_rule = ChoiceConfig(by_validation=False)
+    return replace(_training_settings(config), env=replace(config.env, trade=rule), choice=only_rule)
 
 
 def _training_settings(config: ErlConfig) -> ErlConfig:

@@ -10,7 +10,7 @@ import polars as pl
 
 from flatwater.rundir.layout import Folder, FolderFile, RunFolder
 from flatwater_trading.panel.calendar import DAILY, Calendar, calendar_of_year
-from flatwater_trading.recipe.rule_tables import RULE_TITLES, rule_cells
+from flatwater_trading.recipe.rule_tables import BY_SETTINGS, RULE_TITLES, rule_cells
 from flatwater_trading.recipe.tables import EQUITY, read_table
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.content import is_number, parse_json
@@ -235,6 +235,8 @@ def holding_rows(pooled: Mapping[str, Any]) -> TableRows:
     rows = [[count_phrase(int(rows_held), unit), percent_cell(value)] for rows_held, value in times.items()]
     if rows:
         rows.append(["as they were played", percent_cell(pooled["traders"]["champion"]["total_return"])])
+        if pooled.get("unchosen_return") is not None:
+            rows.append([BY_SETTINGS, percent_cell(pooled["unchosen_return"])])
     return TableRows(("held for", "in all"), rows, text_columns=1)
 
 

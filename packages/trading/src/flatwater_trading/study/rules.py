@@ -1,12 +1,12 @@
 """Rules of purchases of a study: returns of the same scores by other holding times, and the rules that were chosen."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from flatwater.metrics.figures import finite_or_none
-from flatwater_trading.recipe.rule_tables import holding_times
+from flatwater_trading.recipe.rule_tables import holding_times, unchosen_return
 
 if TYPE_CHECKING:
     from flatwater_trading.study.pooling import FoldResult
@@ -18,15 +18,15 @@ def pooled_rules(folds: "Sequence[Sequence[FoldResult]]") -> dict[str, Any]:
     Returns:
         holding_times: total return by holding time, where every run has one, pooled like the champions: the mean of
         the seeds in each fold, one fold after the other. rules: a row for each run, with its fold and seed; empty if
-        nothing was to be chosen.
+        nothing was to be chosen. unchosen_return: total return by the rule of the settings, pooled in the same way.
     """
     if not all("rule" in run.result for runs in folds for run in runs):
         return {}
     # For each run of each fold: holding time in rows -> total return, None if it is not finite.
     returns_by_fold = [[holding_times(run.result) for run in runs] for runs in folds]
     common_times = sorted(set.intersection(*(set(returns) for runs in returns_by_fold for returns in runs)))
-    growth = {
-        rows: float(np.prod([np.mean([1 + (returns[rows] or 0.0) for returns in runs]) for runs in returns_by_fold]))
+    times = {
+        str(rows): _pool_returns([[returns[rows] for returns in runs] for runs in returns_by_fold])
         for rows in common_times
     }
     rules = [
@@ -35,7 +35,17 @@ def pooled_rules(folds: "Sequence[Sequence[FoldResult]]") -> dict[str, Any]:
         for run in runs
         if run.result["rule"]["tried"]
     ]
-    return {
-        "holding_times": {str(rows): finite_or_none(value - 1) for rows, value in growth.items()},
-        "rules": rules,
-    }
+    unchosen = _pool_returns([[_return_by_settings(run.result) for run in runs] for runs in folds]) if rules else None
+    return {"holding_times": times, "rules": rules, "unchosen_return": unchosen}
+
+
+def _return_by_settings(result: Mapping[str, Any]) -> float | None:
+    """Return the return of a champion by the rule of the settings, by which it may have traded."""
+    other = unchosen_return(result)
+    return result["traders"]["champion"]["total_return"] if other is None else other
+
+
+def _pool_returns(folds: Sequence[Sequence[float | None]]) -> float | None:
+    """Return the return over all folds, in each of which the money is split evenly among the seeds."""
+    # A return that is not finite is None in a result, and counts as nothing earned.
+    return finite_or_none(float(np.prod([np.mean([1 + (value or 0.0) for value in runs]) for runs in folds])) - 1)

@@ -56,18 +56,34 @@ class ExplorationConfig:
 
 @config(table="choice")
 class ChoiceConfig:
-    """Rules of purchases among which the champion's is chosen, besides that of `env.trade`.
+    """The choice of the champion's rule of purchases, among that of `env.trade` and others.
 
-    Each combination plays the champion's scores of the validation days once more, and that which earns most is the rule
-    of results, orders and backtests. Nothing is trained for it. Each is a try, and counted.
+    The champion's scores of the validation days are played once by each: other holding times first, then other numbers
+    of purchases and targets with the rule that was chosen before. A rule is chosen if the 90 % interval of its lead
+    over the rule before it lies above 0, and is then that of results, orders and backtests. Nothing is trained for it.
+    Each is a try, and counted.
     """
 
-    hold_days: tuple[Annotated[int, Bounds(1, 1 << 16)], ...] = ()
-    """Other holding times. Left out: `env.trade.hold_days` alone."""
-    purchases_a_day: tuple[Annotated[int, Bounds(1, 1 << 10)], ...] = ()
-    """Other numbers of purchases at a close. Left out: `env.trade.purchases_a_day` alone."""
+    by_validation: bool = True
+    """Whether the rule is chosen on the validation days. If not, it is that of `env.trade`."""
+    hold_days: tuple[Annotated[int, Bounds(1, 1 << 16)], ...] | None = None
+    """Other holding times. Left out: 5, 10 and 40 rows, or none if `env.trade` has another holding time than usual."""
+    purchases_a_day: tuple[Annotated[int, Bounds(1, 1 << 10)], ...] | None = None
+    """Other numbers of purchases at a close. Left out: 3, or none if `env.trade` has another number than usual, or the
+    panel has fewer instruments."""
     targets: tuple[Annotated[float, Bounds(0, 1e6, above=True)], ...] = ()
     """Sale targets of all purchases, in percent, in the place of those that the trader sets. Left out: these alone."""
+
+    def __post_init__(self) -> None:
+        """Check that rules are given only if one of them is chosen."""
+        given = {"hold_days": self.hold_days, "purchases_a_day": self.purchases_a_day, "targets": self.targets or None}
+        for name, values in given.items():
+            require(
+                self.by_validation or values is None,
+                f"choice.{name}",
+                values,
+                "left out with choice.by_validation = false, which keeps the rule of env.trade",
+            )
 
 
 @config
