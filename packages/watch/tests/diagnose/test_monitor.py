@@ -21,13 +21,14 @@ from flatwater_watch.diagnose.garbage import GarbageSearch
 from flatwater_watch.diagnose.investigation import (
     Investigation,
     SoughtContainers,
+    missing_since_lengths,
     search_owner_line_,
     start_trace_,
 )
 from flatwater_watch.diagnose.lines import Tracer
 from flatwater_watch.diagnose.monitor import CaseState, Monitor
 from flatwater_watch.heap.census import CensusTaker, take_census
-from flatwater_watch.heap.libraries import GrownHolders
+from flatwater_watch.heap.libraries import GrownHolders, heap_lengths
 from flatwater_watch.heap.roots import Roots
 from flatwater_watch.series.readings import Reading
 from flatwater_watch.thresholds import SHIPPED
@@ -536,6 +537,18 @@ def test_a_program_is_traced_for_an_owner_of_a_fair_share_alone(
     assert was_traced is traced
 
 
+@pytest.mark.parametrize("left", [-0.1, 1.0])
+def test_a_trace_ends_with_the_budget_whatever_waits_for_it(monitor: Monitor, left: float) -> None:
+    """A census that nothing was left for waited 47 s under a trace."""
+    monitor.observe(grown_reading(1, 1))
+    monitor.state, monitor._case.proven = CaseState.COMPARING, True
+    assert monitor._tracer is not None
+    monitor._tracer.start(tensors=False)
+    monitor.observe(grown_reading(2, 2), seconds=1e-9, budget=left)
+    assert monitor.censuses.is_under_way
+    assert monitor._tracer.running == (left > 0)
+
+
 @pytest.mark.long
 def test_a_second_leak_is_found_beside_the_first(user: Any, monitor: Monitor) -> None:
     def step(number: int) -> Reading:
@@ -950,3 +963,15 @@ def test_a_reading_without_suspicion_is_cheap(monitor: Monitor) -> None:
     watch(monitor, lambda number: FLAT._replace(step=number, owned=owned, planned=owned), 1000)
     # 0.2 ms are promised; five times as much passes on a busy machine.
     assert 0 < monitor.cost_seconds < 1.0
+
+
+def test_a_search_for_holders_in_vain_waits_until_as_much_more_has_come() -> None:
+    """Each climbs through all objects; in a program with many libraries three took half of the watch's time."""
+    case = Investigation({}, lengths=heap_lengths(), lengths_step=0)
+    due = []
+    for step in range(1, 101):
+        missing_bytes = missing_since_lengths(case, step, MIB, 4 * MIB)
+        if missing_bytes:
+            due.append(step)
+            case.searched_bytes = missing_bytes  # as after a search in vain
+    assert due == [4, 8, 16, 32, 64]

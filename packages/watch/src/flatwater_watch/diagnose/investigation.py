@@ -69,6 +69,8 @@ class Investigation:
     longer containers were found."""
     lengths_step: int | None = None
     """Step at which `lengths` were taken; None before."""
+    searched_bytes: float = 0.0
+    """Bytes without an owner at the last search for the holders of longer containers."""
     heap_waits: int = 0
     """Number of readings in a row at which a look at all containers was not affordable."""
     reached_ids: frozenset[int] = frozenset()
@@ -132,26 +134,29 @@ class Investigation:
     """Whether the length of the first owner had changed at the last comparison."""
 
 
-def take_grown_holders_(
-    case: Investigation, roots: Roots, step: int, rate: float, minimum_bytes: float
-) -> GrownHolders:
-    """Find the holders of containers that are longer than in `case.lengths`, if much growth came since then.
+def missing_since_lengths(case: Investigation, step: int, rate: float, minimum_bytes: float) -> float:
+    """The bytes without an owner that came since `case.lengths` was taken; 0 if too few came to ask who holds them.
 
-    If holders are found, the lengths are cleared.
+    After a search in vain twice as many must come, as one takes as long as several censuses.
 
     Args:
         case: the investigation.
-        roots: choice of roots.
         step: step of the program now.
         rate: bytes per step by which the process grows.
-        minimum_bytes: bytes without an owner that must have come since the lengths were taken.
+        minimum_bytes: minimum bytes for the first search.
     """
     if case.lengths is None or case.lengths_step is None:
-        return GrownHolders({}, frozenset())
+        return 0.0
     explained_rate = sum(cause.drift.per_step for cause in case.comparison_evidence)
     missing_bytes = (rate - explained_rate) * (step - case.lengths_step)
-    if missing_bytes < minimum_bytes:
+    return missing_bytes if missing_bytes >= max(minimum_bytes, 2 * case.searched_bytes) else 0.0
+
+
+def take_grown_holders_(case: Investigation, roots: Roots, missing_bytes: float) -> GrownHolders:
+    """Find the holders of containers that are longer than in `case.lengths`, which are cleared if there are any."""
+    if case.lengths is None or not missing_bytes:
         return GrownHolders({}, frozenset())
+    case.searched_bytes = missing_bytes
     new_holders = grown_holders(case.lengths, roots, case.reached_ids, missing_bytes)
     if new_holders.holders:
         case.lengths = None

@@ -25,6 +25,7 @@ from flatwater_watch.diagnose.investigation import (
     find_grown_owners,
     larger_contents,
     may_find_line,
+    missing_since_lengths,
     put_off_trace_,
     record_first_owner_,
     search_owner_line_,
@@ -226,8 +227,6 @@ class Investigator:
             and reading.has_headroom
             and (update_garbage_wait_(case, self._tracer) or search_owner_line_(case, self._tracer, roots))
         ):
-            if self._budget_seconds < 0:
-                self._new_evidence += put_off_trace_(case, self._tracer)
             return None
         return CaseEvent.TIME_TO_COMPARE
 
@@ -277,23 +276,20 @@ class Investigator:
         return CaseEvent.UNEXPLAINED
 
     def _add_library_roots(self, reading: Reading) -> CaseEvent | None:
-        """Make roots of library objects that hold growing containers, once in a case; then two new censuses follow.
-
-        The first call records the lengths of all containers, a later one finds longer ones; each waits for its price.
-        """
+        """Make roots of library objects that hold growing containers, once in a case; then two new censuses follow."""
         case, is_first = self._case, self._case.lengths_step is None
         if self.is_tracing:  # for the line of garbage, which new roots would end
             return CaseEvent.LIBRARIES_UNCLEAR
+        missing_bytes = missing_since_lengths(case, reading.step, self._growth_slope.low, reading.material_bytes)
         seconds = self._budget_seconds / (1 if is_first else CLIMB_RATIO)
-        if (is_first or case.lengths is not None) and not self._heap_price.is_at_most(seconds):
+        if (is_first or missing_bytes) and not self._heap_price.is_at_most(seconds):
             case.heap_waits += 1
             return None if case.heap_waits <= CASE.maximum_heap_waits else CaseEvent.LIBRARIES_UNCLEAR
         case.heap_waits = 0
-        if is_first:
+        if is_first:  # a later call finds what is longer by then
             case.lengths, case.lengths_step = heap_lengths(), reading.step
-        self._asked_libraries |= case.lengths_step not in {None, reading.step}
-        rate = self._growth_slope.low
-        holders, must_open_ids = take_grown_holders_(case, self._roots, reading.step, rate, reading.material_bytes)
+        self._asked_libraries |= not is_first
+        holders, must_open_ids = take_grown_holders_(case, self._roots, missing_bytes)
         self.censuses.library_roots |= holders
         self.censuses.must_open_ids |= must_open_ids
         if holders:

@@ -74,6 +74,8 @@ class Monitor(Investigator):
             self._new_evidence += collect_series_evidence_(self._history, reading, self._unit)
         was_watching = self.state is CaseState.WATCHING
         self._follow_table(reading, CaseEvent.READING)
+        if self.traces_allocations and self._budget_seconds < 0:  # also while a census is taken under the trace
+            self.put_off_trace()
         # A census that the agent asked for belongs to no investigation, and goes on here.
         if was_watching and self.state is CaseState.WATCHING and self.censuses.is_under_way:
             self.censuses.advance_census(reading.step)
