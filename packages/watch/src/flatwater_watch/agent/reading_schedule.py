@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 
-from flatwater_watch.agent.budget import Budget
+from flatwater_watch.agent.budget import TIME_SHARE, Budget
 from flatwater_watch.medians import median
 from flatwater_watch.series.slope import MAXIMUM_POINTS
 
@@ -31,6 +31,8 @@ STALE_TRACE_SECONDS = 0.2
 """Seconds after the last reading, from which on a trace is suspended at a place where no reading may be taken."""
 FIRST_INVESTIGATION_GAP = 0.06
 """Seconds to the first reading after a census, doubled for each further reading, as growth may come in bursts."""
+UNPAID_GAP_SECONDS = 1.0
+"""Seconds between two readings while the budget is spent: without readings nobody sees that growth goes on."""
 MAXIMUM_GAP_SECONDS = 10.0
 """Maximum seconds between two readings, if boundaries come."""
 RECENT_READINGS = 9
@@ -107,7 +109,7 @@ def schedule_next_(
     if tracing:
         schedule.gap = FIRST_INVESTIGATION_GAP
     else:
-        schedule.gap = _clock_gap_seconds(schedule, now, counting=counting)
+        schedule.gap = _clock_gap_seconds(schedule, now, reading_cost, counting=counting)
     schedule.due = now + (schedule.gap if idle_cpu is None else _idle_gap_seconds(schedule, now, idle_cpu))
     longest_period = max(2 * schedule.gap, MINIMUM_GAP_SECONDS)
     schedule.anchor, period = _slowest_boundary(counts, now - schedule.began, longest_period)
@@ -128,15 +130,16 @@ def census_slice_seconds(schedule: ReadingSchedule, now: float, boundaries: floa
     return left if left >= LEAST_SLICE_SECONDS else 0.0
 
 
-def _clock_gap_seconds(schedule: ReadingSchedule, now: float, *, counting: bool) -> float:
+def _clock_gap_seconds(schedule: ReadingSchedule, now: float, reading_cost: float, *, counting: bool) -> float:
     """Return the seconds from this reading to the next one if the clock alone decides; at most `MAXIMUM_GAP_SECONDS`.
 
     They are the largest of three: the minimum gap, the gap that keeps plain readings within `PLAIN_SHARE` of the time,
-    and the time until what was spent is paid back, and a slice of a census paid for.
+    and the time until the reading is paid back.
 
     Args:
         schedule: schedule of the watch, as it is after this reading.
         now: monotonic time at which the reading ended.
+        reading_cost: CPU seconds that it took.
         counting: whether a census waits for its next slice.
     """
     minimum_gap = FIRST_GAP_SECONDS if schedule.readings < FIRST_READINGS else MINIMUM_GAP_SECONDS
@@ -155,7 +158,9 @@ def _clock_gap_seconds(schedule: ReadingSchedule, now: float, *, counting: bool)
     # The cost of plain readings may not hold up an investigation or a census.
     if schedule.investigation_readings or counting:
         share_gap = 0.0
-    pay_gap = schedule.budget.wait_seconds(now, SLICE_SECONDS if counting else 0.0)
+    # An act that is not affordable does nothing, so that a reading waits for its own price alone.
+    price_gap = max(UNPAID_GAP_SECONDS, reading_cost / TIME_SHARE)
+    pay_gap = min(price_gap, schedule.budget.wait_seconds(now, SLICE_SECONDS if counting else 0.0))
     return min(MAXIMUM_GAP_SECONDS, max(minimum_gap, share_gap, pay_gap))
 
 

@@ -220,6 +220,7 @@ class Investigator:
         if case.is_trace_suspended and self._can_trace(reading):
             start_trace_(case, self._tracer, roots, in_watch_thread=self.in_watch_thread)  # the same try goes on
         if case.is_trace_suspended:
+            self._new_evidence += [] if case.unpaid_traces else put_off_trace_(case, self._tracer)
             return None
         # Garbage first, as the line of the owner is not searched while the trace waits for garbage.
         if (
