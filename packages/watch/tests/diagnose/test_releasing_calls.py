@@ -312,6 +312,11 @@ def test_the_call_that_lets_go_is_named(library: ModuleType, load: Callable[[str
     tables = {path: library_table(census, path, library.Widget()) for path in TABLES}
     assert {path: table and table.calls for path, table in tables.items()} == TABLES
     assert {table and table.library for table in tables.values()} == {"patternlib"}
+    pages = tables["train.REPORT._pages[*]"]
+    assert pages is not None
+    assert pages.advice.startswith(
+        "Call `item.close()` when this is done with, for each `item` of `train.REPORT.pages`. "
+    )
     silent, solver, savers = (
         library_table(census, path) for path in ("train.SILENT.seen", "train.SOLVER.history", "train.SAVERS[*].writes")
     )

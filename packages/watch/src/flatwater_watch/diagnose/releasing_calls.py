@@ -75,7 +75,7 @@ class LibraryTable(NamedTuple):
     bounds: tuple[str, ...] = ()
     """Calls that set a bound on the table: "train.CLIENT.max_messages_set(number)"; empty if there are calls."""
     holder: CodeName = NO_NAME
-    """The outermost object of the library that holds the table."""
+    """The outermost object of the library that holds the table, or the item whose calls they are."""
 
     @property
     def advice(self) -> str:
@@ -143,7 +143,9 @@ def library_table(census: Census, path: str, item: Any = None) -> LibraryTable |
     argument = "" if calls else _keeping_argument(path.rpartition(".")[2], user_codes)
     bounds = () if calls or argument else next(filter(None, map(_bounding_calls, reversed(holders))), ())
     owner = next((owner for owner in mro(holders[0].kind) if full_name(owner)[0] not in modules), holders[0].kind)
-    return LibraryTable(full_name(owner)[0].partition(".")[0], calls, argument, bounds, holders[-1].code_name)
+    is_of_item = any(call.startswith("item.") for call in calls)  # whose holder is named behind it
+    holder = holders[0].code_name if is_of_item else holders[-1].code_name
+    return LibraryTable(full_name(owner)[0].partition(".")[0], calls, argument, bounds, holder)
 
 
 def _library_holders(census: Census, path: str, modules: Container[str]) -> tuple[list[_Holder], frozenset[str], bool]:

@@ -150,7 +150,7 @@ RULES = tuple(Rule(*row) for row in (
     # at the line of memory of C
     ("(ctypes.CDLL)", "", "What a function of C allocates is its caller's to free.", "Free what its functions return by the library's own call, such as `{CDLL:library}.free(pointer)`."),
     ("(torch.profiler.profiler.profile)", "", "A profiler without a schedule keeps every event.", "Give it `schedule=torch.profiler.schedule(wait=1, warmup=1, active=3, repeat=1)`, and call `{profile:profiler}.step()` after each step."),
-    ("(sqlite3.Connection)", "", "A database in memory keeps its rows outside of Python.", "Delete rows that are done with, `{Connection:connection}.execute('DELETE FROM ...')`, or use a file in place of `:memory:`."),
+    ("(sqlite3.Connection)", "", "A database in memory keeps its rows outside of Python.", "Delete rows that are done with, `DELETE FROM ...`, or use a file in place of `:memory:`."),
     ("(google.protobuf.message.Message)", "", "A message that stays keeps all that was ever parsed into it.", "Make a new message each time, `message = type(message).FromString(data)`."),
     ("(tokenizers.Tokenizer)", "", "A model of a tokenizer caches the parts of each word.", "Give its model a small cache: `BPE(..., cache_capacity=1000)`."),
     ("(zmq.sugar.socket.Socket)", "", "A socket without a bound queues what the other side does not take.", "Call `{Socket:socket}.set_hwm(100)` before `bind` and `connect`, so that the sender waits."),
