@@ -1,6 +1,5 @@
 """Rules of purchases that are chosen: on validation days alone, counted, and kept by everything that trades."""
 
-import json
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,8 @@ from small_traders import SMALL_PURCHASES
 
 import flatwater as fw
 from flatwater import main
+from flatwater.checkpoints.manifest import encode_manifest, read_manifest
+from flatwater.comparisons.side_by_side import read_compared, setting_rows
 from flatwater.config.toml import from_mapping
 from flatwater.reports.records import read_run
 from flatwater_trading.market.baselines import play_random_
@@ -35,6 +36,7 @@ from flatwater_trading.recipe.rules import (
 )
 from flatwater_trading.recipe.run import compose, read_run_panel
 from flatwater_watch.errors import ConfigError, RunError
+from flatwater_watch.files.directory import write_object
 from flatwater_watch.pages.blocks import Table
 
 CHOICE = {"hold_days": [2, 9], "purchases_a_day": [3], "targets": [2.5]}
@@ -167,19 +169,33 @@ def test_without_the_choice_a_run_is_the_same_and_trades_by_the_rule_of_its_sett
     assert table.rows[-1] == [BY_SETTINGS, f"{earned:+.1%}"]
 
 
+def make_older(run: Path, choice: dict[str, Any] | None) -> None:
+    """Give the run the settings that an earlier version would have written: another table `choice`, or none."""
+    file = run / "config.toml"
+    before, _, rest = file.read_text().partition("[choice]")
+    table = "" if choice is None else "[choice]\n" + "".join(f"{name} = {value}\n" for name, value in choice.items())
+    file.write_text(before + table + rest[rest.index("\n[") :])
+    assert tomllib.loads(file.read_text()).get("choice") == choice
+    for path in (run / "checkpoints").glob("*.json"):
+        manifest = read_manifest(path)
+        config = {name: value for name, value in manifest.facts["config"].items() if name != "choice"}
+        config |= {} if choice is None else {"choice": choice}
+        write_object(path, encode_manifest(replace(manifest, facts={**manifest.facts, "config": config})))
+
+
 @pytest.mark.long
-def test_a_run_of_a_version_without_a_choice_goes_on_without_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("choice", [None, {"hold_days": [], "purchases_a_day": [], "targets": []}], ids=str)
+def test_a_run_of_an_earlier_version_goes_on_without_a_choice(tmp_path: Path, choice: dict[str, Any] | None) -> None:
     run = fw.train("erl", run=tmp_path / "run", quiet=True, **SMALL | {"choice": {"by_validation": False}})
-    settings = (run.path / "config.toml").read_text()
-    before, _, rest = settings.partition("[choice]")
-    (run.path / "config.toml").write_text(before + rest[rest.index("\n[") :])
-    assert "choice" not in tomllib.loads((run.path / "config.toml").read_text())
+    make_older(run.path, choice)
     assert not fw.evaluate(run.path)["rule"]["tried"]
     resumed = fw.resume(run.path, 2, quiet=True)
     assert not resumed.result["rule"]["tried"]
-    repeated = main(["train", "erl", "--config", str(run.path / "config.toml"), "--run", str(tmp_path / "again")])
-    assert repeated == 0
-    assert not json.loads((tmp_path / "again" / "result.json").read_text())["rule"]["tried"]
+    again = tmp_path / "again"
+    assert main(["train", "erl", "--config", str(run.path / "config.toml"), "--run", str(again)]) == 0
+    assert not read_run(again).result["rule"]["tried"]
+    differing = dict(setting_rows(read_compared({"run": run.path, "again": again})))
+    assert {name for name in differing if name.startswith("choice")} == set(), "written or not, the choice is the same"
 
 
 @pytest.mark.long

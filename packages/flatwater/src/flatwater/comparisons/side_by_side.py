@@ -200,12 +200,15 @@ def setting_rows(runs: Sequence[ComparedRun]) -> Rows:
 def _settings_by_name(compared: ComparedRun) -> dict[str, Any]:
     """Return the settings of a run by dotted name; a group has a list of the seeds of all its runs.
 
-    A setting that the run's version did not have yet has its default, as in a resume. A recipe that is not installed
-    has no defaults here: its code is not imported, and its folders have every setting.
+    A setting that the run's version did not have yet has the value that a resume gives it. A recipe that is not
+    installed has no defaults here: its code is not imported, and its folders have every setting.
     """
     installed = find_installed(compared.run.recipe.name)
-    defaults = {} if installed is None else to_mapping(installed.config())
-    settings = flat_settings(defaults) | flat_settings(compared.run.config)
+    written: Mapping[str, Any] = compared.run.config
+    defaults: Mapping[str, Any] = {}
+    if installed is not None:
+        written, defaults = {**installed.config.former_tables, **written}, to_mapping(installed.config())
+    settings = flat_settings(defaults) | flat_settings(written)
     return settings | ({"seed": [member.config.get("seed") for member in compared.group]} if compared.group else {})
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from flatwater import __version__
+from flatwater.checkpoints.manifest import JSON
 from flatwater.config.code import find_named_code
 from flatwater.config.toml import to_mapping
 from flatwater.runs.run import Run
@@ -23,6 +24,50 @@ def run_facts(run: Run) -> dict[str, Any]:
     exempt_names = run.location_settings | run.config.changeable_settings
     settings = {name: value for name, value in to_mapping(run.config).items() if name not in exempt_names}
     return {"config": settings, "data": dict(run.data())}
+
+
+def saved_run_facts(
+    saved: Mapping[str, JSON],
+    config: Any,  # noqa: ANN401  (a RunConfig of any recipe)
+    current_facts: Mapping[str, Any],
+) -> dict[str, JSON]:
+    """Return the facts of `run_facts` in a checkpoint, as this version of Flatwater would have written them.
+
+    Args:
+        saved: facts of the checkpoint.
+        config: settings of the run that resumes.
+        current_facts: facts of this run.
+    """
+    settings = saved.get("config")
+    if isinstance(settings, Mapping):
+        settings = {**config.former_tables, **settings}
+    added = _with_added_defaults(settings, to_mapping(type(config)()), current_facts["config"])
+    return {"config": added, "data": _without_host_text(saved.get("data"))}
+
+
+def _with_added_defaults(saved: JSON, defaults: Mapping[str, Any], current_settings: Mapping[str, Any]) -> JSON:
+    """Return a checkpoint's settings with the defaults of settings that a later version of Flatwater added.
+
+    Args:
+        saved: settings, or a table of settings, in the checkpoint.
+        defaults: default values of the settings, or of the table.
+        current_settings: settings, or the table, of the run that resumes; names that are not in it are not added.
+    """
+    if not isinstance(saved, Mapping):
+        return saved
+    settings = dict(saved)
+    for name, default in defaults.items():
+        table = current_settings.get(name)
+        if name not in saved and name in current_settings:
+            settings[name] = default
+        elif name in saved and isinstance(default, Mapping) and isinstance(table, Mapping):
+            settings[name] = _with_added_defaults(saved[name], default, table)
+    return settings
+
+
+def _without_host_text(data: JSON) -> JSON:
+    """Return a checkpoint's facts of the data without `host`, the source text that version 0.1 of Flatwater saved."""
+    return {name: value for name, value in data.items() if name != "host"} if isinstance(data, Mapping) else data
 
 
 def version_facts() -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from flatwater.checkpoints.manifest import JSON, Manifest, fact_differences
+from flatwater.checkpoints.manifest import Manifest, fact_differences
 from flatwater.checkpoints.reader import list_checkpoints, newest_intact, restore_state_
 from flatwater.config.toml import from_mapping, to_mapping, with_settings
 from flatwater.envs.makers import ENV, check_handed_env
@@ -27,7 +27,13 @@ from flatwater.rundir.layout import RunFolder, create_folder, hold_lock, open_fo
 from flatwater.rundir.origin import first_round, read_origin, write_origin
 from flatwater.runs.callbacks import Callbacks, OnRound, find_callbacks
 from flatwater.runs.config import drop_total_steps
-from flatwater.runs.fingerprint import changed_sources, describe_version_changes, run_facts, version_facts
+from flatwater.runs.fingerprint import (
+    changed_sources,
+    describe_version_changes,
+    run_facts,
+    saved_run_facts,
+    version_facts,
+)
 from flatwater.runs.fork import Parent, compose_as_begun, compose_fork, copy_history, find_parent
 from flatwater.runs.machine import freeze_gc, keep_freed_memory, use_threads
 from flatwater.runs.planning import check_machine, check_settings
@@ -329,10 +335,7 @@ def restore_run(
     composed = compose_as_begun(config, read_config(folder), manifest.facts.get("data"))
     # Settings and data are compared before the checkpoint overwrites the run's state.
     current_facts = run_facts(composed)
-    added = to_mapping(from_mapping(type(config), config.former_tables, "added settings"))
-    saved_config = _with_added_defaults(manifest.facts.get("config"), added, current_facts["config"])
-    saved_facts = {"config": saved_config, "data": _without_host_text(manifest.facts.get("data"))}
-    differences = fact_differences(saved_facts, current_facts)
+    differences = fact_differences(saved_run_facts(manifest.facts, config, current_facts), current_facts)
     if differences:
         lines = "\n".join(f"  {line}" for line in differences)
         raise CheckpointError(
@@ -352,31 +355,6 @@ def restore_run(
     restore_state_(composed.trainer.run, intact)
     composed.rebuild_()
     return composed, manifest
-
-
-def _with_added_defaults(saved: JSON, defaults: Mapping[str, Any], current_settings: Mapping[str, Any]) -> JSON:
-    """Return a checkpoint's settings with the defaults of settings that a later version of Flatwater added.
-
-    Args:
-        saved: settings, or a table of settings, in the checkpoint.
-        defaults: default values of the settings, or of the table.
-        current_settings: settings, or the table, of the run that resumes; names that are not in it are not added.
-    """
-    if not isinstance(saved, Mapping):
-        return saved
-    settings = dict(saved)
-    for name, default in defaults.items():
-        table = current_settings.get(name)
-        if name not in saved and name in current_settings:
-            settings[name] = default
-        elif name in saved and isinstance(default, Mapping) and isinstance(table, Mapping):
-            settings[name] = _with_added_defaults(saved[name], default, table)
-    return settings
-
-
-def _without_host_text(data: JSON) -> JSON:
-    """Return a checkpoint's facts of the data without `host`, the source text that version 0.1 of Flatwater saved."""
-    return {name: value for name, value in data.items() if name != "host"} if isinstance(data, Mapping) else data
 
 
 def describe_run(composed: Run) -> str:
