@@ -322,7 +322,7 @@ def test_what_the_look_before_keeps_is_no_growth(tmp_path: Path) -> None:
 
 FAULTY = """
 import pytest, flatwater_watch
-from flatwater_watch.faces import flatness, freed, holders
+from flatwater_watch.faces import flatness, holders
 
 def fails(*_):
     raise OSError("inside")
