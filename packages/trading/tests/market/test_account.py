@@ -22,7 +22,7 @@ from flatwater_trading.market.account import (
 )
 from flatwater_trading.market.baselines import buy_and_hold, equal_weight, play_random_
 from flatwater_trading.market.config import AccountConfig, RewardConfig, TradeConfig, TradingConfig
-from flatwater_trading.market.market import build_market, last_usable, last_usable_rows
+from flatwater_trading.market.market import build_market, last_usable_closes, last_usable_rows
 from flatwater_trading.market.results import episode_summary, trade_columns
 from flatwater_trading.market.simulator import build_simulator, reset_
 from flatwater_watch.errors import ConfigError, DataError
@@ -192,7 +192,7 @@ def test_a_market_keeps_what_is_usable() -> None:
 def test_a_column_without_any_price() -> None:
     none = np.full((4, 1), np.nan)
     assert last_usable_rows(~np.isnan(none)).tolist() == [-1]
-    assert last_usable(none).tolist() == [[0.0]] * 4
+    assert last_usable_closes(none).tolist() == [[0.0]] * 4
 
 
 def test_observations_of_another_panel_are_refused() -> None:

@@ -19,7 +19,7 @@ from flatwater_trading.panel.store import save_panel
 from flatwater_trading.panel.synthetic import synthetic_panel
 from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.recipe.run import compose
-from flatwater_trading.study.deflated import deflated_sharpe, highest_by_chance, sharpe_probability
+from flatwater_trading.study.deflated import deflated_sharpe, expected_highest_draw, sharpe_probability
 from flatwater_trading.study.folds import cut_folds, find_folds, fold_config
 from flatwater_watch.errors import ConfigError
 
@@ -118,7 +118,7 @@ def test_nothing_after_a_folds_end_reaches_its_run(tmp_path: Path) -> None:
 
 def test_the_example_of_the_paper() -> None:
     """Bailey and López de Prado 2014: 0.9004 for 100 tries, five years of days, skewness -3, kurtosis 10."""
-    by_chance = (0.5 / 250) ** 0.5 * highest_by_chance(100)
+    by_chance = (0.5 / 250) ** 0.5 * expected_highest_draw(100)
     assert by_chance == pytest.approx(0.1132, abs=5e-5)
     found = sharpe_probability(2.5 / 250**0.5, by_chance, periods=1250, skewness=-3, kurtosis=10)
     assert found == pytest.approx(0.9004, abs=5e-5)
@@ -127,7 +127,7 @@ def test_the_example_of_the_paper() -> None:
 @pytest.mark.parametrize("tries", [10, 100, 1000])
 def test_the_highest_by_chance_is_that_of_a_simulation(tries: int) -> None:
     drawn = np.random.default_rng(0).normal(size=(4000, tries)).max(1)
-    assert highest_by_chance(tries) == pytest.approx(drawn.mean(), rel=0.02)
+    assert expected_highest_draw(tries) == pytest.approx(drawn.mean(), rel=0.02)
 
 
 def test_more_tries_make_less_sure_and_none_make_it_a_plain_test() -> None:

@@ -20,7 +20,7 @@ from flatwater_trading.market.results import fitness
 from flatwater_trading.market.simulator import build_simulator
 from flatwater_trading.recipe.run import ErlRun
 from flatwater_trading.training.play import play_slices_
-from flatwater_trading.training.round import next_generation_
+from flatwater_trading.training.round import evolve_generation_
 
 Composed = Callable[..., ErlRun]
 Trained = Callable[..., tuple[ErlRun, list[dict[str, float]]]]
@@ -153,7 +153,7 @@ def test_the_population_keeps_its_size_through_champion_injection(compose_run: C
         phase_(composition.trainer, "evaluate")
         phase_(composition.trainer, "validate")
         champion, weakest = run.learner.actor[-1].clone(), int(run.scores.fitness.argmin())
-        next_generation_(setup, run, composition.trainer.executor)
+        evolve_generation_(setup, run, composition.trainer.executor)
         assert run.learner.actor.shape == shape == (5, shape[1])
         assert len({*run.lineage.ids[:-1].tolist()}) == 4, "every member is someone else"
         assert torch.equal(run.learner.actor[-1], champion)
@@ -171,7 +171,7 @@ def test_elites_keep_weights_and_moments_and_the_replaced_start_afresh(train_run
     actor, moments = run.learner.actor.clone(), run.learner.actor_adam.exp_avg.clone()
     elite = run.scores.fitness.argsort(descending=True)[:2]  # 37.5 % of 4, rounded
     assert moments[elite].abs().sum(1).min() > 0
-    next_generation_(composition.setup, run, composition.trainer.executor)
+    evolve_generation_(composition.setup, run, composition.trainer.executor)
     replaced = [n for n in range(4) if n not in elite.tolist()]
     assert torch.equal(run.learner.actor[elite], actor[elite])
     assert torch.equal(run.learner.actor_adam.exp_avg[elite], moments[elite])

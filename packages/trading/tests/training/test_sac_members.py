@@ -7,7 +7,7 @@ import torch
 
 from flatwater.algorithms.sac import SacMembers
 from flatwater_trading.recipe.run import ErlRun
-from flatwater_trading.training.round import next_generation_
+from flatwater_trading.training.round import evolve_generation_
 
 Trained = Callable[..., tuple[ErlRun, list[dict[str, float]]]]
 
@@ -27,7 +27,7 @@ def test_children_blend_their_parents_temperatures(account: object, train_run: T
     run.scores.fitness.copy_(torch.tensor([4.0, 3.0, 2.0, 1.0]))
     elites, actor = learner.log_temperature[:2].clone(), learner.actor.clone()
 
-    next_generation_(setup, run, composition.trainer.executor)
+    evolve_generation_(setup, run, composition.trainer.executor)
 
     replaced = (learner.actor[:4] != actor[:4]).any(1)
     assert replaced.any()

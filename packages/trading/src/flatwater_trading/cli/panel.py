@@ -175,14 +175,9 @@ def _summary_table(imported: "ImportResult", summary: "PanelSummary") -> Table:
     table.add_row("not used", list_phrase(layout.unused, MAXIMUM_LISTED) or "-")
     table.add_row(f"{summary.unit}s", f"{summary.days:,}, {summary.first} to {summary.last}; {_longest_gap(imported)}")
     table.add_row("frequency", imported.panel.calendar.in_words)
-    gappy = sorted(
-        (instrument for instrument in summary.instruments if instrument.gaps), key=lambda instrument: -instrument.gaps
-    )
-    table.add_row(
-        "gaps",
-        list_phrase([f"{instrument.name} {instrument.gaps} {summary.unit}s" for instrument in gappy], MAXIMUM_LISTED)
-        or "-",
-    )
+    by_gaps = sorted(summary.instruments, key=lambda instrument: -instrument.gaps)
+    gaps = [f"{instrument.name} {instrument.gaps} {summary.unit}s" for instrument in by_gaps if instrument.gaps]
+    table.add_row("gaps", list_phrase(gaps, MAXIMUM_LISTED) or "-")
     table.add_row("like splits", list_phrase(imported.jumps, MAXIMUM_LISTED) or "-")
     if summary.splits:
         table.add_row("splits", ", ".join(f"{split.name} {split.days:,} {summary.unit}s" for split in summary.splits))

@@ -34,7 +34,7 @@ def sharpe(equity: Float[Tensor, "*B D1"], a_year: int) -> Float[Tensor, "*B"]:
     spread = (returns - mean[..., None]).where(is_known, 0).square().sum(-1)
     deviation = (spread / (count - 1).clamp(min=1)).sqrt()
     # Float32 equity is rounded by 6e-8 of its value a period, which must not count as variation.
-    varies = (deviation > 1e-7) & (count > 1)  # noqa: PLR2004  (see above)
+    varies = (deviation > 1e-7) & (count > 1)  # noqa: PLR2004  (float32 has 7 digits)
     ratio: Tensor = mean / deviation.where(varies, 1) * a_year**0.5
     return ratio.where(varies, 0).to(equity.dtype)
 

@@ -94,7 +94,7 @@ def build_market(
         close=torch.from_numpy(close).to(device),
         # [K, T] in memory, a view [T, K]: an instrument's next days are adjacent.
         high=torch.from_numpy(np.ascontiguousarray(high.T)).to(device).T,
-        mark=torch.from_numpy(last_usable(close)).to(device),
+        mark=torch.from_numpy(last_usable_closes(close)).to(device),
         last_day=torch.from_numpy(last_usable_rows(usable)).to(device),
         investable=torch.from_numpy(np.array(panel.investable, dtype=np.int64)).to(device),
         share_rate=_no_rates(close.shape[1], device) if rates is None else rates.share.float().to(device),
@@ -161,7 +161,7 @@ def _investable_columns(feature: np.ndarray, panel: Panel) -> np.ndarray:
     return np.ascontiguousarray(feature[:, panel.investable], dtype=np.float32)
 
 
-def last_usable(close: np.ndarray) -> np.ndarray:
+def last_usable_closes(close: np.ndarray) -> np.ndarray:
     """Fill each row with the last close up to it that is not NaN; 0 before the first. [T, K] -> [T, K]."""
     rows = np.where(np.isnan(close), -1, np.arange(len(close))[:, None])
     # A running maximum of usable row numbers: no later close is read.

@@ -76,10 +76,10 @@ class PortfolioPrices:
 def portfolio_prices(close: Float[Tensor, "T K"], rates: CostRates | None = None) -> PortfolioPrices:
     """Return the last close and its age on each day, from closes that are NaN on days without one."""
     rows = torch.arange(len(close), device=close.device)[:, None].expand(close.shape)
-    usable = close > 0
-    newest = torch.where(usable, rows, -1).cummax(0).values
-    mark = close.double().nan_to_num(nan=0.0).gather(0, newest.clamp(min=0)).where(newest >= 0, 0.0)
-    return PortfolioPrices(mark, rows - newest.clamp(min=0), rates)
+    is_usable = close > 0
+    newest_rows = torch.where(is_usable, rows, -1).cummax(0).values
+    mark = close.double().nan_to_num(nan=0.0).gather(0, newest_rows.clamp(min=0)).where(newest_rows >= 0, 0.0)
+    return PortfolioPrices(mark, rows - newest_rows.clamp(min=0), rates)
 
 
 def rebalance(

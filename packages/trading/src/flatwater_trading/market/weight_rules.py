@@ -112,7 +112,7 @@ class Closes:
         return returns
 
 
-def _proportional_weights(parts: Weights) -> Weights:
+def _proportional_weights(parts: Float[Tensor, "*D K"]) -> Float[Tensor, "*D K"]:
     """Return weights in proportion to numbers of 0 or more; cash where all are 0."""
     return parts / parts.sum(-1, keepdim=True).clamp(min=MINIMUM_DIVISOR)
 
@@ -153,30 +153,29 @@ def _covariance_weights(closes: Closes, days: range, weigh_covariance: Callable[
             variance = covariance.diagonal().clamp(min=1e-8)
             shrunk = (1 - SHRINKAGE) * covariance + SHRINKAGE * torch.diag(variance)
             last_weights = weigh_covariance(shrunk + torch.diag(1e-8 * torch.ones_like(variance)))
-        weights[number] = _proportional_weights(last_weights.where(tradable, 0)[None])[0]
+        weights[number] = _proportional_weights(last_weights.where(tradable, 0))
     return weights
 
 
 def minimum_variance(covariance: Float[Tensor, "K K"]) -> Float[Tensor, "K"]:
     """Return the weights with the least variance, each 0 or more and 1 in all, by exponentiated gradients."""
     deviation = covariance.diagonal().sqrt()
-    weights = _proportional_weights((1 / deviation**2)[None])[0]
+    weights = _proportional_weights(1 / deviation**2)
     for _ in range(ITERATIONS):
         slope = covariance @ weights
         variance = weights @ slope
         # slope / variance is an instrument's marginal variance over the mean of all: below 1 it gets more weight.
-        weights = _proportional_weights((weights * torch.exp((1 - slope / variance).clamp(-1, 1) / 2))[None])[0]
+        weights = _proportional_weights(weights * torch.exp((1 - slope / variance).clamp(-1, 1) / 2))
     return weights
 
 
 def risk_parity(covariance: Float[Tensor, "K K"]) -> Float[Tensor, "K"]:
     """Return the weights at which all instruments contribute the same part of the variance."""
-    weights = _proportional_weights((1 / covariance.diagonal().sqrt())[None])[0]
+    weights = _proportional_weights(1 / covariance.diagonal().sqrt())
     for _ in range(ITERATIONS):
         slope = covariance @ weights
         # Half a step, in logarithms, towards w = 1 / (C w), at which w (C w) is the same for all.
-        parts = weights * (weights * slope).clamp(min=MINIMUM_DIVISOR).rsqrt().sqrt()
-        weights = _proportional_weights(parts[None])[0]
+        weights = _proportional_weights(weights * (weights * slope).clamp(min=MINIMUM_DIVISOR).rsqrt().sqrt())
     return weights
 
 

@@ -81,8 +81,8 @@ def gain_features(
     target = torch.tensor([config.trade.target_high], device=market.close.device)
     gains = trade_gains(market, rows=learned_rows, targets=target, trade=config.trade, account=config.account)[..., 0]
     gain = gains.double().cpu().numpy().clip(-MAXIMUM_GAIN, MAXIMUM_GAIN)
-    usable = np.isfinite(features[learned_rows.start : learned_rows.stop]).all(-1) & np.isfinite(gain)
-    return features, gain, usable
+    is_usable = np.isfinite(features[learned_rows.start : learned_rows.stop]).all(-1) & np.isfinite(gain)
+    return features, gain, is_usable
 
 
 def context_column_count(columns: int, instruments: int) -> int:
@@ -114,21 +114,21 @@ def ridge_scores(market: Market, config: TradingConfig, learned_rows: range) -> 
 
     Solves the normal equations, as scikit-learn's `Ridge` does; its import would take 2 CPU seconds and 110 MB.
     """
-    features, gain, usable = gain_features(market, config, learned_rows)
+    features, gain, is_usable = gain_features(market, config, learned_rows)
     scores = np.full(features.shape[:2], np.nan)
-    if not usable.any():
+    if not is_usable.any():
         return scores
-    samples = features[learned_rows.start : learned_rows.stop][usable]
+    samples = features[learned_rows.start : learned_rows.stop][is_usable]
     centre = samples.mean(0)
     samples -= centre  # in place: a copy would be as large as all training samples
     # Features of deviation 1, so that one penalty treats them alike; a constant feature is divided by 1.
     spread = np.sqrt(np.einsum("df,df->f", samples, samples) / len(samples))
     spread[spread == 0] = 1
     samples /= spread
-    mean_gain = gain[usable].mean()
+    mean_gain = gain[is_usable].mean()
     # Features and gains are centred: the mean gain is the intercept, and no penalty shrinks it.
     normal_matrix = samples.T @ samples + RIDGE_PENALTY * np.eye(samples.shape[1])
-    weights = np.linalg.solve(normal_matrix, samples.T @ (gain[usable] - mean_gain))
+    weights = np.linalg.solve(normal_matrix, samples.T @ (gain[is_usable] - mean_gain))
     # Day by day, so that standardised and raw features are never all in memory together.
     for day, row in enumerate(features):
         is_known = np.isfinite(row).all(-1)

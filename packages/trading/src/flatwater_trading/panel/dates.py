@@ -93,7 +93,7 @@ def seconds_of_day(column: pl.Series) -> pl.Series | None:
         text = (column.cast(pl.Int64, strict=False) if column.dtype.is_float() else column).cast(pl.String)
         if text.null_count() or not text.str.contains(_EPOCH).all():
             return _seconds_in_text(text)
-        stamps = _stamps_since_1970(text)[1]
+        _, stamps = _stamps_since_1970(text)
     clock = (stamps.dt.hour(), stamps.dt.minute(), stamps.dt.second())
     hours, minutes, seconds = (each.cast(pl.Int64) for each in clock)
     seconds_since_midnight = (3600 * hours + 60 * minutes + seconds).fill_null(0)

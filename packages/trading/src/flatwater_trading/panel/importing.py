@@ -193,14 +193,7 @@ def _read_table(source: Path, decimal: Decimal | None, sheet: str | None) -> pl.
     Raises:
         DataError: the file is of another kind or cannot be read, or `sheet` is given and the file is not a workbook.
     """
-    kind = file_kind(source)
-    if kind not in SUFFIXES:
-        remedy = "Save it as one of these in the program that wrote it"
-        if kind in UNPACK_COMMANDS:
-            remedy = f"Unpack it first ({UNPACK_COMMANDS[kind]} {source.name})"
-        raise DataError(f"{source}: a panel is imported from {', '.join(SUFFIXES)}, not from {kind!r}. {remedy}.")
-    if sheet is not None and kind not in SHEET_SUFFIXES:
-        raise DataError(f"--sheet {sheet}: {source} has no sheets. Leave --sheet out.")
+    kind = _find_kind(source, sheet)
     try:
         with open_regular(source) as file:
             if kind in SHEET_SUFFIXES:
@@ -221,6 +214,23 @@ def _read_table(source: Path, decimal: Decimal | None, sheet: str | None) -> pl.
         if "utf-8" in reason.lower():
             reason = "it is not UTF-8 throughout. Save it as UTF-8 (in Excel: CSV UTF-8)."
         raise DataError(f"{source}: the file cannot be read as {kind[1:]}: {reason}") from error
+
+
+def _find_kind(source: Path, sheet: str | None) -> str:
+    """Return the suffix of a file that can be imported.
+
+    Raises:
+        DataError: the file is of another kind, or `sheet` is given and the file is not a workbook.
+    """
+    kind = file_kind(source)
+    if kind not in SUFFIXES:
+        remedy = "Save it as one of these in the program that wrote it"
+        if kind in UNPACK_COMMANDS:
+            remedy = f"Unpack it first ({UNPACK_COMMANDS[kind]} {source.name})"
+        raise DataError(f"{source}: a panel is imported from {', '.join(SUFFIXES)}, not from {kind!r}. {remedy}.")
+    if sheet is not None and kind not in SHEET_SUFFIXES:
+        raise DataError(f"--sheet {sheet}: {source} has no sheets. Leave --sheet out.")
+    return kind
 
 
 def _read_text(source: Path, text: Path, decimal: Decimal | None) -> pl.DataFrame:

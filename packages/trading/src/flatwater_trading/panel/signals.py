@@ -64,7 +64,7 @@ def find_signals(panel: Panel) -> Signals:
     is_listed = np.logical_or.accumulate(tradable, axis=0)
     own_signals = np.empty((*close.shape, OWN_SIGNALS), dtype=np.float32)
     deviation = deviation_so_far(moves, USUAL, is_listed)
-    past_moves = _mean_moves(_in_deviations(moves, deviation))
+    past_moves = _mean_moves(_scale_by_deviations(moves, deviation))
     past_moves -= _day_mean(past_moves, tradable)
     own_signals[..., : len(MEAN_SPANS)] = past_moves
     # Last the two signals of deviation: quick over usual, and usual over that of the other instruments.
@@ -85,7 +85,7 @@ def _shared_signals(panel: Panel, moves: np.ndarray, tradable: np.ndarray) -> np
     mean = _day_mean(moves[..., None], tradable)[:, 0]
     quick, usual, slow = (deviation_so_far(mean, span) for span in (QUICK, USUAL, SLOW))
     signals = [
-        _mean_moves(_in_deviations(mean, usual))[:, 0],
+        _mean_moves(_scale_by_deviations(mean, usual))[:, 0],
         np.log(quick / usual),
         np.log(usual / slow),
     ]
@@ -96,7 +96,7 @@ def _shared_signals(panel: Panel, moves: np.ndarray, tradable: np.ndarray) -> np
         # Differences and not fractions, as a spread or a yield may be 0 or below.
         steps = np.diff(levels, axis=0, prepend=levels[:1])
         signals.append(
-            _mean_moves(_in_deviations(steps, deviation_so_far(steps, USUAL, minimum=0))).reshape(len(levels), -1)
+            _mean_moves(_scale_by_deviations(steps, deviation_so_far(steps, USUAL, minimum=0))).reshape(len(levels), -1)
         )
         distance = levels - mean_so_far(levels, SLOW)
         spread = deviation_so_far(distance, SLOW, minimum=0)
@@ -147,7 +147,7 @@ def deviation_so_far(
     return np.asarray(np.maximum(np.sqrt(mean_so_far(moves * moves, span, is_listed)), minimum))
 
 
-def _in_deviations(moves: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+def _scale_by_deviations(moves: np.ndarray, deviation: np.ndarray) -> np.ndarray:
     """Return each day's moves in deviations of the day before, clipped; 0 where that deviation is 0."""
     # The first day has none before it, and takes its own.
     previous_deviation = np.concatenate([deviation[:1], deviation[:-1]])

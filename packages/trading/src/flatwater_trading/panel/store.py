@@ -72,10 +72,25 @@ def check_place(path: Path, *, source: Path | None = None, force: bool = False) 
     # Names of Flatwater's own files are refused.
     if not path.is_symlink() and (own_kind := reserved_name_reason(file)):
         raise DataError(f"{path}: the panel cannot be written: {own_kind}. Choose another place.")
-    if status is None:
-        if not file.parent.is_dir() or not os.access(file.parent, os.W_OK | os.X_OK):
-            raise DataError(f"{path}: the panel cannot be written: {file.parent} is not a folder you may write in.")
-        return
+    if status is not None:
+        _check_replaceable(path, file, status, source=source, force=force)
+    elif not file.parent.is_dir() or not os.access(file.parent, os.W_OK | os.X_OK):
+        raise DataError(f"{path}: the panel cannot be written: {file.parent} is not a folder you may write in.")
+
+
+def _check_replaceable(path: Path, file: Path, status: os.stat_result, *, source: Path | None, force: bool) -> None:
+    """Check that the existing file at a panel's place may be replaced, as `check_place` does.
+
+    Args:
+        path: place where the panel will be stored, as the user wrote it.
+        file: the resolved place.
+        status: status of the file that is there.
+        source: file that the panel is made from.
+        force: whether a file that is not a panel may be replaced too.
+
+    Raises:
+        DataError: the file is a link, not a regular file, the source itself, or not a panel.
+    """
     if path.is_symlink():
         raise DataError(f"{path}: it is a link, to {path.readlink()}, and links are not followed. Name a new file.")
     if kind := describe_irregular(status.st_mode):
@@ -106,7 +121,8 @@ def read_fingerprint(path: Path) -> str:
     """
     try:
         with open_regular(path) as file:
-            return str(_read_header(path, file)[0]["__metadata__"].get("fingerprint"))
+            header, _ = _read_header(path, file)
+        return str(header["__metadata__"].get("fingerprint"))
     except OSError as error:
         raise DataError(f"{path}: the panel cannot be read: {error.strerror}. Check the path.") from error
 

@@ -53,7 +53,7 @@ def synthetic_panel(config: SyntheticConfig) -> SyntheticPanel:
         drift[traded, n] = expected_return[traded]
     write_indicators_(values)
     drift.setflags(write=False)
-    return SyntheticPanel(panel=_to_panel(values, config), drift=drift)
+    return SyntheticPanel(panel=_build_generated_panel(values, config), drift=drift)
 
 
 def synthetic_truth(config: SyntheticConfig) -> np.ndarray:
@@ -81,8 +81,8 @@ def _generate_columns(config: SyntheticConfig) -> Iterator[tuple[dict[str, np.nd
         beta = rng.uniform(0.7, 1.3)
         # With the variance that is left, so that every column has the deviation DAILY_NOISE whatever its beta is.
         own_noise = (1 - sector_share - beta**2 * market_share) ** 0.5 * DAILY_NOISE * rng.standard_normal(config.days)
-        moves, expected_return = law.moves(n, hidden, own_noise)
-        returns = moves + beta * market + sectors[n % SECTORS] + own_noise - law.growth
+        drift, expected_return = law.drift_and_forecast(n, hidden, own_noise)
+        returns = drift + beta * market + sectors[n % SECTORS] + own_noise - law.growth
         law_returns = context_returns if n == first_context else None
         prices = _draw_prices(rng, returns if law_returns is None else law_returns)
         traded = days[_draw_traded_days(rng, config)] if law_returns is None else days
@@ -119,7 +119,7 @@ def _draw_traded_days(rng: np.random.Generator, config: SyntheticConfig) -> np.n
     return traded & (days >= halted_until)
 
 
-def _to_panel(values: np.ndarray, config: SyntheticConfig) -> Panel:
+def _build_generated_panel(values: np.ndarray, config: SyntheticConfig) -> Panel:
     """Build the panel of generated values: columns S00, S01 ..., context columns C58 ..., weekdays from 2000-01-03."""
     investable = config.instruments - config.context_instruments
     width = len(str(config.instruments - 1))

@@ -105,7 +105,7 @@ def _find_encoding(source: Path, place: Path) -> str:
             return encoding
     if len(head) >= 4 and head[1] == head[3] == 0 != head[0]:  # noqa: PLR2004  (two letters of UTF-16 without a mark)
         return "utf-16-le"
-    return "utf-16-be" if len(head) >= 4 and head[0] == head[2] == 0 != head[1] else ""  # noqa: PLR2004  (same)
+    return "utf-16-be" if len(head) >= 4 and head[0] == head[2] == 0 != head[1] else ""  # noqa: PLR2004  (two letters)
 
 
 def _rewrite_as_utf8_(source: Path, place: Path, encoding: str, target: IO[bytes]) -> None:

@@ -184,14 +184,11 @@ def log_holdout_look(trader: TrainedPolicyLike, panel: Panel, days: Days) -> str
 
 
 def known_true_returns(prices: object, panel: Panel) -> np.ndarray[Any, Any] | None:
-    """Return the expected log returns [T, K] of prices that are a synthetic market; None for other prices."""
+    """Return the expected log returns [T, K] of prices that are a whole synthetic market; None for other prices."""
     true_returns = load_truth(prices) if isinstance(prices, str) else None
-    # A panel that is a part of the market has no truth: the truth's rows and columns are those of the whole market.
-    return (
-        true_returns
-        if true_returns is not None and true_returns.shape == (len(panel.dates), len(panel.investable))
-        else None
-    )
+    # The rows and columns of the truth are those of the whole market.
+    is_whole = true_returns is not None and true_returns.shape == (len(panel.dates), len(panel.investable))
+    return true_returns if is_whole else None
 
 
 def play_backtest(

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from flatwater_trading.market.baselines import buy_and_hold_equity
 from flatwater_trading.market.config import AccountConfig
-from flatwater_trading.market.market import last_usable
+from flatwater_trading.market.market import last_usable_closes
 from flatwater_trading.panel.locate import load_panel
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.splits import Days
@@ -101,4 +101,4 @@ def _column_closes(panel: Panel, name: str, where: str) -> Float[np.ndarray, "T 
     closes = np.where(panel.valid[:, n], panel.feature("close")[:, n], np.nan)[:, None]
     if np.nanmin(closes, initial=np.inf) <= 0:
         raise DataError(f"{where} {name}: expected closes above 0, got {np.nanmin(closes):g}. Name a price.")
-    return last_usable(closes)
+    return last_usable_closes(closes)

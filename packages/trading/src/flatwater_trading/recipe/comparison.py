@@ -141,11 +141,11 @@ def compare_to_yardsticks(
         difference=difference.mean,
         low=difference.low,
         high=difference.high,
-        beaten=share_beaten(returns[trained], chance),
+        beaten=beaten_share(returns[trained], chance),
     )
 
 
-def share_beaten(own_return: float, chance: Float[Tensor, " R"]) -> float:
+def beaten_share(own_return: float, chance: Float[Tensor, " R"]) -> float:
     """Return the share of random traders that earned less than `own_return`; those that earned the same count half."""
     # Half, so that the share is 50 % where random traders make the same trades as the champion.
     lead = own_return - chance

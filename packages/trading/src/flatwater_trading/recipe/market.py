@@ -36,20 +36,20 @@ def build_run_market(config: ErlRunConfig, panel: Panel, device: torch.device) -
     splits = config.split(len(panel.dates))
     features = config.observation_features
 
-    def make() -> Market:
-        # Called if there is no file to map yet, so a machine computes this only once.
+    def compute_market() -> Market:
+        """Normalise the panel; called if there is no file to map yet, so a machine computes this only once."""
         stats = training_statistics(panel, features, range(splits.train.stop))
         observations = torch.empty((len(panel.instruments), len(panel.dates), len(features)))
         observation_panel(panel, features, stats, observations)
         return build_market(panel, observations, device, config.env.account)
 
     if device.type != "cpu":
-        return RunMarket(make(), splits, "it lies on the device")
+        return RunMarket(compute_market(), splits, "it lies on the device")
     # Another version or instruction set may round observations differently, so it has another file.
     machine = (np.__version__, torch.__version__, torch.backends.cpu.get_cpu_capability())
     origin = repr((panel.fingerprint, features, splits.train.stop, *machine, *_rates_origin(config, panel)))
     file = cache_folder(MARKETS) / name_in_cache(origin, "flatwater_trading.panel", "flatwater_trading.market")
-    tensors, private_reason = map_tensors(file, lambda: market_tensors(make()))
+    tensors, private_reason = map_tensors(file, lambda: market_tensors(compute_market()))
     return RunMarket(make_market(tensors), splits, private_reason)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flatwater_trading.market.market import last_usable
+from flatwater_trading.market.market import last_usable_closes
 from flatwater_trading.market.orders import Orders
 from flatwater_trading.panel.panel import Panel, first_days
 from flatwater_trading.panel.traded_closes import traded_closes
@@ -159,7 +159,7 @@ def play_account(
             f"{folder}: expected a trader of `train {evenings[0].trader}`, which began the account, got one of "
             f"`train {recipe}`. Name another folder for it."
         )
-    text, book = _opening_book(trader, folder, evenings, cash, notes)
+    text, book = _open_book(trader, folder, evenings, cash, notes)
     closes, orders, played = AccountCloses(panel), None, 0
     for row in count_steps("evenings", _new_rows(panel, evenings, first)):
         if evenings:
@@ -258,7 +258,7 @@ def _journal_line(evening: Evening) -> bytes:
     return encode_json(asdict(evening)) + b"\n"
 
 
-def _opening_book(
+def _open_book(
     trader: Trader | WeightsTrader, folder: Path, evenings: list[Evening], cash: float | None, notes: list[str]
 ) -> tuple[str, Book]:
     """Return the text of `held.csv`, and the book that it describes: what is held before the next evening's orders.
@@ -316,7 +316,7 @@ class AccountCloses:
         self._dates, self._traded = panel.dates.astype(str), traded_closes(panel)
         self._columns = {panel.instruments[n]: k for k, n in enumerate(panel.investable)}
         valid, close = panel.valid[:, panel.investable], panel.feature("close")[:, panel.investable]
-        self._last_close = last_usable(np.where(valid, close, np.nan))
+        self._last_close = last_usable_closes(np.where(valid, close, np.nan))
 
     def ratio(self, row: int, name: str) -> float:
         """Return the price as traded over the file's price on a row; 1 if prices as traded are unknown."""
@@ -327,7 +327,7 @@ class AccountCloses:
         return float(self._last_close[row, self._columns[name]]) * self.ratio(row, name)
 
     def rescale_book(self, book: Book, last_evening: Evening, row: int, notes: list[str]) -> Book:
-        """Return the book with shares as they count on `row`: a split after the evening `last_evening` multiplies them.
+        """Return the book with shares as they count on `row`, and note what has changed: a split multiplies them.
 
         If closes as traded are unknown, a file whose past was adjusted again has other prices on the last evening.
         The shares are then multiplied so that their value on that evening stays the same.

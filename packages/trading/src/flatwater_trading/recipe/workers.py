@@ -170,13 +170,13 @@ class TraderWorkers(WorkerPool):
 
     def train(self, tile: int) -> TileTraining:
         """Return the tile's training slices, played by its worker; the first call posts all later tiles too."""
-        fitness, slices, played = self._tile_answer("train", tile)
+        fitness, slices, played = self._take_tile_answer("train", tile)
         transitions = None if played is None else Transitions(**to_tensors(played))
         return TileTraining(torch.from_numpy(fitness), to_tensors(slices), transitions)
 
     def judge(self, tile: int) -> TileValidation:
         """Return the tile's validation slices, played by its worker; the first call posts all later tiles too."""
-        value, slices, activity, attention = self._tile_answer("judge", tile)
+        value, slices, activity, attention = self._take_tile_answer("judge", tile)
         return TileValidation(
             torch.from_numpy(value), to_tensors(slices), torch.from_numpy(activity), torch.from_numpy(attention)
         )
@@ -209,7 +209,7 @@ class TraderWorkers(WorkerPool):
         super().close()
         self._rows_are_stale = True
 
-    def _tile_answer(self, name: str, tile: int) -> Any:  # noqa: ANN401  (nested arrays, as messages carry them)
+    def _take_tile_answer(self, name: str, tile: int) -> Any:  # noqa: ANN401  (nested arrays, as messages carry them)
         """Return a worker's answer for a tile in the phase `name` (train or judge); tiles must be requested in order.
 
         The first call of a phase posts this tile and all later tiles, so that workers compute in parallel.

@@ -49,7 +49,7 @@ def deflated_sharpe(returns: np.ndarray, tries: int) -> DeflatedSharpe:
     if deviation <= ROUNDING_DEVIATION:
         return DeflatedSharpe(0.0, 0.0, 0.5)
     # SR0 with V = 1 / (T - 1), the variance of a Sharpe ratio without skill.
-    sharpe, by_chance = float(returns.mean()) / deviation, highest_by_chance(tries) / sqrt(periods - 1)
+    sharpe, by_chance = float(returns.mean()) / deviation, expected_highest_draw(tries) / sqrt(periods - 1)
     # Moments of the population, divided by T, for which g4 >= 1 + g3^2: `sharpe_probability` relies on it.
     scaled = (returns - returns.mean()) / returns.std()
     skewness, kurtosis = float((scaled**3).mean()), float((scaled**4).mean())
@@ -72,7 +72,7 @@ def sharpe_probability(sharpe: float, by_chance: float, *, periods: int, skewnes
     return _NORMAL.cdf((sharpe - by_chance) * sqrt(periods - 1) / width)
 
 
-def highest_by_chance(tries: int) -> float:
+def expected_highest_draw(tries: int) -> float:
     """Approximate the expected highest of `tries` draws from the standard normal distribution; 0 for one draw."""
     # For one draw the formula would take the quantile of 0, which is minus infinity.
     if tries == 1:

@@ -178,7 +178,7 @@ def _trials_of_new_study(request: StudyRequest, base: Any) -> int:  # noqa: ANN4
     return request.trials or DEFAULT_TRIALS
 
 
-def _trials_of_existing_study(request: StudyRequest, base: Any, folder: StudyFolder, existing: StudyConfig) -> int:  # noqa: ANN401  (as above)
+def _trials_of_existing_study(request: StudyRequest, base: Any, folder: StudyFolder, existing: StudyConfig) -> int:  # noqa: ANN401  (any recipe's)
     """Return the number of trials of the existing study; 0 without a search. Check that the request asks for the same.
 
     Args:

@@ -25,11 +25,11 @@ from flatwater_trading.recipe.comparison import (
     CHAMPION,
     Comparison,
     ReturnDifference,
+    beaten_share,
     compare_to_yardsticks,
     estimate_difference,
     oracle_sentence,
     period_returns,
-    share_beaten,
     simple_rules,
 )
 from flatwater_trading.recipe.tables import EQUITY, TraderFolder, read_table
@@ -280,7 +280,7 @@ def _describe_fold(result: PooledResult, runs: Sequence[FoldResult]) -> dict[str
         "equal_weight": rules[EQUAL_WEIGHT],
         "best_rule": best_rule,
         "best_rule_return": rules[best_rule],
-        "beaten": share_beaten(float(curve[-1]), torch.from_numpy(_chance_returns(runs))),
+        "beaten": beaten_share(float(curve[-1]), torch.from_numpy(_chance_returns(runs))),
     }
 
 

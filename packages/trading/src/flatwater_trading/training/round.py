@@ -30,7 +30,7 @@ def build_trainer(setup: ErlSetup, run: ErlState, executor: TileExecutor) -> Erl
         Phase("learn", lambda: updates_due(setup, run), lambda _: executor.learn_()),
         Phase("evaluate", lambda: count, lambda step: evaluate_(setup, run, executor, step)),
         Phase("validate", lambda: count, lambda step: validate_(setup, run, executor, step)),
-        Phase("evolve", lambda: 1, lambda _: next_generation_(setup, run, executor)),
+        Phase("evolve", lambda: 1, lambda _: evolve_generation_(setup, run, executor)),
     )
     return ExecutorTrainer(setup, run, phases, lambda: read_numbers_(setup, run), executor)
 
@@ -96,7 +96,7 @@ def _crown_champion_(setup: ErlSetup, run: ErlState) -> None:
     scores.importance.copy_(scores.attention[best_member])
 
 
-def next_generation_(setup: ErlSetup, run: ErlState, executor: TileExecutor) -> None:
+def evolve_generation_(setup: ErlSetup, run: ErlState, executor: TileExecutor) -> None:
     """Evolve the next generation, by fitness on the training slices."""
     scores, generation = run.scores, run.progress.round
     scores.plateau = evolve_(
