@@ -22,7 +22,7 @@ from flatwater_watch.diagnose.evidence import (
 )
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.finding_text import growth_end
-from flatwater_watch.diagnose.judge import judge_new, limit_step, make_findings, merge_same_cause
+from flatwater_watch.diagnose.judge import limit_step, make_findings, make_reportable_findings, merge_same_cause
 from flatwater_watch.diagnose.owners import Owner
 from flatwater_watch.heap.census import Holding
 from flatwater_watch.series.readings import Growth
@@ -68,7 +68,7 @@ def growth(*, per_step: float = 10, resident: float = 400, limit: float | None =
 
 def judge_one(owner: Owner, *, per_step: float = 10, limit: float | None = 1000) -> Finding:
     whole = growth(per_step=per_step, limit=limit)
-    return judge_new([owner_evidence(owner, steps=2, growth=whole, drift=DRIFT, made_at=MADE)], whole)[0]
+    return make_reportable_findings([owner_evidence(owner, steps=2, growth=whole, drift=DRIFT, made_at=MADE)], whole)[0]
 
 
 @pytest.mark.parametrize("kind", ["list", "dict", "set", "closure", "hooks", "figures", "object"])
@@ -137,7 +137,7 @@ def test_growth_without_an_object_has_its_slope(verdict: str) -> None:
 
 
 def test_a_slowdown_takes_no_bytes_and_reaches_no_limit() -> None:
-    found = judge_new([phase_evidence("learn", Slowdown(before=0.01, now=0.02))], growth())[0]
+    found = make_reportable_findings([phase_evidence("learn", Slowdown(before=0.01, now=0.02))], growth())[0]
     assert (found.verdict, found.owner, found.bytes_per_step, found.limit_step) == ("slowdown", "learn", 0.0, None)
     assert re.fullmatch(r"learn .*\b50 steps .* 50% .*\(100\)", found.what)
 
@@ -146,7 +146,9 @@ def test_all_are_told_most_bytes_first_and_none_under_a_twentieth() -> None:
     sizes = [3, 40, 1, 20, 10, 8, 6, 5]
     owners = [replace(LIST, path=f"train.A{size}", bytes_grown=2 * size * MIB) for size in sizes]
     whole = growth(per_step=float(sum(sizes)))
-    found = judge_new([owner_evidence(owner, steps=2, growth=whole, drift=DRIFT) for owner in owners], whole)
+    found = make_reportable_findings(
+        [owner_evidence(owner, steps=2, growth=whole, drift=DRIFT) for owner in owners], whole
+    )
     assert [finding.owner for finding in found] == [
         "train.A40",
         "train.A20",
@@ -161,7 +163,7 @@ def test_retention_beside_a_larger_owner_is_its_doing() -> None:
     owner = owner_evidence(LIST, steps=2, growth=growth(per_step=15), drift=DRIFT)
     for rate, told in ((9, ["leak"]), (11, ["leak", "retention"])):
         kept = unowned_evidence("retention", Slope(rate * MIB, 0.0, 0.0), growth(per_step=15))
-        found = judge_new([owner, kept], growth(per_step=15))
+        found = make_reportable_findings([owner, kept], growth(per_step=15))
         assert [each.verdict for each in found] == told, "what is held stands before the holes around it"
         assert sum(each.share for each in found) <= 1
 
@@ -182,7 +184,7 @@ def test_mapped_pages_kill_nobody() -> None:
     whole = growth(per_step=30.0)
     mapped = unowned_evidence("mapped", Slope(20 * MIB, 0.0, 0.0), whole)
     leak = unowned_evidence("native", Slope(10 * MIB, 9.0 * MIB, 11.0 * MIB), whole)
-    told = {found.verdict: found for found in judge_new([mapped, leak], whole)}
+    told = {found.verdict: found for found in make_reportable_findings([mapped, leak], whole)}
     assert told["mapped"].limit_step is None
     assert "pages" in growth_end(told["mapped"])
     assert told["native"].limit_step == 160, "600 MiB are left, at 10 a round"
@@ -198,12 +200,12 @@ def test_a_rate_that_is_not_known_gives_no_date() -> None:
 
 def test_a_buffer_that_does_not_fit_says_so_first() -> None:
     filling = leaf_evidence("replay.frames", 100 * MIB, 5000 * MIB, drift=DRIFT, growth=growth())
-    (told,) = judge_new([filling], growth())
+    (told,) = make_reportable_findings([filling], growth())
     assert told.dies_first
     assert told.advice == TOO_LARGE_ADVICE
     assert re.match(r".*limit .*; full with ", growth_end(told))
     fitting = leaf_evidence("replay.frames", 100 * MIB, 200 * MIB, drift=DRIFT, growth=growth())
-    (fits,) = judge_new([fitting], growth())
+    (fits,) = make_reportable_findings([fitting], growth())
     assert (fits.verdict, fits.dies_first) == ("filling", False)
     assert "when it is full" in fits.advice
 

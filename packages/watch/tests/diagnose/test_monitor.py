@@ -308,7 +308,7 @@ def test_native_growth_that_the_record_shows_at_its_end_is_told(
 ) -> None:
     """While a program goes on, a drift is judged some times in a row; at its end there is no next time."""
     monkeypatch.setattr(
-        "flatwater_watch.diagnose.monitor.search_garbage_now_", lambda *_: None
+        "flatwater_watch.diagnose.monitor.search_garbage_at_end_", lambda *_: None
     )  # other tests leave some
     for number in range(1, 60):
         monitor.observe(grown_reading(number, 2 * number + (30 if falls and number == 3 else 0)))

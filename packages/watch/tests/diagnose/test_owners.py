@@ -740,7 +740,7 @@ def test_items_that_keep_more_one_after_the_other_are_the_owner(load: Load) -> N
     before = take_census(ROOTS).without_objects()
     owner = the_owner(program)
     assert (owner.path, owner.kind) == ("train.report[*]", "object")
-    assert find_owners(before._replace(draw=6), take_census(ROOTS)) == [], "other items were drawn"
+    assert find_owners(before._replace(sampled_items=6), take_census(ROOTS)) == [], "other items were drawn"
     words = [f"word {n}" for n in range(1000)]
     assert owner.bytes_grown == pytest.approx(10 * sum(map(sys.getsizeof, [words, *words])), rel=0.2)
 
@@ -780,7 +780,7 @@ def test_what_items_of_a_list_of_constant_length_keep_from_their_first_use_on_is
     table = LibraryTable("nibabel", ("Nifti1Image.uncache()",))
     of_library = owner_evidence(replace(owner, table=table), steps=4, growth=growth, drift=rate)
     assert of_library.advice == table.advice, "the library has a call that lets go"
-    assert find_owners(before._replace(draw=6), take_census(ROOTS)) == [], "other items were drawn"
+    assert find_owners(before._replace(sampled_items=6), take_census(ROOTS)) == [], "other items were drawn"
 
 
 def test_items_that_replace_what_they_keep_are_no_owner(load: Load) -> None:

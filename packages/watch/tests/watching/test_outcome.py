@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from watched import GROWING, LEAK, MIB, rate_of, rows
 
-from flatwater_watch.agent.conclusion import decide_outcome, drop_rooted_native, in_order
+from flatwater_watch.agent.conclusion import decide_outcome, drop_rooted_native, order_findings
 from flatwater_watch.agent.growth import explained_share
 from flatwater_watch.agent.outcome import WORKERS_OWNER, Outcome, fails_build, split_by_size
 from flatwater_watch.diagnose.evidence import unowned_evidence
@@ -286,7 +286,7 @@ def test_most_of_the_growth_is_told_first() -> None:
     small, large = (replace(LEAK, owner=name, share=share) for name, share in (("a", 0.28), ("b", 0.71)))
     workers = replace(LEAK, owner=WORKERS_OWNER, share=1.0)
     faster = replace(small, bytes_per_step=9.0 * MIB)
-    assert in_order([workers, faster, large]) == [large, faster, workers]
+    assert order_findings([workers, faster, large]) == [large, faster, workers]
 
 
 def test_small_findings_beside_a_large_one_are_one_row() -> None:

@@ -94,8 +94,8 @@ def measure_growth(
     if not cause.holders or cause.outside or cause.drift.per_step <= 0:
         return None
     inner_owners = [owner for owner in owners if owner.startswith((f"{cause.owner}.", f"{cause.owner}["))]
-    seen, sizes = _owner_sizes(history, cause.owner, inner_owners)
-    steps = [size.step for size in seen]
+    owner_sizes, sizes = _owner_sizes(history, cause.owner, inner_owners)
+    steps = [size.step for size in owner_sizes]
     rate = _recent_rate(steps, sizes) if len(steps) > 1 else 0.0
     if rate == 0:
         return None
@@ -118,16 +118,16 @@ def has_stopped(history: CensusHistory, owner: str) -> bool:
     What was compiled, imported or loaded once stays as it is, while other memory of the process may still grow. An
     owner that has lost much is not judged: a program that ends empties its containers.
     """
-    seen, _ = _owner_sizes(history, owner, [])
-    if len(seen) < MEASURING.minimum_censuses_of_stop:
+    sizes, _ = _owner_sizes(history, owner, [])
+    if len(sizes) < MEASURING.minimum_censuses_of_stop:
         return False
-    first, last = seen[0], seen[-1]
-    middle = [size for size in seen if 2 * size.step <= first.step + last.step][-1]
+    first, last = sizes[0], sizes[-1]
+    middle = [size for size in sizes if size.step <= (first.step + last.step) / 2][-1]  # the last of the older half
     gained_bytes, late_bytes = middle.bytes - first.bytes, abs(last.bytes - middle.bytes)
     # Items as well, as a later census may reach them from another holder, which then has their bytes.
     gained_items, late_items = middle.items - first.items, abs(last.items - middle.items)
-    least = MEASURING.minimum_late_share
-    return late_bytes < least * gained_bytes and late_items <= least * max(gained_items, 1.0)
+    minimum_share = MEASURING.minimum_late_share
+    return late_bytes < minimum_share * gained_bytes and late_items <= minimum_share * max(gained_items, 1.0)
 
 
 def _recent_rate(steps: Sequence[float], sizes: Sequence[float]) -> float:
@@ -198,17 +198,18 @@ def _owner_sizes(history: CensusHistory, owner: str, inner_owners: list[str]) ->
         owner: path of the owner.
         inner_owners: paths of other owners, which begin with this owner's path.
     """
-    seen: list[OwnerSize] = []
-    sizes: list[float] = []
+    owner_sizes: list[OwnerSize] = []
+    own_bytes: list[float] = []
     was_present = False
     for begin_step, holdings in zip(history.steps, history.censuses, strict=True):
         size = holdings.get(owner, OwnerSize(begin_step, 0))
-        is_missed, is_same_reading = was_present and owner not in holdings, bool(seen) and size.step <= seen[-1].step
+        is_missed = was_present and owner not in holdings
+        is_same_reading = bool(owner_sizes) and size.step <= owner_sizes[-1].step
         if is_missed or is_same_reading:
             continue
         was_present = owner in holdings
-        seen.append(size)
-        sizes.append(size.bytes - sum(holdings[inner].bytes for inner in inner_owners if inner in holdings))
-    if history.has_ended and len(seen) > 1 and seen[-1].bytes < seen[-2].bytes:
-        return seen[:-1], sizes[:-1]
-    return seen, sizes
+        owner_sizes.append(size)
+        own_bytes.append(size.bytes - sum(holdings[inner].bytes for inner in inner_owners if inner in holdings))
+    if history.has_ended and len(owner_sizes) > 1 and owner_sizes[-1].bytes < owner_sizes[-2].bytes:
+        return owner_sizes[:-1], own_bytes[:-1]
+    return owner_sizes, own_bytes

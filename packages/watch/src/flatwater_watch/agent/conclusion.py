@@ -159,7 +159,7 @@ def drop_rooted_native(
     return [cause for cause in causes if cause.owner != native_owner]
 
 
-def in_order(findings: Sequence[Finding]) -> list[Finding]:
+def order_findings(findings: Sequence[Finding]) -> list[Finding]:
     """Return the findings, those with most of the process's growth first; worker processes, which are no part, last."""
     worker_findings = [finding for finding in findings if finding.owner == WORKERS_OWNER]
     return [*sort_findings(finding for finding in findings if finding.owner != WORKERS_OWNER), *worker_findings]

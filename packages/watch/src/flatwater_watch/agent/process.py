@@ -109,7 +109,7 @@ class ProcessWatch:
         self._samples_after_main = 0
         """Number of samples since the program's main code returned."""
         self._rates, self._reads_at_ticks, self._found_steps = RateMeter(), False, dict[str, int]()
-        self._lead_roots: list[tuple[str, int]] = []
+        self._root_gains: list[tuple[str, int]] = []
 
     def tick(self, ticks: int) -> int:
         """Count ticks of the timer; return the number of ticks to the next call.
@@ -352,18 +352,18 @@ class ProcessWatch:
     def _grouped_causes(self) -> tuple[list[Evidence], list[Evidence]]:
         """Return the causes that still grow; and apart from them the growth of workers, and garbage that is freed."""
         causes, garbage = conclusion.split_native_garbage(self._monitor.evidence(), self._gc_sawtooth())
-        active = active_causes(causes, self._samples, self._found_steps, self._census_history)
-        return active, [*workers_evidence(self._workers), *garbage]
+        growing_causes = active_causes(causes, self._samples, self._found_steps, self._census_history)
+        return growing_causes, [*workers_evidence(self._workers), *garbage]
 
-    def _make_findings(self, active: list[Evidence], separate: list[Evidence]) -> list[Finding]:
+    def _make_findings(self, growing_causes: list[Evidence], separate_causes: list[Evidence]) -> list[Finding]:
         """Return the findings on both groups of causes (see `_grouped_causes`), in the user's units."""
         return judge_causes(
-            active,
-            separate,
+            growing_causes,
+            separate_causes,
             self._samples,
             growth.choose_scale(self._samples, self._unit, wall_time()),
             sawtooth=self._gc_sawtooth(),
-            root_gains=self._lead_roots,
+            root_gains=self._root_gains,
             name_cause=self.name_cause,
         )
 
@@ -383,7 +383,7 @@ class ProcessWatch:
             return self._find_at_end_(in_loop=in_loop)
 
     def _find_at_end_(self, *, in_loop: bool) -> list[Finding]:
-        """Take a last reading or census, finish the investigation, and return the findings."""
+        """Take a last reading or census, finish the investigation, and return the findings; none without a reading."""
         may_be_teardown = not in_loop and bool(self._found_owners())
         growth.drop_teardown_samples_(self._samples, self._samples_after_main, check_last=may_be_teardown)
         if not in_loop:
@@ -397,17 +397,17 @@ class ProcessWatch:
         has_ended = not in_loop and bool(self._found_owners()) and self._census_is_short
         self._census_history.has_ended = has_ended
         latest = self._monitor.take_whole_census() if has_ended else None  # an owner may have stopped growing
-        active, separate = self._grouped_causes()
+        growing_causes, separate_causes = self._grouped_causes()
         may_conclude = conclusion.may_conclude(self._monitor, self._samples, at_ticks=self._reads_at_ticks)
-        if may_conclude and not (active or separate):
+        if may_conclude and not (growing_causes or separate_causes):
             self._monitor.conclude()
-            active = growth.owned_or_native(self._monitor.evidence(), self._samples)
-        active = self._drop_rooted_native(active, latest)
-        findings = self._make_findings(active, separate)
-        open_causes, self._lead_roots = conclusion.find_open_causes(
+            growing_causes = growth.owned_or_native(self._monitor.evidence(), self._samples)
+        growing_causes = self._drop_rooted_native(growing_causes, latest)
+        findings = self._make_findings(growing_causes, separate_causes)
+        open_causes, self._root_gains = conclusion.find_open_causes(
             self._monitor, self._samples, findings, self._gc_sawtooth(), latest, may_pause=self._census_is_short
         )
-        return conclusion.in_order(self._make_findings(active, [*separate, *open_causes]))
+        return conclusion.order_findings(self._make_findings(growing_causes, [*separate_causes, *open_causes]))
 
     @property
     def _census_is_short(self) -> bool:
@@ -445,7 +445,7 @@ class ProcessWatch:
             counts=self.boundaries.all_counts,
             unread=self._unread_by_class,
             censuses=self.censuses,
-            leads=self._lead_roots,
+            leads=self._root_gains,
             garbage=self._monitor.ordinary_garbage,
             refilled_paths=sorted(self._monitor.reset_tracker.periodically_emptied),
             known_causes=self._monitor.evidence(),

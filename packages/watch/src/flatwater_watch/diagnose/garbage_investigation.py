@@ -150,7 +150,7 @@ def garbage_evidence_at_end(garbage: Garbage, history: ReadingHistory, open_byte
     return garbage_evidence(garbage, rate, Slope(rate, rate, rate), min(1.0, garbage.bytes / open_bytes))
 
 
-def search_garbage_now_(
+def search_garbage_at_end_(
     lines: dict[str, AllocationSite], roots: Roots, tracer: Tracer | None, step: int
 ) -> Garbage | None:
     """Search for garbage at the end of the watch, and wait for the result; return None if there is none.

@@ -1,4 +1,4 @@
-"""One investigation: the first census, the owners that a second census shows, and the search for their lines."""
+"""The investigation of one drift of memory, a case in names: its first census, and the owners that later ones show."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -225,10 +225,14 @@ def record_first_owner_(case: Investigation, owners: Sequence[Owner]) -> None:
     case.first_owner_length = length
     case.contains_tensors = any(full_name(type(item))[0].startswith("torch") for item in first_owner.newest_items)
     case.contents_hidden = any(type(item) is Callback for item in first_owner.newest_items)
-    traceable = [owner for owner in owners[: OWNING.maximum_printed_findings] if owner.kind in TRACEABLE_KINDS]
-    sought = {owner.path: SoughtContainers(owner.hops, owner.holding, owner.in_more_items) for owner in traceable}
-    case.sought_containers = sought if first_owner.kind in TRACEABLE_KINDS else {}
-    case.content_classes = {owner.path: type(owner.newest_items[-1]) for owner in traceable if owner.newest_items}
+    traceable_owners = [owner for owner in owners[: OWNING.maximum_printed_findings] if owner.kind in TRACEABLE_KINDS]
+    sought_containers = {
+        owner.path: SoughtContainers(owner.hops, owner.holding, owner.in_more_items) for owner in traceable_owners
+    }
+    case.sought_containers = sought_containers if first_owner.kind in TRACEABLE_KINDS else {}
+    case.content_classes = {
+        owner.path: type(owner.newest_items[-1]) for owner in traceable_owners if owner.newest_items
+    }
 
 
 def find_owner_line_(

@@ -32,7 +32,7 @@ from flatwater_watch.diagnose.investigation import (
     start_trace_,
     take_grown_holders_,
 )
-from flatwater_watch.diagnose.judge import judge_new
+from flatwater_watch.diagnose.judge import make_reportable_findings
 from flatwater_watch.diagnose.lines import NativeLineSearch, Tracer
 from flatwater_watch.diagnose.owners import extended_baseline
 from flatwater_watch.diagnose.reset_tracker import ResetTracker
@@ -155,7 +155,9 @@ class Investigator:
     def findings(self) -> list[Finding]:
         """All findings so far, with the forecast by the latest reading, without containers emptied again and again."""
         reading = self._latest_reading
-        return [] if reading is None else judge_new(self._known_evidence(), self._process_growth(reading))
+        return (
+            [] if reading is None else make_reportable_findings(self._known_evidence(), self._process_growth(reading))
+        )
 
     def _known_evidence(self) -> list[Evidence]:
         """All evidence, without containers that are emptied again and again."""
@@ -172,7 +174,7 @@ class Investigator:
             contents=self._contents_by_owner.get(cause.owner),
             advice=cause.advice if self._asked_libraries or cause.verdict != "native" else NOT_ASKED_ADVICE,
         )
-        native_line = self._native_search.line_for(evidence)
+        native_line = self._native_search.find_line_of_cause(evidence)
         return replace(evidence, native_line=native_line, native_advice=self._native_search.advice)
 
     # --- actions: each does one thing, and answers with the event that follows ---
@@ -193,7 +195,7 @@ class Investigator:
         return None
 
     def _take_first_census(self, reading: Reading) -> CaseEvent | None:
-        """Go on with the first census, and keep it without its objects when it is complete."""
+        """Go on with the first census; when it is complete, keep it without objects and answer `CENSUS_COMPLETE`."""
         completed = self.censuses.advance_census(reading.step)
         if completed is None:
             return None
@@ -204,7 +206,7 @@ class Investigator:
         return CaseEvent.CENSUS_COMPLETE
 
     def _await_drift(self, _reading: Reading) -> CaseEvent | None:
-        """Wait until a drift is proven, but for a few readings only: growth in jumps is compared without a proof."""
+        """Answer `TIME_TO_COMPARE` once a drift is proven, or after a few readings, as growth in jumps has no proof."""
         if self._case.proven or self._case.unproven_readings >= CASE.maximum_unproven_readings:
             return CaseEvent.TIME_TO_COMPARE
         self._case.unproven_readings += 1
@@ -232,7 +234,7 @@ class Investigator:
         return CaseEvent.TIME_TO_COMPARE
 
     def _check_garbage_search(self, reading: Reading) -> CaseEvent | None:
-        """Ask the fork for its garbage; while it searches, compare censuses again if comparisons are left."""
+        """Ask the fork for its garbage: answer `COMPARED` if it has ended; else compare censuses again, if it may."""
         case = self._case
         if 0 < case.heap_waits <= CASE.maximum_heap_waits:
             return CaseEvent.UNEXPLAINED  # asks again whether the look is affordable
@@ -298,7 +300,7 @@ class Investigator:
         return CaseEvent.LIBRARIES_GREW if holders else CaseEvent.LIBRARIES_UNCLEAR
 
     def _start_garbage_search(self, reading: Reading) -> CaseEvent | None:
-        """Fork with the traces so far, then stop tracing; end the comparison if no search for garbage can begin.
+        """Fork with the traces so far, and stop tracing; answer None if the search begins or waits, else `COMPARED`.
 
         The program copies each page that it writes to meanwhile, so that the fork waits as a look at all objects does.
         """
@@ -336,9 +338,14 @@ class Investigator:
         return CaseEvent.COMPARE_AGAIN
 
     def _start_trace(self, reading: Reading) -> CaseEvent | None:
-        """Begin to trace allocations for the line of the owner or garbage, as soon as a trace is affordable."""
+        """Begin to trace allocations for the line of the owner or garbage, or put it off until a trace is affordable.
+
+        Returns:
+            None if the trace runs or waits; `REFUSED` if no trace may begin at all.
+        """
         case = self._case
-        case.trace_tries += case.first_owner_grew  # a try counts only if the owner had new items
+        if case.first_owner_grew:  # else it had no new items, and the last try does not count
+            case.trace_tries += 1
         case.last_evidence = case.comparison_evidence
         if self._can_trace(reading):
             start_trace_(case, self._tracer, self.censuses.roots, in_watch_thread=self.in_watch_thread)
@@ -349,7 +356,10 @@ class Investigator:
         return None
 
     def _publish_evidence(self, reading: Reading) -> CaseEvent | None:
-        """Record the evidence of this comparison, add native growth if that explains too little, and end the case."""
+        """Record this comparison's evidence, add native growth if it explains too little, and end the case.
+
+        The answer is that of `_native_line_event`.
+        """
         causes = self._case.comparison_evidence
         has_suspect = self._case.suspected_garbage is not None
         self._garbage_suspected = has_suspect and all(cause.owner != GARBAGE_OWNER for cause in causes)
@@ -362,7 +372,7 @@ class Investigator:
         return self._native_line_event()
 
     def _publish_native_growth(self, reading: Reading) -> CaseEvent | None:
-        """Publish native growth that the last investigation left open, now that the readings prove it."""
+        """Publish native growth that the last case left open and the readings prove; answer as `_native_line_event`."""
         self._new_evidence += self._unexplained_evidence(reading)
         self._is_unexplained = False
         return self._native_line_event()

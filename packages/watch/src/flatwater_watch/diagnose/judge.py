@@ -52,7 +52,7 @@ def make_findings(
     return [_make_finding(cause, share, growth, full_step, scale) for cause, share in named_shares]
 
 
-def judge_new(causes: Sequence[Evidence], growth: Growth) -> list[Finding]:
+def make_reportable_findings(causes: Sequence[Evidence], growth: Growth) -> list[Finding]:
     """Make the findings of the causes that explain enough to be reported, with the step of the memory limit."""
     return make_findings(select_causes(causes), growth, limit_step(causes, growth))
 

@@ -303,7 +303,7 @@ class NativeLineSearch:
             self.line = AllocationSite(file, number, _short_name(function), "native")
             self.advice = find_line_advice(self.line)
 
-    def line_for(self, cause: Evidence) -> AllocationSite | None:
+    def find_line_of_cause(self, cause: Evidence) -> AllocationSite | None:
         """The line that was found, if the cause wants one, and its objects have no line or the try's; else None."""
         is_sought = cause.wants_native_line and cause.made_at in {None, self._item_line}
         return self.line if is_sought else None

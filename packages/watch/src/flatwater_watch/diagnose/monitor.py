@@ -14,7 +14,7 @@ from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.garbage import Garbage
 from flatwater_watch.diagnose.garbage_investigation import (
     garbage_evidence_at_end,
-    search_garbage_now_,
+    search_garbage_at_end_,
     stop_search_,
     wants_garbage,
 )
@@ -173,7 +173,7 @@ class Monitor(Investigator):
         return CaseEvent.READING
 
     def _finish_garbage_search(self, _reading: Reading) -> CaseEvent | None:
-        """Wait for the fork that searches; answer `READING`, at which its result is taken, if it ends in time."""
+        """Wait for the fork that searches; answer `READING`, at which its result is taken, or None after a time."""
         search = self._case.garbage_search
         is_done = search is not None and search.is_done(CASE.last_search_seconds)
         return CaseEvent.READING if is_done else None
@@ -234,7 +234,7 @@ class Monitor(Investigator):
         """
         if self._latest_reading is None or steps <= 0 or open_bytes <= 0:
             return []
-        garbage = search_garbage_now_(self._lines, self._roots, self._tracer, self._latest_reading.step)
+        garbage = search_garbage_at_end_(self._lines, self._roots, self._tracer, self._latest_reading.step)
         explains_most = garbage is not None and garbage.bytes >= CASE.minimum_garbage_share * open_bytes
         causes = list[Evidence]()
         if garbage is not None and self._is_ordinary_backlog(garbage, sawtooth):
@@ -258,7 +258,10 @@ class Monitor(Investigator):
         return [self._add_details(cause) for cause in causes]
 
     def confirm_unproven(self, open_bytes: int) -> list[Evidence]:
-        """Record and return unproven causes if memory kept growing at their rate and they explain most open bytes."""
+        """Record and return unproven causes if memory kept growing at their rate and they explain most open bytes.
+
+        Empty if not, or if no investigation ended without a proof.
+        """
         unproven, reading = self._unproven, self._latest_reading
         if unproven is None or reading is None:
             return []
@@ -266,6 +269,8 @@ class Monitor(Investigator):
 
     def find_behind_handles(self, open_bytes: int, latest: CompletedCensus | None) -> list[Evidence]:
         """Record the container whose new items since the first census have handles that explain the open bytes.
+
+        Empty if there is none, or no census after the first one.
 
         Args:
             open_bytes: bytes without a cause, which are divided over the new items.

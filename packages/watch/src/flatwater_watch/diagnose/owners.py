@@ -183,7 +183,7 @@ def _is_in_more_holders(earlier_census: Census, later_census: Census, path: str)
     Such are the objects in a list of constant length of which each keeps an array from its first use on.
     """
     earlier, later = earlier_census.holdings.get(path), later_census.holdings[path]
-    if earlier is None or later.parent is None or earlier_census.draw != later_census.draw:
+    if earlier is None or later.parent is None or earlier_census.sampled_items != later_census.sampled_items:
         return False
     before, now = earlier_census.holdings.get(later.parent), later_census.holdings[later.parent]
     if before is None or now.instances != before.instances or now.items > before.items:
@@ -214,7 +214,7 @@ def _container_growth(earlier_census: Census, later_census: Census, path: str, g
     if later.instances == earlier.instances:
         # One container of many that becomes longer hardly changes the mean, but the number of items shows it, if both
         # censuses sampled as many.
-        has_more_items = earlier_census.draw == later_census.draw and later.items > earlier.items
+        has_more_items = earlier_census.sampled_items == later_census.sampled_items and later.items > earlier.items
         return growth if later.length > earlier.length or has_more_items else 0
     return _growth_by_length(earlier, later, growth)
 

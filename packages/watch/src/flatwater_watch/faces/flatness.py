@@ -12,7 +12,7 @@ from flatwater_watch.agent.filling_arrays import FillingArrays, add_untouched_, 
 from flatwater_watch.diagnose.evidence import leaf_evidence, owner_evidence, unowned_evidence
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.finding_text import finding_lines
-from flatwater_watch.diagnose.judge import judge_new
+from flatwater_watch.diagnose.judge import make_reportable_findings
 from flatwater_watch.diagnose.lines import Tracer
 from flatwater_watch.diagnose.owners import find_owners
 from flatwater_watch.errors import require
@@ -258,7 +258,7 @@ def _find_growth(
             rate - explained_rate, max(0.0, process_slope.low - explained_rate), process_slope.high - explained_rate
         )
         causes.append(unowned_evidence("native", native_slope, growth))
-    return judge_new(causes, growth)
+    return make_reportable_findings(causes, growth)
 
 
 def _failure_text(rate: float, plan: FlatPlan, findings: Sequence[Finding]) -> str:

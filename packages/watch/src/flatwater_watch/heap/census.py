@@ -85,7 +85,7 @@ class Census(NamedTuple):
     """The container on each path, or the longest of several. Strong references: `without_objects` drops them."""
     unread: Mapping[str, int] = MappingProxyType({})
     """Number of objects that could not be read, by class and exception; objects below them are missing."""
-    draw: int = SAMPLED_ITEMS
+    sampled_items: int = SAMPLED_ITEMS
     """Items of a big container that were sampled: estimates of items are compared only between equal samples."""
 
     def without_objects(self) -> "Census":
@@ -223,7 +223,7 @@ def _continue_until_(progress: CensusInProgress, deadline: float) -> Census | No
         seconds=0.0,  # set by the caller
         live=live,
         unread=dict(heap_walk.walk.unread_by_class),
-        draw=heap_walk.walk.sampled_items,
+        sampled_items=heap_walk.walk.sampled_items,
     )
 
 
