@@ -21,7 +21,7 @@ METERS = {
     "diagnose/lines.py": {"FRAMES", "DEEP_FRAMES", "MAXIMUM_CONTENTS"},
     "diagnose/series_evidence.py": {"POINTS_JUDGED_ALWAYS"},
     "diagnose/hops.py": {"MAXIMUM_WAY_CONTAINERS", "SPREAD_WAY_CONTAINERS", "MAXIMUM_SPREAD_ITEMS"},
-    "diagnose/new_items.py": {"NEWEST_ITEMS"},
+    "diagnose/item_growth.py": {"NEWEST_ITEMS"},
     "agent/growth.py": {"MAXIMUM_SAMPLES", "MINIMUM_COUNT", "MINIMUM_COUNT_PER_HALF"},
     "agent/start_in_process.py": {"MAXIMUM_NAMES", "WORKER_SECONDS", "MAXIMUM_WORKERS", "GUEST_CHECK_TICKS"},
     "agent/runner_protocol.py": {"PAGE_BYTES"},

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from flatwater_watch.diagnose.contents import MAXIMUM_LEAVES, describe_contents
-from flatwater_watch.diagnose.new_items import added_leaves, container_lengths
+from flatwater_watch.diagnose.item_growth import added_leaves, container_lengths
 from flatwater_watch.diagnose.newest_items import newest_items
 from flatwater_watch.heap.census import Holding, take_census
 from flatwater_watch.heap.children import open_object

@@ -18,13 +18,8 @@ from flatwater_watch.diagnose import investigator
 from flatwater_watch.diagnose.evidence import NOT_ASKED_ADVICE
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.garbage import GarbageSearch
-from flatwater_watch.diagnose.investigation import (
-    Investigation,
-    SoughtContainers,
-    missing_since_lengths,
-    search_owner_line_,
-    start_trace_,
-)
+from flatwater_watch.diagnose.investigation import Investigation, SoughtContainers, missing_since_lengths
+from flatwater_watch.diagnose.line_search import search_owner_line_, start_trace_
 from flatwater_watch.diagnose.lines import Tracer
 from flatwater_watch.diagnose.monitor import CaseState, Monitor
 from flatwater_watch.heap.census import CensusTaker, take_census

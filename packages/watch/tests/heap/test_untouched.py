@@ -25,8 +25,8 @@ import pytest
 import torch
 
 from flatwater_watch.diagnose.garbage import GarbageSearch
+from flatwater_watch.diagnose.item_growth import added_leaves, container_lengths
 from flatwater_watch.diagnose.lines import Tracer
-from flatwater_watch.diagnose.new_items import added_leaves, container_lengths
 from flatwater_watch.diagnose.owners import current_contents, find_owners
 from flatwater_watch.faces.holders import find_holder_chain
 from flatwater_watch.heap.census import Census, take_census

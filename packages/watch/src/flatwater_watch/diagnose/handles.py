@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from flatwater_watch.diagnose.new_items import ITEM_KINDS
+from flatwater_watch.diagnose.item_growth import ITEM_KINDS
 from flatwater_watch.diagnose.newest_items import newest_items
 from flatwater_watch.diagnose.owners import Owner, describe_owner
 from flatwater_watch.heap.arrays import Graph

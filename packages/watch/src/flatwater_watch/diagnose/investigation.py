@@ -8,17 +8,15 @@ from weakref import WeakSet, WeakValueDictionary
 from flatwater_watch.diagnose.evidence import CurrentContents, Evidence, owner_evidence
 from flatwater_watch.diagnose.finding import AllocationSite
 from flatwater_watch.diagnose.garbage import Garbage, GarbageSearch
-from flatwater_watch.diagnose.handles import find_handles, handles_below
+from flatwater_watch.diagnose.handles import find_handles
 from flatwater_watch.diagnose.hops import (
     MAXIMUM_WAY_CONTAINERS,
     SPREAD_WAY_CONTAINERS,
-    leads_to_several,
     resolve_all_ways,
 )
+from flatwater_watch.diagnose.item_growth import ITEM_KINDS, TRACEABLE_KINDS
 from flatwater_watch.diagnose.lines import Tracer
-from flatwater_watch.diagnose.new_items import ITEM_KINDS, TRACEABLE_KINDS, added_leaves, container_lengths
 from flatwater_watch.diagnose.owners import Owner, current_contents, find_owners
-from flatwater_watch.heap.arrays import array_figures
 from flatwater_watch.heap.census import Census, Holding
 from flatwater_watch.heap.libraries import ContainerLengths, GrownHolders, grown_holders
 from flatwater_watch.heap.raw import full_name, is_a
@@ -27,7 +25,7 @@ from flatwater_watch.series.readings import Growth
 from flatwater_watch.series.slope import Slope
 from flatwater_watch.thresholds import SHIPPED
 
-CASE, DRIFT, OWNING = SHIPPED.investigating, SHIPPED.drift, SHIPPED.owning
+CASE, OWNING = SHIPPED.investigating, SHIPPED.owning
 
 
 class SoughtContainers(NamedTuple):
@@ -270,135 +268,3 @@ def larger_contents(cause: Evidence, census: Census) -> CurrentContents | None:
         count = holding.length * holding.instances
         return CurrentContents(holders, count, f"{count} ×{cause.what.partition('×')[2]}")
     return CurrentContents(holders, content.count, content.what)
-
-
-def may_find_line(case: Investigation) -> bool:
-    """Whether the foremost owner of the comparison has no line, and a trace may find it."""
-    causes = case.comparison_evidence
-    return (
-        bool(causes)
-        and causes[0].owner not in case.lines
-        and not case.contents_hidden
-        and case.trace_tries < CASE.maximum_fruitless_traces
-        and case.comparisons < CASE.maximum_comparisons_with_trace
-    )
-
-
-def start_trace_(case: Investigation, tracer: Tracer | None, roots: Roots, *, in_watch_thread: bool) -> None:
-    """Trace allocations for the line of the items that come from now on, and record the lengths of their containers."""
-    case.garbage_line_readings = case.building_readings = 0
-    case.most_traced_bytes, case.is_trace_suspended = None, False
-    containers = [container for sought in case.sought_containers.values() for container in sought.resolve(roots)]
-    case.lengths_at_trace = dict(zip(map(id, containers), container_lengths(containers), strict=True))
-    if tracer is not None:
-        # Tensors may lie deep in objects, and objects may be made of tensors: a further try traces both.
-        traces_both = case.trace_tries > 1
-        tensors, objects = case.contains_tensors or traces_both, not case.contains_tensors or traces_both
-        # Torch operations can be traced only in the thread that runs them, which is not the watch's.
-        tracer.start(tensors=tensors and not in_watch_thread, objects=objects or in_watch_thread)
-
-
-def put_off_trace_(case: Investigation, tracer: Tracer | None) -> list[Evidence]:
-    """End a trace until one is affordable for longer, and return what is known without a line."""
-    if tracer is not None:
-        tracer.stop()
-    case.is_trace_suspended, case.unpaid_traces = True, case.unpaid_traces + 1
-    return case.last_evidence
-
-
-def search_owner_line_(case: Investigation, tracer: Tracer | None, roots: Roots) -> bool:
-    """Search the traced allocations for the line that makes the items of the first-ranked container that grows.
-
-    When that is found, the lines of the other owners are looked up, and `case.has_new_line` is set.
-
-    Returns:
-        Whether the search goes on, so that allocations stay traced.
-    """
-    evidence_by_owner = {cause.owner: cause for cause in case.last_evidence}
-    first_path = next(iter(case.sought_containers), "")
-    if first_path not in evidence_by_owner:
-        return False
-    sought = case.sought_containers[first_path]
-    containers = sought.resolve(roots)
-    line, is_final = _find_line_of_added_items_(case, tracer, evidence_by_owner[first_path], containers)
-    # At the maximum, more containers lie on the way than are checked, and the growing ones may not be among them.
-    checks_all = not leads_to_several(sought.way) or len(containers) < sought.maximum
-    is_building = _record_traced_bytes_(case, tracer) and checks_all and not is_final
-    case.idle_readings = 0 if is_final else case.idle_readings + (not is_building)
-    is_patient = case.idle_readings <= CASE.maximum_idle_traced_readings
-    if not is_final and is_patient and not _was_emptied(case, first_path, containers):
-        return True
-    if line is not None:
-        case.has_new_line = True
-        for path, other in case.sought_containers.items():
-            if path in evidence_by_owner and path not in case.lines:
-                _find_line_of_added_items_(case, tracer, evidence_by_owner[path], other.resolve(roots))
-    case.idle_readings, case.sought_containers = 0, {}
-    return False
-
-
-def _was_emptied(case: Investigation, owner: str, containers: Sequence[Any]) -> bool:
-    """Whether an owner lost most of its items since tracing began, so that it is no leak.
-
-    Args:
-        case: the investigation, with the lengths when tracing began.
-        owner: path of the owner.
-        containers: containers that lie on the owner's way now.
-    """
-    way, holding, _ = case.sought_containers[owner]
-    if leads_to_several(way) or holding.kind not in ITEM_KINDS:
-        return False
-    lengths_before = [case.lengths_at_trace.get(id(container), holding.length) for container in containers]
-    lengths_now = container_lengths(containers)
-    return any(2 * now < before for now, before in zip(lengths_now, lengths_before, strict=True))
-
-
-def _record_traced_bytes_(case: Investigation, tracer: Tracer | None) -> bool:
-    """Record the traced bytes in use; return whether they rose, as if a slow program were building its next item."""
-    most_bytes = case.most_traced_bytes
-    live_bytes = 0 if tracer is None else tracer.live_bytes
-    case.most_traced_bytes = max(most_bytes or 0, live_bytes)
-    minimum_rise = max(CASE.minimum_bytes_per_step, CASE.minimum_building_share * case.last_evidence[0].drift.per_step)
-    is_building = (
-        most_bytes is not None
-        and live_bytes >= most_bytes + minimum_rise
-        and case.building_readings < CASE.maximum_building_readings
-    )
-    case.building_readings += is_building
-    return is_building
-
-
-def _find_line_of_added_items_(
-    case: Investigation, tracer: Tracer | None, cause: Evidence, containers: Sequence[Any]
-) -> tuple[AllocationSite | None, bool]:
-    """Find the line that made the items added to an owner since tracing began; return it, and whether it is final.
-
-    The line is None if no item was added, or if no trace knows it. A new item may still be filled by lines that have
-    not run yet. It is complete once another item follows, in any of the containers that lie on the owner's way now.
-    Arrays, texts and handles are complete at once.
-    """
-    way, holding, in_more_items = case.sought_containers[cause.owner]
-    # A container without a recorded length is new if the way leads to several; else it may be a copy of the old one.
-    unknown_length = 0 if leads_to_several(way) else holding.length
-    line: AllocationSite | None = None
-    for container, length in zip(containers, container_lengths(containers), strict=True):
-        length_before = case.lengths_at_trace.get(id(container), unknown_length)
-        if line is not None:  # found in an earlier container: only another new item, which makes it final, is wanted
-            if length > length_before:
-                return line, True
-            continue
-        if in_more_items and id(container) in case.lengths_at_trace:
-            continue
-        holding_before = holding._replace(length=length_before)
-        newest = added_leaves(container, length, holding_before, case.content_classes.get(cause.owner))
-        if not newest:
-            continue
-        if cause.owner == case.last_evidence[0].owner and not in_more_items:
-            case.first_owner_length = length  # so that a later comparison sees only growth after this
-        handles = handles_below(newest) if cause.outside else ()
-        line = find_owner_line_(case, tracer, cause.owner, handles or newest)
-        has_fixed_size = bool(handles) or is_a(newest[-1], str, bytes) or array_figures(newest[-1]) is not None
-        is_complete = has_fixed_size or holding.kind not in ITEM_KINDS or length > length_before + 1
-        if line is not None and is_complete:
-            return line, True
-    return line, False

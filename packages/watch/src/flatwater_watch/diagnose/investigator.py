@@ -24,15 +24,12 @@ from flatwater_watch.diagnose.investigation import (
     collect_owners_evidence_,
     find_grown_owners,
     larger_contents,
-    may_find_line,
     missing_since_lengths,
-    put_off_trace_,
     record_first_owner_,
-    search_owner_line_,
-    start_trace_,
     take_grown_holders_,
 )
 from flatwater_watch.diagnose.judge import make_reportable_findings
+from flatwater_watch.diagnose.line_search import may_find_line, put_off_trace_, search_owner_line_, start_trace_
 from flatwater_watch.diagnose.lines import NativeLineSearch, Tracer
 from flatwater_watch.diagnose.owners import extended_baseline
 from flatwater_watch.diagnose.reset_tracker import ResetTracker

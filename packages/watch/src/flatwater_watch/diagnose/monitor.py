@@ -20,14 +20,10 @@ from flatwater_watch.diagnose.garbage_investigation import (
 )
 from flatwater_watch.diagnose.gc_sawtooth import is_negligible
 from flatwater_watch.diagnose.handles import find_handles
-from flatwater_watch.diagnose.investigation import (
-    Investigation,
-    collect_owners_evidence_,
-    put_off_trace_,
-    root_gains,
-)
+from flatwater_watch.diagnose.investigation import Investigation, collect_owners_evidence_, root_gains
 from flatwater_watch.diagnose.investigator import Investigator
 from flatwater_watch.diagnose.judge import select_causes
+from flatwater_watch.diagnose.line_search import put_off_trace_
 from flatwater_watch.diagnose.series_evidence import (
     collect_series_evidence_,
     retention_evidence_at_end,

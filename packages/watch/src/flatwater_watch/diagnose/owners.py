@@ -12,7 +12,7 @@ from flatwater_watch.diagnose.contents import MAXIMUM_LEAVES, Contents, describe
 from flatwater_watch.diagnose.declared_bounds import declared_bound
 from flatwater_watch.diagnose.holder_text import describe_holders
 from flatwater_watch.diagnose.hops import ITEM, chain_of_holdings, split_path
-from flatwater_watch.diagnose.new_items import BLOCK_KINDS, ITEM_KINDS
+from flatwater_watch.diagnose.item_growth import BLOCK_KINDS, ITEM_KINDS
 from flatwater_watch.diagnose.newest_items import newest_items
 from flatwater_watch.diagnose.redundancy import describe_redundancy
 from flatwater_watch.diagnose.releasing_calls import LibraryTable, library_table

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from flatwater_watch.diagnose.hops import ITEM, resolve_hops
-from flatwater_watch.diagnose.new_items import ITEM_KINDS
+from flatwater_watch.diagnose.item_growth import ITEM_KINDS
 from flatwater_watch.diagnose.owners import Owner
 from flatwater_watch.heap.children import open_object
 from flatwater_watch.heap.roots import Roots

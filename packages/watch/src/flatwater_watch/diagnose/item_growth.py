@@ -1,4 +1,4 @@
-"""The new items of containers: which kinds grow by items, how long a container is, and what it has gained."""
+"""The growth of containers by items: which kinds grow so, how long a container is, and what it has gained."""
 
 from collections.abc import Iterable
 from typing import Any
