@@ -335,11 +335,7 @@ class Investigator:
         return CaseEvent.COMPARE_AGAIN
 
     def _start_trace(self, reading: Reading) -> CaseEvent | None:
-        """Begin to trace allocations for the line of the owner or garbage, or put it off until a trace is affordable.
-
-        Returns:
-            None if the trace runs or waits; `REFUSED` if no trace may begin at all.
-        """
+        """Begin to trace for the line of the owner or garbage: None if the trace runs or waits for its price."""
         case = self._case
         if case.first_owner_grew:  # else it had no new items, and the last try does not count
             case.trace_tries += 1
@@ -353,10 +349,7 @@ class Investigator:
         return None
 
     def _publish_evidence(self, reading: Reading) -> CaseEvent | None:
-        """Record this comparison's evidence, add native growth if it explains too little, and end the case.
-
-        The answer is that of `_native_line_event`.
-        """
+        """Record this comparison's evidence, add native growth if it explains too little, and end the case."""
         causes = self._case.comparison_evidence
         has_suspect = self._case.suspected_garbage is not None
         self._garbage_suspected = has_suspect and all(cause.owner != GARBAGE_OWNER for cause in causes)
