@@ -374,6 +374,24 @@ def test_an_array_of_objects_is_a_container_while_it_fills(load: Load) -> None:
     assert take_census(ROOTS).holdings["train.full"].length == 12
 
 
+def test_the_dict_inside_a_container_is_no_item_of_it(load: Load) -> None:
+    """Even where a walk must open what is on the way to a table: a value of the table is no dict with `pop`."""
+    program = load("""
+        import weakref
+        class Zone: ...
+        class Prepared:
+            def __init__(self, zone):
+                self.context, self.is_ready = zone, True
+        ZONES = weakref.WeakKeyDictionary()
+        for zone in [Zone() for _ in range(100)]:
+            ZONES[zone] = Prepared(zone)
+    """)
+    required = frozenset({id(program.ZONES), id(program.ZONES.data)})
+    holdings = take_census(ROOTS._replace(must_open_ids=required)).holdings
+    assert (holdings["train.ZONES"].kind, holdings["train.ZONES"].length) == ("dict", 100)
+    assert (holdings["train.ZONES[*]"].kind, holdings["train.ZONES[*]"].length) == ("object", 2)
+
+
 def test_weak_references_count_by_themselves(load: Load) -> None:
     """A million of them take 100 MB; what they refer to is held by others."""
     program = load("""

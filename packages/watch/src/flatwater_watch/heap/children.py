@@ -105,7 +105,8 @@ def open_object(obj: Any, walk: Walk) -> OpenedObject:
 
 def _with_required_items(opened: OpenedObject, container: Any, walk: Walk) -> OpenedObject:
     """Return an opened container with those of its items that `walk.must_open_ids` requires, sampled or not."""
-    items = gc.get_referents(container)
+    # Not those of the container itself, whose inner dict is no item of it.
+    items = gc.get_referents(inner_container(container))
     if walk.must_open_ids.isdisjoint(map(id, items)):
         return opened
     required = [("[*]", item) for item in items if id(item) in walk.must_open_ids]
