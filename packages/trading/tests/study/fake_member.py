@@ -5,6 +5,7 @@ file HOLD names a run says so in the file HELD, and waits; words after the round
 with. A run whose name is in the file BROKEN has failed.
 """
 
+import fcntl
 import json
 import os
 import signal
@@ -36,9 +37,14 @@ def main() -> dict[str, object]:
         return {"error": "The run would take 9.0 GiB, and 8.0 GiB are allowed.", "exit_code": 3}
     run.mkdir(exist_ok=True)
     (run / "order.json").write_text(json.dumps(config))
+    # As a run does: who goes on with a killed study waits for its processes that still write.
+    lock = (run / ".lock").open("a")
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     metrics = run / "metrics.jsonl"
     done = len(metrics.read_text().splitlines()) if metrics.exists() else 0
     for n in range(done + 1, config["rounds"] + 1):
+        if os.getppid() != order["parent"]:
+            return {"finished": False, "exit_code": 143}
         with metrics.open("a") as file:
             value = n + config["learner"]["weight_decay"]  # by which trials of a search are judged
             file.write(json.dumps({"round": n, "validation/champion": value}) + "\n")
@@ -46,7 +52,7 @@ def main() -> dict[str, object]:
             HELD.touch()
             while not stopped and os.getppid() == order["parent"]:
                 time.sleep(0.01)
-        if stopped or os.getppid() != order["parent"]:
+        if stopped:
             return {"finished": False, "exit_code": 143}
     if not run.name.startswith("trial"):  # a trial plays no test days
         leave_result(run, config)
