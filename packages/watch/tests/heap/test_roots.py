@@ -15,6 +15,7 @@ import flatwater_watch
 from flatwater_watch.heap import census
 from flatwater_watch.heap.locals import frame_locals
 from flatwater_watch.heap.roots import Roots, is_user_file, named_roots, source_file
+from flatwater_watch.meters.program_faults import is_program_fault
 
 Load = Callable[[str], ModuleType]
 PACKAGE, TOOL = Path(flatwater.__file__).parent, Path(flatwater_watch.__file__).parent
@@ -40,6 +41,52 @@ PACKAGE, TOOL = Path(flatwater.__file__).parent, Path(flatwater_watch.__file__).
 )
 def test_whose_file_it_is(file: str, users: bool) -> None:  # noqa: FBT001
     assert is_user_file(file) is users
+
+
+@pytest.mark.parametrize(
+    ("record", "users"),
+    [
+        ("yaml-6.0.dist-info/RECORD", False),
+        ("yaml-6.0.dist-info/METADATA", True),  # a built source tree
+        ("yaml.egg-info/SOURCES.txt", True),
+        ("yaml/RECORD", True),
+    ],
+)
+def test_a_folder_into_which_libraries_were_installed_is_not_the_users(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    record: str,
+    users: bool,  # noqa: FBT001
+) -> None:
+    vendored = tmp_path / "vendored"
+    (vendored / record).parent.mkdir(parents=True)
+    (vendored / record).touch()
+    monkeypatch.setattr(sys, "path", [str(tmp_path), str(vendored), str(tmp_path / "missing"), "\0", *sys.path])
+    for file in (vendored / "six.py", vendored / "yaml" / "nodes" / "tree.py"):
+        assert is_user_file(str(file)) is raises_for_program(file, monkeypatch) is users
+    for file in (tmp_path / "train.py", tmp_path / "vendored_too" / "game.py", tmp_path / "missing" / "game.py"):
+        assert is_user_file(str(file))
+
+
+def raises_for_program(file: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether an exception of a module in this file is taken as the program's."""
+    module = ModuleType("vendored_module")
+    module.__file__ = str(file)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return is_program_fault(type("Stop", (Exception,), {"__module__": module.__name__})())
+
+
+def test_the_programs_own_folder_is_the_users_with_libraries_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("function", "service"):
+        (tmp_path / name / "yaml-6.0.dist-info").mkdir(parents=True)
+        (tmp_path / name / "yaml-6.0.dist-info" / "RECORD").touch()
+        monkeypatch.syspath_prepend(str(tmp_path / name))
+    monkeypatch.setitem(vars(sys.modules["__main__"]), "__file__", str(tmp_path / "function" / "handler.py"))
+    monkeypatch.chdir(tmp_path / "service")
+    assert is_user_file(str(tmp_path / "function" / "orders.py"))
+    assert is_user_file(str(tmp_path / "service" / "orders.py"))
 
 
 def test_a_package_can_be_counted_in_but_the_tool_never() -> None:

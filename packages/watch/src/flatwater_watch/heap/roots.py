@@ -27,11 +27,11 @@ from flatwater_watch.heap.raw import (
     thread_name,
 )
 from flatwater_watch.heap.tasks import context_variables, suspended_frames
+from flatwater_watch.installs import is_library_folder
 from flatwater_watch.paths import file_name, file_stem, folder_of
 
 _PATH_SEPARATORS = tuple({os.sep, os.altsep or os.sep})
 _STDLIB_FOLDERS = tuple(sorted({os.path.normpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}))
-_INSTALL_FOLDERS = ("site-packages", "dist-packages")
 _SCRIPTS_FOLDER = os.path.normpath(sysconfig.get_path("scripts"))
 """The folder of installed commands."""
 _INTERACTIVE_FILES = ("<string>", "<stdin>", "<ipython-input")
@@ -83,7 +83,7 @@ def _is_user_folder(folder: str, packages: tuple[str, ...]) -> bool:
         return True
     if any(_lies_within(path, folder) for folder in (*_STDLIB_FOLDERS, *_trainer_folders())):
         return False
-    return not any(f"{sep}{name}{sep}" in path for name in _INSTALL_FOLDERS for sep in _PATH_SEPARATORS)
+    return not is_library_folder(path[:-1])
 
 
 def is_installed_command(file: str) -> bool:

@@ -10,9 +10,11 @@ from _signal import getsignal, valid_signals  # type: ignore[import-not-found]  
 from collections.abc import Collection
 from types import CodeType, FunctionType, MethodType
 
+from flatwater_watch.installs import is_library_folder
+from flatwater_watch.paths import folder_of
+
 _WATCH_AND_STDLIB_FOLDERS = (__file__.rpartition("/meters/")[0], os.__file__.rpartition("/")[0], "<frozen ")
 """Beginnings of the file names of code that the watch runs: its own code, and the standard library's."""
-_INSTALL_FOLDERS = ("/site-packages/", "/dist-packages/")
 _LIBRARY_MODULES = sys.stdlib_module_names | {"flatwater", "flatwater_watch", "flatwater_trading"}
 _STOP_EXCEPTIONS = (KeyboardInterrupt, SystemExit)
 """Standard exceptions that are never a fault of the watch."""
@@ -59,4 +61,4 @@ def _is_user_class(kind: type) -> bool:
     if module_name.partition(".")[0] in _LIBRARY_MODULES or (module := sys.modules.get(module_name)) is None:
         return False
     file = vars(module).get("__file__")
-    return type(file) is str and not any(folder in file for folder in _INSTALL_FOLDERS)
+    return type(file) is str and not is_library_folder(folder_of(file))

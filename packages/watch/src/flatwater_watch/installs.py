@@ -1,0 +1,56 @@
+"""Folders into which libraries are installed.
+
+A watched program loads this module before its first line, so no `pathlib` is used, as in `paths`.
+"""
+
+import os
+import sys
+from functools import lru_cache
+from itertools import islice
+
+from flatwater_watch.paths import folder_of
+
+_INSTALL_FOLDERS = ("site-packages", "dist-packages")
+_MAXIMUM_ENTRIES = 10_000
+"""Maximum number of names that are read in a folder: 5 ms."""
+
+
+def is_library_folder(folder: str) -> bool:
+    """Return whether installed libraries lie in a folder, or in one above it.
+
+    It is the one test of that: for roots, lines, advice and faults.
+
+    Args:
+        folder: absolute path.
+    """
+    path = f"{folder}{os.sep}"
+    if any(f"{os.sep}{name}{os.sep}" in path for name in _INSTALL_FOLDERS):
+        return True
+    entries = [os.path.abspath(entry) for entry in list(sys.path) if type(entry) is str]  # noqa: PTH100  a Path costs more
+    entry = max((entry for entry in entries if path.startswith(f"{entry}{os.sep}")), key=len, default=None)
+    # The program's own folder is the user's even if libraries are installed beside it, as those of a cloud's function.
+    return entry is not None and entry not in _program_folders() and _holds_installed_libraries(entry)
+
+
+def _program_folders() -> set[str]:
+    """Return the folder of the main program and the working folder."""
+    main_file = vars(sys.modules["__main__"]).get("__file__") if "__main__" in sys.modules else None
+    files = [main_file] if type(main_file) is str else []
+    try:
+        return {os.path.abspath(folder) for folder in ("", *map(folder_of, files))}  # noqa: PTH100  a Path costs more
+    except OSError:  # the working folder was removed
+        return set()
+
+
+@lru_cache(maxsize=256)
+def _holds_installed_libraries(folder: str) -> bool:
+    """Return whether a folder holds the record of an installation, as `pip install --target` leaves it.
+
+    The metadata of a source tree has no record of files.
+    """
+    try:
+        with os.scandir(folder) as names:
+            infos = [name.path for name in islice(names, _MAXIMUM_ENTRIES) if name.name.endswith(".dist-info")]
+    except (OSError, ValueError):  # no folder, such as an archive; or no path
+        return False
+    return any(os.path.isfile(f"{info}{os.sep}RECORD") for info in infos)  # noqa: PTH113  a Path costs more
