@@ -577,6 +577,24 @@ def test_two_leaks_are_two_owners_and_their_holder_is_none(load: Load) -> None:
     assert [(owner.path, owner.length) for owner in found] == [("train.trainer.large", 15), ("train.trainer.small", 15)]
 
 
+def test_more_blocks_of_one_length_are_the_growth_of_what_holds_them(load: Load) -> None:
+    """Even where a sample gives as many of them as before, as 46 of 48 and of 49."""
+    owner = the_owner(
+        load("""
+            class Dashboard:
+                def __init__(self):
+                    self.canvas = bytearray(300_000)
+            KEPT = [Dashboard()]
+            FIRST = KEPT[0].canvas
+            def turn():
+                KEPT.append(Dashboard())
+        """),
+        rounds=1,
+        warm=47,
+    )
+    assert (owner.path, owner.kind) == ("train.KEPT", "list")
+
+
 def test_locals_of_a_running_loop_are_found_and_named_by_their_function(load: Load) -> None:
     program = load("""
         def play(look):

@@ -214,7 +214,9 @@ def _container_growth(earlier_census: Census, later_census: Census, path: str, g
     if later.instances == earlier.instances:
         # One container of many that becomes longer hardly changes the mean, but the number of items shows it, if both
         # censuses sampled as many.
-        has_more_items = earlier_census.sampled_items == later_census.sampled_items and later.items > earlier.items
+        # The number of blocks is estimated, and one more has many more items: their mean length shows what is longer.
+        is_comparable = earlier_census.sampled_items == later_census.sampled_items and later.kind not in BLOCK_KINDS
+        has_more_items = is_comparable and later.items > earlier.items
         return growth if later.length > earlier.length or has_more_items else 0
     return _growth_by_length(earlier, later, growth)
 
