@@ -9,6 +9,7 @@ MEMORY = Path(flatwater_watch.thresholds.__file__).parent
 METERS = {
     "series/slope.py": {"MAXIMUM_POINTS"},
     "series/readings.py": {"POINTS_JUDGED_ALWAYS", "TURN_COUNT"},
+    "diagnose/code_use.py": {"MAXIMUM_PARAMETERS"},
     "diagnose/contents.py": {"MAXIMUM_LEAVES", "ARRAY_PREFERENCE"},
     "diagnose/newest_items.py": {"MAXIMUM_OPENED", "SAMPLED_SET_ITEMS", "SAMPLED_SET_RANGE", "CHILDREN_PER_ITEM"},
     "diagnose/redundancy.py": {"MAXIMUM_SHIFT", "MAXIMUM_ELEMENTS"},
@@ -34,7 +35,7 @@ METERS = {
     },
     "faces/context.py": {"PRINT_COLUMNS", "MINIMUM_SEARCH_GAP_SECONDS", "SEARCH_TIME_SHARE"},
     "diagnose/declared_bounds.py": {"_MINIMUM_STEM"},
-    "diagnose/releasing_calls.py": {"MAXIMUM_CALLS", "MAXIMUM_PARAMETERS", "_CALL_DEPTH"},
+    "diagnose/releasing_calls.py": {"MAXIMUM_CALLS", "_CALL_DEPTH"},
     "faces/holders.py": {"MAXIMUM_OBJECTS", "MAXIMUM_CHAIN_HOPS", "MAXIMUM_KEY_LETTERS"},
     "agent/census_history.py": {"CENSUS_INTERVAL_FACTOR", "MAXIMUM_CENSUSES", "MAXIMUM_OWNERS"},
     "faces/command.py": {"FINDING_SECONDS"},

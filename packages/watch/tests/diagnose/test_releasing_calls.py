@@ -13,7 +13,9 @@ from flatwater_watch.heap.census import take_census
 from flatwater_watch.heap.roots import Roots
 
 LIBRARY = """
+import collections
 import functools
+import queue
 
 def decorated(function):
     @functools.wraps(function)
@@ -151,6 +153,32 @@ class Optimizer:
             self.models.pop(0)
         self.models.append(model)
 
+class Replayed:
+    def __init__(self, rows, *, maxlen=None, max_tries=None):
+        self._rows = [] if maxlen is None else collections.deque(maxlen=maxlen)
+
+class Kept:
+    def __init__(self, maxsize=100):
+        self.rows = []
+
+class Reader:
+    def __init__(self, errors=None):
+        self.buffer = queue.SimpleQueue()
+        self.errors = errors
+
+    def get_message(self, timeout=0.5):
+        return self.buffer.get(timeout=timeout)
+
+    def get_bus(self):
+        return self.bus
+
+    def run(self):
+        return self.buffer.get()
+
+class Silenced:
+    def __init__(self):
+        self.lines = queue.SimpleQueue()
+
 class Tables:
     def __init__(self):
         self.tables, self.index = {}, {}
@@ -191,6 +219,13 @@ class Widget:
     def clear_output(self):
         pass
 
+class Sink:
+    def __init__(self):
+        _sinks.add(self)
+
+    def destroy(self):
+        _sinks.remove(self)
+
 class Register(type):
     __instances = {}
 
@@ -229,7 +264,7 @@ class WeakCache:
 def clear_caches():
     raise ValueError
 
-_cache, _traces, _STATE, _widgets = {}, WeakCache(), State(), {}
+_cache, _traces, _STATE, _widgets, _sinks = {}, WeakCache(), State(), {}, set()
 
 from os import remove
 
@@ -268,6 +303,8 @@ PROGRAM = """
     TABLES = patternlib.Tables()
     REPORT = patternlib.Report()
     CLIENT, OPTIMIZER = patternlib.Client(), patternlib.Optimizer()
+    LOG, SILENCED = patternlib.Reader(patternlib.queue.SimpleQueue()), patternlib.Silenced()
+    REPLAYED, KEPT = patternlib.Replayed(()), patternlib.Kept()
     SOLVER, PRIVATE = patternlib.Algorithm(), patternlib.Private()
     SAVERS = [patternlib.Saver() for _ in range(9)]
 """
@@ -311,6 +348,9 @@ def test_the_call_that_lets_go_is_named(library: ModuleType, load: Callable[[str
     census = take_census(Roots(libraries=_globals_of(library)))
     tables = {path: library_table(census, path, library.Widget()) for path in TABLES}
     assert {path: table and table.calls for path, table in tables.items()} == TABLES
+    sinks = library_table(census, "patternlib._sinks", library.Sink())
+    assert sinks is not None
+    assert sinks.calls == ("Sink.destroy()",)
     assert {table and table.library for table in tables.values()} == {"patternlib"}
     pages = tables["train.REPORT._pages[*]"]
     assert pages is not None
@@ -337,12 +377,39 @@ def test_the_call_that_lets_go_is_named(library: ModuleType, load: Callable[[str
     assert optimizer.bounds == ("Optimizer(model_queue_size=...)",)
 
 
+BOUNDS = {"train.REPLAYED._rows": ("Replayed(maxlen=...)",), "train.KEPT.rows": ()}
+"""Arguments that bound what an object keeps, by the path of the table; one with a bound of its own needs none."""
+
+
+@pytest.mark.usefixtures("library")
+def test_a_constructor_s_argument_that_bounds_a_table_is_named(load: Callable[[str], ModuleType]) -> None:
+    load(PROGRAM)
+    census = take_census(Roots())
+    tables = {path: library_table(census, path) for path in BOUNDS}
+    assert {path: table and table.bounds for path, table in tables.items()} == BOUNDS
+
+
+@pytest.mark.usefixtures("library")
+def test_a_queue_that_a_library_makes_is_emptied_by_its_call(load: Callable[[str], ModuleType]) -> None:
+    load(PROGRAM)
+    census = take_census(Roots())
+    log, silenced = (library_table(census, f"train.{name}") for name in ("LOG.buffer", "SILENCED.lines"))
+    assert log is not None
+    assert log.advice == (
+        "Take items out as fast as they come, by `train.LOG.get_message()`. patternlib keeps each until it is taken."
+    )
+    assert silenced is not None
+    assert silenced.advice.startswith("Take items out as fast as they come, or put fewer in. ")
+    assert library_table(census, "train.LOG.errors") is None, "the user's code made it"
+
+
 def _globals_of(library: ModuleType) -> tuple[tuple[str, object], ...]:
     """The tables that globals and a class of the library hold, with their paths."""
     instances = vars(library.Register)["_Register__instances"]
     return (
         ("patternlib._cache", library._cache),
         ("patternlib._widgets", library._widgets),
+        ("patternlib._sinks", library._sinks),
         ("patternlib._traces", library._traces),
         ("patternlib._STATE", library._STATE),
         ("patternlib.Register._Register__instances", instances),

@@ -1,11 +1,18 @@
 """What the code of a function does with the objects that names stand for, read from its instructions."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Container, Iterator
 from dis import Instruction, get_instructions
+from inspect import CO_VARARGS
 from itertools import islice
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
+from flatwater_watch.heap.raw import full_name, mro, named_entries, names_of
+
+MAXIMUM_PARAMETERS = 2
+"""Maximum number of parameters that a call is written with."""
+_FIRST_WORD = re.compile("[a-z]*")
 _REMOVING_CALLS = frozenset({"clear", "pop", "popitem", "popleft", "remove", "discard"})
 """Methods of builtin containers that remove items."""
 _BUILTIN_CONTAINERS = frozenset({"dict", "list", "set", "deque"})
@@ -103,3 +110,38 @@ def names_by_line(code: CodeType) -> list[set[str]]:
         if step.opname in _NAME_CODES and step.positions is not None:
             lines.setdefault(step.positions.lineno, set()).add(step.argval)
     return list(lines.values())
+
+
+def class_namespace(kind: type, left_out: Container[str]) -> dict[str, Any]:
+    """The names that a class has from itself and its base classes, without those of classes of some modules."""
+    owners = [owner for owner in mro(kind) if full_name(owner)[0] not in left_out]
+    return {name: value for owner in reversed(owners) for name, value in named_entries(names_of(owner))}
+
+
+def first_word(name: str) -> str:
+    """The small letters with which a name begins; empty for a private name."""
+    found = _FIRST_WORD.match(name)
+    return "" if found is None else found[0]
+
+
+def plain_function(value: Any) -> FunctionType | None:
+    """The Python function behind a function, a class method or a static method; None for anything else."""
+    function = value.__func__ if type(value) in {classmethod, staticmethod} else value
+    while type(function) is FunctionType and "__wrapped__" in function.__dict__:  # a decorator's function
+        function = function.__dict__["__wrapped__"]
+    return function if type(function) is FunctionType else None
+
+
+def required_parameters(value: Any, *, is_method: bool) -> str:
+    """The parameters that a function must be given, as they are written in a call; `...` if there are many."""
+    function = plain_function(value)
+    if function is None:
+        return ""
+    code = function.__code__
+    is_bound = is_method and type(value) is not staticmethod
+    positional = code.co_varnames[int(is_bound) : code.co_argcount - len(function.__defaults__ or ())]
+    keywords = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    required = [*positional, *(f"{name}=..." for name in keywords if name not in (function.__kwdefaults__ or {}))]
+    if code.co_flags & CO_VARARGS:
+        required.append(f"*{code.co_varnames[code.co_argcount + code.co_kwonlyargcount]}")
+    return ", ".join(required) if len(required) <= MAXIMUM_PARAMETERS else "..."

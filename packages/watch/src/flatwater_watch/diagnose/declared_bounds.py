@@ -6,6 +6,7 @@ container below such a number is filling, not leaking; if it is as long or longe
 
 import re
 from collections.abc import Iterable, Iterator
+from types import FunctionType
 from typing import Any
 
 from flatwater_watch.heap.census import Census, Holding
@@ -41,6 +42,22 @@ def declared_bound(census: Census, holding: Holding) -> int | None:
         and _is_bound_name(_letters(other_name), stem, is_attribute=is_attribute)
     ]
     return min(bounds, default=None)
+
+
+def bounding_parameters(constructor: FunctionType, table: str) -> list[str]:
+    """The parameters of a constructor that bound one of its object's tables, by their names, and need not be given.
+
+    Args:
+        constructor: the `__init__` of a class.
+        table: name of the attribute that is the table.
+    """
+    # Runs no code of the watched program.
+    code, stem = constructor.__code__, _letters(table).removesuffix("s")
+    positional, defaults = code.co_varnames[: code.co_argcount], constructor.__defaults__ or ()
+    unset = dict(zip(positional[len(positional) - len(defaults) :], defaults, strict=True))
+    unset |= constructor.__kwdefaults__ or {}
+    without_bound = [name for name, value in unset.items() if value is None or (type(value) is int and value <= 0)]
+    return [name for name in without_bound if _is_bound_name(_letters(name), stem, is_attribute=True)]
 
 
 def _is_bound_name(letters: str, stem: str, *, is_attribute: bool) -> bool:

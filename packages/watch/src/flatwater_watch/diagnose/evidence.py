@@ -216,7 +216,7 @@ def _owner_advice(verdict: VerdictName, owner: "Owner") -> str:
         return owner.rule_advice
     if owner.holds_base:
         return BASE_ADVICE
-    if owner.table is not None and verdict in {"leak", "cache"}:
+    if owner.table is not None and verdict != "filling":
         return owner.table.advice
     return _kind_advice(verdict, owner) or VERDICTS[verdict].advice
 

@@ -11,9 +11,9 @@ from inspect import CO_OPTIMIZED
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
-from flatwater_watch.diagnose.code_use import single_instructions
+from flatwater_watch.diagnose.code_use import class_namespace, first_word, single_instructions
 from flatwater_watch.diagnose.finding import AllocationSite
-from flatwater_watch.diagnose.releasing_calls import MAXIMUM_CALLS, class_namespace, first_word, written_call
+from flatwater_watch.diagnose.releasing_calls import MAXIMUM_CALLS, written_call
 from flatwater_watch.diagnose.rules import find_native_rule
 from flatwater_watch.heap.locals import frame_locals, function_name
 from flatwater_watch.heap.raw import class_name, full_name, instance_dict, mro

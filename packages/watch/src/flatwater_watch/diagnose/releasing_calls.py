@@ -6,8 +6,7 @@ table stands for: functions of the packages around the table, and methods of the
 """
 
 import re
-from collections.abc import Container, Iterable, Mapping
-from inspect import CO_VARARGS
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import accumulate, takewhile
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
@@ -21,8 +20,17 @@ from flatwater_watch.diagnose.code_names import (
     library_of_root,
     public_hop,
 )
-from flatwater_watch.diagnose.code_use import SELF, code_use, names_by_line, stored_parameters
-from flatwater_watch.diagnose.declared_bounds import LIMIT_WORD
+from flatwater_watch.diagnose.code_use import (
+    SELF,
+    class_namespace,
+    code_use,
+    first_word,
+    names_by_line,
+    plain_function,
+    required_parameters,
+    stored_parameters,
+)
+from flatwater_watch.diagnose.declared_bounds import LIMIT_WORD, bounding_parameters
 from flatwater_watch.diagnose.hops import chain_of_holdings
 from flatwater_watch.heap.census import Census
 from flatwater_watch.heap.raw import (
@@ -39,7 +47,7 @@ from flatwater_watch.heap.roots import Roots, user_modules
 RELEASING = (
     "delete", "remove", "unregister", "unsubscribe", "disconnect", "unobserve", "unwatch", "evict", "forget", "discard",
     "detach", "kill", "cancel", "clear", "reset", "purge", "uncache", "release", "expire", "flush", "sync", "dispose",
-    "cleanup", "close", "shutdown",
+    "cleanup", "close", "destroy", "shutdown",
 )  # fmt: skip
 """First or last words of the names of functions that release objects, the surest first."""
 _RELEASING_ONE = frozenset(RELEASING[: RELEASING.index("clear")])
@@ -49,13 +57,13 @@ _OPPOSITES = {
     "unwatch": "watch", "detach": "attach", "remove": "add", "discard": "add", "delete": "set",
 }  # fmt: skip
 """Words of `RELEASING`, with that of the function whose effect they undo."""
-_FIRST_WORD, _NAME = re.compile("[a-z]*"), re.compile(r"\w+")
+_NAME = re.compile(r"\w+")
 MAXIMUM_CALLS = 2
 """Maximum number of calls that the advice names."""
-MAXIMUM_PARAMETERS = 2
-"""Maximum number of parameters that a call is written with."""
 _KEEPING = ("save", "keep", "store", "record", "track")
 """First words of the names of arguments that make a library keep something."""
+_TAKING = frozenset({"get", "take", "receive", "recv", "read", "next", "poll", "pop", "fetch", "consume"})
+"""First words of the names of methods that take an item out of a queue for their caller."""
 _CACHE_CLEARING = ("clear_caches", "clear_all_caches", "clear_cache")
 """Names of functions of a package that clear all its caches."""
 _CALL_DEPTH = 2
@@ -76,6 +84,8 @@ class LibraryTable(NamedTuple):
     """Calls that set a bound on the table: "train.CLIENT.max_messages_set(number)"; empty if there are calls."""
     holder: CodeName = NO_NAME
     """The outermost object of the library that holds the table, or the item whose calls they are."""
+    is_queue: bool = False
+    """Whether it is a queue, whose calls take items out."""
 
     @property
     def advice(self) -> str:
@@ -85,6 +95,10 @@ class LibraryTable(NamedTuple):
         if self.bounds:
             bounds = " or ".join(f"`{call}`" for call in self.bounds)
             return f"Bound it by {bounds}{self.holder.each_words}. {self.library} keeps it without a bound."
+        if self.is_queue:
+            taking = f"by {' or '.join(f'`{call}`' for call in self.calls)}{self.holder.each_words}"
+            instruction = f"Take items out as fast as they come{f', {taking}' if self.calls else ', or put fewer in'}"
+            return f"{instruction}. {self.library} keeps each until it is taken."
         if not self.calls:
             anew = f", or make `{self.holder.text}` anew when a job is done{self.holder.each_words}"
             instruction = (
@@ -122,7 +136,7 @@ def library_table(census: Census, path: str, item: Any = None) -> LibraryTable |
     """
     # Runs no code of the watched program.
     modules = user_modules(Roots())
-    root = chain_of_holdings(census, path)[0]
+    root, is_queue = chain_of_holdings(census, path)[0], census.holdings[path].kind == "queue"
     holders, names, is_user_owned = _library_holders(census, path, modules)
     root_module = "" if is_user_owned else library_of_root(root.path)
     is_library_root = bool(root_module) and root_module not in modules
@@ -132,7 +146,10 @@ def library_table(census: Census, path: str, item: Any = None) -> LibraryTable |
             holders.append(_Holder(owner, _names_in_path(path.removeprefix(root.path.rpartition(".")[0]))))
     elif not holders:
         package = "" if is_user_owned else library_of_frame(root.path)
-        return LibraryTable(package, ()) if package else None
+        return LibraryTable(package, (), is_queue=is_queue) if package else None
+    if is_queue:
+        library = root_module.partition(".")[0] or _library_of_class(holders[0].kind, modules)
+        return _library_queue(library, holders, path)
     user_codes = _function_codes(modules.values())
     used = frozenset(name for code in user_codes for name in code.co_names)
     calls, methods = _holder_calls(holders, used)
@@ -141,11 +158,45 @@ def library_table(census: Census, path: str, item: Any = None) -> LibraryTable |
         calls = _module_calls(root_module, names, methods, used) or calls or _item_calls(root_module, names, item, used)
         return LibraryTable(root_module.partition(".")[0], calls or _cache_calls(root_module, holders))
     argument = "" if calls else _keeping_argument(path.rpartition(".")[2], user_codes)
-    bounds = () if calls or argument else next(filter(None, map(_bounding_calls, reversed(holders))), ())
-    owner = next((owner for owner in mro(holders[0].kind) if full_name(owner)[0] not in modules), holders[0].kind)
+    bounds = () if calls or argument else _bounds(holders, path)
     is_of_item = any(call.startswith("item.") for call in calls)  # whose holder is named behind it
     holder = holders[0].code_name if is_of_item else holders[-1].code_name
-    return LibraryTable(full_name(owner)[0].partition(".")[0], calls, argument, bounds, holder)
+    return LibraryTable(_library_of_class(holders[0].kind, modules), calls, argument, bounds, holder)
+
+
+def _library_of_class(kind: type, modules: Container[str]) -> str:
+    """The package of a class, or of the nearest base class that is not the user's."""
+    owner = next((owner for owner in mro(kind) if full_name(owner)[0] not in modules), kind)
+    return full_name(owner)[0].partition(".")[0]
+
+
+def _library_queue(library: str, holders: Sequence[_Holder], path: str) -> LibraryTable | None:
+    """The queue of a library, with the methods of its holder that take items out; None if the user's code made it.
+
+    That is so if the holder got it as an argument of its constructor.
+
+    Args:
+        library: name of the package.
+        holders: the objects of the library that hold the queue, innermost first; empty for a global.
+        path: path of the queue.
+    """
+    if not holders:
+        return LibraryTable(library, (), is_queue=True)
+    kind, names, code_name = holders[0]
+    constructors = map(plain_function, (names_of(owner).get("__init__") for owner in mro(kind)))
+    if any(path.rpartition(".")[2] in stored_parameters(made.__code__) for made in constructors if made is not None):
+        return None
+    space = class_namespace(kind, USED_AS_CONTAINERS)
+    found = [name for name in space if first_word(name) in _TAKING and _takes(space[name], names)]
+    calls = [written_call(code_name.text or class_name(kind), name, space[name], is_class=True) for name in found]
+    return LibraryTable(library, tuple(sorted(calls)[:MAXIMUM_CALLS]), holder=code_name, is_queue=True)
+
+
+def _takes(value: Any, names: frozenset[str]) -> bool:
+    """Whether a function calls a method that takes an item out of what one of the names stands for."""
+    function = plain_function(value)
+    calls = () if function is None else code_use(function.__code__).calls
+    return any(first_word(name) in _TAKING and not names.isdisjoint(before) for name, before in calls)
 
 
 def _library_holders(census: Census, path: str, modules: Container[str]) -> tuple[list[_Holder], frozenset[str], bool]:
@@ -188,7 +239,7 @@ def _is_set_by_library(kind: type, hops: str, modules: Container[str]) -> bool:
     found = _NAME.match(hops.removeprefix("."))
     for owner in mro(kind):
         space = names_of(owner)
-        functions = filter(None, map(_plain_function, list(space.values())))
+        functions = filter(None, map(plain_function, list(space.values())))
         if found is not None and any(found[0] in function.__code__.co_names for function in functions):
             return full_name(owner)[0] not in modules
     return False
@@ -198,7 +249,7 @@ def _function_codes(modules: Iterable[Mapping[str, Any]]) -> list[CodeType]:
     """The codes of the functions and methods of some modules."""
     values = [value for space in modules for _, value in named_entries(space)]
     values += [value for kind in values if issubclass(type(kind), type) for value in names_of(kind).values()]
-    return [function.__code__ for function in map(_plain_function, values) if function is not None]
+    return [function.__code__ for function in map(plain_function, values) if function is not None]
 
 
 def _keeping_argument(table: str, user_codes: Iterable[CodeType]) -> str:
@@ -216,12 +267,25 @@ def _keeping_argument(table: str, user_codes: Iterable[CodeType]) -> str:
     return next((f"{verb}_{table}" for verb in _KEEPING if f"{verb}_{table}" in keywords), "")
 
 
+def _bounds(holders: Sequence[_Holder], path: str) -> tuple[str, ...]:
+    """The calls that set a bound on a table, by its outermost holder that has any; else by its constructor."""
+    kind, _, code_name = holders[0]
+    calls = next(filter(None, map(_bounding_calls, reversed(holders))), ())
+    # An object within another of the library is not made by the user's code.
+    if calls or len(holders) > 1 or not code_name.text:
+        return calls
+    made = plain_function(class_namespace(kind, USED_AS_CONTAINERS).get("__init__"))
+    table = _NAME.match(path.rpartition(".")[2])
+    parameters = [] if made is None or table is None else bounding_parameters(made, table[0])
+    return tuple(f"{class_name(kind)}({parameter}=...)" for parameter in parameters[:MAXIMUM_CALLS])
+
+
 def _bounding_calls(holder: _Holder) -> tuple[str, ...]:
     """The calls and assignments that set an attribute with which another method compares the length of the table."""
     kind, names, code_name = holder
     owner, space = code_name.text or class_name(kind), class_namespace(kind, USED_AS_CONTAINERS)
     setters = {key: value.fset if type(value) is property else value for key, value in space.items()}
-    codes = {key: found.__code__ for key, value in setters.items() if (found := _plain_function(value)) is not None}
+    codes = {key: found.__code__ for key, value in setters.items() if (found := plain_function(value)) is not None}
     lines = [line for code in codes.values() if "len" in code.co_names for line in names_by_line(code)]
     compared = {name for line in lines if "len" in line and not names.isdisjoint(line) for name in line}
     calls = []
@@ -244,7 +308,7 @@ def _cache_calls(module: str, holders: Iterable[_Holder]) -> tuple[str, ...]:
         return ()
     package = module.partition(".")[0]
     space = module_namespace(package) or {}
-    found = [name for name in _CACHE_CLEARING if _plain_function(space.get(name)) is not None]
+    found = [name for name in _CACHE_CLEARING if plain_function(space.get(name)) is not None]
     return _written_calls(package, space, found, is_class=False)
 
 
@@ -346,9 +410,9 @@ def _written_calls(owner: str, space: Mapping[str, Any], names: Iterable[str], *
 def written_call(owner: str, name: str, value: Any, *, is_class: bool) -> str:
     """The call of a function of a class or module with its parameters: "Saver.delete_thread(thread_id)"."""
     if name == "__delitem__":
-        return f"del {owner}[{_parameters(value, is_method=is_class)}]"
-    is_of_one = _plain_function(value) is None and _releasing_word(name) in _RELEASING_ONE
-    return f"{owner}.{name}({'...' if is_of_one else _parameters(value, is_method=is_class)})"
+        return f"del {owner}[{required_parameters(value, is_method=is_class)}]"
+    is_of_one = plain_function(value) is None and _releasing_word(name) in _RELEASING_ONE
+    return f"{owner}.{name}({'...' if is_of_one else required_parameters(value, is_method=is_class)})"
 
 
 def _rank(call: str, word: str) -> int:
@@ -389,7 +453,7 @@ class _Search(NamedTuple):
 
     def releases(self, value: Any, depth: int = _CALL_DEPTH) -> bool:
         """Whether a function, or one that it calls, empties or replaces what is on the way to the table."""
-        function = _plain_function(value)
+        function = plain_function(value)
         if function is None:
             return False
         use = code_use(function.__code__)
@@ -406,7 +470,7 @@ class _Search(NamedTuple):
         """Whether one of the names stands for an object on the way to the table, or for a function that gives it."""
         if is_home and not self.names.isdisjoint(before):
             return True
-        givers = [_plain_function(function.__globals__.get(name)) for name in before]
+        givers = [plain_function(function.__globals__.get(name)) for name in before]
         return any(
             giver is not None and giver.__globals__ is self.home and not self.names.isdisjoint(giver.__code__.co_names)
             for giver in givers
@@ -425,38 +489,3 @@ class _Search(NamedTuple):
             return True
         module = value.__module__ if kind == ("builtins", "builtin_function_or_method") else None
         return type(module) is str and module.partition(".")[0].lstrip("_") == self.package
-
-
-def class_namespace(kind: type, left_out: Container[str]) -> dict[str, Any]:
-    """The names that a class has from itself and its base classes, without those of classes of some modules."""
-    owners = [owner for owner in mro(kind) if full_name(owner)[0] not in left_out]
-    return {name: value for owner in reversed(owners) for name, value in named_entries(names_of(owner))}
-
-
-def first_word(name: str) -> str:
-    """The small letters with which a name begins; empty for a private name."""
-    found = _FIRST_WORD.match(name)
-    return "" if found is None else found[0]
-
-
-def _plain_function(value: Any) -> FunctionType | None:
-    """The Python function behind a function, a class method or a static method; None for anything else."""
-    function = value.__func__ if type(value) in {classmethod, staticmethod} else value
-    while type(function) is FunctionType and "__wrapped__" in function.__dict__:  # a decorator's function
-        function = function.__dict__["__wrapped__"]
-    return function if type(function) is FunctionType else None
-
-
-def _parameters(value: Any, *, is_method: bool) -> str:
-    """The parameters that a function must be given, as they are written in a call; `...` if there are many."""
-    function = _plain_function(value)
-    if function is None:
-        return ""
-    code = function.__code__
-    is_bound = is_method and type(value) is not staticmethod
-    positional = code.co_varnames[int(is_bound) : code.co_argcount - len(function.__defaults__ or ())]
-    keywords = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
-    required = [*positional, *(f"{name}=..." for name in keywords if name not in (function.__kwdefaults__ or {}))]
-    if code.co_flags & CO_VARARGS:
-        required.append(f"*{code.co_varnames[code.co_argcount + code.co_kwonlyargcount]}")
-    return ", ".join(required) if len(required) <= MAXIMUM_PARAMETERS else "..."
