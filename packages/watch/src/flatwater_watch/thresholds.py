@@ -295,6 +295,12 @@ class Measuring(NamedTuple):
     minimum_workers_explained_share: float = 0.5
     """Minimum share of the workers' growth that findings inside the workers must explain; below it, the workers' total
     is reported as a finding of its own. Unmeasured."""
+    minimum_generations: int = 3
+    """Minimum workers, one after the other, that show how much a worker holds when it is replaced: one epoch of two
+    need not."""
+    maximum_generation_growth: float = 1.5
+    """Maximum bytes of a worker, as a multiple of those of earlier workers, for memory to be given back: 1.0
+    in a pool of two that replaces workers, 2 where each holds as much more as the one before."""
 
 
 class Flat(NamedTuple):

@@ -119,6 +119,38 @@ def test_workers_that_live_at_once_are_a_sum_and_those_after_each_other_are_not(
     assert at_once["explained_share"] == 1.0
 
 
+def succeeding(*sizes: float, owner: str = LEAK.owner) -> list[dict[str, Any]]:
+    """Workers that leak, each begun when the one before had ended, by the MiB of an owner at their ends."""
+    return [
+        worker(100.0 + 11 * number, held={owner: round(size * MIB)}, resident_growth_bytes=round(size * MIB))
+        for number, size in enumerate(sizes)
+    ]
+
+
+@pytest.mark.parametrize("owner", [LEAK.owner, "play.BUFFER"])
+def test_what_replaced_workers_give_back_is_no_finding(owner: str) -> None:
+    assert add_workers(summary(), succeeding(10, 9, 11, 10, owner=owner))["findings"] == []
+
+
+@pytest.mark.parametrize(
+    "workers",
+    [
+        succeeding(10, 10),  # too few to know a bound
+        succeeding(4, 8, 12, 16),
+        succeeding(10, 1, 1, 1),  # one that is unlike the others
+        [*succeeding(1, 1, 1, 1), worker(133.0, seconds=43.0, held={LEAK.owner: 40 * MIB})],  # one is not replaced
+    ],
+)
+def test_workers_that_hold_more_than_replaced_ones_are_told(workers: list[dict[str, Any]]) -> None:
+    assert [found["owner"] for found in add_workers(summary(), workers)["findings"]] == [LEAK.owner]
+
+
+def test_replaced_workers_are_told_if_the_program_sees_all_of_them_grow() -> None:
+    pages = replace(LEAK, verdict="native", owner="worker processes", holders=(), unit="second", bytes_per_step=MIB)
+    told = add_workers(summary(findings=[pages.to_json()]), succeeding(10, 10, 10, 10))
+    assert "train.KEPT" in [each["owner"] for each in told["findings"]]
+
+
 def test_a_rate_is_told_by_the_unit_of_the_program_and_the_date_by_all_processes() -> None:
     told = add_workers(
         summary(unit="epoch", steps=5, resident_bytes=980 * MIB, resident_growth_bytes=100 * MIB),

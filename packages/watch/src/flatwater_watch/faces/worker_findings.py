@@ -59,7 +59,8 @@ def add_workers(
     """
     read_workers = [worker for worker in workers if worker["readings"]]
     worker_fields = {"workers": [_worker_line(worker) for worker in read_workers]} if read_workers else {}
-    groups = _group_findings(read_workers)
+    sum_grows = any(record["owner"] == WORKERS_OWNER for record in summary["findings"])
+    groups = _group_findings(read_workers, sum_grows=sum_grows)
     if not groups:
         return summary | worker_fields
     summary = _use_workers_clock(summary, read_workers)
@@ -202,22 +203,68 @@ def _worker_line(worker: Mapping[str, Any]) -> dict[str, Any]:
     return {name: worker[name] for name in fields} | {"findings": len(worker["findings"])}
 
 
-def _group_findings(workers: Iterable[Mapping[str, Any]]) -> dict[str, list[_WorkerFinding]]:
-    """Group the workers' findings by fingerprint, without slowdowns, and without groups of few bytes in all."""
+def _group_findings(workers: Sequence[Mapping[str, Any]], *, sum_grows: bool) -> dict[str, list[_WorkerFinding]]:
+    """Group the workers' findings by fingerprint, without slowdowns, and without groups of few bytes in all.
+
+    Args:
+        workers: summaries of all workers.
+        sum_grows: whether all workers together grow, as the program sees them; if not, what replaced workers give back
+            is left out.
+    """
     groups: dict[str, list[_WorkerFinding]] = {}
     for worker in workers:
         for finding in (Finding.from_json(record) for record in worker["findings"]):
-            if VERDICTS[finding.verdict].is_of_bytes:
+            is_bounded = not sum_grows and _is_given_back(worker, finding.owner, workers)
+            if VERDICTS[finding.verdict].is_of_bytes and not is_bounded:
                 groups.setdefault(finding.fingerprint, []).append(_WorkerFinding(worker, finding))
     minimum_bytes = 2 * DRIFT.least_bytes
     return {key: group for key, group in groups.items() if sum(member.bytes for member in group) >= minimum_bytes}
 
 
+def _is_given_back(worker: Mapping[str, Any], owner: str, workers: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether workers are replaced before they hold more than the ones before: memory does not add up.
+
+    Args:
+        worker: summary of a worker with a finding.
+        owner: owner of the finding.
+        workers: summaries of all workers.
+    """
+    is_known = owner in worker["held"]
+
+    def size(summary: Mapping[str, Any]) -> float:
+        return float(summary["held"][owner] if is_known else summary["resident_growth_bytes"])
+
+    begin, end = _life(worker)
+    others = [
+        other
+        for other in sorted(workers, key=lambda other: float(other["ended_at"]))
+        if (_life(other)[1] <= begin or _life(other)[0] >= end) and (owner in other["held"] or not is_known)
+    ]
+    if 1 + _generation_count(others) < MEASURING.minimum_generations:
+        return False
+    earlier = others[: (len(others) + 1) // 2]
+    return size(worker) <= MEASURING.maximum_generation_growth * max(size(other) for other in earlier)
+
+
+def _life(worker: Mapping[str, Any]) -> tuple[float, float]:
+    """Return when the watch of a worker began and when it ended, in seconds since 1970."""
+    return worker["ended_at"] - worker["seconds"], worker["ended_at"]
+
+
+def _generation_count(workers: Iterable[Mapping[str, Any]]) -> int:
+    """Return the maximum number of workers, given by their ends, of which each began after the one before had ended."""
+    count, last_end = 0, 0.0
+    for begin, end in map(_life, workers):
+        if begin >= last_end:
+            count, last_end = count + 1, end
+    return count
+
+
 def _concurrent_count(group: Sequence[_WorkerFinding]) -> int:
     """Return the maximum number of a group's workers that lived at once: workers in succession do not add up."""
     # A sweep over starts and ends; an end sorts before a start at the same time.
-    starts = [(member.worker["ended_at"] - member.worker["seconds"], 1) for member in group]
-    ends = [(member.worker["ended_at"], -1) for member in group]
+    starts = [(_life(member.worker)[0], 1) for member in group]
+    ends = [(_life(member.worker)[1], -1) for member in group]
     maximum = running = 0
     for _, change in sorted(starts + ends):
         running += change
