@@ -157,6 +157,20 @@ class Replayed:
     def __init__(self, rows, *, maxlen=None, max_tries=None):
         self._rows = [] if maxlen is None else collections.deque(maxlen=maxlen)
 
+class Pool:
+    def __init__(self):
+        self.workers = [Worker()]
+
+    def run_all(self, jobs, worker_lifespan=None, expire=None):
+        pass
+
+    def run_one(self, job, worker_lifespan=None):
+        self.run_one(job)
+
+class Worker:
+    def __init__(self):
+        self.state = {}
+
 class Kept:
     def __init__(self, maxsize=100):
         self.rows = []
@@ -282,6 +296,7 @@ def reset_names():
 """
 PROGRAM = """
     import patternlib
+    from patternlib import Pool
 
     class Site:
         def __init__(self):
@@ -304,7 +319,10 @@ PROGRAM = """
     REPORT = patternlib.Report()
     CLIENT, OPTIMIZER = patternlib.Client(), patternlib.Optimizer()
     LOG, SILENCED = patternlib.Reader(patternlib.queue.SimpleQueue()), patternlib.Silenced()
-    REPLAYED, KEPT = patternlib.Replayed(()), patternlib.Kept()
+    REPLAYED, KEPT, POOL = patternlib.Replayed(()), patternlib.Kept(), Pool()
+
+    def work():
+        POOL.run_all([], expire=3)
     SOLVER, PRIVATE = patternlib.Algorithm(), patternlib.Private()
     SAVERS = [patternlib.Saver() for _ in range(9)]
 """
@@ -377,12 +395,16 @@ def test_the_call_that_lets_go_is_named(library: ModuleType, load: Callable[[str
     assert optimizer.bounds == ("Optimizer(model_queue_size=...)",)
 
 
-BOUNDS = {"train.REPLAYED._rows": ("Replayed(maxlen=...)",), "train.KEPT.rows": ()}
+BOUNDS = {
+    "train.REPLAYED._rows": ("Replayed(maxlen=...)",),
+    "train.KEPT.rows": (),
+    "train.POOL.workers[*].state": ("train.POOL.run_all(..., worker_lifespan=...)",),
+}
 """Arguments that bound what an object keeps, by the path of the table; one with a bound of its own needs none."""
 
 
 @pytest.mark.usefixtures("library")
-def test_a_constructor_s_argument_that_bounds_a_table_is_named(load: Callable[[str], ModuleType]) -> None:
+def test_an_argument_that_bounds_a_table_is_named(load: Callable[[str], ModuleType]) -> None:
     load(PROGRAM)
     census = take_census(Roots())
     tables = {path: library_table(census, path) for path in BOUNDS}

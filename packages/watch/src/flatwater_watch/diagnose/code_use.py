@@ -1,7 +1,7 @@
 """What the code of a function does with the objects that names stand for, read from its instructions."""
 
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dis import Instruction, get_instructions
 from inspect import CO_VARARGS
 from itertools import islice
@@ -9,6 +9,7 @@ from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 from flatwater_watch.heap.raw import full_name, mro, named_entries, names_of
+from flatwater_watch.heap.roots import is_user_file
 
 MAXIMUM_PARAMETERS = 2
 """Maximum number of parameters that a call is written with."""
@@ -145,3 +146,17 @@ def required_parameters(value: Any, *, is_method: bool) -> str:
     if code.co_flags & CO_VARARGS:
         required.append(f"*{code.co_varnames[code.co_argcount + code.co_kwonlyargcount]}")
     return ", ".join(required) if len(required) <= MAXIMUM_PARAMETERS else "..."
+
+
+def user_codes_in(modules: Iterable[Mapping[str, Any]]) -> list[CodeType]:
+    """The codes of the functions and methods of some modules that files of the user's define."""
+    values = [value for space in modules for _, value in named_entries(space)]
+    values += [value for kind in values if issubclass(type(kind), type) for value in names_of(kind).values()]
+    codes = [function.__code__ for function in map(plain_function, values) if function is not None]
+    return [code for code in codes if is_user_file(code.co_filename)]  # not of what a module imports
+
+
+def given_names(codes: Iterable[CodeType]) -> set[str]:
+    """The names with which functions give arguments, among other texts in their tuples."""
+    constants = (constant for code in codes for constant in code.co_consts if type(constant) is tuple)
+    return {word for constant in constants for word in constant if type(word) is str}

@@ -14,6 +14,8 @@ from flatwater_watch.heap.raw import instance_dict, module_namespace, mro, named
 
 LIMIT_WORD = re.compile("max|limit|capacity|bound")
 """Parts of the name of a number that is a bound, in small letters."""
+_LIFETIME_WORD = re.compile("^ttl|ttl$|expire|lifespan|lifetime|perchild")
+"""Parts of the name of a parameter after whose time or use something is dropped, in small letters."""
 _PLAIN_NAMES = frozenset({
     "max", "maxsize", "maxlen", "maxlength", "maxitems", "maxentries", "maxcount", "limit", "sizelimit", "capacity",
 })  # fmt: skip
@@ -51,13 +53,23 @@ def bounding_parameters(constructor: FunctionType, table: str) -> list[str]:
         constructor: the `__init__` of a class.
         table: name of the attribute that is the table.
     """
+    stem = _letters(table).removesuffix("s")
+    return [name for name in _unset_parameters(constructor) if _is_bound_name(_letters(name), stem, is_attribute=True)]
+
+
+def lifetime_parameters(function: FunctionType) -> list[str]:
+    """The parameters of a function that end what it keeps after some time or use, by their names; none is needed."""
+    return [name for name in _unset_parameters(function) if _LIFETIME_WORD.search(_letters(name))]
+
+
+def _unset_parameters(function: FunctionType) -> list[str]:
+    """The parameters of a function whose default, None or a number below 1, sets no bound."""
     # Runs no code of the watched program.
-    code, stem = constructor.__code__, _letters(table).removesuffix("s")
-    positional, defaults = code.co_varnames[: code.co_argcount], constructor.__defaults__ or ()
-    unset = dict(zip(positional[len(positional) - len(defaults) :], defaults, strict=True))
-    unset |= constructor.__kwdefaults__ or {}
-    without_bound = [name for name, value in unset.items() if value is None or (type(value) is int and value <= 0)]
-    return [name for name in without_bound if _is_bound_name(_letters(name), stem, is_attribute=True)]
+    code, defaults = function.__code__, function.__defaults__ or ()
+    positional = code.co_varnames[: code.co_argcount]
+    values = dict(zip(positional[len(positional) - len(defaults) :], defaults, strict=True))
+    values |= function.__kwdefaults__ or {}
+    return [name for name, value in values.items() if value is None or (type(value) is int and value <= 0)]
 
 
 def _is_bound_name(letters: str, stem: str, *, is_attribute: bool) -> bool:

@@ -8,7 +8,7 @@ table stands for: functions of the packages around the table, and methods of the
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import accumulate, takewhile
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any, NamedTuple
 
 from flatwater_watch.diagnose.code_names import (
@@ -25,12 +25,14 @@ from flatwater_watch.diagnose.code_use import (
     class_namespace,
     code_use,
     first_word,
+    given_names,
     names_by_line,
     plain_function,
     required_parameters,
     stored_parameters,
+    user_codes_in,
 )
-from flatwater_watch.diagnose.declared_bounds import LIMIT_WORD, bounding_parameters
+from flatwater_watch.diagnose.declared_bounds import LIMIT_WORD, bounding_parameters, lifetime_parameters
 from flatwater_watch.diagnose.hops import chain_of_holdings
 from flatwater_watch.heap.census import Census
 from flatwater_watch.heap.raw import (
@@ -150,15 +152,16 @@ def library_table(census: Census, path: str, item: Any = None) -> LibraryTable |
     if is_queue:
         library = root_module.partition(".")[0] or _library_of_class(holders[0].kind, modules)
         return _library_queue(library, holders, path)
-    user_codes = _function_codes(modules.values())
+    user_codes = user_codes_in(modules.values())
     used = frozenset(name for code in user_codes for name in code.co_names)
     calls, methods = _holder_calls(holders, used)
     if is_library_root:
         names |= _names_in_path(path.removeprefix(root_module))
         calls = _module_calls(root_module, names, methods, used) or calls or _item_calls(root_module, names, item, used)
         return LibraryTable(root_module.partition(".")[0], calls or _cache_calls(root_module, holders))
-    argument = "" if calls else _keeping_argument(path.rpartition(".")[2], user_codes)
-    bounds = () if calls or argument else _bounds(holders, path)
+    keywords = given_names(user_codes)
+    argument = "" if calls else _keeping_argument(path.rpartition(".")[2], keywords)
+    bounds = () if calls or argument else _bounds(holders, path) or _lifetime_calls(holders, used, keywords)
     is_of_item = any(call.startswith("item.") for call in calls)  # whose holder is named behind it
     holder = holders[0].code_name if is_of_item else holders[-1].code_name
     return LibraryTable(_library_of_class(holders[0].kind, modules), calls, argument, bounds, holder)
@@ -245,25 +248,11 @@ def _is_set_by_library(kind: type, hops: str, modules: Container[str]) -> bool:
     return False
 
 
-def _function_codes(modules: Iterable[Mapping[str, Any]]) -> list[CodeType]:
-    """The codes of the functions and methods of some modules."""
-    values = [value for space in modules for _, value in named_entries(space)]
-    values += [value for kind in values if issubclass(type(kind), type) for value in names_of(kind).values()]
-    return [function.__code__ for function in map(plain_function, values) if function is not None]
-
-
-def _keeping_argument(table: str, user_codes: Iterable[CodeType]) -> str:
+def _keeping_argument(table: str, keywords: Container[str]) -> str:
     """The argument with which the user's functions ask for a table by its name, as "save_history" does for "history".
 
     Empty if none of them has such a name in a call.
     """
-    keywords = {
-        word
-        for code in user_codes
-        for constant in code.co_consts
-        for word in (constant if type(constant) is tuple else ())
-        if type(word) is str
-    }
     return next((f"{verb}_{table}" for verb in _KEEPING if f"{verb}_{table}" in keywords), "")
 
 
@@ -278,6 +267,25 @@ def _bounds(holders: Sequence[_Holder], path: str) -> tuple[str, ...]:
     table = _NAME.match(path.rpartition(".")[2])
     parameters = [] if made is None or table is None else bounding_parameters(made, table[0])
     return tuple(f"{class_name(kind)}({parameter}=...)" for parameter in parameters[:MAXIMUM_CALLS])
+
+
+def _lifetime_calls(holders: Sequence[_Holder], used: Container[str], given: Container[str]) -> tuple[str, ...]:
+    """The calls of the user's with an argument, not given yet, by which what is kept ends: "cache.set(..., ttl=...)".
+
+    Args:
+        holders: the objects of the library that hold the table, innermost first.
+        used: names in the user's functions.
+        given: names with which these give arguments.
+    """
+    calls = [
+        f"{code_name.text}.{name}(..., {parameter}=...)"
+        for kind, _, code_name in reversed(holders)
+        for name, value in class_namespace(kind, USED_AS_CONTAINERS).items()
+        if code_name.text and name in used and (function := plain_function(value)) is not None
+        for parameter in lifetime_parameters(function)
+        if parameter not in given
+    ]
+    return tuple(calls[:MAXIMUM_CALLS])
 
 
 def _bounding_calls(holder: _Holder) -> tuple[str, ...]:
