@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flatwater_watch.diagnose.code_names import NO_NAME, CodeName, code_name, container_name
+from flatwater_watch.diagnose.code_names import _PUBLIC_HOPS, NO_NAME, CodeName, code_name, container_name
 from flatwater_watch.diagnose.container_calls import cache_advice, leak_advice, queue_advice, removing_call
 from flatwater_watch.diagnose.finding_text import split_advice
 from flatwater_watch.heap.census import take_census
@@ -86,3 +86,10 @@ def test_queues_and_caches_are_bounded_where_they_are_made() -> None:
     assert "`@functools.lru_cache(maxsize=100)`" in cache_advice(cached, CodeName("train.length"))
     assert "`train.length.cache_clear()`" in cache_advice(cached, CodeName("train.length"))
     assert "`len.cache_clear()`" in cache_advice(cached, NO_NAME)
+
+
+@pytest.mark.parametrize("path", ["x" * 80 + "<closure of close>", ".rows" * 40 + "._private"])
+def test_a_long_path_with_a_private_part_is_read_at_once(path: str) -> None:
+    """A pattern that can match a name in many ways tries them all, which takes longer than any program runs."""
+    assert _PUBLIC_HOPS.fullmatch(path) is None
+    assert _PUBLIC_HOPS.fullmatch(path.replace("<closure of close>", "").replace("._private", "[*].rows"))

@@ -178,7 +178,7 @@ def test_the_climb_ends_when_what_has_most_of_the_growth_has_a_name(
     nameless: list[Any] = [[n] for n in range(9)]  # only a frame holds it
     for _ in range(12):
         nameless = [nameless]
-    assert "somelib.SEEN" in grown_holders(before, Roots()).holders
+    assert "somelib.SEEN" in grown_holders(before, Roots(), missing_bytes=50_000).holders
     assert len(passes) <= 3
 
 

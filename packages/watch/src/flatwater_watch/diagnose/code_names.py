@@ -14,8 +14,9 @@ USED_AS_CONTAINERS = frozenset({
     "_weakrefset", "contextlib", "asyncio.queues", "argparse", "numpy", "array",
 })  # fmt: skip
 """Modules whose objects are containers that belong to the code that makes them."""
-_PUBLIC_HOPS = re.compile(r"(\.?[A-Za-z]\w*|\[\*\])*")
-"""A path, or the end of one, of public attributes and items alone."""
+_PUBLIC_HOPS = re.compile(r"([A-Za-z]\w*)?(\.[A-Za-z]\w*|\[\*\])*")
+"""A path, or the end of one, of public attributes and items alone. Only one way to match: a long name that does not
+match would else be tried in all its parts."""
 
 _FUNCTION_ATTRIBUTE, _THREAD_ATTRIBUTE = re.compile(r"\.<attribute of [^>]*>"), re.compile(r"\.<dict>\[\*\]\['(\w+)'\]")
 """Hops to an attribute of a function, and to one of a `threading.local`, which has a dict for each thread."""

@@ -125,7 +125,7 @@ def grown_holders(
         roots: choice of roots; globals of the user's modules are left out, as each census begins at them.
         known_ids: ids of containers that a census has reached from other roots.
         missing_bytes: bytes without an owner that came after `earlier_lengths` was taken; no holder is returned if the
-            containers gained less than `MINIMUM_SHARE` of them.
+            containers gained less than `MINIMUM_SHARE` of them, and what gained the last fifth may get none.
     """
     # Runs no code of the watched program.
     frozen = frozen_objects()
@@ -137,12 +137,15 @@ def grown_holders(
     is_enough = sum(map(_gain, byte_gains)) >= MINIMUM_SHARE * missing_bytes
     containers = [container for _, container in byte_gains[:MAXIMUM_CLIMBED]] if is_enough else []
     weights = list(map(_gain, byte_gains[:MAXIMUM_CLIMBED]))
+    spare_bytes = (1 - OWNING.explained_share) * min(sum(weights), missing_bytes)
     # These lists would be among the objects that refer to the containers.
     item_gains.clear()
     byte_gains.clear()
     if not containers:
         return GrownHolders({}, frozenset())
-    return _find_named_holders(containers, weights, spaces, user_modules(roots), frozen)
+    found = _find_named_holders(containers, weights, spaces, user_modules(roots), frozen, spare_bytes=spare_bytes)
+    program_holders = {path: holder for path, holder in found.holders.items() if path.partition(".")[0] not in _OWN}
+    return found._replace(holders=program_holders)
 
 
 def _largest_gains(
@@ -275,10 +278,12 @@ def _find_named_holders(
     namespace_names: Mapping[int, str],
     user_names: Collection[str],
     frozen: list[Any],
+    *,
+    spare_bytes: float,
 ) -> GrownHolders:
     """Climb from containers, hop by hop through the objects that refer to them, until most have a named holder.
 
-    The climb ends when the others have less than a fifth of the bytes, and after `MAXIMUM_PASSES` passes.
+    The climb ends when the others have at most `spare_bytes`, and after `MAXIMUM_PASSES` passes.
 
     Args:
         containers: containers without a name, heaviest first.
@@ -286,12 +291,12 @@ def _find_named_holders(
         namespace_names: names of modules and classes by the id of their namespaces.
         user_names: names of the user's modules.
         frozen: frozen objects.
+        spare_bytes: bytes whose holders need not be found.
     """
-    holders: dict[str, Any] = {}
+    holders, unnamed_indexes = dict[str, Any](), set(range(len(containers)))
     passed_by_id = {id(container): container for container in containers}
     # The containers that lie below each object passed, as indexes into `containers`, by the object's id.
     indexes_below = {id(container): {index} for index, container in enumerate(containers)}
-    unnamed_indexes = set(range(len(containers)))
     waiting_objects = containers  # those below which the heaviest container lies first
     for _ in range(MAXIMUM_PASSES):
         frontier, waiting_objects = waiting_objects[:MAXIMUM_FRONTIER], waiting_objects[MAXIMUM_FRONTIER:]
@@ -314,11 +319,9 @@ def _find_named_holders(
                 waiting_objects.append(referrer)
         waiting_objects = [obj for obj in waiting_objects if not unnamed_indexes.isdisjoint(indexes_below[id(obj)])]
         waiting_objects.sort(key=lambda obj: min(indexes_below[id(obj)] & unnamed_indexes))
-        unnamed_bytes = sum(weights[index] for index in unnamed_indexes)
-        if not waiting_objects or unnamed_bytes <= (1 - OWNING.explained_share) * sum(weights):
+        if not waiting_objects or sum(weights[index] for index in unnamed_indexes) <= spare_bytes:
             break
-    program_holders = {path: holder for path, holder in holders.items() if path.partition(".")[0] not in _OWN}
-    return GrownHolders(program_holders, frozenset(passed_by_id))
+    return GrownHolders(holders, frozenset(passed_by_id))
 
 
 def _find_holder_paths(
