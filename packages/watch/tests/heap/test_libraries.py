@@ -174,11 +174,11 @@ def test_the_climb_ends_when_what_has_most_of_the_growth_has_a_name(
 
     monkeypatch.setattr("flatwater_watch.heap.libraries.all_referrers", count_passes)
     before = heap_lengths()
-    library.SEEN.update({n: [n] for n in range(999)})
+    library.SEEN.update({n: [n] for n in range(20_000)})
     nameless: list[Any] = [[n] for n in range(9)]  # only a frame holds it
     for _ in range(12):
         nameless = [nameless]
-    assert "somelib.SEEN" in grown_holders(before, Roots(), missing_bytes=50_000).holders
+    assert "somelib.SEEN" in grown_holders(before, Roots(), missing_bytes=1 << 20).holders
     assert len(passes) <= 3
 
 
