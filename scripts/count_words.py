@@ -1,4 +1,4 @@
-"""Print how the source reads, for each distribution: names, docstrings, count_comments, and what pages import.
+"""Print how the source reads, for each distribution: names, docstrings, comments, and what pages import.
 
 No test asserts these figures; what they should come to is in docs/adr/0048-three-distributions.md.
 """
