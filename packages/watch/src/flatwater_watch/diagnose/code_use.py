@@ -13,6 +13,8 @@ from flatwater_watch.heap.roots import is_user_file
 
 MAXIMUM_PARAMETERS = 2
 """Maximum number of parameters that a call is written with."""
+MAXIMUM_DECORATORS = 100
+"""Maximum number of decorators around a function that is read."""
 _FIRST_WORD = re.compile("[a-z]*")
 _REMOVING_CALLS = frozenset({"clear", "pop", "popitem", "popleft", "remove", "discard"})
 """Methods of builtin containers that remove items."""
@@ -127,10 +129,16 @@ def first_word(name: str) -> str:
 
 def plain_function(value: Any) -> FunctionType | None:
     """The Python function behind a function, a class method or a static method; None for anything else."""
-    function = value.__func__ if type(value) in {classmethod, staticmethod} else value
-    while type(function) is FunctionType and "__wrapped__" in function.__dict__:  # a decorator's function
-        function = function.__dict__["__wrapped__"]
-    return function if type(function) is FunctionType else None
+    # Runs no code of the watched program: a class may not be hashable, and a function may be behind itself.
+    kind = type(value)
+    function = value.__func__ if kind is classmethod or kind is staticmethod else value
+    for _ in range(MAXIMUM_DECORATORS):
+        if type(function) is not FunctionType:
+            return None
+        if (decorated := dict.get(function.__dict__, "__wrapped__")) is None:
+            return function
+        function = decorated
+    return None
 
 
 def required_parameters(value: Any, *, is_method: bool) -> str:

@@ -67,7 +67,8 @@ def _unset_parameters(function: FunctionType) -> list[str]:
     # Runs no code of the watched program.
     code, defaults = function.__code__, function.__defaults__ or ()
     positional = code.co_varnames[: code.co_argcount]
-    values = dict(zip(positional[len(positional) - len(defaults) :], defaults, strict=True))
+    # A program may set more defaults than there are parameters: the last ones count.
+    values = dict(reversed(list(zip(positional[::-1], defaults[::-1], strict=False))))
     values |= function.__kwdefaults__ or {}
     return [name for name, value in values.items() if value is None or (type(value) is int and value <= 0)]
 

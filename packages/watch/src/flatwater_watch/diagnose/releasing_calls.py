@@ -8,7 +8,7 @@ table stands for: functions of the packages around the table, and methods of the
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import accumulate, takewhile
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType
 from typing import Any, NamedTuple
 
 from flatwater_watch.diagnose.code_names import (
@@ -478,7 +478,7 @@ class _Search(NamedTuple):
         """Whether one of the names stands for an object on the way to the table, or for a function that gives it."""
         if is_home and not self.names.isdisjoint(before):
             return True
-        givers = [plain_function(function.__globals__.get(name)) for name in before]
+        givers = [plain_function(dict.get(function.__globals__, name)) for name in before]
         return any(
             giver is not None and giver.__globals__ is self.home and not self.names.isdisjoint(giver.__code__.co_names)
             for giver in givers
@@ -487,13 +487,12 @@ class _Search(NamedTuple):
     def _callee(self, name: str, before: frozenset[str], function: FunctionType) -> Any:
         """What a name that is called stands for, if it is a method of the same object or a global; else None."""
         if not before:
-            return function.__globals__.get(name)
+            return dict.get(function.__globals__, name)
         return self.space.get(name) if before == {SELF} else None
 
     def _is_of_c(self, value: Any) -> bool:
         """Whether a value is the library's function or method of C, whose code cannot be read."""
-        kind = full_name(type(value))
-        if kind == ("builtins", "method_descriptor"):
+        if type(value) is MethodDescriptorType:
             return True
-        module = value.__module__ if kind == ("builtins", "builtin_function_or_method") else None
+        module = value.__module__ if type(value) is BuiltinFunctionType else None
         return type(module) is str and module.partition(".")[0].lstrip("_") == self.package

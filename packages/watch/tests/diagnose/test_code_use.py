@@ -1,0 +1,69 @@
+"""Functions are read behind their decorators, and nothing that a program defines stops or hangs the reading."""
+
+from functools import wraps
+from typing import Any
+
+import pytest
+
+from flatwater_watch.diagnose.code_use import plain_function
+from flatwater_watch.diagnose.declared_bounds import lifetime_parameters
+
+
+def keep(rows: Any, ttl: Any = None) -> tuple[Any, Any]:
+    return rows, ttl  # a parameter after whose time something is dropped
+
+
+@wraps(keep)
+def once(*arguments: Any) -> None:
+    keep(*arguments)
+
+
+@wraps(once)
+def twice(*arguments: Any) -> None:
+    once(*arguments)
+
+
+def _fail(*_arguments: Any) -> int:
+    pytest.fail("code of the program was run")
+
+
+LookedUp: Any = type("LookedUp", (type,), {"__hash__": _fail})
+"""A metaclass of classes that code of the program hashes, when they are looked up."""
+
+
+class Names(dict[str, Any]):
+    """Attributes of a function, read by code of the program."""
+
+    def __contains__(self, name: object) -> bool:
+        pytest.fail("code of the program was run")
+
+
+def test_a_function_is_found_behind_its_decorators() -> None:
+    assert plain_function(twice) is keep
+    assert plain_function(staticmethod(twice)) is keep
+    assert plain_function(len) is None
+
+
+def test_an_object_of_any_class_is_no_function() -> None:
+    assert plain_function(LookedUp("Odd", (), {})()) is None
+
+
+def test_attributes_of_a_function_are_read_without_code_of_the_program() -> None:
+    def odd() -> None: ...
+
+    odd.__dict__ = Names()
+    assert plain_function(odd) is odd
+
+
+def test_a_function_that_is_behind_itself_ends_the_search() -> None:
+    def first() -> None: ...
+
+    def second() -> None: ...
+
+    first.__dict__["__wrapped__"], second.__dict__["__wrapped__"] = second, first
+    assert plain_function(first) is None
+
+
+def test_more_defaults_than_parameters_are_read_as_far_as_there_are_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keep, "__defaults__", (None, None, None))
+    assert lifetime_parameters(keep) == ["ttl"]
