@@ -79,6 +79,8 @@ def as_json(
         threads: number of CPU threads, by the run's settings.
     """
     run, config = trainer.run, trainer.setup.config
+    # The sentence on a rule that took the place of that of the settings compares the two.
+    sentences = (score.describe(with_holding_times=choice.unchosen is None), choice.describe(score.unchosen_return))
     return score_as_json(panel, score, split) | {
         "champion_born": int(run.lineage.born[-1]),
         "champion_value": finite_or_none(float(run.scores.champion_value)),
@@ -88,7 +90,7 @@ def as_json(
         "tries": run.progress.round * config.population.size + choice.tries,
         "tried": "members x generations" + (", and other rules of the champion" if choice.tries else ""),
         "rule": choice.to_json(score.unchosen_return),
-        "verdict": " ".join(filter(None, (score.verdict, choice.describe(score.unchosen_return)))),
+        "verdict": " ".join(filter(None, sentences)),
         "seed": config.seed,
         "threads": threads,
         "note": NOTES[split],

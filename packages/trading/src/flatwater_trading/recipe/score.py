@@ -102,7 +102,12 @@ class ChampionScore(PlayedDays):
     @property
     def verdict(self) -> str:
         """Sentences on the comparison, the holding times and the oracle, and a warning if it trades like chance."""
-        sentences = [self.comparison.sentence, self.holding_times.sentence, oracle_sentence(self.returns)]
+        return self.describe(with_holding_times=True)
+
+    def describe(self, *, with_holding_times: bool) -> str:
+        """Return the verdict, without the holding times if another sentence compares them."""
+        holding_times = self.holding_times.sentence if with_holding_times else ""
+        sentences = [self.comparison.sentence, holding_times, oracle_sentence(self.returns)]
         if self.trades_like_chance:
             sentences.append(
                 "Warning: it is invested and trades as much as traders that act at random on every day, so it has not "
