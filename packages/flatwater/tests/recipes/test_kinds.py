@@ -80,6 +80,8 @@ def test_a_run_is_resumed_with_other_processes_and_ends_as_if_it_had_not_stopped
     page = Path("cut", "report.html").read_text()
     assert "policy/prey" in page
     assert "Held-out returns by agent" in page
+    assert "prey/kl" in page
+    assert "prey/skipped" not in page
 
 
 def test_a_plan_that_does_not_fit_says_what_to_change(capsys: pytest.CaptureFixture[str]) -> None:

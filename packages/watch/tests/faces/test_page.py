@@ -110,6 +110,7 @@ def test_the_numbers_are_those_of_the_json() -> None:
     told = summary(finding(), unseen=["this C library does not tell"])
     found = see_page(told)
     assert "main() in train.py: history grows by 3.00 MiB" in found.text
+    assert found.text.count("Keep the number, not the tensor: ") == 1
     assert "train.py:41 in keep (aten::mm)" in found.text
     assert "the limit of 8.00 GiB is reached at episode 2700" in found.text
     for said in (

@@ -41,13 +41,16 @@ def _lines(finding: Finding, labelled_texts: Sequence[tuple[str, str]]) -> list[
 
 def brief_text(finding: Finding) -> str:
     """What grows and at which line, in one sentence, and the instruction, whole: enough to act on."""
-    instruction, _ = split_advice(finding.advice)
+    return f"{growth_statement(finding)}. {split_advice(finding.advice)[0]}"
+
+
+def growth_statement(finding: Finding) -> str:
+    """What grows and at which line, without a full stop; the content alone for a slowdown."""
     if not VERDICTS[finding.verdict].is_of_bytes:
-        return f"{finding.what}. {instruction}"
+        return finding.what
     site = finding.made_at
     place = "" if site is None else f" at {file_name(site.file)}:{site.line}"
-    verb = verb_form(finding, "grows", "grow")
-    return f"{_owner_words(finding)} {verb}{place}. {instruction}"
+    return f"{_owner_words(finding)} {verb_form(finding, 'grows', 'grow')}{place}"
 
 
 def split_advice(advice: str) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from flatwater_watch.agent.outcome import explained_shares
-from flatwater_watch.diagnose.finding_text import brief_text
+from flatwater_watch.diagnose.finding_text import growth_statement
 from flatwater_watch.faces.records import ReadingColumns, WatchRecords
 from flatwater_watch.faces.runner import SIGNAL_EXIT_BASE
 from flatwater_watch.faces.summary_lines import MINIMUM_KEPT_SHARE
@@ -22,7 +22,6 @@ from flatwater_watch.pages.blocks import (
     Tile,
     finding_cards,
     is_grave,
-    split_code,
 )
 from flatwater_watch.pages.chart import Axis, Chart, Line, byte_unit
 from flatwater_watch.pages.document import document
@@ -94,8 +93,7 @@ def _state_piece(watch: WatchRecords) -> list[str | Piece]:
 def _subtitle_texts(watch: WatchRecords, name: str) -> Iterator[str | Piece]:
     """Yield the text below the heading: first finding, command if `name` is not all of it, its end, readings."""
     if watch.findings:
-        yield from split_code(brief_text(watch.findings[0]))
-        yield " · "
+        yield f"{growth_statement(watch.findings[0])} · "  # its card below has the instruction
     if name != watch.program:
         yield Piece(watch.program)
         yield " · "

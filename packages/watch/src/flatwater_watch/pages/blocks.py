@@ -163,12 +163,12 @@ def _finding_card(finding: Finding, remark: str) -> Card:
         grave=is_grave(finding),
         headline=headline(finding),
         facts=[(name, text) for name, text in facts if text],
-        advice=[*split_code(finding.advice or "")],
+        advice=[*_split_code(finding.advice or "")],
         since=remark,
     )
 
 
-def split_code(text: str) -> Iterator[str | Piece]:
+def _split_code(text: str) -> Iterator[str | Piece]:
     """Yield a text in parts, with those between two backticks as code; none for an empty text."""
     for number, part in enumerate(text.split("`")):
         if part:
