@@ -3,6 +3,7 @@
 import importlib.util
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,10 @@ from flatwater.nets.policy import build_statistics, update_running_stats_
 from flatwater.nets.stack import Layout, init_, join_weights, views
 from flatwater.recipes.evolve.policy import build_champion
 from flatwater.recipes.ppo.policy import build_policy
-from flatwater.runs.policy_export import ABOUT_FILE, METADATA_KEY, PolicyExport, export
+from flatwater.runs.policy_export import ABOUT_FILE, METADATA_KEY, PolicyExport, export, plan_export, write_exports
 from flatwater.runs.trained_policy import TrainedPolicy
 from flatwater.trainers.blocks.state import build_actor_critic
-from flatwater_watch.errors import ConfigError, DataError, RunError
+from flatwater_watch.errors import ConfigError, DataError, MemoryLimitError, RunError
 
 needs_onnx = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxscript", "onnxruntime")),
@@ -203,6 +204,15 @@ def test_a_policy_with_masks_is_exported_and_reads_the_mask_as_its_second_input(
     assert not np.array_equal(free, known)
     first = known if known.ndim == 1 else known[:, 0]
     assert mask[np.arange(1000), first].all()
+
+
+def test_of_several_policies_none_is_written_if_one_would_need_too_much_memory(tmp_path: Path) -> None:
+    small = policy(0).to_export()
+    large = replace(small, loading_bytes=1 << 30)
+    budget = f"{(plan_export(small, '.safetensors', None).needed_bytes >> 20) + 512}MiB"
+    with pytest.raises(MemoryLimitError):
+        write_exports({tmp_path / "a.safetensors": small, tmp_path / "b.safetensors": large}, budget)
+    assert not [*tmp_path.iterdir()]
 
 
 class Drifting(nn.Module):

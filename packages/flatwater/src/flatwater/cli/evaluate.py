@@ -99,7 +99,7 @@ class Export(WithTrust, WithBudget):
         """
         from flatwater.api import load
         from flatwater.cli.plan import print_plan
-        from flatwater.runs.policy_export import FORMS, export, export_files, plan_export
+        from flatwater.runs.policy_export import FORMS, export_files, plan_export, write_exports
         from flatwater_watch.errors import ConfigError
         from flatwater_watch.files.output import POLICY_OUTPUTS, check_output
         from flatwater_watch.terminal import say, terminal
@@ -109,12 +109,11 @@ class Export(WithTrust, WithBudget):
         # Before the run is read: a file that cannot be written is refused at once.
         check_output("--to", self.to, POLICY_OUTPUTS[self.to.suffix])
         with terminal(errors=True).status("reading the run and exporting its trained policy …"):
-            policy = load(self.run)
-            exports = export_files(policy, self.to)
+            exports = export_files(load(self.run), self.to)
             if self.plan:  # of several files, which are written one after the other, the largest
                 plans = [plan_export(own, self.to.suffix, self.budget) for own in exports.values()]
                 return print_plan(max(plans, key=lambda plan: plan.needed_bytes), as_json=False)
-            difference = export(policy, self.to, self.budget)
+            difference = write_exports(exports, self.budget)
         for file in exports:
             say(f"{file}: the exported policy's numbers differ from the run's by at most {difference:.1g}")
         return 0

@@ -173,35 +173,41 @@ def _bind_meta_forward(policy: PolicyExport, example: tuple[Tensor, ...]) -> Cal
 
 
 def export(policy: ExportablePolicy | ExportablePolicies, file: Path, budget: str | None = None) -> float:
-    """Write a policy as one file, whole or not at all, once the exported program was compared with the policy.
-
-    Several policies are written as a file each (`export_files`).
+    """Write a policy as one file, or several policies as a file each (`export_files`); see `write_exports`.
 
     Args:
         policy: a policy of `flatwater.load`.
         file: place of the file; its suffix names the form, one of `FORMS`.
         budget: memory that the export may take, such as 2GiB; None for 90 % of the tightest limit.
 
+    Raises:
+        ConfigError: there is no such form.
+    """
+    if file.suffix not in FORMS:
+        raise ConfigError(f"{file}: expected a name that ends in {' or '.join(FORMS)}.")
+    return write_exports(export_files(policy, file), budget)
+
+
+def write_exports(exports: Mapping[Path, PolicyExport], budget: str | None) -> float:
+    """Write policies by file, each whole or not at all, once the exported program was compared with the policy.
+
     Returns:
         The largest difference between the outputs of both on random inputs, relative to outputs above 1.
 
     Raises:
-        ConfigError: there is no such form, the form cannot hold this policy, or a package for it is missing.
-        RunError: the difference is too large, or the file cannot be written.
-        MemoryLimitError: the export would need more memory than it may take.
+        ConfigError: the form cannot hold such a policy, or a package for it is missing.
+        RunError: the difference is too large, or a file cannot be written.
+        MemoryLimitError: the export of one would need more memory than it may take; then none is written.
     """
-    if file.suffix not in FORMS:
-        raise ConfigError(f"{file}: expected a name that ends in {' or '.join(FORMS)}.")
-    exports = export_files(policy, file)
-    for place in exports:
-        check_output("to =", place, POLICY_OUTPUTS[file.suffix])
-    return max(_write_export(policy_export, place, budget) for place, policy_export in exports.items())
+    # All before the first is written, and before the exporter's libraries are loaded: the plan includes their bytes.
+    for file, policy_export in exports.items():
+        check_output("to =", file, POLICY_OUTPUTS[file.suffix])
+        refuse(plan_export(policy_export, file.suffix, budget))
+    return max(_write_export(policy_export, file) for file, policy_export in exports.items())
 
 
-def _write_export(policy_export: PolicyExport, file: Path, budget: str | None) -> float:
-    """Write one policy; arguments, result and errors are those of `export`."""
-    # Before the exporter's libraries are loaded: the plan includes their bytes.
-    refuse(plan_export(policy_export, file.suffix, budget))
+def _write_export(policy_export: PolicyExport, file: Path) -> float:
+    """Write one policy; result and errors are those of `write_exports`."""
     with torch.no_grad(), _silence_exporter():
         content, run_written = FORMS[file.suffix](policy_export)
         inputs = policy_export.example(COMPARED_ROWS)  # other inputs than those of the tracing
