@@ -18,6 +18,7 @@ from flatwater.envs.kinds import name_kinds
 from flatwater.envs.wrapped.pettingzoo_world import PettingZooWorld
 from flatwater.recipes.ppo.run import BlocksRun, compose
 from flatwater.state.tree import nbytes
+from flatwater.trainers.blocks.round import join_numbers
 from flatwater.trainers.loop import train_
 from flatwater.trainers.resume_worlds import resume_episodes_
 from flatwater_watch.errors import ConfigError
@@ -113,9 +114,9 @@ def test_each_kind_learns_what_is_its_own_and_gives_each_agent_its_policy() -> N
         policy.act(seen["prey"], agent="wolf")
     with pytest.raises(ConfigError, match="expected a dict of observations by agent"):
         policy.act(seen["hunter_0"])
+    assert fw.export("run", "policy.safetensors") == 0
     for agent in ("prey", "hunter_1"):
         file = f"policy-{agent.partition('_')[0]}.safetensors"
-        assert fw.export("run", "policy.safetensors") == 0
         assert fw.load(file).act(seen[agent]) == env.cue[agent]
     assert sorted(file.name for file in Path().glob("*.safetensors")) == [
         "policy-hunter.safetensors",
@@ -189,14 +190,16 @@ def test_weights_of_another_run_are_taken_by_kind() -> None:
     [
         (("ppo", "--env", "kinds_envs:Mixed"), "choices of wheel and numbers of camera"),
         (("teach", "--world", "kinds_envs:Hunt", "--teacher", "random"), "flatwater train ppo --env kinds_envs:Hunt"),
-        (("ppo", *TINY, *ENVS["lists"], "--envs", "3"), "a divisor of 24, such as 12: 3 agents have 8 sequences each"),
+        (
+            ("ppo", *TINY, *ENVS["lists"], "--envs", "3", "--learner.minibatches", "16"),
+            "a divisor of 24, such as 12: 3 agents have 8 sequences each",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_with_what_to_do(
     arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    minibatches = ("--learner.minibatches", "16") if "--envs" in arguments else ()
-    assert main(["train", *arguments, *minibatches, "--run", "run"]) == 2
+    assert main(["train", *arguments, "--run", "run"]) == 2
     assert said in " ".join(capsys.readouterr().err.split())
     assert not Path("run").exists()
 
@@ -212,3 +215,17 @@ def test_what_cannot_be_is_refused_with_what_to_do(
 )
 def test_kinds_are_named_by_what_their_agents_have_in_common(groups: list[list[str]], names: list[str]) -> None:
     assert name_kinds(groups) == names
+
+
+def test_metrics_of_each_kind_are_kept_where_another_lacks_them() -> None:
+    """The user's own numbers may depend on the policy."""
+    by_kind = {"prey": {"train/kl": 1.0, "train/own": 4.0, "train/skipped": 1.0}, "hunter": {"train/kl": 2.0}}
+    assert join_numbers(by_kind) == {
+        "train/kl": 1.5,
+        "train/prey/kl": 1.0,
+        "train/hunter/kl": 2.0,
+        "train/own": 4.0,
+        "train/prey/own": 4.0,
+        "train/skipped": 1.0,
+        "train/prey/skipped": 1.0,
+    }
