@@ -36,6 +36,10 @@ def name_kinds(groups: Sequence[Sequence[str]]) -> list[str]:
 def join_kinds(kinds: Sequence[AgentKind], name: str) -> Spaces:
     """Return the spaces of a world with agents of all these kinds, whose own spaces have its environments and steps.
 
+    Args:
+        kinds: two kinds or more.
+        name: name of the environment, for the message.
+
     Raises:
         ConfigError: some kinds choose their actions from lists, and the actions of others are numbers.
     """
@@ -55,17 +59,17 @@ def join_kinds(kinds: Sequence[AgentKind], name: str) -> Spaces:
         (min(low for low, _ in pairs), max(high for _, high in pairs))
         for pairs in ([pair for pair in column if pair] for column in zip_longest(*bounds))
     )
-    is_choice = all(kind.spaces.choices is None for kind in kinds)
+    has_lists = any(kind.spaces.choices is not None for kind in kinds)
     actions = max((kind.spaces.actions for kind in kinds), key=len)
     return Spaces(
         envs=first.envs,
         agents=sum(len(kind.places) for kind in kinds),
         form="vector" if has_vectors else "image",
         obs=(max(_row_items(kind.spaces, has_vectors=has_vectors) for kind in kinds),),
-        actions=actions if bounds or is_choice else tuple(map(str, range(len(lists)))),
+        actions=tuple(map(str, range(len(lists)))) if has_lists else actions,
         steps=first.steps,
         bounds=joined_bounds or None,
-        choices=None if bounds or is_choice else lists,
+        choices=lists if has_lists else None,
         masked=not bounds and any(kind.spaces.masked or kind.spaces.lists != lists for kind in kinds),
         kept=first.kept,
         kinds=tuple(kinds),
@@ -115,8 +119,8 @@ class KindRows:
         picked = np.ascontiguousarray(rows[:, self._places, : self._width]).view(self._obs_type)
         return picked.reshape(*picked.shape[:2], *self.kind.spaces.obs)
 
-    def write_obs_row(self, row: Array) -> Array:
-        """Return an agent's part of its row [W], to be written, after clearing what is behind it."""
+    def clear_obs_row_(self, row: Array) -> Array:
+        """Write zeros behind an agent's part of its row [W]; return the part, which the caller writes."""
         row[self._width :] = 0
         return row[: self._width].view(self._obs_type).reshape(self.kind.spaces.obs)
 

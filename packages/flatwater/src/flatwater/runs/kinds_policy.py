@@ -77,13 +77,15 @@ class KindsPolicy:
         draws: dict[str, Any] = {"deterministic": deterministic, "generator": generator}
         if agent is not None:
             return self[agent].act(obs, legal, **draws)
-        return {name: self[name].act(own, _of_agent(legal, name), **draws) for name, own in _by_agent(obs).items()}
+        return {
+            name: self[name].act(own, _agent_value(legal, name), **draws) for name, own in _require_dict(obs).items()
+        }
 
     def value(self, obs: Any, legal: Any = None, *, agent: str | None = None) -> Any:  # noqa: ANN401  (as in `act`)
         """Return the critic's value of each agent's observation; the arguments are those of `act`."""
         if agent is not None:
             return self[agent].value(obs, legal)
-        return {name: self[name].value(own, _of_agent(legal, name)) for name, own in _by_agent(obs).items()}
+        return {name: self[name].value(own, _agent_value(legal, name)) for name, own in _require_dict(obs).items()}
 
     def predict(
         self,
@@ -109,9 +111,9 @@ class KindsPolicy:
             return self[agent].predict(observation, state, episode_start, deterministic, action_masks)
         results = {
             name: self[name].predict(
-                own, _of_agent(state, name), episode_start, deterministic, _of_agent(action_masks, name)
+                own, _agent_value(state, name), episode_start, deterministic, _agent_value(action_masks, name)
             )
-            for name, own in _by_agent(observation).items()
+            for name, own in _require_dict(observation).items()
         }
         states = {name: own_state for name, (_, own_state) in results.items() if own_state is not None}
         return {name: action for name, (action, _) in results.items()}, states or None
@@ -148,11 +150,11 @@ class KindsOnRows:
         return np.asarray(row)
 
 
-def _by_agent(obs: Any) -> ByAgent:  # noqa: ANN401  (whatever the user gives)
+def _require_dict(obs: Any) -> ByAgent:  # noqa: ANN401  (whatever the user gives)
     """Return observations that are a dict by agent.
 
     Raises:
-        ConfigError: they are none.
+        ConfigError: they are something else.
     """
     if not isinstance(obs, Mapping):
         raise ConfigError(
@@ -162,6 +164,6 @@ def _by_agent(obs: Any) -> ByAgent:  # noqa: ANN401  (whatever the user gives)
     return obs
 
 
-def _of_agent(values: ByAgent | None, agent: str) -> Any:  # noqa: ANN401  (a mask, or a memory)
+def _agent_value(values: ByAgent | None, agent: str) -> Any:  # noqa: ANN401  (a mask, or a memory)
     """Return an agent's value in a dict by agent; None without one."""
     return None if values is None else values.get(agent)

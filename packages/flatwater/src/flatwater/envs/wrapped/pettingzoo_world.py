@@ -227,7 +227,7 @@ class PettingZooWorld(PettingZooCopies):
     def _write_observations_(self, obs: Array, observations: dict[str, Any]) -> None:
         """Write each agent's observation into its row of `obs` [A, *obs]; padding for an agent that is over."""
         for row, agent, part in zip(obs, self._agents, self._part_by_agent, strict=True):
-            own_row = row if part.rows is None else part.rows.write_obs_row(row)
+            own_row = row if part.rows is None else part.rows.clear_obs_row_(row)
             if agent in observations:
                 part.reader.write(observations[agent], own_row)
             else:  # PettingZoo leaves agents that are over out of its dicts

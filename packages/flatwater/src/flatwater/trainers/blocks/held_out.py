@@ -63,8 +63,6 @@ def build_evaluator(
         """Return the actions [E, A, *action] of the policies."""
         for part, act_own in players_of_kinds:
             own = act_own(part.own_obs(obs), None if legal is None else part.own_legal(legal), first=first)
-            if part.rows is None:
-                return own.reshape(*grid, *own.shape[1:])
             part.place_actions_(own, actions)
         return actions
 

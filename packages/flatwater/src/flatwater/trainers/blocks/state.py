@@ -107,7 +107,10 @@ class OnePolicyState(BlocksState):
 
 @state
 class KindState:
-    """The policy of a kind of agents, and the block that it learns from; the fields are those of `OnePolicyState`."""
+    """The policy of a kind of agents, and the block that it learns from.
+
+    Its fields are those of `OnePolicyState`, which cannot inherit them: classes with slots have a single base.
+    """
 
     learner: Learner
     rollout: Rollout
@@ -384,20 +387,21 @@ class PolicyPart:
 
     def place_actions_(self, own: Array, actions: Array) -> None:
         """Write the actions of the policy's agents, [B, *action], into those of all agents, [E, A, *action]."""
-        if self.rows is not None:
+        if self.rows is None:
+            actions[...] = own.reshape(actions.shape)
+        else:
             self.rows.write_actions_(actions, own.reshape(len(actions), -1, *own.shape[1:]))
 
 
 def policy_parts(setup: BlocksSetup, run: BlocksState) -> list[PolicyPart]:
     """Return the policies of a run, one for each kind of agents."""
     parts = []
-    for name, kind_setup in zip(setup.kind_names, setup.kinds, strict=True):
+    for name, kind, kind_setup in zip(setup.kind_names, setup.spaces.kinds or (None,), setup.kinds, strict=True):
         if isinstance(run, KindsState):
             policy: Any = run.kinds[name]
             held_out_memory = policy.held_out_memory
         else:
             policy, held_out_memory = run, run.held_out.memory
-        kind = next((kind for kind in setup.spaces.kinds if kind.name == name), None)
         action_rng, held_out_rng = (run.generators[f"{drawer}{_of(name)}"] for drawer in DRAWERS)
         parts.append(
             PolicyPart(
