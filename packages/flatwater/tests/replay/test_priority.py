@@ -100,11 +100,11 @@ def test_a_row_of_weights_does_not_depend_on_other_rows(shape: tuple[int, ...]) 
 def test_sums_of_blocks_are_those_that_a_resumed_run_renews(steps: list[tuple[int, bool, int]]) -> None:
     priorities = filled_priorities(70, 100)
     draw_prioritised(priorities, (1,), torch.Generator().manual_seed(0))
-    for place, is_drawable, emptied_places in steps:
-        if emptied_places != place:
-            added, gone = torch.tensor([place]), torch.tensor([emptied_places])
+    for place, is_drawable, emptied_place in steps:
+        if emptied_place != place:
+            added, gone = torch.tensor([place]), torch.tensor([emptied_place])
             add_priorities_(priorities, added, is_drawable=torch.tensor([is_drawable]), emptied_places=gone)
-            assert priorities.mass[emptied_places] == 0
+            assert priorities.mass[emptied_place] == 0
             assert priorities.mass[place] == is_drawable * priorities.top
     assert not priorities.changed
     kept = priorities.sums.clone()

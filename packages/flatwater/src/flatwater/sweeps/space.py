@@ -145,12 +145,9 @@ def _searched_settings(
 
 def _deeper_hint(name: str, config: object, table_path: str) -> str:
     """Return where the tables within a configuration have a setting of that name; empty if none has."""
-    paths = [path for path in flat_settings(to_mapping(config)) if path.rpartition(".")[2] == name]
-    return (
-        f" Expected {' or '.join(f'[{table_path}.{path}]' if table_path else f'[{path}]' for path in paths)}."
-        if paths
-        else ""
-    )
+    settings = flat_settings(to_mapping(config), table_path)
+    tables = [f"[{path}]" for path in settings if path.rpartition(".")[2] == name]
+    return f" Expected {' or '.join(tables)}." if tables else ""
 
 
 def _parse_values(table: Mapping[str, Any], declared: object, path: str) -> Range | Choices:

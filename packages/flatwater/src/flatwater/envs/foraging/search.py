@@ -213,17 +213,15 @@ def reachable_cells(open_cells: Array, middle: int, side: int) -> Array:
 
     Args:
         open_cells: bool [N, C]: the cells that agents can enter; no cell of the border.
-        middle: number of the cell that every agent is in, 0 to C - 1, free or not.
+        middle: number of the cell that every agent is in, 0 to C - 1, open or not.
         side: number of cells of a row.
     """
     start = np.zeros_like(open_cells)
     start[:, middle] = True
     reached_bits = _pack_bits(_reached_by_step(start, open_cells, side)[-1:], open_cells.size)[0]
-    # `& free`, as the middle itself may not be free.
-    return (
-        np.unpackbits(reached_bits, count=open_cells.size, bitorder="little").reshape(open_cells.shape).view(np.bool_)
-        & open_cells
-    )
+    reached = np.unpackbits(reached_bits, count=open_cells.size, bitorder="little").view(np.bool_)
+    # `& open_cells`, as the middle itself may not be open.
+    return reached.reshape(open_cells.shape) & open_cells
 
 
 def _reached_by_step(start: Array, open_cells: Array, side: int) -> list[int]:
