@@ -71,7 +71,7 @@ def test_alarms_of_all_rounds_are_counted(tmp_path: Path) -> None:
 
 def test_marked_lines_are_thinned_among_themselves(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    path.write_bytes(b"".join(encode_line(n, {"crowned": float(n % 3 == 0)}) for n in range(1, 100)))
+    path.write_bytes(b"".join(encode_line(n, {"crowned": 1.0 if n % 3 == 0 else 1.05}) for n in range(1, 100)))
     found = read_records(path, 5, entry={"crowned": 1.0})
     assert [record["round"] for record in found] == [3, 27, 51, 75, 99]
 

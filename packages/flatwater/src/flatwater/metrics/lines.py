@@ -4,7 +4,7 @@ The last line of a running or killed run may be half-written. It is left out, an
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -37,17 +37,18 @@ def read_records(path: Path, maximum: int, *, entry: Mapping[str, object] = Mapp
     """
     # Searched in the text of a line, as `JsonlSink` writes it, so that most lines of a long run are never parsed.
     text = encode_json(dict(entry))[1:-1]
+    texts = [text + end for end in (b",", b"}")] if text else [b""]  # 1.0 is not the beginning of 1.05
     try:
         with open_regular(path, follow=False) as file:
             # The file is read twice, as the indexes depend on the number of lines, which do not all fit into memory.
             count, last_line = 0, b""
-            for line in _lines_with_text(file, text):
+            for line in _lines_with_text(file, texts):
                 count, last_line = count + 1, line
             if count > 0 and parse_record(last_line) is None:  # half-written
                 count -= 1
             wanted_indexes = {*spread_indexes(count, maximum)}
             file.seek(0)
-            lines = [line for index, line in enumerate(_lines_with_text(file, text)) if index in wanted_indexes]
+            lines = [line for index, line in enumerate(_lines_with_text(file, texts)) if index in wanted_indexes]
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -55,8 +56,8 @@ def read_records(path: Path, maximum: int, *, entry: Mapping[str, object] = Mapp
     return [_parse_whole_line(path, line) for line in lines]
 
 
-def _lines_with_text(file: BufferedReader, text: bytes) -> Iterator[bytes]:
-    return (line for line in bounded_lines(file) if text in line)
+def _lines_with_text(file: BufferedReader, texts: Sequence[bytes]) -> Iterator[bytes]:
+    return (line for line in bounded_lines(file) if any(text in line for text in texts))
 
 
 @dataclass
