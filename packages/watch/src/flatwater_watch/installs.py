@@ -5,6 +5,8 @@ A watched program loads this module before its first line, so no `pathlib` is us
 
 import os
 import sys
+from collections.abc import Iterable
+from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
 
@@ -26,20 +28,26 @@ def is_library_folder(folder: str) -> bool:
     path = f"{folder}{os.sep}"
     if any(f"{os.sep}{name}{os.sep}" in path for name in _INSTALL_FOLDERS):
         return True
-    entries = [os.path.abspath(entry) for entry in list(sys.path) if type(entry) is str]  # noqa: PTH100  a Path costs more
+    entries = _absolute_folders(entry for entry in list(sys.path) if type(entry) is str)
     entry = max((entry for entry in entries if path.startswith(f"{entry}{os.sep}")), key=len, default=None)
     # The program's own folder is the user's even if libraries are installed beside it, as those of a cloud's function.
     return entry is not None and entry not in _program_folders() and _holds_installed_libraries(entry)
 
 
-def _program_folders() -> set[str]:
+def _program_folders() -> list[str]:
     """Return the folder of the main program and the working folder."""
     main_file = vars(sys.modules["__main__"]).get("__file__") if "__main__" in sys.modules else None
     files = [main_file] if type(main_file) is str else []
-    try:
-        return {os.path.abspath(folder) for folder in ("", *map(folder_of, files))}  # noqa: PTH100  a Path costs more
-    except OSError:  # the working folder was removed
-        return set()
+    return _absolute_folders(("", *map(folder_of, files)))
+
+
+def _absolute_folders(folders: Iterable[str]) -> list[str]:
+    """Return the absolute paths of folders, without those below a working folder that was removed."""
+    paths = []
+    for folder in folders:
+        with suppress(OSError):
+            paths.append(os.path.abspath(folder))  # noqa: PTH100  a Path costs more
+    return paths
 
 
 @lru_cache(maxsize=256)

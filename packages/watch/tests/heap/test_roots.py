@@ -68,6 +68,22 @@ def test_a_folder_into_which_libraries_were_installed_is_not_the_users(
         assert is_user_file(str(file))
 
 
+def test_a_working_folder_that_was_removed_leaves_the_other_folders_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("function", "vendored"):
+        (tmp_path / name / "yaml-6.0.dist-info").mkdir(parents=True)
+        (tmp_path / name / "yaml-6.0.dist-info" / "RECORD").touch()
+    paths = ["", *(str(tmp_path / name) for name in ("function", "vendored"))]
+    monkeypatch.setattr(sys, "path", [*paths, *sys.path])
+    monkeypatch.setitem(vars(sys.modules["__main__"]), "__file__", str(tmp_path / "function" / "handler.py"))
+    (tmp_path / "removed").mkdir()
+    monkeypatch.chdir(tmp_path / "removed")
+    (tmp_path / "removed").rmdir()
+    assert is_user_file(str(tmp_path / "function" / "orders.py"))
+    assert not is_user_file(str(tmp_path / "vendored" / "six.py"))
+
+
 def raises_for_program(file: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether an exception of a module in this file is taken as the program's."""
     module = ModuleType("vendored_module")
