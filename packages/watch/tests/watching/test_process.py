@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from watched import READING
 
-from flatwater_watch.agent.boundaries import MAXIMUM_TICKS, TICK_SECONDS
+from flatwater_watch.agent.boundaries import MAXIMUM_TICKS, TICK, TICK_SECONDS
 from flatwater_watch.agent.budget import CREDIT_SECONDS, TIME_SHARE, Budget
 from flatwater_watch.agent.growth import Sample
 from flatwater_watch.agent.process import ProcessWatch
@@ -29,9 +29,13 @@ from flatwater_watch.agent.reading_schedule import (
 )
 from flatwater_watch.agent.slow_segments import find_slow_segment
 from flatwater_watch.diagnose.finding import Finding
+from flatwater_watch.diagnose.lines import Tracer
 from flatwater_watch.diagnose.reset_tracker import ResetTracker
+from flatwater_watch.heap.census import CensusTaker
 from flatwater_watch.heap.roots import Roots
+from flatwater_watch.meters.allocations import Frames, allocation_frames
 from flatwater_watch.meters.mappings import Footprint, footprint
+from flatwater_watch.meters.system_calls import process_seconds
 from flatwater_watch.series.slope import MAXIMUM_POINTS
 
 MIB = 1 << 20
@@ -134,6 +138,43 @@ def test_what_was_found_is_looked_at_between_two_boundaries() -> None:
             break
     watch.close(conclude=False)
     assert looks.times == 1
+
+
+class Slices:
+    """A census that makes an object in each slice, and looks for its line."""
+
+    is_under_way = True
+
+    def __init__(self) -> None:
+        self.lines: list[Frames] = []
+
+    def run_slice(self, _seconds: float) -> None:
+        made = Looks()
+        self.lines.append(allocation_frames(made))
+        burn = time.thread_time() + 0.1
+        while time.thread_time() < burn:
+            pass
+
+    def discard(self) -> None:
+        """Nothing is under way."""
+
+
+def test_a_slice_of_a_census_between_two_boundaries_is_not_traced_and_paid_once() -> None:
+    watch, slices = ProcessWatch(), Slices()
+    for _ in range(REGULAR_COUNT):
+        watch.step("episode")
+    watch._monitor.censuses = cast("CensusTaker", slices)
+    tracer = watch._monitor._tracer = Tracer()
+    tracer.start(tensors=False)
+    watch._census_kind, watch._budget.cpu_at_last_reading = TICK, process_seconds()
+    before = watch._budget.spent_seconds
+    watch._handle_due_boundary_(TICK, time.monotonic())
+    watch._budget.pay_for_trace_()
+    paid = watch._budget.spent_seconds - before
+    traced = bool(allocation_frames(Looks()))
+    watch.close(conclude=False)
+    assert (slices.lines, traced) == ([()], True)
+    assert 0.1 <= paid < 0.14
 
 
 def test_looks_that_take_long_come_seldom() -> None:
@@ -400,7 +441,7 @@ print(was_tracing, watch._monitor.is_tracing, watch._monitor.state.name)
 """
 
 
-def test_a_trace_is_suspended_in_a_step_that_takes_much_longer_than_others() -> None:
+def test_a_trace_ends_in_a_step_that_costs_more_than_the_budget_has() -> None:
     """A trace through a compiler took 16 s, which the watch paid back for the rest of the program."""
     ran = subprocess.run([sys.executable, "-c", COMPILING], capture_output=True, text=True, check=True, timeout=300)
     assert ran.stdout == "True False TRACING\n", ran.stderr

@@ -27,7 +27,7 @@ class Budget:
         self._began = monotonic() if began is None else began
         self.spent_seconds = 0.0
         self.cpu_at_last_reading = 0.0
-        """CPU seconds of the process when the last reading ended, or a trace was paid since."""
+        """CPU seconds of the process when the last reading ended, or a trace was paid since, and those of work since."""
 
     def left_seconds(self, now: float) -> float:
         """Return the CPU seconds that may be spent now; negative while more is spent than earned."""
@@ -36,6 +36,11 @@ class Budget:
     def wait_seconds(self, now: float, price: float = 0.0) -> float:
         """Return the seconds until an act with this price is paid for; at least 0."""
         return max(0.0, (price - self.left_seconds(now)) / TIME_SHARE)
+
+    def pay_for_work_(self, cpu_seconds: float) -> None:
+        """Pay for work of the watch between two readings, for which a trace pauses."""
+        self.spent_seconds += cpu_seconds
+        self.cpu_at_last_reading += cpu_seconds
 
     def pay_for_trace_(self) -> None:
         """Pay for a trace since the last reading."""

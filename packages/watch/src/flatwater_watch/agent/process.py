@@ -169,7 +169,8 @@ class ProcessWatch:
             return
         if kind == TICK and self.boundaries.are_regular(self._unit):
             if self._census_kind == TICK and self._may_read(kind):
-                self._continue_at_tick_(now)
+                with self._monitor.pause_trace():
+                    self._continue_at_tick_(now)
             return
         self._discard_if_trigger_changed_(kind)
         if not self._samples:
@@ -205,7 +206,7 @@ class ProcessWatch:
             else:
                 self._check_resets(now)
             cpu_seconds = thread_seconds() - start_cpu_seconds
-            self._budget.spent_seconds += cpu_seconds
+            self._budget.pay_for_work_(cpu_seconds)
             self._rates.exclude_cpu_(cpu_seconds)
         self._census_kind = TICK if self._monitor.censuses.is_under_way else None
 
