@@ -102,7 +102,7 @@ class Investigating(NamedTuple):
     """CPU seconds that must be left for a trace to begin, doubled each time that the budget has ended one, as an item
     may take longer to be made. Unmeasured."""
     maximum_suspended_traces: int = 16
-    """Maximum traces that are begun again after an import, or a step that took too long, has ended them. Unmeasured."""
+    """Maximum traces that are begun again after an import has ended them. Unmeasured."""
     maximum_comparisons_with_trace: int = 16
     """Number of comparisons until an owner is reported without a line. They find bursts every second to sixth step."""
     maximum_idle_traced_readings: int = 6

@@ -107,6 +107,16 @@ def test_what_is_freed_in_a_pause_leaves_no_line_for_what_takes_its_place(trace:
     assert not any(lines)
 
 
+def test_what_grows_in_a_pause_has_the_line_at_which_it_grew(trace: AllocationTrace) -> None:
+    trace.start(4)
+    rows = [object() for _ in range(10)]
+    trace.pause()
+    rows += [None] * 1000
+    line = sys._getframe().f_lineno - 1
+    trace.resume()
+    assert allocation_frames(rows)[0] == (__file__, line)
+
+
 def test_a_trace_that_begins_in_a_pause_waits_for_its_end(trace: AllocationTrace) -> None:
     trace.pause()
     trace.start(4)

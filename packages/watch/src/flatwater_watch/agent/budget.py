@@ -27,7 +27,7 @@ class Budget:
         self._began = monotonic() if began is None else began
         self.spent_seconds = 0.0
         self.cpu_at_last_reading = 0.0
-        """CPU seconds of the process when the last reading ended, or a trace was paid since, and those of work since."""
+        """CPU seconds of the process when a trace was last paid or a reading ended, and those of the work since."""
 
     def left_seconds(self, now: float) -> float:
         """Return the CPU seconds that may be spent now; negative while more is spent than earned."""

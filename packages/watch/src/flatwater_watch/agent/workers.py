@@ -75,7 +75,7 @@ def workers_evidence(workers: Workers) -> list[Evidence]:
     series = workers.private_series
     if not series.values:
         return []
-    # No object and no line confirms the finding: so twice the usual bytes, and many even by its low bound, are wanted.
+    # As no object and no line confirms the finding, it needs twice the usual bytes, and many even by its low bound.
     least_growth = max(2 * DRIFT.least_bytes, MEASURING.minimum_worker_rise_share * series.values[-1])
     slope = drift_slope(series.steps, series.values, minimum=least_growth, fewest=DRIFT.minimum_points_without_object)
     if slope is None or slope.low * (series.steps[-1] - series.steps[0]) < ENDING.open_bytes:

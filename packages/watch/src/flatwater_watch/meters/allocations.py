@@ -57,7 +57,8 @@ class AllocationTrace:
         self._traced: list[_Allocator] = []
         """The allocators that trace, by domain."""
         self._pausing: list[_Allocator] = []
-        """The allocators of a pause: new blocks are not traced, and blocks that move or are freed lose their trace."""
+        """The allocators of a pause: new blocks are not traced, and freed ones lose their trace. A block that grows or
+        moves, as the table of a list does, gets the line of that."""
 
     def start(self, frames: int) -> None:
         """Begin to trace, and keep so many frames of each allocation; a trace that pauses begins with the next one."""
@@ -74,7 +75,7 @@ class AllocationTrace:
             self.pause()
 
     def pause(self) -> None:
-        """Trace no new block until `resume`."""
+        """Trace no new block until `resume`, but tables of lists that grow."""
         self._pauses = True
         _replace_allocators(self._traced, self._pausing)
 
