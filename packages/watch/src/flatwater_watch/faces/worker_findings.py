@@ -212,9 +212,10 @@ def _group_findings(workers: Sequence[Mapping[str, Any]], *, sum_grows: bool) ->
             is left out.
     """
     groups: dict[str, list[_WorkerFinding]] = {}
+    workers_by_end = sorted(workers, key=lambda worker: float(worker["ended_at"]))
     for worker in workers:
         for finding in (Finding.from_json(record) for record in worker["findings"]):
-            is_bounded = not sum_grows and _is_given_back(worker, finding.owner, workers)
+            is_bounded = not sum_grows and _is_given_back(worker, finding.owner, workers_by_end)
             if VERDICTS[finding.verdict].is_of_bytes and not is_bounded:
                 groups.setdefault(finding.fingerprint, []).append(_WorkerFinding(worker, finding))
     minimum_bytes = 2 * DRIFT.least_bytes
@@ -227,18 +228,15 @@ def _is_given_back(worker: Mapping[str, Any], owner: str, workers: Sequence[Mapp
     Args:
         worker: summary of a worker with a finding.
         owner: owner of the finding.
-        workers: summaries of all workers.
+        workers: summaries of all workers, by their ends.
     """
     is_known = owner in worker["held"]
 
     def size(summary: Mapping[str, Any]) -> float:
         return float(summary["held"][owner] if is_known else summary["resident_growth_bytes"])
 
-    begin, end = _life(worker)
     others = [
-        other
-        for other in sorted(workers, key=lambda other: float(other["ended_at"]))
-        if (_life(other)[1] <= begin or _life(other)[0] >= end) and (owner in other["held"] or not is_known)
+        other for other in workers if not _live_at_once(worker, other) and (owner in other["held"] or not is_known)
     ]
     if 1 + _generation_count(others) < MEASURING.minimum_generations:
         return False
@@ -249,6 +247,12 @@ def _is_given_back(worker: Mapping[str, Any], owner: str, workers: Sequence[Mapp
 def _life(worker: Mapping[str, Any]) -> tuple[float, float]:
     """Return when the watch of a worker began and when it ended, in seconds since 1970."""
     return worker["ended_at"] - worker["seconds"], worker["ended_at"]
+
+
+def _live_at_once(worker: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether two workers lived at the same time."""
+    (begin, end), (other_begin, other_end) = _life(worker), _life(other)
+    return begin < other_end and other_begin < end
 
 
 def _generation_count(workers: Iterable[Mapping[str, Any]]) -> int:
