@@ -15,7 +15,7 @@ from flatwater_watch.diagnose.evidence import Evidence, growth_share
 from flatwater_watch.diagnose.judge import limit_step, make_findings, select_causes
 from flatwater_watch.diagnose.verdicts import VerdictName
 from flatwater_watch.errors import ConfigError, until_interrupted
-from flatwater_watch.faces.program import WATCH_COMMAND
+from flatwater_watch.faces.command_name import WATCH_COMMAND
 from flatwater_watch.faces.summary_masking import masked_summary
 from flatwater_watch.meters.mappings import descendant_memory
 from flatwater_watch.meters.proc import available_bytes, process_command, read_kib_counters

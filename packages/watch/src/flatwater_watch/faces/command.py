@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from flatwater_watch.diagnose.finding_text import brief_text
-from flatwater_watch.faces.program import WATCH_COMMAND
+from flatwater_watch.faces.command_name import WATCH_COMMAND
 from flatwater_watch.files.output import (
     KEPT_FOLDER,
     PAGE_OUTPUT,

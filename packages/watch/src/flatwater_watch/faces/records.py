@@ -10,7 +10,7 @@ from flatwater_watch.agent.outcome import Outcome
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.errors import RunError
 from flatwater_watch.faces.bounded_result import read_record
-from flatwater_watch.faces.program import WATCH_COMMAND
+from flatwater_watch.faces.command_name import WATCH_COMMAND
 from flatwater_watch.faces.summary_lines import cost_time
 
 

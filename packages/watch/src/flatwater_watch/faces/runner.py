@@ -18,7 +18,7 @@ from typing import Any
 
 from flatwater_watch.agent import runner_protocol, spool
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.faces.program import WATCH_COMMAND
+from flatwater_watch.faces.command_name import WATCH_COMMAND
 from flatwater_watch.faces.runner_folder import read_sentences, read_spools, watch_folder
 from flatwater_watch.faces.summary_masking import masked_summary
 
