@@ -77,7 +77,7 @@ def test_a_command_exists(command: str) -> None:
 
 @pytest.mark.parametrize("path", sorted(BENCHMARKS.rglob("bench_*.py")), ids=lambda path: path.stem)
 def test_a_benchmark_keeps_what_it_measures(path: Path) -> None:
-    assert re.search(r"record_claims\(|told\(found, show, failures, claims", path.read_text())
+    assert re.search(r"record_claims\(|report_parts\(found, show, failures, claims", path.read_text())
 
 
 def test_a_claim_that_is_measured_again_replaces_the_one_before() -> None:

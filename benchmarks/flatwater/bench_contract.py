@@ -29,7 +29,7 @@ sys.path.append(str(Path(__file__).parents[1] / "shared"))
 from claims import Claim
 from contract_runs import count_contract_, recipes, train_session, windows_config, without_contract_
 from fresh import run_fresh
-from parts import measured, told
+from parts import measure_parts, report_parts
 from sizes import config_of
 from stored_windows import store_windows_
 
@@ -196,8 +196,8 @@ def main() -> int:
         "flat": bench_flat,
         "windows": bench_windows,
     }
-    found = measured(parts, options.parts)
-    return told(found, show, failures, claims, as_json=options.json)
+    found = measure_parts(parts, options.parts)
+    return report_parts(found, show, failures, claims, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ import torch
 from claims import Claim
 from fresh import run_fresh
 from looped_hosts import LoopedHost
-from parts import measured, told
+from parts import measure_parts, report_parts
 from torch import Tensor
 
 from flatwater.envs.growing.config import FitConfig, GrowingConfig, HostConfig
@@ -249,8 +249,8 @@ def main() -> int:
             size: {way: run_fresh(__file__, ["--in-process", way, size]) for way in WAYS} for size in SIZES
         },
     }
-    found = measured(parts, options.parts)
-    return told(found, show, failures, claims, as_json=options.json)
+    found = measure_parts(parts, options.parts)
+    return report_parts(found, show, failures, claims, as_json=options.json)
 
 
 if __name__ == "__main__":

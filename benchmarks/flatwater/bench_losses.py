@@ -112,8 +112,8 @@ class Losses:
         else:
             end_process(pid, number)
 
-    def judged(self, *, same: bool) -> None:
-        """The round has ended."""
+    def record_outcome_(self, *, same: bool) -> None:
+        """Record whether the losses of the round that has ended left its bits the same."""
         (self.kept if same else self.changed).update(self.fallen)
         for each in self.fallen:
             print(f"  {each}: {'the same bits' if same else 'OTHER BITS'}", flush=True)
@@ -142,7 +142,7 @@ def lossy(folder: Path, expected: list[dict[str, str]], losses: Losses, **settin
     """A run in which workers are lost, held against the expected leaves after each round."""
 
     def look(round_: Round) -> None:
-        losses.judged(same=leaves(folder) == expected[round_.number])
+        losses.record_outcome_(same=leaves(folder) == expected[round_.number])
         if not losses.wanted:
             round_.stop()
 
@@ -173,10 +173,10 @@ def on_head(folder: Path, expected: list[dict[str, str]], seed: int) -> Losses:
         found = {round_: leaves for round_, leaves in whole_rounds(folder).items() if round_ > judged}
         if found:  # rounds after the kills before this one
             judged = max(found)
-            losses.judged(same=all(leaves == expected[round_] for round_, leaves in found.items()))
+            losses.record_outcome_(same=all(leaves == expected[round_] for round_, leaves in found.items()))
         losses.fallen.append(f"head with {workers} workers")
     fw.resume(folder, len(expected) - 1, quiet=True)
-    losses.judged(same=all(leaves == expected[round_] for round_, leaves in whole_rounds(folder).items()))
+    losses.record_outcome_(same=all(leaves == expected[round_] for round_, leaves in whole_rounds(folder).items()))
     return losses
 
 

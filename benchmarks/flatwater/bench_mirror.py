@@ -37,7 +37,7 @@ sys.path.append(str(Path(__file__).parents[1] / "shared"))
 from claims import Claim
 from fresh import run_fresh
 from mirror_runs import STORE, brought_back, growth, killed_again_and_again, measure_slowdown, run_beside, use
-from parts import measured, told
+from parts import measure_parts, report_parts
 
 from flatwater.storage.objects import open_objects
 from flatwater.storage.sending import BUFFER_BYTES, QUEUE_BYTES, SendBuffer, send_file
@@ -219,9 +219,9 @@ def main() -> int:
         "growth": lambda: bench_growth(store),
         "kills": lambda: bench_kills(store),
     }
-    found = measured(parts, options.parts)
+    found = measure_parts(parts, options.parts)
     store.stop()
-    return told(found, show, failures, claims, as_json=options.json)
+    return report_parts(found, show, failures, claims, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ import torch
 from claims import Claim
 from fresh import run_fresh
 from listed_teaching import ListedTeaching
-from parts import measured, told
+from parts import measure_parts, report_parts
 
 from flatwater.config.toml import from_mapping
 from flatwater.envs.foraging.config import ForagingConfig
@@ -289,8 +289,8 @@ def main() -> int:
         "rows": rows,
         "learning": lambda: {seed: learning(seed) for seed in options.seeds},
     }
-    found = measured(parts, options.parts)
-    return told(found, show, failures, claims, as_json=options.json)
+    found = measure_parts(parts, options.parts)
+    return report_parts(found, show, failures, claims, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ Found = dict[str, Any]
 """Numbers of each part, by its name."""
 
 
-def measured(parts: Mapping[str, Callable[[], Any]], wanted: Sequence[str]) -> Found:
+def measure_parts(parts: Mapping[str, Callable[[], Any]], wanted: Sequence[str]) -> Found:
     """Measure the wanted parts, and name on stderr the part that is at work."""
     began, found = time.monotonic(), {}
     for name in wanted:
@@ -21,7 +21,7 @@ def measured(parts: Mapping[str, Callable[[], Any]], wanted: Sequence[str]) -> F
     return found
 
 
-def told(
+def report_parts(
     found: Found,
     show: Callable[[Found], None],
     failures: Callable[[Found], Sequence[str]],
@@ -29,7 +29,7 @@ def told(
     *,
     as_json: bool,
 ) -> int:
-    """Print the numbers and, on stderr, the claims that do not hold. Returns the exit code: 1 if there are any."""
+    """Keep the claims; print the numbers and, on stderr, the claims that do not hold; return 1 if there are any."""
     # Kept before it is judged: a claim that does not hold is a result as well.
     record_claims(claims(found))
     if as_json:

@@ -24,7 +24,7 @@ sys.path.append(str(Path(__file__).parents[1] / "shared"))
 
 from claims import Claim
 from fresh import run_fresh
-from parts import measured, told
+from parts import measure_parts, report_parts
 from sizes import INVESTABLE_OF_FULL, SIZES
 
 from flatwater.cli.main import main as flatwater
@@ -156,8 +156,8 @@ def main() -> int:
         print(json.dumps(in_process(json.loads(options.in_process))))
         return 0
     recipe = options.recipe
-    found = measured({recipe: lambda: bench(recipe, options.size, options.updates)}, [recipe])
-    return told(found, show, failures, claims, as_json=options.json)
+    found = measure_parts({recipe: lambda: bench(recipe, options.size, options.updates)}, [recipe])
+    return report_parts(found, show, failures, claims, as_json=options.json)
 
 
 if __name__ == "__main__":

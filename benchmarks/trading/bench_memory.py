@@ -27,7 +27,7 @@ sys.path.append(str(Path(__file__).parents[1] / "shared"))
 import torch
 from claims import Claim
 from fresh import peak_of, run_fresh
-from parts import measured, told
+from parts import measure_parts, report_parts
 from rich.console import Console
 from sizes import config_of
 
@@ -274,8 +274,8 @@ def main() -> int:
         return 0
     parts: dict[str, Callable[[], Any]] = {"transition": transition, "growth": growth, "full": full}
     wanted = [*options.parts, *(["full"] if options.full else [])]
-    found = measured(parts, wanted)
-    return told(found, show, failures, claims, as_json=options.json)
+    found = measure_parts(parts, wanted)
+    return report_parts(found, show, failures, claims, as_json=options.json)
 
 
 if __name__ == "__main__":

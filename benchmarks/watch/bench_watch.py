@@ -41,7 +41,7 @@ sys.path.append(str(Path(__file__).parents[1] / "shared"))
 
 from claims import Claim
 from fresh import run_fresh
-from parts import measured, told
+from parts import measure_parts, report_parts
 from rivals_table import RIVALS, answer, own_answer, rivals_claim, rivals_table
 
 from flatwater_watch.agent.process import ProcessWatch
@@ -312,8 +312,8 @@ def main() -> int:
         "zoo": lambda: bench_zoo(options.only),
         "rivals": lambda: bench_rivals([name for name in options.only if name in ZOO["GROWING"]]),
     }
-    found = measured(parts, options.parts)
-    return told(found, show, failures, claims, as_json=options.json)
+    found = measure_parts(parts, options.parts)
+    return report_parts(found, show, failures, claims, as_json=options.json)
 
 
 if __name__ == "__main__":

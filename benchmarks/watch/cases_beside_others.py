@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.append(str(Path(__file__).parents[2] / "packages" / "watch" / "tests" / "cases"))
-from cases_table import Answer, cases_table, fil_stacks, judged, scalene_points_at, stacks_point_at, watch_answer
+from cases_table import Answer, cases_table, fil_stacks, judge_answer, scalene_points_at, stacks_point_at, watch_answer
 from expected_cases import growing, halves, needs, program_of
 from watched_cases import WATCH, Said, environment, judge, missing
 
@@ -126,14 +126,14 @@ def with_memray(task: Task) -> tuple[Answer, list[Ran]]:
     """Ask memray: allocations at the peak, by stack, with native traces."""
     recorded = task.python(["-c", RECORD, str(program_of(task.name)), str(task.folder / "capture.bin")])
     read = task.python(["-c", READ, task.name, str(task.folder / "capture.bin"), *FOLDERS])
-    return judged(task.name, read.text.splitlines()[-1]), [recorded, read]
+    return judge_answer(task.name, read.text.splitlines()[-1]), [recorded, read]
 
 
 def with_fil(task: Task) -> tuple[Answer, list[Ran]]:
     """Ask Fil: allocations at the peak, by stack."""
     ran = task.python(["-m", "filprofiler", "-o", str(task.folder), "--no-browser", "run", str(program_of(task.name))])
     (file,) = task.folder.glob("*/peak-memory.prof")
-    return judged(task.name, stacks_point_at(task.name, fil_stacks(file.read_text()))), [ran]
+    return judge_answer(task.name, stacks_point_at(task.name, fil_stacks(file.read_text()))), [ran]
 
 
 def with_scalene(task: Task) -> tuple[Answer, list[Ran]]:
@@ -150,7 +150,7 @@ def with_scalene(task: Task) -> tuple[Answer, list[Ran]]:
     profile = task.folder / "profile.json"
     ran = task.python(["-m", "scalene", "run", "-o", str(profile), str(program_of(task.name))], hidden)
     top, leak = scalene_points_at(json.loads(profile.read_text()))
-    return judged(task.name, top, leak=leak), [ran]
+    return judge_answer(task.name, top, leak=leak), [ran]
 
 
 def asked_inside(tool: str) -> Adapter:
@@ -160,7 +160,7 @@ def asked_inside(tool: str) -> Adapter:
         every = f"{task.seconds * LOOK:.1f}"
         ran = task.python([RIVALS, tool, str(program_of(task.name)), "", str(task.folder / "said.json"), every])
         said: dict[str, Any] = json.loads((task.folder / "said.json").read_text())
-        return judged(task.name, said["top"], said["names"]), [ran]
+        return judge_answer(task.name, said["top"], said["names"]), [ran]
 
     return adapter
 

@@ -46,7 +46,7 @@ class Answer:
     top: str
 
 
-def judged(name: str, top: str | None, names: Iterable[str] = (), *, leak: bool = False) -> Answer:
+def judge_answer(name: str, top: str | None, names: Iterable[str] = (), *, leak: bool = False) -> Answer:
     """Judge the first line of another tool.
 
     Args:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path += [str(Path(__file__).parents[0] / "cases"), str(Path(__file__).parents[3] / "benchmarks" / "watch")]
-from cases_table import Answer, cases_table, fil_stacks, judged, scalene_points_at, stacks_point_at, watch_answer
+from cases_table import Answer, cases_table, fil_stacks, judge_answer, scalene_points_at, stacks_point_at, watch_answer
 from expected_cases import marked_line, program_of
 from watched_cases import Right
 
@@ -25,13 +25,13 @@ def profile(leaks: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_largest_stack_counts_by_its_innermost_line_of_the_program() -> None:
-    answer = judged(NAME, stacks_point_at(NAME, fil_stacks(FIL)))
+    answer = judge_answer(NAME, stacks_point_at(NAME, fil_stacks(FIL)))
     assert answer == Answer(found=True, owner=False, line=True, verdict=False, date=False, top=str(LINE))
 
 
 def test_stacks_outside_of_the_program_find_nothing() -> None:
     assert stacks_point_at(NAME, fil_stacks(FIL.splitlines()[-1])) is None
-    assert not judged(NAME, None).found
+    assert not judge_answer(NAME, None).found
 
 
 def test_the_likeliest_leak_counts_before_the_highest_peak() -> None:
@@ -41,18 +41,18 @@ def test_the_likeliest_leak_counts_before_the_highest_peak() -> None:
 
 
 def test_a_report_of_a_leak_is_the_verdict_where_the_case_is_one() -> None:
-    assert judged(NAME, f"{PROGRAM}:{LINE}", leak=True).verdict
-    assert not judged("native_frames", f"{program_of('native_frames')}:1", leak=True).verdict
+    assert judge_answer(NAME, f"{PROGRAM}:{LINE}", leak=True).verdict
+    assert not judge_answer("native_frames", f"{program_of('native_frames')}:1", leak=True).verdict
 
 
 def test_a_line_of_a_library_and_a_builtin_type_are_nothing_of_the_program() -> None:
     for top in ("/lib/numpy/_core/numeric.py:385", "builtins.list"):
-        answer = judged(NAME, top)
+        answer = judge_answer(NAME, top)
         assert (answer.found, answer.owner, answer.line, answer.verdict) == (False,) * 4
 
 
 def test_a_name_on_the_chain_is_the_owner() -> None:
-    assert judged(NAME, "builtins.list", ["futures"]).owner
+    assert judge_answer(NAME, "builtins.list", ["futures"]).owner
 
 
 def test_a_failure_counts_as_nothing_found_and_costs_nothing() -> None:
