@@ -147,6 +147,8 @@ RULES = tuple(Rule(*row) for row in (
     ("gc's callbacks", "", "The collector keeps each function that was added.", "Add a function once, or call `gc.callbacks.remove(function)`."),
     ("gymnasium's registry", "", "The registry keeps each environment that was registered.", "Call `gymnasium.register(...)` once for each name, outside of loops."),
     ("multiprocessing's children", "", "A process that has ended is kept until it is joined.", "Call `process.join()` and `process.close()` when it has ended."),
+    ("trio._channel.MemoryChannelState.data", "", "A channel of `math.inf` never makes the sender wait.", "Give the channel a size: `trio.open_memory_channel(10)`."),
+    ("anyio.streams.memory._MemoryObjectStreamState.buffer", "", "A stream of `math.inf` never makes the sender wait.", "Give the stream a size: `anyio.create_memory_object_stream(10)`."),
     # at the line of memory of C
     ("(ctypes.CDLL)", "", "What a function of C allocates is its caller's to free.", "Free what its functions return by the library's own call, such as `{CDLL:library}.free(pointer)`."),
     ("(torch.profiler.profiler.profile)", "", "A profiler without a schedule keeps every event.", "Give it `schedule=torch.profiler.schedule(wait=1, warmup=1, active=3, repeat=1)`, and call `{profile:profiler}.step()` after each step."),
@@ -155,8 +157,6 @@ RULES = tuple(Rule(*row) for row in (
     ("(tokenizers.Tokenizer)", "", "A model of a tokenizer caches the parts of each word.", "Give its model a small cache: `BPE(..., cache_capacity=1000)`."),
     ("(zmq.sugar.socket.Socket)", "", "A socket without a bound queues what the other side does not take.", "Call `{Socket:socket}.set_hwm(100)` before `bind` and `connect`, so that the sender waits."),
     ("(grpc._server._Server)", "", "A server that was never started keeps its handlers.", "Call `{_Server:server}.start()` before its `stop(0)`, or use one server for the program."),
-    ("trio._channel.MemoryChannelState.data", "", "A channel of `math.inf` never makes the sender wait.", "Give the channel a size: `trio.open_memory_channel(10)`."),
-    ("anyio.streams.memory._MemoryObjectStreamState.buffer", "", "A stream of `math.inf` never makes the sender wait.", "Give the stream a size: `anyio.create_memory_object_stream(10)`."),
 ))
 # fmt: on
 _PLACE = re.compile(r"\{(\w+):([\w. ]+)\}")
@@ -221,10 +221,7 @@ def _item_keys(item: Any) -> Iterable[str]:
     is_class = issubclass(type(item), type)
     classes = (*mro(type(item)), *mro(item)) if is_class else mro(type(item))
     for owner in classes:
-        module, name = full_name(owner)
-        yield f"[{module}.{name}]"
-        if module == "builtins":
-            yield f"[{name}]"
+        yield f"[{'.'.join(full_name(owner))}]"
 
 
 def _find_rule_by_key(key: str) -> Rule | None:
