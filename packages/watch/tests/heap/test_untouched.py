@@ -364,6 +364,25 @@ def test_awkward_objects_are_read_like_any_other(load: Load) -> None:
     assert sum(path.startswith("awkward") and path.endswith(".HELD") for path in census.holdings) > 10
 
 
+class Globals(dict[str, Any]):
+    """Globals of code that runs by `exec`, read by code of the program."""
+
+    def get(self, *_arguments: Any) -> Any:
+        pytest.fail("code of the program was run")
+
+
+def test_no_method_of_globals_is_called() -> None:
+    def look() -> None:
+        before = take_census(Roots())
+        space["rows"].extend(bytes(5000) for _ in range(300))
+        owners.extend(owner.holders[0] for owner in find_owners(before, take_census(Roots())))
+
+    owners: list[str] = []
+    space = Globals(__name__="script", rows=[], look=look)
+    exec(compile("look()", "/home/me/script.py", "exec"), space)
+    assert "the main program, global rows" in owners
+
+
 def test_an_object_that_fails_is_counted_and_the_walk_goes_on(load: Load) -> None:
     """An exception whose class lies about its arguments stands for any that nobody has thought of."""
     load("HELD = [1.5]\nKEPT = [[2.5]]")

@@ -67,7 +67,7 @@ def _describe_root(path: str, calls: int) -> str:
     if namespace is None:  # a registry, such as pyplot's figures
         return path
     file = file_name(source_file(namespace) or "the main program")
-    kind = "class" if issubclass(type(namespace.get(name)), type) else "global"
+    kind = "class" if issubclass(type(dict.get(namespace, name)), type) else "global"
     return f"{file}, {kind} {name}"
 
 

@@ -24,10 +24,10 @@ the newest items; and the maximum of those."""
 
 def chain_of_holdings(census: Census, path: str) -> list[Holding]:
     """The holdings from the root to a path: the root's, each holder's on the way, and the path's own."""
-    chain = [census.holdings[path]]
-    while (parent := chain[-1].parent) is not None:
-        chain.append(census.holdings[parent])
-    return chain[::-1]
+    holdings = [census.holdings[path]]
+    while (parent := holdings[-1].parent) is not None:
+        holdings.append(census.holdings[parent])
+    return holdings[::-1]
 
 
 def split_path(census: Census, path: str) -> tuple[str, ...]:

@@ -64,7 +64,7 @@ def _uses_of_function(
         if function_name(frame.f_code) == site.function:
             yield frame.f_code, frame_locals(frame) if frame.f_code.co_flags & CO_OPTIMIZED else {}, frame.f_globals
     for names in modules:
-        value: Any = names.get(site.function)
+        value: Any = dict.get(names, site.function)
         if type(value) is FunctionType and value.__code__.co_filename == site.file:
             yield value.__code__, {}, names
 

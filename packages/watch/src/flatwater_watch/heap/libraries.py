@@ -372,7 +372,7 @@ def _code_path(holder: Any) -> str | None:
         if frame is None:
             return None
         code, names = frame.f_code, frame.f_globals
-    return f"{plain_text(names.get('__name__'), '<module>')}.{function_name(code)}"
+    return f"{plain_text(dict.get(names, '__name__'), '<module>')}.{function_name(code)}"
 
 
 _FRAME_PREFIXES = {

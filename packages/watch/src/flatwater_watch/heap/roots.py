@@ -155,16 +155,16 @@ def _running_globals(
         if id(names) in known_ids:
             continue
         known_ids.add(id(names))
-        name = plain_text(names.get("__name__"), file_stem(file))
+        name = plain_text(dict.get(names, "__name__"), file_stem(file))
         if name in spaces or (name in modules and not _is_installed(modules[name])):
             name = _unused_name(file_stem(file), (*spaces, *modules))
         spaces[name] = names
     return spaces
 
 
-def _is_installed(names: Mapping[str, Any]) -> bool:
+def _is_installed(names: dict[str, Any]) -> bool:
     """Return whether a namespace is that of installed code, such as a profiler that runs as the main program."""
-    file = names.get("__file__")
+    file = dict.get(names, "__file__")
     return type(file) is str and not is_user_file(file)
 
 
@@ -174,14 +174,14 @@ def _unused_name(name: str, names: Collection[str]) -> str:
     return next(candidate for candidate in candidates if candidate not in names)
 
 
-def source_file(names: Mapping[str, Any]) -> str | None:
+def source_file(names: dict[str, Any]) -> str | None:
     """Return the file of a module's namespace; None if it has none."""
     # Python takes `__file__` away when a script has ended, and leaves its loader.
-    file = names.get("__file__") or instance_dict(names.get("__loader__")).get("path")
+    file = dict.get(names, "__file__") or dict.get(instance_dict(dict.get(names, "__loader__")), "path")
     return file if type(file) is str else None
 
 
-def display_module_name(module: str, names: Mapping[str, Any]) -> str:
+def display_module_name(module: str, names: dict[str, Any]) -> str:
     """Return the name of a module in paths; the main program gets its file's name, as if the file were imported."""
     file = source_file(names)
     is_main = module == "__main__" or module.startswith("<")
@@ -273,7 +273,7 @@ def _is_library_file(file: str) -> bool:
 
 def _package_of_frame(frame: FrameType) -> str:
     """Return the library that a frame belongs to: "torch", "asyncio"."""
-    return plain_text(frame.f_globals.get("__name__"), file_stem(frame.f_code.co_filename)).partition(".")[0]
+    return plain_text(dict.get(frame.f_globals, "__name__"), file_stem(frame.f_code.co_filename)).partition(".")[0]
 
 
 def _note_host_packages(roots: Roots, modules: Collection[str]) -> None:
