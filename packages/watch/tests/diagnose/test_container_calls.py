@@ -14,7 +14,7 @@ from flatwater_watch.diagnose.code_names import _PUBLIC_HOPS, NO_NAME, CodeName,
 from flatwater_watch.diagnose.container_calls import cache_advice, leak_advice, queue_advice, removing_call
 from flatwater_watch.diagnose.finding_text import split_advice
 from flatwater_watch.heap.census import take_census
-from flatwater_watch.heap.roots import Roots
+from flatwater_watch.heap.roots import Roots, user_modules
 
 NAMES = {
     "train.HISTORY": CodeName("train.HISTORY"),
@@ -66,8 +66,8 @@ def test_an_object_of_the_user_s_that_a_library_holds_has_its_name_in_its_method
     """)
     held = ("train() in library: callback", program.Callback()), ("train() in library: plain", {"seen": []})
     census = take_census(Roots(named=held))
-    assert container_name(census, "train() in library: callback.seen") == CodeName("self.seen")
-    assert container_name(census, "train() in library: plain['seen']") == NO_NAME
+    assert container_name(census, "train() in library: callback.seen", user_modules(Roots())) == CodeName("self.seen")
+    assert container_name(census, "train() in library: plain['seen']", user_modules(Roots())) == NO_NAME
 
 
 def test_what_each_item_holds_is_named_by_the_item() -> None:

@@ -8,6 +8,7 @@ from types import ModuleType
 
 import pytest
 
+from flatwater_watch.diagnose.code_use import UserCode
 from flatwater_watch.diagnose.releasing_calls import LibraryTable, library_table
 from flatwater_watch.heap.census import take_census
 from flatwater_watch.heap.roots import Roots
@@ -364,9 +365,9 @@ def test_the_call_that_lets_go_is_named(library: ModuleType, load: Callable[[str
     """Of what the program has a name for, the surest first."""
     load(PROGRAM)
     census = take_census(Roots(libraries=_globals_of(library)))
-    tables = {path: library_table(census, path, library.Widget()) for path in TABLES}
+    tables = {path: library_table(census, path, UserCode(), library.Widget()) for path in TABLES}
     assert {path: table and table.calls for path, table in tables.items()} == TABLES
-    sinks = library_table(census, "patternlib._sinks", library.Sink())
+    sinks = library_table(census, "patternlib._sinks", UserCode(), library.Sink())
     assert sinks is not None
     assert sinks.calls == ("Sink.destroy()",)
     assert {table and table.library for table in tables.values()} == {"patternlib"}
@@ -376,7 +377,8 @@ def test_the_call_that_lets_go_is_named(library: ModuleType, load: Callable[[str
         "Call `item.close()` when this is done with, for each `item` of `train.REPORT.pages`. "
     )
     silent, solver, savers = (
-        library_table(census, path) for path in ("train.SILENT.seen", "train.SOLVER.history", "train.SAVERS[*].writes")
+        library_table(census, path, UserCode())
+        for path in ("train.SILENT.seen", "train.SOLVER.history", "train.SAVERS[*].writes")
     )
     assert silent is not None
     assert silent.advice.startswith("Run the line that adds less often, ")
@@ -385,9 +387,11 @@ def test_the_call_that_lets_go_is_named(library: ModuleType, load: Callable[[str
     assert solver.advice.startswith("Leave `save_history` out where its result is not needed.")
     assert savers is not None
     assert ", for each `item` of `train.SAVERS`. " in savers.advice
-    assert library_table(census, "train.SITE.pages") is None, "the user's own"
-    assert library_table(census, "train.ROWS._notifiers") is None, "the user's class sets it"
-    client, optimizer = (library_table(census, f"train.{name}") for name in ("CLIENT._messages", "OPTIMIZER.models"))
+    assert library_table(census, "train.SITE.pages", UserCode()) is None, "the user's own"
+    assert library_table(census, "train.ROWS._notifiers", UserCode()) is None, "the user's class sets it"
+    client, optimizer = (
+        library_table(census, f"train.{name}", UserCode()) for name in ("CLIENT._messages", "OPTIMIZER.models")
+    )
     assert client is not None
     assert client.bounds == ("train.CLIENT.max_messages = value", "train.CLIENT.max_messages_set(number)")
     assert client.advice.startswith("Bound it by `train.CLIENT.max_messages = value` or ")
@@ -407,7 +411,7 @@ BOUNDS = {
 def test_an_argument_that_bounds_a_table_is_named(load: Callable[[str], ModuleType]) -> None:
     load(PROGRAM)
     census = take_census(Roots())
-    tables = {path: library_table(census, path) for path in BOUNDS}
+    tables = {path: library_table(census, path, UserCode()) for path in BOUNDS}
     assert {path: table and table.bounds for path, table in tables.items()} == BOUNDS
 
 
@@ -415,14 +419,14 @@ def test_an_argument_that_bounds_a_table_is_named(load: Callable[[str], ModuleTy
 def test_a_queue_that_a_library_makes_is_emptied_by_its_call(load: Callable[[str], ModuleType]) -> None:
     load(PROGRAM)
     census = take_census(Roots())
-    log, silenced = (library_table(census, f"train.{name}") for name in ("LOG.buffer", "SILENCED.lines"))
+    log, silenced = (library_table(census, f"train.{name}", UserCode()) for name in ("LOG.buffer", "SILENCED.lines"))
     assert log is not None
     assert log.advice == (
         "Take items out as fast as they come, by `train.LOG.get_message()`. patternlib keeps each until it is taken."
     )
     assert silenced is not None
     assert silenced.advice.startswith("Take items out as fast as they come, or put fewer in. ")
-    assert library_table(census, "train.LOG.errors") is None, "the user's code made it"
+    assert library_table(census, "train.LOG.errors", UserCode()) is None, "the user's code made it"
 
 
 def _globals_of(library: ModuleType) -> tuple[tuple[str, object], ...]:

@@ -1,13 +1,14 @@
 """Names of the program's objects as its own code writes them, for advice that its author can type."""
 
 import re
+from collections.abc import Container
 from itertools import zip_longest
 from typing import NamedTuple
 
 from flatwater_watch.diagnose.hops import ITEM, chain_of_holdings
 from flatwater_watch.heap.census import Census
 from flatwater_watch.heap.raw import class_name, full_name, module_namespace, mro, names_of
-from flatwater_watch.heap.roots import Roots, is_user_file, user_modules
+from flatwater_watch.heap.roots import is_user_file
 
 USED_AS_CONTAINERS = frozenset({
     "builtins", "collections", "functools", "itertools", "queue", "_queue", "threading", "_thread", "types", "weakref",
@@ -55,15 +56,15 @@ def code_name(path: str) -> CodeName:
     return CodeName(f"item{rest}", outer) if is_item else CodeName(name)
 
 
-def holder_names(census: Census, path: str) -> list[CodeName]:
+def holder_names(census: Census, path: str, modules: Container[str]) -> list[CodeName]:
     """The name of each object on a path, root first; empty for one that only a private attribute of a library holds.
 
     Args:
         census: census with references to its containers.
         path: path of a container.
+        modules: names of the user's modules.
     """
     # Runs no code of the watched program.
-    modules = user_modules(Roots())
     holdings = chain_of_holdings(census, path)
     shown_path = holdings[0].path
     library_path = "" if library_of_root(shown_path) else None  # of the outermost object of a library
@@ -81,13 +82,19 @@ def holder_names(census: Census, path: str) -> list[CodeName]:
     return names
 
 
-def container_name(census: Census, path: str) -> CodeName:
-    """The name of a container of the user's: `self.rows` if the program has none but in the methods of its holder."""
+def container_name(census: Census, path: str, modules: Container[str]) -> CodeName:
+    """The name of a container of the user's: `self.rows` if the program has none but in the methods of its holder.
+
+    Args:
+        census: census with references to its containers.
+        path: path of the container.
+        modules: names of the user's modules.
+    """
     name, parent = code_name(path), census.holdings[path].parent
     if name.text or parent is None:
         return name
     hop = path.removeprefix(parent)
-    is_user_object = full_name(type(census.live[parent]))[0] in user_modules(Roots())
+    is_user_object = full_name(type(census.live[parent]))[0] in modules
     return CodeName(f"self{hop}") if is_user_object and _PUBLIC_HOPS.fullmatch(hop.replace("._", ".")) else NO_NAME
 
 

@@ -1,15 +1,16 @@
 """What the code of a function does with the objects that names stand for, read from its instructions."""
 
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterator
 from dis import Instruction, get_instructions
+from functools import cached_property
 from inspect import CO_VARARGS
 from itertools import islice
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 from flatwater_watch.heap.raw import full_name, mro, named_entries, names_of
-from flatwater_watch.heap.roots import is_user_file
+from flatwater_watch.heap.roots import Roots, is_user_file, user_modules
 
 MAXIMUM_PARAMETERS = 2
 """Maximum number of parameters that a call is written with."""
@@ -156,15 +157,30 @@ def required_parameters(value: Any, *, is_method: bool) -> str:
     return ", ".join(required) if len(required) <= MAXIMUM_PARAMETERS else "..."
 
 
-def user_codes_in(modules: Iterable[Mapping[str, Any]]) -> list[CodeType]:
-    """The codes of the functions and methods of some modules that files of the user's define."""
-    values = [value for space in modules for _, value in named_entries(space)]
-    values += [value for kind in values if issubclass(type(kind), type) for value in names_of(kind).values()]
-    codes = [function.__code__ for function in map(plain_function, values) if function is not None]
-    return [code for code in codes if is_user_file(code.co_filename)]  # not of what a module imports
+class UserCode:
+    """The code of the user's at one time, read once for all containers of a comparison."""
 
+    # Runs no code of the watched program.
+    @cached_property
+    def modules(self) -> dict[str, dict[str, Any]]:
+        """The namespaces of the user's modules, by name."""
+        return user_modules(Roots())
 
-def given_names(codes: Iterable[CodeType]) -> set[str]:
-    """The names with which functions give arguments, among other texts in their tuples."""
-    constants = (constant for code in codes for constant in code.co_consts if type(constant) is tuple)
-    return {word for constant in constants for word in constant if type(word) is str}
+    @cached_property
+    def _codes(self) -> list[CodeType]:
+        """The codes of the functions and methods of the modules that files of the user's define."""
+        values = [value for space in self.modules.values() for _, value in named_entries(space)]
+        values += [value for kind in values if issubclass(type(kind), type) for value in names_of(kind).values()]
+        codes = [function.__code__ for function in map(plain_function, values) if function is not None]
+        return [code for code in codes if is_user_file(code.co_filename)]  # not of what a module imports
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names of globals, attributes and methods in the functions."""
+        return frozenset(name for code in self._codes for name in code.co_names)
+
+    @cached_property
+    def given_names(self) -> frozenset[str]:
+        """The names with which the functions give arguments, among other texts in their tuples."""
+        constants = (constant for code in self._codes for constant in code.co_consts if type(constant) is tuple)
+        return frozenset(word for constant in constants for word in constant if type(word) is str)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from flatwater_watch.diagnose.code_use import UserCode
 from flatwater_watch.diagnose.item_growth import ITEM_KINDS
 from flatwater_watch.diagnose.newest_items import newest_items
 from flatwater_watch.diagnose.owners import Owner, describe_owner
@@ -67,7 +68,7 @@ def find_handles(earlier_census: Census, later_census: Census, missing_bytes: fl
         return []
     path = best_candidate.path
     holding = later_census.holdings[path]
-    owner = describe_owner(earlier_census.holdings[path], later_census, path, missing_bytes)
+    owner = describe_owner(earlier_census.holdings[path], later_census, path, missing_bytes, UserCode())
     item_count = holding.length * holding.instances
     owner_of_handles = replace(
         owner,

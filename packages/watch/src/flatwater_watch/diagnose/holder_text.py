@@ -1,5 +1,6 @@
 """The holders of a container in words, from the root to the content: `train.py, global HALL`, `list of 120`."""
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -7,12 +8,21 @@ from flatwater_watch.diagnose.contents import Contents, describe_container
 from flatwater_watch.diagnose.hops import ITEM, chain_of_holdings
 from flatwater_watch.heap.census import Census, Holding
 from flatwater_watch.heap.raw import class_name, module_namespace
-from flatwater_watch.heap.roots import Roots, display_module_name, source_file, user_modules
+from flatwater_watch.heap.roots import display_module_name, source_file
 from flatwater_watch.paths import file_name
 
 
-def describe_holders(census: Census, holding: Holding, contents: Contents) -> tuple[str, ...]:
-    """The chain from the root to the content, with a few words for each hop, as in `Owner.holders`."""
+def describe_holders(
+    census: Census, holding: Holding, contents: Contents, modules: Mapping[str, dict[str, Any]]
+) -> tuple[str, ...]:
+    """The chain from the root to the content, with a few words for each hop, as in `Owner.holders`.
+
+    Args:
+        census: census with references to its containers.
+        holding: the container.
+        contents: its contents.
+        modules: namespaces of the user's modules, by name.
+    """
     holdings = chain_of_holdings(census, holding.path)
     root = holdings[0]
     hops = [
@@ -21,7 +31,7 @@ def describe_holders(census: Census, holding: Holding, contents: Contents) -> tu
     ]
     container_words = describe_container(census.live[holding.path], holding)
     return (
-        _describe_root(root.path, root.instances),
+        _describe_root(root.path, root.instances, modules),
         *filter(None, hops),
         container_words,
         *([] if contents.item == container_words else [contents.item]),  # a text that is added to is its own item
@@ -51,27 +61,24 @@ def _describe_hop(name: str, holder: Any, holding: Holding) -> str:
     return f"attribute {name[1:]} of {class_name(owner_class)}"
 
 
-def _describe_root(path: str, calls: int) -> str:
+def _describe_root(path: str, calls: int, modules: Mapping[str, dict[str, Any]]) -> str:
     """A root in words: "train.py, global HALL", "train.py, local agent of main()"; a registry has its own name.
 
     Args:
         path: path of the root: "train.HALL", or "main() in train.py: agent" for a local variable.
         calls: number of calls that wait at the same time, each with the root as a variable.
+        modules: namespaces of the user's modules, by name.
     """
     place, separator, name = path.partition(": ")
     if separator:
         function, _, file = place.rpartition(" in ")
         return f"{file}, local {name} of {f'{calls} calls of ' if calls > 1 else ''}{function}"
     module, _, name = path.rpartition(".")
-    namespace = module_namespace(module) or _named_namespace(module)
+    namespace = module_namespace(module) or next(
+        (names for name, names in modules.items() if display_module_name(name, names) == module), None
+    )
     if namespace is None:  # a registry, such as pyplot's figures
         return path
     file = file_name(source_file(namespace) or "the main program")
     kind = "class" if issubclass(type(dict.get(namespace, name)), type) else "global"
     return f"{file}, {kind} {name}"
-
-
-def _named_namespace(module: str) -> dict[str, Any] | None:
-    """The namespace of the module that has a name in paths, such as the main program's; None if there is none."""
-    spaces = user_modules(Roots()).items()
-    return next((names for name, names in spaces if display_module_name(name, names) == module), None)

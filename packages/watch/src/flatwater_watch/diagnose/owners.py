@@ -1,12 +1,13 @@
 """The owners of growth: between two censuses, the deepest containers that explain what their holders gained."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import hypot
 from typing import Any
 
 from flatwater_watch.diagnose.code_names import NO_NAME, CodeName, container_name, holder_names
+from flatwater_watch.diagnose.code_use import UserCode
 from flatwater_watch.diagnose.container_calls import removing_call
 from flatwater_watch.diagnose.contents import MAXIMUM_LEAVES, Contents, describe_contents
 from flatwater_watch.diagnose.declared_bounds import declared_bound
@@ -100,10 +101,11 @@ def find_owners(earlier_census: Census, later_census: Census) -> list[Owner]:
         key=lambda path: -gains[path] / max(1, later_census.holdings[path].step - earlier_census.holdings[path].step),
     )
     owners: dict[str, Owner] = {}
+    user_code = UserCode()
     for path in paths:
         in_more_items = _is_in_more_holders(earlier_census, later_census, path)
         owner = describe_owner(
-            earlier_census.holdings[path], later_census, path, gains[path], in_more_items=in_more_items
+            earlier_census.holdings[path], later_census, path, gains[path], user_code, in_more_items=in_more_items
         )
         same_table = owners.get(owner.path)  # another column of this table has a larger gain
         if same_table is None:
@@ -239,33 +241,33 @@ def _growth_by_length(earlier: Holding, later: Holding, growth: float) -> float:
 
 
 def describe_owner(
-    earlier: Holding, later_census: Census, path: str, gained: float, *, in_more_items: bool = False
+    earlier: Holding, census: Census, path: str, gained: float, user_code: UserCode, *, in_more_items: bool = False
 ) -> Owner:
     """Describe a container that grew, by its newest items.
 
     Args:
         earlier: holding in the earlier census.
-        later_census: later census, with references to its containers.
+        census: later census, with references to its containers.
         path: path of the container.
         gained: bytes that the container gained.
+        user_code: the code of the user's.
         in_more_items: whether more of its holders have one, as in `Owner.in_more_items`.
     """
-    holding = later_census.holdings[path]
+    holding, modules = census.holdings[path], user_code.modules
     if holding.capacity is None:
-        holding = holding._replace(capacity=declared_bound(later_census, holding))
-    display_path = holding.path if in_more_items else _display_path(later_census, holding)
+        holding = holding._replace(capacity=declared_bound(census, holding))
+    display_path = holding.path if in_more_items else _display_path(census, holding, modules)
     # An autograd graph is described by its tensor.
-    container = later_census.live[(holding.parent if holding.kind == "graph" else None) or path]
-    item_gain = max(holding.length - earlier.length, 1)
-    newest = newest_items(container, holding.kind, min(item_gain, MAXIMUM_LEAVES))
+    container = census.live[(holding.parent if holding.kind == "graph" else None) or path]
+    newest = newest_items(container, holding.kind, min(max(holding.length - earlier.length, 1), MAXIMUM_LEAVES))
     contents = describe_contents(holding, newest)
-    table = library_table(later_census, path, newest[-1] if newest else None)
+    table = library_table(census, path, user_code, newest[-1] if newest else None)
     # A column of a table is described by the table, under whose path it is reported.
-    displayed_holding = later_census.holdings[display_path] if holding.kind in BLOCK_KINDS else holding
+    displayed_holding = census.holdings[display_path] if holding.kind in BLOCK_KINDS else holding
     return Owner(
         path=display_path,
         kind=holding.kind,
-        holders=describe_holders(later_census, displayed_holding, contents),
+        holders=describe_holders(census, displayed_holding, contents, modules),
         steps=holding.step - earlier.step,
         length_before=earlier.length,
         length=holding.length,
@@ -281,20 +283,25 @@ def describe_owner(
         newest_items=contents.leaves,
         container=container,
         holding=holding,
-        hops=split_path(later_census, path),
-        code_name=container_name(later_census, display_path),
-        rule_advice=_rule_advice(later_census, holding, newest, is_of_library=table is not None),
+        hops=split_path(census, path),
+        code_name=container_name(census, display_path, modules),
+        rule_advice=_rule_advice(census, holding, newest, modules, is_of_library=table is not None),
         table=table,
         calls=holding.instances if holding.parent is None and holding.instances > earlier.instances else 1,
         in_more_items=in_more_items,
     )
 
 
-def _display_path(census: Census, holding: Holding) -> str:
+def _display_path(census: Census, holding: Holding, modules: Container[str]) -> str:
     """The path under which the growth of a holding is reported.
 
     An autograd graph is reported by its tensor. An array inside a table of a library, such as a column of a DataFrame,
     is reported by the variable or the attribute that holds the table.
+
+    Args:
+        census: census with references to its containers.
+        holding: the container.
+        modules: names of the user's modules.
     """
     if holding.kind == "graph" and holding.parent is not None:
         return holding.parent
@@ -304,24 +311,22 @@ def _display_path(census: Census, holding: Holding) -> str:
     for outer, inner in reversed(list(pairwise(holdings))):
         hop = inner.path.removeprefix(outer.path)
         is_nameless = hop.startswith(".<") or hop == ".base" or (hop == ITEM and outer.kind == "tuple")
-        is_private = hop.startswith("._") and not _is_user_class(type(census.live[outer.path]))
+        is_private = hop.startswith("._") and full_name(type(census.live[outer.path]))[0] not in modules
         if not (is_nameless or is_private):
             return inner.path
     return holdings[0].path
 
 
-def _is_user_class(kind: type) -> bool:
-    """Whether a class belongs to one of the user's modules."""
-    return full_name(kind)[0] in user_modules(Roots())
-
-
-def _rule_advice(census: Census, holding: Holding, newest: Sequence[Any], *, is_of_library: bool) -> str:
+def _rule_advice(
+    census: Census, holding: Holding, newest: Sequence[Any], modules: Container[str], *, is_of_library: bool
+) -> str:
     """The advice of the library rule for a container, by its holders and newest items; empty if there is none.
 
     Args:
         census: census with references to its containers.
         holding: the container.
         newest: its newest items.
+        modules: names of the user's modules.
         is_of_library: whether it belongs to a library, so that the user is to take nothing out of it.
     """
     path = holding.path
@@ -330,13 +335,14 @@ def _rule_advice(census: Census, holding: Holding, newest: Sequence[Any], *, is_
     rule = find_rule(holdings[0].path, [*hops, (container, "")], newest)
     if rule is None:
         return ""
-    name = NO_NAME if is_of_library else container_name(census, path)
+    name = NO_NAME if is_of_library else container_name(census, path, modules)
     call = removing_call(holding.kind, container, name)
     texts = {"drop": f"drop it (`{call}`)"} if call else {}
     method = {"set": ".discard", "list": ".remove", "deque": ".remove"}.get(holding.kind)
     if call and method:
         texts["remove"] = f"{name.text}{method}"
-    for (holder, _), holder_name in zip(hops, holder_names(census, path), strict=False):  # the container has one too
+    names = holder_names(census, path, modules)
+    for (holder, _), holder_name in zip(hops, names, strict=False):  # the container has one too
         if holder_name.text and not holder_name.items_of:
             classes = (class_name(owner) for owner in mro(type(holder)))
             texts |= {kind: holder_name.text for kind in classes if kind not in texts}
@@ -356,4 +362,4 @@ def current_contents(census: Census, path: str) -> tuple[tuple[str, ...], Conten
     if holding is None or f"{path}.<graph>" in census.holdings:
         return None
     contents = describe_contents(holding, newest_items(census.live[path], holding.kind, MAXIMUM_LEAVES))
-    return describe_holders(census, holding, contents), contents
+    return describe_holders(census, holding, contents, user_modules(Roots())), contents

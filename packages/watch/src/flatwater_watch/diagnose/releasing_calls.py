@@ -22,15 +22,14 @@ from flatwater_watch.diagnose.code_names import (
 )
 from flatwater_watch.diagnose.code_use import (
     SELF,
+    UserCode,
     class_namespace,
     code_use,
     first_word,
-    given_names,
     names_by_line,
     plain_function,
     required_parameters,
     stored_parameters,
-    user_codes_in,
 )
 from flatwater_watch.diagnose.declared_bounds import LIMIT_WORD, bounding_parameters, lifetime_parameters
 from flatwater_watch.diagnose.hops import chain_of_holdings
@@ -44,7 +43,6 @@ from flatwater_watch.heap.raw import (
     named_entries,
     names_of,
 )
-from flatwater_watch.heap.roots import Roots, user_modules
 
 RELEASING = (
     "delete", "remove", "unregister", "unsubscribe", "disconnect", "unobserve", "unwatch", "evict", "forget", "discard",
@@ -124,7 +122,7 @@ class _Holder(NamedTuple):
     """The name of the object in the user's code; empty for a class."""
 
 
-def library_table(census: Census, path: str, item: Any = None) -> LibraryTable | None:
+def library_table(census: Census, path: str, user_code: UserCode, item: Any = None) -> LibraryTable | None:
     """The library whose table a container is, with the calls that release its objects; None for a table of the user's.
 
     A table belongs to the library whose object holds it, or whose global or local variable is its root, if no object
@@ -134,10 +132,11 @@ def library_table(census: Census, path: str, item: Any = None) -> LibraryTable |
     Args:
         census: census with references to its containers.
         path: path of the container.
+        user_code: the code of the user's.
         item: an item of the container, which may have a method that takes it out; None if none is known.
     """
     # Runs no code of the watched program.
-    modules = user_modules(Roots())
+    modules = user_code.modules
     root, is_queue = chain_of_holdings(census, path)[0], census.holdings[path].kind == "queue"
     holders, names, is_user_owned = _library_holders(census, path, modules)
     root_module = "" if is_user_owned else library_of_root(root.path)
@@ -152,16 +151,14 @@ def library_table(census: Census, path: str, item: Any = None) -> LibraryTable |
     if is_queue:
         library = root_module.partition(".")[0] or _library_of_class(holders[0].kind, modules)
         return _library_queue(library, holders, path)
-    user_codes = user_codes_in(modules.values())
-    used = frozenset(name for code in user_codes for name in code.co_names)
+    used = user_code.names
     calls, methods = _holder_calls(holders, used)
     if is_library_root:
         names |= _names_in_path(path.removeprefix(root_module))
         calls = _module_calls(root_module, names, methods, used) or calls or _item_calls(root_module, names, item, used)
         return LibraryTable(root_module.partition(".")[0], calls or _cache_calls(root_module, holders))
-    keywords = given_names(user_codes)
-    argument = "" if calls else _keeping_argument(path.rpartition(".")[2], keywords)
-    bounds = () if calls or argument else _bounds(holders, path) or _lifetime_calls(holders, used, keywords)
+    argument = "" if calls else _keeping_argument(path.rpartition(".")[2], user_code.given_names)
+    bounds = () if calls or argument else _bounds(holders, path) or _lifetime_calls(holders, user_code)
     is_of_item = any(call.startswith("item.") for call in calls)  # whose holder is named behind it
     holder = holders[0].code_name if is_of_item else holders[-1].code_name
     return LibraryTable(_library_of_class(holders[0].kind, modules), calls, argument, bounds, holder)
@@ -214,7 +211,8 @@ def _library_holders(census: Census, path: str, modules: Container[str]) -> tupl
     """
     holders: list[_Holder] = []
     names, hops_of_child = frozenset[str](), ""
-    for holding, name in reversed(list(zip(chain_of_holdings(census, path), holder_names(census, path), strict=True))):
+    named_holdings = zip(chain_of_holdings(census, path), holder_names(census, path, modules), strict=True)
+    for holding, name in reversed(list(named_holdings)):
         holder, hops = census.live[holding.path], path.removeprefix(holding.path)
         if not hops and holding.kind != "object":
             continue
@@ -269,21 +267,20 @@ def _bounds(holders: Sequence[_Holder], path: str) -> tuple[str, ...]:
     return tuple(f"{class_name(kind)}({parameter}=...)" for parameter in parameters[:MAXIMUM_CALLS])
 
 
-def _lifetime_calls(holders: Sequence[_Holder], used: Container[str], given: Container[str]) -> tuple[str, ...]:
+def _lifetime_calls(holders: Sequence[_Holder], user_code: UserCode) -> tuple[str, ...]:
     """The calls of the user's with an argument, not given yet, by which what is kept ends: "cache.set(..., ttl=...)".
 
     Args:
         holders: the objects of the library that hold the table, innermost first.
-        used: names in the user's functions.
-        given: names with which these give arguments.
+        user_code: the code of the user's.
     """
     calls = [
         f"{code_name.text}.{name}(..., {parameter}=...)"
         for kind, _, code_name in reversed(holders)
         for name, value in class_namespace(kind, USED_AS_CONTAINERS).items()
-        if code_name.text and name in used and (function := plain_function(value)) is not None
+        if code_name.text and name in user_code.names and (function := plain_function(value)) is not None
         for parameter in lifetime_parameters(function)
-        if parameter not in given
+        if parameter not in user_code.given_names
     ]
     return tuple(calls[:MAXIMUM_CALLS])
 
