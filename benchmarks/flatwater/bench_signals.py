@@ -78,7 +78,7 @@ class Busy(gymnasium.Env[Any, Any]):
         """Begin."""
         super().reset(seed=seed, options=options)
         self.steps = 0
-        return self.seen(), {}
+        return self.observation(), {}
 
     def step(self, action: object) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Make garbage of each kind."""
@@ -98,9 +98,9 @@ class Busy(gymnasium.Env[Any, Any]):
             if child == 0:
                 os._exit(0)
             os.waitpid(child, 0)
-        return self.seen(), float(action == 1), False, self.steps >= 60, {}
+        return self.observation(), float(action == 1), False, self.steps >= 60, {}
 
-    def seen(self) -> np.ndarray[Any, Any]:
+    def observation(self) -> np.ndarray[Any, Any]:
         """Numbers that follow from the seed."""
         return self.np_random.uniform(-1, 1, 2).astype(np.float32)
 
@@ -110,7 +110,8 @@ def train(run: Path) -> int:
     sink = os.open(os.devnull, os.O_WRONLY)
     os.dup2(sink, 1)
     os.dup2(sink, 2)
-    gc.callbacks.append(lambda *_: linger(0.0003))
+    # The youngest generation is collected at every 700th allocation: lingering there, a run would not come to a round.
+    gc.callbacks.append(lambda _phase, numbers: linger(0.0003 if numbers["generation"] else 0))
     os.register_at_fork(before=linger, after_in_parent=linger)
     return main(["train", "ppo", "--env", "bench_signals:Busy", *OPTIONS, "--run", str(run)])
 
@@ -124,16 +125,14 @@ def begin(run: Path) -> int:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, and a run leaves it so
         os.chdir(run.parent)
         os.close(reader)
-        told = [False]
 
-        def tell(frame: FrameType, _event: str, _given: object) -> None:
-            """A command is looked for: its handlers are there."""
-            if not told[0] and frame.f_code.co_name == "dispatch":
-                told[0] = True
+        def report_dispatch(frame: FrameType, _event: str, _argument: object) -> None:
+            """Tell the parent that a command is looked for: its handlers are there."""
+            if frame.f_code.co_name == "dispatch":
                 sys.setprofile(None)
                 os.write(writer, b"x")
 
-        sys.setprofile(tell)
+        sys.setprofile(report_dispatch)
         os._exit(train(run))
     os.close(writer)
     os.read(reader, 1)
@@ -169,7 +168,8 @@ def stop(run: Path, number: int, after: float) -> str:
     """Begin a run and stop it; empty, or what went wrong."""
     child = begin(run)
     if number == SAVES:  # it saves what there is: the run has to have begun
-        while not list(run.glob("checkpoints/000001*.json")):
+        latest = time.monotonic() + LIMIT_SECONDS
+        while not list(run.glob("checkpoints/*.json")) and time.monotonic() < latest:
             time.sleep(0.005)
     time.sleep(after)
     os.kill(child, number)
@@ -187,7 +187,7 @@ def measure(stops: int) -> None:
     sys.path.insert(0, str(Path(__file__).parent))
     rng = random.Random(1)  # noqa: S311  (moments)
     numbers = [*ENDING, SAVES]
-    sent, lost, begun = Counter[str](), Counter[str](), 0
+    sent, lost, begun, started = Counter[str](), Counter[str](), 0, time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         warm = Path(folder) / "warm"
         assert main(["train", "ppo", "--env", "bench_signals:Busy", *OPTIONS, "--rounds", "1", "--run", str(warm)]) == 0
@@ -200,6 +200,9 @@ def measure(stops: int) -> None:
                 print(f"{name}, stop {at}: {wrong}", flush=True)
             begun += bool(list(run.glob("checkpoints/*.json")))
             shutil.rmtree(run, ignore_errors=True)
+            if (done := at + 1) % 50 == 0:
+                left = (time.monotonic() - started) / done * (stops - done)
+                print(f"{done} of {stops} stops, {lost.total()} lost, {left:.0f} s left", flush=True)
     print(f"{'signal':<10}{'sent':>6}{'lost':>6}")
     for name, count in sent.items():
         print(f"{name:<10}{count:>6}{lost[name]:>6}")
