@@ -255,6 +255,19 @@ class Counts(Plain):
         return super().forward(obs) / (1 + self.steps)
 
 
+class Fills(Plain):
+    """Its buffer is None at first."""
+
+    def __init__(self, space: Any) -> None:
+        super().__init__(space)
+        self.register_buffer("last", None)
+
+    def forward(self, obs: Any) -> Tensor:
+        features = super().forward(obs)
+        self.last = features.detach()
+        return features
+
+
 class Remembers(Plain):
     def forward(self, obs: Any) -> Tensor:
         MEMORY.append(len(MEMORY))

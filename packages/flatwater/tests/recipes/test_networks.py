@@ -193,6 +193,7 @@ def test_a_compiled_module_is_refused_as_it_could_not_be_resumed(capsys: pytest.
         ("own_nets:LateDrops", "draws random numbers"),
         ("own_nets:Rolls", "draws random numbers"),
         ("own_nets:Counts", "changes self.steps"),
+        ("own_nets:Fills", "changes self.last,"),
         ("own_nets:Remembers", "gives other features or buffers for the same observations"),
         ("own_nets:OwnRolls", "gives other features or buffers for the same observations"),
         ("own_nets:Scribbles", "clone()"),

@@ -330,7 +330,8 @@ def _python_values(module: nn.Module) -> dict[str, str]:
     return {
         f"{path}.{name}".lstrip("."): _value_text(value)
         for path, inner in module.named_modules()
-        for name, value in vars(inner).items()
+        for name, value in (vars(inner) | vars(inner)["_buffers"]).items()  # a buffer may be None, and then a tensor
+        if name != "_buffers"
     }
 
 
