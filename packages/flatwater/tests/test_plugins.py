@@ -25,6 +25,7 @@ RECIPES = {"boats": ("acme.boats:SEARCH", "learn to sail")}
 COMMANDS = {"harbour list": ("acme.harbour:Harbour", "say which boats there are")}
 SECTIONS = {"weather": "acme.pages:weather"}
 PAGES = {"log": ("ship.log", "acme.pages:of_log")}
+COMPARISONS = {"log": ("ship.log", "acme.pages:compare")}
 ENVIRONMENTS = {"boat": "acme.boat:Boat"}
 ALGORITHMS = {"rowing": "acme.rowing:REGRESSION"}
 TRACKERS = {"diary": "acme.diary:Diary"}
@@ -45,6 +46,7 @@ class Harbour:
         return 0
 '''
 PAGES = """
+from flatwater.comparisons.named import NamedComparison
 from flatwater_watch.pages.blocks import Paragraph
 
 
@@ -54,6 +56,17 @@ def weather(run):
 
 def of_log(folder):
     return folder / "log.html", lambda: f"<p>{(folder / 'ship.log').read_text()}</p>"
+
+
+def compare(folders):
+    texts = [(folder / "ship.log").read_text() for folder in folders.values()]
+    return NamedComparison(
+        settings=[("ship", [*map(str, folders.values())])],
+        numbers=[("letters", [str(len(text)) for text in texts])],
+        sentences=[f"{letter} is no log." for letter in folders],
+        values={"logs": texts},
+        draw_page=lambda written: f"<p>{texts}</p>",
+    )
 """
 BOAT = """
 import gymnasium
@@ -189,6 +202,16 @@ def test_a_folder_of_a_kind_of_its_own_has_a_page(install: Install, capsys: Said
     Path("ship/ship.log").write_text("all well")
     assert main(["report", "ship"]) == 0, said(capsys)
     assert Path("ship/log.html").read_text() == "<p>all well</p>"
+    Path("boat").mkdir()
+    Path("boat/ship.log").write_text("sunk")
+    capsys.readouterr()
+    assert main(["compare", "ship", "boat", "--page", "both.html"]) == 0
+    table = said(capsys)
+    assert "letters 8 4" in table
+    assert "A is no log. B is no log." in table
+    assert Path("both.html").read_text() == "<p>['all well', 'sunk']</p>"
+    assert main(["compare", "ship", "boat", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"logs": ["all well", "sunk"]}
 
 
 BROKEN = {

@@ -22,8 +22,7 @@ from typing import Any, overload
 import torch
 from rich.console import Console
 
-from flatwater.comparisons.page import comparison_page
-from flatwater.comparisons.side_by_side import comparison_json, read_named_runs
+from flatwater.comparisons.named import compare_named
 from flatwater.config.toml import flat_settings, from_mapping, merge_tables, read_toml, to_mapping
 from flatwater.description import Description
 from flatwater.envs.makers import ENV, find_env_object, hand_over_env, replace_env_object
@@ -346,10 +345,10 @@ def evaluate(
 
 
 def compare(*runs: TrainedRun | TrainedSeeds | Path | str, page: Path | str | None = None) -> dict[str, Any]:
-    """Return two to eight runs, or groups of seeds, side by side, as `flatwater compare --json` prints them.
+    """Return two to eight runs, groups of seeds or studies side by side, as `flatwater compare --json` prints them.
 
     Args:
-        runs: results of `train`, run folders, or URLs at which runs are mirrored.
+        runs: results of `train`, folders of runs or of studies, or URLs at which runs are mirrored.
         page: file for a web page with the curves of all runs over each other; left out, no page is written.
 
     Returns:
@@ -363,12 +362,11 @@ def compare(*runs: TrainedRun | TrainedSeeds | Path | str, page: Path | str | No
     if page is not None:
         check_output("page =", Path(page), PAGE_OUTPUT)
     places = [run.path if isinstance(run, TrainedRun | TrainedSeeds) else run for run in runs]
-    compared = read_named_runs([*map(str, places)], lambda _: None)
+    comparison = compare_named([*map(str, places)], lambda _: None)
     if page is not None:
-        replace_output(
-            Path(page), comparison_page(compared, datetime.now().astimezone()).encode(errors="replace"), PAGE_OUTPUT
-        )
-    return comparison_json(compared)
+        html = comparison.draw_page(datetime.now().astimezone())
+        replace_output(Path(page), html.encode(errors="replace"), PAGE_OUTPUT)
+    return dict(comparison.values)
 
 
 def load(run: TrainedRun | Path | str, *, env: Any = None, trust: bool = False) -> Any:  # noqa: ANN401  (what a recipe's policy is)

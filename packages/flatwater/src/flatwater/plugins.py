@@ -59,6 +59,7 @@ GROUPS = {
     "recipes": Group((_PLACE_PATTERN, ""), '("package.module:NAME", "what it trains")'),
     "commands": Group((_PLACE_PATTERN, ""), '("package.module:Class", "what it does")', _WORDS),
     "pages": Group((_FILE, _PLACE_PATTERN), '("the file that its folders have", "package.module:function")'),
+    "comparisons": Group((_FILE, _PLACE_PATTERN), '("the file that its folders have", "package.module:function")'),
     "sections": Group(*_ONE_PLACE),
     "algorithms": Group(*_ONE_PLACE, shipped=("ppo", "ddpg", "td3", "sac", "dqn", "own")),
     "environments": Group(*_ONE_PLACE, shipped=("forage", "gymnasium", "pettingzoo")),

@@ -146,7 +146,7 @@ def test_what_a_run_says_is_no_markup() -> None:
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        (["a"], "2 to 8 run folders"),
+        (["a"], "2 to 8 folders of runs"),
         (["a", "./a"], "compare: ./a "),
         (["a", "nowhere"], "nowhere: "),
         (["a", "b", "--page", "both.txt"], "--page both.txt: "),

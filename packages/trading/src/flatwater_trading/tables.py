@@ -37,3 +37,7 @@ PAGES = {
 }
 """Kind of folder that `flatwater report` draws besides runs -> the file by which such a folder is known, and a function
 from the folder to the path of its page and a function that makes the page."""
+
+COMPARISONS = {"study": ("study.toml", "flatwater_trading.study.comparison:compare_studies")}
+"""Kind of folder that `flatwater compare` puts side by side besides runs -> the file by which such a folder is known,
+and a function from letters and folders to their comparison."""

@@ -411,6 +411,53 @@ def test_the_commands_for_runs_work_on_a_study(capsys: pytest.CaptureFixture[str
         read_study(Path("s"))
 
 
+def change_equity(path: Path, **columns: pl.Expr) -> None:
+    pl.read_parquet(path).with_columns(**columns).write_parquet(path)
+
+
+@pytest.mark.usefixtures("whole")
+def test_two_studies_are_compared_over_the_days_that_both_tested(capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree("s", "t")
+    base = Path("t/base.toml")
+    base.write_text(base.read_text().replace("rounds = 4", "rounds = 9"))
+    change_equity(Path("t/equity.parquet"), champion=pl.col("champion") * 1.001 ** pl.int_range(pl.len()))
+    equity = pl.read_parquet("t/equity.parquet")
+    equity[100:].write_parquet("t/equity.parquet")
+    assert main(["compare", "s", "t", "--json", "--page", "both.html"]) == 0
+    compared = json.loads(capsys.readouterr().out)
+    difference = compared["differences"][0]
+    assert [side["settings"] for side in compared["studies"]] == [{"rounds": 4}, {"rounds": 9}]
+    assert (difference["count"], difference["units"], difference["same_market"]) == (300, "days", True)
+    daily = [
+        np.diff(curve) / curve[:-1]
+        for curve in (pl.read_parquet(f"{name}/equity.parquet")["champion"] for name in "st")
+    ]
+    assert difference["interval"]["mean"] == pytest.approx(365 * (daily[1] - daily[0][100:]).mean())
+    assert difference["interval"]["low"] > 0
+    assert "B earned more than A" in Path("both.html").read_text()
+    assert main(["compare", "t", "s"]) == 0
+    assert "B earned less than A" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.usefixtures("whole")
+def test_studies_of_other_markets_or_days_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree("s", "t")
+    change_equity(
+        Path("t/equity.parquet"), **{"equal weight": pl.col("equal weight") * 1.002 ** pl.int_range(pl.len())}
+    )
+    assert main(["compare", "s", "t"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "B earned the same as A, over the same 400 days. Equal weight earned another return in each" in said
+    change_equity(Path("t/equity.parquet"), date=pl.col("date") + pl.duration(days=390))
+    assert main(["compare", "s", "t"]) == 0
+    assert "B and A: no interval, they tested 10 days in common, and 20 are needed" in " ".join(
+        capsys.readouterr().out.split()
+    )
+    Path("r").mkdir()
+    assert main(["compare", "s", "r"]) == 2
+    assert "expected folders of one kind, got s, a study, and r, a run" in capsys.readouterr().err
+
+
 def test_the_first_word_is_a_panel_or_a_file_of_settings() -> None:
     assert StudyTraders.read("flatwater study", ["prices.parquet", "--folds", "3"]).settings().panel == "prices.parquet"
     assert StudyTraders.read("flatwater study", ["--folds", "3", "prices.csv"]).folds == 3

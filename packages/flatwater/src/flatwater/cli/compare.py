@@ -10,7 +10,8 @@ import tyro
 from flatwater_watch.files.output import PAGE_OUTPUT, WrittenResult, check_output, write_output
 
 if TYPE_CHECKING:
-    from flatwater.comparisons.side_by_side import ComparedRun, Rows
+    from flatwater.comparisons.named import NamedComparison
+    from flatwater.comparisons.side_by_side import Rows
 
 FIRST_COLUMN = 30
 """Width in characters: the longest names of settings just fit."""
@@ -18,15 +19,16 @@ FIRST_COLUMN = 30
 
 @dataclass(frozen=True, kw_only=True)
 class Compare:
-    """Compare runs: settings that differ, final numbers, and whether a difference is more than chance.
+    """Compare runs or studies: settings that differ, numbers, and whether a difference is more than chance.
 
     Groups of runs with several seeds (`train --seeds`) are compared by their returns: mean, interquartile mean, and the
     interval of the difference, from a bootstrap over seeds. Single traders on the same days are compared by their daily
-    returns. If an interval contains 0, the two cannot be told apart. Each is compared with the first.
+    returns, and studies by those of their champions. If an interval contains 0, the two cannot be told apart. Each is
+    compared with the first.
     """
 
     runs: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
-    """Two to eight run folders, folders of groups, or URLs at which runs are mirrored; or the folder of one group."""
+    """Two to eight folders of runs, groups or studies, or URLs at which runs are mirrored; or the folder of a group."""
     page: Path | None = None
     """Also write a web page with the curves of all runs over each other: FILE.html."""
     json: bool = False
@@ -37,57 +39,54 @@ class Compare:
         import json
         import sys
 
-        from flatwater.comparisons.side_by_side import check_run_names, comparison_json, read_named_runs
+        from flatwater.comparisons.named import compare_named
         from flatwater_watch.terminal import terminal
 
-        # Before runs are read, which may take minutes at a URL.
-        check_run_names(self.runs)
         if self.page is not None:
-            check_output("--page", self.page, PAGE_OUTPUT)
+            check_output("--page", self.page, PAGE_OUTPUT)  # before runs are read, which may take minutes at a URL
         errors = terminal(errors=True)
-        runs = read_named_runs(self.runs, errors.print)
+        comparison = compare_named(self.runs, errors.print)
         # The page first: where it cannot be written, no table suggests that all went well.
-        page_file = None if self.page is None else write_page(runs, self.page)
+        page_file = None if self.page is None else write_page(comparison, self.page)
         if self.json:
-            sys.stdout.write(json.dumps(comparison_json(runs), indent=1) + "\n")
+            sys.stdout.write(json.dumps(comparison.values, indent=1) + "\n")
         else:
-            show(runs, terminal())
+            show(self.runs, comparison, terminal())
         if page_file is not None:
             errors.print(f"page  {page_file}", soft_wrap=True)
         return 0
 
 
-def write_page(runs: "Sequence[ComparedRun]", page: Path) -> WrittenResult:
+def write_page(comparison: "NamedComparison", page: Path) -> WrittenResult:
     """Write the page of a comparison."""
     from datetime import datetime
 
-    from flatwater.comparisons.page import comparison_page
+    html = comparison.draw_page(datetime.now().astimezone())
+    return write_output(page, html.encode(errors="replace"), PAGE_OUTPUT)
 
-    return write_output(page, comparison_page(runs, datetime.now().astimezone()).encode(errors="replace"), PAGE_OUTPUT)
 
-
-def show(runs: "Sequence[ComparedRun]", console: Any) -> None:  # noqa: ANN401  (rich's console)
+def show(names: Sequence[str], comparison: "NamedComparison", console: Any) -> None:  # noqa: ANN401  (rich's console)
     """Print the letters, the settings that differ, the numbers, and a sentence for each difference."""
-    from flatwater.comparisons.side_by_side import differences_from_first, number_rows, setting_rows
+    from string import ascii_uppercase
 
-    for run in runs:
-        console.print(f"{run.letter}  {run.source}", soft_wrap=True)
-    settings = setting_rows(runs)
-    if settings:
-        show_rows("settings that differ", runs, settings, console)
-    elif len(runs) > 1:
+    letters = ascii_uppercase[: len(names)]
+    for letter, name in zip(letters, names, strict=True):
+        console.print(f"{letter}  {name}", soft_wrap=True)
+    if comparison.settings:
+        show_rows("settings that differ", letters, comparison.settings, console)
+    elif len(names) > 1:
         console.print("\nAll settings are the same.")
-    show_rows("numbers", runs, number_rows(runs), console)
-    for difference in differences_from_first(runs):
-        console.print(difference.sentence)
+    show_rows("numbers", letters, comparison.numbers, console)
+    for sentence in comparison.sentences:
+        console.print(sentence)
 
 
-def show_rows(title: str, runs: "Sequence[ComparedRun]", rows: "Rows", console: Any) -> None:  # noqa: ANN401  (rich's console)
+def show_rows(title: str, letters: str, rows: "Rows", console: Any) -> None:  # noqa: ANN401  (rich's console)
     """Print a table with a column for each run; a long value is broken.
 
     Args:
         title: title of the first column.
-        runs: in the order of their columns.
+        letters: titles of the other columns, one letter each.
         rows: name of each row, and a cell for each run.
         console: rich's, whose width the columns share.
     """
@@ -96,9 +95,9 @@ def show_rows(title: str, runs: "Sequence[ComparedRun]", rows: "Rows", console: 
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column(title, max_width=FIRST_COLUMN, overflow="fold")
-    width = max(6, (console.width - FIRST_COLUMN) // len(runs) - 2)  # two for the space between columns
-    for run in runs:
-        table.add_column(run.letter, justify="right", max_width=width, overflow="fold")
+    width = max(6, (console.width - FIRST_COLUMN) // len(letters) - 2)  # two for the space between columns
+    for letter in letters:
+        table.add_column(letter, justify="right", max_width=width, overflow="fold")
     for name, cells in rows:
         table.add_row(name, *cells)
     console.print(table)

@@ -79,7 +79,7 @@ def _result_blocks(runs: Sequence[ComparedRun]) -> Iterator[Block]:
     for difference in differences:
         yield Paragraph(difference.sentence)
     yield from _recipe_charts(runs)
-    yield _rows_table(runs, number_rows(runs))
+    yield rows_table([run.letter for run in runs], number_rows(runs))
     # A warning for each unit, such as seeds or days, and not for each run.
     intervals = [difference.difference for difference in differences if difference.difference is not None]
     for units in dict.fromkeys(interval.units for interval in intervals):
@@ -183,9 +183,14 @@ def _recipe_charts(runs: Sequence[ComparedRun]) -> Sequence[Chart]:
 
 
 def _settings_table(runs: Sequence[ComparedRun]) -> Iterator[Block]:
-    rows = setting_rows(runs)
-    yield _rows_table(runs, rows) if rows else Paragraph("All settings are the same.")
+    yield settings_block([run.letter for run in runs], setting_rows(runs))
 
 
-def _rows_table(runs: Sequence[ComparedRun], rows: Rows) -> Table:
-    return Table(("", *(run.letter for run in runs)), [(name, *cells) for name, cells in rows])
+def settings_block(letters: Sequence[str], rows: Rows) -> Block:
+    """Return a table of the settings that differ, or the sentence that none does."""
+    return rows_table(letters, rows) if rows else Paragraph("All settings are the same.")
+
+
+def rows_table(letters: Sequence[str], rows: Rows) -> Table:
+    """Return a table with a column for each side of a comparison."""
+    return Table(("", *letters), [(name, *cells) for name, cells in rows])

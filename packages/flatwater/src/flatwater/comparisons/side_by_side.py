@@ -153,14 +153,14 @@ def check_run_names(runs: Sequence[str]) -> None:
     is_group_alone = len(runs) == 1 and "://" not in runs[0] and bool(begun_runs(Path(runs[0])))
     if not is_group_alone and not 2 <= len(runs) <= MAXIMUM_RUNS:  # noqa: PLR2004  (two sides)
         raise ConfigError(
-            f"compare: expected 2 to {MAXIMUM_RUNS} run folders, or the folder of a group of seeds, got {len(runs)}. "
-            "Name the runs to compare."
+            f"compare: expected 2 to {MAXIMUM_RUNS} folders of runs or studies, or the folder of a group of seeds, "
+            f"got {len(runs)}. Name those to compare."
         )
     # Resolved, as two paths may lead to one folder.
     resolved = [run if "://" in run else str(Path(run).resolve()) for run in runs]
     repeated = next((run for index, run in enumerate(runs) if resolved[index] in resolved[:index]), None)
     if repeated is not None:
-        raise ConfigError(f"compare: {repeated} is given twice. Name each run once.")
+        raise ConfigError(f"compare: {repeated} is given twice. Name each once.")
 
 
 def read_compared(folders: Mapping[str, Path]) -> list[ComparedRun]:

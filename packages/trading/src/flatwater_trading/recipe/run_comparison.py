@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 import numpy as np
+import polars as pl
 
 from flatwater.metrics.lines import spread_indexes
 from flatwater.recipe import Difference, NoDifferenceError
@@ -60,21 +61,39 @@ def comparison_charts(runs: Mapping[str, RunRecords], colours: Sequence[str]) ->
         runs: records of runs by their letters.
         colours: colours of the runs.
     """
+    equity_by_letter = {letter: read_equity(run.path) for letter, run in runs.items()}
+    # The champion's equity; a run that trained something else lacks it.
+    return equity_charts(
+        {
+            letter: equity.select("date", champion=run.recipe.trained)
+            for (letter, run), equity in zip(runs.items(), equity_by_letter.values(), strict=True)
+            if equity is not None and run.recipe.trained in equity.columns
+        },
+        dict(zip(runs, colours, strict=True)),
+        "run",
+    )
+
+
+def equity_charts(equity: Mapping[str, pl.DataFrame], colours: Mapping[str, str], noun: str) -> list[Chart]:
+    """Draw the equity of champions over each other, in percent of their first day; no chart of none.
+
+    Args:
+        equity: date and `champion` by letter.
+        colours: colours by letter.
+        noun: what a letter stands for.
+    """
     marks = []
-    for colour, (letter, run) in zip(colours, runs.items(), strict=True):
-        column, equity = run.recipe.trained, read_equity(run.path)
-        if equity is None or column not in equity.columns:
-            continue
-        shown_rows = equity[spread_indexes(len(equity), MAXIMUM_POINTS)]
-        dates, values = shown_rows["date"].to_list(), shown_rows[column].to_list()
-        solid_stroke = (colour, False)
+    for letter, table in equity.items():
+        shown_rows = table[spread_indexes(len(table), MAXIMUM_POINTS)]
+        dates, values = shown_rows["date"].to_list(), shown_rows["champion"].to_list()
+        solid_stroke = (colours[letter], False)
         marks.append(equity_line(letter, dates, values, solid_stroke, width=2, in_front=False))
     if not marks:
         return []
     return [
         Chart(
             title="Equity",
-            reading="Change in percent since each run's first day, after costs.",
+            reading=f"Change in percent since each {noun}'s first day, after costs.",
             marks=marks,
             x=Axis(kind="date"),
             y=Axis(unit="%", zero=True),

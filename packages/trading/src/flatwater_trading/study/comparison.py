@@ -1,0 +1,247 @@
+"""Studies side by side: the settings that differ, pooled numbers, and whether the champions' returns differ."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, cast
+
+import polars as pl
+
+from flatwater.comparisons.named import NamedComparison
+from flatwater.comparisons.page import rows_table, run_colour, settings_block
+from flatwater.comparisons.side_by_side import EMPTY_CELL, Rows
+from flatwater.config.toml import flat_settings, read_toml
+from flatwater.metrics.figures import nonzero_percent
+from flatwater.recipe import NoDifferenceError
+from flatwater_trading.recipe.comparison import (
+    CHAMPION,
+    INTERVAL_COVERAGE,
+    MINIMUM_PERIODS,
+    ROUNDING,
+    ReturnDifference,
+    estimate_difference,
+)
+from flatwater_trading.recipe.run_comparison import equity_charts
+from flatwater_trading.study.pooling import EQUAL_WEIGHT
+from flatwater_trading.study.records import (
+    StudyFolder,
+    StudyRecords,
+    calendar_of_study,
+    number_cell,
+    percent_cell,
+    read_study,
+    setting_cell,
+)
+from flatwater_watch.files.content import plain_json_value
+from flatwater_watch.forms import count_phrase
+from flatwater_watch.pages.blocks import Block, Paragraph, Section
+from flatwater_watch.pages.document import document
+
+FINGERPRINT_LETTERS = 12
+"""Letters of a panel's fingerprint that are shown: the whole would fill a column."""
+READING = (
+    "If an interval contains 0, neither study is better with certainty. The best of several studies looks better than "
+    "it is: days on which studies are chosen are no longer untouched."
+)
+
+
+@dataclass(frozen=True)
+class StudyDifference:
+    """How the champions' returns of a study differ from those of the first, on the days that both tested."""
+
+    difference: ReturnDifference
+    count: int
+    """Number of days that both tested."""
+    units: str
+    """Name of the periods: days, weeks."""
+    is_same_market: bool
+    """Whether equal weight earned the same in both studies on each of these days."""
+
+
+def compare_studies(folders: Mapping[str, Path]) -> NamedComparison:
+    """Put the studies in `folders`, by letter, side by side.
+
+    Raises:
+        RunError: a study has not ended, or a file of it is damaged.
+    """
+    studies = {letter: read_study(path) for letter, path in folders.items()}
+    settings = {letter: study_settings(study) for letter, study in studies.items()}
+    first_letter, *other_letters = studies
+    differences = {letter: _find_difference(studies[letter], studies[first_letter]) for letter in other_letters}
+    settings_rows, number_rows = _setting_rows(settings), _number_rows([*studies.values()])
+    sentences = [_difference_sentence(letter, first_letter, outcome) for letter, outcome in differences.items()]
+    values = {
+        "studies": [
+            {
+                "letter": letter,
+                "study": str(study.path),
+                "settings": {name: settings[letter].get(name) for name, _ in settings_rows},
+                "pooled": study.pooled_numbers,
+            }
+            for letter, study in studies.items()
+        ],
+        "differences": [
+            {"study": letter, "against": first_letter, **_difference_values(outcome)}
+            for letter, outcome in differences.items()
+        ],
+    }
+    return NamedComparison(
+        settings=settings_rows,
+        numbers=number_rows,
+        sentences=sentences,
+        values=cast("Mapping[str, Any]", plain_json_value(values)),
+        draw_page=lambda written: _draw_page(studies, settings_rows, number_rows, sentences, written),
+    )
+
+
+def study_settings(study: StudyRecords) -> dict[str, Any]:
+    """Return the settings of a study's runs, of the study itself and of its search, by dotted name."""
+    folder = StudyFolder(study.path)
+    settings = flat_settings({"study": read_toml(folder.study)} | read_toml(folder.base))
+    settings["study.data"] = str(settings["study.data"])[:FINGERPRINT_LETTERS]
+    return settings | (flat_settings({"search": read_toml(folder.space)}) if folder.space.is_file() else {})
+
+
+def _setting_rows(settings: Mapping[str, Mapping[str, Any]]) -> Rows:
+    """Return a row for each setting that is not the same in all studies."""
+    names = dict.fromkeys(name for of_study in settings.values() for name in of_study)
+    rows = [(name, [_setting_cell(of_study.get(name)) for of_study in settings.values()]) for name in names]
+    return [(name, cells) for name, cells in rows if len({*cells}) > 1]
+
+
+def _setting_cell(value: object) -> str:
+    if value is None:
+        return EMPTY_CELL
+    return " ".join(map(str, value)) if isinstance(value, list) else setting_cell(value)
+
+
+def _number_rows(studies: Sequence[StudyRecords]) -> Rows:
+    """Return rows of numbers of the studies; a study without a complete fold has dashes."""
+
+    def row(title: str, read: Callable[[Mapping[str, Any]], str]) -> tuple[str, list[str]]:
+        numbers = [study.pooled_numbers for study in studies]
+        return title, [EMPTY_CELL if pooled is None else read(pooled) or EMPTY_CELL for pooled in numbers]
+
+    def trader_cell(name: str, key: str, write: Callable[[Any], str]) -> Callable[[Mapping[str, Any]], str]:
+        return lambda pooled: write(pooled["traders"].get(name, {}).get(key))
+
+    return [
+        row("folds", lambda pooled: str(len(pooled["by_fold"]))),
+        row("seeds", lambda pooled: str(len(pooled["by_seed"]))),
+        row("first test day", lambda pooled: pooled["first_day"]),
+        row("last test day", lambda pooled: pooled["last_day"]),
+        row("test days", lambda pooled: f"{int(pooled['days']):,}"),
+        row("champions: a year", trader_cell(CHAMPION, "annual_return", percent_cell)),
+        row("in all", trader_cell(CHAMPION, "total_return", percent_cell)),
+        row("Sharpe", trader_cell(CHAMPION, "sharpe", number_cell)),
+        row("drawdown", trader_cell(CHAMPION, "drawdown", lambda value: percent_cell(value, "{:.1%}"))),
+        row("turnover a year", trader_cell(CHAMPION, "turnover", number_cell)),
+        row("equal weight: a year", trader_cell(EQUAL_WEIGHT, "annual_return", percent_cell)),
+        row("lead over equal weight", lambda pooled: _interval_cell(pooled["against_equal_weight"])),
+        row("best simple rule", lambda pooled: str(pooled["comparison"]["best"])),
+        row("lead over it", lambda pooled: _interval_cell(pooled["comparison"])),
+        row("tries", lambda pooled: f"{int(pooled['deflated']['tries']):,}"),
+        row("deflated, above 0", lambda pooled: f"{pooled['deflated']['probability']:.0%}"),
+    ]
+
+
+def _interval_cell(numbers: Mapping[str, float]) -> str:
+    return f"{nonzero_percent(numbers['low'])} to {nonzero_percent(numbers['high'])}"
+
+
+def _find_difference(study: StudyRecords, first: StudyRecords) -> StudyDifference | NoDifferenceError:
+    """Return a study's difference from the first, or the error that says why there is none."""
+    try:
+        return study_difference(study, first)
+    except NoDifferenceError as error:
+        return error
+
+
+def study_difference(study: StudyRecords, first: StudyRecords) -> StudyDifference:
+    """Estimate the yearly difference of the champions' returns of two studies, over the days that both tested.
+
+    Raises:
+        NoDifferenceError: a study has no complete fold, or the studies tested too few of the same days.
+    """
+    tables = [_returns_by_day(side) for side in (study, first)]
+    # Only periods with the same beginning: a weekly and a daily study share dates, and no period.
+    shared = tables[0].join(tables[1], on=["previous", "date"], how="inner", suffix=" of first").sort("date")
+    calendar = calendar_of_study(cast("Mapping[str, Any]", study.pooled_numbers))
+    if len(shared) < MINIMUM_PERIODS:
+        raise NoDifferenceError(
+            f"they tested {count_phrase(len(shared), calendar.unit)} in common, and {MINIMUM_PERIODS} are needed"
+        )
+    columns = [shared[name].to_numpy() for name in (CHAMPION, f"{CHAMPION} of first")]
+    equal_weight = shared[EQUAL_WEIGHT] - shared[f"{EQUAL_WEIGHT} of first"]
+    return StudyDifference(
+        estimate_difference(columns[0], columns[1], a_year=calendar.a_year),
+        len(shared),
+        calendar.units,
+        is_same_market=float(cast("float", equal_weight.abs().max())) <= ROUNDING,
+    )
+
+
+def _returns_by_day(study: StudyRecords) -> pl.DataFrame:
+    """Return date, the date before it, and the returns of the champions and of equal weight between the two.
+
+    Raises:
+        NoDifferenceError: no fold of the study is complete.
+    """
+    if study.equity is None or study.pooled_numbers is None:
+        raise NoDifferenceError(f"no fold of {study.path} is complete")
+    names = (CHAMPION, EQUAL_WEIGHT)
+    returns = [(pl.col(name) / pl.col(name).shift() - 1).alias(name) for name in names]
+    return study.equity.select("date", pl.col("date").shift().alias("previous"), *returns)[1:]
+
+
+def _difference_sentence(letter: str, first: str, outcome: StudyDifference | NoDifferenceError) -> str:
+    if isinstance(outcome, NoDifferenceError):
+        return f"{letter} and {first}: no interval, {outcome}."
+    sentence = (
+        f"{letter} {outcome.difference.describe_against(first)}, over the same {outcome.count:,} {outcome.units}."
+    )
+    if outcome.is_same_market:
+        return sentence
+    return f"{sentence} Equal weight earned another return in each: their instruments, prices or costs differ."
+
+
+def _difference_values(outcome: StudyDifference | NoDifferenceError) -> dict[str, Any]:
+    if isinstance(outcome, NoDifferenceError):
+        return {"count": 0, "units": None, "same_market": None, "reason": str(outcome), "interval": None}
+    return {
+        "count": outcome.count,
+        "units": outcome.units,
+        "same_market": outcome.is_same_market,
+        "reason": None,
+        "interval": asdict(outcome.difference) | {"coverage": INTERVAL_COVERAGE},
+    }
+
+
+def _draw_page(
+    studies: Mapping[str, StudyRecords],
+    settings: Rows,
+    numbers: Rows,
+    sentences: Sequence[str],
+    written: datetime,
+) -> str:
+    letters = [*studies]
+    colours = {letter: run_colour(index) for index, letter in enumerate(letters)}
+    equity = {
+        letter: study.equity.select("date", champion=CHAMPION)
+        for letter, study in studies.items()
+        if study.equity is not None
+    }
+    charts = equity_charts(equity, colours, "study")
+    result: list[Block] = [*map(Paragraph, sentences), *charts, rows_table(letters, numbers)]
+    result.append(Paragraph(READING, "reading"))
+    return document(
+        f"{len(studies)} studies",
+        subtitle=" · ".join(f"{letter}: {study.path}" for letter, study in studies.items()),
+        tiles=[],
+        sections=[
+            Section(title="Result", blocks=result),
+            Section(title="Settings that differ", blocks=[settings_block(letters, settings)]),
+        ],
+        footer=f"Written by Flatwater from the studies' folders, {written:%Y-%m-%d %H:%M %Z}.",
+    )
