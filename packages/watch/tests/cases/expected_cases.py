@@ -123,6 +123,9 @@ LATER = {
     "tick_streams": _case("streamz", "leak", "_global_sinks"),
     "unique_bios": _case("faker", "leak cache", "fake.unique", "UniqueProxy", "_unique_proxy", "_seen"),
     "unread_bus": _case("can", "backlog leak", "buffer", "BufferedReader", "listeners"),
+    "message_filters": _case("wasmtime", "native leak", "outside of Python", "store", "gateway"),
+    "payment_service": _case("logbook", "leak backlog", "buffered_records", "handler"),
+    "upload_sessions": _case("watchdog", "leak", "_handlers"),
     "upload_jobs": _case("aiojobs", "leak backlog", "scheduler", "store_when_confirmed"),
     "van_positions": _case("rtree", "native leak", "fleet.tree", "rtree"),
 }

@@ -204,6 +204,63 @@ class Tables:
     def __delitem__(self, key):
         del self.index[key]
 
+class Scheduler:
+    def __init__(self, spool_size=0):
+        self._jobs, self._spool, self._seen = {}, [], []
+        self.spool_size = spool_size
+
+    def schedule(self, kind, job):
+        self._jobs.setdefault(kind, set()).add(job)
+        self._spool.append(job)
+
+    def requeue(self, kind, job):
+        self._jobs.pop(kind)
+        self._jobs[kind] = {job}
+
+    def unschedule(self, kind):
+        with self.lock:
+            del self._jobs[kind]
+
+    def drop_job(self, kind, job):
+        jobs = self._jobs.get(kind, set())
+        jobs.remove(job)
+
+    def remove_job(self, kind, job):
+        self._jobs.get(kind, set()).remove(job)
+
+    def remove_kind(self, kind):
+        {}.get(self._jobs, set()).clear()
+
+    def roll(self):
+        if self.spool_size and len(self._spool) >= self.spool_size:
+            self._spool.pop(0)
+
+    def view(self):
+        return len(self._spool) - self.first, self._seen
+
+    def look_at(self, first):
+        self.first = first
+
+    def drop_seen(self, job):
+        self._seen.remove(job)
+
+    def cycle_seen(self, job):
+        self._seen.remove(job)
+        self._seen.append(job)
+
+class Attributes:
+    def __init__(self):
+        self._storage = {}
+
+    def __setattr__(self, name, value):
+        if name == "_storage":
+            object.__setattr__(self, name, value)
+        else:
+            self._storage[name] = value
+
+    def __delattr__(self, name):
+        del self._storage[name]
+
 class Page:
     def __init__(self, number):
         self.number = number
@@ -315,6 +372,11 @@ PROGRAM = """
     def solve(solver):
         solver(seed=3, save_history=True)
 
+    SCHEDULER, ATTRIBUTES = patternlib.Scheduler(), patternlib.Attributes()
+
+    def add(job):
+        SCHEDULER.schedule("hourly", job)
+
     SITE, SILENT, SAVER = Site(), patternlib.Silent(), patternlib.Saver()
     TABLES = patternlib.Tables()
     REPORT = patternlib.Report()
@@ -345,6 +407,9 @@ TABLES = {
     "train.TABLES.tables": ("train.TABLES.remove(table)",),
     "train.TABLES.index": ("del train.TABLES[key]",),
     "train.REPORT._pages[*]": ("item.close()",),
+    "train.SCHEDULER._jobs": ("train.SCHEDULER.unschedule(kind)", "train.SCHEDULER.remove_job(kind, job)"),
+    "train.SCHEDULER._seen": ("train.SCHEDULER.drop_seen(job)",),
+    "train.ATTRIBUTES._storage": ("delattr(train.ATTRIBUTES, name)",),
     "train.SILENT.seen": (),
 }
 """Calls by the path of the table."""
@@ -389,9 +454,13 @@ def test_the_call_that_lets_go_is_named(library: ModuleType, load: Callable[[str
     assert ", for each `item` of `train.SAVERS`. " in savers.advice
     assert library_table(census, "train.SITE.pages", UserCode()) is None, "the user's own"
     assert library_table(census, "train.ROWS._notifiers", UserCode()) is None, "the user's class sets it"
-    client, optimizer = (
-        library_table(census, f"train.{name}", UserCode()) for name in ("CLIENT._messages", "OPTIMIZER.models")
+    client, optimizer, scheduler = (
+        library_table(census, f"train.{name}", UserCode())
+        for name in ("CLIENT._messages", "OPTIMIZER.models", "SCHEDULER._spool")
     )
+    assert scheduler is not None
+    assert scheduler.bounds == ("Scheduler(spool_size=...)",)
+    assert not scheduler.calls
     assert client is not None
     assert client.bounds == ("train.CLIENT.max_messages = value", "train.CLIENT.max_messages_set(number)")
     assert client.advice.startswith("Bound it by `train.CLIENT.max_messages = value` or ")

@@ -422,6 +422,36 @@ def test_what_is_let_go_just_before_the_end_has_grown() -> None:
     assert ran.stdout == "['__main__.KEPT'] 1\n", ran.stderr
 
 
+FREED_BY_C = """
+import ctypes, time
+from flatwater_watch.agent.process import ProcessWatch
+
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+store = libc.malloc(8 * 60)
+places = (ctypes.c_void_p * 60).from_address(store)
+watch = ProcessWatch()
+for number in range(60):
+    places[number] = libc.malloc(2_000_000)
+    ctypes.memset(places[number], 1, 2_000_000)
+    watch.step("update")
+    time.sleep(0.1)
+found = [found.verdict for found in watch.findings()]
+for place in places:
+    libc.free(place)
+watch._due = watch._latest_due = 0.0
+watch.step("update")
+rows = len(watch._samples)
+print(found, [found.verdict for found in watch.find_final_findings_(in_loop=False)], rows - len(watch._samples))
+"""
+
+
+def test_native_memory_that_is_freed_just_before_the_end_has_grown() -> None:
+    """A store of WebAssembly, which no object of Python's explains, was freed as the main code returned."""
+    ran = subprocess.run([sys.executable, "-c", FREED_BY_C], capture_output=True, text=True, check=True, timeout=300)
+    assert ran.stdout == "['native'] ['native'] 1\n", ran.stderr
+
+
 COMPILING = """
 import time
 from flatwater_watch.agent.process import ProcessWatch

@@ -385,7 +385,7 @@ class ProcessWatch:
 
     def _find_at_end_(self, *, in_loop: bool) -> list[Finding]:
         """Take a last reading or census, finish the investigation, and return the findings; none without a reading."""
-        may_be_teardown = not in_loop and bool(self._found_owners())
+        may_be_teardown = not in_loop and bool(self._monitor.evidence())
         growth.drop_teardown_samples_(self._samples, self._samples_after_main, check_last=may_be_teardown)
         if not in_loop:
             self._append_last_reading_()

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Container, Iterator
-from dis import Instruction, get_instructions
+from dis import Instruction, get_instructions, stack_effect
 from functools import cached_property
 from inspect import CO_VARARGS
 from itertools import islice
@@ -21,6 +21,10 @@ _REMOVING_CALLS = frozenset({"clear", "pop", "popitem", "popleft", "remove", "di
 """Methods of builtin containers that remove items."""
 _BUILTIN_CONTAINERS = frozenset({"dict", "list", "set", "deque"})
 """Names of classes whose methods may be called with the container as first argument."""
+_ADDING_CALLS = frozenset({"append", "appendleft", "add", "insert", "extend", "update", "setdefault"})
+"""Methods of builtin containers that add items."""
+_ITEM_CALLS = frozenset({"get", "setdefault", "values", "items", "pop", "copy"})
+"""Methods of builtin containers whose result, the items, stands for the container."""
 _NAME_CODES = frozenset({"LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD"})
 """Instructions that take an object by the name of a global, an attribute or a method."""
 _REMOVING_FUNCTIONS = frozenset({"delattr", "heappop"})
@@ -29,17 +33,28 @@ _REPLACING_CODES = frozenset({"DELETE_ATTR", "DELETE_GLOBAL", "STORE_ATTR", "STO
 """Instructions by which an attribute or a global gets another object, or none."""
 
 
+_NOTHING = frozenset[str]()
+_REMOVER = frozenset({"()"})
+"""Stands for a function that removes from its first argument."""
+LENGTH = "len"
+"""Stands for a length, beside the names of the container whose it is."""
+SELF = ""
+"""Stands for the first parameter, which is `self` or `cls` in a method."""
+
+
 class CodeUse(NamedTuple):
     """What the code of a function does with the objects that names stand for."""
 
-    released: frozenset[str]
-    """Names whose object it empties, shortens or replaces."""
-    calls: tuple[tuple[str, frozenset[str]], ...]
+    removed: set[str]
+    """Names whose object it empties or shortens."""
+    replaced: set[str]
+    """Names to which it gives another object, or none."""
+    added: set[str]
+    """Names to whose object it adds."""
+    compared: list[tuple[frozenset[str], frozenset[str]]]
+    """The names of both sides of each comparison; those of a length have `LENGTH` among them."""
+    calls: list[tuple[str, frozenset[str]]]
     """Names of what it may call, each with the names that the object before the dot may stand for."""
-
-
-SELF = ""
-"""Stands for the first parameter, which is `self` or `cls` in a method."""
 
 
 def single_instructions(code: CodeType) -> Iterator[Instruction]:
@@ -55,45 +70,73 @@ def single_instructions(code: CodeType) -> Iterator[Instruction]:
 
 
 def code_use(code: CodeType) -> CodeUse:
-    """Read from the instructions of a function what it does with the objects that names stand for."""
-    nothing: frozenset[str] = frozenset()
-    released: set[str] = set()
-    calls: list[tuple[str, frozenset[str]]] = []
+    """Read from the instructions of a function what it does with the objects that names stand for.
+
+    The instructions are followed in their order, jumps or not, with what may lie on the stack of the interpreter.
+    """
+    use = CodeUse(set(), set(), set(), [], [])
     meanings = {code.co_varnames[0]: frozenset({SELF})} if code.co_argcount else {}  # of local variables
-    chains: list[frozenset[str]] = []  # of this line: the last name of each `a.b.c`
-    argument: int | None = None  # place in `chains` of what a function removes from, as `dict.pop(a.b, key)` does
+    stack: list[frozenset[str]] = []  # the names that each object may stand for
     for instruction in single_instructions(code):
         operation, name = instruction.opname, instruction.argval
-        if instruction.starts_line:
-            chains, argument = [], None
-        first, last = (chains[0], chains[-1]) if chains else (nothing, nothing)
+        top = stack[-1] if stack else _NOTHING
         if operation == "STORE_FAST":
-            meanings[name] = first
+            meanings[name] = top
+            del stack[-1:]
         elif operation.startswith("LOAD_FAST"):
-            chains.append(meanings.get(name, nothing))
+            stack.append(meanings.get(name, _NOTHING))
         elif operation in _NAME_CODES:
-            before = nothing if operation == "LOAD_GLOBAL" else last
-            calls.append((name, before))
-            released |= before if name in _REMOVING_CALLS else nothing
-            # An attribute takes the place of its object.
-            chains = [*(chains if operation == "LOAD_GLOBAL" else chains[:-1]), frozenset({name})]
-            is_of_builtin = name in _REMOVING_CALLS and bool(before) and before <= _BUILTIN_CONTAINERS
-            if is_of_builtin or name in _REMOVING_FUNCTIONS:
-                argument = len(chains)
-        elif operation == "BINARY_SUBSCR":
-            chains.append(first)
-        elif operation.startswith("CALL") and argument is not None and argument < len(chains):
-            released |= chains[argument]
-            argument = None
-        released |= _released_names(operation, name, first)
-    return CodeUse(frozenset(released), tuple(calls))
+            is_global = operation == "LOAD_GLOBAL"
+            before = _NOTHING if is_global else top
+            del stack[len(stack) - (not is_global) :]
+            # A method lies on the stack twice, and one of the places is that of what it returns.
+            stack += [_meaning(name, before)] * (_stack_effect(instruction) + (not is_global))
+            use.calls.append((name, before))
+            use.removed.update(before if name in _REMOVING_CALLS else _NOTHING)
+            use.added.update(before if name in _ADDING_CALLS else _NOTHING)
+        else:
+            _follow_(stack, instruction, use)
+    return use
 
 
-def _released_names(operation: str, name: Any, first: frozenset[str]) -> frozenset[str]:
-    """The names whose object an instruction releases; `first` are those with which its line begins."""
+def _meaning(name: str, before: frozenset[str]) -> frozenset[str]:
+    """The names that the attribute of an object, or what the method of that name returns, may stand for."""
+    if name in _REMOVING_FUNCTIONS or (name in _REMOVING_CALLS and before and before <= _BUILTIN_CONTAINERS):
+        return _REMOVER
+    return before if name in _ITEM_CALLS and before not in (_NOTHING, {SELF}) else frozenset({name})
+
+
+def _follow_(stack: list[frozenset[str]], instruction: Instruction, use: CodeUse) -> None:
+    """Do to the stack what an instruction does that takes no object by its name, and record what that does."""
+    operation, count = instruction.opname, instruction.arg or 0
+    operands = [_NOTHING] * 3 + stack
     if operation == "DELETE_SUBSCR":
-        return first
-    return frozenset({name}) if operation in _REPLACING_CODES else frozenset()
+        use.removed.update(operands[-2])
+    elif operation == "STORE_SUBSCR":
+        use.added.update(operands[-2])
+    elif operation in _REPLACING_CODES:
+        use.replaced.add(instruction.argval)
+    elif operation == "COMPARE_OP":
+        use.compared.append((operands[-2], operands[-1]))
+    elif operation.startswith(("CALL", "PRECALL")) and 0 < count < len(stack) - 1:
+        called, first = stack[-count - 1], stack[-count]
+        use.removed.update(first if called == _REMOVER else _NOTHING)
+        if called == {LENGTH}:
+            stack[-count - 1] = stack[-count - 2] = called | first
+    effect = _stack_effect(instruction)
+    if operation == "SWAP" and count <= len(stack):
+        stack[-1], stack[-count] = stack[-count], stack[-1]
+    elif operation == "COPY" and count <= len(stack):
+        stack.append(stack[-count])
+    elif effect < 0:
+        del stack[effect:]
+    else:  # the items of a container stand for it
+        stack += [_NOTHING if operation.startswith("LOAD") else operands[-1]] * effect
+
+
+def _stack_effect(instruction: Instruction) -> int:
+    """By how many objects an instruction that does not jump makes the stack longer."""
+    return stack_effect(instruction.opcode, instruction.arg, jump=False)
 
 
 def stored_parameters(code: CodeType) -> dict[str, str]:
@@ -105,15 +148,6 @@ def stored_parameters(code: CodeType) -> dict[str, str]:
         for value, owner, store in zip(*(islice(single_instructions(code), n, None) for n in range(3)), strict=False)
         if store.opname == "STORE_ATTR" and owner.argval in owners and value.argval in parameters
     }
-
-
-def names_by_line(code: CodeType) -> list[set[str]]:
-    """The names of globals, attributes and methods that a function uses, for each line that uses any."""
-    lines: dict[int | None, set[str]] = {}
-    for step in get_instructions(code):
-        if step.opname in _NAME_CODES and step.positions is not None:
-            lines.setdefault(step.positions.lineno, set()).add(step.argval)
-    return list(lines.values())
 
 
 def class_namespace(kind: type, left_out: Container[str]) -> dict[str, Any]:

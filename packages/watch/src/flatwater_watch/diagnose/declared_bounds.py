@@ -12,7 +12,7 @@ from typing import Any
 from flatwater_watch.heap.census import Census, Holding
 from flatwater_watch.heap.raw import instance_dict, module_namespace, mro, named_entries, names_of
 
-LIMIT_WORD = re.compile("max|limit|capacity|bound")
+_LIMIT_WORD = re.compile("max|limit|capacity|bound")
 """Parts of the name of a number that is a bound, in small letters."""
 _LIFETIME_WORD = re.compile("^ttl|ttl$|expire|lifespan|lifetime|perchild")
 """Parts of the name of a parameter after whose time or use something is dropped, in small letters."""
@@ -77,7 +77,7 @@ def _is_bound_name(letters: str, stem: str, *, is_attribute: bool) -> bool:
     """Whether a number whose name has these letters bounds the container whose name has this stem."""
     bounds_object = is_attribute and letters in _PLAIN_NAMES
     names_container = len(stem) >= _MINIMUM_STEM and stem in letters
-    return LIMIT_WORD.search(letters) is not None and (bounds_object or names_container)
+    return _LIMIT_WORD.search(letters) is not None and (bounds_object or names_container)
 
 
 def _named_place(census: Census, holding: Holding) -> tuple[Iterable[tuple[str, Any]], str, bool]:

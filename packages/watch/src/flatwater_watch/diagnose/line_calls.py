@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from flatwater_watch.diagnose.code_use import class_namespace, first_word, single_instructions
 from flatwater_watch.diagnose.finding import AllocationSite
-from flatwater_watch.diagnose.releasing_calls import MAXIMUM_CALLS, written_call
+from flatwater_watch.diagnose.release_search import MAXIMUM_CALLS, written_call
 from flatwater_watch.diagnose.rules import find_native_rule
 from flatwater_watch.heap.locals import frame_locals, function_name
 from flatwater_watch.heap.raw import class_name, full_name, instance_dict, mro

@@ -8,7 +8,6 @@ table stands for: functions of the packages around the table, and methods of the
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import accumulate, takewhile
-from types import BuiltinFunctionType, FunctionType, MethodDescriptorType
 from typing import Any, NamedTuple
 
 from flatwater_watch.diagnose.code_names import (
@@ -21,18 +20,25 @@ from flatwater_watch.diagnose.code_names import (
     public_hop,
 )
 from flatwater_watch.diagnose.code_use import (
+    LENGTH,
     SELF,
     UserCode,
     class_namespace,
     code_use,
     first_word,
-    names_by_line,
     plain_function,
-    required_parameters,
     stored_parameters,
 )
-from flatwater_watch.diagnose.declared_bounds import LIMIT_WORD, bounding_parameters, lifetime_parameters
+from flatwater_watch.diagnose.declared_bounds import bounding_parameters, lifetime_parameters
 from flatwater_watch.diagnose.hops import chain_of_holdings
+from flatwater_watch.diagnose.release_search import (
+    DELETIONS,
+    MAXIMUM_CALLS,
+    ReleaseSearch,
+    releases_one,
+    written_call,
+    written_calls,
+)
 from flatwater_watch.heap.census import Census
 from flatwater_watch.heap.raw import (
     class_name,
@@ -44,30 +50,13 @@ from flatwater_watch.heap.raw import (
     names_of,
 )
 
-RELEASING = (
-    "delete", "remove", "unregister", "unsubscribe", "disconnect", "unobserve", "unwatch", "evict", "forget", "discard",
-    "detach", "kill", "cancel", "clear", "reset", "purge", "uncache", "release", "expire", "flush", "sync", "dispose",
-    "cleanup", "close", "destroy", "shutdown",
-)  # fmt: skip
-"""First or last words of the names of functions that release objects, the surest first."""
-_RELEASING_ONE = frozenset(RELEASING[: RELEASING.index("clear")])
-"""Those that release one object if they take an argument, and come after the others if they take none."""
-_OPPOSITES = {
-    "unregister": "register", "unsubscribe": "subscribe", "disconnect": "connect", "unobserve": "observe",
-    "unwatch": "watch", "detach": "attach", "remove": "add", "discard": "add", "delete": "set",
-}  # fmt: skip
-"""Words of `RELEASING`, with that of the function whose effect they undo."""
 _NAME = re.compile(r"\w+")
-MAXIMUM_CALLS = 2
-"""Maximum number of calls that the advice names."""
 _KEEPING = ("save", "keep", "store", "record", "track")
 """First words of the names of arguments that make a library keep something."""
 _TAKING = frozenset({"get", "take", "receive", "recv", "read", "next", "poll", "pop", "fetch", "consume"})
 """First words of the names of methods that take an item out of a queue for their caller."""
 _CACHE_CLEARING = ("clear_caches", "clear_all_caches", "clear_cache")
 """Names of functions of a package that clear all its caches."""
-_CALL_DEPTH = 2
-"""Depth to which the functions that a call calls are searched for a use of the table."""
 
 
 class LibraryTable(NamedTuple):
@@ -105,8 +94,8 @@ class LibraryTable(NamedTuple):
                 f"Run the line that adds less often, once if it registers something{anew if self.holder.text else ''}"
             )
             return f"{instruction}. {self.library} keeps it, and no call of it that lets go was found."
-        for_one = " or ".join(f"`{call}`" for call in self.calls if _releases_one(call))
-        for_all = " or ".join(f"`{call}`" for call in self.calls if not _releases_one(call))
+        for_one = " or ".join(f"`{call}`" for call in self.calls if releases_one(call))
+        for_all = " or ".join(f"`{call}`" for call in self.calls if not releases_one(call))
         call_words = f"{for_one} for each that is done with" if for_one else f"{for_all} when this is done with"
         rest = f", or {for_all} for all" if for_one and for_all else ""
         return f"Call {call_words}{rest}{self.holder.each_words}. {self.library} keeps it until then."
@@ -152,13 +141,22 @@ def library_table(census: Census, path: str, user_code: UserCode, item: Any = No
         library = root_module.partition(".")[0] or _library_of_class(holders[0].kind, modules)
         return _library_queue(library, holders, path)
     used = user_code.names
-    calls, methods = _holder_calls(holders, used)
+    calls, methods = _holder_calls(holders, used, any_name=False)
     if is_library_root:
         names |= _names_in_path(path.removeprefix(root_module))
-        calls = _module_calls(root_module, names, methods, used) or calls or _item_calls(root_module, names, item, used)
-        return LibraryTable(root_module.partition(".")[0], calls or _cache_calls(root_module, holders))
+        calls = (
+            _module_calls(root_module, names, methods, used, any_name=False)
+            or calls
+            or _item_calls(root_module, names, item, used)
+            or _cache_calls(root_module, holders)
+            or _module_calls(root_module, names, methods, used, any_name=True)
+            or _holder_calls(holders, used, any_name=True)[0]
+        )
+        return LibraryTable(root_module.partition(".")[0], calls)
     argument = "" if calls else _keeping_argument(path.rpartition(".")[2], user_code.given_names)
     bounds = () if calls or argument else _bounds(holders, path) or _lifetime_calls(holders, user_code)
+    if not (calls or argument or bounds):
+        calls = _holder_calls(holders, used, any_name=True)[0]
     is_of_item = any(call.startswith("item.") for call in calls)  # whose holder is named behind it
     holder = holders[0].code_name if is_of_item else holders[-1].code_name
     return LibraryTable(_library_of_class(holders[0].kind, modules), calls, argument, bounds, holder)
@@ -291,12 +289,15 @@ def _bounding_calls(holder: _Holder) -> tuple[str, ...]:
     owner, space = code_name.text or class_name(kind), class_namespace(kind, USED_AS_CONTAINERS)
     setters = {key: value.fset if type(value) is property else value for key, value in space.items()}
     codes = {key: found.__code__ for key, value in setters.items() if (found := plain_function(value)) is not None}
-    lines = [line for code in codes.values() if "len" in code.co_names for line in names_by_line(code)]
-    compared = {name for line in lines if "len" in line and not names.isdisjoint(line) for name in line}
+    uses = [
+        code_use(code) for code in codes.values() if LENGTH in code.co_names and not names.isdisjoint(code.co_names)
+    ]
+    sides = {side for use in uses for pair in use.compared for side in (pair, pair[::-1])}
+    compared = {name for length, bound in sides if LENGTH in length and not names.isdisjoint(length) for name in bound}
     calls = []
     for key, code in codes.items():
         for attribute, parameter in stored_parameters(code).items():
-            if attribute not in compared or not LIMIT_WORD.search(attribute.lower()):
+            if attribute not in compared:
                 continue
             if key == "__init__":
                 calls.append(f"{class_name(kind)}({parameter}=...)")
@@ -314,7 +315,7 @@ def _cache_calls(module: str, holders: Iterable[_Holder]) -> tuple[str, ...]:
     package = module.partition(".")[0]
     space = module_namespace(package) or {}
     found = [name for name in _CACHE_CLEARING if plain_function(space.get(name)) is not None]
-    return _written_calls(package, space, found, is_class=False)
+    return written_calls(package, space, found, frozenset(), is_class=False)
 
 
 def _class_of_root(module: str, root: str) -> type | None:
@@ -334,23 +335,9 @@ def _names_in_path(path: str) -> frozenset[str]:
     return frozenset(_NAME.findall(path))
 
 
-def _releases_one(call: str) -> bool:
-    """Whether a call with its parameters, such as "Saver.delete_thread(thread_id)", releases one object of many."""
-    if call.startswith("del "):
-        return True
-    name = call.partition("(")[0].rpartition(".")[2]
-    return _releasing_word(name) in _RELEASING_ONE and not call.endswith("()")
-
-
-def _releasing_word(name: str) -> str:
-    """The word for a release with which the name of a public function begins or ends; empty if there is none."""
-    if name == "__delitem__":
-        return "delete"
-    words = () if name.startswith("_") or "internal" in name else (first_word(name), name.rpartition("_")[2])
-    return next((word for word in words if word in RELEASING), "")
-
-
-def _module_calls(module: str, names: frozenset[str], methods: frozenset[str], used: frozenset[str]) -> tuple[str, ...]:
+def _module_calls(
+    module: str, names: frozenset[str], methods: frozenset[str], used: frozenset[str], *, any_name: bool
+) -> tuple[str, ...]:
     """The releasing functions, such as "regex.purge()", of the module of a table or the outermost package around it.
 
     Args:
@@ -358,12 +345,13 @@ def _module_calls(module: str, names: frozenset[str], methods: frozenset[str], u
         names: names that lead from there to the table.
         methods: names of methods of the objects there that release the table.
         used: names in the user's functions.
+        any_name: whether a function needs no word for a release in its name.
     """
-    search = _Search(names, methods, {}, module_namespace(module) or {}, module.partition(".")[0], used)
+    search = ReleaseSearch(names, methods, {}, module_namespace(module) or {}, module.partition(".")[0], used, any_name)
     packages = accumulate(module.split("."), "{}.{}".format)
     for public in takewhile(lambda package: "._" not in package, packages):
         space = module_namespace(public) or {}
-        calls = _written_calls(public, space, search.releasing_names(space), is_class=False)
+        calls = written_calls(public, space, search.releasing_names(space), used, is_class=False)
         if calls:
             return calls
     return ()
@@ -379,11 +367,15 @@ def _item_calls(module: str, names: frozenset[str], item: Any, used: frozenset[s
         used: names in the user's functions.
     """
     space = class_namespace(type(item), USED_AS_CONTAINERS)
-    search = _Search(names, frozenset(), space, module_namespace(module) or {}, module.partition(".")[0], used)
-    return _written_calls(class_name(type(item)), space, search.releasing_names(space), is_class=True)
+    search = ReleaseSearch(
+        names, frozenset(), space, module_namespace(module) or {}, module.partition(".")[0], used, any_name=False
+    )
+    return written_calls(class_name(type(item)), space, search.releasing_names(space), used, is_class=True)
 
 
-def _holder_calls(holders: Iterable[_Holder], used: frozenset[str]) -> tuple[tuple[str, ...], frozenset[str]]:
+def _holder_calls(
+    holders: Iterable[_Holder], used: frozenset[str], *, any_name: bool
+) -> tuple[tuple[str, ...], frozenset[str]]:
     """The calls of methods that release a table, such as "Markdown.reset()", and the names of all such methods.
 
     The calls are those of the outermost holder that has any, as the program has a name for it.
@@ -391,105 +383,16 @@ def _holder_calls(holders: Iterable[_Holder], used: frozenset[str]) -> tuple[tup
     Args:
         holders: holders of the table, innermost first.
         used: names in the user's functions.
+        any_name: whether a method needs no word for a release in its name.
     """
     calls: tuple[str, ...] = ()
     methods: frozenset[str] = frozenset()
     for kind, names, code_name in holders:
         space = class_namespace(kind, USED_AS_CONTAINERS)
-        search = _Search(names, methods, space, None, full_name(kind)[0].partition(".")[0], used)
-        found = [name for name in search.releasing_names(space) if code_name.text or name != "__delitem__"]
-        calls = _written_calls(code_name.text or class_name(kind), space, found, is_class=True) or calls
+        search = ReleaseSearch(names, methods, space, None, full_name(kind)[0].partition(".")[0], used, any_name)
+        found = [name for name in search.releasing_names(space) if code_name.text or name not in DELETIONS]
+        calls = written_calls(code_name.text or class_name(kind), space, found, used, is_class=True) or calls
         methods |= set(found)
         if SELF in names and calls and code_name.text:  # the table itself, which the program can name
             break
     return calls, methods
-
-
-def _written_calls(owner: str, space: Mapping[str, Any], names: Iterable[str], *, is_class: bool) -> tuple[str, ...]:
-    """The calls of functions of a class or module with their parameters, the surest first, at most `MAXIMUM_CALLS`."""
-    calls = [(written_call(owner, name, space[name], is_class=is_class), _releasing_word(name)) for name in names]
-    calls.sort(key=lambda call: (_rank(*call), call))
-    return tuple(call for call, _ in calls[:MAXIMUM_CALLS])
-
-
-def written_call(owner: str, name: str, value: Any, *, is_class: bool) -> str:
-    """The call of a function of a class or module with its parameters: "Saver.delete_thread(thread_id)"."""
-    if name == "__delitem__":
-        return f"del {owner}[{required_parameters(value, is_method=is_class)}]"
-    is_of_one = plain_function(value) is None and _releasing_word(name) in _RELEASING_ONE
-    return f"{owner}.{name}({'...' if is_of_one else required_parameters(value, is_method=is_class)})"
-
-
-def _rank(call: str, word: str) -> int:
-    """The place of a call among others, the surest first: one that releases one object comes before all that do not."""
-    place = RELEASING.index(word)
-    return place if word not in _RELEASING_ONE or _releases_one(call) else len(RELEASING) + place
-
-
-class _Search(NamedTuple):
-    """A search for functions that release a table."""
-
-    names: frozenset[str]
-    """Names that lead to the table."""
-    methods: frozenset[str]
-    """Names of methods of objects on the way to the table that release it."""
-    space: Mapping[str, Any]
-    """Names of the class whose methods are searched; empty for a module."""
-    home: Mapping[str, Any] | None
-    """Names of the module whose global leads to the table: only there the names mean the table. None for a class."""
-    package: str
-    """Package of the library."""
-    used: frozenset[str]
-    """Names in the user's functions."""
-
-    def releasing_names(self, space: Mapping[str, Any]) -> list[str]:
-        """Names in a class or module of functions that release the table."""
-        return [
-            name
-            for name, value in list(space.items())
-            if _releasing_word(name) and (self.releases(value) or (self._is_of_c(value) and self._is_likely(name)))
-        ]
-
-    def _is_likely(self, name: str) -> bool:
-        """Whether a function of C, by its name, releases the table, or undoes what the user's code calls."""
-        word = _releasing_word(name)
-        opposite = name.replace(word, _OPPOSITES.get(word, "-"))
-        return word not in _RELEASING_ONE or (opposite in self.space and opposite in self.used)
-
-    def releases(self, value: Any, depth: int = _CALL_DEPTH) -> bool:
-        """Whether a function, or one that it calls, empties or replaces what is on the way to the table."""
-        function = plain_function(value)
-        if function is None:
-            return False
-        use = code_use(function.__code__)
-        is_home = self.home is None or function.__globals__ is self.home
-        if is_home and not self.names.isdisjoint(use.released):
-            return True
-        return any(
-            (name in self.methods and self._stands_for_holder(before, function, is_home=is_home))
-            or (depth > 0 and self.releases(self._callee(name, before, function), depth - 1))
-            for name, before in use.calls
-        )
-
-    def _stands_for_holder(self, before: frozenset[str], function: FunctionType, *, is_home: bool) -> bool:
-        """Whether one of the names stands for an object on the way to the table, or for a function that gives it."""
-        if is_home and not self.names.isdisjoint(before):
-            return True
-        givers = [plain_function(dict.get(function.__globals__, name)) for name in before]
-        return any(
-            giver is not None and giver.__globals__ is self.home and not self.names.isdisjoint(giver.__code__.co_names)
-            for giver in givers
-        )
-
-    def _callee(self, name: str, before: frozenset[str], function: FunctionType) -> Any:
-        """What a name that is called stands for, if it is a method of the same object or a global; else None."""
-        if not before:
-            return dict.get(function.__globals__, name)
-        return self.space.get(name) if before == {SELF} else None
-
-    def _is_of_c(self, value: Any) -> bool:
-        """Whether a value is the library's function or method of C, whose code cannot be read."""
-        if type(value) is MethodDescriptorType:
-            return True
-        module = value.__module__ if type(value) is BuiltinFunctionType else None
-        return type(module) is str and module.partition(".")[0].lstrip("_") == self.package

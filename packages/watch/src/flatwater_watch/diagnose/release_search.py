@@ -1,0 +1,156 @@
+"""The search of a library's code for the functions that release a table, and how their calls are written."""
+
+from collections.abc import Container, Iterable, Mapping
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType
+from typing import Any, NamedTuple
+
+from flatwater_watch.diagnose.code_use import SELF, code_use, first_word, plain_function, required_parameters
+
+_RELEASING = (
+    "delete", "remove", "unregister", "unsubscribe", "disconnect", "unobserve", "unwatch", "evict", "forget", "discard",
+    "detach", "kill", "cancel", "clear", "reset", "purge", "uncache", "release", "expire", "flush", "sync", "dispose",
+    "cleanup", "close", "destroy", "shutdown",
+)  # fmt: skip
+"""First or last words of the names of functions that release objects, the surest first."""
+_RELEASING_ALL = frozenset(_RELEASING[_RELEASING.index("clear") :])
+"""Those that release all objects; the others release one if they take an argument, and come last if they take none."""
+_OPPOSITES = (
+    ("un", ""), ("dis", ""), ("de", ""), ("remove_", ""), ("remove", "add"), ("discard", "add"), ("detach", "attach"),
+    ("delete", "set"),
+)  # fmt: skip
+"""Parts of the name of a function that undoes another, with what stands in the name of that."""
+MAXIMUM_CALLS = 2
+"""Maximum number of calls that the advice names."""
+DELETIONS = {"__delitem__": "del {}[{}]", "__delattr__": "delattr({}, {})"}
+"""Methods that Python calls to release an object, with how that is written."""
+_CALL_DEPTH = 2
+"""Depth to which the functions that a call calls are searched for a use of the table."""
+
+
+def releases_one(call: str) -> bool:
+    """Whether a call with its parameters, such as "Saver.delete_thread(thread_id)", releases one object of many."""
+    if call.startswith(("del ", "delattr(")):
+        return True
+    name = call.partition("(")[0].rpartition(".")[2]
+    return _releasing_word(name) not in _RELEASING_ALL and not call.endswith("()")
+
+
+def _releasing_word(name: str) -> str:
+    """The word for a release with which the name of a public function begins or ends; empty if there is none."""
+    if name in DELETIONS:
+        return "delete"
+    words = () if name.startswith("_") or "internal" in name else (first_word(name), name.rpartition("_")[2])
+    return next((word for word in words if word in _RELEASING), "")
+
+
+def written_calls(
+    owner: str, space: Mapping[str, Any], names: Iterable[str], used: frozenset[str], *, is_class: bool
+) -> tuple[str, ...]:
+    """The calls of functions of a class or module with their parameters, the surest first, at most `MAXIMUM_CALLS`.
+
+    Those are first that undo what the user's code calls, and last those with arguments left out or an unknown word.
+    """
+    ranks = []
+    for name in names:
+        call, word = written_call(owner, name, space[name], is_class=is_class), _releasing_word(name)
+        is_last = word not in _RELEASING_ALL and not releases_one(call)
+        place = _RELEASING.index(word) if word else len(_RELEASING)
+        ranks.append((not _undoes(name, used), is_last, place, call))
+    return tuple(call for *_, call in sorted(ranks)[:MAXIMUM_CALLS])
+
+
+def _undoes(name: str, used: Container[str]) -> bool:
+    """Whether a function, by its name, undoes one of the functions of the user's code: "unschedule" for "schedule"."""
+    opposites = (name.replace(word, opposite, 1) for word, opposite in _OPPOSITES if word in name)
+    return any(opposite in used for opposite in opposites)
+
+
+def written_call(owner: str, name: str, value: Any, *, is_class: bool) -> str:
+    """The call of a function of a class or module with its parameters: "Saver.delete_thread(thread_id)"."""
+    parameters = required_parameters(value, is_method=is_class)
+    if name in DELETIONS:
+        return DELETIONS[name].format(owner, parameters)
+    is_of_one = plain_function(value) is None and _releasing_word(name) not in _RELEASING_ALL
+    return f"{owner}.{name}({'...' if is_of_one else parameters})"
+
+
+class ReleaseSearch(NamedTuple):
+    """A search for functions that release a table."""
+
+    names: frozenset[str]
+    """Names that lead to the table."""
+    methods: frozenset[str]
+    """Names of methods of objects on the way to the table that release it."""
+    space: Mapping[str, Any]
+    """Names of the class whose methods are searched; empty for a module."""
+    home: Mapping[str, Any] | None
+    """Names of the module whose global leads to the table: only there the names mean the table. None for a class."""
+    package: str
+    """Package of the library."""
+    used: frozenset[str]
+    """Names in the user's functions."""
+    any_name: bool
+    """Whether a function needs no word for a release in its name."""
+
+    def releasing_names(self, space: Mapping[str, Any]) -> list[str]:
+        """Names in a class or module of functions that release the table."""
+        return [
+            name
+            for name, value in list(space.items())
+            if (
+                self.releases(value) or (self._is_of_c(value) and self._is_likely(name))
+                if _releasing_word(name)
+                else (self.any_name or _undoes(name, self.used)) and self._removes(name, value)
+            )
+        ]
+
+    def _is_likely(self, name: str) -> bool:
+        """Whether a function of C, by its name, releases the table, or undoes what the user's code calls."""
+        return _releasing_word(name) in _RELEASING_ALL or _undoes(name, self.used.intersection(self.space))
+
+    def _removes(self, name: str, value: Any) -> bool:
+        """Whether a public function, not called by the user's code, itself removes from the table and adds nothing."""
+        function = None if name.startswith("_") or name in self.used else plain_function(value)
+        if function is None or SELF in self.names or self.names.isdisjoint(function.__code__.co_names):
+            return False
+        use = code_use(function.__code__)
+        is_home = self.home is None or function.__globals__ is self.home
+        return is_home and not self.names.isdisjoint(use.removed) and self.names.isdisjoint(use.added)
+
+    def releases(self, value: Any, depth: int = _CALL_DEPTH) -> bool:
+        """Whether a function, or one that it calls, empties or replaces what is on the way to the table."""
+        function = plain_function(value)
+        if function is None:
+            return False
+        use = code_use(function.__code__)
+        is_home = self.home is None or function.__globals__ is self.home
+        if is_home and not self.names.isdisjoint(use.removed | use.replaced):
+            return True
+        return any(
+            (name in self.methods and self._stands_for_holder(before, function, is_home=is_home))
+            or (depth > 0 and self.releases(self._callee(name, before, function), depth - 1))
+            for name, before in use.calls
+        )
+
+    def _stands_for_holder(self, before: frozenset[str], function: FunctionType, *, is_home: bool) -> bool:
+        """Whether one of the names stands for an object on the way to the table, or for a function that gives it."""
+        if is_home and not self.names.isdisjoint(before):
+            return True
+        givers = [plain_function(dict.get(function.__globals__, name)) for name in before]
+        return any(
+            giver is not None and giver.__globals__ is self.home and not self.names.isdisjoint(giver.__code__.co_names)
+            for giver in givers
+        )
+
+    def _callee(self, name: str, before: frozenset[str], function: FunctionType) -> Any:
+        """What a name that is called stands for, if it is a method of the same object or a global; else None."""
+        if not before:
+            return dict.get(function.__globals__, name)
+        return self.space.get(name) if before == {SELF} else None
+
+    def _is_of_c(self, value: Any) -> bool:
+        """Whether a value is the library's function or method of C, whose code cannot be read."""
+        if type(value) is MethodDescriptorType:
+            return True
+        module = value.__module__ if type(value) is BuiltinFunctionType else None
+        return type(module) is str and module.partition(".")[0].lstrip("_") == self.package
