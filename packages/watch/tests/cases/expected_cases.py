@@ -117,6 +117,8 @@ LATER = {
     "clicked_ads": _case("river", "native leak", "classifier", "_weights", "VectorDict"),
     "embedded_pages": _case("mpire", "leak cache native", "worker"),
     "imported_orders": _case("pony.orm", "leak cache", "SessionCache", "db2cache"),
+    "averaged_checkpoints": _case("safetensors", "mapped leak", "embeddings"),
+    "branch_reports": _case("git", "leak", "branches"),
     "prepared_zones": _case("shapely", "leak cache native", "_prepared"),
     "replayed_readings": _case("more_itertools", "leak cache", "readings of", "seekable", "_cache"),
     "tenant_schemas": _case("thriftpy2", "leak cache", "_thrift_cache"),

@@ -1,5 +1,7 @@
 """What takes items out of a container of the user's is named as its author types it."""
 
+import mmap
+import multiprocessing
 import queue
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -11,7 +13,13 @@ import numpy as np
 import pytest
 
 from flatwater_watch.diagnose.code_names import _PUBLIC_HOPS, NO_NAME, CodeName, code_name, container_name
-from flatwater_watch.diagnose.container_calls import cache_advice, leak_advice, queue_advice, removing_call
+from flatwater_watch.diagnose.container_calls import (
+    cache_advice,
+    leak_advice,
+    queue_advice,
+    removing_call,
+    resource_advice,
+)
 from flatwater_watch.diagnose.finding_text import split_advice
 from flatwater_watch.heap.census import take_census
 from flatwater_watch.heap.roots import Roots, user_modules
@@ -54,6 +62,19 @@ def test_the_instruction_has_the_operation_of_the_container_s_type_and_its_name(
     assert removing_call(kind, container, NO_NAME) == ""
     advice = leak_advice(kind, container, CodeName("train.KEPT"))
     assert advice is None if not call else f"`{call}`" in split_advice(advice or "")[0]
+
+
+@pytest.mark.parametrize(
+    ("resource", "item", "calls"),
+    [
+        ("child process", multiprocessing.Process(), ("`Process.terminate()` and `Process.join()`",)),
+        ("mapped file", mmap.mmap(-1, 1), ("`mmap.close()`",)),
+        ("mapped file", np.zeros(1), ("`part.copy()`",)),
+    ],
+)
+def test_what_items_keep_open_is_ended_by_a_call_of_theirs(resource: str, item: Any, calls: tuple[str, ...]) -> None:
+    advice = resource_advice(resource, item, "dict", {}, CodeName("train.KEPT"))
+    assert all(call in split_advice(advice)[0] for call in (*calls, "`train.KEPT.pop(key)`"))
 
 
 def test_an_object_of_the_user_s_that_a_library_holds_has_its_name_in_its_methods(

@@ -3,6 +3,7 @@
 import gc
 import signal
 import sqlite3
+import subprocess
 import sys
 import threading
 import weakref
@@ -34,6 +35,7 @@ from flatwater_watch.heap.item_sample import estimate_bytes
 from flatwater_watch.heap.raw import made_in_c
 from flatwater_watch.heap.roots import Roots
 from flatwater_watch.heap.view import Walk
+from flatwater_watch.heap.walk import begin_walk
 
 ROOTS = Roots()
 Load = Callable[[str], ModuleType]
@@ -416,7 +418,6 @@ def test_weak_references_count_by_themselves(load: Load) -> None:
     "source",
     [
         "import weakref\nclass A: ...\ndef f(): ...\nheld = weakref.WeakValueDictionary()",
-        "import numpy as np, tempfile\nwith tempfile.TemporaryFile() as f: held = np.memmap(f, shape=10**5, mode='w+')",
         "import torch\nheld = torch.zeros(10**6, device='meta')",
         "import json as held",
         "from json import JSONDecoder as held",
@@ -758,3 +759,17 @@ def test_a_key_and_its_value_are_one_item_of_a_sample(load: Load) -> None:
     listed, named = (take_census(ROOTS).holdings[f"train.{name}"].bytes_error for name in ("LISTED", "NAMED"))
     assert named == pytest.approx(listed, rel=0.5)
     assert listed == pytest.approx(300 * 5000 / SAMPLED_ITEMS**0.5, rel=0.5)
+
+
+def test_a_child_process_weighs_on_the_object_that_holds_it() -> None:
+    """One object alone has its bytes, so that the holder of many children is an owner."""
+    code = "import time; kept = bytearray(8 << 20); print(1, flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-SEc", code], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        walk = begin_walk(Roots(), sampled_items=24, maximum=100).walk
+        assert 8 << 20 < open_object(child, walk).size < 32 << 20
+        assert open_object(child, walk).size < 1 << 20, "it counts once"
+        child.kill()
+    walk = begin_walk(Roots(), sampled_items=24, maximum=100).walk
+    assert open_object(child, walk).size < 1 << 20, "it has ended"

@@ -1,11 +1,14 @@
-"""Mapped memory: pages of a file are the system's, those of shared memory are somebody's."""
+"""Mapped memory: pages of a file are the system's, and have an owner; those of shared memory are somebody's."""
 
 import mmap
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from flatwater_watch.heap.children import open_object
+from flatwater_watch.heap.shared_memory import lies_in_file
 from flatwater_watch.heap.view import OPAQUE, OpenedObject, Walk
 from flatwater_watch.meters.mappings import file_pages, footprint
 
@@ -24,12 +27,21 @@ def test_a_mapping_without_a_file_counts_by_its_pages_in_memory() -> None:
     assert open_mapping(mapping) is OPAQUE, "it is closed"
 
 
-def test_a_mapped_file_counts_nothing(tmp_path: Path) -> None:
+def test_a_mapped_file_counts_by_its_pages_in_memory_and_is_known(tmp_path: Path) -> None:
+    """Arrays over it are as well: a kept view of a mapped file keeps all its pages."""
     file = tmp_path / "rows"
     file.write_bytes(bytes(MIB))
+    walk = Walk(24, lambda _: False, 100)
     with file.open("rb") as rows, mmap.mmap(rows.fileno(), 0, access=mmap.ACCESS_READ) as mapping:
         assert sum(mapping[::4096]) == 0
-        assert open_mapping(mapping) is OPAQUE
+        assert MIB <= open_mapping(mapping).size < 1.1 * MIB
+        assert lies_in_file(mapping, walk)
+        assert not lies_in_file(bytes(MIB), walk)
+    assert not lies_in_file(mapping, walk), "it is closed"
+    mapped_rows = np.memmap(file, mode="r")[100:]
+    walk = Walk(24, lambda _: False, 100)
+    assert lies_in_file(mapped_rows, walk)
+    assert not lies_in_file(np.array(mapped_rows), walk)
 
 
 def test_pages_of_shared_memory_are_no_pages_of_files() -> None:

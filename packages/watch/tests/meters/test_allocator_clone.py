@@ -149,7 +149,7 @@ def test_the_programs_own_waits_see_nothing_of_it(monkeypatch: pytest.MonkeyPatc
         told = [
             has_no_child(os.wait),
             has_no_child(lambda: os.waitpid(-1, os.WNOHANG)),
-            descendant_pids(),
+            list(descendant_pids()),
             descendant_memory().count,
         ]
         hung.stop()

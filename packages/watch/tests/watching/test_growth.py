@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -239,6 +240,32 @@ def test_what_workers_import_is_no_growth_of_theirs(monkeypatch: pytest.MonkeyPa
             workers.due = 0.0
             measure_workers_(workers, second)
         assert bool(workers_evidence(workers)) == found
+
+
+@pytest.mark.parametrize(("newest", "mib"), [(range, 295), (lambda _: range(5), 25)])
+def test_children_weigh_as_at_their_beginning(
+    monkeypatch: pytest.MonkeyPatch, newest: Callable[[int], range], mib: int
+) -> None:
+    """So their number is growth: 42 processes that `git` had left behind were "nothing grows"."""
+    workers = Workers()
+    for second in range(60):
+        # Each has 5 MiB when it has started, and grows by its work.
+        private = {pid: (5 + 2 * (second - pid)) * MIB if second > pid + 2 else 5 * MIB for pid in newest(second)}
+        family = FamilyMemory(len(private), sum(private.values()), 0, 0, private)
+        monkeypatch.setattr("flatwater_watch.agent.workers.descendant_memory", lambda family=family: family)
+        workers.due = 0.0
+        initial_bytes = measure_workers_(workers, second)
+    assert initial_bytes == mib * MIB
+
+
+def test_children_that_take_the_place_of_others_are_no_growth(monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = Workers()
+    for second in range(60):
+        private = dict.fromkeys(range(second, second + 3), 5 * MIB)
+        family = FamilyMemory(3, 15 * MIB, 0, 0, private)
+        monkeypatch.setattr("flatwater_watch.agent.workers.descendant_memory", lambda family=family: family)
+        workers.due = 0.0
+        assert measure_workers_(workers, second) == 15 * MIB
 
 
 def test_numbers_alone_are_a_finding_only_where_they_are_sure_of_much() -> None:

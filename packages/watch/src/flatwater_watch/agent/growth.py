@@ -168,7 +168,7 @@ def _measured_gain(earlier: Reading, later: Reading, cause: Evidence) -> int:
     # The larger of the two: freed memory that is used again is no resident growth, and memory that does not come from
     # the allocator is not in use there.
     allocated_gain = (later.in_use or 0) - (earlier.in_use or 0)
-    return max(later.unaccounted - earlier.unaccounted, allocated_gain)
+    return max(later.unaccounted - earlier.unaccounted, allocated_gain, later.children - earlier.children)
 
 
 def growth_bytes(samples: Sequence[Sample]) -> int:
@@ -281,7 +281,7 @@ def is_last_reading_valid(last: Reading, reading: Reading, *, traced: bool, of_l
         traced: whether allocations are traced.
         of_loop: whether no reading was taken since the main code has returned.
     """
-    gain = min(reading.resident - last.resident, reading.unaccounted - last.unaccounted)
+    gain = min(reading.resident - last.resident, reading.unaccounted_with_children - last.unaccounted_with_children)
     # Within the loop a small fall is noise; after it, only a rise is surely not of teardown.
     minimum_gain = -last.material_bytes if of_loop else last.material_bytes
     may_be_trace = traced and gain >= last.material_bytes
@@ -294,8 +294,10 @@ def is_teardown_sample(samples: Sequence[Sample]) -> bool:
     if len(samples) <= ENDING.minimum_readings_since_finding:
         return False
     previous, last = samples[-2].reading, samples[-1].reading
-    grown_bytes = previous.unaccounted - after_warm_up(samples)[0].reading.unaccounted
-    return previous.unaccounted - last.unaccounted >= max(previous.material_bytes, ENDING.teardown_share * grown_bytes)
+    before = previous.unaccounted_with_children
+    grown_bytes = before - after_warm_up(samples)[0].reading.unaccounted_with_children
+    freed_bytes = before - last.unaccounted_with_children
+    return freed_bytes >= max(previous.material_bytes, ENDING.teardown_share * grown_bytes)
 
 
 def drop_teardown_samples_(samples: list[Sample], count_after_main: int, *, check_last: bool) -> None:

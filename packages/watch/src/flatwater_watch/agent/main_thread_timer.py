@@ -39,7 +39,7 @@ def start_ticking(
         when_forbidden: called instead, without ticks, in imports, in trace functions, and where a fork would hang.
     """
     request_lock, owner, main_thread = _thread.allocate_lock(), process_id(), _thread.get_ident()
-    passed_ticks = next_ticks = 1
+    next_ticks, latest_call = 1, monotonic()
 
     # The lock is held until the call ends: a second request would make CPython 3.11 enter a traced function for ever.
     def call_in_main_thread() -> None:  # in a fork too, if the program forks between request and call
@@ -51,8 +51,10 @@ def start_ticking(
                 request_lock.release()
 
     def call_tick() -> None:
-        nonlocal next_ticks
+        nonlocal next_ticks, latest_call
         remove_filter_if_old()
+        now = monotonic()  # as a main thread that sleeps takes a call only when it wakes up
+        passed_ticks, latest_call = max(1, round((now - latest_call) / TICK_SECONDS)), now
         # The documented way to see the frames of the main thread from another thread. No variable may hold the frame.
         forbidden = _forbids_reading(sys._current_frames().get(main_thread))  # noqa: SLF001  (the only way)
         next_ticks = max(1, when_forbidden() if forbidden else on_tick(passed_ticks))
@@ -60,7 +62,6 @@ def start_ticking(
     truth_object = _truth_object(call_in_main_thread)
 
     def request_calls() -> None:  # in the watch's own thread
-        nonlocal passed_ticks
         sleep(wait)
         idle_watch = _IdleMainThread(owner)
         while not guard.has_ended:
@@ -69,9 +70,8 @@ def start_ticking(
                     guard.run(call_tick)
             elif _add_pending_call(_is_true_address, ctypes.py_object(truth_object)):
                 request_lock.release()  # the queue of calls is full
-            passed_ticks = next_ticks
             # Each wake-up costs a program that releases the interpreter's lock often (`bench_watch.py --parts steps`).
-            sleep(passed_ticks * TICK_SECONDS)
+            sleep(next_ticks * TICK_SECONDS)
 
     _start_thread(request_calls)
 

@@ -270,7 +270,6 @@ class ProcessWatch:
         if not tracing:
             self._append_sample(reading, now - self._schedule.began)
             self._request_census(reading)
-        measure_workers_(self._workers, reading.step)
         self._found_steps.update({finding.owner: reading.step for finding in new_findings})
         return new_findings
 
@@ -306,7 +305,8 @@ class ProcessWatch:
     def _take_reading(self) -> Reading:
         step = self.boundaries.boundary_count(self._unit, ticks=self._reads_at_ticks)
         rates = {} if self._reads_at_ticks else self._rates.measure_rates_(step)
-        return take_reading_(step, self._allocator, self._filling_arrays, limit=self._limit, rates=rates)
+        children = measure_workers_(self._workers, step)
+        return take_reading_(step, self._allocator, self._filling_arrays, children, limit=self._limit, rates=rates)
 
     def _request_census(self, reading: Reading) -> None:
         """Ask for a census when growth has doubled, which may be a new array, or when the sizes of owners are due."""

@@ -61,6 +61,7 @@ def take_reading_(
     step: int,
     allocator: AllocatorMeter,
     filling_arrays: FillingArrays,
+    children: int = 0,
     *,
     limit: int | None,
     rates: Mapping[str, float],
@@ -71,6 +72,7 @@ def take_reading_(
         step: number of boundaries so far.
         allocator: meter of this process's allocator.
         filling_arrays: arrays that are being filled; their touched pages are counted again.
+        children: private bytes of the child processes, each as it was at its beginning.
         limit: bytes at which the process must stop.
         rates: boundaries per CPU second.
     """
@@ -85,6 +87,7 @@ def take_reading_(
         planned=planned_by_path(filling_arrays),
         limit=limit,
         rates=rates,
+        children=children,
     )
 
 

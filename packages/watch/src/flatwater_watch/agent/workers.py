@@ -43,20 +43,36 @@ class Workers:
     """Number of child processes in the newest sums."""
     library_bytes: int = 0
     """Bytes of the library code that they have loaded."""
+    bytes_at_start: dict[int, int] = field(default_factory=dict)
+    """Private bytes of each child at the second sum that saw it, when it has started, by its id."""
 
 
-def measure_workers_(workers: Workers, step: int) -> None:
+def measure_workers_(workers: Workers, step: int) -> int:
     """Sum up the memory of the child processes, if the sums so far have taken no more than their share of the time.
 
     Args:
         workers: sums so far.
         step: number of boundaries so far.
+
+    Returns:
+        Private bytes of the children, each as at its beginning: they grow with the number of children alone.
     """
     now = monotonic()
-    if now < workers.due:
-        return
+    if now >= workers.due:
+        _take_sums_(workers, step, now)
+    children = {} if workers.family is None else workers.family.private_by_child
+    return sum(workers.bytes_at_start.get(pid, size) for pid, size in children.items())
+
+
+def _take_sums_(workers: Workers, step: int, now: float) -> None:
+    """Sum up the memory of the child processes, and set the time from which on that may be done again."""
     cpu_before = thread_seconds()
+    seen_before = () if workers.family is None else workers.family.private_by_child
     workers.family = family = descendant_memory()
+    children = family.private_by_child.items()
+    workers.bytes_at_start = {
+        pid: workers.bytes_at_start.get(pid, size) for pid, size in children if pid in seen_before
+    }
     workers.began = workers.began or now
     workers.spent_seconds += thread_seconds() - cpu_before
     # Seconds until the sums are within their share of the time again; negative if they are within it now.

@@ -3,8 +3,9 @@
 from typing import Any, NamedTuple
 
 from flatwater_watch.diagnose.code_names import CodeName
+from flatwater_watch.heap.arrays import data_address
 from flatwater_watch.heap.functions import cache_name
-from flatwater_watch.heap.raw import full_name
+from flatwater_watch.heap.raw import class_name, full_name, mro, names_of
 
 KEPT_ITEMS = 100
 """Number of newest items that a statement keeps, as an example."""
@@ -74,6 +75,38 @@ def leak_advice(kind: str, container: Any, name: CodeName) -> str | None:
     """The advice for a container of the user's that leaks, with the call of `removing_call`; None if none is known."""
     call = removing_call(kind, container, name)
     return _OPERATIONS[kind].advice.format(call=call, name=name.text, each=name.each_words) if call else None
+
+
+def resource_advice(resource: str, item: Any, kind: str, container: Any, name: CodeName) -> str:
+    """The advice for a container whose items each keep something open in the system.
+
+    Args:
+        resource: what they keep open, such as `child process`.
+        item: the newest item.
+        kind: kind of the container, as in `Holding.kind`.
+        container: the container.
+        name: its name in the code of the program.
+    """
+    removal = removing_call(kind, container, name)
+    if data_address(item):
+        copy = "clone" if full_name(type(item))[0].partition(".")[0] == "torch" else "copy"
+        rest = f", or remove each that is done with, `{removal}`{name.each_words}" if removal else ""
+        return f"Keep a copy, `part.{copy}()`, if it need not stay mapped{rest}. Each keeps its whole file mapped."
+    instruction = f"Call {_ending_calls(type(item))} for each that is done with"
+    then = f", then `{removal}`" if removal else ""
+    return f"{instruction}{then}{name.each_words}. Each keeps its {resource} until then."
+
+
+def _ending_calls(kind: type) -> str:
+    """The methods of a class that end what an object keeps open: `Popen.terminate()` and `Popen.wait()`."""
+    methods = {method for owner in mro(kind) for method in names_of(owner)}
+    names = [next((method for method in names if method in methods), "") for names in (_ENDING, _WAITING)]
+    return " and ".join(f"`{class_name(kind)}.{method}()`" for method in names if method) or "what closes it"
+
+
+_ENDING = ("shutdown", "stop", "quit", "cancel", "terminate", "close", "kill")
+_WAITING = ("join", "wait")
+"""Names of the methods that end what an object keeps open, the surest first, and that wait for its end."""
 
 
 def queue_advice(container: Any) -> str:

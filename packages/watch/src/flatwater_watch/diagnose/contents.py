@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import FunctionType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from flatwater_watch.diagnose.newest_items import MAXIMUM_OPENED, SINGLE_ITEM_KINDS, fresh_walk
 from flatwater_watch.heap.arrays import Graph, array_figures
@@ -12,6 +12,7 @@ from flatwater_watch.heap.census import Holding
 from flatwater_watch.heap.children import ATOM_TYPE_IDS, LONG_TEXT_BYTES, open_object
 from flatwater_watch.heap.functions import cache_name
 from flatwater_watch.heap.raw import callable_name, class_name, own_size
+from flatwater_watch.heap.shared_memory import lies_in_file
 from flatwater_watch.heap.view import OPAQUE, Walk
 from flatwater_watch.thresholds import SHIPPED
 
@@ -21,6 +22,10 @@ ARRAY_PREFERENCE = 1.25
 """Factor of the bytes of arrays in a comparison with those of other classes."""
 MAXIMUM_LEAVES = 24
 """Maximum number of leaves of a container."""
+
+
+Resource = Literal["", "child process", "mapped file"]
+"""What an object keeps open in the system until a call ends it."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -37,6 +42,8 @@ class Contents:
     """Whether any item carries an autograd graph."""
     has_base: bool
     """Whether the items are views that keep larger bases alive."""
+    resource: Resource
+    """What the items keep open in the system."""
     leaves: tuple[Any, ...]
     """Up to 24 objects of the main content, those of the newest items last."""
     arrays: tuple[Any, ...]
@@ -66,16 +73,20 @@ def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
         newest: newest items of the container, oldest first; empty if it has none.
     """
     walk = fresh_walk(MAXIMUM_LEAVES)
+    children = len(walk.child_bytes)
     leaves_by_item = [_find_leaves(item, walk) for item in newest]
     leaves = [leaf for item_leaves in leaves_by_item for leaf in item_leaves]
     item_count = 1 if holding.kind in SINGLE_ITEM_KINDS else holding.length
-    leaf_bytes = sum(leaf.bytes for leaf in leaves)
-    base_bytes = sum(leaf.base_bytes for leaf in leaves)
+    leaf_bytes, base_bytes = sum(leaf.bytes for leaf in leaves), sum(leaf.base_bytes for leaf in leaves)
     has_graph = any(leaf.has_graph for leaf in leaves)
-    has_base = base_bytes > 0 and base_bytes >= leaf_bytes / 2
-    item_words = _describe_item(newest[-1], has_graph=has_graph, has_base=has_base) if newest else "nothing yet"
-    # Bytes of the newest items, if all items are of equal size.
-    newest_bytes = holding.bytes / max(item_count * holding.instances, 1) * len(newest)
+    resource: Resource = "child process" if len(walk.child_bytes) < children else _mapped_resource(newest, leaves, walk)
+    has_base = (
+        resource != "mapped file" and base_bytes > 0 and base_bytes >= leaf_bytes / 2
+    )  # else the base is the file
+    kept_words = f" with its {resource}" if resource else ", a view of a larger base" if has_base else ""
+    ending = " with its autograd graph" if has_graph else kept_words
+    item_words = _describe_item(newest[-1], ending) if newest else "nothing yet"
+    newest_bytes = holding.bytes / max(item_count * holding.instances, 1) * len(newest)  # if all are of equal size
     if leaves and (has_graph or has_base or leaf_bytes >= newest_bytes / 2):
         label, leaves_per_item = _main_label(leaves, len(newest))
         count = round(leaves_per_item * item_count) * holding.instances
@@ -87,17 +98,26 @@ def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
             item=item_words,
             has_graph=has_graph,
             has_base=has_base,
+            resource=resource,
             leaves=_largest_objects(leaves_by_item),
             arrays=tuple(leaf.obj for leaf in largest),
         )
     main_items, main_share = _heaviest_class(newest)
     count = round(item_count * main_share) * holding.instances
     if main_items:
-        item_words = _describe_item(main_items[-1], has_graph=has_graph, has_base=has_base)
+        item_words = _describe_item(main_items[-1], ending)
     item_words = "Figure" if holding.kind == "figures" else item_words  # pyplot's managers are unknown to users
     size_words = f" of {holding.bytes // max(1, count)} bytes" if holding.kind == "bytes" else ""
     what = f"{count} × {item_words}{size_words}"
-    return Contents(count, what, item_words, has_graph, has_base, leaves=tuple(main_items[-MAXIMUM_LEAVES:]), arrays=())
+    return Contents(
+        count, what, item_words, has_graph, has_base, resource, leaves=tuple(main_items[-MAXIMUM_LEAVES:]), arrays=()
+    )
+
+
+def _mapped_resource(newest: Sequence[Any], leaves: Sequence[_Leaf], walk: Walk) -> Resource:
+    """The word for a mapped file if the newest item, or its newest leaf, lies in one; else none."""
+    objects = (*newest[-1:], *(leaf.obj for leaf in leaves[-1:]))
+    return "mapped file" if any(lies_in_file(obj, walk) for obj in objects) else ""
 
 
 def _heaviest_class(items: Sequence[Any]) -> tuple[Sequence[Any], float]:
@@ -182,8 +202,13 @@ def _make_leaf(obj: Any, size: int) -> _Leaf:
     return _Leaf(obj, leaf_bytes, figures.label, has_graph=bool(figures.has_graph), base_bytes=kept_bytes)
 
 
-def _describe_item(obj: Any, *, has_graph: bool, has_base: bool) -> str:
-    """An item in a few words: "dict of 3 keys with its autograd graph", "closure of on_step (optimizer)"."""
+def _describe_item(obj: Any, ending: str) -> str:
+    """An item in a few words: "dict of 3 keys with its autograd graph", "closure of on_step (optimizer)".
+
+    Args:
+        obj: the item.
+        ending: words on what it keeps.
+    """
     # Never by its `repr`, which runs the program's code and prints whole tensors.
     if type(obj) is FunctionType:
         return f"closure of {callable_name(obj)} ({', '.join(obj.__code__.co_freevars)})"
@@ -191,9 +216,7 @@ def _describe_item(obj: Any, *, has_graph: bool, has_base: bool) -> str:
     if any(issubclass(type(obj), kind) for kind in (dict, list, tuple, set, frozenset, deque)):
         opened = open_object(obj, fresh_walk(MAXIMUM_LEAVES))
         description = f"{description} of {opened.length} {'keys' if opened.kind == 'dict' else 'items'}"
-    if has_graph:
-        return f"{description} with its autograd graph"
-    return f"{description}, a view of a larger base" if has_base else description
+    return description + ending
 
 
 def describe_container(obj: Any, holding: Holding) -> str:

@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
-from flatwater_watch.diagnose.container_calls import cache_advice, item_advice, leak_advice, queue_advice
+from flatwater_watch.diagnose.container_calls import (
+    cache_advice,
+    item_advice,
+    leak_advice,
+    queue_advice,
+    resource_advice,
+)
 from flatwater_watch.diagnose.finding import AllocationSite
 from flatwater_watch.diagnose.verdicts import VERDICTS, VerdictName
 from flatwater_watch.series.readings import Growth
@@ -214,11 +220,16 @@ def _owner_advice(verdict: VerdictName, owner: "Owner") -> str:
         return CARRIED_ADVICE.format(name=name) if name else GRAPH_ADVICE
     if owner.rule_advice and verdict != "filling":
         return owner.rule_advice
-    if owner.holds_base:
-        return BASE_ADVICE
+    if owner.holds_base or (owner.resource and owner.newest_items and verdict in {"leak", "mapped"}):
+        return BASE_ADVICE if owner.holds_base else _resource_advice(owner)
     if owner.table is not None and verdict != "filling":
         return owner.table.advice
     return _kind_advice(verdict, owner) or VERDICTS[verdict].advice
+
+
+def _resource_advice(owner: "Owner") -> str:
+    """The advice for a container whose items keep something open in the system."""
+    return resource_advice(owner.resource, owner.newest_items[-1], owner.kind, owner.container, owner.code_name)
 
 
 def _kind_advice(verdict: VerdictName, owner: "Owner") -> str | None:
@@ -235,12 +246,17 @@ def _kind_advice(verdict: VerdictName, owner: "Owner") -> str | None:
 
 
 def _container_verdict(owner: "Owner") -> VerdictName:
-    """Return `backlog` for a queue, `filling` for a bounded container that was not full, else `cache` or `leak`."""
+    """Return the verdict: `backlog` for a queue, `filling` for a bounded container that was not full.
+
+    Else it is `mapped` for pages of files, `cache` or `leak`.
+    """
     if owner.kind == "queue":
         return "backlog"
     # A full container takes no further items, so its items themselves grow.
     if owner.capacity is not None and owner.length_before < owner.capacity:
         return "filling"
+    if owner.resource == "mapped file":
+        return "mapped"
     return "cache" if owner.kind == "cache" else "leak"
 
 

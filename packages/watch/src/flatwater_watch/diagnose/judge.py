@@ -60,7 +60,13 @@ def make_reportable_findings(causes: Sequence[Evidence], growth: Growth) -> list
 def select_causes(causes: Sequence[Evidence]) -> list[Evidence]:
     """The causes that explain enough to be reported."""
     largest_rate = max((cause.rate.per_step for cause in causes if cause.holders), default=0.0)  # of all owners
-    return [cause for cause in causes if _is_worth_reporting(cause, largest_rate)]
+    has_mapped_owner = any(cause.verdict == "mapped" and cause.holders for cause in causes)
+    return [
+        cause
+        for cause in causes
+        if _is_worth_reporting(cause, largest_rate)
+        and (cause.verdict != "mapped" or cause.holders or not has_mapped_owner)
+    ]
 
 
 def sort_causes(causes: Sequence[Evidence]) -> list[Evidence]:

@@ -9,7 +9,7 @@ from typing import Any
 from flatwater_watch.diagnose.code_names import NO_NAME, CodeName, container_name, holder_names
 from flatwater_watch.diagnose.code_use import UserCode
 from flatwater_watch.diagnose.container_calls import removing_call
-from flatwater_watch.diagnose.contents import MAXIMUM_LEAVES, Contents, describe_contents
+from flatwater_watch.diagnose.contents import MAXIMUM_LEAVES, Contents, Resource, describe_contents
 from flatwater_watch.diagnose.declared_bounds import declared_bound
 from flatwater_watch.diagnose.holder_text import describe_holders
 from flatwater_watch.diagnose.hops import ITEM, chain_of_holdings, split_path
@@ -72,6 +72,8 @@ class Owner:
     """Whether the bytes lie outside of Python, behind handles in its items."""
     calls: int = 1
     """Number of waiting calls that each have this container as a variable, if there are more than before; else 1."""
+    resource: Resource = ""
+    """What the items keep open in the system."""
     in_more_items: bool = False
     """Whether more of its holders, which are as many as before, have one: each keeps its own from some time on."""
 
@@ -262,8 +264,7 @@ def describe_owner(
     newest = newest_items(container, holding.kind, min(max(holding.length - earlier.length, 1), MAXIMUM_LEAVES))
     contents = describe_contents(holding, newest)
     table = library_table(census, path, user_code, newest[-1] if newest else None)
-    # A column of a table is described by the table, under whose path it is reported.
-    displayed_holding = census.holdings[display_path] if holding.kind in BLOCK_KINDS else holding
+    displayed_holding = census.holdings[display_path] if holding.kind in BLOCK_KINDS else holding  # a column's table
     return Owner(
         path=display_path,
         kind=holding.kind,
@@ -279,6 +280,7 @@ def describe_owner(
         item_bytes=round(holding.bytes / max(holding.length * holding.instances, 1)),
         holds_graph=contents.has_graph,
         holds_base=contents.has_base,
+        resource=contents.resource,
         redundancy=describe_redundancy(contents.arrays),
         newest_items=contents.leaves,
         container=container,

@@ -105,9 +105,13 @@ def _is_native_certain(history: ReadingHistory) -> bool:
     return history.drift_counts["native"] >= DRIFT.judgements_in_row
 
 
-def _object_series(history: ReadingHistory) -> tuple[Series, Series]:
-    """The two series that rise when objects are kept: unaccounted bytes, and bytes that the C allocator handed out."""
-    return history.unaccounted, history.allocated
+def _object_series(history: ReadingHistory) -> tuple[Series, ...]:
+    """The series that rise when objects are kept: unaccounted bytes, those that the C allocator gave, and children.
+
+    Pages of files come in with the code of libraries as well, so that they count once they drift.
+    """
+    mapped = (history.file_mapped,) if history.drift_counts["mapped"] >= DRIFT.judgements_in_row else ()
+    return history.unaccounted, history.allocated, history.children, *mapped
 
 
 def _unexplained_values(series: Series, known_causes: EvidenceByOwner) -> list[float]:

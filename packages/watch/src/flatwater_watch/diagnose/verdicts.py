@@ -54,7 +54,7 @@ VERDICTS: Mapping[VerdictName, Verdict] = MappingProxyType(
             "object that called it.",
         ),
         "mapped": Verdict(
-            headline="Pages of mapped files come in: {rate}",
+            headline="{grows} by {rate}, in pages of mapped files",
             advice="Count private bytes instead: these are pages of files, which the system takes back when it needs "
             "them.",
             fails_build=False,

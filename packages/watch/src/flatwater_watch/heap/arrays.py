@@ -179,6 +179,20 @@ def open_storage(storage: Any, walk: Walk) -> OpenedObject:
     return OpenedObject("array", object.__sizeof__(storage) + claim_bytes(walk, address, size), size)
 
 
+def data_address(array: Any) -> int:
+    """Return the address of the data of an array, or of the storage of a tensor; 0 for all other objects."""
+    # Runs no code of the watched program.
+    numpy: Any = sys.modules.get("numpy")
+    torch: Any = sys.modules.get("torch")
+    if numpy is not None and is_a(array, numpy.ndarray):
+        address, _ = numpy.ndarray.__array_interface__.__get__(array)["data"]
+        return int(address)
+    if torch is None or not is_a(array, torch._C.TensorBase):
+        return 0
+    with torch._C.DisableTorchFunction():
+        return next((_storage_block(torch._C.TensorBase.untyped_storage(part))[0] for part in dense_parts(array)), 0)
+
+
 class ArrayFigures(NamedTuple):
     """Figures of an array or a tensor for reports."""
 

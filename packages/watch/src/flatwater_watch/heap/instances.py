@@ -207,6 +207,8 @@ def instance_opener(kind: type) -> Opener | None:
             claim_bytes(walk, id(kind), 0)
             parts.append((".<class>", kind))
         size = read_size(obj) + (_DICT_BYTES + _ENTRY_BYTES * count if has_dict else 0)
+        if walk.child_bytes:
+            size += _claim_child_bytes(parts, walk)
         if may_hide and _is_buffer(size, count):
             return OpenedObject("bytes", size, size, parts)
         return OpenedObject(kind_name, size, count, parts)
@@ -214,6 +216,14 @@ def instance_opener(kind: type) -> Opener | None:
     return open_instance
 
 
+def _claim_child_bytes(attributes: Iterable[Named], walk: Walk) -> int:
+    """Return the private bytes of the child process whose id is among the attributes, for the first holder; else 0."""
+    pids = (value for name, value in attributes if name in _PID_NAMES and type(value) is int)
+    return sum(walk.child_bytes.pop(pid, 0) for pid in pids)
+
+
+_PID_NAMES = frozenset({".pid", "._pid"})
+"""Attributes for the id of a process: of `subprocess.Popen`, of `multiprocessing`'s, of `asyncio`'s."""
 _DICT_BYTES, _ENTRY_BYTES = 64, 8
 """Bytes of an instance's dict, which shares its keys with the class: a header, and a pointer for each value."""
 

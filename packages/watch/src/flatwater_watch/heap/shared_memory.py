@@ -1,13 +1,15 @@
-"""Mapped memory that belongs to no file: anonymous mappings, and segments in shared memory.
+"""Mapped memory: pages of files, anonymous mappings, and segments in shared memory.
 
 Pages of a file are the system's, which takes them back. Pages without a file stay until the mapping is closed, and a
 segment in /dev/shm stays until it is unlinked.
 """
 
 import ctypes
+import mmap
 from bisect import bisect_right
 from typing import Any
 
+from flatwater_watch.heap.arrays import data_address
 from flatwater_watch.heap.raw import GC_BYTES
 from flatwater_watch.heap.view import OPAQUE, OpenedObject, Walk, claim_bytes
 from flatwater_watch.meters.mappings import fileless_spans, touched_bytes
@@ -25,17 +27,26 @@ class _Buffer(ctypes.Structure):
 
 
 def open_mapping(mapping: Any, walk: Walk) -> OpenedObject:
-    """Open an `mmap`: its pages in RAM, unless they are pages of a file."""
+    """Open an `mmap`: its pages in RAM."""
     # Runs no code of the watched program.
-    if walk.fileless_spans is None:
-        walk.fileless_spans = fileless_spans()
     address, size = _address_and_size(mapping)
-    # The last span that begins at the address or below it: no span ends at 1 << 64 or above.
-    index = bisect_right(walk.fileless_spans, (address, 1 << 64)) - 1
-    if size == 0 or index < 0 or address >= walk.fileless_spans[index][1]:
+    if size == 0:
         return OPAQUE
     touched = claim_bytes(walk, address, touched_bytes(address, size))
     return OpenedObject("bytes", object.__sizeof__(mapping) + GC_BYTES + touched, size)
+
+
+def lies_in_file(obj: Any, walk: Walk) -> bool:
+    """Return whether the bytes of an array, a tensor or an `mmap` are pages of a mapped file; False for all others."""
+    # Runs no code of the watched program.
+    address = _address_and_size(obj)[0] if type(obj) is mmap.mmap else data_address(obj)
+    if address == 0:
+        return False
+    if walk.fileless_spans is None:
+        walk.fileless_spans = fileless_spans()
+    # The last span that begins at the address or below it: no span ends at 1 << 64 or above.
+    index = bisect_right(walk.fileless_spans, (address, 1 << 64)) - 1
+    return index < 0 or address >= walk.fileless_spans[index][1]
 
 
 def _address_and_size(mapping: Any) -> tuple[int, int]:

@@ -53,6 +53,8 @@ class Walk:
     """Openers by the id of a type: a metaclass may make types that have no hash."""
     fileless_spans: list[tuple[int, int]] | None = None
     """Spans of addresses of mappings without a file, ascending; None until one was asked for."""
+    child_bytes: dict[int, int] = field(default_factory=dict)
+    """Private bytes of each child process that no object seen earlier stands for, by its id."""
     unread_by_class: Counter[str] = field(default_factory=Counter)
     """Number of objects that could not be read, by class and exception."""
 

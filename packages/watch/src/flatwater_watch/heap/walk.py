@@ -29,6 +29,7 @@ from flatwater_watch.heap.view import (
     allocated_size,
     strong_object,
 )
+from flatwater_watch.meters.mappings import descendant_memory
 from flatwater_watch.meters.system_calls import thread_seconds
 
 MAXIMUM_DEPTH = 12
@@ -182,6 +183,7 @@ def begin_walk(roots: Roots, *, sampled_items: int, maximum: int) -> HeapWalk:
     # Runs no code of the watched program.
     modules = user_modules(roots)
     walk = Walk(sampled_items, lambda cls: full_name(cls)[0] in modules, maximum, roots.must_open_ids)
+    walk.child_bytes.update(descendant_memory().private_by_child)
     return HeapWalk(walk, deque(root_tiers(roots, modules)))
 
 

@@ -3,8 +3,9 @@
 import ctypes
 import functools
 import mmap
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
 from flatwater_watch.meters.proc import descendant_pids, has_children, read_kib_counters
@@ -84,11 +85,13 @@ class FamilyMemory:
     """Private bytes, and each shared page divided by the number of processes that share it."""
     libraries: int = 0
     """Bytes of the code of loaded libraries: while it grows, processes still start."""
+    private_by_child: Mapping[int, int] = field(default_factory=dict)
+    """Private bytes of each child, with all that it has started itself, by the child's id."""
 
 
 def family_memory() -> FamilyMemory:
     """Return the memory of this process and its descendants; the call takes 11 to 17 ms per resident GB of each."""
-    return _sum_family([process_id(), *descendant_pids()])
+    return _sum_family({process_id(): process_id()} | descendant_pids())
 
 
 def descendant_memory(pid: int | None = None) -> FamilyMemory:
@@ -101,20 +104,20 @@ def descendant_memory(pid: int | None = None) -> FamilyMemory:
     return _sum_family(descendant_pids(pid))
 
 
-def _sum_family(pids: list[int]) -> FamilyMemory:
-    """Return sums over the processes with these ids; processes that have ended are left out."""
-    private = proportional = libraries = count = 0
-    for pid in pids:
+def _sum_family(pids: Mapping[int, int]) -> FamilyMemory:
+    """Return sums over processes, given by id with the child above each; processes that have ended are left out."""
+    proportional = libraries = count = 0
+    private = Counter[int]()
+    for pid, child in pids.items():
         try:
             counters = read_kib_counters(f"/proc/{pid}/smaps_rollup")
             libraries += read_kib_counters(f"/proc/{pid}/status").get("VmLib", 0)
         except OSError:  # the process ended meanwhile
             continue
-        own_private = sum(counters.get(name, 0) for name in ("Private_Clean", "Private_Dirty", "Private_Hugetlb"))
-        private += own_private
+        private[child] += sum(counters.get(name, 0) for name in ("Private_Clean", "Private_Dirty", "Private_Hugetlb"))
         proportional += counters.get("Pss", 0)
         count += 1
-    return FamilyMemory(count, private, proportional, libraries)
+    return FamilyMemory(count, private.total(), proportional, libraries, private)
 
 
 @dataclass(eq=False, repr=False)

@@ -47,9 +47,10 @@ def queued_seconds() -> float:
         return 0.0
 
 
-def descendant_pids(pid: int | None = None) -> list[int]:
-    """Return the ids of the descendants of a process, by default of this process: children, grandchildren, and so on.
+def descendant_pids(pid: int | None = None) -> dict[int, int]:
+    """Return the ids of the descendants of a process, by default of this process, each with the child above it.
 
+    A child stands above itself.
     Processes whose end sends no signal are left out: they are copies that make a query for a watched process
     (`allocator_clone`).
     """
@@ -62,10 +63,13 @@ def descendant_pids(pid: int | None = None) -> list[int]:
                 continue
             if status[_EXIT_SIGNAL] != _NO_SIGNAL:
                 children[int(status[_PARENT])].append(int(name))
-    pids = [process_id() if pid is None else pid]
+    own_children = children[process_id() if pid is None else pid]
+    child_of = dict(zip(own_children, own_children, strict=True))
+    pids = list(own_children)
     for process in pids:  # the list grows in the loop, which comes to the children of each process that is added
         pids += children[process]
-    return pids[1:]
+        child_of |= dict.fromkeys(children[process], child_of[process])
+    return child_of
 
 
 def has_children() -> bool:

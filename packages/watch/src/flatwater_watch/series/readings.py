@@ -40,6 +40,8 @@ class Reading(NamedTuple):
     """Resident bytes at which the process must stop."""
     rates: Mapping[str, float]
     """Steps per CPU second, by phase."""
+    children: int = 0
+    """Private bytes of the child processes, each as it was at its beginning; not in `resident`."""
 
     @property
     def owned_bytes(self) -> int:
@@ -50,6 +52,11 @@ class Reading(NamedTuple):
     def unaccounted(self) -> int:
         """Resident bytes that neither files, nor declared state, nor the allocator's free memory explain."""
         return self.resident - self.file_mapped - self.owned_bytes - (self.free or 0)
+
+    @property
+    def unaccounted_with_children(self) -> int:
+        """Unaccounted bytes, and those of the child processes."""
+        return self.unaccounted + self.children
 
     @property
     def material_bytes(self) -> float:
@@ -113,6 +120,8 @@ class ReadingHistory:
     """Bytes that the C allocator has handed out, without declared state: less noisy than resident pages."""
     free: Series = field(default_factory=Series)
     file_mapped: Series = field(default_factory=Series)
+    children: Series = field(default_factory=Series)
+    """Bytes of the child processes, which rise with their number."""
     declared: Series = field(default_factory=Series)
     """Bytes of all state that the program declares."""
     owned: dict[str, Series] = field(default_factory=dict)
@@ -128,11 +137,12 @@ class ReadingHistory:
         """Append a reading to each series."""
         step = reading.step
         self.readings += 1
-        self.resident.add(step, reading.resident)
+        self.resident.add(step, reading.resident + reading.children)
         self.unaccounted.add(step, reading.unaccounted)
         self.allocated.add(step, 0 if reading.in_use is None else reading.in_use - reading.owned_bytes)
         self.free.add(step, reading.free or 0)
         self.file_mapped.add(step, reading.file_mapped)
+        self.children.add(step, reading.children)
         self.declared.add(step, reading.owned_bytes)
         if reading.owned != self.owned_before:
             for path, size in reading.owned.items():
