@@ -125,6 +125,8 @@ LATER = {
     "tick_streams": _case("streamz", "leak", "_global_sinks"),
     "unique_bios": _case("faker", "leak cache", "fake.unique", "UniqueProxy", "_unique_proxy", "_seen"),
     "unread_bus": _case("can", "backlog leak", "buffer", "BufferedReader", "listeners"),
+    "delivery_quotes": _case("asgiref", "leak cache", "state", "context variable"),
+    "tenant_orders": _case("mongoengine", "leak", "_document_registry"),
     "message_filters": _case("wasmtime", "native leak", "outside of Python", "store", "gateway"),
     "payment_service": _case("logbook", "leak backlog", "buffered_records", "handler"),
     "upload_sessions": _case("watchdog", "leak", "_handlers"),

@@ -1,11 +1,12 @@
 """Functions are read behind their decorators, and nothing that a program defines stops or hangs the reading."""
 
+from contextvars import ContextVar
 from functools import wraps
 from typing import Any
 
 import pytest
 
-from flatwater_watch.diagnose.code_use import plain_function
+from flatwater_watch.diagnose.code_use import plain_function, required_parameters
 from flatwater_watch.diagnose.declared_bounds import lifetime_parameters
 
 
@@ -53,6 +54,13 @@ def test_attributes_of_a_function_are_read_without_code_of_the_program() -> None
 
     odd.__dict__ = Names()
     assert plain_function(odd) is odd
+
+
+def test_the_parameters_of_c_code_are_read_from_its_text() -> None:
+    assert required_parameters(vars(ContextVar)["reset"], is_method=True) == "token"
+    assert not required_parameters(vars(list)["clear"], is_method=True)
+    assert not required_parameters(vars(list)["pop"], is_method=True), "with a default"
+    assert not required_parameters(3, is_method=True)
 
 
 def test_a_function_that_is_behind_itself_ends_the_search() -> None:

@@ -331,6 +331,14 @@ def test_the_forecast_is_where_a_simulation_step_by_step_gets_to(
     assert told - whole.step == pytest.approx(step - whole.step, rel=0.05, abs=1), "two digits"
 
 
+def test_classes_are_made_once_by_the_function_of_their_line() -> None:
+    classes = replace(owner_evidence(LIST, steps=2, growth=growth(), drift=DRIFT), holds_classes=True)
+    (made,) = make_findings([replace(classes, made_at=MADE)], growth())
+    assert made.advice.startswith("Make each class once and keep it: `@functools.cache` on `learn`")
+    (by_module,) = make_findings([replace(classes, made_at=replace(MADE, function="<module>"))], growth())
+    assert by_module.advice == make_findings([classes], growth())[0].advice == classes.advice
+
+
 def test_bytes_behind_objects_have_the_line_that_they_come_from_and_that_of_the_objects_beside_it() -> None:
     def judge_lines(**lines: AllocationSite | None) -> Finding:
         return make_findings([replace(tables, **lines)], growth())[0]

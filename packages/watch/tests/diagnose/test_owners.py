@@ -17,6 +17,7 @@ from flatwater_watch.diagnose.owners import Owner, find_owners
 from flatwater_watch.diagnose.releasing_calls import LibraryTable
 from flatwater_watch.heap.arrays import NODE_BYTES, SAVED_BYTES, STORAGE_BYTES
 from flatwater_watch.heap.census import Census, begin_census, continue_census_, take_census
+from flatwater_watch.heap.raw import is_class
 from flatwater_watch.heap.roots import Roots, user_modules
 from flatwater_watch.series.readings import Growth
 from flatwater_watch.series.slope import Slope
@@ -141,6 +142,29 @@ def test_a_container_that_is_longer_than_the_bound_beside_it_has_none(load: Load
     program = load(BOUNDED)
     vars(program)["_MAXCACHE"] = 9
     assert {owner.capacity for owner in owners(program) if owner.path == "train._cache"} == {None}
+
+
+CLASSES = """
+    import dataclasses
+
+    ROWS = []
+
+    def row_class():
+        return dataclasses.make_dataclass("Row", [(f"column{n}", str, "x" * 900 + str(n)) for n in range(9)])
+
+    def turn():
+        ROWS.append(row_class())
+"""
+
+
+def test_classes_are_the_items_and_not_what_lies_within_them(load: Load) -> None:
+    owner = the_owner(load(CLASSES))
+    assert all(map(is_class, owner.newest_items))
+    slope = Slope(1.0, 1.0, 1.0)
+    growth = Growth(step=10, resident=1, limit=None, whole=slope, unit="round")
+    assert owner_evidence(owner, steps=2, growth=growth, drift=slope).holds_classes
+    ruled = replace(owner, rule_advice="Clear it.")
+    assert not owner_evidence(ruled, steps=2, growth=growth, drift=slope).holds_classes
 
 
 TREES = """

@@ -1,6 +1,7 @@
 """What no variable of a module or of a frame holds: context variables, and finalizers with what they were given."""
 
 import asyncio
+import contextvars
 import sys
 import threading
 import types
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from flatwater_watch.heap.census import take_census
 from flatwater_watch.heap.roots import Roots, named_roots
 
 
@@ -48,6 +50,32 @@ def test_the_values_of_a_waiting_task_are_roots() -> None:
         return found
 
     assert asyncio.run(shop())["context variable basket"] == [4, 5]
+
+
+def test_a_context_variable_holds_its_values_in_the_contexts_of_all_tasks() -> None:
+    """The values were reached by the task that happened to hold their context, and through the tables within that."""
+    basket: ContextVar[list[int]] = ContextVar("basket")
+    of_task, of_context = [4, 5], [6, 7, 8]
+    identities = id(of_task), id(of_context)
+
+    async def customer() -> None:
+        basket.set(of_task)
+        await asyncio.sleep(60)
+
+    async def shop() -> dict[int, str]:
+        nonlocal of_task, of_context
+        task = asyncio.create_task(customer())
+        await asyncio.sleep(0)
+        kept = contextvars.copy_context()
+        kept.run(basket.set, of_context)
+        of_task = of_context = []
+        census = take_census(Roots(named=(("task", task),)))
+        task.cancel()
+        return {id(container): path for path, container in census.live.items()}
+
+    paths = asyncio.run(shop())
+    assert paths[identities[0]].endswith("basket.<value>")
+    assert paths[identities[1]].endswith("kept[*]")
 
 
 class Runner:

@@ -6,7 +6,7 @@ from dis import Instruction, get_instructions, stack_effect
 from functools import cached_property
 from inspect import CO_VARARGS
 from itertools import islice
-from types import CodeType, FunctionType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorType
 from typing import Any, NamedTuple
 
 from flatwater_watch.heap.raw import full_name, mro, named_entries, names_of
@@ -180,7 +180,9 @@ def required_parameters(value: Any, *, is_method: bool) -> str:
     """The parameters that a function must be given, as they are written in a call; `...` if there are many."""
     function = plain_function(value)
     if function is None:
-        return ""
+        # C code describes its parameters in a text, if at all: "($self, token, /)".
+        text = value.__text_signature__ if type(value) in {MethodDescriptorType, BuiltinFunctionType} else None
+        return ", ".join(name for name in re.findall(r"[^(), ]+", text or "") if name.isidentifier())
     code = function.__code__
     is_bound = is_method and type(value) is not staticmethod
     positional = code.co_varnames[int(is_bound) : code.co_argcount - len(function.__defaults__ or ())]

@@ -11,7 +11,7 @@ from flatwater_watch.heap.arrays import Graph, array_figures
 from flatwater_watch.heap.census import Holding
 from flatwater_watch.heap.children import ATOM_TYPE_IDS, LONG_TEXT_BYTES, open_object
 from flatwater_watch.heap.functions import cache_name
-from flatwater_watch.heap.raw import callable_name, class_name, own_size
+from flatwater_watch.heap.raw import callable_name, class_name, is_class, own_size
 from flatwater_watch.heap.shared_memory import lies_in_file
 from flatwater_watch.heap.view import OPAQUE, Walk
 from flatwater_watch.thresholds import SHIPPED
@@ -87,7 +87,7 @@ def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
     ending = " with its autograd graph" if has_graph else kept_words
     item_words = _describe_item(newest[-1], ending) if newest else "nothing yet"
     newest_bytes = holding.bytes / max(item_count * holding.instances, 1) * len(newest)  # if all are of equal size
-    if leaves and (has_graph or has_base or leaf_bytes >= newest_bytes / 2):
+    if leaves and not is_class(newest[-1]) and (has_graph or has_base or leaf_bytes >= newest_bytes / 2):
         label, leaves_per_item = _main_label(leaves, len(newest))
         count = round(leaves_per_item * item_count) * holding.instances
         # One array for each item, in the order of the items, so that neighbours can be compared for redundancy.

@@ -17,6 +17,7 @@ from flatwater_watch.diagnose.container_calls import (
 )
 from flatwater_watch.diagnose.finding import AllocationSite
 from flatwater_watch.diagnose.verdicts import VERDICTS, VerdictName
+from flatwater_watch.heap.raw import is_class
 from flatwater_watch.series.readings import Growth
 from flatwater_watch.series.slope import Slope
 from flatwater_watch.units import format_bytes
@@ -50,6 +51,8 @@ CARRIED_ADVICE = (
 BASE_ADVICE = (
     "Keep a copy of the part, `part.clone()` of a tensor or `part.copy()` of an array: it lets go of the whole."
 )
+CLASS_ADVICE = "Make each class once and keep it: `@functools.cache` on `{function}`, which makes one in each call."
+"""Advice on classes that a function makes again and again; each is registered or remembered where it is made."""
 _ADVICE_BY_KIND = {
     "figures": "Call `plt.close(figure)` when it is saved. pyplot keeps each figure until it is closed.",
     "hooks": "Keep the handle that registering returns and call `handle.remove()`, or register the hook once.",
@@ -124,6 +127,8 @@ class Evidence:
     redundancy: str | None = None
     outside: bool = False
     """Whether the bytes lie outside of Python, behind the owner's items."""
+    holds_classes: bool = False
+    """Whether the owner's items are classes, and no rule has advice on it."""
     parts: tuple[str, ...] = ()
     """Owners of the causes that were merged into this one."""
     made_at: AllocationSite | None = None
@@ -208,6 +213,7 @@ def owner_evidence(
         advice=_owner_advice(verdict, owner),
         redundancy=owner.redundancy,
         outside=owner.outside_python,
+        holds_classes=bool(owner.newest_items) and all(map(is_class, owner.newest_items)) and not owner.rule_advice,
     )
 
 

@@ -9,7 +9,13 @@ from dataclasses import replace
 from itertools import takewhile
 from math import ceil
 
-from flatwater_watch.diagnose.evidence import NATIVE_LINE_ADVICE, NATIVE_LINE_SENTENCE, TOO_LARGE_ADVICE, Evidence
+from flatwater_watch.diagnose.evidence import (
+    CLASS_ADVICE,
+    NATIVE_LINE_ADVICE,
+    NATIVE_LINE_SENTENCE,
+    TOO_LARGE_ADVICE,
+    Evidence,
+)
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
 from flatwater_watch.diagnose.gc_sawtooth import gc_amounts_text
 from flatwater_watch.diagnose.verdicts import VERDICTS
@@ -173,7 +179,10 @@ def _describe_line(cause: Evidence) -> tuple[AllocationSite | None, str, str | N
     """
     description, native_line, item_line = cause.newest_contents.what + cause.bound, cause.native_line, cause.made_at
     if native_line is None:
-        return item_line, description, None
+        line_advice = None
+        if cause.holds_classes and item_line is not None and item_line.function != "<module>":
+            line_advice = CLASS_ADVICE.format(function=item_line.function)
+        return item_line, description, line_advice
     if cause.verdict == "native":
         line_advice = f"{cause.native_advice or NATIVE_LINE_ADVICE} {NATIVE_LINE_SENTENCE}"
         return native_line, f"{description}; memory rises while this line runs", line_advice

@@ -20,7 +20,7 @@ from flatwater_watch.diagnose.evidence import Evidence
 from flatwater_watch.diagnose.finding import AllocationSite
 from flatwater_watch.diagnose.line_calls import find_line_advice
 from flatwater_watch.heap.arrays import array_figures, last_base, saved_tensors
-from flatwater_watch.heap.raw import is_a, own_size
+from flatwater_watch.heap.raw import is_a, is_class, own_size
 from flatwater_watch.heap.roots import is_installed_command, is_user_file
 from flatwater_watch.meters.allocations import AllocationTrace, allocation_frames
 from flatwater_watch.meters.rises import RiseRecorder
@@ -148,7 +148,7 @@ class Tracer:
             if id(obj) not in seen_ids and (obj is item or not is_a(obj, *_SHARED_TYPES)):
                 seen_ids.add(id(obj))
                 yield from self._own_origins(obj)
-                contents = _held_objects(obj)
+                contents = [] if is_class(obj) else _held_objects(obj)  # what a class holds was made by its library
                 if contents and (obj is item or not _is_older(obj)):
                     queue += contents[:MAXIMUM_CONTENTS]
 
@@ -361,6 +361,8 @@ def _enclosing_names(node: ast.AST, line: int) -> list[str]:
     """Names of the classes and functions below a node that contain a line, outermost first; empty without any."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.stmt | ast.ExceptHandler) and child.lineno <= line <= (child.end_lineno or line):
+            if isinstance(child, ast.ClassDef) and child.lineno == line:  # it runs in what is around the class
+                return []
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 return [child.name, *_enclosing_names(child, line)]
             return _enclosing_names(child, line)

@@ -71,7 +71,7 @@ def written_call(owner: str, name: str, value: Any, *, is_class: bool) -> str:
     if name in DELETIONS:
         return DELETIONS[name].format(owner, parameters)
     is_of_one = plain_function(value) is None and _releasing_word(name) not in _RELEASING_ALL
-    return f"{owner}.{name}({'...' if is_of_one else parameters})"
+    return f"{owner}.{name}({parameters or '...' if is_of_one else parameters})"
 
 
 class ReleaseSearch(NamedTuple):

@@ -11,6 +11,7 @@ import weakref
 from array import array
 from collections import deque
 from collections.abc import Callable
+from contextvars import Context, ContextVar
 from functools import partial
 from itertools import islice, repeat
 from typing import Any, NamedTuple
@@ -53,6 +54,7 @@ from flatwater_watch.heap.raw import (
     read_stable,
 )
 from flatwater_watch.heap.shared_memory import open_mapping
+from flatwater_watch.heap.tasks import known_contexts
 from flatwater_watch.heap.view import (
     OPAQUE,
     Named,
@@ -357,6 +359,22 @@ def _open_reference(reference: weakref.ReferenceType[Any], _walk: Walk) -> Opene
     return OpenedObject("object", weakref.ReferenceType.__sizeof__(reference) + GC_BYTES, len(parts), parts)
 
 
+def _open_context_variable(variable: ContextVar[Any], walk: Walk) -> OpenedObject:
+    """Open a context variable: its values in the contexts of all tasks, which hold them for it."""
+    walk.contexts = walk.contexts or known_contexts()
+    parts = [(".<value>", context[variable]) for context in walk.contexts if variable in context]
+    return OpenedObject("object", object.__sizeof__(variable) + GC_BYTES, len(parts), parts)
+
+
+def _open_context(context: Context, walk: Walk) -> OpenedObject:
+    """Open a context: its values, unless it is of a task, as the variables are the holders of these."""
+    walk.contexts = walk.contexts or known_contexts()
+    if any(known is context for known in walk.contexts):
+        return OPAQUE
+    values = list(context.values())
+    return opened_container("dict", object.__sizeof__(context) + GC_BYTES, len(values), values, walk)
+
+
 def _open_simple_queue(queue: Any, walk: Walk) -> OpenedObject:
     """Open a `queue.SimpleQueue`: its items, and 8 bytes for the pointer to each."""
     items = _queued_items(queue)
@@ -416,6 +434,8 @@ _BUILTIN_TYPES: dict[type, _Opener] = {
     BaseException: open_exception,
     weakref.ReferenceType: _open_reference,
     Graph: open_graph,
+    Context: _open_context,
+    ContextVar: _open_context_variable,
     types.FunctionType: open_function,
     types.MethodType: open_method,
     types.BuiltinFunctionType: open_bound,

@@ -71,6 +71,11 @@ def count_values(values: Iterable[H]) -> Counter[H]:
     return counts
 
 
+def is_class(obj: object) -> bool:
+    """Return whether an object is a class."""
+    return issubclass(type(obj), type)
+
+
 def is_a(obj: object, *kinds: type) -> bool:
     """Return whether an object is an instance of one of the classes, whatever its `__class__` says."""
     return any(owner is kind for owner in mro(type(obj)) for kind in kinds)

@@ -61,10 +61,15 @@ def _caller_frames(frame: FrameType | None) -> Iterator[FrameType]:
 
 def context_variables() -> Iterator[tuple[ContextVar[Any], Any]]:
     """Yield the context variables with their values, of the code that runs now and of each task."""
-    # Runs no code of the watched program.
-    contexts = (referent for task in _all_tasks() for referent in gc.get_referents(task) if type(referent) is Context)
-    for context in (copy_context(), *contexts):
+    for context in known_contexts():
         yield from context.items()
+
+
+def known_contexts() -> list[Context]:
+    """Return the contexts of the code that runs now and of each task."""
+    # Runs no code of the watched program.
+    referents = (referent for task in _all_tasks() for referent in gc.get_referents(task))
+    return [copy_context(), *(referent for referent in referents if type(referent) is Context)]
 
 
 def _all_tasks() -> list[Any]:

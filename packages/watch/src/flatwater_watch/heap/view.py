@@ -3,6 +3,7 @@
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -55,6 +56,8 @@ class Walk:
     """Spans of addresses of mappings without a file, ascending; None until one was asked for."""
     child_bytes: dict[int, int] = field(default_factory=dict)
     """Private bytes of each child process that no object seen earlier stands for, by its id."""
+    contexts: list[Context] | None = None
+    """The contexts of all tasks; None until a context variable or a context was opened."""
     unread_by_class: Counter[str] = field(default_factory=Counter)
     """Number of objects that could not be read, by class and exception."""
 
