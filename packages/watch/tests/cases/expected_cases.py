@@ -121,6 +121,7 @@ LATER = {
     "branch_reports": _case("git", "leak", "branches"),
     "prepared_zones": _case("shapely", "leak cache native", "_prepared"),
     "replayed_readings": _case("more_itertools", "leak cache", "readings of", "seekable", "_cache"),
+    "survey_answers": _case("posthog", "leak", "threads"),
     "tenant_schemas": _case("thriftpy2", "leak cache", "_thrift_cache"),
     "tick_streams": _case("streamz", "leak", "_global_sinks"),
     "unique_bios": _case("faker", "leak cache", "fake.unique", "UniqueProxy", "_unique_proxy", "_seen"),

@@ -3,8 +3,10 @@
 import mmap
 import multiprocessing
 import queue
+import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -68,6 +70,8 @@ def test_the_instruction_has_the_operation_of_the_container_s_type_and_its_name(
     ("resource", "item", "calls"),
     [
         ("child process", multiprocessing.Process(), ("`Process.terminate()` and `Process.join()`",)),
+        ("thread", threading.Timer(1, print), ("`Timer.cancel()` and `Timer.join()`",)),
+        ("thread", ThreadPoolExecutor(), ("`ThreadPoolExecutor.shutdown()`",)),
         ("mapped file", mmap.mmap(-1, 1), ("`mmap.close()`",)),
         ("mapped file", np.zeros(1), ("`part.copy()`",)),
     ],

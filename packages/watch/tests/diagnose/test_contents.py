@@ -173,3 +173,24 @@ def test_the_contents_of_an_object_of_c_are_the_class_with_most_of_its_bytes() -
     assert 500 < contents.count < 2000  # by a sample
     newest = added_leaves(pickler, length, holding._replace(length=length - 6000), bytes)
     assert {type(leaf) for leaf in newest} == {bytes}
+
+
+def test_what_all_share_weighs_nothing() -> None:
+    """12,555 bools of 482 threads were told, each of 28 bytes."""
+    held = [True, None, False, "a text"] * 10
+    holding = Holding("held", None, "list", len(held), None, 1000, 1, 0, float(len(held)))
+    assert describe_contents(holding, held[-24:]).what == "10 × str"
+
+
+def test_items_with_a_thread_each_are_told_with_it_and_not_those_that_share_one() -> None:
+    end = threading.Event()
+    threads = [threading.Thread(target=end.wait, daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    own, shared = [[thread] for thread in threads], [[threads[0], number] for number in range(4)]
+    resources = []
+    for held in (own, shared):
+        holding = Holding("held", None, "list", 4, None, 100_000, 1, 0, 4.0)
+        resources.append(describe_contents(holding, held).resource)
+    end.set()
+    assert resources == ["thread", ""]

@@ -3,6 +3,7 @@
 import gc
 import sys
 import sysconfig
+import threading
 from collections.abc import Callable
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -14,7 +15,15 @@ import flatwater
 import flatwater_watch
 from flatwater_watch.heap import census
 from flatwater_watch.heap.locals import frame_locals
-from flatwater_watch.heap.roots import Roots, is_user_file, named_roots, source_file
+from flatwater_watch.heap.roots import (
+    MANY_THREADS,
+    THREADS_TABLE,
+    Roots,
+    _thread_roots,
+    is_user_file,
+    named_roots,
+    source_file,
+)
 from flatwater_watch.meters.program_faults import is_program_fault
 
 Load = Callable[[str], ModuleType]
@@ -290,3 +299,18 @@ def test_the_file_of_a_script_that_has_ended_is_known() -> None:
     script = {"__loader__": SourceFileLoader("__main__", "/home/user/service.py"), "ANSWERS": {}}
     assert source_file(script) == "/home/user/service.py"
     assert source_file({"ANSWERS": {}}) is None
+
+
+def test_many_threads_of_one_name_are_items_of_a_table() -> None:
+    """So that their number is a length: 482 of them were "calls that wait"."""
+    end = threading.Event()
+    threads = [threading.Thread(target=end.wait, name=f"reporter-{number}", daemon=True) for number in range(20)]
+    for thread in threads[: MANY_THREADS - 1]:
+        thread.start()
+    few = dict(_thread_roots())
+    for thread in threads[MANY_THREADS - 1 :]:
+        thread.start()
+    many = dict(_thread_roots())
+    end.set()
+    assert ("thread reporter" in few, THREADS_TABLE in few) == (True, False)
+    assert ("thread reporter" in many, THREADS_TABLE in many) == (False, True)

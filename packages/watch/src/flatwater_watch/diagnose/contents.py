@@ -11,6 +11,7 @@ from flatwater_watch.heap.arrays import Graph, array_figures
 from flatwater_watch.heap.census import Holding
 from flatwater_watch.heap.children import ATOM_TYPE_IDS, LONG_TEXT_BYTES, open_object
 from flatwater_watch.heap.functions import cache_name
+from flatwater_watch.heap.instances import is_running
 from flatwater_watch.heap.raw import callable_name, class_name, is_class, own_size
 from flatwater_watch.heap.shared_memory import lies_in_file
 from flatwater_watch.heap.view import OPAQUE, Walk
@@ -24,7 +25,7 @@ MAXIMUM_LEAVES = 24
 """Maximum number of leaves of a container."""
 
 
-Resource = Literal["", "child process", "mapped file"]
+Resource = Literal["", "child process", "mapped file", "thread"]
 """What an object keeps open in the system until a call ends it."""
 
 
@@ -79,10 +80,8 @@ def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
     item_count = 1 if holding.kind in SINGLE_ITEM_KINDS else holding.length
     leaf_bytes, base_bytes = sum(leaf.bytes for leaf in leaves), sum(leaf.base_bytes for leaf in leaves)
     has_graph = any(leaf.has_graph for leaf in leaves)
-    resource: Resource = "child process" if len(walk.child_bytes) < children else _mapped_resource(newest, leaves, walk)
-    has_base = (
-        resource != "mapped file" and base_bytes > 0 and base_bytes >= leaf_bytes / 2
-    )  # else the base is the file
+    resource = _held_resource(newest, leaves, walk, children - len(walk.child_bytes))
+    has_base = resource != "mapped file" and base_bytes > 0 and base_bytes >= leaf_bytes / 2  # a file is a base too
     kept_words = f" with its {resource}" if resource else ", a view of a larger base" if has_base else ""
     ending = " with its autograd graph" if has_graph else kept_words
     item_words = _describe_item(newest[-1], ending) if newest else "nothing yet"
@@ -114,10 +113,14 @@ def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
     )
 
 
-def _mapped_resource(newest: Sequence[Any], leaves: Sequence[_Leaf], walk: Walk) -> Resource:
-    """The word for a mapped file if the newest item, or its newest leaf, lies in one; else none."""
-    objects = (*newest[-1:], *(leaf.obj for leaf in leaves[-1:]))
-    return "mapped file" if any(lies_in_file(obj, walk) for obj in objects) else ""
+def _held_resource(newest: Sequence[Any], leaves: Sequence[_Leaf], walk: Walk, children: int) -> Resource:
+    """The word for what most of the newest items keep open, such as `children` processes; none if they share it."""
+    if any(lies_in_file(obj, walk) for obj in (*newest[-1:], *(leaf.obj for leaf in leaves[-1:]))):
+        return "mapped file"
+    threads = sum(map(is_running, walk.kept_alive))
+    if 2 * max(children, threads) < max(1, len(newest)):
+        return ""
+    return "child process" if children else "thread"
 
 
 def _heaviest_class(items: Sequence[Any]) -> tuple[Sequence[Any], float]:
@@ -129,7 +132,9 @@ def _heaviest_class(items: Sequence[Any]) -> tuple[Sequence[Any], float]:
     bytes_by_class: dict[int, float] = {}
     for item in items:
         figures = array_figures(item)
-        size = own_size(item) if figures is None else ARRAY_PREFERENCE * max(own_size(item), figures.base_bytes)
+        # All share a bool, None and a small number.
+        own_bytes = 0 if item is None or type(item) is bool else own_size(item)
+        size = own_bytes if figures is None else ARRAY_PREFERENCE * max(own_bytes, figures.base_bytes)
         bytes_by_class[id(type(item))] = bytes_by_class.get(id(type(item)), 0.0) + size
     if len(bytes_by_class) <= 1:
         return items, 1.0

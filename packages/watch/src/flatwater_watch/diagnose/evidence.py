@@ -226,7 +226,7 @@ def _owner_advice(verdict: VerdictName, owner: "Owner") -> str:
         return CARRIED_ADVICE.format(name=name) if name else GRAPH_ADVICE
     if owner.rule_advice and verdict != "filling":
         return owner.rule_advice
-    if owner.holds_base or (owner.resource and owner.newest_items and verdict in {"leak", "mapped"}):
+    if owner.holds_base or (owner.resource and verdict in {"leak", "mapped"}):
         return BASE_ADVICE if owner.holds_base else _resource_advice(owner)
     if owner.table is not None and verdict != "filling":
         return owner.table.advice
@@ -235,7 +235,7 @@ def _owner_advice(verdict: VerdictName, owner: "Owner") -> str:
 
 def _resource_advice(owner: "Owner") -> str:
     """The advice for a container whose items keep something open in the system."""
-    return resource_advice(owner.resource, owner.newest_items[-1], owner.kind, owner.container, owner.code_name)
+    return resource_advice(owner.resource, owner.resource_item, owner.kind, owner.container, owner.code_name)
 
 
 def _kind_advice(verdict: VerdictName, owner: "Owner") -> str | None:

@@ -20,7 +20,7 @@ from flatwater_watch.diagnose.owners import Owner, current_contents, find_owners
 from flatwater_watch.heap.census import Census, Holding
 from flatwater_watch.heap.libraries import ContainerLengths, GrownHolders, grown_holders
 from flatwater_watch.heap.raw import full_name, is_a
-from flatwater_watch.heap.roots import Callback, Roots, lies_in_library_call
+from flatwater_watch.heap.roots import THREADS_TABLE, Callback, Roots, lies_in_library_call
 from flatwater_watch.series.readings import Growth
 from flatwater_watch.series.slope import Slope
 from flatwater_watch.thresholds import SHIPPED
@@ -192,9 +192,16 @@ def find_grown_owners(
 def _without_weak_tables(owners: list[Owner]) -> list[Owner]:
     """The owners without tables of weak references, unless there are no others.
 
-    Such a table keeps no object alive: another owner does, so the first of the others gets the bytes of the tables.
+    Such a table keeps no object alive: another owner does, so the first of the others gets the bytes of the tables. So
+    does the table of all threads, if another owner has threads: a call of that owner's items ends them.
     """
-    strong_owners = [owner for owner in owners if not is_a(owner.container, WeakSet, WeakValueDictionary)]
+    has_holder_of_threads = any(owner.resource == "thread" and owner.path != THREADS_TABLE for owner in owners)
+    strong_owners = [
+        owner
+        for owner in owners
+        if not is_a(owner.container, WeakSet, WeakValueDictionary)
+        and not (has_holder_of_threads and owner.path == THREADS_TABLE)
+    ]
     if not strong_owners:
         return owners
     first_owner, *other_owners = strong_owners

@@ -19,7 +19,7 @@ from flatwater_watch.diagnose.redundancy import describe_redundancy
 from flatwater_watch.diagnose.releasing_calls import LibraryTable, library_table
 from flatwater_watch.diagnose.rules import find_rule
 from flatwater_watch.heap.census import Census, Holding
-from flatwater_watch.heap.raw import class_name, full_name, mro
+from flatwater_watch.heap.raw import class_name, count_values, full_name, mro
 from flatwater_watch.heap.roots import Roots, user_modules
 from flatwater_watch.thresholds import SHIPPED
 
@@ -74,6 +74,8 @@ class Owner:
     """Number of waiting calls that each have this container as a variable, if there are more than before; else 1."""
     resource: Resource = ""
     """What the items keep open in the system."""
+    resource_item: Any = None
+    """An item of the most frequent class, or the newest leaf if that lies in a mapped file. A strong reference."""
     in_more_items: bool = False
     """Whether more of its holders, which are as many as before, have one: each keeps its own from some time on."""
 
@@ -259,8 +261,7 @@ def describe_owner(
     if holding.capacity is None:
         holding = holding._replace(capacity=declared_bound(census, holding))
     display_path = holding.path if in_more_items else _display_path(census, holding, modules)
-    # An autograd graph is described by its tensor.
-    container = census.live[(holding.parent if holding.kind == "graph" else None) or path]
+    container = census.live[(holding.parent if holding.kind == "graph" else None) or path]  # of a graph its tensor
     newest = newest_items(container, holding.kind, min(max(holding.length - earlier.length, 1), MAXIMUM_LEAVES))
     contents = describe_contents(holding, newest)
     table = library_table(census, path, user_code, newest[-1] if newest else None)
@@ -281,6 +282,7 @@ def describe_owner(
         holds_graph=contents.has_graph,
         holds_base=contents.has_base,
         resource=contents.resource,
+        resource_item=_resource_item(contents, newest),
         redundancy=describe_redundancy(contents.arrays),
         newest_items=contents.leaves,
         container=container,
@@ -292,6 +294,14 @@ def describe_owner(
         calls=holding.instances if holding.parent is None and holding.instances > earlier.instances else 1,
         in_more_items=in_more_items,
     )
+
+
+def _resource_item(contents: Contents, newest: Sequence[Any]) -> Any:
+    """The object by whose class a call is sought that ends what the items keep open; None without items."""
+    if contents.resource == "mapped file":
+        return contents.leaves[-1]
+    kinds = count_values(id(type(item)) for item in newest)
+    return max(newest, key=lambda item: kinds[id(type(item))], default=None)
 
 
 def _display_path(census: Census, holding: Holding, modules: Container[str]) -> str:

@@ -13,7 +13,7 @@ from array import array
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, NamedTuple
 
 from flatwater_watch.heap.arrays import array_figures
@@ -32,6 +32,7 @@ from flatwater_watch.heap.raw import (
 )
 from flatwater_watch.heap.roots import OWN_PACKAGES, Roots, user_modules
 from flatwater_watch.heap.view import OwnWeakref, evenly_spaced_slice
+from flatwater_watch.meters.system_calls import monotonic
 from flatwater_watch.thresholds import SHIPPED
 
 OWNING = SHIPPED.owning
@@ -57,6 +58,9 @@ MAXIMUM_WEIGHED, MAXIMUM_CLIMBED = 300, 24
 MAXIMUM_FRONTIER, MAXIMUM_PASSES = 48, 10
 """Maximum objects whose referrers are looked for in one pass over all objects, and maximum passes: one takes 80 ms of
 CPU with 360,000 objects. `moto` stores its objects five hops below `s3_backends`."""
+MAXIMUM_CLIMB_SECONDS = 1.0
+"""Seconds after which no further pass begins: beside 480 threads, which take the interpreter in turn, one climb of few
+CPU seconds lasted 6.7 s."""
 WEIGHED_ITEMS, WEIGHED_CHILDREN, WEIGHED_OBJECTS = 4, 8, 60
 """Newest items that stand for all new items of a container; children that stand for all of an object; and objects
 below the items that are weighed."""
@@ -298,7 +302,7 @@ def _find_named_holders(
     # The containers that lie below each object passed, as indexes into `containers`, by the object's id.
     indexes_below = {id(container): {index} for index, container in enumerate(containers)}
     waiting_objects = containers  # those below which the heaviest container lies first
-    for _ in range(MAXIMUM_PASSES):
+    for _ in _climbing_passes():
         frontier, waiting_objects = waiting_objects[:MAXIMUM_FRONTIER], waiting_objects[MAXIMUM_FRONTIER:]
         frontier_ids = set(map(id, frontier))
         # The lists and dicts of this search refer to the objects too.
@@ -322,6 +326,12 @@ def _find_named_holders(
         if not waiting_objects or sum(weights[index] for index in unnamed_indexes) <= spare_bytes:
             break
     return GrownHolders(holders, frozenset(passed_by_id))
+
+
+def _climbing_passes() -> Iterator[int]:
+    """Yield the numbers of the passes, until they are `MAXIMUM_PASSES` or have taken `MAXIMUM_CLIMB_SECONDS`."""
+    deadline = monotonic() + MAXIMUM_CLIMB_SECONDS
+    return takewhile(lambda _: monotonic() < deadline, range(MAXIMUM_PASSES))
 
 
 def _find_holder_paths(

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from flatwater_watch.heap.locals import frame_locals, function_name
 from flatwater_watch.heap.raw import (
+    count_values,
     instance_dict,
     module_namespace,
     named_entries,
@@ -208,12 +209,20 @@ def root_tiers(roots: Roots, modules: Mapping[str, dict[str, Any]]) -> Iterator[
         yield _frame_locals(frame)
     yield _coroutine_locals(roots, {id(frame) for frame in frames})
     yield [(f"context variable {variable.name}", value) for variable, value in context_variables()]
-    # Not `enumerate()`, which asks for a lock that the interrupted code may hold.
-    other_threads = [thread for thread in list(_threads.values()) if thread is not threading.main_thread()]
-    yield [(f"thread {_without_number(thread_name(thread))}", thread) for thread in other_threads]
+    yield _thread_roots()
     yield [*roots.libraries]
     for frame in running_frames(_is_library_file):
         yield _frame_locals(frame, _package_of_frame(frame))
+
+
+def _thread_roots() -> list[tuple[str, Any]]:
+    """Return the threads but the main one, by their names without numbers; of many with one name, Python's table."""
+    # Not `enumerate()`, which asks for a lock that the interrupted code may hold.
+    threads = [thread for thread in list(_threads.values()) if thread is not threading.main_thread()]
+    named_threads = [(f"thread {_without_number(thread_name(thread))}", thread) for thread in threads]
+    counts = count_values(name for name, _ in named_threads)
+    few = [(name, thread) for name, thread in named_threads if counts[name] < MANY_THREADS]
+    return few if len(few) == len(threads) else [*few, (THREADS_TABLE, _threads)]
 
 
 def named_roots(roots: Roots) -> Iterator[tuple[str, Any]]:
@@ -329,6 +338,11 @@ def _coroutine_locals(roots: Roots, running_ids: Collection[int]) -> list[tuple[
 def _without_number(name: str) -> str:
     """Return a thread's name without its number, which differs from run to run: `Thread (worker)`."""
     return "".join(c for c in name if not c.isdigit()).replace("- ", " ").strip("-_ ")
+
+
+MANY_THREADS = 16
+"""Threads of one name from which on they are items of a table, which has a length, rather than roots of their own."""
+THREADS_TABLE = "Python's threads"
 
 
 class Callback:

@@ -33,10 +33,9 @@ class Reports:
 
     def write(self, branch: str) -> str:
         repo = Repo(self.folder)
-        commits = list(repo.iter_commits())  # <- here
-        size = sum(len(commit.tree["prices.csv"].data_stream.read()) for commit in commits)
+        sizes = [len(commit.tree["prices.csv"].data_stream.read()) for commit in repo.iter_commits()]  # <- here
         self.branches[branch] = repo
-        return f"{branch}: {len(commits)} commits, {size} bytes"
+        return f"{branch}: {len(sizes)} commits, {sum(sizes)} bytes"
 
 
 def main(rounds: int) -> None:
