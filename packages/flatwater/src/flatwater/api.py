@@ -12,7 +12,7 @@ commands know it. Settings are those of `flatwater train RECIPE --help`, tables 
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +25,7 @@ from rich.console import Console
 from flatwater.comparisons.named import compare_named
 from flatwater.config.toml import flat_settings, from_mapping, merge_tables, read_toml, to_mapping
 from flatwater.description import Description
-from flatwater.envs.makers import ENV, find_env_object, hand_over_env, replace_env_object
+from flatwater.envs.makers import ENV, check_any_number, find_env_object, hand_over_env, replace_env_object
 from flatwater.envs.open_envs import close_open_envs
 from flatwater.memory.planner import Plan
 from flatwater.metrics.jsonl import read_metrics
@@ -439,10 +439,11 @@ def resolve_config(recipe: str, config: Path | str | None, settings: Mapping[str
     Raises:
         ConfigError: there is no such recipe, preset or setting, or a setting is out of its range.
     """
-    settings = replace_env_object(settings)  # a configuration holds its name
+    env, settings = find_env_object(settings), replace_env_object(settings)  # a configuration holds its name
     # `env` is read before the other settings: it may lead to another recipe, whose settings have another class.
     file_settings = {} if config is None else read_toml(Path(config))
     found_recipe = recipe_in_env(recipe, settings.get(ENV, file_settings.get(ENV)))
+    check_any_number(env, {field.name for field in fields(found_recipe.config)}, recipe)
     base = preset_settings(found_recipe.config, merge_tables(file_settings, settings))
     if config is not None:
         base = to_mapping(load_settings(found_recipe.config, Path(config), base, replaced_names={*settings}))

@@ -59,6 +59,30 @@ class InInfo(Corridor):
         return {"action_mask": steps_mask(self.at)}
 
 
+class ByMethod(Corridor):
+    """The same by a method, as sb3-contrib asks for it."""
+
+    def __init__(self) -> None:
+        self.observation_space = self.seen
+
+    def observe(self) -> Any:
+        return self.draw()
+
+    def action_masks(self) -> Any:
+        return steps_mask(self.at)
+
+
+class Late(InInfo):
+    """The info of a reset has no mask, and an illegal action is taken for a legal one."""
+
+    def reset(self, **given: Any) -> tuple[Any, dict[str, Any]]:
+        return super().reset(**given)[0], {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        legal = steps_mask(self.at)
+        return super().step(action if legal[action] else int(legal.argmax()))
+
+
 class Beside(Corridor):
     """Two observations beside the mask, under other names, as RLlib's users have it."""
 

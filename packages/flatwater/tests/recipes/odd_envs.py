@@ -136,7 +136,7 @@ class ResetGivesNothing(Fine):
         super().reset(seed=seed)
 
 
-@expect("does not give (observation, info)")
+@expect("does not give (observation, info), with an observation of its observation_space: it gives array([")
 class ResetOfOldGym(Fine):
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         return super().reset(seed=seed)[0]
@@ -326,7 +326,7 @@ OBSERVATIONS: dict[str, tuple[Any, str]] = {
     "SeesAnEmptyDict": (sp.Dict({}), "no number"),
     "SeesAnEmptyTuple": (sp.Tuple([]), "no number"),
     "SeesText": (sp.Text(5), "TransformObservation"),
-    "SeesTextInADict": (sp.Dict(a=sp.Text(5), b=sp.Discrete(2)), "TransformObservation"),
+    "SeesTextInADict": (sp.Dict(a=sp.Text(5), b=sp.Discrete(2)), "FilterObservation(filter_keys=['b'])"),
     "SeesAGraph": (sp.Graph(sp.Discrete(2), None), "TransformObservation"),
     "SeesASequence": (sp.Sequence(sp.Discrete(2)), "TransformObservation"),
     "SeesOneOf": (sp.OneOf([sp.Discrete(2), sp.Discrete(3)]), "TransformObservation"),

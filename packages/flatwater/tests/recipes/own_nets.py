@@ -313,3 +313,7 @@ class Compiles(Plain):
     def __init__(self, space: gymnasium.Space[Any]) -> None:
         super().__init__(space)
         self.layer: Any = torch.compile(self.layer, backend="eager")
+
+
+MADE = nn.Linear(4, 8)
+"""A module in place of what makes it."""

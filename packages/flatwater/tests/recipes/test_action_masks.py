@@ -6,7 +6,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from masked_envs import Beside, Corridor, InInfo, Lists, LogMasks, Pictures, TooShort, Two, TwoLists, steps_mask
+from gymnasium.vector import SyncVectorEnv
+from masked_envs import (
+    Beside,
+    ByMethod,
+    Corridor,
+    InInfo,
+    Late,
+    Lists,
+    LogMasks,
+    Pictures,
+    TooShort,
+    Two,
+    TwoLists,
+    steps_mask,
+)
 
 import flatwater as fw
 from flatwater.checkpoints.catalogue import list_checkpoints
@@ -59,6 +73,26 @@ def test_agents_of_a_replay_take_legal_actions_alone(recipe: str, settings: dict
         seen, _, terminated, truncated, info = episode.step(action)
         if terminated or truncated:
             seen, info = episode.reset()
+
+
+@pytest.mark.parametrize(("recipe", "settings"), [("ppo", PPO), ("ppo", PPO | {"env_workers": 2}), ("dqn", DQN)])
+def test_masks_of_a_method_are_those_of_the_info(recipe: str, settings: dict[str, Any]) -> None:
+    """Both of the same run: what is legal is told at each step, in training and in the result."""
+    results = [
+        fw.train(recipe, env=env, rounds=1, run=env.__name__, **settings, **QUIET).result for env in (InInfo, ByMethod)
+    ]
+    told, asked = ({**result, "env": ""} for result in results if result is not None)
+    assert told == asked
+    assert fw.check_env_conformance(ByMethod) == []
+
+
+def test_masks_that_would_be_passed_over_are_refused() -> None:
+    with pytest.raises(FlatwaterError, match="none from reset and one from step"):
+        fw.train("ppo", env=Late, rounds=1, **PPO, **QUIET)
+    with pytest.raises(FlatwaterError, match="none from reset and one from step"):
+        fw.train("ppo", env=lambda num_envs: SyncVectorEnv([Late] * num_envs), rounds=1, **PPO, **QUIET)
+    with pytest.raises(FlatwaterError, match=r"by action_masks\(\), which a vector environment does not pass on"):
+        fw.train("ppo", env=lambda num_envs: SyncVectorEnv([ByMethod] * num_envs), rounds=1, **PPO, **QUIET)
 
 
 def test_a_population_stopped_and_resumed_ends_with_the_same_bits() -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,12 @@ import brought
 import gymnasium
 import pytest
 from brought import Boat, Fleet, boats
+from gymnasium.wrappers.vector import NormalizeObservation
 
 import flatwater as fw
 from flatwater.cli.main import main
-from flatwater_watch.errors import ConfigError
+from flatwater.envs.wrapped.spaces import make_reader
+from flatwater_watch.errors import ConfigError, FlatwaterError
 
 SMALL: dict[str, Any] = {"threads": 1, "trackers": (), "envs": 2, "block": 8, "quiet": True}
 SMALL |= {"evaluation": {"envs": 2, "every": 1}, "learner": {"minibatches": 1, "epochs": 1}, "policy": {"layers": [8]}}
@@ -97,6 +100,40 @@ def test_a_wrapper_that_returns_nothing_is_named() -> None:
     options = {**SMALL, "env": lambda: Boat(0.7), "wrapped": {"wrappers": ("brought:forget",)}}
     with pytest.raises(ConfigError, match="brought:forget returned None"):
         fw.train("ppo", rounds=1, run="none", **options)
+
+
+class FakeVecEnv:
+    """Named as Stable-Baselines3's class."""
+
+
+FakeVecEnv.__module__, FakeVecEnv.__name__ = "stable_baselines3.common.vec_env.base_vec_env", "VecEnv"
+REFUSED: dict[str, tuple[str, Callable[[], Any], str]] = {
+    "a fixed number": ("dqn", lambda: boats(3), r"for dqn a function of the number .*, got .* of always 3"),
+    "another library's": (
+        "ppo",
+        lambda: partial(FakeVecEnv),
+        r"a VecEnv of Stable-Baselines3\. Give .* --rewards normalised",
+    ),
+    "no single resets": ("ppo", lambda: NormalizeObservation(boats(2)), "wrap each environment"),
+}
+
+
+@pytest.mark.parametrize("given", REFUSED)
+def test_what_cannot_be_stepped_is_refused_with_what_to_give(given: str) -> None:
+    recipe, make, told = REFUSED[given]
+    with pytest.raises(FlatwaterError, match=told):
+        fw.train(recipe, env=make(), rounds=1, run="none", **(SMALL if recipe == "ppo" else {"quiet": True}))
+
+
+def test_a_part_that_is_no_numbers_is_named_with_the_wrapper_that_leaves_it_out() -> None:
+    words, seen = gymnasium.spaces.Text(5), gymnasium.spaces.Discrete(3)
+    said = gymnasium.spaces.Dict({"seen": seen, "inside": gymnasium.spaces.Tuple((seen, words))})
+    with pytest.raises(ConfigError) as refused:
+        make_reader(said, "boat:Boat")
+    assert "boat:Boat: observation['inside'][1]: expected a Box" in str(refused.value)
+    assert "--wrapped.wrappers \"FilterObservation(filter_keys=['seen'])\"" in str(refused.value)
+    with pytest.raises(ConfigError, match="TransformObservation"):
+        make_reader(gymnasium.spaces.Tuple((words,)), "boat:Boat")
 
 
 @pytest.mark.long

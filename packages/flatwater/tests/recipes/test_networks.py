@@ -200,6 +200,7 @@ def test_a_compiled_module_is_refused_as_it_could_not_be_resumed(capsys: pytest.
         ("own_nets:Aliases", "row is in the memory of table"),
         ("own_nets:Compiles", "calls torch.compile"),
         ("own_nets:Wants", "cannot be called with the observation space alone"),
+        ("own_nets:MADE", "a function that makes one for an observation space, got a Linear"),
         ("own_nets:not_a_module", "expected a torch.nn.Module"),
         ("own_nets:Eyes", "raised"),
         ("own_nets:Nothing", "cannot be imported"),

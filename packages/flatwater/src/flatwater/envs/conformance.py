@@ -29,8 +29,8 @@ from flatwater.envs.kept_state import keeps_state, load_state_, read_env_state
 from flatwater.envs.single_env import STEP_PARTS, Env, SingleWorld, as_single_env
 from flatwater.envs.world import Array
 from flatwater.envs.wrapped.actions import MASK_KEY, find_mask, mask_flags, sample_mask
+from flatwater.envs.wrapped.checks import RESET_PARTS
 
-_RESET_PARTS = 2
 SECONDS, STEPS = 60.0, 256
 """CPU time, and steps of an episode, that the test whether episodes can be played again may take."""
 _SMALL_BLOCK = 128
@@ -163,7 +163,7 @@ def _play_episodes(env: Env, episodes: int, seed: int, max_steps: int) -> _EnvRe
     last_observation: _ReturnedObservation | None = None
     for episode in range(episodes):
         answer: Any = env.reset(seed=seed) if episode == 0 else env.reset()
-        if not (isinstance(answer, tuple) and len(answer) == _RESET_PARTS and isinstance(answer[1], dict)):
+        if not (isinstance(answer, tuple) and len(answer) == RESET_PARTS and isinstance(answer[1], dict)):
             record.add_finding(f"reset() returned {_type_name(answer)}: expected an observation and an info dict.")
             return record
         _check_unchanged(last_observation, record)

@@ -1,7 +1,7 @@
 """Makers of a world's environments: an ID of Gymnasium, or a class, a function or an object of the user's."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import deepcopy
@@ -139,6 +139,25 @@ def fixed_copies(env: object) -> int | None:
     return int(env.num_envs) if isinstance(env, gymnasium.vector.VectorEnv) else None
 
 
+def check_any_number(env: object, settings: Collection[str], recipe: str) -> None:
+    """Refuse a vector environment in a recipe without the setting `envs`, which makes several of other numbers.
+
+    Args:
+        env: the user's object.
+        settings: names of the recipe's settings.
+        recipe: name of the recipe, for the message.
+
+    Raises:
+        ConfigError: the object has a fixed number of environments, and the recipe needs others.
+    """
+    copies = fixed_copies(env)
+    if copies is not None and "envs" not in settings:
+        raise ConfigError(
+            f"env: expected one environment, or for {recipe} a function of the number of environments, such as lambda "
+            f"num_envs: gymnasium.make_vec(ID, num_envs=num_envs), got a vector environment of always {copies}"
+        )
+
+
 def small_world_copies(name: str, count: int) -> int:
     """Return the number of environments of a vector environment that is handed over as `name`; `count` for others."""
     return (fixed_copies(_env_object.get()) if is_object(name) else None) or count
@@ -168,7 +187,7 @@ def find_maker(name: str, arguments: Mapping[str, Any]) -> EnvMaker:
             raise ConfigError("env_args: expected none, as the environment is made already")
         return EnvMaker(name, lambda: _copy_env(target))
     if not callable(target):
-        raise ConfigError(f"expected {FORMS}, got a {type(target).__name__}")
+        raise ConfigError(f"expected {FORMS}, got {describe_other(target)}")
     return _called_maker(name, target, arguments)
 
 
@@ -205,6 +224,18 @@ def check_handed_env(name: object) -> None:
             f"or left out, got {given_name}. flatwater.fork(RUN, env=...) trains on in another environment, and "
             "flatwater.load(RUN) acts in any"
         )
+
+
+def describe_other(target: object) -> str:
+    """Return the class of what is no environment, for a message; of one of Stable-Baselines3 also what to give."""
+    classes = {f"{cls.__module__}.{cls.__name__}" for cls in type(target).__mro__}
+    text = f"a {type(target).__name__}"
+    if "stable_baselines3.common.vec_env.base_vec_env.VecEnv" not in classes:
+        return text
+    return (
+        f"{text} of Stable-Baselines3. Give what makes one of its environments, and --envs for their number; "
+        "--policy.observations normalised and --rewards normalised do what VecNormalize does"
+    )
 
 
 def _copy_env(env: Any) -> Any:  # noqa: ANN401  (an Env or a VectorEnv)

@@ -14,6 +14,7 @@ from flatwater.envs.makers import ParallelLike, TurnsLike, WorldLike
 from flatwater.envs.world import Array, Spaces, split_legal
 from flatwater.envs.wrapped.actions import find_mask, mask_flags, sample_mask
 from flatwater.envs.wrapped.config import WrappedConfig
+from flatwater.envs.wrapped.method_masks import with_method_masks
 from flatwater.envs.wrapped.turns_world import TurnsWorld
 from flatwater_watch.errors import ConfigError
 
@@ -30,7 +31,7 @@ def as_single_env(env: object) -> Env:
         ConfigError: the environment is of no kind that can be played.
     """
     if isinstance(env, gymnasium.Env):
-        return env
+        return with_method_masks(env)
     if isinstance(env, gymnasium.vector.VectorEnv):
         return _SingleVectorEnv(env)
     if isinstance(env, WorldLike):

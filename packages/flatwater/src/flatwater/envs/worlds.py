@@ -12,7 +12,16 @@ from flatwater.config.arguments import read_arguments
 from flatwater.envs.foraging.config import ForagingConfig
 from flatwater.envs.foraging.search import SearchTeacher
 from flatwater.envs.foraging.world import ForagingWorld
-from flatwater.envs.makers import FORMS, EnvMaker, ParallelLike, TurnsLike, WorldLike, find_maker, wrapped_maker
+from flatwater.envs.makers import (
+    FORMS,
+    EnvMaker,
+    ParallelLike,
+    TurnsLike,
+    WorldLike,
+    describe_other,
+    find_maker,
+    wrapped_maker,
+)
 from flatwater.envs.names import FORAGE, PETTINGZOO, gymnasium_id, resolve_alias, unknown_name
 from flatwater.envs.random_teacher import RandomTeacher
 from flatwater.envs.worker_world import WorkerWorld
@@ -20,6 +29,7 @@ from flatwater.envs.world import Teacher, World
 from flatwater.envs.wrapped.cartpole_world import CARTPOLE_IDS, CartPoleWorld
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.gymnasium_world import GymnasiumWorld
+from flatwater.envs.wrapped.method_masks import with_method_masks
 from flatwater.envs.wrapped.named_env import make_named_env
 from flatwater.envs.wrapped.own_world import OwnTeacher, OwnWorld
 from flatwater.envs.wrapped.pettingzoo_world import PettingZooWorld, pettingzoo_maker
@@ -105,7 +115,8 @@ def _wrapped_world(maker: EnvMaker, wrapped: WrappedConfig, envs: int, *, allow_
     unused = [first_env]
 
     def make() -> Any:  # noqa: ANN401  (an environment)
-        return unused.pop() if unused else maker.make()
+        env = unused.pop() if unused else maker.make()
+        return with_method_masks(env) if isinstance(env, gymnasium.Env) else env
 
     if isinstance(first_env, gymnasium.vector.VectorEnv):
         if first_env.num_envs != envs:
@@ -125,7 +136,7 @@ def _wrapped_world(maker: EnvMaker, wrapped: WrappedConfig, envs: int, *, allow_
     called_with = (
         f" for {envs}, a number of environments; give other arguments as env_args" if maker.takes_number else ""
     )
-    raise ConfigError(f"expected {FORMS}, got a {type(first_env).__name__}{called_with}")
+    raise ConfigError(f"expected {FORMS}, got {describe_other(first_env)}{called_with}")
 
 
 def _refuse_turns(world: World) -> World:

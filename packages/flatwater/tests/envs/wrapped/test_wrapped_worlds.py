@@ -101,7 +101,7 @@ def test_observations_that_cannot_be_used_are_refused_with_their_space(space: gy
     with pytest.raises(ConfigError) as refused:
         make_reader(space, "one")
     assert told in str(refused.value)
-    assert "gymnasium.wrappers" in str(refused.value)
+    assert "wrappers" in str(refused.value)
 
 
 @pytest.mark.parametrize("space", [gym.Box(-np.inf, 1, (1,)), gym.Box(-1, 1, (2, 2)), gym.MultiBinary((2, 2))])

@@ -63,6 +63,23 @@ def masked_reader(reader: ObservationReader) -> ObservationReader:
     return reader._replace(write=write)
 
 
+def refuse_late_mask(infos: Mapping[str, Any], name: str) -> None:
+    """Refuse a mask in the infos of a step, where the reset gave none: without it, illegal actions would be taken.
+
+    Args:
+        infos: info of an environment whose actions are choices and have no masks.
+        name: name of the environment, for the message.
+
+    Raises:
+        RunError: there is a mask.
+    """
+    if MASK_KEY in infos:
+        raise RunError(
+            f"{name}: info[{MASK_KEY!r}]: expected a mask of legal actions at each reset and step, or none at all, got "
+            "none from reset and one from step. Add it to the info that reset returns"
+        )
+
+
 def mask_flags(mask: Any) -> Array:  # noqa: ANN401  (one array, or an array for each list)
     """Return the flags of a mask in a row, one list of actions after the other; one None without a mask."""
     list_masks = mask if isinstance(mask, tuple | list) else (mask,)

@@ -10,6 +10,8 @@ from flatwater_watch.errors import UserCodeError
 
 MAXIMUM_FLOAT32 = float(np.finfo(np.float32).max)
 """Largest number of the type of rewards and observations."""
+RESET_PARTS = 2
+"""Results of a reset: observation, info."""
 ALLOW_NAN_ADVICE = "--allow-nan trains all the same"
 CONVERSION_ERRORS = (TypeError, ValueError, KeyError, IndexError, OverflowError, RuntimeError)
 """Errors that are raised when a value that is not of its space is written into an array; torch's is a RuntimeError."""
@@ -70,6 +72,18 @@ def check_observation(value: Any, shape: tuple[int, ...]) -> Array:  # noqa: ANN
     if array.dtype.kind not in "fiub":
         raise TypeError(f"the observation is of {array.dtype}: expected numbers")
     return array
+
+
+def check_reset(value: Any) -> tuple[Any, Any]:  # noqa: ANN401  (whatever an environment gives)
+    """Return the result of a reset unchanged.
+
+    Raises:
+        TypeError: `value` is not a pair, as in Gym before 0.26, whose resets returned the observation alone.
+    """
+    if not isinstance(value, tuple | list) or len(value) != RESET_PARTS:
+        raise TypeError(f"it gives {_short_value(value)}: expected a pair")
+    observation, info = value
+    return observation, info
 
 
 def check_info(value: Any) -> dict[str, Any]:  # noqa: ANN401  (whatever an environment gives)

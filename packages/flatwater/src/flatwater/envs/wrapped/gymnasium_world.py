@@ -10,11 +10,12 @@ from flatwater.border import Border, dotted_name, find_source_line
 from flatwater.envs.kept_state import EpisodeStarts, keeps_state, wrapper_layers
 from flatwater.envs.open_envs import bind_closing
 from flatwater.envs.world import Array, Spaces
-from flatwater.envs.wrapped.actions import MASK_KEY, make_action_spec, world_spaces, write_mask
+from flatwater.envs.wrapped.actions import MASK_KEY, make_action_spec, refuse_late_mask, world_spaces, write_mask
 from flatwater.envs.wrapped.checks import (
     CONVERSION_ERRORS,
     check_flag,
     check_info,
+    check_reset,
     check_reward,
     interface_error,
     not_finite_error,
@@ -126,7 +127,7 @@ class GymnasiumWorld:
         with self._reset_border:
             answer: Any = copy.reset(seed=seed)
         try:
-            observation, info = answer
+            observation, info = check_reset(answer)
             return observation, check_info(info)
         except (TypeError, ValueError) as error:
             raise interface_error(self._user_layer, "reset", error) from error
@@ -196,6 +197,8 @@ class GymnasiumWorld:
                 legal[env] = True  # after the end of the episode
                 if not terminated[env, 0]:
                     write_mask(observation, info, legal[env, 0], self._name, truncated=bool(truncated[env, 0]))
+            elif self._actions.bounds is None:
+                refuse_late_mask(info, self._name)
         if self._checks_observations:
             self._check_finite(obs, "step")
         self._limit.truncate_(terminated, truncated)

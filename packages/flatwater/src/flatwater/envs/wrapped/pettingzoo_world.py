@@ -14,11 +14,19 @@ from flatwater.envs.kept_state import EpisodeStarts
 from flatwater.envs.kinds import KindRows, join_kinds, name_kinds
 from flatwater.envs.names import PETTINGZOO
 from flatwater.envs.world import AgentKind, Array, Spaces
-from flatwater.envs.wrapped.actions import MASK_KEY, ActionSpec, make_action_spec, world_spaces, write_mask
+from flatwater.envs.wrapped.actions import (
+    MASK_KEY,
+    ActionSpec,
+    make_action_spec,
+    refuse_late_mask,
+    world_spaces,
+    write_mask,
+)
 from flatwater.envs.wrapped.checks import (
     CONVERSION_ERRORS,
     check_flag,
     check_info,
+    check_reset,
     check_reward,
     interface_error,
     not_finite_error,
@@ -184,6 +192,9 @@ class PettingZooWorld(PettingZooCopies):
                 raise interface_error(self._user_env, "step", error, self._limit.place(env, "step")) from error
             if legal is not None:
                 self._write_legal_(legal[env], observations, infos, copy.agents)
+            for agent, part in zip(self._agents, self._part_by_agent, strict=True):
+                if part.actions.bounds is None and not part.kind.spaces.masked:
+                    refuse_late_mask(infos.get(agent, {}), self._name)
         self._check_finite(obs, "step")
         # From marks that are kept, as the environment reports an agent's end in one step alone.
         terminated[...], truncated[...] = self._is_over
@@ -204,7 +215,7 @@ class PettingZooWorld(PettingZooCopies):
         with self._reset_border:
             answer = copy.reset(seed=seed)
         try:
-            observations, infos = answer
+            observations, infos = check_reset(answer)
             return check_info(observations), check_info(infos)
         except (TypeError, ValueError) as error:
             raise interface_error(self._user_env, "reset", error) from error

@@ -9,7 +9,7 @@ because their numbers are labels.
 
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, Literal, NamedTuple, cast
 
@@ -179,11 +179,7 @@ def _numbers_reader(space: gym.Space[Any], name: str) -> ObservationReader:
         ConfigError: the space holds no numbers, or cannot be flattened.
     """
     leaves = [*_leaf_spaces(space)]
-    if any(leaf.has_varying_size for leaf in leaves):
-        raise ConfigError(
-            f"{name}: expected observations of a Box, a Discrete or a Dict of these, or of a Dict with an `image` of "
-            f"uint8, got {space}. Wrap the environment with gymnasium.wrappers.TransformObservation"
-        )
+    _require_fixed_sizes(space, leaves, name)
     parts = tuple(_number_part(leaf) for leaf in leaves)
     if not parts:
         raise ConfigError(f"{name}: observations of {space} have no numbers: nothing can be learned from them")
@@ -216,11 +212,7 @@ def _images_reader(space: gym.Space[Any], name: str) -> ObservationReader:
         ConfigError: a part of the space is neither an image nor of a fixed number of numbers.
     """
     leaves = [leaf for leaf in _leaf_spaces(space) if not _is_words(leaf.space)]
-    if varying_space := next((leaf.space for leaf in leaves if leaf.has_varying_size), None):
-        raise ConfigError(
-            f"{name}: expected a Box, a Discrete or the like beside images, got {varying_space}. Wrap the environment "
-            "with gymnasium.wrappers.TransformObservation"
-        )
+    _require_fixed_sizes(space, leaves, name)
     # Numbers first, so that they are aligned.
     leaves.sort(key=lambda leaf: _is_image(leaf.space))
     parts = tuple(_image_part(leaf) if _is_image(leaf.space) else _number_part(leaf) for leaf in leaves)
@@ -290,6 +282,27 @@ def _leaf_spaces(
             return get_value(observation)[name]
 
         yield from _leaf_spaces(child, (*keys, name), read_part)
+
+
+def _require_fixed_sizes(space: gym.Space[Any], leaves: Sequence[_Leaf], name: str) -> None:
+    """Refuse the first part without a fixed number of numbers; name a wrapper that leaves out all such parts.
+
+    Raises:
+        ConfigError: some part of the space, whose parts are `leaves`, has no fixed number of numbers.
+    """
+    unread = [leaf for leaf in leaves if leaf.has_varying_size]
+    if not unread:
+        return
+    keys = [*space] if isinstance(space, gym.Dict) else range(len(space)) if isinstance(space, gym.Tuple) else ()
+    kept = [key for key in keys if key not in {leaf.keys[0] for leaf in unread}]
+    advice = "Wrap the environment with gymnasium.wrappers.TransformObservation, which makes an array of it"
+    if kept:
+        advice = f'To leave it out: --wrapped.wrappers "FilterObservation(filter_keys={kept})"'
+    place = "".join(f"[{key!r}]" for key in unread[0].keys)
+    raise ConfigError(
+        f"{name}: observation{place}: expected a Box, a Discrete, a MultiDiscrete, a MultiBinary, or a Dict or Tuple "
+        f"of these, got a {type(unread[0].space).__name__}, which has no fixed number of numbers. {advice}"
+    )
 
 
 def _number_part(leaf: _Leaf) -> Part:

@@ -16,7 +16,7 @@ from flatwater.border import Border
 from flatwater.envs.kept_state import EpisodeStarts
 from flatwater.envs.random_teacher import RandomTeacher
 from flatwater.envs.world import Array, Spaces, check_legal
-from flatwater.envs.wrapped.actions import find_mask, make_action_spec, world_spaces, write_mask
+from flatwater.envs.wrapped.actions import find_mask, make_action_spec, refuse_late_mask, world_spaces, write_mask
 from flatwater.envs.wrapped.checks import (
     CONVERSION_ERRORS,
     check_flag,
@@ -355,3 +355,5 @@ class TurnsWorld(PettingZooCopies):
             raise interface_error(self._user_env, "last", error, self._limit.place(env, "step")) from error
         if legal is not None and self._spaces.masked:
             write_mask(turn.observation, turn.info, legal, self._name)
+        elif not self._spaces.masked and self._actions.bounds is None:
+            refuse_late_mask(turn.info, self._name)

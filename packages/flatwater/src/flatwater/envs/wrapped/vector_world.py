@@ -12,13 +12,21 @@ from flatwater.border import Border
 from flatwater.envs.kept_state import buffer_size, keeps_state, load_state_, read_env_state
 from flatwater.envs.open_envs import bind_closing
 from flatwater.envs.world import Array, Spaces, UnseededError
-from flatwater.envs.wrapped.actions import MASK_KEY, make_action_spec, world_spaces, write_mask
-from flatwater.envs.wrapped.checks import CONVERSION_ERRORS, check_flag, check_reward, interface_error, not_finite_error
+from flatwater.envs.wrapped.actions import MASK_KEY, make_action_spec, refuse_late_mask, world_spaces, write_mask
+from flatwater.envs.wrapped.checks import (
+    CONVERSION_ERRORS,
+    check_flag,
+    check_reset,
+    check_reward,
+    interface_error,
+    not_finite_error,
+)
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.infos import InfosByNumber
+from flatwater.envs.wrapped.method_masks import MASK_METHOD, has_mask_method
 from flatwater.envs.wrapped.native import frame_pace, native_spaces
 from flatwater.envs.wrapped.step_limit import MAXIMUM_STEPS, StepLimit
-from flatwater_watch.errors import ConfigError
+from flatwater_watch.errors import ConfigError, UserCodeError
 
 FINAL, FINAL_INFO = "final_obs", "final_info"
 """Keys in infos of an episode's last observation and last info, where the next episode has begun in the same step."""
@@ -63,6 +71,11 @@ class VectorWorld:
         steps = config.steps or _step_limit(env) or MAXIMUM_STEPS
         observations, infos = self._reset_envs(np.ones(envs, np.bool_), np.zeros(envs, np.int64))
         has_masks = self.native.has_mask or (self._actions.bounds is None and MASK_KEY in infos)
+        if not has_masks and any(map(has_mask_method, _single_envs(env))):
+            raise ConfigError(
+                f"{title}: its environments tell legal actions by {MASK_METHOD}(), which a vector environment does not "
+                "pass on. Give the environment itself, or the mask in info['action_mask'] of each reset and step"
+            )
         kept_bytes = buffer_size(read_env_state(env)) if keeps_state(env) else 0
         self._spaces = world_spaces(
             self._reader, self._actions, envs=envs, steps=steps, masked=has_masks, kept=kept_bytes
@@ -148,6 +161,8 @@ class VectorWorld:
                     # After an automatic reset an info's mask is of the next episode.
                     info = {} if self._has_next_begun[env] else _mask_and_last_observation(infos, env)
                     write_mask(last_observation, info, legal[env, 0], self._name, truncated=bool(truncated[env, 0]))
+        if legal is None and self._actions.bounds is None:
+            refuse_late_mask(infos, self._name)
         if self._checks_observations:
             self._check_finite(obs, "step")
         self._limit.truncate_(terminated, truncated)
@@ -203,12 +218,20 @@ class VectorWorld:
             UserCodeError: `reset` raised, or its result is not such a pair.
         """
         options = {} if env_mask.all() else {"options": {"reset_mask": env_mask.copy()}}
-        with self._reset_border:
-            # 32 bits of each seed, as NumPy's older generators take no more.
-            answer = self._env.reset(seed=[int(seed) % 2**32 for seed in seeds], **options)
         try:
-            observations, infos = answer
-        except (TypeError, ValueError) as error:
+            with self._reset_border:
+                # 32 bits of each seed, as NumPy's older generators take no more.
+                answer = self._env.reset(seed=[int(seed) % 2**32 for seed in seeds], **options)
+        except UserCodeError as error:
+            if not options:
+                raise
+            raise UserCodeError(
+                f"{error}. A run resets single environments of a vector environment, by options['reset_mask']: where a "
+                "wrapper cannot, wrap each environment instead, or give what makes one and --wrapped.wrappers"
+            ) from error
+        try:
+            observations, infos = check_reset(answer)
+        except TypeError as error:
             raise interface_error(self._env.unwrapped, "reset", error) from error
         return observations, infos
 

@@ -244,8 +244,11 @@ def own_encoder(name: str, spaces: Spaces) -> ModuleEncoder:
         raise ConfigError(f"{subject}: expected observations of numbers or images, got tokens. Leave out wrapped.form")
     network_class = find_object(name, setting=f"{subject}: it", expected="package.module:Class of a torch.nn.Module")
     space = read_space(spaces.parts)
-    if not callable(network_class):
-        raise ConfigError(f"{subject}: expected a class of torch.nn.Module, got a {type(network_class).__name__}")
+    if isinstance(network_class, torch.nn.Module) or not callable(network_class):  # a module can be called as well
+        raise ConfigError(
+            f"{subject}: expected a class of torch.nn.Module, or a function that makes one for an observation space, "
+            f"got a {type(network_class).__name__}"
+        )
     try:
         inspect.signature(network_class).bind(space)
     except TypeError as error:

@@ -1,0 +1,40 @@
+"""A Gymnasium wrapper for environments whose method `action_masks` tells what is legal, as sb3-contrib asks for it."""
+
+from typing import Any
+
+import gymnasium
+
+from flatwater.envs.wrapped.actions import MASK_KEY
+
+MASK_METHOD = "action_masks"
+"""Method of an environment or of a wrapper around it, without arguments: 1 for each legal action, 0 for the others."""
+
+
+class MethodMasks(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Puts what the method returns into the infos, where masks of legal actions are otherwise."""
+
+    def reset(self, **given: Any) -> Any:  # noqa: ANN401  (of the environment)
+        """Begin an episode."""
+        return self._add_mask(self.env.reset(**given))
+
+    def step(self, action: Any) -> Any:  # noqa: ANN401  (of the environment)
+        """Step the environment."""
+        return self._add_mask(self.env.step(action))
+
+    def _add_mask(self, answer: Any) -> Any:  # noqa: ANN401  (of the environment)
+        """Return a result with the mask in its info; one without an info is unchanged, to be reported."""
+        if not (isinstance(answer, tuple) and answer and isinstance(answer[-1], dict)):
+            return answer
+        mask = self.env.get_wrapper_attr(MASK_METHOD)()
+        return (*answer[:-1], {MASK_KEY: mask, **answer[-1]})
+
+
+def has_mask_method(env: gymnasium.Env[Any, Any]) -> bool:
+    """Return whether an environment of choices has the method."""
+    # The method first: an environment may lack spaces, which is told later.
+    return env.has_wrapper_attr(MASK_METHOD) and not isinstance(env.action_space, gymnasium.spaces.Box)
+
+
+def with_method_masks(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+    """Return the environment, whose infos have masks where it has the method."""
+    return MethodMasks(env) if has_mask_method(env) else env
