@@ -176,7 +176,7 @@ def test_leavings_of_a_save_that_was_cut_off_are_told(tmp_path: Path) -> None:
     told: list[str] = []
     assert newest_intact(tmp_path, say=told.append) is not None
     (sentence,) = told
-    assert f"1 unfinished file(s) in {tmp_path}" in sentence
+    assert f"1 unfinished file in {tmp_path}" in sentence
     save(tmp_path, 2)
     assert not list(tmp_path.rglob("*.tmp"))
 

@@ -214,7 +214,9 @@ def test_prune_never_removes_the_last_good_checkpoint(train: Train, capsys: Said
 
     left.file.write_bytes(b"{}")
     assert main(["prune", str(run), "--keep", "1"]) == 2
-    assert re.search(r"none of the 1 checkpoint\(s\).*flatwater checkpoints", " ".join(capsys.readouterr().err.split()))
+    assert re.search(
+        r"1 checkpoint, and none is intact.*flatwater checkpoints", " ".join(capsys.readouterr().err.split())
+    )
     assert len(list_checkpoints(folder)) == 1
     assert main(["prune", str(run), "--keep", "0"]) == 2
 
@@ -237,9 +239,12 @@ def test_a_store_that_is_down_for_the_whole_run_is_caught_up_with_later(
     assert open_objects(bucket).entries() == []
 
     assert main(["mirror", "first"]) == 0
-    assert f"{bucket}/first  3 checkpoint(s)" in capsys.readouterr().out
+    assert f"{bucket}/first  3 checkpoints " in capsys.readouterr().out
     assert main(["mirror", "first"]) == 0
-    assert f"{bucket}/first  0 checkpoint(s)" in capsys.readouterr().out
+    assert f"{bucket}/first  0 checkpoints " in capsys.readouterr().out
+    for url in ("file://", "file:///", "s3://"):  # nothing is written at the place that the run's name alone would be
+        assert main(["mirror", "first", "--to", url]) == 2
+        assert "has no " in capsys.readouterr().err
     newest = list_checkpoints(Path("first/checkpoints"))[-1].file
     assert open_objects(f"{bucket}/first").read(f"checkpoints/{newest.name}") == newest.read_bytes()
     assert open_objects(f"{bucket}/first").read("result.json") == Path("first/result.json").read_bytes()

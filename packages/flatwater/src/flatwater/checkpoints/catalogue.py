@@ -18,6 +18,7 @@ from flatwater.checkpoints.intact import (
 )
 from flatwater.checkpoints.manifest import Manifest, manifest_files, read_manifest, shard_path
 from flatwater_watch.files.directory import explain_os_errors, remove_strays, stray_files, sync_folder
+from flatwater_watch.forms import count_phrase
 
 
 def list_checkpoints(folder: Path) -> list[Manifest]:
@@ -58,7 +59,7 @@ def newest_intact(
     """
     cut_off = len(stray_files(folder)) + len(stray_files(folder / "objects"))
     if cut_off:
-        say(f"An interrupted save left {cut_off} unfinished file(s) in {folder}. They are ignored.")
+        say(f"An interrupted save left {count_phrase(cut_off, 'unfinished file')} in {folder}: ignored.")
     # From the newest back until one is intact, as each check reads whole shards.
     for skipped, manifest in enumerate(filter(is_wanted, reversed(list_checkpoints(folder)))):
         outcome = examine_checkpoint(folder, manifest, read_shard)
@@ -66,7 +67,7 @@ def newest_intact(
             if skipped:
                 say(f"Checkpoint {manifest.file.name} (round {manifest.round}) is intact and is used instead.")
             return outcome
-        further = f" and {len(outcome) - 1} more problem(s)" if len(outcome) > 1 else ""
+        further = f" and {count_phrase(len(outcome) - 1, 'more problem')}" if len(outcome) > 1 else ""
         state = "cannot be used" if manifest.unread else "is damaged"
         say(f"Checkpoint {manifest.file.name} {state} and is skipped: {outcome[0]}{further}.")
     return None

@@ -179,6 +179,7 @@ class MirrorCommand:
     def __call__(self) -> int:
         """Send the missing files, and print their number and size."""
         from flatwater.runs.catch_up import catch_up
+        from flatwater_watch.forms import count_phrase
         from flatwater_watch.terminal import say, terminal
         from flatwater_watch.units import format_bytes
 
@@ -197,5 +198,6 @@ class MirrorCommand:
         # On stderr, so that stdout has the result alone.
         with errors.status("listing the objects in the store …") as status:
             result = catch_up(self.run, self.to, say=note, on_bytes_sent=on_bytes_sent)
-        say(f"{result.url}  {result.checkpoints} checkpoint(s) and the changed files, {format_bytes(result.bytes)}")
+        checkpoints = count_phrase(result.checkpoints, "checkpoint")
+        say(f"{result.url}  {checkpoints} and the changed files, {format_bytes(result.bytes)}")
         return 0

@@ -19,6 +19,7 @@ from flatwater_watch.errors import CheckpointError, RunError
 from flatwater_watch.files.content import convert_to_type, parse_json
 from flatwater_watch.files.directory import write_object
 from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
+from flatwater_watch.forms import count_phrase
 
 # Names of files that a run may have at a store: nothing else is asked for, whatever lies there.
 CONFIG_FILE = "config.toml"
@@ -139,10 +140,7 @@ def _list_run_objects(url: str, say: ShowLine) -> tuple[StoredObjects, dict[str,
         if entry.name not in entries_by_name and entry.name != CLAIM_FILE and not is_lock(entry.name)
     ]
     if foreign:
-        say(
-            f"{objects.url}: {len(foreign)} object(s) do not belong to a run and are left there: "
-            f"{', '.join(foreign[:5])}."
-        )
+        say(f"{objects.url}: {count_phrase(len(foreign), 'object')} of no run, left there: {', '.join(foreign[:5])}.")
     return objects, entries_by_name
 
 

@@ -14,6 +14,7 @@ from flatwater.rundir.layout import hold_lock, open_folder
 from flatwater.storage.claims import take_lock
 from flatwater.storage.objects import is_url, open_objects
 from flatwater_watch.errors import CheckpointError, FlatwaterError
+from flatwater_watch.forms import count_phrase
 
 M = TypeVar("M")
 
@@ -62,7 +63,7 @@ def choose_newest_good(
         candidates.pop()
     if not candidates:
         raise CheckpointError(
-            f"none of the {len(newest_last)} checkpoint(s) is intact, so none was removed. Check them with: "
+            f"{count_phrase(len(newest_last), 'checkpoint')}, and none is intact: none was removed. Check them with: "
             "flatwater checkpoints RUN"
         )
     return candidates[-keep:]

@@ -16,7 +16,7 @@ from flatwater.mirror.uploader import FIRST_PAUSE
 from flatwater.rundir.description import read_settings
 from flatwater.rundir.layout import hold_lock, open_folder
 from flatwater.storage.faults import StoreError
-from flatwater.storage.objects import open_objects
+from flatwater.storage.objects import check_url, open_objects
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.sanitize import short_repr
 
@@ -61,6 +61,7 @@ def catch_up(
         parent_url = to or _mirror_url(settings, config_file) or read_place(folder).get("url", "").rpartition("/")[0]
         if not parent_url:
             raise ConfigError(f"{run}: this run has no mirror. Give one: --to s3://bucket/path")
+        check_url(parent_url)  # before the run's name is added, with which `file://` would be a place on the disk
         url, identity = mirror_place(parent_url, folder)
         sent_bytes = 0
 
