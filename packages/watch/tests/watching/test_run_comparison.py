@@ -147,6 +147,14 @@ def test_a_service_is_told_of_while_it_runs_and_two_results_are_compared(tmp_pat
     assert "kept in" not in again.stderr
 
 
+def test_what_grows_is_printed_while_the_program_runs(run_watched: Watched) -> None:
+    ran = run_watched(SERVICE + "import sys\nprint('the program ends', file=sys.stderr)\n", options=("--live",))
+    before, _, after = ran.stderr.partition("the program ends")
+    assert re.search(r"^flatwater: .*KEPT grows at", before, re.MULTILINE)
+    assert before.count("flatwater: ") == 1
+    assert "KEPT grows by" in after
+
+
 def test_reports_need_their_interval(run_watched: Watched) -> None:
     for options, words in (
         (("--out", "told.txt"), "--every"),

@@ -9,7 +9,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from flatwater_watch.diagnose.finding_text import brief_text
+from flatwater_watch.diagnose.finding_text import brief_text, wrap_text
 from flatwater_watch.faces.command_name import WATCH_COMMAND
 from flatwater_watch.files.output import (
     KEPT_FOLDER,
@@ -62,6 +62,8 @@ class WatchCommand:
     against: str | None = None
     """Say what changed since an earlier run, in bytes by owner, and which findings are new: `last`, or a file that
     --json wrote. `flatwater watch --against monday.json tuesday.json` compares two files and runs nothing."""
+    live: bool = False
+    """Print what grows, and what to do about it, on stderr as soon as it is known, while the program runs."""
     every: str | None = None
     """Print the findings while the program runs, at this interval, such as 10m or 1h; a file of --json is written
     again each time."""
@@ -116,9 +118,9 @@ class WatchCommand:
         allowance = None if self.fail_if_grows is None else GrowthAllowance.parse(self.fail_if_grows)
         # Before the program starts: it may run for hours, and then nothing could be written.
         check_output_files(None if self.json in {None, "-"} else self.json, self.html, self.out)
-        with self._finding_command() as notify:
+        with self._finding_notices() as notify:
             code, summary = self._run_watched(limit, self._make_reports(notify))
-            if notify is not None:
+            if notify is not None and self.on_finding is not None:  # --live leaves the end to the printed result
                 notify(summary)
             try:
                 self._print_and_save(summary, earlier_result, keep=not self._reads_kept_result)
@@ -152,39 +154,44 @@ class WatchCommand:
         return int(bool(excess) or (self.fail and fail_option_applies(summary)))
 
     @contextmanager
-    def _finding_command(self) -> Iterator[Callable[[dict[str, Any]], None] | None]:
-        """Yield a function that runs the command of --on-finding for new findings of a summary; None without a command.
+    def _finding_notices(self) -> Iterator[Callable[[dict[str, Any]], None] | None]:
+        """Yield a function that tells of new findings of a summary; None without --live and --on-finding.
 
-        The end of the block waits for the command.
+        It prints their headlines, and runs the command of --on-finding; the end of the block waits for the command.
         """
-        if self.on_finding is None or not self.on_finding.strip():
+        command_text = (self.on_finding or "").strip()
+        if not self.live and not command_text:
             yield None
             return
         from flatwater_watch.diagnose.finding import Finding
         from flatwater_watch.events.command import EventCommand
         from flatwater_watch.events.event import Event
 
-        command = EventCommand(self.on_finding, say, "--on-finding")
+        command = EventCommand(command_text, say, "--on-finding") if command_text else None
         reported = set[tuple[str, str]]()
 
         def notify(summary: dict[str, Any]) -> None:
-            """Run the command for findings that no earlier summary had, by verdict and owner."""
+            """Tell of the findings that no earlier summary had, by verdict and owner."""
             for record in summary["findings"]:
                 if (record["verdict"], record["owner"]) not in reported:
                     reported.add((record["verdict"], record["owner"]))
                     text = brief_text(Finding.from_json(record))
-                    command.on_event(Event("finding", text, {"program": summary["program"], **record}))
+                    if self.live:
+                        say("\n".join(wrap_text("flatwater: ", text, "  ")))
+                    if command is not None:
+                        command.on_event(Event("finding", text, {"program": summary["program"], **record}))
 
         try:
             yield notify
         finally:
-            command.close()
+            if command is not None:
+                command.close()
 
     def _make_reports(self, notify: Callable[[dict[str, Any]], None] | None) -> "PeriodicReports | None":
-        """Make the reports for --every and --on-finding; return None if neither is given.
+        """Make the reports for --every, --live and --on-finding; return None if none of them is given.
 
         Args:
-            notify: callback of `_finding_command`, to be called every few seconds.
+            notify: callback of `_finding_notices`, to be called every few seconds.
 
         Raises:
             ConfigError: --every is not a length of time, or --out is given without it.
