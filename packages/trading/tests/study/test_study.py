@@ -458,6 +458,65 @@ def test_studies_of_other_markets_or_days_are_told_apart(capsys: pytest.CaptureF
     assert "expected folders of one kind, got s, a study, and r, a run" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("whole")
+def test_settings_of_studies_differ_in_any_digit(capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree("s", "t")
+    for name, deviation in {"s": "0.0250001", "t": "0.0250002"}.items():
+        base = Path(name, "base.toml")
+        base.write_text(base.read_text().replace("mutation_deviation = 0.025", f"mutation_deviation = {deviation}"))
+    assert main(["compare", "s", "t"]) == 0
+    assert "evolution.mutation_deviation 0.0250001 0.0250002" in " ".join(capsys.readouterr().out.split())
+
+
+def damage_settings() -> None:
+    Path("t/study.toml").write_text("folds = 2")
+
+
+def add_table_of_study() -> None:
+    base = Path("t/base.toml")
+    base.write_text(f"study = 5\n{base.read_text()}")
+
+
+def link_settings() -> None:
+    Path("t/base.toml").unlink()
+    Path("t/base.toml").symlink_to(Path("s/base.toml").resolve())
+
+
+def link_result() -> None:
+    Path("t/study.json").unlink()
+    Path("t/study.json").symlink_to(Path("s/study.json").resolve())
+
+
+def drop_equal_weight() -> None:
+    file = Path("t/equity.parquet")
+    pl.read_parquet(file).drop("equal weight").write_parquet(file)
+
+
+@pytest.mark.usefixtures("whole")
+@pytest.mark.parametrize(
+    ("damage", "code", "part"),
+    [
+        (damage_settings, 2, "t/study.toml: days: is missing"),
+        (add_table_of_study, 0, "study - 5"),
+        (link_settings, 2, "t/base.toml: cannot be read"),
+        (link_result, 2, "t/study.json: is damaged"),
+        (drop_equal_weight, 2, "column equal weight does not hold a number"),
+        (lambda: Path("t/equity.parquet").unlink(), 0, "no interval, t/equity.parquet is missing"),
+        (lambda: change_equity(Path("t/equity.parquet"), date=pl.col("date").cast(str)), 0, "other types of days"),
+        (lambda: change_equity(Path("t/equity.parquet"), date=pl.col("date").first()), 0, "or a day twice"),
+        (lambda: change_equity(Path("t/equity.parquet"), champion=pl.lit(0.0)), 0, "has days without a number"),
+    ],
+)
+def test_damage_of_a_compared_study_is_told(
+    damage: Callable[[], object], code: int, part: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree("s", "t")
+    damage()
+    assert main(["compare", "s", "t"]) == code
+    said = capsys.readouterr()
+    assert part in " ".join((said.out + said.err).split())
+
+
 def test_the_first_word_is_a_panel_or_a_file_of_settings() -> None:
     assert StudyTraders.read("flatwater study", ["prices.parquet", "--folds", "3"]).settings().panel == "prices.parquet"
     assert StudyTraders.read("flatwater study", ["--folds", "3", "prices.csv"]).folds == 3

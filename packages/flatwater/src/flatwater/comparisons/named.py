@@ -50,8 +50,8 @@ def compare_named(names: Sequence[str], say: Callable[[str], None]) -> NamedComp
         ConfigError: too few are named, too many, one twice, or folders of several kinds.
         RunError: a name is not that of a run, or a folder cannot be read.
     """
+    check_run_names(names)  # before runs at a URL are downloaded
     kinds = {name: folder_kind(name) for name in names}
-    check_run_names(names)
     (first, kind), *others = kinds.items()
     for name, other_kind in others:
         if other_kind != kind:

@@ -131,10 +131,8 @@ def read_named_runs(runs: Sequence[str], say: Callable[[str], None]) -> list[Com
         say: is called with lines about what is downloaded.
 
     Raises:
-        ConfigError: too few runs are named, too many, or one twice.
         RunError: the name is not that of a run, or the run is damaged.
     """
-    check_run_names(runs)  # before runs at a URL are downloaded
     folders: dict[str, Path] = {}
     with ExitStack() as downloads:  # which are deleted once the runs have been read
         for run in runs:
@@ -187,14 +185,17 @@ def setting_rows(runs: Sequence[ComparedRun]) -> Rows:
     settings_of_runs = [_settings_by_name(run) for run in runs]
     recipes = {run.run.recipe.name for run in runs}
     names = dict.fromkeys(name for run in runs for name in flat_settings(run.run.config))
-    rows: Rows = []
-    for name in names:
-        if len(recipes) > 1 and not all(name in settings for settings in settings_of_runs):
-            continue
-        cells = [_setting_cell(settings[name]) if name in settings else EMPTY_CELL for settings in settings_of_runs]
-        if len({*cells}) > 1:
-            rows.append((name, cells))
-    return rows
+    shared_names = [name for name in names if all(name in settings for settings in settings_of_runs)]
+    return differing_rows(shared_names if len(recipes) > 1 else [*names], settings_of_runs)
+
+
+def differing_rows(names: Sequence[str], settings_of_sides: Sequence[Mapping[str, Any]]) -> Rows:
+    """Return a row for each of the named settings that is not the same on all sides; a side without it has a dash."""
+    rows = [
+        (name, [_setting_cell(settings[name]) if name in settings else EMPTY_CELL for settings in settings_of_sides])
+        for name in names
+    ]
+    return [(name, cells) for name, cells in rows if len({*cells}) > 1]
 
 
 def _settings_by_name(compared: ComparedRun) -> dict[str, Any]:

@@ -6,12 +6,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import polars as pl
 
 from flatwater.comparisons.named import NamedComparison
 from flatwater.comparisons.page import rows_table, run_colour, settings_block
-from flatwater.comparisons.side_by_side import EMPTY_CELL, Rows
-from flatwater.config.toml import flat_settings, read_toml
+from flatwater.comparisons.side_by_side import EMPTY_CELL, Rows, differing_rows
+from flatwater.config.toml import flat_settings, from_mapping, read_toml, to_mapping
 from flatwater.metrics.figures import nonzero_percent
 from flatwater.recipe import NoDifferenceError
 from flatwater_trading.recipe.comparison import (
@@ -22,7 +23,8 @@ from flatwater_trading.recipe.comparison import (
     ReturnDifference,
     estimate_difference,
 )
-from flatwater_trading.recipe.run_comparison import equity_charts
+from flatwater_trading.recipe.run_comparison import equity_charts, period_returns
+from flatwater_trading.study.config import StudyConfig
 from flatwater_trading.study.pooling import EQUAL_WEIGHT
 from flatwater_trading.study.records import (
     StudyFolder,
@@ -31,7 +33,6 @@ from flatwater_trading.study.records import (
     number_cell,
     percent_cell,
     read_study,
-    setting_cell,
 )
 from flatwater_watch.files.content import plain_json_value
 from flatwater_watch.forms import count_phrase
@@ -69,7 +70,8 @@ def compare_studies(folders: Mapping[str, Path]) -> NamedComparison:
     settings = {letter: study_settings(study) for letter, study in studies.items()}
     first_letter, *other_letters = studies
     differences = {letter: _find_difference(studies[letter], studies[first_letter]) for letter in other_letters}
-    settings_rows, number_rows = _setting_rows(settings), _number_rows([*studies.values()])
+    names = dict.fromkeys(name for of_study in settings.values() for name in of_study)
+    settings_rows, number_rows = differing_rows([*names], [*settings.values()]), _number_rows([*studies.values()])
     sentences = [_difference_sentence(letter, first_letter, outcome) for letter, outcome in differences.items()]
     values = {
         "studies": [
@@ -96,24 +98,16 @@ def compare_studies(folders: Mapping[str, Path]) -> NamedComparison:
 
 
 def study_settings(study: StudyRecords) -> dict[str, Any]:
-    """Return the settings of a study's runs, of the study itself and of its search, by dotted name."""
+    """Return the settings of a study's runs, of the study itself and of its search, by dotted name.
+
+    Raises:
+        ConfigError: a file of settings is missing, damaged, or a link.
+    """
     folder = StudyFolder(study.path)
-    settings = flat_settings({"study": read_toml(folder.study)} | read_toml(folder.base))
-    settings["study.data"] = str(settings["study.data"])[:FINGERPRINT_LETTERS]
-    return settings | (flat_settings({"search": read_toml(folder.space)}) if folder.space.is_file() else {})
-
-
-def _setting_rows(settings: Mapping[str, Mapping[str, Any]]) -> Rows:
-    """Return a row for each setting that is not the same in all studies."""
-    names = dict.fromkeys(name for of_study in settings.values() for name in of_study)
-    rows = [(name, [_setting_cell(of_study.get(name)) for of_study in settings.values()]) for name in names]
-    return [(name, cells) for name, cells in rows if len({*cells}) > 1]
-
-
-def _setting_cell(value: object) -> str:
-    if value is None:
-        return EMPTY_CELL
-    return " ".join(map(str, value)) if isinstance(value, list) else setting_cell(value)
+    setup = to_mapping(from_mapping(StudyConfig, read_toml(folder.study, follow=False), str(folder.study)))
+    setup["data"] = setup["data"][:FINGERPRINT_LETTERS]
+    settings = flat_settings(setup, "study") | flat_settings(read_toml(folder.base, follow=False))
+    return settings | (flat_settings(read_toml(folder.space, follow=False), "search") if setup["trials"] else {})
 
 
 def _number_rows(studies: Sequence[StudyRecords]) -> Rows:
@@ -162,17 +156,22 @@ def study_difference(study: StudyRecords, first: StudyRecords) -> StudyDifferenc
     """Estimate the yearly difference of the champions' returns of two studies, over the days that both tested.
 
     Raises:
-        NoDifferenceError: a study has no complete fold, or the studies tested too few of the same days.
+        NoDifferenceError: a study has no complete fold or a curve with gaps, or both tested too few of the same days.
     """
     tables = [_returns_by_day(side) for side in (study, first)]
-    # Only periods with the same beginning: a weekly and a daily study share dates, and no period.
-    shared = tables[0].join(tables[1], on=["previous", "date"], how="inner", suffix=" of first").sort("date")
+    try:
+        # Only periods with the same beginning: a weekly and a daily study share dates, and no period.
+        shared = tables[0].join(tables[1], on=["previous", "date"], suffix=" of first", validate="1:1").sort("date")
+    except pl.exceptions.PolarsError as error:
+        raise NoDifferenceError("their tables of equity have other types of days, or a day twice") from error
     calendar = calendar_of_study(cast("Mapping[str, Any]", study.pooled_numbers))
     if len(shared) < MINIMUM_PERIODS:
         raise NoDifferenceError(
             f"they tested {count_phrase(len(shared), calendar.unit)} in common, and {MINIMUM_PERIODS} are needed"
         )
     columns = [shared[name].to_numpy() for name in (CHAMPION, f"{CHAMPION} of first")]
+    if not all(np.isfinite(returns).all() for returns in columns):
+        raise NoDifferenceError(f"an equity curve has {calendar.units} without a number")
     equal_weight = shared[EQUAL_WEIGHT] - shared[f"{EQUAL_WEIGHT} of first"]
     return StudyDifference(
         estimate_difference(columns[0], columns[1], a_year=calendar.a_year),
@@ -186,13 +185,15 @@ def _returns_by_day(study: StudyRecords) -> pl.DataFrame:
     """Return date, the date before it, and the returns of the champions and of equal weight between the two.
 
     Raises:
-        NoDifferenceError: no fold of the study is complete.
+        NoDifferenceError: no fold of the study is complete, or its equity is missing.
     """
-    if study.equity is None or study.pooled_numbers is None:
+    if study.pooled_numbers is None:
         raise NoDifferenceError(f"no fold of {study.path} is complete")
-    names = (CHAMPION, EQUAL_WEIGHT)
-    returns = [(pl.col(name) / pl.col(name).shift() - 1).alias(name) for name in names]
-    return study.equity.select("date", pl.col("date").shift().alias("previous"), *returns)[1:]
+    if study.equity is None:
+        raise NoDifferenceError(f"{StudyFolder(study.path).equity} is missing")
+    returns = {name: period_returns(study.equity[name].to_numpy()) for name in (CHAMPION, EQUAL_WEIGHT)}
+    dates = study.equity["date"]
+    return pl.DataFrame({"previous": dates[:-1], "date": dates[1:], **returns})
 
 
 def _difference_sentence(letter: str, first: str, outcome: StudyDifference | NoDifferenceError) -> str:

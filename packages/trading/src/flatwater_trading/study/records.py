@@ -86,7 +86,7 @@ def read_study(path: Path) -> StudyRecords:
     folder = StudyFolder(path)
     rewrite_hint = f"Write it again with: flatwater study --run {path}"
     try:
-        result = parse_json(read_regular(folder.result, RESULT_BYTES))
+        result = parse_json(read_regular(folder.result, RESULT_BYTES, follow=False))
         _require_result(result)
     except FileNotFoundError as no_file:
         raise RunError(
@@ -99,7 +99,7 @@ def read_study(path: Path) -> StudyRecords:
         path=path,
         read_at=datetime.now().astimezone(),
         result=result,
-        equity=read_table(folder.equity, EQUITY),
+        equity=read_table(folder.equity, EQUITY | {"equal weight": True}),
     )
 
 
