@@ -169,3 +169,17 @@ class TwoLists(Two):
     """The same with two choices at once."""
 
     corridor = Lists
+
+
+class TwoLate(Two):
+    """Two whose infos have masks from the first step on."""
+
+    corridor = Late
+
+
+class TwoWithoutInfos(TwoLate):
+    """The same, whose infos of steps are None in the place of dicts."""
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        *results, infos = super().step(actions)
+        return (*results, dict.fromkeys(infos))

@@ -18,7 +18,9 @@ from masked_envs import (
     Pictures,
     TooShort,
     Two,
+    TwoLate,
     TwoLists,
+    TwoWithoutInfos,
     steps_mask,
 )
 
@@ -87,8 +89,9 @@ def test_masks_of_a_method_are_those_of_the_info(recipe: str, settings: dict[str
 
 
 def test_masks_that_would_be_passed_over_are_refused() -> None:
-    with pytest.raises(FlatwaterError, match="none from reset and one from step"):
-        fw.train("ppo", env=Late, rounds=1, **PPO, **QUIET)
+    for env in (Late, TwoLate):
+        with pytest.raises(FlatwaterError, match="none from reset and one from step"):
+            fw.train("ppo", env=env, rounds=1, **PPO, **QUIET)
     with pytest.raises(FlatwaterError, match="none from reset and one from step"):
         fw.train("ppo", env=lambda num_envs: SyncVectorEnv([Late] * num_envs), rounds=1, **PPO, **QUIET)
     with pytest.raises(FlatwaterError, match=r"by action_masks\(\), which a vector environment does not pass on"):
@@ -132,6 +135,10 @@ def test_a_mask_that_is_none_is_refused_before_training(env: Any, said: str) -> 
 @pytest.mark.parametrize("env", [Corridor, Lists, Two, TwoLists])
 def test_the_checks_play_by_the_mask(env: Any) -> None:
     assert fw.check_env_conformance(env, episodes=2) == []
+
+
+def test_an_info_that_is_no_dict_has_no_mask() -> None:
+    assert fw.train("ppo", env=TwoWithoutInfos, rounds=1, **PPO, **QUIET).result is not None
 
 
 def test_a_network_of_values_reads_the_flags_and_nothing_else_of_them() -> None:

@@ -63,17 +63,17 @@ def masked_reader(reader: ObservationReader) -> ObservationReader:
     return reader._replace(write=write)
 
 
-def refuse_late_mask(infos: Mapping[str, Any], name: str) -> None:
+def refuse_late_mask(infos: Any, name: str) -> None:  # noqa: ANN401  (whatever an environment gives)
     """Refuse a mask in the infos of a step, where the reset gave none: without it, illegal actions would be taken.
 
     Args:
-        infos: info of an environment whose actions are choices and have no masks.
+        infos: info of an environment whose actions are choices and have no masks; one that is no dict has none.
         name: name of the environment, for the message.
 
     Raises:
         RunError: there is a mask.
     """
-    if MASK_KEY in infos:
+    if isinstance(infos, Mapping) and MASK_KEY in infos:
         raise RunError(
             f"{name}: info[{MASK_KEY!r}]: expected a mask of legal actions at each reset and step, or none at all, got "
             "none from reset and one from step. Add it to the info that reset returns"
