@@ -212,6 +212,9 @@ def test_a_folder_of_a_kind_of_its_own_has_a_page(install: Install, capsys: Said
     assert Path("both.html").read_text() == "<p>['all well', 'sunk']</p>"
     assert main(["compare", "ship", "boat", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"logs": ["all well", "sunk"]}
+    Path("ship/config.toml").touch()  # a run may have a file of the same name
+    assert main(["compare", "ship", "boat"]) == 2
+    assert "got ship, a run, and boat, a log" in said(capsys)
 
 
 BROKEN = {

@@ -61,21 +61,15 @@ class Report:
     def _draw(self) -> None:
         """Write the page of a run, a watch's file, or a package's folder such as a study; print the page's path."""
         from flatwater.plugins import group_rows, load_row
-        from flatwater.rundir.layout import RunFolder
+        from flatwater.rundir.plugin_folders import plugin_folder_kind
         from flatwater_watch.terminal import say
         from flatwater_watch.units import format_bytes
 
         path = Path(self.run)
-        # Installed packages name a file by which their folders are known, such as that of a study.
-        plugin_pages = [
-            (kind, import_path)
-            for kind, (marker, import_path) in group_rows("pages").items()
-            if (path / marker).is_file()
-        ]
         if path.is_file():
             page_file, size = self._write_watch_page()
-        elif plugin_pages and not RunFolder(path).config.is_file():
-            make_page = load_row("pages", *plugin_pages[0])
+        elif kind := plugin_folder_kind("pages", path):
+            make_page = load_row("pages", kind, group_rows("pages")[kind][1])
             default_file, page = make_page(path)
             page_file, size = self._write_page(default_file, page)
         else:

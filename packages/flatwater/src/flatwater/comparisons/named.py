@@ -18,6 +18,7 @@ from flatwater.comparisons.side_by_side import (
     setting_rows,
 )
 from flatwater.plugins import group_rows, load_row
+from flatwater.rundir.plugin_folders import plugin_folder_kind
 from flatwater_watch.errors import ConfigError
 
 RUN_KIND = "run"
@@ -51,7 +52,7 @@ def compare_named(names: Sequence[str], say: Callable[[str], None]) -> NamedComp
         RunError: a name is not that of a run, or a folder cannot be read.
     """
     check_run_names(names)  # before runs at a URL are downloaded
-    kinds = {name: folder_kind(name) for name in names}
+    kinds = {name: plugin_folder_kind("comparisons", Path(name)) or RUN_KIND for name in names}
     (first, kind), *others = kinds.items()
     for name, other_kind in others:
         if other_kind != kind:
@@ -71,9 +72,3 @@ def compare_named(names: Sequence[str], say: Callable[[str], None]) -> NamedComp
         values=comparison_json(runs),
         draw_page=lambda written: comparison_page(runs, written),
     )
-
-
-def folder_kind(name: str) -> str:
-    """Return the kind of folder that a name leads to: one that a package knows by a file in it, else `run`."""
-    rows = () if "://" in name else group_rows("comparisons").items()
-    return next((kind for kind, (marker, _) in rows if (Path(name) / marker).is_file()), RUN_KIND)
