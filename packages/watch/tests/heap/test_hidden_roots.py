@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from flatwater_watch.heap.census import take_census
+from flatwater_watch.heap.children import open_object
 from flatwater_watch.heap.roots import Roots, named_roots
+from flatwater_watch.heap.walk import begin_walk, release_objects_
 
 
 class Resource:
@@ -76,6 +78,37 @@ def test_a_context_variable_holds_its_values_in_the_contexts_of_all_tasks() -> N
     paths = asyncio.run(shop())
     assert paths[identities[0]].endswith("basket.<value>")
     assert paths[identities[1]].endswith("kept[*]")
+
+
+def test_no_context_is_kept_between_the_slices_of_a_census() -> None:
+    """A task that ended while a census went on kept its values until the census ended."""
+
+    class Basket:
+        """What a task has in its context."""
+
+    basket: ContextVar[Basket] = ContextVar("basket")
+
+    async def customer() -> weakref.ref[Basket]:
+        goods = Basket()
+        basket.set(goods)
+        await asyncio.sleep(0)
+        return weakref.ref(goods)
+
+    async def shop() -> tuple[bool, bool]:
+        task = asyncio.create_task(customer())
+        await asyncio.sleep(0)
+        heap_walk = begin_walk(Roots(), sampled_items=24, maximum=100)
+        heap_walk.groups.clear()
+        values = [value for _, value in open_object(basket, heap_walk.walk).parts]
+        was_found = any(type(value) is Basket for value in values)
+        values.clear()
+        release_objects_(heap_walk)
+        reference = await task
+        del task
+        await asyncio.sleep(0)  # the loop refers to the task until then
+        return was_found, reference() is None
+
+    assert asyncio.run(shop()) == (True, True)
 
 
 class Runner:

@@ -361,15 +361,20 @@ def _open_reference(reference: weakref.ReferenceType[Any], _walk: Walk) -> Opene
 
 def _open_context_variable(variable: ContextVar[Any], walk: Walk) -> OpenedObject:
     """Open a context variable: its values in the contexts of all tasks, which hold them for it."""
-    walk.contexts = walk.contexts or known_contexts()
-    parts = [(".<value>", context[variable]) for context in walk.contexts if variable in context]
+    parts = [(".<value>", context[variable]) for context in _task_contexts(walk).values() if variable in context]
     return OpenedObject("object", object.__sizeof__(variable) + GC_BYTES, len(parts), parts)
+
+
+def _task_contexts(walk: Walk) -> dict[int, Context]:
+    """Return the contexts of all tasks by their ids."""
+    if walk.contexts is None:
+        walk.contexts = {id(context): context for context in known_contexts()}
+    return walk.contexts
 
 
 def _open_context(context: Context, walk: Walk) -> OpenedObject:
     """Open a context: its values, unless it is of a task, as the variables are the holders of these."""
-    walk.contexts = walk.contexts or known_contexts()
-    if any(known is context for known in walk.contexts):
+    if id(context) in _task_contexts(walk):
         return OPAQUE
     values = list(context.values())
     return opened_container("dict", object.__sizeof__(context) + GC_BYTES, len(values), values, walk)

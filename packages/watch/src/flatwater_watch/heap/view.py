@@ -56,8 +56,8 @@ class Walk:
     """Spans of addresses of mappings without a file, ascending; None until one was asked for."""
     child_bytes: dict[int, int] = field(default_factory=dict)
     """Private bytes of each child process that no object seen earlier stands for, by its id."""
-    contexts: list[Context] | None = None
-    """The contexts of all tasks; None until a context variable or a context was opened."""
+    contexts: dict[int, Context] | None = None
+    """The contexts of all tasks by their ids; None until a context variable or a context was opened in this slice."""
     unread_by_class: Counter[str] = field(default_factory=Counter)
     """Number of objects that could not be read, by class and exception."""
 

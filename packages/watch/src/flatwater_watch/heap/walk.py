@@ -404,6 +404,7 @@ def release_objects_(heap_walk: HeapWalk) -> None:
     # Nodes of graphs keep tensors for backward. Their ids may be used again now, which counts 200 bytes twice.
     heap_walk.walk.seen_ids.difference_update(map(id, heap_walk.walk.kept_alive))
     heap_walk.walk.kept_alive.clear()
+    heap_walk.walk.contexts = None
 
 
 def _release_containers_(heap_walk: HeapWalk) -> None:
