@@ -68,8 +68,7 @@ def test_a_folder_into_which_libraries_were_installed_is_not_the_users(
     users: bool,  # noqa: FBT001
 ) -> None:
     vendored = tmp_path / "vendored"
-    (vendored / record).parent.mkdir(parents=True)
-    (vendored / record).touch()
+    install_library_(vendored, record)
     monkeypatch.setattr(sys, "path", [str(tmp_path), str(vendored), str(tmp_path / "missing"), "\0", *sys.path])
     for file in (vendored / "six.py", vendored / "yaml" / "nodes" / "tree.py"):
         assert is_user_file(str(file)) is raises_for_program(file, monkeypatch) is users
@@ -80,9 +79,8 @@ def test_a_folder_into_which_libraries_were_installed_is_not_the_users(
 def test_a_working_folder_that_was_removed_leaves_the_other_folders_as_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("function", "vendored"):
-        (tmp_path / name / "yaml-6.0.dist-info").mkdir(parents=True)
-        (tmp_path / name / "yaml-6.0.dist-info" / "RECORD").touch()
+    install_library_(tmp_path / "function")
+    install_library_(tmp_path / "vendored")
     paths = ["", *(str(tmp_path / name) for name in ("function", "vendored"))]
     monkeypatch.setattr(sys, "path", [*paths, *sys.path])
     monkeypatch.setitem(vars(sys.modules["__main__"]), "__file__", str(tmp_path / "function" / "handler.py"))
@@ -91,6 +89,12 @@ def test_a_working_folder_that_was_removed_leaves_the_other_folders_as_they_are(
     (tmp_path / "removed").rmdir()
     assert is_user_file(str(tmp_path / "function" / "orders.py"))
     assert not is_user_file(str(tmp_path / "vendored" / "six.py"))
+
+
+def install_library_(folder: Path, record: str = "yaml-6.0.dist-info/RECORD") -> None:
+    """Make a folder with the record that an installer leaves beside a library."""
+    (folder / record).parent.mkdir(parents=True)
+    (folder / record).touch()
 
 
 def raises_for_program(file: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
@@ -105,8 +109,7 @@ def test_the_programs_own_folder_is_the_users_with_libraries_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("function", "service"):
-        (tmp_path / name / "yaml-6.0.dist-info").mkdir(parents=True)
-        (tmp_path / name / "yaml-6.0.dist-info" / "RECORD").touch()
+        install_library_(tmp_path / name)
         monkeypatch.syspath_prepend(str(tmp_path / name))
     monkeypatch.setitem(vars(sys.modules["__main__"]), "__file__", str(tmp_path / "function" / "handler.py"))
     monkeypatch.chdir(tmp_path / "service")
