@@ -15,6 +15,7 @@ from flatwater_watch.heap.instances import is_running
 from flatwater_watch.heap.raw import callable_name, class_name, is_class, own_size
 from flatwater_watch.heap.shared_memory import lies_in_file
 from flatwater_watch.heap.view import OPAQUE, Walk
+from flatwater_watch.meters.mappings import descendant_memory
 from flatwater_watch.thresholds import SHIPPED
 
 OWNING = SHIPPED.owning
@@ -74,6 +75,7 @@ def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
         newest: newest items of the container, oldest first; empty if it has none.
     """
     walk = fresh_walk(MAXIMUM_LEAVES)
+    walk.child_bytes.update(descendant_memory().private_by_child)
     children = len(walk.child_bytes)
     leaves_by_item = [_find_leaves(item, walk) for item in newest]
     leaves = [leaf for item_leaves in leaves_by_item for leaf in item_leaves]
@@ -117,10 +119,10 @@ def _held_resource(newest: Sequence[Any], leaves: Sequence[_Leaf], walk: Walk, c
     """The word for what most of the newest items keep open, such as `children` processes; none if they share it."""
     if any(lies_in_file(obj, walk) for obj in (*newest[-1:], *(leaf.obj for leaf in leaves[-1:]))):
         return "mapped file"
-    threads = sum(map(is_running, walk.kept_alive))
-    if 2 * max(children, threads) < max(1, len(newest)):
-        return ""
-    return "child process" if children else "thread"
+    most = max(1, len(newest)) / 2
+    if children >= most:
+        return "child process"
+    return "thread" if sum(map(is_running, walk.kept_alive)) >= most else ""
 
 
 def _heaviest_class(items: Sequence[Any]) -> tuple[Sequence[Any], float]:
@@ -132,7 +134,7 @@ def _heaviest_class(items: Sequence[Any]) -> tuple[Sequence[Any], float]:
     bytes_by_class: dict[int, float] = {}
     for item in items:
         figures = array_figures(item)
-        # All share a bool, None and a small number.
+        # All share None, True and False.
         own_bytes = 0 if item is None or type(item) is bool else own_size(item)
         size = own_bytes if figures is None else ARRAY_PREFERENCE * max(own_bytes, figures.base_bytes)
         bytes_by_class[id(type(item))] = bytes_by_class.get(id(type(item)), 0.0) + size

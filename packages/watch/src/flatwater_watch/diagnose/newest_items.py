@@ -11,7 +11,6 @@ from flatwater_watch.heap.instances import CHILD_SAMPLE_RATIO
 from flatwater_watch.heap.raw import own_size, read_stable
 from flatwater_watch.heap.view import Walk, evenly_spaced_slice
 from flatwater_watch.meters.allocations import allocation_frames
-from flatwater_watch.meters.mappings import descendant_memory
 
 SAMPLED_SET_ITEMS, SAMPLED_SET_RANGE = 4096, 1_000_000
 """Maximum items of a set that are checked for an allocation trace, as a set has no order; they are spread over the
@@ -95,4 +94,4 @@ def _heavier_part(key: Any, result: Any) -> Any:
 
 def fresh_walk(sample_size: int) -> Walk:
     """A walk that has seen no object yet, and samples as many items of each container."""
-    return Walk(sample_size, lambda _: False, MAXIMUM_OPENED, child_bytes=dict(descendant_memory().private_by_child))
+    return Walk(sample_size, lambda _: False, MAXIMUM_OPENED)
