@@ -244,6 +244,10 @@ class Scheduler:
     def drop_seen(self, job):
         self._seen.remove(job)
 
+    def latest_seen(self):
+        self._latest = self._seen.pop()
+        return self._latest
+
     def cycle_seen(self, job):
         self._seen.remove(job)
         self._seen.append(job)

@@ -36,6 +36,8 @@ _REPLACING_CODES = frozenset({"DELETE_ATTR", "DELETE_GLOBAL", "STORE_ATTR", "STO
 _NOTHING = frozenset[str]()
 _REMOVER = frozenset({"()"})
 """Stands for a function that removes from its first argument."""
+_TAKEN = "pop()"
+"""Stands for what was taken out, beside the names of the container whose it was."""
 LENGTH = "len"
 """Stands for a length, beside the names of the container whose it is."""
 SELF = ""
@@ -50,7 +52,7 @@ class CodeUse(NamedTuple):
     replaced: set[str]
     """Names to which it gives another object, or none."""
     added: set[str]
-    """Names to whose object it adds."""
+    """Names to whose object it adds, or of which it keeps what it takes out."""
     compared: list[tuple[frozenset[str], frozenset[str]]]
     """The names of both sides of each comparison; those of a length have `LENGTH` among them."""
     calls: list[tuple[str, frozenset[str]]]
@@ -64,7 +66,7 @@ def single_instructions(code: CodeType) -> Iterator[Instruction]:
             words = instruction.opname.split("_")  # LOAD_FAST_LOAD_FAST, STORE_FAST_LOAD_FAST
             first, second = instruction.argval
             yield instruction._replace(opname="_".join(words[: len(words) // 2]), argval=first)
-            yield instruction._replace(opname="_".join(words[len(words) // 2 :]), argval=second, starts_line=None)
+            yield instruction._replace(opname="_".join(words[len(words) // 2 :]), argval=second)
         else:
             yield instruction
 
@@ -103,7 +105,9 @@ def _meaning(name: str, before: frozenset[str]) -> frozenset[str]:
     """The names that the attribute of an object, or what the method of that name returns, may stand for."""
     if name in _REMOVING_FUNCTIONS or (name in _REMOVING_CALLS and before and before <= _BUILTIN_CONTAINERS):
         return _REMOVER
-    return before if name in _ITEM_CALLS and before not in (_NOTHING, {SELF}) else frozenset({name})
+    if name not in _ITEM_CALLS or before in (_NOTHING, {SELF}):
+        return frozenset({name})
+    return before | {_TAKEN} if name in _REMOVING_CALLS else before
 
 
 def _follow_(stack: list[frozenset[str]], instruction: Instruction, use: CodeUse) -> None:
@@ -116,6 +120,7 @@ def _follow_(stack: list[frozenset[str]], instruction: Instruction, use: CodeUse
         use.added.update(operands[-2])
     elif operation in _REPLACING_CODES:
         use.replaced.add(instruction.argval)
+        use.added.update(operands[-2] if operation == "STORE_ATTR" and _TAKEN in operands[-2] else _NOTHING)
     elif operation == "COMPARE_OP":
         use.compared.append((operands[-2], operands[-1]))
     elif operation.startswith(("CALL", "PRECALL")) and 0 < count < len(stack) - 1:
@@ -182,14 +187,15 @@ def required_parameters(value: Any, *, is_method: bool) -> str:
     if function is None:
         # C code describes its parameters in a text, if at all: "($self, token, /)".
         text = value.__text_signature__ if type(value) in {MethodDescriptorType, BuiltinFunctionType} else None
-        return ", ".join(name for name in re.findall(r"[^(), ]+", text or "") if name.isidentifier())
-    code = function.__code__
-    is_bound = is_method and type(value) is not staticmethod
-    positional = code.co_varnames[int(is_bound) : code.co_argcount - len(function.__defaults__ or ())]
-    keywords = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
-    required = [*positional, *(f"{name}=..." for name in keywords if name not in (function.__kwdefaults__ or {}))]
-    if code.co_flags & CO_VARARGS:
-        required.append(f"*{code.co_varnames[code.co_argcount + code.co_kwonlyargcount]}")
+        required = [name for name in re.findall(r"[^(), ]+", text or "") if name.isidentifier()]
+    else:
+        code = function.__code__
+        is_bound = is_method and type(value) is not staticmethod
+        positional = code.co_varnames[int(is_bound) : code.co_argcount - len(function.__defaults__ or ())]
+        keywords = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+        required = [*positional, *(f"{name}=..." for name in keywords if name not in (function.__kwdefaults__ or {}))]
+        if code.co_flags & CO_VARARGS:
+            required.append(f"*{code.co_varnames[code.co_argcount + code.co_kwonlyargcount]}")
     return ", ".join(required) if len(required) <= MAXIMUM_PARAMETERS else "..."
 
 
