@@ -88,6 +88,7 @@ MAY_WAIT = {
     "flatwater_trading/market/results.py::trade_columns": "the same",
     "flatwater/nets/own_host.py::draw_": "once an episode: a class of the user's draws its weights in Python",
     "flatwater/trainers/blocks/collect.py::__init__": "views of what lies on the CPU, bound once",
+    "flatwater/trainers/blocks/collect.py::_bind_world_rows_": "views of what lies on the CPU, bound once",
     "flatwater/trainers/blocks/policy_block.py::__init__": "views of what lies on the CPU, bound once",
     "flatwater/trainers/blocks/policy_block.py::act_": "the world is on the CPU: one copy of the actions a step",
     "flatwater/trainers/blocks/collect.py::_begin_block_": "of what lies on the CPU, once a block",
@@ -144,7 +145,7 @@ MAY_COPY = {
     "flatwater/trainers/blocks/policy_block.py::write_next_value_": "once a block, and where an episode was cut off",
     "flatwater/trainers/blocks/state.py::own_obs": "of what lies on the CPU",
     "flatwater/trainers/blocks/state.py::own_legal": "of what lies on the CPU",
-    "flatwater/trainers/blocks/collect.py::_count_ended_": "to the CPU",
+    "flatwater/trainers/blocks/collect.py::_count_ended_episodes_": "to the CPU",
     "flatwater/trainers/blocks/held_out.py::act": "the world is on the CPU: one copy of its observations a step",
     "flatwater/trainers/blocks/opponents.py::begin_": "of what lies on the CPU",
     "flatwater/trainers/blocks/opponents.py::choose_": "games are on the CPU: one copy of their observations a turn",
@@ -224,7 +225,7 @@ MAY_OPEN = {
     **dict.fromkeys(
         (
             "flatwater_watch/files/safe_read.py::_open_regular",
-            "flatwater/storage/folders.py::open_listed",
+            "flatwater/storage/folders.py::open_listed_file",
             "flatwater_watch/files/directory.py::open_at_once",
             "flatwater_watch/files/output.py::_open_folder",
             "flatwater/runs/started_runs.py::_open_record_folder",
@@ -402,6 +403,36 @@ def test_nothing_is_put_in_a_drawer() -> None:
     assert not drawers
 
 
+PREPOSITION = re.compile(
+    "(?:^|_)(?:of|in|at|by|on|to|from|with|for|since|until|till|after|before|between|within|without|under|into|onto|upon|"
+    "above|below|beyond|besides?|behind|through|during|per|as|than|via|around|against|along|towards?|because|when|where|"
+    "while|if|so|about)_?$"
+)
+MAY_END_SO = {
+    "flatwater_trading/recipe/trader.py::features_of": "public: in the pages on exported traders",
+    "flatwater_trading/recipe/weights/trader.py::signals_of": "the same of weights",
+    "flatwater_trading/recipe/comparison.py::describe_against": "a field of the public `Difference`",
+    "flatwater_watch/options/bounds.py::bounds_of": "public, of `flatwater.config`",
+    **dict.fromkeys(
+        (
+            "flatwater/runs/run.py::about",
+            "flatwater/runs/world_run.py::about",
+            "flatwater/recipes/teach/run.py::about",
+            "flatwater_trading/recipe/run.py::about",
+            "flatwater_trading/recipe/weights/run.py::about",
+        ),
+        "public, of the protocol `Run`",
+    ),
+}
+"""`module::function` -> why it ends in a preposition."""
+
+
+def test_no_function_ends_in_a_preposition() -> None:
+    """A name such as `owners_of` leaves out what it is of, and `_continue_until` what goes on."""
+    endings = {f"{name(path)}::{f.name}" for path in MODULES for f in functions(path) if PREPOSITION.search(f.name)}
+    assert endings == set(MAY_END_SO)
+
+
 def waits(call: ast.Call, called: str) -> bool:
     """Whether it reads numbers of a device."""
     return "." in called and called.rsplit(".", 1)[1] in WAITS and not call.args and not call.keywords
@@ -514,17 +545,31 @@ READERS = (
         f"flatwater/{name}/"
         for name in ("rundir", "reports", "tui", "comparisons", "mirror", "metrics", "storage", "checkpoints")
     ),
-    *("flatwater/description.py", "flatwater/runs/catch_up.py", "flatwater_watch/forms.py", "flatwater_watch/pages/"),
+    *(
+        "flatwater/description.py",
+        "flatwater/runs/catch_up.py",
+        "flatwater_watch/format_strings.py",
+        "flatwater_watch/phrases.py",
+        "flatwater_watch/pages/",
+    ),
     *("flatwater_watch/files/", "flatwater_watch/faces/page.py", "flatwater_watch/faces/records.py"),
 )
-IMPORTERS = {"find_recipe", "recipe_of", "recipe_for", "recipe_in", "find_object", "import_object", "import_named"}
+IMPORTERS = {
+    "find_recipe",
+    "recipe_of",
+    "recipe_for",
+    "recipe_in",
+    "find_object",
+    "import_object",
+    "import_named_module",
+}
 IMPORTERS |= {"import_module", "__import__", "exec", "eval", "read_config"}
 MAY_IMPORT: dict[str, str] = {}
 """`module::function` -> what it imports."""
 
 
 def test_what_reads_a_run_imports_no_name_of_a_file() -> None:
-    """Only `find_installed` leads from a folder to a recipe: it looks a name up among those of installed packages."""
+    """Only `find_installed_recipe` leads from a folder to a recipe: it looks a name up in installed packages."""
     paths = [path for path in MODULES if name(path).startswith(READERS)]
     found = {place(p, call) for p in paths for call, called in calls(tree(p)) if called.rpartition(".")[2] in IMPORTERS}
     assert found <= set(MAY_IMPORT), "a reader would import what a file names"

@@ -28,7 +28,7 @@ from flatwater.cli.main import (
 from flatwater.config.toml import dumps_config, to_mapping
 from flatwater.memory.planner import group_bytes
 from flatwater.metrics.jsonl import read_metrics
-from flatwater.recipe import find_installed, recipe_names
+from flatwater.recipe import find_installed_recipe, recipe_names
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.session import BUDGET_EXIT
 from flatwater.runs.signals import STOP_CODES
@@ -91,7 +91,7 @@ def test_every_recipe_has_a_page_of_its_settings() -> None:
 @pytest.mark.parametrize("name", recipe_names())
 def test_the_settings_on_the_site_are_the_default_configuration_each_with_its_sentence(name: str) -> None:
     """What is alike in every run stands on the first page, to which the others have links."""
-    recipe = find_installed(name)
+    recipe = find_installed_recipe(name)
     assert recipe is not None
     config, page = recipe.config(), built_page(SETTINGS_PAGES[name])
     blocks = re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)

@@ -19,7 +19,7 @@ from contract_runs import cpu_seconds, train_session
 from sizes import config_of
 
 from flatwater.checkpoints.catalogue import list_checkpoints
-from flatwater.checkpoints.remote import fetch_newest, list_stored
+from flatwater.checkpoints.remote import fetch_newest, list_stored_files
 from flatwater.mirror.uploader import Mirror
 from flatwater.storage.faults import StoreError
 from flatwater.storage.objects import open_objects
@@ -209,7 +209,7 @@ def killed_again_and_again(bucket: str, folder: Path, kills: int, rounds: int) -
 
 def _wait_for_a_newer_one(url: str, than: int, child: "subprocess.Popen[bytes]") -> None:
     objects = open_objects(url)
-    while max((int(Path(name).name[:6]) for name in list_stored(objects)[0]), default=-1) <= than:
+    while max((int(Path(name).name[:6]) for name in list_stored_files(objects)[0]), default=-1) <= than:
         if child.poll() is not None:
             raise SystemExit(f"a life ended by itself with {child.returncode}, after round {than}")
         time.sleep(0.05)

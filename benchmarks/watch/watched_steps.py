@@ -75,7 +75,7 @@ def with_the_hook(pairs: int, *, alone: bool = False) -> dict[str, Any]:
     envs = make_envs()
     watch = ProcessWatch()
     gates = hook_steps(watch.step)
-    watch.boundaries.use_counters_(gates)
+    watch.boundaries.attach_counters_(gates)
     if alone:
         for gate in gates.values():
             gate.skip_next_(1 << 60)

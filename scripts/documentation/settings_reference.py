@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 
 from flatwater.config.toml import dumps_config
-from flatwater.recipe import find_installed
+from flatwater.recipe import find_installed_recipe
 
 MARKER = re.compile(r"^<!-- settings of (\w+) -->\n.*", re.MULTILINE | re.DOTALL)
 TOP = "The run as a whole"
@@ -27,7 +27,7 @@ def complete_page(page: str) -> str:
 
 def recipe_sections(name: str) -> str:
     """Return each section of a shipped recipe with its settings and defaults, below links to all sections."""
-    recipe = find_installed(name)
+    recipe = find_installed_recipe(name)
     assert recipe is not None, f"{name} is no recipe that ships"
     config = recipe.config()
     settings = settings_by_section(config)

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from flatwater.description import MAXIMUM_ENTRIES, describe_recipe, parse_description
-from flatwater.recipe import find_installed, recipe_names
+from flatwater.recipe import find_installed_recipe, recipe_names
 
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_each_recipe_that_ships_comes_back_as_it_was(name: str) -> None:
-    recipe = find_installed(name)
+    recipe = find_installed_recipe(name)
     assert recipe is not None
     found = describe_recipe(recipe, {"env": "x"})
     again = parse_description(json.dumps(found.to_json()).encode())
@@ -27,7 +27,7 @@ def test_each_recipe_that_ships_comes_back_as_it_was(name: str) -> None:
 
 def test_no_name_leads_to_a_recipe_but_those_of_the_table() -> None:
     for name in ("payload:R", "flatwater_trading.recipe.recipe:ERL", "", "erl ", "os:system", "__class__"):
-        assert find_installed(name) is None
+        assert find_installed_recipe(name) is None
 
 
 CHANGES: list[tuple[str, Any]] = [
@@ -55,7 +55,7 @@ CHANGES: list[tuple[str, Any]] = [
 
 @pytest.mark.parametrize(("field", "value"), CHANGES)
 def test_what_cannot_be_shown_is_refused(field: str, value: object) -> None:
-    recipe = find_installed("ppo")
+    recipe = find_installed_recipe("ppo")
     assert recipe is not None
     content = describe_recipe(recipe, {}).to_json() | {field: value}
     with pytest.raises(ValueError):  # noqa: PT011  (each says what is wrong in words of its own)

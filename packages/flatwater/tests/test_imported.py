@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hostile_runs import set_trap
 
-from flatwater.named_imports import ForeignNameError, import_named, import_object, importing_only_ours
+from flatwater.named_imports import ForeignNameError, import_named_module, import_object, importing_only_ours
 
 
 @pytest.mark.parametrize("name", ["payload", "payload.deep", "unittest.__main__", "os", "flatwaters"])
@@ -17,7 +17,7 @@ def test_where_files_are_only_read_no_name_is_imported(
     monkeypatch.chdir(trap.folder)
     monkeypatch.setattr(sys, "path", [*sys.path])
     with importing_only_ours(), pytest.raises(ForeignNameError, match="not imported"):
-        import_named(name)
+        import_named_module(name)
     assert trap.executed() == []
 
 
@@ -37,6 +37,6 @@ def test_afterwards_a_name_that_a_user_types_is_imported(tmp_path: Path, monkeyp
     monkeypatch.setattr(sys, "path", [*sys.path])
     with importing_only_ours():
         pass
-    import_named("payload")
+    import_named_module("payload")
     sys.modules.pop("payload")
     assert trap.executed() == ["payload"], "the trap works"

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from flatwater.border import is_flatwater_module
 from flatwater.cli import table
 from flatwater.cli.main import main
 from flatwater.plugins import GROUPS, installed_entries, read_table
 from flatwater.runs.trackers import TRACKERS
+from flatwater.user_code import is_flatwater_module
 
 ROOT = Path(__file__).parents[3]
 RECIPE = (ROOT / "examples" / "flatwater" / "cross_entropy.py").read_text().replace("cross_entropy:SEARCH", "boats")

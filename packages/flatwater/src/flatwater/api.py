@@ -209,7 +209,7 @@ def train(
         settings["on_episode"] = on_episode if isinstance(on_episode, str) else PYTHON_OBJECT
     env, full_config = find_env_object(settings), resolve_config(recipe, config, settings)
     callbacks = {"on_round": on_round, "on_episode": on_episode}
-    functions: dict[str, Any] = {name: given for name, given in callbacks.items() if not isinstance(given, str)}
+    functions: dict[str, Any] = {name: call for name, call in callbacks.items() if not isinstance(call, str)}
     if seeds is not None:
         with hand_over_env(env):
             group = create_group(full_config, seeds, None if run is None else Path(run), Callbacks(**functions))
@@ -306,7 +306,8 @@ def plan(recipe: str, *, config: Path | str | None = None, **settings: Any) -> P
         FlatwaterError: no run could start with these settings. Whether it fits into memory is `plan.fits`.
     """
     with hand_over_env(find_env_object(settings)):
-        return checked_plan(resolve_config(recipe, config, settings), trains=False)[1]
+        _, plan = checked_plan(resolve_config(recipe, config, settings), trains=False)
+        return plan
 
 
 def evaluate(
@@ -401,8 +402,8 @@ def _load_policy(run: Path) -> Any:  # noqa: ANN401  (what a recipe's policy is)
         raise ConfigError(
             f"{run}: a run of `{recipe.name}` cannot be loaded, only evaluated. Use evaluate({str(run)!r})"
         )
-    composed, _ = restore_run(config, folder, lambda _: None)
-    return recipe.policy(composed, folder)
+    composed_run, _ = restore_run(config, folder, lambda _: None)
+    return recipe.policy(composed_run, folder)
 
 
 def export(run: TrainedRun | Path | str, to: Path | str, *, trust: bool = False, budget: str | None = None) -> float:
@@ -488,8 +489,8 @@ def _end_on_early_signals() -> Iterator[None]:
 @contextmanager
 def _restore_threads() -> Iterator[None]:
     """Restore the calling program's number of torch threads after the block, as a run sets it for the whole process."""
-    threads_before = torch.get_num_threads()
+    previous_threads = torch.get_num_threads()
     try:
         yield
     finally:
-        torch.set_num_threads(threads_before)
+        torch.set_num_threads(previous_threads)

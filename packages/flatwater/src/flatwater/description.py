@@ -21,8 +21,8 @@ from flatwater.metrics.figures import (
 from flatwater.metrics.table_layout import Column, TableLayout
 from flatwater.recipe import SECTIONS, Headline, Number, Recipe
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.files.content import convert_to_type, parse_json
-from flatwater_watch.forms import check_form, fill_form
+from flatwater_watch.files.json_values import convert_to_type, parse_json
+from flatwater_watch.format_strings import check_format, fill_format
 from flatwater_watch.sanitize import escape_controls, short_repr
 
 MAXIMUM_BYTES = 256 << 10
@@ -93,7 +93,7 @@ class Description:
 
     def result_title(self, result: Mapping[str, Any]) -> str:
         """Return the title above the table of a result."""
-        return fill_form(self.title, result)
+        return fill_format(self.title, result)
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of description.json."""
@@ -173,13 +173,13 @@ def _require_showable(description: Description) -> None:
             raise ValueError(f"{short_repr(live.way)}: expected one of {', '.join(NUMBER_FORMATS)}")
     # A folder's forms may be anybody's: in `str.format` a field such as {0.__class__} would reach into objects.
     # The title names values of the result, `{days}`; all other forms have one value, `{}`.
-    check_form(description.title, names=True)
+    check_format(description.title, names=True)
     for form in (
         description.headline.form,
         description.headline.said,
         *(number.form for number in description.numbers),
     ):
-        check_form(form, names=False)
+        check_format(form, names=False)
 
 
 def _shown_texts(description: Description) -> Iterator[str]:

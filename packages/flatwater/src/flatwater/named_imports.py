@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from flatwater.border import Border, is_flatwater_module
 from flatwater.sources import current_folder, enclosing_run_folder, module_files
+from flatwater.user_code import CallGuard, is_flatwater_module
 from flatwater_watch.errors import ConfigError, FlatwaterError
 from flatwater_watch.sanitize import short_repr
 
@@ -78,7 +78,7 @@ SHIPPED_PERMIT = Permit(frozenset())
 """Permit for names of Flatwater itself alone."""
 
 
-def import_named(name: str) -> ModuleType:
+def import_named_module(name: str) -> ModuleType:
     """Return the module of a dotted name, installed or in the folder where the command runs.
 
     Raises:
@@ -114,7 +114,7 @@ def import_object(place: str) -> Any:  # noqa: ANN401  (whatever is there)
         AttributeError: the module has nothing of that name.
     """
     module, _, name = place.partition(":")
-    return getattr(import_named(module), name)
+    return getattr(import_named_module(module), name)
 
 
 def find_object(place: str, *, setting: str, expected: str, error: type[FlatwaterError] = ConfigError) -> Any:  # noqa: ANN401  (whatever object has the name)
@@ -131,7 +131,7 @@ def find_object(place: str, *, setting: str, expected: str, error: type[Flatwate
     """
     import_errors = (ImportError, AttributeError, SyntaxError)
     try:
-        with Border(short_repr(place), None, call="the import of its module", passing=import_errors):
+        with CallGuard(short_repr(place), None, call="the import of its module", passing=import_errors):
             return import_object(place)
     except import_errors as fault:
         raise error(
@@ -141,7 +141,7 @@ def find_object(place: str, *, setting: str, expected: str, error: type[Flatwate
 
 
 def find_function(place: str, *, field: str, takes: str) -> Callable[[Any], Any]:
-    """Return a function of one argument that the user names; its exceptions are reported as the user's (`border`).
+    """Return a function of one argument that the user names; its exceptions are reported as the user's (`user_code`).
 
     Args:
         place: `package.module:function`.
@@ -156,10 +156,10 @@ def find_function(place: str, *, field: str, takes: str) -> Callable[[Any], Any]
         raise ConfigError(f"{setting}: expected {expected}")
     function = find_object(place, setting=f"{setting}: it", expected=expected)
     check_takes_one_argument(function, setting, expected)
-    border = Border(setting, function)
+    guard = CallGuard(setting, function)
 
     def call(argument: Any) -> Any:  # noqa: ANN401  (of the function)
-        with border:
+        with guard:
             return function(argument)
 
     return call

@@ -146,12 +146,12 @@ def group_faults(group: str) -> str:
     return "".join(f"\n{fault}" for fault in read_table(group).faults)
 
 
-def known_names(group: str, shipped: str) -> str:
-    """Return the names in `shipped` and those of a group's rows, joined for a message: `forage, boat`."""
-    return ", ".join((shipped, *group_rows(group)))
+def known_names(group: str, shipped_names: str) -> str:
+    """Return the names in `shipped_names` and those of a group's rows, joined for a message: `forage, boat`."""
+    return ", ".join((shipped_names, *group_rows(group)))
 
 
-def load_named(place: str) -> Any:  # noqa: ANN401  (whatever is there)
+def load_named_object(place: str) -> Any:  # noqa: ANN401  (whatever is there)
     """Return the object that a row names as `package.module:Name`: a text of an installed package, never of a file.
 
     Raises:
@@ -169,7 +169,7 @@ def load_row(group: str, name: str, place: str) -> Any:  # noqa: ANN401  (whatev
         ConfigError: the object cannot be imported; the message names the package that has the row.
     """
     try:
-        return load_named(place)
+        return load_named_object(place)
     except FlatwaterError:
         raise
     except Exception as error:

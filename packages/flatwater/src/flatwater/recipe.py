@@ -13,9 +13,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from flatwater.named_imports import GIVEN_PERMIT, Permit, find_object
-from flatwater.plugins import group_faults, group_rows, load_named, load_row
+from flatwater.plugins import group_faults, group_rows, load_named_object, load_row
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.forms import check_form, write_value
+from flatwater_watch.format_strings import check_format, write_value
 from flatwater_watch.sanitize import short_repr
 
 if TYPE_CHECKING:  # `flatwater --help` imports this module, and must not wait for torch
@@ -37,7 +37,7 @@ def lazy_function(place: str) -> Callable[..., Any]:
     """
 
     def import_and_call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  (as the named function's)
-        return load_named(place)(*args, **kwargs)
+        return load_named_object(place)(*args, **kwargs)
 
     return import_and_call
 
@@ -188,9 +188,9 @@ class Recipe:
         """
         try:
             # The title has fields of result.json by name; every other form has one number, as `{}`.
-            check_form(self.title, names=True)
+            check_format(self.title, names=True)
             for form in (self.headline.form, self.headline.said, *(number.form for number in self.numbers)):
-                check_form(form, names=False)
+                check_format(form, names=False)
         except ValueError as error:
             raise ConfigError(f"recipe {short_repr(self.name)}: {error}") from error
         if not self.curves:
@@ -207,7 +207,7 @@ def recipe_names() -> tuple[str, ...]:
     return tuple(group_rows("recipes"))
 
 
-def find_installed(name: str) -> Recipe | None:
+def find_installed_recipe(name: str) -> Recipe | None:
     """Return an installed package's recipe by its name; None if no package has it.
 
     Commands that only read use this function alone: a name from a file is looked up among installed recipes, and never
@@ -248,8 +248,8 @@ def find_recipe(name: str, permit: Permit) -> Recipe:
     Raises:
         ConfigError: there is no such recipe, it may not be imported, or its import fails.
     """
-    if (installed := find_installed(name)) is not None:
-        return installed
+    if (installed_recipe := find_installed_recipe(name)) is not None:
+        return installed_recipe
     expected = f"{', '.join(recipe_names())}, or package.module:NAME of your recipe"
     if ":" not in name:
         raise ConfigError(f"no recipe {short_repr(name)}: expected {expected}{group_faults('recipes')}")

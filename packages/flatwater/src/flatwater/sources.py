@@ -30,7 +30,7 @@ def module_specs(module: str) -> list[ModuleSpec]:
     """Return the import specs of a module's packages, outermost first, and of the module; nothing is imported.
 
     The list ends before the first part of the name that is not found. The folder where the command runs is searched
-    last, as in `named_imports.import_named`.
+    last, as in `named_imports.import_named_module`.
     """
     specs: list[ModuleSpec] = []
     search_path: Sequence[str] | None = None
@@ -143,7 +143,7 @@ def text_hashes(module: str) -> Mapping[str, str]:
     is_installed = not places or _package_folder(places[-1]) is not None
     hashes: dict[str, str] = {}
     # Cached: many modules import the same ones, and each search reads the disk several times.
-    lies_beside = cache(lambda imported: _lies_beside(imported, places[0]))
+    is_neighbour = cache(lambda imported_module: _is_neighbour_module(imported_module, places[0]))
     queue = [module]
     while queue and len(hashes) < MAXIMUM_FILES:
         name = queue.pop()
@@ -153,9 +153,9 @@ def text_hashes(module: str) -> Mapping[str, str]:
         if not is_installed:
             # The top package first: its cached answer leaves out most imports without a search for the module.
             queue += [
-                imported
-                for imported in _imported_modules(name, text)
-                if lies_beside(imported.partition(".")[0]) and lies_beside(imported)
+                imported_module
+                for imported_module in _imported_modules(name, text)
+                if is_neighbour(imported_module.partition(".")[0]) and is_neighbour(imported_module)
             ]
     return dict(sorted(hashes.items()))
 
@@ -172,7 +172,7 @@ def _module_text(module: str) -> bytes | None:
 
 
 def _imported_modules(module: str, text: bytes) -> Iterator[str]:
-    """Yield the names of modules that a module's text imports; a name may be that of an object in a module."""
+    """Yield the names of modules, and of objects in them, that a module's text imports; none if it has errors."""
     # Parsed and never run: the text may be anybody's.
     try:
         tree = ast.parse(text)
@@ -193,7 +193,7 @@ def _imported_modules(module: str, text: bytes) -> Iterator[str]:
             yield from (f"{source}.{alias.name}" for alias in node.names)
 
 
-def _lies_beside(module: str, origin: Path) -> bool:
+def _is_neighbour_module(module: str, origin: Path) -> bool:
     """Return whether a module is the user's own and lies in, or below, the folder of the file or folder `origin`."""
     folder = origin if origin.is_dir() else origin.parent
     places = module_files(module)

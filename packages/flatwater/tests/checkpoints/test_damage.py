@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flatwater.checkpoints import intact
-from flatwater.checkpoints.catalogue import list_verified, remove_orphan_shards
+from flatwater.checkpoints.catalogue import list_verified_checkpoints, remove_orphan_shards
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.intact import VerifiedCheckpoint, verify_checkpoint
 from flatwater.checkpoints.manifest import Manifest, _encode_with_hash, manifest_path
@@ -233,7 +233,7 @@ def test_a_shard_that_checkpoints_share_is_read_once_and_told_of_in_each(
     read: list[Path] = []
     opened = intact.open_at_once
     monkeypatch.setattr(intact, "open_at_once", lambda path: (read.append(path), opened(path))[1])
-    found = list_verified(tmp_path)
+    found = list_verified_checkpoints(tmp_path)
     assert sorted(read) == sorted(files_of(tmp_path, first)[1:])
     assert [problems for _, problems in found] == [find_damage(tmp_path, first)] * 2
     assert len(found[0][1]) == 1

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import torch
 
-from flatwater.checkpoints.catalogue import list_checkpoints, list_verified, newest_intact
+from flatwater.checkpoints.catalogue import list_checkpoints, list_verified_checkpoints, newest_intact
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.intact import VerifiedCheckpoint
 from flatwater.checkpoints.manifest import _encode_with_hash, manifest_path
 from flatwater.checkpoints.reader import restore_state_
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater_watch.errors import CheckpointError
-from flatwater_watch.files.content import MAXIMUM_BYTES
+from flatwater_watch.files.json_values import MAXIMUM_BYTES
 
 CONFIG = CheckpointConfig(keep=3, shard_bytes=64)
 ODD: list[Any] = [
@@ -186,7 +186,7 @@ def outcome(folder: Path) -> str:
     """What becomes of the folder: `older`, `newest` or `refused`; whatever else happens is a failure."""
     told: list[str] = []
     found = newest_intact(folder, say=told.append)
-    listed = list_verified(folder)
+    listed = list_verified_checkpoints(folder)
     assert next(not problems for _, problems in listed), "the older one is as it was"
     assert isinstance(found, VerifiedCheckpoint)
     assert found.manifest == [manifest for manifest, problems in listed if not problems][-1]
@@ -266,7 +266,7 @@ def test_what_contradicts_itself_is_damaged(folder: Path, change: Callable[[dict
     content = json.loads(file.read_bytes())
     change(content)
     file.write_bytes(reseal(content))
-    _, (_, problems) = list_verified(folder)
+    _, (_, problems) = list_verified_checkpoints(folder)
     assert said in problems[0]
     assert outcome(folder) == "older"
 

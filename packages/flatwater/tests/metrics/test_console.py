@@ -11,7 +11,7 @@ from rich.console import Console
 
 from flatwater.metrics.console import ConsoleTable
 from flatwater.metrics.figures import (
-    format_explained,
+    format_explained_share,
     format_percent,
     format_small,
     format_whole,
@@ -230,4 +230,4 @@ def test_a_terminal_has_a_bar_instead() -> None:
     ("value", "shown"), [(1.0, "1.00"), (-0.001, "0.00"), (-0.5, "-0.50"), (-1491.0, "-1.00"), (float("nan"), "nan")]
 )
 def test_an_explained_variance_stays_within_its_column(value: float, shown: str) -> None:
-    assert format_explained(value) == shown
+    assert format_explained_share(value) == shown

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from flatwater.metrics import last_records
 from flatwater.metrics.jsonl import read_metrics
 from flatwater.metrics.last_records import last_lines_start, read_last
-from flatwater.metrics.lines import FollowedFile, read_appended_
+from flatwater.metrics.lines import FollowedFile, read_appended_records_
 from flatwater_watch.errors import RunError
-from flatwater_watch.files.content import MAXIMUM_NUMBER
+from flatwater_watch.files.json_values import MAXIMUM_NUMBER
 
 VALUES = st.one_of(st.none(), st.floats(-MAXIMUM_NUMBER, MAXIMUM_NUMBER), st.integers(-9, 9))
 ROUNDS = st.lists(st.dictionaries(st.sampled_from(["a", "a/b", 'q"uote', "é"]), VALUES, max_size=4), max_size=30)
@@ -41,7 +41,7 @@ def test_reading_begins_so_many_lines_before_the_end(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(json.dumps({"round": at}) + "\n" for at in range(1, 1001)) + '{"round"')
     for last in (1, 5, 999, 1000, 2000):
-        seen = [record["round"] for record in read_appended_(FollowedFile(path, last_lines=last))]
+        seen = [record["round"] for record in read_appended_records_(FollowedFile(path, last_lines=last))]
         assert seen == list(range(max(1, 1001 - last), 1001))
 
 

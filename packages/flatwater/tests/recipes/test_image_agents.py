@@ -11,7 +11,7 @@ import torch
 import flatwater as fw
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.cli.main import command_class, main
-from flatwater.named_imports import import_named
+from flatwater.named_imports import import_named_module
 from flatwater.nets.image_values import ImageValues, image_values
 from flatwater.nets.observation import Part
 from flatwater.nets.stack import init_, views
@@ -85,7 +85,7 @@ def test_its_policy_is_used_as_any_other(kind: str) -> None:
     assert main(["export", "run", "--to", "policy.pt2"]) == 0
     assert main(["export", "run", "--to", "policy.safetensors"]) == 0
     policy, again = fw.load("run"), fw.load("policy.safetensors")
-    env = getattr(import_named("own_nets"), KINDS[kind][2].partition(":")[2])()
+    env = getattr(import_named_module("own_nets"), KINDS[kind][2].partition(":")[2])()
     seen = [env.reset(seed=0)[0], *(env.step(0)[0] for _ in range(3))]
     assert [again.act(each) for each in seen] == [policy.act(each) for each in seen]
     assert np.allclose([again.value(each) for each in seen], [policy.value(each) for each in seen])

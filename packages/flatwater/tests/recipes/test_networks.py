@@ -12,7 +12,7 @@ from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.cli.main import command_class, main
 from flatwater.config.toml import from_mapping
 from flatwater.envs.world import Spaces
-from flatwater.named_imports import import_named
+from flatwater.named_imports import import_named_module
 from flatwater.nets.config import ActorCriticConfig
 from flatwater.nets.stack import init_, views
 from flatwater.recipes.ppo.config import PpoRunConfig
@@ -145,7 +145,7 @@ def test_a_trained_policy_is_loaded_and_exported(kind: str) -> None:
     policy = fw.load("run")
     assert main(["export", "run", "--to", "policy.pt2"]) == 0
     assert main(["export", "run", "--to", "policy.safetensors"]) == 0
-    env = getattr(import_named("own_nets"), KINDS[kind][1].partition(":")[2])()
+    env = getattr(import_named_module("own_nets"), KINDS[kind][1].partition(":")[2])()
     seen = [env.reset(seed=0)[0], *(env.step(0)[0] for _ in range(3))]
     again = fw.load("policy.safetensors")
     assert [again.act(each) for each in seen] == [policy.act(each) for each in seen]
@@ -217,7 +217,7 @@ def test_a_network_that_cannot_be_trained_is_refused_in_a_sentence(
 
 
 def test_a_class_is_given_as_it_is_and_refused_where_no_resumed_run_would_find_it() -> None:
-    own_nets = import_named("own_nets")
+    own_nets = import_named_module("own_nets")
     settings = {"env": "own_nets:Numbers", "policy": {"network": own_nets.Plain}}
     assert from_mapping(PpoRunConfig, settings, "here").policy.network == "own_nets:Plain"
 

@@ -130,10 +130,10 @@ def test_what_wrappers_keep_is_there_from_the_first_frame() -> None:
     """Scales of observations are a part of what was trained: with none the policy would see others than it learned."""
     run = fw.train("ppo", env="seen_env:scaled", run="run", **SMALL)
     config = read_config(open_folder(run.path))
-    composed, _ = restore_run(config, open_folder(run.path), lambda _: None)
+    composed_run, _ = restore_run(config, open_folder(run.path), lambda _: None)
     make_policy = recipe_of_config(config).policy
     assert make_policy is not None
-    video = open_video(composed, make_policy(composed, open_folder(run.path)), Path("out.gif"))
+    video = open_video(composed_run, make_policy(composed_run, open_folder(run.path)), Path("out.gif"))
     world: Any = video.world
     assert world.copies[0].obs_rms.count > 10
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from flatwater_watch.files.content import encode_json
+from flatwater_watch.files.json_values import encode_json
 
 MIB = 1 << 20
 OWNERS = {

@@ -13,7 +13,7 @@ from flatwater.metrics.jsonl import encode_line
 from flatwater.metrics.lines import read_records
 from flatwater.reports.records import read_run
 from flatwater.rundir.statements import AlarmSummary
-from flatwater_watch.files.content import encode_json
+from flatwater_watch.files.json_values import encode_json
 
 PEAK = """
 import sys

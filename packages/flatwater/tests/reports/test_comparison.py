@@ -12,7 +12,7 @@ from synthetic_run import make_run
 
 from flatwater.cli.main import main
 from flatwater.comparisons.page import without_outliers
-from flatwater.comparisons.side_by_side import differences_from_first, number_rows, read_compared, setting_rows
+from flatwater.comparisons.side_by_side import differences_from_first, number_rows, read_compared_runs, setting_rows
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def make_finished(name: str, *, daily: float = 0.0, noise: float = 0.0, old: str
 
 
 def test_only_settings_that_differ_are_listed() -> None:
-    runs = read_compared(
+    runs = read_compared_runs(
         {"a": Path(make_finished("a")), "b": Path(make_finished("b", old="size = 16", new='size = 8\nx = ["u", "v"]'))}
     )
     assert setting_rows(runs) == [("population.size", ["16", "8"]), ("population.x", ["-", "u v"])]
@@ -49,7 +49,7 @@ def test_of_two_recipes_only_settings_that_both_have_are_listed() -> None:
     config = Path(other, "config.toml")
     config.write_text(config.read_text().replace('trainer = "erl"', 'trainer = "weights"'))
     Path(other, "result.json").unlink()  # it is that of traders
-    names = [name for name, _ in setting_rows(read_compared({"a": Path(make_finished("a")), "b": Path(other)}))]
+    names = [name for name, _ in setting_rows(read_compared_runs({"a": Path(make_finished("a")), "b": Path(other)}))]
     assert {"trainer", "population.size"} <= {*names}
     assert "population.extra" not in names
     assert not any(name.startswith("members.") for name in names)
@@ -57,14 +57,14 @@ def test_of_two_recipes_only_settings_that_both_have_are_listed() -> None:
 
 def test_a_setting_that_an_older_run_lacks_has_its_default() -> None:
     older = Path(make_finished("older", old="size = 16", new=""))
-    assert setting_rows(read_compared({"a": Path(make_finished("a")), "older": older})) == []
+    assert setting_rows(read_compared_runs({"a": Path(make_finished("a")), "older": older})) == []
     other = Path(make_finished("b", old="size = 16", new="size = 8"))
-    assert setting_rows(read_compared({"older": older, "b": other})) == [("population.size", ["16", "8"])]
+    assert setting_rows(read_compared_runs({"older": older, "b": other})) == [("population.size", ["16", "8"])]
 
 
 def test_a_difference_has_an_interval_where_the_days_are_the_same() -> None:
     names = (make_finished("a"), make_finished("b", daily=0.001, noise=0.0005), make_finished("c", noise=0.01))
-    better, same = differences_from_first(read_compared({name: Path(name) for name in names}))
+    better, same = differences_from_first(read_compared_runs({name: Path(name) for name in names}))
     assert better.difference is not None
     assert (better.difference.count, better.difference.units) == (249, "days")
     values = better.difference.values
@@ -79,7 +79,7 @@ def test_runs_of_other_days_or_without_equity_say_why_there_is_none() -> None:
     table = pl.read_parquet("b/equity.parquet")
     table[1:].write_parquet("b/equity.parquet")
     Path("c/equity.parquet").unlink()
-    found = differences_from_first(read_compared({name: Path(name) for name in runs}))
+    found = differences_from_first(read_compared_runs({name: Path(name) for name in runs}))
     assert [one.sentence for one in found] == [
         "B and A: no interval, their equity is of different days.",
         "C and A: no interval, for lack of the daily equity of C, which only a trader with a result has.",
@@ -88,7 +88,7 @@ def test_runs_of_other_days_or_without_equity_say_why_there_is_none() -> None:
 
 def test_a_run_that_has_no_result_yet_stands_beside_one_that_has() -> None:
     make_run(Path("young"), 3, wanted=10)
-    rows = dict(number_rows(read_compared({name: Path(name) for name in (make_finished("a"), "young")})))
+    rows = dict(number_rows(read_compared_runs({name: Path(name) for name in (make_finished("a"), "young")})))
     assert rows["rounds"] == ["12/12", "3/10"]
     assert rows["return"] == ["+18.4%", "-"]
     assert rows["buy and hold: return"] == ["+12.1%", "-"]

@@ -12,7 +12,7 @@ from synthetic_run import make_run
 
 from flatwater.cli.main import main
 from flatwater.comparisons import seed_statistics as statistics
-from flatwater.comparisons.side_by_side import differences_from_first, number_rows, read_compared, setting_rows
+from flatwater.comparisons.side_by_side import differences_from_first, number_rows, read_compared_runs, setting_rows
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +77,7 @@ def test_an_interval_covers_the_truth_as_often_as_it_says() -> None:
 
 def test_a_difference_of_groups_is_told_over_their_seeds() -> None:
     names = (make_group("a", [0.1, 0.12, 0.11]), make_group("b", [0.3, 0.31, 0.5]), make_group("c", [0.0, 0.3, 0.1]))
-    runs = read_compared({name: Path(name) for name in names})
+    runs = read_compared_runs({name: Path(name) for name in names})
     better, same = differences_from_first(runs)
     assert better.sentence.startswith("B is above A in return (interquartile mean +26.0%, 95% interval ")
     assert better.sentence.endswith(", over 6 seeds.")
@@ -94,7 +94,7 @@ def test_a_single_run_or_an_unfinished_group_has_no_interval() -> None:
     make_run(Path("b"), 12)
     assert make_group("c", [0.3, 0.4])
     Path("c/seed-1/result.json").unlink()
-    found = differences_from_first(read_compared({name: Path(name) for name in "abc"}))
+    found = differences_from_first(read_compared_runs({name: Path(name) for name in "abc"}))
     assert [one.sentence.partition(" seeds")[0] for one in found] == [
         "B and A: no interval, B has fewer than 2",
         "C and A: no interval, C has fewer than 2",

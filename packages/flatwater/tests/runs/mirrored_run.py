@@ -20,7 +20,7 @@ import torch
 
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.checkpoints.config import CheckpointConfig
-from flatwater.checkpoints.remote import find_shard_problem, list_stored, read_remote
+from flatwater.checkpoints.remote import find_shard_problem, list_stored_files, read_remote
 from flatwater.checkpoints.writer import save_checkpoint
 from flatwater.mirror.sender import MirrorSender
 from flatwater.mirror.uploader import Mirror
@@ -47,7 +47,7 @@ class MirroredRun:
             lines.write(json.dumps({"round": round_}) + "\n")
         protected = self.mirror.protected_manifests()
         saved = save_checkpoint(
-            self.folder.checkpoints, tree, round=round_, step=0, facts={}, config=KEEP, protected=protected
+            self.folder.checkpoints, tree, round=round_, step=0, facts={}, config=KEEP, protected_files=protected
         )
         self.mirror.offer(saved)
         return saved
@@ -61,7 +61,7 @@ class MirroredRun:
 
     def rounds(self) -> list[int]:
         """Of the checkpoints that are whole at the store."""
-        names, sizes = list_stored(self.objects)
+        names, sizes = list_stored_files(self.objects)
         found = [read_remote(self.objects, name) for name in names]
         return [m.round for m in found if not find_shard_problem(m, sizes)]
 

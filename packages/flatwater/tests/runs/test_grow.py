@@ -54,10 +54,10 @@ def test_the_plan_of_large_hosts_is_what_they_hold() -> None:
     config = GrowRunConfig(
         envs=4, env=type(config.env)(host=type(config.env.host)(channels=(66, 132, 264)), steps=2), threads=1
     )
-    composed = compose(config)
-    weights = composed.trainer.run.envs
+    composed_run = compose(config)
+    weights = composed_run.trainer.run.envs
     assert weights.host.weights.shape[1] + sum(seed.weights.shape[1] for seed in weights.seeds) > 1_200_000
-    assert composed.plan.owners == nbytes(composed.trainer.run)
+    assert composed_run.plan.owners == nbytes(composed_run.trainer.run)
 
 
 @pytest.mark.long

@@ -16,7 +16,7 @@ from object_store import ObjectStore, bucket, object_store, store
 from flatwater.checkpoints import remote
 from flatwater.checkpoints.catalogue import newest_intact
 from flatwater.checkpoints.reader import restore_state_
-from flatwater.checkpoints.remote import fetch_newest, list_remote, list_stored, shard_name
+from flatwater.checkpoints.remote import fetch_newest, list_remote, list_stored_files, shard_name
 from flatwater.mirror import download
 from flatwater.mirror.download import fetch_run
 from flatwater.storage import objects as objects_module
@@ -209,7 +209,7 @@ def test_a_list_without_end_is_told(
     monkeypatch.setattr(objects_module, "MAXIMUM_ENTRIES", 50)
     store.set(endless_list=True)
     with pytest.raises(StoreError, match="50 objects"):
-        list_stored(mirrored_run)
+        list_stored_files(mirrored_run)
 
 
 @pytest.mark.slow

@@ -37,10 +37,10 @@ class Root:
 root, path = Root(frames=torch.frombuffer(mmap.mmap(-1, 64 << 20), dtype=torch.float32)), "frames"
 plan = Plan(owners=nbytes(root), transients={}, base_bytes=0, limits={"none": 1 << 60})
 contract = MemoryContract(root, plan, torch.device("cpu"))
-found = [root.frames.nbytes, contract.measure_owned_()[path]]
+found = [root.frames.nbytes, contract.measure_owned_bytes_()[path]]
 for part in (4, 1):
     root.frames[: len(root.frames) // part].fill_(1)
-    found.append(contract.measure_owned_()[path])
+    found.append(contract.measure_owned_bytes_()[path])
 print(json.dumps([*found, path in contract.fully_resident]))
 """
 
@@ -52,8 +52,8 @@ def contract(tiny: list[str], *options: str) -> MemoryContract:
 
 def test_a_touched_state_is_owned_whole(tiny: list[str]) -> None:
     found = contract(tiny)
-    assert found.measure_owned_() == found.plan.owners
-    assert {**found.measure_owned_(), **found.plan.mapped} == nbytes(found.root)
+    assert found.measure_owned_bytes_() == found.plan.owners
+    assert {**found.measure_owned_bytes_(), **found.plan.mapped} == nbytes(found.root)
     statement, grown = found.settle_round_(1, {})
     assert grown == []
     assert statement.explained_share > 0.97

@@ -15,7 +15,7 @@ from object_store import ObjectStore, bucket, object_store, store
 from flatwater.checkpoints import remote
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.checkpoints.manifest import read_manifest, shard_path
-from flatwater.checkpoints.remote import fetch_newest, list_stored
+from flatwater.checkpoints.remote import fetch_newest, list_stored_files
 from flatwater.mirror import sender as sender_module
 from flatwater.mirror import uploader as uploader_module
 from flatwater.mirror.uploader import BUFFER_OWNER
@@ -194,9 +194,9 @@ def test_a_store_that_fails_in_the_middle_of_the_first_look_is_looked_at_again(
     def failing(objects: StoredObjects) -> tuple[list[str], dict[str, int]]:
         for failure in failures:
             raise failure
-        return list_stored(objects)
+        return list_stored_files(objects)
 
-    monkeypatch.setattr(sender_module, "list_stored", failing)
+    monkeypatch.setattr(sender_module, "list_stored_files", failing)
     run.save(0)
     assert run.mirror.finish(deadline=60)
     assert run.rounds() == [0]
@@ -364,7 +364,7 @@ def kill_again_and_again(times: int, base: str, tmp_path: Path) -> None:
         while last == begun:  # at least one checkpoint gets through
             assert time.monotonic() < ends
             time.sleep(0.02)
-            last = max((int(Path(name).name[:6]) for name in list_stored(objects)[0]), default=-1)
+            last = max((int(Path(name).name[:6]) for name in list_stored_files(objects)[0]), default=-1)
         time.sleep(0.037 * (n % 5))
         os.kill(child, signal.SIGKILL)
         fetched = fetch_newest(objects, tmp_path / f"fetched{n}", say=lambda _: None)

@@ -107,7 +107,7 @@ def test_groups_follow_from_the_kind_of_device_and_the_configuration() -> None:
 def test_the_plan_for_a_gpu_is_what_is_built_for_one(config: ErlRunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Built on the CPU, with a GPU's sizes: members one by one on a CPU, all at once there."""
     config, panel = replace(config, learner=LearnerConfig(algorithm="ddpg"), replay=REPLAY), load_panel(config.panel)
-    monkeypatch.setattr("flatwater_trading.training.setup.WINDOW_BYTES", 1 << 16)
+    monkeypatch.setattr("flatwater_trading.training.setup.CACHE_BYTES", 1 << 16)
     ground = build_run_market(config, panel, CPU)
     setup = build_setup(config, ground.market, ground.splits, CPU, device_type="cuda")
     planned = nbytes(build_on_meta(config, panel, "cuda")[1])

@@ -16,7 +16,7 @@ from small_runs import TINY_PPO
 
 from flatwater.cli.main import main
 from flatwater.rundir.events import RunEvents
-from flatwater.runs.profiling import OPERATION_MARK, TRACE_BYTES, Profiler, check_profiled, profiled_rounds
+from flatwater.runs.profiling import OPERATION_MARK, TRACE_BYTES, Profiler, check_profiled_rounds, profiled_rounds
 from flatwater.trainers.loop import Phase, Progress, train_
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.terminal import lasting_terminal
@@ -195,13 +195,13 @@ def test_what_is_no_range_of_rounds_is_refused(wanted: str) -> None:
 
 def test_rounds_that_do_not_come_are_refused() -> None:
     assert profiled_rounds("rounds=3-5") == range(3, 6)
-    check_profiled(range(3, 6), 2, 5)
+    check_profiled_rounds(range(3, 6), 2, 5)
     with pytest.raises(ConfigError, match=r"--profile rounds=3-5: .*4 to 5"):
-        check_profiled(range(3, 6), 3, 5)
+        check_profiled_rounds(range(3, 6), 3, 5)
     with pytest.raises(ConfigError, match=r"--profile rounds=6: .*4 to 5"):
-        check_profiled(range(6, 7), 3, 5)
+        check_profiled_rounds(range(6, 7), 3, 5)
     with pytest.raises(ConfigError, match=r"--profile .*--rounds N"):
-        check_profiled(range(6, 7), 5, 5)
+        check_profiled_rounds(range(6, 7), 5, 5)
 
 
 def test_nothing_is_made_where_the_rounds_do_not_come(tiny: list[str], capsys: pytest.CaptureFixture[str]) -> None:

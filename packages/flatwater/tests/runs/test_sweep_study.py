@@ -81,7 +81,7 @@ def test_a_trial_that_was_killed_while_its_settings_were_drawn_gets_the_same() -
         Path("cut.db"), {"learner.ddpg.noise": SPACE["learner.ddpg.noise"]}, seed=0, prune=False, rounds=4
     )
     drawn.next_()
-    (trial,) = cut.reopen_interrupted_()
+    (trial,) = cut.reopen_interrupted_trials_()
     assert cut.settings(trial) == settings
     assert len(cut.lines()) == 1
 

@@ -117,7 +117,12 @@ def test_orders_of_weights_are_the_trades_of_the_account_and_pay_every_bill(
         rng.normal(0.1, 0.25, (days, count)) if shorts else rng.dirichlet(np.ones(5), days)[:, 1:]
     )
     played = play_weights(
-        account_prices(panel, config), config, lambda number, _: wanted[number][None], start=0, days=days, logged=1
+        account_prices(panel, config),
+        config,
+        lambda number, _: wanted[number][None],
+        start=0,
+        days=days,
+        logged_accounts=1,
     )
     shares: dict[str, float] = {}
     cash = paid = config.cash

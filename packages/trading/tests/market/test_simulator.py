@@ -318,7 +318,7 @@ def test_an_episode_can_be_reset_beside_running_ones() -> None:
     reset_(mixed, **window)
     whole = torch.stack([s.reward for s in play_steps(alone, market, config, actions)])
     first = play_steps(mixed, market, config, actions[:13])
-    reset_(mixed, **window, chosen=torch.tensor([False, True]))
+    reset_(mixed, **window, chosen_envs=torch.tensor([False, True]))
     again = actions[13:].clone()
     again[:, 1] = actions[:34, 1]
     rest = play_steps(mixed, market, config, again)

@@ -14,7 +14,12 @@ def test_an_account_that_has_fallen_holds_cash_and_comes_back() -> None:
     config = PortfolioConfig(cash=100, cost_bps=0, slippage_bps=0, stop=0.2, stop_rows=3, turnover=0.5, band=0.1)
     close = torch.tensor(CLOSES, dtype=torch.float64)[:, None]
     played = play_weights(
-        portfolio_prices(close), config, lambda *_: torch.ones(1, 1, dtype=torch.float64), start=0, days=11, logged=1
+        portfolio_prices(close),
+        config,
+        lambda *_: torch.ones(1, 1, dtype=torch.float64),
+        start=0,
+        days=11,
+        logged_accounts=1,
     )
     equity, invested = played.equity[0, 1:].tolist(), played.invested[0, 1:].tolist()
     # Half of the money goes in on the first day, the rest on the second.

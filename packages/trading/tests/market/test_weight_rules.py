@@ -65,7 +65,9 @@ def test_small_orders_are_left_out_and_no_money_is_borrowed_for_the_others() -> 
     wanted = torch.softmax(torch.randn(60, 1, 30, generator=rng, dtype=torch.float64) * 0.02, -1)
     wanted[40:, :, 3] = 0
     config = PortfolioConfig(least_order=1e-3)
-    played = play_weights(portfolio_prices(close), config, lambda number, _: wanted[number], start=0, days=60, logged=1)
+    played = play_weights(
+        portfolio_prices(close), config, lambda number, _: wanted[number], start=0, days=60, logged_accounts=1
+    )
     orders = played.log[0, :-1].abs()
     assert (orders[orders > 0] >= 0.9e-3 * played.equity.min()).all()
     assert 0.2 < float((orders[1:] > 0).double().mean()) < 0.8
@@ -83,7 +85,7 @@ def test_an_account_is_its_cash_and_its_shares_less_the_costs() -> None:
     wanted = torch.randn(60, 3, 5, generator=rng, dtype=torch.float64) / 5
     config = PortfolioConfig(shorts=True, gross=0.9, turnover=0.5)
     played = play_weights(
-        portfolio_prices(close), config, lambda number, _: wanted[number], start=0, days=60, batch=3, logged=3
+        portfolio_prices(close), config, lambda number, _: wanted[number], start=0, days=60, batch=3, logged_accounts=3
     )
     known = close.clone()
     for day in range(1, 60):

@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from flatwater_trading.panel.mapped import MAXIMUM_FILES, map_tensors, open_mapped
+from flatwater_trading.panel.mapped import MAXIMUM_FILES, map_tensors, open_mapped_file
 from flatwater_watch.meters.mappings import footprint
 
 HOLDS = """
 import sys
 from pathlib import Path
-from flatwater_trading.panel.mapped import open_mapped
-tensors = open_mapped(Path(sys.argv[1]))
+from flatwater_trading.panel.mapped import open_mapped_file
+tensors = open_mapped_file(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -53,7 +53,7 @@ def test_a_damaged_file_is_made_again(where: int, tmp_path: Path) -> None:
     for damaged in (bytes(whole), bytes(whole[:where]), b""):
         place.write_bytes(damaged)
         with pytest.raises(ValueError, match=r"cut off|hash|empty"):
-            open_mapped(place)
+            open_mapped_file(place)
         assert map_tensors(place, tensors)[0]["days"].tolist() == [3, -1, 4]
         assert map_tensors(place, not_again)[0]["x"].sum() == sum(range(60))
 

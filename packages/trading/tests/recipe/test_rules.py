@@ -13,7 +13,7 @@ from small_traders import SMALL_PURCHASES
 import flatwater as fw
 from flatwater import main
 from flatwater.checkpoints.manifest import encode_manifest, read_manifest
-from flatwater.comparisons.side_by_side import read_compared, setting_rows
+from flatwater.comparisons.side_by_side import read_compared_runs, setting_rows
 from flatwater.config.toml import from_mapping
 from flatwater.reports.records import read_run
 from flatwater_trading.market.baselines import play_random_
@@ -194,7 +194,7 @@ def test_a_run_of_an_earlier_version_goes_on_without_a_choice(tmp_path: Path, ch
     again = tmp_path / "again"
     assert main(["train", "erl", "--config", str(run.path / "config.toml"), "--run", str(again)]) == 0
     assert not read_run(again).result["rule"]["tried"]
-    differing = dict(setting_rows(read_compared({"run": run.path, "again": again})))
+    differing = dict(setting_rows(read_compared_runs({"run": run.path, "again": again})))
     assert {name for name in differing if name.startswith("choice")} == set(), "written or not, the choice is the same"
 
 

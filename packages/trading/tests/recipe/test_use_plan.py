@@ -197,9 +197,9 @@ def test_the_choice_of_a_rule_is_in_each_plan(tmp_path: Path, candidates: dict[s
     trader = fw.load(run)
     panel = trader.align_panel(load_panel("synthetic:12x700"))
     days = Days(len(panel.dates) - 30, len(panel.dates))
-    composed = compose(from_mapping(ErlRunConfig, few_days | {"choice": candidates}, "test"))
-    composed.choose_rule()  # what libraries keep from their first use on is not what is asked about
-    allocated = peak_bytes(composed.choose_rule)
+    composed_run = compose(from_mapping(ErlRunConfig, few_days | {"choice": candidates}, "test"))
+    composed_run.choose_rule()  # what libraries keep from their first use on is not what is asked about
+    allocated = peak_bytes(composed_run.choose_rule)
     assert allocated > 0
     for plan in (trader.plan_orders(panel), trader.plan_backtest(panel, days)):
         assert allocated <= plan.transients[CHOOSE] < 1.2 * allocated

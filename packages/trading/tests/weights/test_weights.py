@@ -306,7 +306,7 @@ def test_a_policy_from_its_weights_trades_alike_without_the_run(trained: Path, t
     assert known.loading_bytes > sum(signals.values()) > found.loading_bytes == 0
     large = replace(known, loading_bytes=1 << 30)
     assert plan_export(large, ".safetensors", None).transient_bytes == 1 << 30
-    assert (found.about, found.header) == (known.about, known.header)
+    assert (found.meaning, found.header) == (known.meaning, known.header)
     assert policy.folder is None
     for changed in ({"held": 2.0}, {"investable": ["gold"]}, {"settings": {"members": {"size": 3}}}):
         with pytest.raises(ValueError, match=r"held|investable|weight"):

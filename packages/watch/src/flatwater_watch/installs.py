@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
 
-from flatwater_watch.paths import folder_of
+from flatwater_watch.paths import parent_folder
 
 _INSTALL_FOLDERS = ("site-packages", "dist-packages")
 _MAXIMUM_ENTRIES = 10_000
@@ -38,7 +38,7 @@ def _program_folders() -> list[str]:
     """Return the folder of the main program and the working folder."""
     main_file = vars(sys.modules["__main__"]).get("__file__") if "__main__" in sys.modules else None
     files = [main_file] if type(main_file) is str else []
-    return _absolute_folders(("", *map(folder_of, files)))
+    return _absolute_folders(("", *map(parent_folder, files)))
 
 
 def _absolute_folders(folders: Iterable[str]) -> list[str]:

@@ -11,15 +11,17 @@ from math import erf, exp, pi, sqrt
 
 def median(values: Iterable[float]) -> float:
     """Return the middle value, or the mean of the two in the middle."""
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+    ordered_values = sorted(values)
+    middle = len(ordered_values) // 2
+    return (
+        ordered_values[middle] if len(ordered_values) % 2 else (ordered_values[middle - 1] + ordered_values[middle]) / 2
+    )
 
 
 def median_low(values: Iterable[float]) -> float:
     """Return the middle value, or the smaller of the two in the middle."""
-    ordered = sorted(values)
-    return ordered[(len(ordered) - 1) // 2]
+    ordered_values = sorted(values)
+    return ordered_values[(len(ordered_values) - 1) // 2]
 
 
 @cache

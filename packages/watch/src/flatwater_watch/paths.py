@@ -17,6 +17,6 @@ def file_stem(path: str) -> str:
     return stem or name
 
 
-def folder_of(path: str) -> str:
+def parent_folder(path: str) -> str:
     """Return the path without its last part."""
     return path.rpartition("/")[0]

@@ -76,7 +76,7 @@ def track_progress() -> Iterator[ProgressTrack]:
 
 
 def count_steps(noun: str, items: Sequence[T]) -> Iterator[T]:
-    """Yield the items, and count each as a step of the current track when the next item is requested."""
+    """Yield the items; count each as a step of the current track, if any, when the next item is requested."""
     track = _current_track.get()
     if track is None:
         yield from items

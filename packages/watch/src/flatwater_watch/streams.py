@@ -73,7 +73,7 @@ class TrackedStdout(io.TextIOWrapper):
 
 @contextmanager
 def track_stdout() -> Iterator[None]:
-    """Put a `TrackedStdout` on the same file in the place of stdout, for the block."""
+    """Put a `TrackedStdout` on the same file in the place of stdout, for the block; not in a notebook."""
     stdout = sys.stdout
     if not isinstance(stdout, io.TextIOWrapper):  # the stream of a notebook
         yield

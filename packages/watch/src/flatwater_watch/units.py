@@ -80,15 +80,15 @@ def two_digits(count: float) -> str:
     return f"{number:.0f}" if number >= 10 or number == int(number) else f"{number}"
 
 
-def clock_words(when: float, now: float | None = None) -> str:
+def clock_words(time_seconds: float, now: float | None = None) -> str:
     """Return a future time in words: `about 03:40`, `about 03:40 on Thursday`, `about 12 March`, `in about 3 years`.
 
     Args:
-        when: seconds since 1970.
+        time_seconds: seconds since 1970.
         now: seconds since 1970; None asks the clock.
     """
     # The further off the time is, the coarser the words are, as the forecast errs by more.
-    seconds_left = when - (time.time() if now is None else now)
+    seconds_left = time_seconds - (time.time() if now is None else now)
     if seconds_left >= 300 * _DAY:
         return (
             f"in about {two_digits(seconds_left / (365 * _DAY))} years"
@@ -96,7 +96,7 @@ def clock_words(when: float, now: float | None = None) -> str:
             else "in about a year"
         )
     rounding_seconds = 60.0 if seconds_left < 2 * _HOUR else 600.0 if seconds_left < 20 * _HOUR else _HOUR
-    moment = time.localtime(round(when / rounding_seconds) * rounding_seconds)
+    moment = time.localtime(round(time_seconds / rounding_seconds) * rounding_seconds)
     if seconds_left >= 6 * _DAY:
         return f"about {moment.tm_mday} {time.strftime('%B', moment)}"
     return time.strftime("about %H:%M" if seconds_left < 20 * _HOUR else "about %H:%M on %A", moment)

@@ -51,26 +51,26 @@ def see(levels: ResetTracker, program: ModuleType, *lengths: int) -> None:
 
 def test_what_each_episode_fills_anew_is_refilled(levels: ResetTracker, program: ModuleType) -> None:
     see(levels, program, 44, 12)
-    assert levels.periodically_emptied == set()  # it may be the end of the program
+    assert levels.periodically_emptied_paths == set()  # it may be the end of the program
     see(levels, program, 48)
-    assert levels.periodically_emptied == {"train.TRACE"}
+    assert levels.periodically_emptied_paths == {"train.TRACE"}
 
 
 def test_what_only_grows_is_not(levels: ResetTracker, program: ModuleType) -> None:
     see(levels, program, *range(41, 60), 50, 61)
-    assert levels.periodically_emptied == set()
+    assert levels.periodically_emptied_paths == set()
 
 
 def test_what_is_emptied_at_the_end_is_not(levels: ResetTracker, program: ModuleType) -> None:
     see(levels, program, 60, 80, 0, 0)
-    assert levels.periodically_emptied == set()
+    assert levels.periodically_emptied_paths == set()
 
 
 def test_a_floor_that_rises_is_told_after_a_while(levels: ResetTracker, program: ModuleType) -> None:
     see(levels, program, 10, 50)
-    assert levels.periodically_emptied == {"train.TRACE"}
+    assert levels.periodically_emptied_paths == {"train.TRACE"}
     see(levels, program, *(60 + 5 * n - 10 * (n % 2) for n in range(LOOKS)))
-    assert levels.periodically_emptied == set()
+    assert levels.periodically_emptied_paths == set()
 
 
 def test_what_is_emptied_is_no_cause_where_it_is_small_beside_what_came(

@@ -84,7 +84,7 @@ def test_a_watch_in_code_tells_each_finding_once_and_without_colours(tmp_path: P
 def test_what_stands_above_already_is_named_only() -> None:
     found = replace(LEAK, limit_bytes=8 << 30)
     summary = unwatched_summary("train.py", "") | {"findings": [found.to_json()], "readings": 9}
-    told = list(terminal_lines(summary, printed_before={("leak", "train.KEPT")}))
+    told = list(terminal_lines(summary, printed_keys={("leak", "train.KEPT")}))
     assert [line for line in told if "KEPT" in line][1:] == ["leak: train.KEPT, as above"]
     assert "  held by train.py, global KEPT" in terminal_lines(summary)
 

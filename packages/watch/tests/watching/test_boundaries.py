@@ -51,7 +51,7 @@ class Program:
         )
         if with_counters:
             set_listener(self.found.step)
-            self.found.use_counters_(self._counters)
+            self.found.attach_counters_(self._counters)
 
     def _looked(self, kind: str, now: float) -> bool:
         self.looks.append((kind, now))
@@ -185,7 +185,7 @@ def test_no_boundary_is_lost_or_counted_twice_where_threads_pass_them(monkeypatc
     found, each = Boundaries(lambda _kind, _now: False), 100_000
     counters = {kind: make_call_counter(kind) for kind in KINDS}
     set_listener(found.step)
-    found.use_counters_(counters)
+    found.attach_counters_(counters)
 
     def run(kind: str) -> None:
         for _ in range(each):

@@ -136,11 +136,11 @@ def test_the_last_reading_says_that_growth_has_ended_and_not_that_memory_was_fre
     last, flat, more, less = (
         READING._replace(step=i, resident=(400 + size) * MIB) for i, size in enumerate((0, 0, 9, -9))
     )
-    valid = [is_last_reading_valid(last, each, of_loop=True, traced=False) for each in (last, flat, more, less)]
+    valid = [is_last_reading_valid(last, each, is_in_loop=True, is_traced=False) for each in (last, flat, more, less)]
     assert valid == [False, True, True, False]
-    assert is_last_reading_valid(last, flat, of_loop=True, traced=True)
-    assert not is_last_reading_valid(last, more, of_loop=True, traced=True), "it may be the traces"
-    assert not is_last_reading_valid(last, flat, of_loop=False, traced=False)
+    assert is_last_reading_valid(last, flat, is_in_loop=True, is_traced=True)
+    assert not is_last_reading_valid(last, more, is_in_loop=True, is_traced=True), "it may be the traces"
+    assert not is_last_reading_valid(last, flat, is_in_loop=False, is_traced=False)
 
 
 def test_what_is_freed_at_the_very_end_is_told_from_a_swing() -> None:

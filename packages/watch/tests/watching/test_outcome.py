@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from watched import GROWING, LEAK, MIB, rate_of, rows
 
-from flatwater_watch.agent.conclusion import decide_outcome, drop_rooted_native, order_findings
+from flatwater_watch.agent.conclusion import decide_outcome, drop_explained_native_growth, order_findings
 from flatwater_watch.agent.growth import explained_share
 from flatwater_watch.agent.outcome import WORKERS_OWNER, Outcome, fails_build, split_by_size
 from flatwater_watch.diagnose.evidence import unowned_evidence
@@ -252,8 +252,10 @@ def test_native_growth_is_not_told_where_roots_hold_what_has_come() -> None:
     growing = Growth(60, 400 * MIB, None, Slope(3.0 * MIB, 2.0 * MIB, 4.0 * MIB), "boundary")
     native = unowned_evidence("native", growing.whole, growing)
     leak = replace(native, owner="grow.KEPT", verdict="leak")
-    assert drop_rooted_native([leak, native], [("grow.TABLE", 150 * MIB), ("grow.OTHER", 2 * MIB)], 152 * MIB) == [leak]
-    assert drop_rooted_native([leak, native], [("grow.TABLE", 20 * MIB)], 152 * MIB) == [leak, native]
+    assert drop_explained_native_growth(
+        [leak, native], [("grow.TABLE", 150 * MIB), ("grow.OTHER", 2 * MIB)], 152 * MIB
+    ) == [leak]
+    assert drop_explained_native_growth([leak, native], [("grow.TABLE", 20 * MIB)], 152 * MIB) == [leak, native]
 
 
 def test_a_finding_has_what_its_root_holds_where_steps_bring_more_and_more() -> None:

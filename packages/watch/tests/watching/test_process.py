@@ -105,7 +105,7 @@ class Looks:
     """Levels with something to look at: counts the looks."""
 
     has_containers = has_recent_container = True
-    periodically_emptied = frozenset[str]()
+    periodically_emptied_paths = frozenset[str]()
     times = 0
 
     def negligible_paths(self, _resident: int) -> set[str]:
@@ -337,7 +337,7 @@ FILLING = """
 import numpy as np
 from flatwater_watch.heap.census import take_census
 from flatwater_watch.heap.roots import Roots
-from flatwater_watch.agent.filling_arrays import FillingArrays, add_untouched_, planned_by_path, touched_by_path_
+from flatwater_watch.agent.filling_arrays import FillingArrays, add_untouched_arrays_, planned_by_path, touched_by_path_
 
 MIB = 1 << 20
 
@@ -351,7 +351,7 @@ def main():
     replay = Replay()
     replay.frames[: 4 * MIB] = 1
     pages = FillingArrays()
-    add_untouched_(pages, take_census(Roots()))
+    add_untouched_arrays_(pages, take_census(Roots()))
     (path,) = [path for path in planned_by_path(pages) if path.endswith("replay.frames")]
     assert planned_by_path(pages)[path] == 32 * MIB
     assert abs(touched_by_path_(pages)[path] - 4 * MIB) <= 2 * MIB  # the system may back it with huge pages
@@ -374,19 +374,19 @@ def test_an_array_that_fills_is_owned_by_its_touched_pages() -> None:
 LATE = """
 import atexit, threading, time
 from flatwater_watch.agent.process import ProcessWatch
-from flatwater_watch.agent.reading import main_has_returned
+from flatwater_watch.agent.reading import has_main_returned
 
 watch = ProcessWatch()
 for _ in range(8):
     watch.step("update")
     time.sleep(0.25)
-assert not main_has_returned()
+assert not has_main_returned()
 
 def late():
     watch.step("update")
     rows = len(watch._samples)
     watch.find_final_findings_(in_loop=False)
-    print(main_has_returned(), rows, len(watch._samples))
+    print(has_main_returned(), rows, len(watch._samples))
 
 threading._register_atexit(late)
 """

@@ -374,8 +374,9 @@ def add_(tally: UpdateSums, name: str, value: Float[Tensor, "p"], span: Span) ->
         value: a micro-batch's number for each member of `span`, [p].
         span: the members [low, high).
     """
-    tally.sums[name][slice(*span)].add_(value)
-    tally.added[name] += span[1] - span[0]
+    low, high = span
+    tally.sums[name][low:high].add_(value)
+    tally.added[name] += high - low
 
 
 def count_step_(tally: UpdateSums, name: str, norm: Float[Tensor, "P"], finite: Bool[Tensor, "P"]) -> None:

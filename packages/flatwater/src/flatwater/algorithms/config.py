@@ -16,7 +16,7 @@ from flatwater.named_imports import import_object
 from flatwater.plugins import group_faults, group_rows
 from flatwater_watch.errors import ConfigError, require
 from flatwater_watch.options.bounds import Bounds, Count, Number, OptionalNumber, Rate, Weight
-from flatwater_watch.options.declare import config, refuse_given
+from flatwater_watch.options.declare import config, refuse_given_settings
 from flatwater_watch.sanitize import short_repr
 
 Noise = Annotated[float, Bounds(0, 100)]
@@ -232,7 +232,7 @@ class AlgorithmConfig:
         listed_class = type(self)
         values = to_mapping(self) | {"algorithm": name}
         if had_custom:
-            refuse_given(self.own, "learner.own", f"with learner.algorithm = '{name}', which does not read it")
+            refuse_given_settings(self.own, "learner.own", f"with learner.algorithm = '{name}', which does not read it")
             # The first base class without `own`, because that table was made for the other algorithm.
             bases = listed_class.__mro__[1:]
             listed_class = next(cls for cls in bases if is_dataclass(cls) and issubclass(cls, AlgorithmConfig))
@@ -250,15 +250,15 @@ class AlgorithmConfig:
         tables = [f.name for f in fields(self) if is_dataclass(getattr(self, f.name))]
         if self.settings_field not in tables:
             names = [*tables, *group_rows("algorithms")]
-            quoted = ", ".join(f'"{name}"' for name in names)
+            quoted_names = ", ".join(f'"{name}"' for name in names)
             raise ConfigError(
-                f"learner.algorithm = {short_repr(self.algorithm)}: expected one of {quoted}, or "
+                f"learner.algorithm = {short_repr(self.algorithm)}: expected one of {quoted_names}, or "
                 f"package.module:NAME of your algorithm."
                 f"{did_you_mean(self.algorithm, names)}{group_faults('algorithms')}"
             )
         for name in tables:
             if name != self.settings_field:
-                refuse_given(
+                refuse_given_settings(
                     getattr(self, name),
                     f"learner.{name}",
                     f"with learner.algorithm = '{self.algorithm}', which does not read it. Choose learner.algorithm = "

@@ -64,11 +64,11 @@ def shield_compiler() -> Iterator[None]:
     If they ended, the run would report a failed compilation. This process gets the signal in another thread, or when
     the block ends.
     """
-    mask_before = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
+    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask_before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
 
 
 def compile_graph(function: Function, *, enabled: bool) -> Function:
@@ -88,9 +88,9 @@ def compile_graph(function: Function, *, enabled: bool) -> Function:
         nonlocal graph
         if graph is None:
             # Not before the first call: a run that is only planned must not wait for the compiler.
-            bytes_before = footprint().anonymous
+            previous_bytes = footprint().anonymous
             graph = _trace_and_compile(function, tensors)
-            _COMPILED_BYTES.append(max(0, footprint().anonymous - bytes_before))
+            _COMPILED_BYTES.append(max(0, footprint().anonymous - previous_bytes))
         return graph(*tensors)
 
     return call
@@ -210,12 +210,12 @@ def _trace_and_compile(function: Function, arguments: tuple[Tensor, ...]) -> Fun
         # takes as long as all graphs together; this processor's instruction set is known without it.
         settings["cpp.vec_isa_ok"] = True
     with torch.no_grad(), config.patch(settings), shield_compiler():
-        compiled = compile_fx_inner(graph, [arguments[index].detach() for index in used_inputs])
-    # The inner callable alone: `compiled(...)` also looks for a profiler and a cache, which takes as long as a layer.
-    code: Callable[[list[Tensor]], tuple[Tensor, ...]] = vars(compiled)["current_callable"]
+        compiled_graph = compile_fx_inner(graph, [arguments[index].detach() for index in used_inputs])
+    # The inner callable alone: `compiled_graph(...)` looks for a profiler and a cache, in the time of a layer.
+    code: Callable[[list[Tensor]], tuple[Tensor, ...]] = vars(compiled_graph)["current_callable"]
 
-    # The default keeps `compiled` alive, which clears `current_callable` when it is deleted.
-    def call(*tensors: Tensor, _owner: object = compiled) -> tuple[Tensor, ...]:
+    # The default keeps `compiled_graph` alive, which clears `current_callable` when it is deleted.
+    def call(*tensors: Tensor, _owner: object = compiled_graph) -> tuple[Tensor, ...]:
         return code([tensors[index] for index in used_inputs])
 
     # The code writes products into given tensors, which torch refuses while a factor requires a gradient.

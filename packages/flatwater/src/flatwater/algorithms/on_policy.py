@@ -98,19 +98,19 @@ def make_update(
         progress: returns the progress of the schedules, 0 to 1, at each update.
     """
     sequences, minibatches = _count_sequences(config, learner)
-    scheduled = ScheduledSettings(config, progress, learner.block.device)
+    schedule = ScheduledSettings(config, progress, learner.block.device)
     early_stop = EarlyStop(learner.early_stop, config.target_kl)
-    context, inputs = (config, algorithm, network, learner), {**weights, **scheduled.weights, **learner.algorithm_state}
+    context, inputs = (config, algorithm, network, learner), {**weights, **schedule.weights, **learner.algorithm_state}
     loss_gradients = _bind_gradients(*context, rollout=rollout, initial_memory=initial_memory, loss_weights=inputs)
     step_ = bind_step(
-        learner.block, learner.adam, lr=lambda: scheduled.rate(learner.updates), weight_decay=0.0, clip=config.grad_clip
+        learner.block, learner.adam, lr=lambda: schedule.rate(learner.updates), weight_decay=0.0, clip=config.grad_clip
     )
 
     def update_(number: int) -> None:
         """Learn from minibatch `number % minibatches`, and add its metrics to the sums, unless the round is stopped."""
         if early_stop.is_stopped_(first_update=number == 0):
             return
-        scheduled.update_weights_()
+        schedule.update_weights_()
         if number % minibatches == 0:
             # A new epoch's order, from a generator that checkpoints keep: a resumed run has the same minibatches.
             torch.randperm(sequences, generator=learner.rng, out=learner.order)
@@ -226,10 +226,10 @@ def last_numbers(
     gather_sequences = bind_sequences(rollout, initial_memory, list(columns))
     batch, memory = gather_sequences(columns | {INITIAL_MEMORY: initial_memory}, last_minibatch)
     output = network(weight_views(network, learner), batch["obs"], memory, batch["starts"], learning=True)
-    scheduled = {
+    scheduled_numbers = {
         name: torch.full((), value, device=learner.block.device)
         for name, value in scheduled_weights(config, round_).items()
     }
-    inputs = batch | scheduled | learner.algorithm_state
+    inputs = batch | scheduled_numbers | learner.algorithm_state
     numbers = minibatch_numbers(algorithm.numbers, config, network, output, inputs)
     return {f"train/{name}": float(number) for name, number in numbers.items()}

@@ -16,8 +16,8 @@ from flatwater.algorithms.learner import STEP_METRICS
 from flatwater.algorithms.named import find_named_algorithm
 from flatwater.algorithms.on_policy_config import OnPolicyConfig, OnPolicySettings
 from flatwater.algorithms.returns import estimate_targets
-from flatwater.border import Border, find_source_line
 from flatwater.nets.actions import Distribution
+from flatwater.user_code import CallGuard, find_source_line
 from flatwater_watch.errors import ConfigError, UserCodeError, require
 from flatwater_watch.sanitize import short_repr
 
@@ -140,18 +140,18 @@ def named_on_policy_algorithm(where: str) -> OnPolicyAlgorithm:
     return algorithm
 
 
-def require_finite_update(config: OnPolicyConfig, *, updates: int, skipped: int) -> None:
+def require_finite_update(config: OnPolicyConfig, *, updates: int, skipped_updates: int) -> None:
     """Refuse a round in which no update of a user's algorithm had a finite gradient.
 
     Args:
         config: settings that name the algorithm.
         updates: updates of the round.
-        skipped: updates that were left out, as their gradient was not finite.
+        skipped_updates: updates that were left out, as their gradient was not finite.
 
     Raises:
         UserCodeError: all were left out; with file and line of the loss.
     """
-    if not config.is_shipped and 0 < updates == skipped:
+    if not config.is_shipped and 0 < updates == skipped_updates:
         place = _source(named_on_policy_algorithm(config.place).loss)
         raise UserCodeError(
             f"{_subject(config)}: loss: expected a loss with a finite gradient, got NaN or infinity in each of the "
@@ -171,11 +171,11 @@ def _guard_function(
         parameters: its parameters, for messages.
         find_fault: gives what is wrong with a result, of the result and the arguments; empty if it is right.
     """
-    border = Border(subject, function, call=f"{name}()", expected=f"{name}({parameters})")
+    guard = CallGuard(subject, function, call=f"{name}()", expected=f"{name}({parameters})")
     source = _source(function)
 
     def call(*arguments: Any) -> R:  # noqa: ANN401  (those of `function`)
-        with border:
+        with guard:
             result = function(*arguments)
         if fault := find_fault(result, *arguments):
             raise ConfigError(f"{subject}: {name}: {fault}{source}")
@@ -230,8 +230,8 @@ def _fault_of_state(result: Any, *_: object, taken_names: Collection[str]) -> st
 def _fault_of_next_state(result: Any, *_: object, initial: Numbers) -> str:  # noqa: ANN401  (what a user's function gives)
     """Return what is wrong with the state of the next round, which keeps names and forms; empty if it is right."""
     if not isinstance(result, Mapping) or result.keys() != initial.keys():
-        given = ", ".join(map(str, result)) if isinstance(result, Mapping) else _form_text(result)
-        return f"expected a dict of the tensors {', '.join(initial)}, got {given}"
+        given_value = ", ".join(map(str, result)) if isinstance(result, Mapping) else _form_text(result)
+        return f"expected a dict of the tensors {', '.join(initial)}, got {given_value}"
     for name, tensor in result.items():
         if _form_text(tensor) != _form_text(initial[name]):
             return f"{name}: expected {_form_text(initial[name])}, got {_form_text(tensor)}"

@@ -9,13 +9,13 @@ from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from flatwater.algorithms.config import CheckedSettings, Ramp, custom_algorithm_class, custom_algorithm_place
-from flatwater.border import is_flatwater_module
 from flatwater.config.code import Code
 from flatwater.config.convert import did_you_mean
 from flatwater.plugins import group_faults, group_rows
+from flatwater.user_code import is_flatwater_module
 from flatwater_watch.errors import ConfigError, require
 from flatwater_watch.options.bounds import Bounds, Count, OptionalNumber, Rate, Share, Weight
-from flatwater_watch.options.declare import config, refuse_given
+from flatwater_watch.options.declare import config, refuse_given_settings
 from flatwater_watch.sanitize import short_repr
 
 Passes = Annotated[int, Bounds(0, 1 << 20)]
@@ -190,14 +190,14 @@ class BlockAlgorithmConfig(BlockLearnerConfig):
         """
         if name == self.algorithm:
             return self
-        shared = {f.name: getattr(self, f.name) for f in fields(BlockAlgorithmConfig)}
-        because = f"with learner.algorithm = '{name}', which does not read it"
+        shared_settings = {f.name: getattr(self, f.name) for f in fields(BlockAlgorithmConfig)}
+        reason = f"with learner.algorithm = '{name}', which does not read it"
         # Settings that all algorithms read are kept; with their defaults in their place only the others are refused.
         defaults = type(self)()
-        only_own = replace(self, **{setting: getattr(defaults, setting) for setting in shared}).own
-        refuse_given(only_own, self.table, because)
+        only_own = replace(self, **{setting: getattr(defaults, setting) for setting in shared_settings}).own
+        refuse_given_settings(only_own, self.table, reason)
         config_class = _class_for_algorithm(name) if custom_algorithm_place(name) else PpoLearnerConfig
-        return config_class(**{**shared, "algorithm": name})
+        return config_class(**{**shared_settings, "algorithm": name})
 
     def __post_init__(self) -> None:
         """Check that the algorithm has its settings here, and that they fit together.

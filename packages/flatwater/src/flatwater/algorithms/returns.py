@@ -124,5 +124,5 @@ def clipped_value_loss(
         target: the return that V should predict.
         clip: largest distance of the clipped V from its old value.
     """
-    clipped = old_value + (value - old_value).clamp(-clip, clip)
-    return torch.maximum((value - target).square(), (clipped - target).square()) / 2
+    clipped_value = old_value + (value - old_value).clamp(-clip, clip)
+    return torch.maximum((value - target).square(), (clipped_value - target).square()) / 2

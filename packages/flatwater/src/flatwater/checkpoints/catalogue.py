@@ -18,7 +18,7 @@ from flatwater.checkpoints.intact import (
 )
 from flatwater.checkpoints.manifest import Manifest, manifest_files, read_manifest, shard_path
 from flatwater_watch.files.directory import explain_os_errors, remove_strays, stray_files, sync_folder
-from flatwater_watch.forms import count_phrase
+from flatwater_watch.phrases import count_phrase
 
 
 def list_checkpoints(folder: Path) -> list[Manifest]:
@@ -30,11 +30,11 @@ def list_checkpoints(folder: Path) -> list[Manifest]:
     return [read_manifest(file) for file in manifest_files(folder)]
 
 
-def list_verified(folder: Path) -> list[tuple[Manifest, list[str]]]:
+def list_verified_checkpoints(folder: Path) -> list[tuple[Manifest, list[str]]]:
     """Return every checkpoint in `folder` with a list of its problems; a shard of several checkpoints is read once."""
     read_cached = make_caching_reader()
-    examined = [(manifest, examine_checkpoint(folder, manifest, read_cached)) for manifest in list_checkpoints(folder)]
-    return [(manifest, [] if isinstance(outcome, VerifiedCheckpoint) else outcome) for manifest, outcome in examined]
+    outcomes = [(manifest, examine_checkpoint(folder, manifest, read_cached)) for manifest in list_checkpoints(folder)]
+    return [(manifest, [] if isinstance(outcome, VerifiedCheckpoint) else outcome) for manifest, outcome in outcomes]
 
 
 def find_damage(folder: Path, manifest: Manifest) -> list[str]:
@@ -57,14 +57,14 @@ def newest_intact(
         say: gets whole sentences about an interrupted save, each checkpoint that is skipped and why, and the checkpoint
             that is used instead.
     """
-    cut_off = len(stray_files(folder)) + len(stray_files(folder / "objects"))
-    if cut_off:
-        say(f"An interrupted save left {count_phrase(cut_off, 'unfinished file')} in {folder}: ignored.")
+    stray_count = len(stray_files(folder)) + len(stray_files(folder / "objects"))
+    if stray_count:
+        say(f"An interrupted save left {count_phrase(stray_count, 'unfinished file')} in {folder}: ignored.")
     # From the newest back until one is intact, as each check reads whole shards.
-    for skipped, manifest in enumerate(filter(is_wanted, reversed(list_checkpoints(folder)))):
+    for skipped_count, manifest in enumerate(filter(is_wanted, reversed(list_checkpoints(folder)))):
         outcome = examine_checkpoint(folder, manifest, read_shard)
         if isinstance(outcome, VerifiedCheckpoint):
-            if skipped:
+            if skipped_count:
                 say(f"Checkpoint {manifest.file.name} (round {manifest.round}) is intact and is used instead.")
             return outcome
         further = f" and {count_phrase(len(outcome) - 1, 'more problem')}" if len(outcome) > 1 else ""
@@ -88,40 +88,46 @@ def checkpoints_to_keep(manifests: Sequence[Manifest], config: CheckpointConfig)
     return [*lasting, *recent_checkpoints, newest]
 
 
-def prune_checkpoints(folder: Path, saved: Path, config: CheckpointConfig, protected: Collection[Path] = ()) -> None:
-    """Remove the checkpoints that `config` does not keep, after the checkpoint `saved` was written.
+def prune_checkpoints(
+    folder: Path, new_file: Path, config: CheckpointConfig, protected_files: Collection[Path] = ()
+) -> None:
+    """Remove the checkpoints that `config` does not keep, after the checkpoint `new_file` was written.
 
     Damaged checkpoints are removed too, unless their manifest could not be read this time. Checkpoints later than
-    `saved` are removed as well: they were damaged, as the run was resumed from an earlier one.
+    `new_file` are removed as well: they were damaged, as the run was resumed from an earlier one.
 
     Args:
         folder: folder of the checkpoints; it may have been removed.
-        saved: file of the manifest that was written last.
+        new_file: file of the manifest that was written last.
         config: rules for the checkpoints that stay.
-        protected: files of manifests whose checkpoints are being read, and stay this time.
+        protected_files: files of manifests whose checkpoints are being read, and stay this time.
     """
     manifests = list_checkpoints(folder)
-    saved_index = next((index for index, manifest in enumerate(manifests) if manifest.file == saved), None)
+    saved_index = next((index for index, manifest in enumerate(manifests) if manifest.file == new_file), None)
     if saved_index is None:  # the folder was deleted meanwhile, which the next write will report
         return
-    # Only checkpoints up to `saved` are counted, as a damaged later one must not push out a good one.
+    # Only checkpoints up to `new_file` are counted, as a damaged later one must not push out a good one.
     intact = [manifest for manifest in manifests[: saved_index + 1] if not find_quick_problems(folder, manifest)]
     # An unread manifest may be of a later version of Flatwater, which alone may remove it.
-    kept_files = {manifest.file for manifest in checkpoints_to_keep(intact, config)} | {*protected}
-    unwanted = [old for old in manifests if old.file not in kept_files and not old.unread]
-    remove_checkpoints(folder, unwanted, [manifest for manifest in manifests if manifest not in unwanted])
+    kept_files = {manifest.file for manifest in checkpoints_to_keep(intact, config)} | {*protected_files}
+    unwanted_checkpoints = [old for old in manifests if old.file not in kept_files and not old.unread]
+    remove_checkpoints(
+        folder, unwanted_checkpoints, [manifest for manifest in manifests if manifest not in unwanted_checkpoints]
+    )
 
 
-def remove_checkpoints(folder: Path, unwanted: Iterable[Manifest], others: Sequence[Manifest] | None = None) -> int:
+def remove_checkpoints(
+    folder: Path, unwanted_checkpoints: Iterable[Manifest], others: Sequence[Manifest] | None = None
+) -> int:
     """Remove checkpoints, and the shards that no other checkpoint needs. Returns the bytes of the removed shards.
 
     Args:
         folder: folder of the checkpoints.
-        unwanted: checkpoints to remove.
+        unwanted_checkpoints: checkpoints to remove.
         others: all other checkpoints in the folder; None reads them.
     """
     with explain_os_errors(folder):
-        for manifest in unwanted:
+        for manifest in unwanted_checkpoints:
             manifest.file.unlink(missing_ok=True)
         # Flushed before any shard is removed: after a power cut no manifest may be back without its shards.
         sync_folder(folder)

@@ -19,8 +19,8 @@ from flatwater.checkpoints.manifest import LeafRecord, Manifest, ShardRecord, sh
 from flatwater.checkpoints.schema import HeaderEntry
 from flatwater.checkpoints.shards import DTYPES, LENGTH_BYTES, parse_header
 from flatwater_watch.errors import CheckpointError
-from flatwater_watch.files.content import MAXIMUM_BYTES
 from flatwater_watch.files.directory import PIECE_BYTES, FilePiece, open_at_once
+from flatwater_watch.files.json_values import MAXIMUM_BYTES
 
 # Only this module gives it to a `VerifiedCheckpoint`, so that none can be made without the check.
 _PROOF = object()
@@ -152,20 +152,20 @@ def read_shard(path: Path, shard: ShardRecord, leaves: tuple[LeafRecord, ...]) -
     try:
         with open_at_once(path) as file:
             # The status of the open file, not of its name, which may lead to another file by now.
-            status_before = os.fstat(file.fileno())
-            if not S_ISREG(status_before.st_mode):
+            earlier_status = os.fstat(file.fileno())
+            if not S_ISREG(earlier_status.st_mode):
                 return f"{short_shard_name(shard)}: not a regular file"
             while count := file.readinto(buffer):
                 check.feed_bytes_(buffer[:count])
             spans = check.finish_check()
             # If the file was written meanwhile, a restore would read other bytes than those that were hashed.
-            if file_mark(os.fstat(file.fileno())) != file_mark(status_before):
+            if file_mark(os.fstat(file.fileno())) != file_mark(earlier_status):
                 return f"{short_shard_name(shard)}: the file changed during the check"
     except DamagedError as damage:
         return str(damage)
     except OSError as error:
         return f"{short_shard_name(shard)}: the file cannot be read ({error.strerror or error})"
-    return ShardReading(spans, file_mark(status_before))
+    return ShardReading(spans, file_mark(earlier_status))
 
 
 class ShardCheck:
@@ -270,8 +270,8 @@ def _leaf_spans(
     Raises:
         ValueError: the header and the manifest have other leaves, or leaves of other forms, or there are gaps.
     """
-    if unmatched := header.keys() ^ leaves.keys():
-        raise ValueError(f"{min(unmatched)!r} is in the header or in the manifest, not in both")
+    if unmatched_names := header.keys() ^ leaves.keys():
+        raise ValueError(f"{min(unmatched_names)!r} is in the header or in the manifest, not in both")
     spans, position = {}, start
     for path, entry in sorted(header.items(), key=lambda path_and_entry: path_and_entry[1].data_offsets):
         begin, end = entry.data_offsets

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from flatwater.checkpoints.schema import InlineLeaf, ManifestContent, ShardLeaf
-from flatwater_watch.files.content import MAXIMUM_BYTES, convert_to_type, indent_json, parse_json, require_shallow
 from flatwater_watch.files.directory import read_whole
+from flatwater_watch.files.json_values import MAXIMUM_BYTES, convert_to_type, indent_json, parse_json, require_shallow
 
 FORMAT = 1
 """Version of the manifests that are written here; a manifest of a later version is not read."""
@@ -141,10 +141,10 @@ def encode_manifest(manifest: Manifest) -> bytes:
         require_shallow(content)
     except ValueError as error:
         raise TypeError(f"facts of a checkpoint are nested too deep: {error}") from error
-    encoded = _encode_with_hash(content)
-    if len(encoded) > MAXIMUM_BYTES:
+    encoded_text = _encode_with_hash(content)
+    if len(encoded_text) > MAXIMUM_BYTES:
         raise TypeError(f"{len(manifest.leaves)} leaves are too many: a manifest has at most {MAXIMUM_BYTES} bytes")
-    return encoded
+    return encoded_text
 
 
 def _leaf_content(record: LeafRecord) -> dict[str, Any]:
@@ -316,20 +316,20 @@ def _find_contradiction(manifest: Manifest) -> str:
 _ABSENT_VALUE = "absent"
 
 
-def fact_differences(saved: Mapping[str, JSON], current: Mapping[str, JSON]) -> list[str]:
+def fact_differences(saved_facts: Mapping[str, JSON], current: Mapping[str, JSON]) -> list[str]:
     """Return one line for each fact that differs: `population.size: 16 in the checkpoint, 8 now`.
 
     Args:
-        saved: a manifest's `facts`.
+        saved_facts: a manifest's `facts`.
         current: facts of the run that resumes. Nested mappings are compared name by name, lists as a whole.
     """
-    before = dict(_flatten_facts(to_plain_json(saved), ""))
+    saved_values = dict(_flatten_facts(to_plain_json(saved_facts), ""))
     now = dict(_flatten_facts(to_plain_json(current), ""))
-    names = dict.fromkeys([*before, *now])
+    names = dict.fromkeys([*saved_values, *now])
     return [
-        f"{name}: {before.get(name, _ABSENT_VALUE)} in the checkpoint, {now.get(name, _ABSENT_VALUE)} now"
+        f"{name}: {saved_values.get(name, _ABSENT_VALUE)} in the checkpoint, {now.get(name, _ABSENT_VALUE)} now"
         for name in names
-        if before.get(name, _ABSENT_VALUE) != now.get(name, _ABSENT_VALUE)
+        if saved_values.get(name, _ABSENT_VALUE) != now.get(name, _ABSENT_VALUE)
     ]
 
 
@@ -340,5 +340,5 @@ def _flatten_facts(value: JSON, name: str) -> Iterator[tuple[str, str]]:
         for key, item in value.items():
             yield from _flatten_facts(item, f"{name}.{key}" if name else key)
     else:
-        normalized = int(value) if isinstance(value, float) and value.is_integer() else value
-        yield name, json.dumps(normalized, ensure_ascii=False)
+        normalized_value = int(value) if isinstance(value, float) and value.is_integer() else value
+        yield name, json.dumps(normalized_value, ensure_ascii=False)

@@ -274,8 +274,8 @@ def _check_parts(
     lines += [f"{name}: given, not in the checkpoint" for name in accesses if name not in forms]
     for name in forms.keys() & accesses.keys():
         if (forms[name] is None) != (accesses[name] is None):
-            by = "in place" if forms[name] is None else "by state_dict()"
-            lines.append(f"{name}: saved {by}, and a part of another kind is given")
+            saving_way = "in place" if forms[name] is None else "by state_dict()"
+            lines.append(f"{name}: saved {saving_way}, and a part of another kind is given")
     if lines:
         listing = "".join(f"\n  {line}" for line in sorted(lines))
         raise CheckpointError(f"{intact.manifest.file} has other parts:{listing}\nGive the parts that were saved.")

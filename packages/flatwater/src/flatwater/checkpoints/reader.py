@@ -139,9 +139,9 @@ def _leaf_differences(leaf: Leaf, payload: Payload | None, record: LeafRecord, s
     return []
 
 
-def _equal_scalars(saved: Scalar, current: object) -> bool:
+def _equal_scalars(saved_value: Scalar, current: object) -> bool:
     # Compared as text, so that NaN equals NaN, and 0.0 does not equal -0.0.
-    return type(saved) is type(current) and repr(saved) == repr(current)
+    return type(saved_value) is type(current) and repr(saved_value) == repr(current)
 
 
 def list_lines(lines: list[str], maximum: int = _MAXIMUM_LINES) -> str:
@@ -203,9 +203,9 @@ def _fill_from_file(file: FileIO, buffer: memoryview) -> None:
     Raises:
         CheckpointError: the file ends before `buffer` is full.
     """
-    filled = 0
-    while filled < len(buffer):
-        count = file.readinto(buffer[filled : filled + PIECE_BYTES])  # may return less
+    filled_bytes = 0
+    while filled_bytes < len(buffer):
+        count = file.readinto(buffer[filled_bytes : filled_bytes + PIECE_BYTES])  # may return less
         if not count:
             raise CheckpointError(f"{file.name} became shorter during the restore. Restore the checkpoint again.")
-        filled += count
+        filled_bytes += count

@@ -69,7 +69,7 @@ def manifest_name(manifest: Manifest) -> str:
     return f"{CHECKPOINT_FOLDER}/{manifest.file.name}"
 
 
-def list_stored(objects: StoredObjects) -> tuple[list[str], dict[str, int]]:
+def list_stored_files(objects: StoredObjects) -> tuple[list[str], dict[str, int]]:
     """Return the names of the manifests below a run's URL, oldest first, and the sizes of the shards by name."""
     entries = objects.entries(f"{CHECKPOINT_FOLDER}/")
     names = [entry.name for entry in entries if _is_manifest_entry(entry)]
@@ -197,14 +197,14 @@ def fetch_newest(objects: StoredObjects, folder: Path, *, say: ShowLine) -> Mani
         folder: a run's `checkpoints` folder; created if it is missing.
         say: gets sentences about each skipped checkpoint, why, and the checkpoint that is used instead.
     """
-    names, sizes = list_stored(objects)
-    for skipped, name in enumerate(reversed(names)):
+    names, sizes = list_stored_files(objects)
+    for skipped_count, name in enumerate(reversed(names)):
         manifest, content = _read_manifest(objects, name)
         problem = find_shard_problem(manifest, sizes) or _fetch_shards(objects, folder, manifest)
         if not problem:
             # The manifest is written last: it says that its shards are there.
             write_object(folder / manifest.file.name, content)
-            if skipped:
+            if skipped_count:
                 say(f"Checkpoint {manifest.file.name} (round {manifest.round}) is whole and is used instead.")
             return replace(manifest, file=folder / manifest.file.name)
         state = "cannot be used" if manifest.unread else "is damaged"
@@ -255,7 +255,7 @@ def is_intact(objects: StoredObjects, manifest: Manifest) -> bool:
 
 def list_remote(objects: StoredObjects) -> list[tuple[Manifest, list[str]]]:
     """Return every checkpoint at a URL with a list of its problems, newest last; reads every shard once."""
-    names, sizes = list_stored(objects)
+    names, sizes = list_stored_files(objects)
     damage = cache(partial(_describe_damage, objects))
     checkpoints = []
     for name in names:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
 from flatwater.checkpoints.schema import Header, HeaderEntry
-from flatwater_watch.files.content import convert_to_type, parse_json
+from flatwater_watch.files.json_values import convert_to_type, parse_json
 
 _ALIGNMENT_BYTES = 8
 LENGTH_BYTES = 8

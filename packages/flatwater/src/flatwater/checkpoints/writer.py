@@ -38,7 +38,7 @@ def save_checkpoint(
     step: int,
     facts: Mapping[str, JSON],
     config: CheckpointConfig,
-    protected: Collection[Path] = (),
+    protected_files: Collection[Path] = (),
 ) -> Path:
     """Write every leaf of `root` that is not derived, then remove the checkpoints that `config` does not keep.
 
@@ -52,7 +52,7 @@ def save_checkpoint(
         step: number of complete steps of the next round; 0 between rounds.
         facts: facts about the run, to be compared when it is resumed. NaN and infinities become text.
         config: rules for the checkpoints that stay, and the size of shards.
-        protected: manifests of checkpoints that stay although `config` does not keep them, as a mirror reads them.
+        protected_files: manifests of checkpoints that stay whatever `config` keeps, as a mirror reads them.
 
     Returns:
         The manifest's path.
@@ -78,7 +78,7 @@ def save_checkpoint(
         with suppress(RunError):  # a folder that cannot be written may not allow a removal either
             remove_orphan_shards(folder)
         raise
-    prune_checkpoints(folder, manifest.file, config, protected)  # only now may an older checkpoint go
+    prune_checkpoints(folder, manifest.file, config, protected_files)  # only now may an older checkpoint go
     return manifest.file
 
 

@@ -48,13 +48,13 @@ def _list_folder_checkpoints(run: Path) -> "list[tuple[Manifest, list[str]]]":
     Raises:
         RunError: the folder of the run has no checkpoints.
     """
-    from flatwater.checkpoints.catalogue import list_verified
+    from flatwater.checkpoints.catalogue import list_verified_checkpoints
     from flatwater_watch.errors import RunError
 
     folder = run / "checkpoints"
     if not folder.is_dir():
         raise RunError(f"{run}: there are no checkpoints here. Give the folder of a run, such as runs/NAME.")
-    return list_verified(folder)
+    return list_verified_checkpoints(folder)
 
 
 def _list_url_checkpoints(url: str) -> "list[tuple[Manifest, list[str]]]":
@@ -88,7 +88,7 @@ def _json_entry(manifest: "Manifest", problems: list[str]) -> dict[str, Any]:
 
 
 def _print_checkpoints(run: str, checkpoints: "list[tuple[Manifest, list[str]]]") -> None:
-    """Print the checkpoints as a table, their size in all, and a line for each problem."""
+    """Print the checkpoints as a table, their size in all, and a line for each problem; or that there is none."""
     from rich.text import Text
 
     from flatwater_watch.terminal import terminal
@@ -179,7 +179,7 @@ class MirrorCommand:
     def __call__(self) -> int:
         """Send the missing files, and print their number and size."""
         from flatwater.runs.catch_up import catch_up
-        from flatwater_watch.forms import count_phrase
+        from flatwater_watch.phrases import count_phrase
         from flatwater_watch.terminal import say, terminal
         from flatwater_watch.units import format_bytes
 

@@ -86,9 +86,9 @@ def first_words(options: Options) -> list[str]:
 def second_words(options: Options) -> dict[str, list[str]]:
     """Return the words that may follow a first word, for commands of two words."""
     words: dict[str, list[str]] = {}
-    for command in options:
-        if len(command) > 1:
-            words.setdefault(command[0], []).append(command[1])
+    for first, *others in options:
+        if others:
+            words.setdefault(first, []).append(others[0])
     return words
 
 

@@ -8,7 +8,7 @@ import traceback
 from pathlib import Path
 
 from flatwater import __version__
-from flatwater.border import CodeLine
+from flatwater.user_code import CodeLine
 from flatwater_watch.files.output import write_fallback
 from flatwater_watch.masking import mask_secrets, mask_words
 

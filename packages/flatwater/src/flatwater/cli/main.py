@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from signal import SIGINT
 from typing import Any, Protocol, TextIO, cast, runtime_checkable
 
-from flatwater.border import user_code_line
 from flatwater.cli.table import RECIPE_COMMANDS, command_row, commands, match_command
 from flatwater.named_imports import GIVEN_PERMIT, trust_code
-from flatwater.plugins import group_faults, load_named, load_row
+from flatwater.plugins import group_faults, load_named_object, load_row
 from flatwater.runs.signals import SIGNAL_EXIT_BASE, end_on_signals
+from flatwater.user_code import user_code_line
 from flatwater_watch.errors import ConfigError, FlatwaterError, MemoryLimitError, Terminated, UserCodeError
 from flatwater_watch.masking import mask_secrets
 from flatwater_watch.sanitize import short_repr
@@ -171,7 +171,7 @@ def command_class(command: tuple[str, ...]) -> type[Any]:
     from flatwater.cli.settings import with_recipe_settings
     from flatwater.recipe import find_recipe
 
-    return with_recipe_settings(load_named(RECIPE_COMMANDS[verb][0]), find_recipe(recipe[0], GIVEN_PERMIT))
+    return with_recipe_settings(load_named_object(RECIPE_COMMANDS[verb][0]), find_recipe(recipe[0], GIVEN_PERMIT))
 
 
 def run_command(command: tuple[str, ...], options: Sequence[str]) -> int:
@@ -276,7 +276,9 @@ def _report_unknown(words: Sequence[str], errors: TextIO) -> int:
     # Commands with the same first word: if there are any, only the second word is unknown.
     siblings = [" ".join(command) for command in commands() if command[0] == words[0]]
     names = siblings or sorted(" ".join(command) for command in commands())
-    typed = " ".join(words[:2] if siblings else words[:1])
-    hint = _suggest_word(typed, [*names, *(command[0] for command in commands())])
-    print_error(errors, f"no command {short_repr(typed)}: expected {', '.join(names)}.{hint}{group_faults('commands')}")
+    typed_words = " ".join(words[:2] if siblings else words[:1])
+    hint = _suggest_word(typed_words, [*names, *(command[0] for command in commands())])
+    print_error(
+        errors, f"no command {short_repr(typed_words)}: expected {', '.join(names)}.{hint}{group_faults('commands')}"
+    )
     return FlatwaterError.exit_code

@@ -21,7 +21,7 @@ from flatwater.runs.profiling import profiled_rounds
 from flatwater.runs.seeds import group_runs
 from flatwater.runs.session import RunOutcome
 from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
-from flatwater_watch.forms import fill_form, write_value
+from flatwater_watch.format_strings import fill_format, write_value
 from flatwater_watch.terminal import WIDTH, lasting_terminal, silent_terminal
 
 STDERR = 2  # the number, as `sys.stderr` may be replaced
@@ -95,17 +95,19 @@ def show_result(result: dict[str, Any], console: Console, recipe: Recipe | Descr
     table.add_column(recipe.players.removesuffix("s"), no_wrap=True)  # `player` above the players' names
     all_numbers = measured_numbers(recipe, result)
     column_count = WIDE_COLUMNS if console.width >= WIDTH else NARROW_COLUMNS
-    numbers, left_out = all_numbers[:column_count], [number.title for number in all_numbers[column_count:]]
+    numbers, omitted_titles = all_numbers[:column_count], [number.title for number in all_numbers[column_count:]]
     for number in numbers:
         table.add_column(number.title, justify="right", no_wrap=True)
     for player, row in result[recipe.players].items():
         cells = [_cell(row.get(number.key, ""), number.form) for number in numbers]
         table.add_row(player, *cells, style="bold" if player == recipe.trained else "")
     # Without markup: a run's words may hold brackets.
-    console.print(f"\n{fill_form(recipe.title, result)}", markup=False, highlight=False, style="italic", soft_wrap=True)
+    console.print(
+        f"\n{fill_format(recipe.title, result)}", markup=False, highlight=False, style="italic", soft_wrap=True
+    )
     console.print(table)
-    if left_out:
-        console.print(f"Also in the report and in result.json: {', '.join(left_out)}.", style="dim")
+    if omitted_titles:
+        console.print(f"Also in the report and in result.json: {', '.join(omitted_titles)}.", style="dim")
     if verdict := result.get("verdict"):
         console.print(verdict)
     console.print(f"Note: {result['note']}.", style="dim")

@@ -15,7 +15,7 @@ from flatwater.memory.nodes import NodePlan, shortages
 from flatwater.memory.planner import BUDGET_SHARE, group_bytes
 from flatwater.memory.planner import Plan as PlannedRun
 from flatwater_watch.errors import MemoryLimitError
-from flatwater_watch.forms import count_phrase
+from flatwater_watch.phrases import count_phrase
 from flatwater_watch.terminal import terminal
 from flatwater_watch.units import format_bytes
 

@@ -29,7 +29,7 @@ class Report:
     """Draw the page of a run again at this interval, such as 1m, until the run ends: in a terminal next to it."""
 
     def __call__(self) -> int:
-        """Write the page and print its path, with `--every` again and again until the run ends."""
+        """Write the page and print its path: once, or with `--every` until the run ends. Returns the exit code."""
         from flatwater_watch.units import parse_duration
 
         if self.every is None:

@@ -88,8 +88,8 @@ class Runs:
 
         if not runs:
             option = "" if self.tag is None else f" --tag {self.tag}"
-            tagged = "" if self.tag is None else f" with the tag {self.tag}"
-            say(f"no runs{tagged} in {self.folder}. Start one with: flatwater train ppo{option}")
+            tag_phrase = "" if self.tag is None else f" with the tag {self.tag}"
+            say(f"no runs{tag_phrase} in {self.folder}. Start one with: flatwater train ppo{option}")
             return
         table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
         console = terminal()
@@ -122,12 +122,12 @@ class Runs:
                 console.print(Text.assemble("* ", (run.name, "yellow"), ": not exact: ", run.doubt), soft_wrap=True)
 
 
-def _short_date(changed: str) -> str:
+def _short_date(changed_at: str) -> str:
     """Return a date and time without the year if it is of this year, else the date alone."""
     from datetime import datetime
 
     this_year = f"{datetime.now().astimezone():%Y}-"
-    return changed.removeprefix(this_year) if changed.startswith(this_year) else changed[:10]
+    return changed_at.removeprefix(this_year) if changed_at.startswith(this_year) else changed_at[:10]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,24 +158,24 @@ class TopCommand:
         from flatwater_watch.terminal import terminal
 
         # Read before the terminal is taken over: without a run the command ends here.
-        followed = follow_run(self.run or newest_run(Path("runs"), "training", "stopped", "finished"))
+        followed_run = follow_run(self.run or newest_run(Path("runs"), "training", "stopped", "finished"))
         if self.json:
             import json
             import sys
 
             from flatwater.tui.once import as_json
 
-            sys.stdout.write(json.dumps(as_json(followed, time.time()), indent=1) + "\n")
+            sys.stdout.write(json.dumps(as_json(followed_run, time.time()), indent=1) + "\n")
             return 0
         console = terminal()
         if self.once or not console.is_terminal:
             from flatwater.tui.once import print_once
 
-            print_once(followed, console, time.time())
+            print_once(followed_run, console, time.time())
             return 0
         from flatwater.tui.app import Top as Screen
 
-        screen = Screen(followed)
+        screen = Screen(followed_run)
         fault = screen.run()
         if fault is not None:
             raise fault  # after the screen is closed, so that the message is seen

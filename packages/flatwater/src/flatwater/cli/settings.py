@@ -133,9 +133,9 @@ class RecipeSettings(FileSettings):
 def with_recipe_settings(command: type[RecipeSettings], recipe: Recipe) -> type[Any]:
     """Return a class of the command that has the settings of a recipe as options, besides its own options."""
     text = command.about.format(name=recipe.name, guide=recipe.guide)
-    about = {"__doc__": text, "__module__": command.__module__, "config_type": recipe.config}
+    namespace = {"__doc__": text, "__module__": command.__module__, "config_type": recipe.config}
     # Command first: its fields stand first in the help.
-    return dataclass(frozen=True, kw_only=True)(type(f"{command.__name__}Recipe", (command, recipe.config), about))
+    return dataclass(frozen=True, kw_only=True)(type(f"{command.__name__}Recipe", (command, recipe.config), namespace))
 
 
 def config_option(options: Sequence[str]) -> Path | None:

@@ -61,10 +61,10 @@ class Pipe:
         buffer = bytearray(count)  # filled in place: a message of a gigabyte is not joined from pieces
         remaining = memoryview(buffer)
         while remaining:
-            received = self._move_bytes(self._socket.recv_into, remaining)
-            if not received:
+            received_bytes = self._move_bytes(self._socket.recv_into, remaining)
+            if not received_bytes:
                 raise EOFError
-            remaining = remaining[received:]
+            remaining = remaining[received_bytes:]
         return buffer
 
     def _move_bytes(self, move: Callable[[memoryview], int], buffer: memoryview) -> int:

@@ -54,7 +54,7 @@ def join_cluster(address: str) -> None:
     if ray.is_initialized():
         return
     is_main = threading.current_thread() is threading.main_thread()
-    handler_before = signal.getsignal(signal.SIGTERM)
+    previous_handler = signal.getsignal(signal.SIGTERM)
     try:
         if address != AUTO_ADDRESS:  # tried first, as Ray itself tries for minutes where nobody answers
             host, _, port = address.rpartition(":")
@@ -69,7 +69,7 @@ def join_cluster(address: str) -> None:
         # Ray has set a handler of its own, which would end the run without a checkpoint. Python lets the main thread
         # alone set handlers.
         if is_main:
-            signal.signal(signal.SIGTERM, handler_before)
+            signal.signal(signal.SIGTERM, previous_handler)
 
 
 @dataclass(frozen=True)
@@ -198,9 +198,10 @@ class RayActor:
     @property
     def pid(self) -> int | None:
         """Process id of the worker; None if it is on another machine, or has no place yet."""
-        if self._placement is None or self._placement[0] != ray.get_runtime_context().get_node_id():
+        if self._placement is None:
             return None
-        return self._placement[1]
+        node_id, pid = self._placement
+        return pid if node_id == ray.get_runtime_context().get_node_id() else None
 
     def send(self, message: bytes) -> None:
         """Send a question to the worker.
@@ -227,7 +228,7 @@ class RayActor:
             is_stopped = False
             while not ray.wait([reference], timeout=CHECK_SECONDS)[0]:
                 # Killed only at the second check in a row: somebody may have stopped it for a moment.
-                is_stopped = self._check_stopped(kill_if_stopped=is_stopped)
+                is_stopped = self._is_stopped_by_signal(kill_if_stopped=is_stopped)
             answer: bytes = ray.get(reference)
         except GetTimeoutError as error:
             raise RunError(
@@ -239,7 +240,7 @@ class RayActor:
             raise EOFError(self.exit_reason) from loss
         return answer
 
-    def _check_stopped(self, *, kill_if_stopped: bool) -> bool:
+    def _is_stopped_by_signal(self, *, kill_if_stopped: bool) -> bool:
         """Return whether a signal has stopped the actor's process; kill a stopped process on request."""
         assert self._placement is not None  # noqa: S101  (`receive` has read it)
         identity, pid = self._placement

@@ -184,9 +184,9 @@ class Worker:
             RunError: the worker has died MAXIMUM_DEATHS times at one question.
         """
         # A copy: the queue is emptied, as these questions must wait until the new process has the state.
-        unanswered = list(self._unanswered)
+        unanswered_calls = list(self._unanswered)
         # A process that died before it had made its object has no state that another would need.
-        had_begun = unanswered[0] is not self._first_message
+        had_begun = unanswered_calls[0] is not self._first_message
         while True:
             self.close()
             self._deaths_in_row += 1
@@ -211,7 +211,7 @@ class Worker:
             finally:
                 self._is_preparing = False
         # If the first message is among them, `_start_` has posted it.
-        for message in unanswered if had_begun else unanswered[1:]:
+        for message in unanswered_calls if had_begun else unanswered_calls[1:]:
             self._post(message)
 
 

@@ -22,7 +22,7 @@ from flatwater.comparisons.side_by_side import (
     setting_rows,
 )
 from flatwater.metrics.jsonl import finite_points
-from flatwater.recipe import find_installed
+from flatwater.recipe import find_installed_recipe
 from flatwater_watch.pages.blocks import Block, Paragraph, Section, Table, Tile
 from flatwater_watch.pages.chart import Axis, Band, Chart, Line, round_axis
 from flatwater_watch.pages.document import document
@@ -38,8 +38,8 @@ BAND_OPACITY = 0.18
 """Opacity of an interval."""
 
 
-def comparison_page(runs: Sequence[ComparedRun], written: datetime) -> str:
-    """Return the page of a comparison as HTML; `written` is the time in its footer."""
+def comparison_page(runs: Sequence[ComparedRun], written_at: datetime) -> str:
+    """Return the page of a comparison as HTML; `written_at` is the time in its footer."""
     sections = [
         Section(title="Result", blocks=[*_result_blocks(runs)]),
         Section(title="Curves", blocks=[*_curve_charts(runs)]),
@@ -51,7 +51,7 @@ def comparison_page(runs: Sequence[ComparedRun], written: datetime) -> str:
         subtitle=" · ".join(f"{run.letter}: {run.source}" for run in runs),
         tiles=_headline_tiles(runs),
         sections=sections,
-        footer=f"Written by Flatwater from the runs' folders, {written:%Y-%m-%d %H:%M %Z}.",
+        footer=f"Written by Flatwater from the runs' folders, {written_at:%Y-%m-%d %H:%M %Z}.",
     )
 
 
@@ -134,8 +134,10 @@ def _curve_chart(runs: Sequence[ComparedRun], metric: str, title: str, unit: flo
         return None
     span = without_outliers([value for line in lines for value in line.y if value is not None])
     outside = " Some values are above or below the picture." if span else ""
-    shaded = f" Of a group: the interquartile mean over seeds, and its {INTERVAL_LEVEL:.0%} interval." if bands else ""
-    reading = f"{metric} of each run, over its own rounds.{shaded}{outside}"
+    band_sentence = (
+        f" Of a group: the interquartile mean over seeds, and its {INTERVAL_LEVEL:.0%} interval." if bands else ""
+    )
+    reading = f"{metric} of each run, over its own rounds.{band_sentence}{outside}"
     return Chart(title=title, reading=reading, marks=[*bands, *lines], x=round_axis(sorted(rounds)), y=Axis(span=span))
 
 
@@ -173,7 +175,7 @@ def without_outliers(values: Sequence[float]) -> tuple[float, float] | None:
 
 def _recipe_charts(runs: Sequence[ComparedRun]) -> Sequence[Chart]:
     """Return the charts that the first run's recipe draws of compared runs; none for groups of seeds."""
-    recipe = find_installed(runs[0].run.recipe.name)
+    recipe = find_installed_recipe(runs[0].run.recipe.name)
     if recipe is None or recipe.comparison is None or any(run.group for run in runs):
         return []
     charts: Sequence[Chart] = recipe.comparison(

@@ -22,12 +22,13 @@ from flatwater.comparisons.seed_statistics import (
 )
 from flatwater.config.toml import flat_settings, to_mapping
 from flatwater.mirror.download import open_run_folder
-from flatwater.recipe import Difference, NoDifferenceError, find_installed
+from flatwater.recipe import Difference, NoDifferenceError, find_installed_recipe
 from flatwater.reports.records import RunRecords, read_run
 from flatwater.rundir.seeds import begun_runs
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.files.content import is_number, plain_json_value
-from flatwater_watch.forms import count_phrase, write_value
+from flatwater_watch.files.json_values import is_number, plain_json_value
+from flatwater_watch.format_strings import write_value
+from flatwater_watch.phrases import count_phrase
 from flatwater_watch.units import format_bytes, format_duration
 
 MAXIMUM_RUNS = 8
@@ -139,7 +140,7 @@ def read_named_runs(runs: Sequence[str], say: Callable[[str], None]) -> list[Com
             is_group = "://" not in run and begun_runs(Path(run))
             run_folder = None if is_group else downloads.enter_context(open_run_folder(run, say, shards=False))
             folders[run] = Path(run) if run_folder is None else run_folder.path
-        return read_compared(folders)
+        return read_compared_runs(folders)
 
 
 def check_run_names(runs: Sequence[str]) -> None:
@@ -161,14 +162,14 @@ def check_run_names(runs: Sequence[str]) -> None:
         raise ConfigError(f"compare: {repeated} is given twice. Name each once.")
 
 
-def read_compared(folders: Mapping[str, Path]) -> list[ComparedRun]:
+def read_compared_runs(folders: Mapping[str, Path]) -> list[ComparedRun]:
     """Return the runs or groups in `folders`, by the names that the user gave, with letters in the same order."""
-    compared = list[ComparedRun]()
+    compared_runs = list[ComparedRun]()
     for letter, (name, path) in zip(ascii_uppercase, folders.items(), strict=False):
         is_group = bool(begun_runs(path))
         side = read_group(path) if is_group else ComparedRun(letter, name, read_run(path))
-        compared.append(replace(side, letter=letter, source=name))
-    return compared
+        compared_runs.append(replace(side, letter=letter, source=name))
+    return compared_runs
 
 
 def read_group(path: Path) -> ComparedRun:
@@ -198,19 +199,24 @@ def differing_rows(names: Sequence[str], settings_of_sides: Sequence[Mapping[str
     return [(name, cells) for name, cells in rows if len({*cells}) > 1]
 
 
-def _settings_by_name(compared: ComparedRun) -> dict[str, Any]:
+def _settings_by_name(compared_run: ComparedRun) -> dict[str, Any]:
     """Return the settings of a run by dotted name; a group has a list of the seeds of all its runs.
 
     A setting that the run's version did not have yet has the value that a resume gives it. A recipe that is not
     installed has no defaults here: its code is not imported, and its folders have every setting.
     """
-    installed = find_installed(compared.run.recipe.name)
-    written: Mapping[str, Any] = compared.run.config
+    installed_recipe = find_installed_recipe(compared_run.run.recipe.name)
+    written_settings: Mapping[str, Any] = compared_run.run.config
     defaults: Mapping[str, Any] = {}
-    if installed is not None:
-        written, defaults = {**installed.config.former_tables, **written}, to_mapping(installed.config())
-    settings = flat_settings(defaults) | flat_settings(written)
-    return settings | ({"seed": [member.config.get("seed") for member in compared.group]} if compared.group else {})
+    if installed_recipe is not None:
+        written_settings, defaults = (
+            {**installed_recipe.config.former_tables, **written_settings},
+            to_mapping(installed_recipe.config()),
+        )
+    settings = flat_settings(defaults) | flat_settings(written_settings)
+    return settings | (
+        {"seed": [member.config.get("seed") for member in compared_run.group]} if compared_run.group else {}
+    )
 
 
 def _setting_cell(value: object) -> str:
@@ -260,27 +266,27 @@ def _statistics_rows(runs: Sequence[ComparedRun]) -> Rows:
     return [(f"{title}, interquartile mean", means), (f"{title}, {INTERVAL_LEVEL:.0%} interval", intervals)]
 
 
-def _score_title(compared: ComparedRun) -> str:
+def _score_title(compared_run: ComparedRun) -> str:
     """Return the title of the headline number in the result table; the headline's own if the table lacks the number."""
-    recipe = compared.run.recipe
+    recipe = compared_run.run.recipe
     return next((number.title for number in recipe.numbers if number.key == recipe.headline.key), recipe.headline.title)
 
 
-def _state_cell(compared: ComparedRun) -> str:
+def _state_cell(compared_run: ComparedRun) -> str:
     """Return the state of a run, or of all runs of a group; if they differ, how many have finished."""
-    states = [run.state for run in compared.members]
+    states = [run.state for run in compared_run.members]
     return states[0] if len({*states}) == 1 else f"{states.count('finished')} finished"
 
 
-def _resident_cell(compared: ComparedRun) -> str:
+def _resident_cell(compared_run: ComparedRun) -> str:
     """Return the resident memory after a run's last round; of a group, the largest over its runs."""
-    last_lines = [run.ledger[-1] for run in compared.members if run.ledger]
+    last_lines = [run.ledger[-1] for run in compared_run.members if run.ledger]
     return format_bytes(max(line.resident for line in last_lines)) if last_lines else EMPTY_CELL
 
 
-def _format_last(compared: ComparedRun, metric: str) -> str:
+def _format_last(compared_run: ComparedRun, metric: str) -> str:
     """Return the last finite value of a metric; of a group, the mean over its runs."""
-    columns = [[value for value in run.metrics.get(metric, []) if isfinite(value)] for run in compared.members]
+    columns = [[value for value in run.metrics.get(metric, []) if isfinite(value)] for run in compared_run.members]
     last_values = [column[-1] for column in columns if column]
     return f"{fmean(last_values):.4g}" if last_values else EMPTY_CELL
 
@@ -289,10 +295,10 @@ def _format_value(value: float | None, form: str) -> str:
     return EMPTY_CELL if value is None else write_value(form, value)
 
 
-def _pace_cell(compared: ComparedRun) -> str:
+def _pace_cell(compared_run: ComparedRun) -> str:
     """Return the median duration of the last rounds, of all runs of a group; a dash if no round has ended."""
     durations = list[float]()
-    for run in compared.members:
+    for run in compared_run.members:
         # A round's duration is the sum over its phases, each of which has a metric `time/...`.
         phases = [run.metrics[name][-PACE_ROUNDS:] for name in run.metrics if name.startswith("time/")]
         durations += [sum(value for value in row if isfinite(value)) for row in zip(*phases, strict=True)]
@@ -309,7 +315,7 @@ def _compare_to_first(run: ComparedRun, first: ComparedRun) -> RunDifference:
     """Return a run's difference from the first: over seeds for groups, else as the first run's recipe computes it."""
     if run.group or first.group:
         return _compare_seeds(run, first)
-    recipe = find_installed(first.run.recipe.name)
+    recipe = find_installed_recipe(first.run.recipe.name)
     if recipe is None or recipe.difference is None:
         reason = "one seed each does not tell a difference from chance. Train groups with `train --seeds 5`"
         return RunDifference(run.letter, first.letter, None, reason)
@@ -324,10 +330,10 @@ def _compare_seeds(group: ComparedRun, first: ComparedRun) -> RunDifference:
     """Return a group's difference from the first in the headline number over seeds, or the reason if there is none."""
     if group.run.recipe.headline.key != first.run.recipe.headline.key:
         return RunDifference(group.letter, first.letter, None, "their results are judged by different numbers")
-    for compared in (group, first):
-        if len(compared.scores) < MINIMUM_SEEDS:
+    for member in (group, first):
+        if len(member.scores) < MINIMUM_SEEDS:
             reason = (
-                f"{compared.letter} has fewer than {MINIMUM_SEEDS} seeds with a result. Train more with `train --seeds`"
+                f"{member.letter} has fewer than {MINIMUM_SEEDS} seeds with a result. Train more with `train --seeds`"
             )
             return RunDifference(group.letter, first.letter, None, reason)
     statistics = seed_difference(group.scores, first.scores)

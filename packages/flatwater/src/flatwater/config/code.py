@@ -83,7 +83,7 @@ def find_named_code(cls: type[Any] | None, settings: Mapping[str, Any], table_pa
         settings: settings as a file has them, unchecked.
         table_path: dotted path of the table that has these settings; empty for the whole file.
     """
-    declared = {} if cls is None else code_fields(cls)
+    declared_code = {} if cls is None else code_fields(cls)
     tables: dict[str, Any] = {} if cls is None else _table_classes(cls)
     field_names = set() if cls is None else {field.name for field in fields(cls)}
     for name, value in settings.items():
@@ -91,8 +91,8 @@ def find_named_code(cls: type[Any] | None, settings: Mapping[str, Any], table_pa
         # By its name alone: the class of the settings follows from this very setting.
         if name == "trainer" and not table_path:
             code: Code | None = TRAINER
-        elif name in declared:
-            code = declared[name]
+        elif name in declared_code:
+            code = declared_code[name]
         elif isinstance(value, Mapping):
             yield from find_named_code(tables.get(name), value, path)
             continue
@@ -110,8 +110,8 @@ def find_named_code(cls: type[Any] | None, settings: Mapping[str, Any], table_pa
 
 def code_fields(cls: type[Any]) -> Mapping[str, Code]:
     """Return the fields of a configuration's class that may name code, each with its mark."""
-    declared = ((f.name, declared_extras(f.type, Code)) for f in fields(cls))
-    return {name: extras[0] for name, extras in declared if extras}
+    declared_extras_by_name = ((f.name, declared_extras(f.type, Code)) for f in fields(cls))
+    return {name: extras[0] for name, extras in declared_extras_by_name if extras}
 
 
 def name_of_code(code: Any, setting: str) -> str:  # noqa: ANN401  (a class or a function)

@@ -43,11 +43,11 @@ def to_plain(value: object) -> object:
     return value
 
 
-def from_plain(declared: Any, value: Any, path: str, build_table: BuildTable) -> object:  # noqa: ANN401  (a type and a value of any setting)
-    """Return `value` as a value of the `declared` type.
+def from_plain(declared_type: Any, value: Any, path: str, build_table: BuildTable) -> object:  # noqa: ANN401  (a type and a value of any setting)
+    """Return `value` as a value of the type `declared_type`.
 
     Args:
-        declared: type of a field: of plain values, a path, a table, or one of these or None.
+        declared_type: type of a field: of plain values, a path, a table, or one of these or None.
         value: value of a TOML or JSON file, or of Python.
         path: dotted name of the setting, for messages.
         build_table: builds a table's configuration from its class, its mapping and its path.
@@ -55,50 +55,50 @@ def from_plain(declared: Any, value: Any, path: str, build_table: BuildTable) ->
     Raises:
         ConfigError: the value does not fit; the message names `path`, the value and the expected type.
     """
-    options = [option for option in get_args(declared) if option is not types.NoneType]
-    if _is_union(declared) and len(options) == 1 and value is not None:
+    options = [option for option in get_args(declared_type) if option is not types.NoneType]
+    if _is_union(declared_type) and len(options) == 1 and value is not None:
         return from_plain(options[0], value, path, build_table)
-    if isinstance(declared, type) and is_dataclass(declared) and isinstance(value, Mapping):
-        return build_table(declared, value, path)
+    if isinstance(declared_type, type) and is_dataclass(declared_type) and isinstance(value, Mapping):
+        return build_table(declared_type, value, path)
     try:
-        return msgspec.convert(value, declared, strict=True, dec_hook=_convert_path)  # strict: "1" is not a number
+        return msgspec.convert(value, declared_type, strict=True, dec_hook=_convert_path)  # strict: "1" is not a number
     except msgspec.ValidationError as error:
         # msgspec's message ends in the place of a wrong list entry: "... - at `$[2]`".
         entry = re.search(r"at `\$\[(\d+)\]", str(error))
         if entry is None:
-            raise _conversion_error(declared, value, path) from None
+            raise _conversion_error(declared_type, value, path) from None
         # The entry is converted alone, to raise an error that quotes the entry and not the whole list.
         index = int(entry[1])
         entry_type = options[0 if options[-1] is Ellipsis else index]  # `tuple[X, ...]`, or `tuple[X, Y]`
         return from_plain(entry_type, value[index], f"{path}[{index}]", build_table)
 
 
-def _is_union(declared: object) -> bool:
-    return get_origin(declared) in {Union, types.UnionType}
+def _is_union(declared_type: object) -> bool:
+    return get_origin(declared_type) in {Union, types.UnionType}
 
 
-def _convert_path(declared: type, value: object) -> Path:
+def _convert_path(declared_type: type, value: object) -> Path:
     """Return the path that a text stands for; msgspec calls this for declared types that it does not know.
 
     Raises:
         TypeError: another type than `Path` is declared, or the value is no text; msgspec makes a ValidationError of it.
     """
-    if declared is Path and isinstance(value, str | Path):
+    if declared_type is Path and isinstance(value, str | Path):
         return Path(value)
     raise TypeError
 
 
-def _conversion_error(declared: object, value: object, path: str) -> ConfigError:
+def _conversion_error(declared_type: object, value: object, path: str) -> ConfigError:
     """Return the error of a value that is not of the declared type, in words for the user."""
-    if get_origin(declared) is Literal:
-        literals = [option for option in get_args(declared) if isinstance(option, str)]
+    if get_origin(declared_type) is Literal:
+        literals = [option for option in get_args(declared_type) if isinstance(option, str)]
         hint = did_you_mean(value, literals) if isinstance(value, str) else ""
-        return ConfigError(f"{path} = {short_setting(value)}: expected {type_in_words(declared)}.{hint}")
-    if isinstance(value, list | tuple) and get_origin(declared) is tuple:
+        return ConfigError(f"{path} = {short_setting(value)}: expected {type_in_words(declared_type)}.{hint}")
+    if isinstance(value, list | tuple) and get_origin(declared_type) is tuple:
         # `from_plain` has an error of its own for a wrong entry, so only the number of entries can be wrong here.
-        items = get_args(declared)
+        items = get_args(declared_type)
         return ConfigError(f"{path} = {short_setting(list(value))}: expected {len(items)} entries, got {len(value)}")
-    if declared is float and type(value) is int:
+    if declared_type is float and type(value) is int:
         kind = "a number of too many digits"
     elif isinstance(value, list | tuple):
         kind = "a list"
@@ -106,24 +106,24 @@ def _conversion_error(declared: object, value: object, path: str) -> ConfigError
         kind = "a table"
     else:
         kind = _TYPE_NAMES.get(type(value), type(value).__name__)
-    return ConfigError(f"{path} = {short_setting(value)}: expected {type_in_words(declared)}, got {kind}")
+    return ConfigError(f"{path} = {short_setting(value)}: expected {type_in_words(declared_type)}, got {kind}")
 
 
-def type_in_words(declared: object) -> str:
+def type_in_words(declared_type: object) -> str:
     """Return the declared type in words for an error message: `a whole number`, `one of "ddpg", "td3"`."""
-    origin = get_origin(declared)
+    origin = get_origin(declared_type)
     if origin is Literal:
         return "one of " + ", ".join(
-            f'"{option}"' if isinstance(option, str) else str(option) for option in get_args(declared)
+            f'"{option}"' if isinstance(option, str) else str(option) for option in get_args(declared_type)
         )
-    if _is_union(declared):
-        return " or ".join(type_in_words(option) for option in get_args(declared) if option is not types.NoneType)
+    if _is_union(declared_type):
+        return " or ".join(type_in_words(option) for option in get_args(declared_type) if option is not types.NoneType)
     if origin is tuple:
-        items = [item for item in get_args(declared) if item is not Ellipsis]
+        items = [item for item in get_args(declared_type) if item is not Ellipsis]
         return f"a list ({', '.join(type_in_words(item) for item in items)})"
-    if isinstance(declared, type) and is_dataclass(declared):
+    if isinstance(declared_type, type) and is_dataclass(declared_type):
         return "a table of settings"
-    return _TYPE_NAMES.get(declared, str(declared)) if isinstance(declared, type) else str(declared)
+    return _TYPE_NAMES.get(declared_type, str(declared_type)) if isinstance(declared_type, type) else str(declared_type)
 
 
 def did_you_mean(name: str, known_names: list[str]) -> str:

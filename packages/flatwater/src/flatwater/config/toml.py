@@ -133,18 +133,18 @@ def _build_config(cls: type[Any], mapping: Mapping[str, Any], path: str) -> obje
     declared_code = code_fields(cls)
     values: dict[str, object] = {}
     for name, value in mapping.items():
-        dotted = f"{path}.{name}" if path else name
+        dotted_name = f"{path}.{name}" if path else name
         # Removed before unknown: an old file says what to write now.
         if name in removed_settings(cls):
-            raise ConfigError(f"{dotted}: this setting was removed. {removed_settings(cls)[name]}")
+            raise ConfigError(f"{dotted_name}: this setting was removed. {removed_settings(cls)[name]}")
         if name not in fields_by_name:
             if reason := absent_settings(cls).get(name):
-                raise ConfigError(f"{dotted}: {reason}")
-            raise ConfigError(f"{dotted}: no setting has this name.{_unknown_name_hint(name, path, hints)}")
-        file_value = _as_in_file(value, dotted, is_code=name in declared_code)
-        values[name] = from_plain(hints[name], file_value, dotted, _build_config)
-    for name, declared in fields_by_name.items():
-        if name not in values and _has_no_default(declared):
+                raise ConfigError(f"{dotted_name}: {reason}")
+            raise ConfigError(f"{dotted_name}: no setting has this name.{_unknown_name_hint(name, path, hints)}")
+        file_value = _as_in_file(value, dotted_name, is_code=name in declared_code)
+        values[name] = from_plain(hints[name], file_value, dotted_name, _build_config)
+    for name, declared_field in fields_by_name.items():
+        if name not in values and _has_no_default(declared_field):
             raise ConfigError(
                 f"{f'{path}.{name}' if path else name}: is missing and has no default. "
                 f"Give {type_in_words(hints[name])}."
@@ -188,13 +188,17 @@ def _unknown_name_hint(name: str, path: str, hints: Mapping[str, Any]) -> str:
     return did_you_mean(name, list(hints)) or f" Expected one of {', '.join(hints)}."
 
 
-def _setting_names(declared: object) -> list[str]:
+def _setting_names(declared_type: object) -> list[str]:
     """Return the names of the settings of a table's class; none for other types."""
-    return [f.name for f in fields(declared)] if isinstance(declared, type) and is_dataclass(declared) else []
+    return (
+        [f.name for f in fields(declared_type)]
+        if isinstance(declared_type, type) and is_dataclass(declared_type)
+        else []
+    )
 
 
-def _has_no_default(declared: Field[Any]) -> bool:
-    return declared.default is MISSING and declared.default_factory is MISSING
+def _has_no_default(declared_field: Field[Any]) -> bool:
+    return declared_field.default is MISSING and declared_field.default_factory is MISSING
 
 
 def to_mapping(config: object) -> dict[str, Any]:
@@ -215,16 +219,16 @@ def _field_values(config: object) -> Iterator[tuple[str, object]]:
 
 def merge_tables(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of both tables and their inner tables; `overrides` wins, and its None drops a setting."""
-    merged = dict(base)
+    merged_table = dict(base)
     for name, value in overrides.items():
-        old_value = merged.get(name, {})
+        old_value = merged_table.get(name, {})
         new_value = str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value
-        merged[name] = (
+        merged_table[name] = (
             merge_tables(old_value, value)
             if isinstance(value, Mapping) and isinstance(old_value, Mapping)
             else new_value
         )
-    return {name: value for name, value in merged.items() if value is not None}
+    return {name: value for name, value in merged_table.items() if value is not None}
 
 
 def flat_settings(mapping: Mapping[str, Any], table_path: str = "") -> dict[str, Any]:
@@ -256,21 +260,21 @@ def dumps_config(config: object) -> str:
 def _toml_lines(config: object, table: str) -> Iterator[str]:
     """Yield the lines of a configuration as TOML, each setting below its documentation; `table` is its dotted name."""
     cls: Any = type(config)
-    documented = field_docs(cls)
-    nested: list[tuple[str, object]] = []
+    field_texts = field_docs(cls)
+    nested_tables: list[tuple[str, object]] = []
     for name, value in _field_values(config):
         if is_dataclass(value):
-            nested.append((name, value))
+            nested_tables.append((name, value))
             continue
-        yield from _toml_comment(documented.get(name, ""))
+        yield from _toml_comment(field_texts.get(name, ""))
         yield f"# {name} =" if value is None else f"{name} = {_toml_literal(to_plain(value))}"
     # Tables last: in TOML a key behind a table's head would belong to that table.
-    for name, value in nested:
-        dotted = f"{table}.{name}" if table else name
+    for name, value in nested_tables:
+        dotted_name = f"{table}.{name}" if table else name
         yield ""
-        yield from _toml_comment(documented.get(name, ""))
-        yield f"[{dotted}]"
-        yield from _toml_lines(value, dotted)
+        yield from _toml_comment(field_texts.get(name, ""))
+        yield f"[{dotted_name}]"
+        yield from _toml_lines(value, dotted_name)
 
 
 def _toml_comment(text: str) -> Iterator[str]:
@@ -291,6 +295,6 @@ def _toml_literal(value: object) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(_toml_literal(item) for item in value) + "]"
     if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda match: f"\\u{ord(match[0]):04x}", escaped) + '"'
+        escaped_text = value.replace("\\", "\\\\").replace('"', '\\"')
+        return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda match: f"\\u{ord(match[0]):04x}", escaped_text) + '"'
     raise TypeError(f"a configuration cannot hold a {type(value).__name__}")

@@ -78,7 +78,7 @@ def check_env_conformance(
     verdict = try_exactness(lambda _: _EnvPlayer(make_env), seconds=SECONDS, steps=min(max_steps, STEPS))
     if verdict.tested and verdict.why:
         findings.append(f"{verdict.why[0].upper()}{verdict.why[1:]}.")
-    generators = _global_generators_used(env, seed, max_steps)
+    generators = _used_global_generators(env, seed, max_steps)
     if generators and "global generator" not in verdict.why:
         findings.append(
             f"The global generator of {' and '.join(generators)} was used or seeded: draw from self.np_random instead."
@@ -166,7 +166,7 @@ def _play_episodes(env: Env, episodes: int, seed: int, max_steps: int) -> _EnvRe
         if not (isinstance(answer, tuple) and len(answer) == RESET_PARTS and isinstance(answer[1], dict)):
             record.add_finding(f"reset() returned {_type_name(answer)}: expected an observation and an info dict.")
             return record
-        _check_unchanged(last_observation, record)
+        _check_kept_observation(last_observation, record)
         observation, info = answer[0], _info_with_mask(*answer)
         last_observation = _check_observation(env, observation, "reset()", record)
         has_masks = MASK_KEY in info
@@ -178,7 +178,7 @@ def _play_episodes(env: Env, episodes: int, seed: int, max_steps: int) -> _EnvRe
                     f"step() returned {_type_name(step)}: expected observation, reward, terminated, truncated and info."
                 )
                 return record
-            _check_unchanged(last_observation, record)
+            _check_kept_observation(last_observation, record)
             observation, reward, terminated, truncated, _ = step
             info = _info_with_mask(observation, step[4])
             last_observation = _check_observation(env, observation, "step()", record)
@@ -254,11 +254,11 @@ def _sample_legal(env: Env, info: dict[str, Any], record: _EnvRecord, *, has_mas
     return space.sample(sample_mask(space, flags))
 
 
-def _check_unchanged(returned: _ReturnedObservation | None, record: _EnvRecord) -> None:
+def _check_kept_observation(observation: _ReturnedObservation | None, record: _EnvRecord) -> None:
     """Record a fault if an observation, where there is one, has changed since the environment returned it."""
-    if returned is not None and _observation_digest(returned.observation) != returned.digest:
+    if observation is not None and _observation_digest(observation.observation) != observation.digest:
         record.add_finding(
-            f"An observation returned by {returned.call} was changed by the next call, so it cannot be stored. "
+            f"An observation returned by {observation.call} was changed by the next call, so it cannot be stored. "
             "Return a copy, or a view of an array that is never overwritten."
         )
 
@@ -324,22 +324,22 @@ def _tensor_bytes() -> int:
     return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}.values())
 
 
-def _global_generators_used(env: Env, seed: int, max_steps: int) -> list[str]:
+def _used_global_generators(env: Env, seed: int, max_steps: int) -> list[str]:
     """Play one episode; return the names of the global generators whose state a reset or a step has changed."""
     env.action_space.seed(seed)
-    states_before = _generator_states()
+    earlier_states = _generator_states()
     info = _info_with_mask(*env.reset(seed=seed))
     has_masks = MASK_KEY in info
-    used = {name for name, state in _generator_states().items() if state != states_before[name]}
+    used_names = {name for name, state in _generator_states().items() if state != earlier_states[name]}
     for _ in range(max_steps):
         action = _sample_legal(env, info, _EnvRecord(), has_masks=has_masks)
-        states_before = _generator_states()  # read after the action is drawn, which is not the environment's doing
+        earlier_states = _generator_states()  # read after the action is drawn, which is not the environment's doing
         step = env.step(action)
         info = _info_with_mask(step[0], step[-1])
-        used |= {name for name, state in _generator_states().items() if state != states_before[name]}
+        used_names |= {name for name, state in _generator_states().items() if state != earlier_states[name]}
         if step[2] or step[3]:  # terminated or truncated
             break
-    return sorted(used)
+    return sorted(used_names)
 
 
 def _generator_states() -> dict[str, str]:

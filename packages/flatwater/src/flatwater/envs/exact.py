@@ -278,12 +278,12 @@ def _replay_difference(player: EpisodePlayer, episode: _RecordedEpisode) -> str:
     if episode.kept:
         player.load_kept_state_(decode_state(episode.kept))
     # Result 0 is that of the reset, result n that of action n - 1.
-    for step, recorded in enumerate(episode.results):
+    for step, recorded_result in enumerate(episode.results):
         try:
             result = player.begin(episode.seed) if step == 0 else player.step(episode.actions[step - 1])[0]
         except Exception as error:  # noqa: BLE001  (the recorded call succeeded: an error is a difference like any other)
             return f"ends: at step {step}, {type(error).__name__}: {error}"
-        if difference := _first_difference(recorded, result, step):
+        if difference := _first_difference(recorded_result, result, step):
             return difference
     return ""
 
@@ -291,22 +291,22 @@ def _replay_difference(player: EpisodePlayer, episode: _RecordedEpisode) -> str:
 def _record_difference(first: _RecordedEpisode, second: _RecordedEpisode) -> str:
     """Return the first difference between two records of one episode; empty if there is none."""
     # A record that ends earlier than the other differs in its last `ends`.
-    for step, (recorded, result) in enumerate(zip(first.results, second.results, strict=False)):
-        if difference := _first_difference(recorded, result, step):
+    for step, (recorded_result, result) in enumerate(zip(first.results, second.results, strict=False)):
+        if difference := _first_difference(recorded_result, result, step):
             return difference
     return ""
 
 
-def _first_difference(recorded: CallResult, repeated: CallResult, step: int) -> str:
+def _first_difference(recorded_result: CallResult, repeated_result: CallResult, step: int) -> str:
     """Compare two results bit for bit; return the first difference, `rewards: at step 3, 0.12 and 0.15`, or no text.
 
     Args:
-        recorded: arrays by name.
-        repeated: arrays by name when the episode was played again; names that only `repeated` has are not compared.
+        recorded_result: arrays by name.
+        repeated_result: arrays by name when the episode was played again; names of its own are not compared.
         step: number of the step for the sentence; 0 is the reset.
     """
-    for name, recorded_array in recorded.items():
-        repeated_array = repeated.get(name)
+    for name, recorded_array in recorded_result.items():
+        repeated_array = repeated_result.get(name)
         if (
             repeated_array is None
             or repeated_array.dtype != recorded_array.dtype

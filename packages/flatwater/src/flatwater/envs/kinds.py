@@ -116,8 +116,8 @@ class KindRows:
 
     def read_obs(self, rows: Array) -> Array:
         """Return the observations of the kind's agents, from rows [E, A, W] of all agents."""
-        picked = np.ascontiguousarray(rows[:, self._places, : self._width]).view(self._obs_type)
-        return picked.reshape(*picked.shape[:2], *self.kind.spaces.obs)
+        picked_obs = np.ascontiguousarray(rows[:, self._places, : self._width]).view(self._obs_type)
+        return picked_obs.reshape(*picked_obs.shape[:2], *self.kind.spaces.obs)
 
     def clear_obs_row_(self, row: Array) -> Array:
         """Write zeros behind an agent's part of its row [W]; return the part, which the caller writes."""

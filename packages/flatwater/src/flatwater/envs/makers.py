@@ -10,7 +10,6 @@ from typing import Any, Protocol, runtime_checkable
 
 import gymnasium
 
-from flatwater.border import Border
 from flatwater.config.arguments import call_arguments, write_arguments
 from flatwater.config.code import OBJECT
 from flatwater.config.convert import did_you_mean
@@ -18,6 +17,7 @@ from flatwater.envs.names import ENVIRONMENT_NAMES
 from flatwater.envs.world import Array
 from flatwater.named_imports import find_object
 from flatwater.sources import module_place
+from flatwater.user_code import CallGuard
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.sanitize import short_repr
 
@@ -289,7 +289,9 @@ def _called_maker(name: str, target: Callable[..., Any], arguments: Mapping[str,
     def make(number: int = 1) -> Any:  # noqa: ANN401  (whatever it gives)
         positional, keywords = place_number(number)
         # An error of a class is one of its `__init__`, an error of a function its own.
-        with Border(f"environment {name}", target, "__init__" if isinstance(target, type) else "", call=f"{title}()"):
+        with CallGuard(
+            f"environment {name}", target, "__init__" if isinstance(target, type) else "", call=f"{title}()"
+        ):
             return target(*positional, **keywords)
 
     return EnvMaker(name, make, takes_number=takes_number)
@@ -319,7 +321,7 @@ def wrapped_maker(maker: EnvMaker, wrappers: Sequence[str]) -> EnvMaker:
         env = maker.make(*number)
         for text, (wrapper, arguments) in zip(wrappers, wrapper_calls, strict=True):
             # An error of the user's wrapper is reported as one of its `__init__`, or of the function itself.
-            with Border(f"wrapper {text}", wrapper, "__init__" if isinstance(wrapper, type) else "", call=text):
+            with CallGuard(f"wrapper {text}", wrapper, "__init__" if isinstance(wrapper, type) else "", call=text):
                 env = wrapper(env, **arguments)
             if env is None:
                 raise ConfigError(f"wrapped.wrappers: {text} returned None: expected an environment")

@@ -100,10 +100,10 @@ def registered_id(env_id: str) -> str:
     """
     if ":" in env_id:  # Gymnasium knows it only once its module is imported
         return env_id
-    for start, (package, installed_by) in PACKAGE_BY_PREFIX.items():
+    for start, (package, install_command) in PACKAGE_BY_PREFIX.items():
         if env_id.startswith(start):
             if importlib.util.find_spec(package) is None:
-                raise ConfigError(f"{env_id} needs {package}, which is not installed: pip install {installed_by}")
+                raise ConfigError(f"{env_id} needs {package}, which is not installed: pip install {install_command}")
             importlib.import_module(package)
             env_id = f"{package}:{env_id}"
     bare_id = env_id.rpartition(":")[2]

@@ -35,16 +35,16 @@ class Closing:
         self._close()
 
 
-def bind_closing(envs: Sequence[Any], border: AbstractContextManager[None]) -> Closing:
+def bind_closing(envs: Sequence[Any], guard: AbstractContextManager[None]) -> Closing:
     """Return a function that closes all environments in their order, and only then raises an error of any of them.
 
     Args:
         envs: the environments; the sequence is read when they are closed.
-        border: context that guards each call of the environments.
+        guard: context that guards each call of the environments.
     """
 
     def close_one(env: Any) -> None:  # noqa: ANN401  (of the user's class)
-        with border:
+        with guard:
             env.close()
 
     def close_all() -> None:
@@ -62,13 +62,13 @@ def close_open_envs() -> Iterator[None]:
 
     An environment that fails to close is only logged: the work that it was built for is done.
     """
-    built = set[Closing]()
-    token = _open.set(built)
+    open_envs = set[Closing]()
+    token = _open.set(open_envs)
     try:
         yield
     finally:
         _open.reset(token)
-        for closing in [*built]:
+        for closing in [*open_envs]:
             try:
                 closing()
             except Exception as error:  # noqa: BLE001  (of the user's code)

@@ -88,20 +88,20 @@ def _raw_bytes(t: Tensor) -> Tensor:
     return t.detach().contiguous().flatten().view(torch.uint8)
 
 
-def _compare_states(new_state: object, used_state: object, what: str, skipped: set[str]) -> list[Remnant]:
+def _compare_states(new_state: object, used_state: object, what: str, skipped_names: set[str]) -> list[Remnant]:
     """Return the leaves whose bits differ between two states.
 
     Args:
         new_state: the state that was not used.
         used_state: the state that was used and reset, with the same leaves.
         what: beginning of the sentence about each leaf, such as `differs after the reset`.
-        skipped: paths of leaves that are not compared.
+        skipped_names: paths of leaves that are not compared.
     """
     pairs: Iterable[tuple[Leaf, Leaf]] = zip(leaves(new_state), leaves(used_state), strict=True)
     return [
         Remnant(new_leaf.path, f"{what}{_difference_extent(new_leaf.value, used_leaf.value)}")
         for new_leaf, used_leaf in pairs
-        if new_leaf.path not in skipped and not same_bits(new_leaf.value, used_leaf.value)
+        if new_leaf.path not in skipped_names and not same_bits(new_leaf.value, used_leaf.value)
     ]
 
 

@@ -202,7 +202,7 @@ class WorkerWorld:
                 worker=_answer_calls,
             )
         # Before the processes build their worlds: an environment that fails to be built leaves no process.
-        self._closing = Closing(self._end_processes)
+        self._close_envs = Closing(self._end_processes)
         shares: Sequence[_ShareFacts] = self._ask("open")
         first_share = shares[0]
         kept_bytes = sum(share.spaces.kept for share in shares)
@@ -246,7 +246,7 @@ class WorkerWorld:
 
     def close(self) -> None:
         """Close the environments, and end the processes."""
-        self._closing()
+        self._close_envs()
 
     def _end_processes(self) -> None:
         """End the processes once their environments are closed; kill them if they do not answer."""

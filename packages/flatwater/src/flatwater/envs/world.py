@@ -16,7 +16,7 @@ import torch
 
 from flatwater.nets.observation import Part, Parts, count_numbers
 from flatwater_watch.errors import RunError, require
-from flatwater_watch.forms import count_phrase
+from flatwater_watch.phrases import count_phrase
 
 Array = np.ndarray[Any, Any]
 
@@ -271,8 +271,8 @@ def describe_spaces(spaces: Spaces) -> str:
         f"{kind.name} ({count_phrase(len(kind.places), 'agent')}, {describe_agent(kind.spaces)})"
         for kind in spaces.kinds
     ]
-    described = f"in {len(kinds)} kinds: {'; '.join(kinds)}" if kinds else describe_agent(spaces)
-    return f"{envs} of {agents}, {described}"
+    description = f"in {len(kinds)} kinds: {'; '.join(kinds)}" if kinds else describe_agent(spaces)
+    return f"{envs} of {agents}, {description}"
 
 
 def describe_agent(spaces: Spaces) -> str:

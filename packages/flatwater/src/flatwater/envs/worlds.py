@@ -104,7 +104,7 @@ def _find_maker(name: str, env_id: str | None, arguments: Mapping[str, Any]) -> 
     return EnvMaker(name, pettingzoo_maker(rest, arguments)) if kind == PETTINGZOO else find_maker(name, arguments)
 
 
-def _wrapped_world(maker: EnvMaker, wrapped: WrappedConfig, envs: int, *, allow_nan: bool) -> World:
+def _wrapped_world(maker: EnvMaker, config: WrappedConfig, envs: int, *, allow_nan: bool) -> World:
     """Make environments, and return the kind of world that plays environments of their class.
 
     Raises:
@@ -112,10 +112,10 @@ def _wrapped_world(maker: EnvMaker, wrapped: WrappedConfig, envs: int, *, allow_
     """
     first_env = maker.make(envs) if maker.takes_number else maker.make()
     # The environment that was made to see its kind becomes the first copy.
-    unused = [first_env]
+    unused_envs = [first_env]
 
     def make() -> Any:  # noqa: ANN401  (an environment)
-        env = unused.pop() if unused else maker.make()
+        env = unused_envs.pop() if unused_envs else maker.make()
         return with_method_masks(env) if isinstance(env, gymnasium.Env) else env
 
     if isinstance(first_env, gymnasium.vector.VectorEnv):
@@ -124,19 +124,19 @@ def _wrapped_world(maker: EnvMaker, wrapped: WrappedConfig, envs: int, *, allow_
                 f"expected a vector environment of {envs} environments, got one of {first_env.num_envs}. Give a "
                 "function of their number: env=lambda num_envs: gymnasium.make_vec(ID, num_envs=num_envs)"
             )
-        return VectorWorld(first_env, maker.title, wrapped, allow_nan=allow_nan)
+        return VectorWorld(first_env, maker.title, config, allow_nan=allow_nan)
     if isinstance(first_env, WorldLike):
         return OwnWorld(cast("World", first_env), maker.title, envs, allow_nan=allow_nan)
     if not maker.takes_number and isinstance(first_env, gymnasium.Env):
-        return GymnasiumWorld(make, maker.title, wrapped, envs, allow_nan=allow_nan)
+        return GymnasiumWorld(make, maker.title, config, envs, allow_nan=allow_nan)
     if not maker.takes_number and isinstance(first_env, TurnsLike):  # before ParallelLike, whose members it has as well
-        return TurnsWorld(make, maker.title, wrapped, envs, allow_nan=allow_nan)
+        return TurnsWorld(make, maker.title, config, envs, allow_nan=allow_nan)
     if not maker.takes_number and isinstance(first_env, ParallelLike):
-        return PettingZooWorld(make, maker.title, wrapped, envs, allow_nan=allow_nan)
-    called_with = (
+        return PettingZooWorld(make, maker.title, config, envs, allow_nan=allow_nan)
+    argument_text = (
         f" for {envs}, a number of environments; give other arguments as env_args" if maker.takes_number else ""
     )
-    raise ConfigError(f"expected {FORMS}, got {describe_other(first_env)}{called_with}")
+    raise ConfigError(f"expected {FORMS}, got {describe_other(first_env)}{argument_text}")
 
 
 def _refuse_turns(world: World) -> World:

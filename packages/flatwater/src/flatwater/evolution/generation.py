@@ -126,7 +126,7 @@ def evolve_(
     schedule: MutationSchedule,
     *,
     fitness: Float[Tensor, "P"],
-    best_fitness: float,
+    plateau_value: float,
     generation: int,
     rng: torch.Generator,
 ) -> bool:
@@ -138,14 +138,14 @@ def evolve_(
         lineage: lineage of the population.
         schedule: rate and deviation of mutations.
         fitness: values by which members are selected.
-        best_fitness: this generation's value by which a plateau is recognised.
+        plateau_value: this generation's value by which a plateau is recognised.
         generation: number of the generation that ends, counted from 0.
         rng: generator of tournaments, blends and mutations.
 
     Returns:
-        whether `best_fitness` is on a plateau.
+        whether `plateau_value` is on a plateau.
     """
-    is_plateau = adapt_mutation_(schedule, best_fitness, config)
+    is_plateau = adapt_mutation_(schedule, plateau_value, config)
     inject_champion = config.champion_injection > 0 and (generation + 1) % config.champion_injection == 0
     # Selection draws before mutation, from the same generator: the order is a part of the run.
     reproduction = select_parents(fitness, config, rng, inject_champion=inject_champion)

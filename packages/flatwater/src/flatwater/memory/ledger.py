@@ -88,20 +88,20 @@ SCALAR_BYTES = 8
 """Size of a leaf of one number: such leaves are in the sum, but not listed."""
 
 
-def base_bytes(owned: Mapping[str, int]) -> int:
+def base_bytes(owned_bytes: Mapping[str, int]) -> int:
     """Return the resident bytes that are not files, state or the allocator's slack: interpreter and libraries."""
     # With a base of 0, these bytes are unaccounted.
-    return take_statement(owned, base=0).unaccounted
+    return take_statement(owned_bytes, base=0).unaccounted
 
 
-def take_statement(owned: Mapping[str, int], *, base: int) -> Statement:
+def take_statement(owned_bytes: Mapping[str, int], *, base: int) -> Statement:
     """Return the statement of the present moment. Call `release_freed_memory` first: freed memory has no owner.
 
     Args:
-        owned: bytes of RAM of each leaf of the state.
+        owned_bytes: bytes of RAM of each leaf of the state.
         base: result of `base_bytes` when the state was complete.
     """
     memory: Footprint = footprint()
-    statement = Statement(memory.resident, memory.file_mapped, owned, base, allocator_pages())
+    statement = Statement(memory.resident, memory.file_mapped, owned_bytes, base, allocator_pages())
     # A negative remainder is pages of the base that were given back to the system since, so the base shrinks by it.
     return replace(statement, base=base + min(0, statement.unaccounted))

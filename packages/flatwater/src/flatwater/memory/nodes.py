@@ -61,12 +61,12 @@ class NodePlan:
     def available_bytes(self) -> int:
         """Bytes that the workers, their mapped file and the object store may take together."""
         # Mapped file and object store are shared memory, in addition to the memory that is set aside for workers.
-        reserved = self.machine.memory + self.wants.mapped + self.machine.store
-        return min(reserved, self.machine.limit)
+        reserved_bytes = self.machine.memory + self.wants.mapped + self.machine.store
+        return min(reserved_bytes, self.machine.limit)
 
     @property
     def worker_slots(self) -> int:
-        """Number of workers that fit."""
+        """Number of workers that fit; 0 if the object store does not fit."""
         if not self.store_suffices:
             return 0
         worker_bytes = max(0, self.available_bytes - self.wants.mapped - self.machine.store)

@@ -86,8 +86,8 @@ class Plan:
     @property
     def worker_budgets(self) -> Sequence[int]:
         """Private bytes that each worker may take: its planned bytes, and what the run leaves of the budget."""
-        unused = 0 if self.apart else max(0, self.budget_bytes - self.needed_bytes)
-        return [needed + unused for needed in self.workers]
+        unused_bytes = 0 if self.apart else max(0, self.budget_bytes - self.needed_bytes)
+        return [needed_bytes + unused_bytes for needed_bytes in self.workers]
 
     @property
     def fits(self) -> bool:
@@ -170,5 +170,5 @@ def group_bytes(owners: Mapping[str, int], *, depth: int) -> dict[str, int]:
 
 def plan_summary(plan: Plan) -> str:
     """Return one line about the plan, of 80 columns at most."""
-    state, highest, allowed = map(format_bytes, (plan.total_bytes, plan.needed_bytes, plan.budget_bytes))
-    return f"memory: state {state}, at its highest {highest}, of {allowed} allowed"
+    state, highest, allowed_bytes = map(format_bytes, (plan.total_bytes, plan.needed_bytes, plan.budget_bytes))
+    return f"memory: state {state}, at its highest {highest}, of {allowed_bytes} allowed"

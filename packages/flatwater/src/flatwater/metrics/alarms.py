@@ -70,12 +70,12 @@ def not_finite_remedy(place: str) -> str:
     )
 
 
-def skipped_step_alarms(round: int, skipped: Mapping[str, int], steps: int) -> list[Alarm]:
+def skipped_step_alarms(round: int, skipped_counts: Mapping[str, int], steps: int) -> list[Alarm]:
     """Return an alarm for each learner that skipped optimizer steps, as happens when gradients are not finite.
 
     Args:
         round: number of the round.
-        skipped: number of skipped steps, by learner (`member 3`, `critic`).
+        skipped_counts: number of skipped steps, by learner (`member 3`, `critic`).
         steps: number of steps that each learner should have taken.
     """
     return [
@@ -86,7 +86,7 @@ def skipped_step_alarms(round: int, skipped: Mapping[str, int], steps: int) -> l
             "others. A few after a start in bf16 are harmless; lower the learning rates if they go on.",
             round,
         )
-        for learner, count in skipped.items()
+        for learner, count in skipped_counts.items()
         if count
     ]
 

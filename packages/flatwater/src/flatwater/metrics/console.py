@@ -106,7 +106,7 @@ class ConsoleTable:
             self._print_text(pace, "dim")
 
     def show_phase(self, name: str, steps_done: int, total: int) -> None:
-        """Show on the bar that so many of `total` steps of the phase `name` are complete; cheap enough for any loop."""
+        """Show the complete steps of the phase `name` on the bar, every `REFRESH_SECONDS` at most: for any loop."""
         time_now = self._clock()
         self._phase_steps = (steps_done, total)
         if name != self._phase:
@@ -160,7 +160,7 @@ class ConsoleTable:
         return RoundTime(self._rounds_done, self._round_times[-1], left_seconds)
 
     def print_row(
-        self, round_time: RoundTime, metrics: Metrics, memory: str = "", logged: Metrics = MappingProxyType({})
+        self, round_time: RoundTime, metrics: Metrics, memory: str = "", logged_numbers: Metrics = MappingProxyType({})
     ) -> None:
         """Print the row of a round that has ended, and a line about its memory where that has changed.
 
@@ -168,7 +168,7 @@ class ConsoleTable:
             round_time: number and time of the round.
             metrics: numbers of the round.
             memory: text about memory in the round; empty for none.
-            logged: the numbers among them that the user has logged.
+            logged_numbers: the numbers among them that the user has logged.
         """
         if self._console.quiet:  # the layout of a row that nobody sees would cost as much
             return
@@ -182,8 +182,8 @@ class ConsoleTable:
         self._print_text(
             row_line(f"{round_time.number}/{self._total}", numbers, round_time.left_seconds, self._columns)
         )
-        if logged:
-            logged_text = ", ".join(f"{name} {short_number(value)}" for name, value in logged.items())
+        if logged_numbers:
+            logged_text = ", ".join(f"{name} {short_number(value)}" for name, value in logged_numbers.items())
             self._print_text(f"{'':>{ROUND_WIDTH}} {logged_text}")
         if missing_transitions := metrics.get(MISSING_METRIC, 0.0):
             self._print_text(
@@ -216,10 +216,10 @@ class ConsoleTable:
         """Return a text with the time left of the run, or of the phase in the first round; empty if unknown."""
         if self._round_times:
             return f"run: {short_duration(self.seconds_left(now))} left"
-        elapsed = now - self._phase_began_at
+        elapsed_seconds = now - self._phase_began_at
         return (
-            f"phase: {short_duration(elapsed / steps_done * (total - steps_done))} left"
-            if steps_done and elapsed
+            f"phase: {short_duration(elapsed_seconds / steps_done * (total - steps_done))} left"
+            if steps_done and elapsed_seconds
             else ""
         )
 

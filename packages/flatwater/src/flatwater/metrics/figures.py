@@ -17,12 +17,12 @@ _SCALED_DECIMALS = ((9.95, 1), (999.5, 0))
 
 def short_number(value: float) -> str:
     """Return a number below 10^21 in at most 5 characters: `-9.99`, `-99.9`, `-999`, `1.2k`, `123M`, `nan`, `-inf`."""
-    scaled = value
+    scaled_value = value
     for suffix in ("", *"kMGTPE"):
         for limit, decimals in _SCALED_DECIMALS if suffix else _PLAIN_DECIMALS:
-            if abs(scaled) < limit:
-                return f"{scaled:.{decimals}f}{suffix}"
-        scaled /= 1000
+            if abs(scaled_value) < limit:
+                return f"{scaled_value:.{decimals}f}{suffix}"
+        scaled_value /= 1000
     return f"{value:.0e}"  # for NaN and infinities too
 
 
@@ -73,7 +73,7 @@ def format_small(value: float) -> str:
     return f"{value:.3g}" if abs(value) >= 0.001 or value == 0 else f"{value:.1e}"
 
 
-def format_explained(value: float) -> str:
+def format_explained_share(value: float) -> str:
     """Return an explained variance with two decimals, and -1 for anything below."""
     return f"{max(value, -1.0):z.2f}" if value == value else "nan"  # noqa: PLR0124  (only NaN differs from itself)
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from flatwater.metrics.jsonl import Record, bounded_lines, parse_record
 from flatwater.metrics.last_records import last_lines_start
 from flatwater_watch.errors import RunError
-from flatwater_watch.files.content import encode_json
+from flatwater_watch.files.json_values import encode_json
 from flatwater_watch.files.safe_read import open_regular
 
 
@@ -74,7 +74,7 @@ class FollowedFile:
 
 
 def rewind_if_replaced_(tail: FollowedFile) -> bool:
-    """Return whether the file was replaced or became shorter; then `read_appended_` begins at the first line again."""
+    """Return whether the file was replaced or became shorter; then the next read begins at its first line."""
     try:
         status = tail.path.stat()
     except FileNotFoundError:
@@ -86,7 +86,7 @@ def rewind_if_replaced_(tail: FollowedFile) -> bool:
     return is_replaced
 
 
-def read_appended_(tail: FollowedFile) -> Iterator[Record]:
+def read_appended_records_(tail: FollowedFile) -> Iterator[Record]:
     """Yield the records of whole lines that were added since the last call; nothing if there is no such file yet.
 
     Raises:

@@ -137,5 +137,5 @@ def _masked_checksum(content: bytes) -> int:
         first, second, third, fourth = crc.to_bytes(4, "little")
         crc = block ^ _TABLE_LAST[first] ^ _TABLE_LAST_2[second] ^ _TABLE_LAST_3[third] ^ _TABLE_LAST_4[fourth]
     crc ^= 0xFFFFFFFF
-    rotated = crc >> 15 | crc << 17
-    return (rotated + CRC_MASK_DELTA) & 0xFFFFFFFF
+    rotated_crc = crc >> 15 | crc << 17
+    return (rotated_crc + CRC_MASK_DELTA) & 0xFFFFFFFF

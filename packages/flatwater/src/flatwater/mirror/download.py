@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from flatwater.checkpoints.intact import DamagedError
-from flatwater.checkpoints.remote import CHECKPOINT_FOLDER, fetch_newest, list_stored, read_with_retries
+from flatwater.checkpoints.remote import CHECKPOINT_FOLDER, fetch_newest, list_stored_files, read_with_retries
 from flatwater.mirror.opening import write_place
 from flatwater.mirror.sender import CLAIM_FILE
 from flatwater.rundir.layout import LEFTOVER_PREFIXES, RUNS_FOLDER, RunFolder, open_folder
@@ -16,10 +16,10 @@ from flatwater.storage.claims import LOCK_FILE, is_lock, take_lock
 from flatwater.storage.faults import OddNameError, OversizeError
 from flatwater.storage.objects import ObjectEntry, StoredObjects, is_url, open_objects
 from flatwater_watch.errors import CheckpointError, RunError
-from flatwater_watch.files.content import convert_to_type, parse_json
 from flatwater_watch.files.directory import write_object
+from flatwater_watch.files.json_values import convert_to_type, parse_json
 from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
-from flatwater_watch.forms import count_phrase
+from flatwater_watch.phrases import count_phrase
 
 # Names of files that a run may have at a store: nothing else is asked for, whatever lies there.
 CONFIG_FILE = "config.toml"
@@ -116,7 +116,7 @@ def open_run_folder(place: str | Path, say: ShowLine, *, shards: bool) -> Iterat
             raise CheckpointError(f"{place}: no checkpoint is complete.")
         # A caller without shards reads no state, and shards may be gigabytes.
         if not shards:
-            for name in list_stored(objects)[0]:
+            for name in list_stored_files(objects)[0]:
                 write_object(folder.path / name, objects.read(name) or b"")
         _fetch_files(objects, folder, entries)
         _fetch_file(objects, folder, entries[CONFIG_FILE])

@@ -15,8 +15,8 @@ from flatwater.rundir.layout import RunFolder
 from flatwater.storage.faults import StoreError
 from flatwater.storage.objects import QUICK_RETRIES, open_objects
 from flatwater_watch.errors import RunError, until_interrupted
-from flatwater_watch.files.content import MAXIMUM_BYTES, convert_to_type, parse_json
 from flatwater_watch.files.directory import read_whole, write_object
+from flatwater_watch.files.json_values import MAXIMUM_BYTES, convert_to_type, parse_json
 
 
 class MirrorLike(Protocol):
@@ -150,22 +150,22 @@ def open_mirror(base: str | None, keep: CheckpointConfig, folder: RunFolder, eve
         if interrupted:
             mirror.finish(deadline=0)
         else:
-            finish_mirror(mirror, folder, events, hurried=not mirror.state.ended_by_itself)
+            finish_mirror(mirror, folder, events, may_take_long=mirror.state.rounds_finished)
 
 
-def finish_mirror(mirror: Mirror, folder: RunFolder, events: RunEvents, *, hurried: bool) -> None:
+def finish_mirror(mirror: Mirror, folder: RunFolder, events: RunEvents, *, may_take_long: bool) -> None:
     """Wait while the mirror sends what was not sent yet, and show whether everything is at the store.
 
     Args:
         mirror: the mirror; its thread ends.
         folder: folder of the run, for the command that sends the rest later.
         events: shows progress, and whether everything is there.
-        hurried: whether to wait GRACE_SECONDS at most; otherwise as long as bytes move.
+        may_take_long: whether to wait as long as bytes move, as after all rounds of a run; else GRACE_SECONDS at most.
     """
     url = mirror.sender.objects.url
     all_sent = False
     with until_interrupted(), events.console.status(f"sending the rest to {url} … (Ctrl-C leaves it for later)"):
-        all_sent = mirror.finish(deadline=GRACE_SECONDS if hurried else None)
+        all_sent = mirror.finish(deadline=None if may_take_long else GRACE_SECONDS)
     _show_messages(mirror, events)
     if all_sent:
         events.show_line(f"mirror: everything is at {url}", style="")

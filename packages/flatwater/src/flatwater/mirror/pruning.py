@@ -8,13 +8,13 @@ from typing import TypeVar
 
 from flatwater.checkpoints.catalogue import find_damage, list_checkpoints, remove_checkpoints
 from flatwater.checkpoints.intact import find_quick_problems
-from flatwater.checkpoints.remote import find_shard_problem, is_intact, list_stored, read_remote, shard_name
+from flatwater.checkpoints.remote import find_shard_problem, is_intact, list_stored_files, read_remote, shard_name
 from flatwater.mirror.download import no_run_error
 from flatwater.rundir.layout import hold_lock, open_folder
 from flatwater.storage.claims import take_lock
 from flatwater.storage.objects import is_url, open_objects
 from flatwater_watch.errors import CheckpointError, FlatwaterError
-from flatwater_watch.forms import count_phrase
+from flatwater_watch.phrases import count_phrase
 
 M = TypeVar("M")
 
@@ -81,10 +81,14 @@ def _prune_folder(path: Path, keep: int) -> PruneResult:
             is_whole=lambda manifest: not find_quick_problems(folder, manifest),
             is_good=lambda manifest: not find_damage(folder, manifest),
         )
-        unwanted = [manifest for manifest in manifests if manifest not in kept_manifests and not manifest.unread]
-        freed_bytes = remove_checkpoints(folder, unwanted)
-    unread_count = len(manifests) - len(kept_manifests) - len(unwanted)
-    return PruneResult(kept=len(kept_manifests), removed=len(unwanted), bytes=freed_bytes, unread=unread_count)
+        unwanted_checkpoints = [
+            manifest for manifest in manifests if manifest not in kept_manifests and not manifest.unread
+        ]
+        freed_bytes = remove_checkpoints(folder, unwanted_checkpoints)
+    unread_count = len(manifests) - len(kept_manifests) - len(unwanted_checkpoints)
+    return PruneResult(
+        kept=len(kept_manifests), removed=len(unwanted_checkpoints), bytes=freed_bytes, unread=unread_count
+    )
 
 
 def _prune_url(url: str, keep: int) -> PruneResult:
@@ -94,13 +98,13 @@ def _prune_url(url: str, keep: int) -> PruneResult:
         RunError: there is no run with checkpoints at the URL.
     """
     objects = open_objects(url)
-    if not list_stored(objects)[0]:
+    if not list_stored_files(objects)[0]:
         raise no_run_error(objects)
     # Locked against writers: a run in training sends shards before the manifest that names them.
     lock, _ = take_lock(objects)
     try:
         # Listed again under the lock: the list before was only to see whether there is a run.
-        names, shard_bytes = list_stored(objects)
+        names, shard_bytes = list_stored_files(objects)
         manifests = {name: read_remote(objects, name) for name in names}
         kept_names = choose_newest_good(
             names,
@@ -109,14 +113,14 @@ def _prune_url(url: str, keep: int) -> PruneResult:
             is_good=lambda name: is_intact(objects, manifests[name]),
         )
         needed_shards = {shard_name(shard.sha256) for name in kept_names for shard in manifests[name].shards}
-        unwanted = [name for name in names if name not in kept_names and not manifests[name].unread]
-        unread_count = len(names) - len(kept_names) - len(unwanted)
+        unwanted_names = [name for name in names if name not in kept_names and not manifests[name].unread]
+        unread_count = len(names) - len(kept_names) - len(unwanted_names)
         # A manifest that cannot be read may need any shard.
         unwanted_shards = [] if unread_count else [name for name in shard_bytes if name not in needed_shards]
-        objects.remove(unwanted)  # manifests before shards, so that a kill leaves no manifest without its shards
+        objects.remove(unwanted_names)  # manifests before shards, so that a kill leaves no manifest without its shards
         objects.remove(unwanted_shards)
     finally:
         with suppress(FlatwaterError):  # an error of the release would hide the error before it
             lock.release_()
     freed_bytes = sum(shard_bytes[name] for name in unwanted_shards)
-    return PruneResult(kept=len(kept_names), removed=len(unwanted), bytes=freed_bytes, unread=unread_count)
+    return PruneResult(kept=len(kept_names), removed=len(unwanted_names), bytes=freed_bytes, unread=unread_count)

@@ -16,7 +16,7 @@ from flatwater.checkpoints.remote import (
     CHECKPOINT_FOLDER,
     find_shard_problem,
     is_intact,
-    list_stored,
+    list_stored_files,
     manifest_name,
     read_remote,
     send_manifest,
@@ -87,9 +87,9 @@ class MirrorSender:
                 f"{self.objects.url}: another run is mirrored there. Give this run another folder name with "
                 "--run, or another --mirror."
             )
-        lock, left_by = take_lock(self.objects, self.token)
-        if left_by:
-            self.say(f"mirror: took over the lock that {left_by} has left behind")
+        lock, previous_holder = take_lock(self.objects, self.token)
+        if previous_holder:
+            self.say(f"mirror: took over the lock that {previous_holder} has left behind")
         try:
             self._list_store_()
             self._require_not_ahead_()
@@ -105,8 +105,8 @@ class MirrorSender:
         listing may be wrong, and the next read may succeed. `flatwater prune` removes them.
         """
         for folder in ("", CHECKPOINT_FOLDER, f"{CHECKPOINT_FOLDER}/objects", "tensorboard"):
-            self.objects.remove_unfinished(folder)
-        names, sizes = list_stored(self.objects)
+            self.objects.remove_unfinished_writes(folder)
+        names, sizes = list_stored_files(self.objects)
         manifests = {name: read_remote(self.objects, name) for name in names}
         problems = {
             name: problem for name, manifest in manifests.items() if (problem := find_shard_problem(manifest, sizes))

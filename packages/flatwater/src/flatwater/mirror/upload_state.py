@@ -29,8 +29,8 @@ class UploadState:
     sending: Manifest | None = None
     waiting: Manifest | None = None
     run_ended: bool = False
-    """Whether the run has ended, by itself or not."""
-    ended_by_itself: bool = False
+    """Whether the run has ended, after its rounds or not."""
+    rounds_finished: bool = False
     """Whether the run has finished its rounds, so that sending the rest may take as long as it needs."""
     files_pending: bool = False
     """Whether the run's last files are to be sent, and the lock to be released."""
@@ -64,26 +64,26 @@ class UploadState:
             return frozenset(manifest.file for manifest in (self.sending, self.waiting) if manifest is not None)
 
     def enqueue_manifest_(self, manifest: Manifest) -> None:
-        """Let a checkpoint wait to be sent; drop the checkpoint that waited before."""
+        """Let a checkpoint wait to be sent, and drop the one that waited; do nothing if this process lost the lock."""
         with self.condition:
             if self.lost_reason:
                 return  # another process writes there
             if self.waiting is not None:
-                self._count_dropped_(self.waiting, manifest)
+                self._count_dropped_checkpoint_(self.waiting, manifest)
             self.waiting = manifest
             self.condition.notify_all()
 
-    def _count_dropped_(self, older: Manifest, newer: Manifest) -> None:
+    def _count_dropped_checkpoint_(self, older: Manifest, newer: Manifest) -> None:
         """Count a checkpoint that a newer one replaces unsent. Called with `condition` held."""
         # Only the first has a message: at a slow store every checkpoint would have one.
         self.dropped += 1
         if self.dropped == 1:
             self.messages.append(
-                f"mirror: {self._why_behind()}: the checkpoint of round {newer.round} is sent in place of round "
+                f"mirror: {self._lateness_reason()}: the checkpoint of round {newer.round} is sent in place of round "
                 f"{older.round}. Later replacements are only counted"
             )
 
-    def _why_behind(self) -> str:
+    def _lateness_reason(self) -> str:
         """Return why checkpoints are not sent in time: sending fails, or the store is slow."""
         return (
             f"{self.url} is slower than the run"
@@ -155,7 +155,7 @@ class UploadState:
             if self.sending is not None and self.waiting is None:
                 self.waiting = self.sending
             elif self.sending is not None and self.waiting is not None:
-                self._count_dropped_(self.sending, self.waiting)
+                self._count_dropped_checkpoint_(self.sending, self.waiting)
             self.sending, self.bytes_left = None, 0
 
     def skip_current_(self, reason: str) -> None:

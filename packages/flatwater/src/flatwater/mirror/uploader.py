@@ -53,7 +53,7 @@ class Mirror:
 
     def run_finished(self) -> None:
         """Note that the run has finished, so that sending the rest may take as long as it needs."""
-        self.state.ended_by_itself = True
+        self.state.rounds_finished = True
 
     def buffer_bytes(self) -> dict[str, int]:
         """Return the bytes that sending holds, by owner."""

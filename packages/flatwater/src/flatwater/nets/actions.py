@@ -238,13 +238,13 @@ class ConditionalCategorical:
         sizes = [part.log_p.shape[-1] for part in (self.operation, *self.further)]
         operation_noise, *noise_parts = noise.split_with_sizes(sizes, -1)
         operation = self.operation.sample(operation_noise)
-        pairs = zip(self._choices_after(operation), noise_parts, strict=True)
+        pairs = zip(self._further_choices(operation), noise_parts, strict=True)
         return self._join_action(operation, [choice.sample(choice_noise) for choice, choice_noise in pairs])
 
     def mode(self) -> Int[Tensor, "*N A"]:
         """Return the likeliest operation, and the likeliest choice of each list that it uses."""
         operation = self.operation.mode()
-        return self._join_action(operation, [choice.mode() for choice in self._choices_after(operation)])
+        return self._join_action(operation, [choice.mode() for choice in self._further_choices(operation)])
 
     def log_prob(self, action: Int[Tensor, "*N A"]) -> Float[Tensor, "*N"]:
         """Return the log-probability of the operation and of the choices that it uses.
@@ -254,7 +254,7 @@ class ConditionalCategorical:
         operation, *choices = action.unbind(-1)
         total = self.operation.log_prob(operation)
         relevant = self.relevant[operation]
-        for h, (table, choice) in enumerate(zip(self._choices_after(operation), choices, strict=True)):
+        for h, (table, choice) in enumerate(zip(self._further_choices(operation), choices, strict=True)):
             total = total + torch.where(relevant[..., h], table.log_prob(choice), 0)
         return total
 
@@ -267,7 +267,7 @@ class ConditionalCategorical:
             total = total + (p * table.entropy() * self.relevant[:, h]).sum(-1)
         return total
 
-    def _choices_after(self, operation: Int[Tensor, "*N"]) -> list[Categorical]:
+    def _further_choices(self, operation: Int[Tensor, "*N"]) -> list[Categorical]:
         """Return the distribution over each further list [*N, C], given the operation."""
         index = operation[..., None, None]
         choices = []

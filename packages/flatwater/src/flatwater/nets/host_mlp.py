@@ -66,8 +66,8 @@ class MLPHost:
     ) -> Float[Tensor, "V N E K"]:
         """Return the logits of each host as it is, and without each slot's seed; the arguments are those of `Host`."""
         # The same images for every host: [N, P] -> [E, N, P], and back from [E, V N, K] to [V, N, E, K].
-        out = self._run_hosts(host, seeds, gates, images.expand(len(gates.alpha), -1, -1), with_ablations=True)
-        return out.view(len(out), 1 + len(seeds), -1, self.images.classes).permute(1, 2, 0, 3)
+        outputs = self._run_hosts(host, seeds, gates, images.expand(len(gates.alpha), -1, -1), with_ablations=True)
+        return outputs.view(len(outputs), 1 + len(seeds), -1, self.images.classes).permute(1, 2, 0, 3)
 
     def _run_hosts(
         self,

@@ -179,8 +179,8 @@ class ConvHost:
             # The pass without this slot's seed branches off here: up to this block it equals the first pass.
             x = torch.cat((with_seed, x[:batch_size])) if with_ablations else with_seed
         # The head is one matrix product for each host: [E, B, C] times [E, C, K].
-        pooled = x.mean((2, 3)).view(len(x), len(gates.kernel), -1).transpose(0, 1)
-        return torch.baddbmm(host["head.bias"].unsqueeze(1), pooled, host["head.weight"]).transpose(0, 1)
+        pooled_channels = x.mean((2, 3)).view(len(x), len(gates.kernel), -1).transpose(0, 1)
+        return torch.baddbmm(host["head.bias"].unsqueeze(1), pooled_channels, host["head.weight"]).transpose(0, 1)
 
     def _apply_block(
         self, params: Params, name: str, kernel: Float[Tensor, "E O I 9"], x: Tensor, *, stride: int

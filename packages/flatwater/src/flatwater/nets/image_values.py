@@ -50,10 +50,12 @@ class ImageValues(MLPValues):
         return super().unmasked_values(params, torch.stack(features))
 
 
-def image_values(parts: Parts, network: str, choices: int, hidden: tuple[int, ...], **switches: bool) -> ImageValues:
+def image_values(
+    parts: Parts, network: str, choices: int, hidden_sizes: tuple[int, ...], **switches: bool
+) -> ImageValues:
     """Return a network for observations of these parts; the other arguments are those of `MLPValues`."""
     features = shipped_encoder(parts, network).features
-    return ImageValues(features, choices, hidden, parts=parts, network=network, **switches)
+    return ImageValues(features, choices, hidden_sizes, parts=parts, network=network, **switches)
 
 
 def _encoder_weights(params: Params, member: int) -> dict[str, Tensor]:

@@ -79,10 +79,10 @@ def nature_layers(shape: tuple[int, ...], max_pixel: float) -> nn.Sequential:
     layers: list[nn.Module] = []
     channels, *sides = shape
     for form in convolutions:
-        out, kernel, stride, padding = form
+        output_channels, kernel, stride, padding = form
         # Only the first convolution reads pixels.
         layers += [convolution(channels, form, None if layers else max_pixel), nn.ReLU(inplace=True)]
-        channels, sides = out, [(side + 2 * padding - kernel) // stride + 1 for side in sides]
+        channels, sides = output_channels, [(side + 2 * padding - kernel) // stride + 1 for side in sides]
     return nn.Sequential(
         *layers, nn.Flatten(), nn.Linear(channels * prod(sides), NATURE_FEATURES), nn.ReLU(inplace=True)
     )
@@ -92,11 +92,14 @@ def impala_layers(shape: tuple[int, ...], max_pixel: float) -> nn.Sequential:
     """Return the network from images of `shape` [C, H, W], with pixels up to `max_pixel`, to features [B, 256]."""
     layers: list[nn.Module] = []
     channels, *sides = shape
-    for out in IMPALA_CHANNELS:
+    for output_channels in IMPALA_CHANNELS:
         # Only the first convolution reads pixels.
-        layers += [convolution(channels, (out, 3, 1, 1), None if layers else max_pixel), nn.MaxPool2d(3, 2, padding=1)]
-        layers += [ResidualBlock(out), ResidualBlock(out)]
-        channels, sides = out, [(side + 1) // 2 for side in sides]
+        layers += [
+            convolution(channels, (output_channels, 3, 1, 1), None if layers else max_pixel),
+            nn.MaxPool2d(3, 2, padding=1),
+        ]
+        layers += [ResidualBlock(output_channels), ResidualBlock(output_channels)]
+        channels, sides = output_channels, [(side + 1) // 2 for side in sides]
     top = nn.Linear(channels * prod(sides), IMPALA_FEATURES)
     return nn.Sequential(*layers, nn.ReLU(inplace=True), nn.Flatten(), top, nn.ReLU(inplace=True))
 

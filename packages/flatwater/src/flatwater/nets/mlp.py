@@ -38,14 +38,14 @@ class MLPActor:
 
     def __call__(self, params: Params, obs: Float[Tensor, "P B O"]) -> Float[Tensor, "P B A"]:
         """Return the action on each observation: the mean, if actions can be drawn."""
-        x = _apply_hidden(params, obs, len(self.hidden))
+        x = _apply_hidden_layers(params, obs, len(self.hidden))
         return _apply_output(params, str(len(self.hidden)), x).tanh()
 
     def gaussian(
         self, params: Params, obs: Float[Tensor, "P B O"]
     ) -> tuple[Float[Tensor, "P B A"], Float[Tensor, "P B A"]]:
         """Return means and log-deviations of the actions before they are squashed by tanh."""
-        x = _apply_hidden(params, obs, len(self.hidden))
+        x = _apply_hidden_layers(params, obs, len(self.hidden))
         return _apply_output(params, str(len(self.hidden)), x), _apply_output(params, "deviation", x)
 
 
@@ -87,7 +87,7 @@ class MLPValues:
 
     def unmasked_values(self, params: Params, obs: Float[Tensor, "P B O"]) -> Float[Tensor, "P B A"]:
         """Return the numbers of all choices for observations without flags."""
-        x = _apply_hidden(params, obs, len(self.hidden))
+        x = _apply_hidden_layers(params, obs, len(self.hidden))
         values = _apply_output(params, str(len(self.hidden)), x)
         if not self.duelling:
             return values
@@ -147,7 +147,7 @@ def _linear_weights(widths: tuple[int, ...]) -> dict[str, Weight]:
     return weights
 
 
-def _apply_hidden(params: Params, obs: Float[Tensor, "P B O"], layers: int) -> Float[Tensor, "P B H"]:
+def _apply_hidden_layers(params: Params, obs: Float[Tensor, "P B O"], layers: int) -> Float[Tensor, "P B H"]:
     """Return the output of the last of `layers` hidden ReLU layers."""
     x = obs
     for layer in range(layers):

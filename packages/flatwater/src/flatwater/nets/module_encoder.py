@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from flatwater.border import Border
 from flatwater.nets.images import ImageNetwork
 from flatwater.nets.observation import Parts, nest_parts, split_parts
 from flatwater.nets.stack import Layout, Weight
 from flatwater.state.allocation import filled_tensor
+from flatwater.user_code import CallGuard
 from flatwater_watch.errors import ConfigError
 
 PREFIX = "network."
@@ -33,11 +33,11 @@ TRIAL_BATCH = 2
 def lend_generator(seed: int) -> Iterator[torch.Generator]:
     """Yield torch's default generator, seeded, and restore its state afterwards: modules draw their weights from it."""
     rng = torch.default_generator
-    state_before = rng.get_state()
+    previous_state = rng.get_state()
     try:
         yield rng.manual_seed(seed)
     finally:
-        rng.set_state(state_before)
+        rng.set_state(previous_state)
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,12 +170,12 @@ def make_module(build: Callable[[], nn.Module], subject: str, parts: Parts, seed
         UserCodeError: `build`, or the first call of a module with lazy layers, raised.
     """
     with lend_generator(seed):
-        with Border(subject, build, "__init__", call="its construction"):
+        with CallGuard(subject, build, "__init__", call="its construction"):
             module = build()
         if not isinstance(module, nn.Module):
             raise ConfigError(f"{subject}: expected a torch.nn.Module, got a {type(module).__name__}")
         if any(nn.parameter.is_lazy(value) for value in (*module.parameters(), *module.buffers())):
-            with torch.no_grad(), Border(subject, module, "forward"):
+            with torch.no_grad(), CallGuard(subject, module, "forward"):
                 # A call gives lazy layers their sizes and numbers; evaluation mode keeps buffers unchanged.
                 module.eval()(_example_observations(parts, "cpu"))
     return module
@@ -266,7 +266,7 @@ def _try_mode(module: nn.Module, subject: str, parts: Parts) -> Any:  # noqa: AN
     observation, python_values, frames = nest_parts(parts, values), _python_values(module), _compiled_frames()
 
     def call() -> Any:  # noqa: ANN401  (whatever the module gives)
-        with Border(subject, module, "forward"):
+        with CallGuard(subject, module, "forward"):
             return module(observation)
 
     with lend_generator(0), torch.no_grad(), _without_fast_path():
@@ -303,7 +303,7 @@ def _copy_buffers(module: nn.Module) -> dict[str, Tensor]:
 
 
 def _repeats_call(
-    module: nn.Module, call: Callable[[], Any], features: Tensor, buffers_before: Mapping[str, Tensor]
+    module: nn.Module, call: Callable[[], Any], features: Tensor, earlier_buffers: Mapping[str, Tensor]
 ) -> bool:
     """Return whether a call from the same buffers gives the same features and leaves the same buffers, bit by bit.
 
@@ -311,13 +311,15 @@ def _repeats_call(
         module: module that has been called.
         call: calls it again, with the same observations.
         features: features that the first call gave.
-        buffers_before: buffers before the first call.
+        earlier_buffers: buffers before the first call.
     """
     results = {"": features.clone()} | _copy_buffers(module)
     for name, buffer in module.named_buffers():
-        buffer.data = buffers_before[name].clone()  # not copied into: a buffer that was replaced may have another shape
-    repeated = {"": call()} | _copy_buffers(module)
-    return all(_read_bits(result).equal(_read_bits(repeated[name])) for name, result in results.items())
+        buffer.data = earlier_buffers[
+            name
+        ].clone()  # not copied into: a buffer that was replaced may have another shape
+    repeated_results = {"": call()} | _copy_buffers(module)
+    return all(_read_bits(result).equal(_read_bits(repeated_results[name])) for name, result in results.items())
 
 
 def _read_bits(tensor: Tensor) -> Tensor:
@@ -358,18 +360,21 @@ def _compiled_frames() -> int:
 
 def _move_to_meta_(module: nn.Module) -> None:
     """Put tensors without numbers in the places of a module's; a tensor that has several places keeps them."""
-    moved = dict[int, tuple[Tensor, Tensor]]()
+    moved_tensors = dict[int, tuple[Tensor, Tensor]]()
     for inner in module.modules():
         for holder in (vars(inner)["_parameters"], vars(inner)["_buffers"]):
             for key, value in holder.items():
                 if value is None:
                     continue
-                if id(value) not in moved:
+                if id(value) not in moved_tensors:
                     empty = torch.empty_like(value, device="meta")
                     is_parameter = isinstance(value, nn.Parameter)
                     # With the old tensor, so that no other takes its address.
-                    moved[id(value)] = value, nn.Parameter(empty, value.requires_grad) if is_parameter else empty
-                holder[key] = moved[id(value)][1]
+                    moved_tensors[id(value)] = (
+                        value,
+                        nn.Parameter(empty, value.requires_grad) if is_parameter else empty,
+                    )
+                holder[key] = moved_tensors[id(value)][1]
 
 
 def _check_on_meta(encoder: ModuleEncoder) -> None:

@@ -104,8 +104,8 @@ def split_parts(parts: Sequence[Part], numbers: Tensor, row: Tensor | None, *, r
         channels, *sides = part.read_shape
         shape = (*sides, channels) if raw else part.read_shape
         # Permuted as bytes: floats would be four times as many bytes to move.
-        permuted = image.permute(0, *(1 + axis for axis in axes)).contiguous()
-        pixels = permuted.view(-1, *shape).float()
+        permuted_image = image.permute(0, *(1 + axis for axis in axes)).contiguous()
+        pixels = permuted_image.view(-1, *shape).float()
         values.append(pixels.movedim(-1, 1) if raw else pixels.div_(part.max_value))
     return values
 
@@ -124,16 +124,16 @@ def nest_parts(parts: Sequence[Part], values: Sequence[Any]) -> Any:  # noqa: AN
         inner_parts, inner_values = groups.setdefault(part.keys[0], ([], []))
         inner_parts.append(replace(part, keys=part.keys[1:]))
         inner_values.append(value)
-    nested = {key: nest_parts(*group) for key, group in groups.items()}
-    positions = [key for key in nested if isinstance(key, int)]
+    nested_parts = {key: nest_parts(*group) for key, group in groups.items()}
+    positions = [key for key in nested_parts if isinstance(key, int)]
     if not positions:
-        return nested
+        return nested_parts
     # A position without a part held text in the observation, which no network reads: it becomes None.
-    return tuple(nested.get(position) for position in range(max(positions) + 1))
+    return tuple(nested_parts.get(position) for position in range(max(positions) + 1))
 
 
-def part_value(part: Part, nested: Any) -> Any:  # noqa: ANN401  (as the observation is)
+def part_value(part: Part, nested_values: Any) -> Any:  # noqa: ANN401  (as the observation is)
     """Return the value of a part in an observation or in a result of `nest_parts`."""
     for key in part.keys:
-        nested = nested[key]
-    return nested
+        nested_values = nested_values[key]
+    return nested_values

@@ -120,12 +120,12 @@ class OwnHost:
                 x: images [B, C, H, W].
             """
             with self._attach_seeds(seeds, alpha, train):
-                out: Tensor = functional_call(self.module, (dict(host), dict(self.constants)), (x,))
-            return out
+                outputs: Tensor = functional_call(self.module, (dict(host), dict(self.constants)), (x,))
+            return outputs
 
         run_all = vmap(run_host, in_dims=(0, 0, 0, 0, 1 if own_images else None), out_dims=1)
-        out: Tensor = run_all(dict(host), seeds, gates.alpha, gates.train, pictures)
-        return out
+        outputs: Tensor = run_all(dict(host), seeds, gates.alpha, gates.train, pictures)
+        return outputs
 
     @contextmanager
     def _attach_seeds(

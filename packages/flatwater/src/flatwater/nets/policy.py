@@ -105,9 +105,9 @@ class RecurrentPolicy:
             memory: memory before the first step.
             starts: mask of rows where an episode begins, with an empty memory; None if no episode begins.
         """
-        encoded = ACTIVATIONS[self.activation](_apply_layer(weights, "encoder", obs))
+        encoded_obs = ACTIVATIONS[self.activation](_apply_layer(weights, "encoder", obs))
         # The observations' part of the gates is one product for all T steps; the memory's part is added step by step.
-        gates = encoded @ weights["gates.seen"] + weights["gates.bias"]
+        gates = encoded_obs @ weights["gates.seen"] + weights["gates.bias"]
         output, cell = memory.unbind(0)
         outputs = []
         for t, row in enumerate(gates.unbind(0)):
@@ -120,7 +120,7 @@ class RecurrentPolicy:
             output = torch.sigmoid(output_gate) * torch.tanh(cell)
             outputs.append(output)
         # The heads read the observation as well as the memory, so that reactions need no memory.
-        features = torch.cat([encoded, torch.stack(outputs)], dim=-1)
+        features = torch.cat([encoded_obs, torch.stack(outputs)], dim=-1)
         value = _apply_layer(weights, "value", features).squeeze(-1)
         return PolicyOutput(_apply_layer(weights, "action", features), value, torch.stack([output, cell]))
 
@@ -284,5 +284,5 @@ def stretch_columns(statistics: Mapping[str, Tensor], obs: Float[Tensor, "*N O"]
     # The places of a choice are no measured numbers, and are never stretched.
     if MEASURED in statistics:
         is_narrow &= statistics[MEASURED]
-    stretched = mean + ((obs - mean) / scale).clamp(-CLIP_DEVIATIONS, CLIP_DEVIATIONS)
-    return torch.where(is_narrow, stretched, obs)
+    stretched_obs = mean + ((obs - mean) / scale).clamp(-CLIP_DEVIATIONS, CLIP_DEVIATIONS)
+    return torch.where(is_narrow, stretched_obs, obs)

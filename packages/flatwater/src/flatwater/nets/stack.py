@@ -80,7 +80,7 @@ def join_weights(weights_by_name: Mapping[str, Tensor], layout: Layout) -> Tenso
 
 
 def init_(block: Tensor, layout: Layout, rng: torch.Generator) -> None:
-    """Draw initial weights for every member (row) of `block` [P, n], in place."""
+    """Draw initial weights for every member (row) of `block` [P, n], in place; none on the meta device."""
     if block.is_meta:
         return
     for name, view in views(block, layout).items():

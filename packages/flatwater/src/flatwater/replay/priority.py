@@ -155,11 +155,11 @@ def draw_prioritised(
     total = block_ends[-1]
     # A random point of the total mass lies in the drawn place: first its block is found, then the place in the block.
     point = torch.rand(shape, generator=rng, device=total.device, dtype=torch.float64) * total
-    block = torch.searchsorted(block_ends, _clamp_below(point, total), right=True)
+    block = torch.searchsorted(block_ends, _below_end(point, total), right=True)
     place_ends = _running_sums(priorities.mass, priorities.sums, block)
     # Measured from the block's beginning, which is the end of the block before it.
     point = point - torch.where(block > 0, block_ends[block - 1], 0)
-    point = _clamp_below(point, place_ends[..., -1])
+    point = _below_end(point, place_ends[..., -1])
     place_in_block = torch.searchsorted(place_ends, point.unsqueeze(-1), right=True).squeeze(-1)
     index = block * BLOCK_PLACES + place_in_block
     if not priorities.alpha:
@@ -178,6 +178,6 @@ def _renew_sums_(priorities: Priorities) -> None:
     priorities.changed = False
 
 
-def _clamp_below(point: Float[Tensor, "*batch"], end: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+def _below_end(point: Float[Tensor, "*batch"], end: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
     """Return points below `end`, which a point may reach by rounding: it would lie beyond the last place."""
     return torch.minimum(point, torch.nextafter(end, torch.zeros_like(end)))

@@ -164,9 +164,9 @@ def append_(
         truncated: the episode was cut; `next_obs` still has a value.
         next_obs: [E, ...] in the observation space's structure.
     """
-    length, head, ended = _slots_per_env(ring), host_view(ring.head), host_view(ring.ended)
+    length, head, has_ended = _slots_per_env(ring), host_view(ring.head), host_view(ring.ended)
     stream_starts = host_view(torch.arange(0, ring.reward.numel(), length, device=ring.reward.device))
-    # `head` is -1 before an env's first observation; its `ended` flag then makes the write below undrawable.
+    # `head` is -1 before an env's first observation; its `has_ended` flag then makes the write below undrawable.
     slots = stream_starts + head * (head >= 0)
     _write_rows_(ring.action, slots, action)
     _write_rows_(ring.reward, slots, reward)
@@ -175,30 +175,30 @@ def append_(
     head %= length
     newest = stream_starts + head
     _write_rows_(ring.observation, newest, next_obs)
-    # `ended` is still that of the step before: no transition begins at a final observation.
-    add_priorities_(ring.priorities, slots, is_drawable=~ended, emptied_places=newest)
-    ended[:] = _row_array(terminated, ring.ended) | _row_array(truncated, ring.ended)
+    # `has_ended` is still that of the step before: no transition begins at a final observation.
+    add_priorities_(ring.priorities, slots, is_drawable=~has_ended, emptied_places=newest)
+    has_ended[:] = _row_array(terminated, ring.ended) | _row_array(truncated, ring.ended)
 
 
-def _write_rows_(stored: Structure, slots: Int[Tensor, "k"], new_rows: Structure) -> None:
+def _write_rows_(stored_rows: Structure, slots: Int[Tensor, "k"], new_rows: Structure) -> None:
     """Write rows into these slots of the storage, at any depth of its structure."""
-    if isinstance(stored, dict):
-        for key, child in stored.items():
+    if isinstance(stored_rows, dict):
+        for key, child in stored_rows.items():
             _write_rows_(child, slots, new_rows[key])
     else:
-        host_view(stored)[host_view(slots)] = _row_array(new_rows, stored)
+        host_view(stored_rows)[host_view(slots)] = _row_array(new_rows, stored_rows)
 
 
-def _row_array(new: Any, stored: Tensor) -> Any:  # noqa: ANN401  (arrays of any kind)
-    """Return rows of any kind as an array that is written into `stored`."""
-    return host_view(torch.as_tensor(new, dtype=stored.dtype, device=stored.device))
+def _row_array(new: Any, stored_rows: Tensor) -> Any:  # noqa: ANN401  (arrays of any kind)
+    """Return rows of any kind as an array that is written into `stored_rows`."""
+    return host_view(torch.as_tensor(new, dtype=stored_rows.dtype, device=stored_rows.device))
 
 
-def _read_rows(stored: Structure, slots: Int[Tensor, "*batch"]) -> Structure:
+def _read_rows(stored_rows: Structure, slots: Int[Tensor, "*batch"]) -> Structure:
     """Return copies of the rows in these slots, at any depth of the storage's structure."""
-    if isinstance(stored, dict):
-        return {key: _read_rows(child, slots) for key, child in stored.items()}
-    return stored[slots]
+    if isinstance(stored_rows, dict):
+        return {key: _read_rows(child, slots) for key, child in stored_rows.items()}
+    return stored_rows[slots]
 
 
 def _slots_per_env(ring: Ring) -> int:
@@ -235,14 +235,14 @@ def gather(
     """
     last_slot, reward = index, ring.reward[index]
     factor = torch.ones_like(reward)
-    goes_on = torch.ones_like(index, dtype=torch.bool)
+    is_continued = torch.ones_like(index, dtype=torch.bool)
     for _ in range(steps - 1):
         next_slot = _next_slot(ring, last_slot)
         # The final observation of an episode and the newest of a stream have no transition, and so no mass.
-        goes_on = goes_on & ~ring.terminated[last_slot] & (ring.priorities.mass[next_slot] > 0)
-        last_slot = torch.where(goes_on, next_slot, last_slot)
-        factor = torch.where(goes_on, gamma * factor, factor)
-        reward = reward + factor * ring.reward[next_slot] * goes_on
+        is_continued = is_continued & ~ring.terminated[last_slot] & (ring.priorities.mass[next_slot] > 0)
+        last_slot = torch.where(is_continued, next_slot, last_slot)
+        factor = torch.where(is_continued, gamma * factor, factor)
+        reward = reward + factor * ring.reward[next_slot] * is_continued
     return Batch(
         obs=_read_rows(ring.observation, index),
         action=_read_rows(ring.action, index),

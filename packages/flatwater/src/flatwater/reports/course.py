@@ -171,12 +171,12 @@ def metric_line(metrics: Metrics, metric: str, title: str, colour: str, *, width
     return Line(name=title, x=x, y=y, colour=colour, width=width, dots=True)
 
 
-def returns_lines(metrics: Metrics, trained: str, levels: Mapping[str, str]) -> list[Line]:
+def returns_lines(metrics: Metrics, trained_player: str, levels: Mapping[str, str]) -> list[Line]:
     """Return lines of a policy's returns in training and in held-out episodes, and a level line for each baseline.
 
     Args:
         metrics: columns; `return/mean` and `evaluation/*` may have rounds without a number.
-        trained: name of the player that learns.
+        trained_player: name of the player that learns.
         levels: colour of each baseline by name. Its line is level, as held-out episodes are always the same.
     """
     rounds, lines = metrics["round"], list[Line]()
@@ -187,8 +187,12 @@ def returns_lines(metrics: Metrics, trained: str, levels: Mapping[str, str]) -> 
         if level:
             y = [level[-1]] * len(rounds)  # over all rounds, also those before the first evaluation
             lines.append(Line(name=name, x=rounds, y=y, colour=colour, width=1.4, dashed=True))
-    if finite_points(rounds, metrics.get(f"evaluation/{trained}", []))[0]:
-        lines.append(metric_line(metrics, f"evaluation/{trained}", f"{trained}, held out", JUDGED_COLOUR, width=2.4))
+    if finite_points(rounds, metrics.get(f"evaluation/{trained_player}", []))[0]:
+        lines.append(
+            metric_line(
+                metrics, f"evaluation/{trained_player}", f"{trained_player}, held out", JUDGED_COLOUR, width=2.4
+            )
+        )
     return lines
 
 

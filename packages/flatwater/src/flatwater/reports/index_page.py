@@ -64,10 +64,12 @@ def _runs_table(runs: Sequence[RunLine], folder: Path, page_folder: Path, sort: 
     yield Table(
         titles, [_run_cells(run, folder, page_folder, sort, with_tags=bool(tags)) for run in runs], words=3 + len(tags)
     )
-    without_report = [run.name for run in runs if not run.problem and not RunFolder(folder / run.name).report.is_file()]
-    if without_report:
-        command = f"flatwater report {shell_quoted(str(folder / without_report[0]))}"
-        noun_phrase = "1 run has" if len(without_report) == 1 else f"{len(without_report)} runs have"
+    unreported_names = [
+        run.name for run in runs if not run.problem and not RunFolder(folder / run.name).report.is_file()
+    ]
+    if unreported_names:
+        command = f"flatwater report {shell_quoted(str(folder / unreported_names[0]))}"
+        noun_phrase = "1 run has" if len(unreported_names) == 1 else f"{len(unreported_names)} runs have"
         sentence = f"{noun_phrase} no report yet, and so no link. Write it with: "
         yield Paragraph((sentence, Piece(command)), "reading")
 

@@ -187,8 +187,10 @@ def pace_chart(ledger: Sequence[LedgerLine], round_name: str) -> Chart:
         if any(name in line.phases and line.phases[name].steps > 1 for line in ledger)
     }
     # Zeros mark rounds without a measurement, so they are left out of the means.
-    measured = ([rate for rate in by_round.values() if isfinite(rate) and rate] for by_round in rates_by_phase.values())
-    means = [sum(rates) / len(rates) for rates in measured if rates]
+    measured_rates = (
+        [rate for rate in by_round.values() if isfinite(rate) and rate] for by_round in rates_by_phase.values()
+    )
+    means = [sum(rates) / len(rates) for rates in measured_rates if rates]
     logarithmic = bool(means) and max(means) > LOGARITHMIC_RATIO * min(means)
     scale = " The axis is logarithmic: the same distance is the same factor." if logarithmic else ""
     return Chart(

@@ -23,7 +23,7 @@ from flatwater.reports.records import RunRecords
 from flatwater.reports.result_blocks import missing_paragraph
 from flatwater.rundir.statements import OWNER_DEPTH, LedgerLine, WorkerLine, planned_and_held_rows
 from flatwater_watch.diagnose.verdicts import VERDICTS
-from flatwater_watch.forms import fill_form, write_value
+from flatwater_watch.format_strings import fill_format, write_value
 from flatwater_watch.pages.blocks import (
     Block,
     Folded,
@@ -84,11 +84,11 @@ def _page_subtitle(run: RunRecords) -> str:
     data, versions = facts.get("data"), facts.get("versions")
     phrases = [run.recipe.trained_on]
     if isinstance(data, dict) and "days" in data:
-        phrases.append(fill_form("{instruments} {instruments:instrument}, {days} {days:row} of prices", data))
+        phrases.append(fill_format("{instruments} {instruments:instrument}, {days} {days:row} of prices", data))
         phrases.append(f"{data.get('first_day')} to {data.get('last_day')}")
     phrases.append(f"on {run.config.get('device', 'an unknown device')}")
     if run.config.get("threads"):
-        phrases.append(fill_form("{threads} {threads:thread}", run.config))
+        phrases.append(fill_format("{threads} {threads:thread}", run.config))
     phrases.append(f"seed {run.config.get('seed', '?')}")
     if isinstance(versions, dict):
         phrases.append(", ".join(f"{name} {version}" for name, version in versions.items()))
@@ -170,15 +170,15 @@ def memory_section(run: RunRecords) -> Iterator[Block]:
         yield resident_chart(run.metrics["round"], run.metrics["memory/resident"], run.recipe.layout.round)
     else:
         yield missing_paragraph("ledger", "ledger.jsonl", run.state, "after each round")
-    yield from planned_and_held(run)
+    yield from planned_and_held_section(run)
     if run.ledger and run.ledger[-1].workers:
         yield from workers_section(run.ledger[-1])
     if run.plan is not None:
         yield transients_chart(run.plan, run.ledger)
 
 
-def planned_and_held(run: RunRecords) -> Iterator[Block]:
-    """Yield a table of the bytes planned and held by each owner, and whether they are equal, as they must be."""
+def planned_and_held_section(run: RunRecords) -> Iterator[Block]:
+    """Yield a table of the bytes planned and held by each owner, and whether they are equal; or what is missing."""
     yield Heading("Planned and held")
     if run.plan is None or not run.ledger:
         yield missing_paragraph(
@@ -295,7 +295,7 @@ def speed_section(run: RunRecords) -> Iterator[Block]:
 
 
 def alarms_section(run: RunRecords) -> Iterator[Block]:
-    """Yield a table with a row for each kind of alarm that the run raised."""
+    """Yield a table with a row for each kind of alarm that the run raised; or that it raised none."""
     if not run.alarms:
         yield Paragraph("The run raised no alarms.", "calm")
         return
@@ -307,7 +307,7 @@ def alarms_section(run: RunRecords) -> Iterator[Block]:
 
 
 def checkpoints_section(run: RunRecords) -> Iterator[Block]:
-    """Yield a table of the checkpoints, the newest first, and the command that resumes the run."""
+    """Yield a table of the checkpoints, newest first, and the command that resumes the run; or that there are none."""
     if not run.checkpoints:
         yield missing_paragraph("checkpoint", "checkpoints/", run.state, "after each round")
         return

@@ -193,7 +193,7 @@ def _paint_chart(axes: Axes, chart: Chart) -> None:
     for mark in chart.marks:
         match mark:
             case Line() if mark.stacked:
-                _paint_stacked(axes, mark.x, _finite_numbers(mark.y), mark, stack_heights)
+                _paint_stacked_mark(axes, mark.x, _finite_numbers(mark.y), mark, stack_heights)
             case Line():
                 _paint_line(axes, mark)
             case Band():
@@ -204,7 +204,7 @@ def _paint_chart(axes: Axes, chart: Chart) -> None:
                 symbol, shade = MARKERS[mark.symbol], theme_colour(mark.colour)
                 axes.plot(_axis_places(mark.x), _finite_numbers(mark.y), symbol, ms=4, color=shade, zorder=3)
             case Bars() if mark.stacked:
-                _paint_stacked(axes, mark.at, _finite_numbers(mark.values), mark, stack_heights)
+                _paint_stacked_mark(axes, mark.at, _finite_numbers(mark.values), mark, stack_heights)
             case Bars():
                 _paint_bars(axes, mark, chart, (side_by_side.index(mark), len(side_by_side)))
             case Spans():
@@ -233,8 +233,8 @@ def _paint_line(axes: Axes, mark: Line) -> None:
     )
 
 
-def _paint_stacked(
-    axes: Axes, positions: Sequence[Any], values: np.ndarray, mark: Line | Bars, below: dict[Any, float]
+def _paint_stacked_mark(
+    axes: Axes, positions: Sequence[Any], values: np.ndarray, mark: Line | Bars, bar_bottoms: dict[Any, float]
 ) -> None:
     """Paint an area, or bars, on top of those painted before.
 
@@ -243,15 +243,15 @@ def _paint_stacked(
         positions: positions of the values.
         values: heights; NaN adds nothing.
         mark: gives colour, and whether these are bars.
-        below: height of the stack by position so far, updated.
+        bar_bottoms: height of the stack by position so far, updated.
     """
-    bottoms = np.array([below.get(position, 0.0) for position in positions])
+    bottoms = np.array([bar_bottoms.get(position, 0.0) for position in positions])
     shade = _bar_colours(mark)
     if isinstance(mark, Bars) or len(positions) == 1:  # an area needs two positions
         axes.bar(positions, values, 0.5 if len(positions) == 1 else 0.88, bottom=bottoms, color=shade)
     else:
         axes.fill_between(_axis_places(positions), bottoms, bottoms + values, color=shade, lw=0)
-    below |= dict(zip(positions, bottoms + np.nan_to_num(values), strict=True))
+    bar_bottoms |= dict(zip(positions, bottoms + np.nan_to_num(values), strict=True))
 
 
 def _paint_bars(axes: Axes, mark: Bars, chart: Chart, place: tuple[int, int]) -> None:

@@ -7,13 +7,13 @@ written into the run's folder as data (`sections.json`) while the run trained, i
 import json
 from collections.abc import Iterable, Mapping
 
-from flatwater.plugins import group_rows, load_named
-from flatwater.recipe import Recipe, find_installed
+from flatwater.plugins import group_rows, load_named_object
+from flatwater.recipe import Recipe, find_installed_recipe
 from flatwater.reports.course import course_picture, course_sections
 from flatwater.reports.records import RunRecords, read_run
 from flatwater.rundir.layout import RunFolder
-from flatwater_watch.files.content import parse_json
 from flatwater_watch.files.directory import write_object
+from flatwater_watch.files.json_values import parse_json
 from flatwater_watch.files.safe_read import read_regular
 from flatwater_watch.pages.blocks import Block, Paragraph, Piece
 from flatwater_watch.pages.chart import Picture
@@ -32,9 +32,9 @@ def own_parts(run: RunRecords) -> dict[str, Iterable[Block]]:
 
     An installed recipe makes its parts; those of another recipe are read from the folder, or are the default parts.
     """
-    installed = find_installed(run.recipe.name)
-    if installed is not None:
-        return dict(installed.sections(run))
+    installed_recipe = find_installed_recipe(run.recipe.name)
+    if installed_recipe is not None:
+        return dict(installed_recipe.sections(run))
     if not run.recipe.own_parts:
         return dict(course_sections(run))
     # The recipe's code is not imported here: the run wrote the parts while it trained.
@@ -46,7 +46,7 @@ def installed_parts(run: RunRecords) -> dict[str, Iterable[Block]]:
     sections: dict[str, Iterable[Block]] = {}
     for name, import_path in group_rows("sections").items():
         try:
-            parts: Mapping[str, Iterable[Block]] = load_named(import_path)(run)
+            parts: Mapping[str, Iterable[Block]] = load_named_object(import_path)(run)
             # Listed within the `try`: blocks may be a generator, which fails only when it is read.
             sections |= {title: list(blocks) for title, blocks in parts.items()}
         except Exception as error:  # noqa: BLE001  (the edge to other people's packages: the page is drawn without it)
@@ -89,8 +89,8 @@ def own_picture(run: RunRecords, recipe: Recipe | None = None) -> Picture:
         run: records of the run.
         recipe: the recipe that has just trained it; None if the folder is only read.
     """
-    installed = find_installed(run.recipe.name) if recipe is None else recipe
-    return course_picture(run) if installed is None else installed.picture(run)
+    installed_recipe = find_installed_recipe(run.recipe.name) if recipe is None else recipe
+    return course_picture(run) if installed_recipe is None else installed_recipe.picture(run)
 
 
 def write_parts(folder: RunFolder, recipe: Recipe) -> None:

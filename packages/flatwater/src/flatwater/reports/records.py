@@ -13,7 +13,7 @@ from flatwater.checkpoints.manifest import Manifest
 from flatwater.description import Description
 from flatwater.memory.planner import Plan
 from flatwater.metrics.jsonl import records_to_columns
-from flatwater.metrics.lines import FollowedFile, read_appended_, read_records
+from flatwater.metrics.lines import FollowedFile, read_appended_records_, read_records
 from flatwater.named_imports import importing_only_ours
 from flatwater.recipe import read_rounds
 from flatwater.rundir.description import MAXIMUM_SETTINGS, read_description, read_settings
@@ -32,7 +32,7 @@ from flatwater.rundir.statements import (
     summarize_alarms,
 )
 from flatwater_watch.diagnose.finding import Finding
-from flatwater_watch.files.content import is_number
+from flatwater_watch.files.json_values import is_number
 from flatwater_watch.files.safe_read import read_regular
 from flatwater_watch.pages.chart import MAXIMUM_POINTS
 
@@ -105,9 +105,9 @@ def _read_records(path: Path, folder: RunFolder) -> RunRecords:
         plan=read_plan(folder.plan),
         ledger=[parse_ledger_line(record, folder.ledger) for record in read_records(folder.ledger, MAXIMUM_POINTS)],
         findings=latest_findings(
-            parse_finding(record, folder.findings) for record in read_appended_(FollowedFile(folder.findings))
+            parse_finding(record, folder.findings) for record in read_appended_records_(FollowedFile(folder.findings))
         ),
-        alarms=summarize_alarms(read_appended_(FollowedFile(folder.alarms)), folder.alarms),
+        alarms=summarize_alarms(read_appended_records_(FollowedFile(folder.alarms)), folder.alarms),
         result=read_result(folder.result, recipe),
         holdout=read_result(folder.holdout, recipe),
         checkpoints=_read_checkpoints(folder),

@@ -7,7 +7,7 @@ from flatwater.description import Description, measured_numbers
 from flatwater_watch.pages.blocks import Paragraph, Piece, Table
 
 
-def missing_paragraph(noun: str, file: str, state: str, when: str = "at the end of a run") -> Paragraph:
+def missing_paragraph(noun: str, file: str, state: str, written_when: str = "at the end of a run") -> Paragraph:
     """Return a paragraph that says why a file of a run in this state is not there.
 
     Args:
@@ -15,11 +15,11 @@ def missing_paragraph(noun: str, file: str, state: str, when: str = "at the end 
         file: name of the missing file in the run folder.
         state: state of the run, which gives the reason; any but training and stopped: the file was never written, or is
             gone.
-        when: when the file is written.
+        written_when: when the file is written.
     """
     states = {"training": "This run is in training.", "stopped": "This run was stopped; it can be resumed."}
     reason = states.get(state, "The version that trained this run did not write the file, or the file was removed.")
-    return Paragraph((f"There is no {noun} here: ", Piece(file), f" is written {when}. {reason}"), "missing")
+    return Paragraph((f"There is no {noun} here: ", Piece(file), f" is written {written_when}. {reason}"), "missing")
 
 
 def result_table(recipe: Description, result: Mapping[str, Any]) -> Table:

@@ -36,8 +36,8 @@ def bind_sequences(rollout: Rollout, initial_memory: Float[Tensor, "C 2 B M"], n
         rows = (chunk * (unroll * agents) + agent).to(block_device) + step_rows
         batch = {}
         for name in names:
-            picked = tensors[name].index_select(0, rows.flatten())
-            batch[name] = picked.view(*rows.shape, *picked.shape[1:]).to(memory.device)
+            picked_rows = tensors[name].index_select(0, rows.flatten())
+            batch[name] = picked_rows.view(*rows.shape, *picked_rows.shape[1:]).to(memory.device)
         return batch, memory[chunk, :, agent].transpose(0, 1)
 
     return gather

@@ -6,7 +6,7 @@ from typing import Any
 
 from flatwater.config.toml import read_toml
 from flatwater.description import MAXIMUM_BYTES, Description, describe_recipe, parse_description
-from flatwater.recipe import Recipe, find_installed, recipe_name
+from flatwater.recipe import Recipe, find_installed_recipe, recipe_name
 from flatwater.rundir.layout import RunFolder
 from flatwater_watch.errors import RunError
 from flatwater_watch.files.directory import write_object
@@ -50,8 +50,8 @@ def read_description(folder: RunFolder, settings: Mapping[str, Any]) -> Descript
     """
     name = recipe_name(settings, folder.config)
     # Only an installed recipe is imported, as this user has chosen it; a name in the file may be anybody's.
-    if (installed := find_installed(name)) is not None:
-        return describe_recipe(installed, settings)
+    if (installed_recipe := find_installed_recipe(name)) is not None:
+        return describe_recipe(installed_recipe, settings)
     try:
         description = parse_description(read_regular(folder.description, MAXIMUM_BYTES, follow=False))
         if description.name != name:

@@ -23,7 +23,7 @@ from flatwater.rundir.origin import origin_text
 from flatwater.rundir.results import read_result
 from flatwater.rundir.seeds import begun_runs
 from flatwater_watch.errors import ConfigError, FlatwaterError, RunError
-from flatwater_watch.files.content import is_number
+from flatwater_watch.files.json_values import is_number
 from flatwater_watch.files.safe_read import open_regular
 from flatwater_watch.sanitize import escape_controls, short_repr
 
@@ -180,7 +180,7 @@ def read_run_line(folder: RunFolder) -> RunLine:
         )
 
 
-def unreadable_line(name: str, changed: str, problem: str) -> RunLine:
+def unreadable_line(name: str, changed_at: str, problem: str) -> RunLine:
     """Return the line of a run that cannot be read, with the problem as a message."""
     return RunLine(
         name=name,
@@ -192,7 +192,7 @@ def unreadable_line(name: str, changed: str, problem: str) -> RunLine:
         score=None,
         shown="",
         bytes=0,
-        changed=changed,
+        changed=changed_at,
         # A message may quote the file, whose control characters must not reach the terminal.
         problem=escape_controls(problem).replace("\n", " ")[:MAXIMUM_PROBLEM],
     )

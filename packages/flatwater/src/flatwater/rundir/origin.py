@@ -7,8 +7,8 @@ from typing import Any
 
 from flatwater.rundir.layout import RunFolder
 from flatwater_watch.errors import RunError
-from flatwater_watch.files.content import convert_to_type, parse_json
 from flatwater_watch.files.directory import write_object
+from flatwater_watch.files.json_values import convert_to_type, parse_json
 from flatwater_watch.files.safe_read import read_regular
 from flatwater_watch.sanitize import escape_controls
 
@@ -39,9 +39,13 @@ def _short_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+def changed_settings(old_settings: Mapping[str, Any], new_settings: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Return the settings that differ, by name, each with the value before and now; None stands for a missing value."""
-    return {name: (before.get(name), now.get(name)) for name in {**before, **now} if before.get(name) != now.get(name)}
+    return {
+        name: (old_settings.get(name), new_settings.get(name))
+        for name in {**old_settings, **new_settings}
+        if old_settings.get(name) != new_settings.get(name)
+    }
 
 
 def write_origin(folder: RunFolder, origin: Origin) -> None:

@@ -12,7 +12,7 @@ from flatwater.memory.ledger import Effort
 from flatwater.memory.planner import Plan, group_bytes
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.errors import RunError
-from flatwater_watch.files.content import parse_json
+from flatwater_watch.files.json_values import parse_json
 from flatwater_watch.files.safe_read import read_regular
 from flatwater_watch.sanitize import short_repr
 
@@ -97,15 +97,15 @@ def _parse_line(record: Mapping[str, Any]) -> LedgerLine:
     """
     allocator, cuda = _sub_record(record, "allocator"), _sub_record(record, "cuda")
     phases, exchange = _sub_record(record, "phases"), _sub_record(record, "exchange")
-    owned = _whole_numbers(record, "owned")
+    owned_bytes = _whole_numbers(record, "owned")
     return LedgerLine(
         round=record["round"],
         resident=_whole_number(record, "resident"),
         private=_whole_number(record, "private"),
         file_mapped=_whole_number(record, "file_mapped"),
-        owned=owned,
+        owned=owned_bytes,
         # The ledger of another version may lack the total.
-        owned_bytes=_whole_number(record, "owned_bytes") or sum(owned.values()),
+        owned_bytes=_whole_number(record, "owned_bytes") or sum(owned_bytes.values()),
         base=_whole_number(record, "base"),
         slack=_whole_number(record, "slack"),
         unaccounted=_whole_number(record, "unaccounted"),
@@ -303,11 +303,11 @@ def planned_and_held_rows(plan: Plan, line: LedgerLine) -> list[tuple[str, int, 
     A larger owner of the plan that the ledger does not list holds 0 bytes.
     """
     rows = [(path, plan.owners.get(path, 0), size) for path, size in line.owned.items()]
-    unlisted = {path: size for path, size in plan.owners.items() if path not in line.owned}
+    unlisted_owners = {path: size for path, size in plan.owners.items() if path not in line.owned}
     held_scalar_bytes = line.owned_bytes - sum(line.owned.values())
-    if held_scalar_bytes or unlisted:
-        scalars = {path: size for path, size in unlisted.items() if size <= SCALAR_BYTES}
-        rows += [(path, size, 0) for path, size in unlisted.items() if path not in scalars]
+    if held_scalar_bytes or unlisted_owners:
+        scalars = {path: size for path, size in unlisted_owners.items() if size <= SCALAR_BYTES}
+        rows += [(path, size, 0) for path, size in unlisted_owners.items() if path not in scalars]
         rows.append((f"{SCALARS} ({len(scalars)})", sum(scalars.values()), held_scalar_bytes))
     return sorted(rows, key=lambda row: (-row[1], -row[2], row[0]))
 

@@ -14,7 +14,7 @@ from flatwater.metrics.table_layout import Column, TableLayout
 from flatwater.recipe import RETURN_NUMBERS, Headline, Recipe
 from flatwater.runs.config import RunConfig
 from flatwater.runs.machine import find_device
-from flatwater.runs.planning import META, Knob, allocate_planned, plan_one_process, refuse_unfit, smaller_settings
+from flatwater.runs.planning import META, Knob, allocate_planned_state, plan_one_process, refuse_unfit, smaller_settings
 from flatwater.runs.run import Run
 from flatwater.runs.scores import episode_result, return_rows
 from flatwater.trainers.loop import Phase, RootState, Trainer
@@ -75,7 +75,7 @@ class _RecipeFunctions(Generic[C, S]):
         """Return a new run with its whole state allocated; refuse it before if its plan does not fit."""
         plan = self.plan(config)
         refuse_unfit(plan, config)
-        run = allocate_planned(lambda: self.build(config, find_device(config.device)), plan)
+        run = allocate_planned_state(lambda: self.build(config, find_device(config.device)), plan)
         trainer = Trainer(config, run, self.phases(config, run), lambda: self.numbers(config, run))
         return BuiltRun(config, plan, trainer, self.score)
 

@@ -122,7 +122,7 @@ class RunConfig:
             ) from error
 
 
-def explain_renamed(**settings: str) -> dict[str, str]:
+def explain_renamed_settings(**settings: str) -> dict[str, str]:
     """Return messages for names of earlier versions or other libraries: `old_name=` the setting in its place."""
     return {name: f"no setting has this name: expected {setting}" for name, setting in settings.items()}
 
@@ -132,7 +132,7 @@ class EpisodesRunConfig(RunConfig):
     """Settings of runs that play episodes of an environment, in addition to those of all runs."""
 
     changeable_settings: ClassVar = RunConfig.changeable_settings | {"allow_nan", "env_workers"}
-    absent: ClassVar = RunConfig.absent | explain_renamed(total_timesteps="total_steps", env_kwargs="env_args")
+    absent: ClassVar = RunConfig.absent | explain_renamed_settings(total_timesteps="total_steps", env_kwargs="env_args")
     place: ClassVar[str] = "env"
     """Name of the setting that names the environment."""
     plays_turns: ClassVar[bool] = False

@@ -51,15 +51,15 @@ def evaluate(
     with open_run_folder(run, say, shards=True) as folder:
         config = with_changes(read_config(folder, where=run), changes)
         use_threads(config.threads)
-        composed, manifest = restore_run(config, folder, say)
-        if reason := composed.too_early():
+        composed_run, manifest = restore_run(config, folder, say)
+        if reason := composed_run.too_early():
             raise RunError(f"{run}: {reason}. Resume the run first.")
         # The video is prepared before anything is played, so that a refusal costs no time and no use of the holdout.
-        recorder = None if video is None else _prepare_video(composed, folder, video)
+        recorder = None if video is None else _prepare_video(composed_run, folder, video)
         result = (
-            _play_holdout(run, composed, folder, manifest.round, say)
+            _play_holdout(run, composed_run, folder, manifest.round, say)
             if holdout
-            else _score_and_write(composed, folder, say)
+            else _score_and_write(composed_run, folder, say)
         )
         if recorder is not None:
             first_seed = FIRST_SEEDS["holdout" if holdout else "held-out"]
@@ -68,7 +68,7 @@ def evaluate(
         return {"trainer": config.trainer} | result
 
 
-def _prepare_video(composed: Run, folder: RunFolder, file: Path) -> Video:
+def _prepare_video(composed_run: Run, folder: RunFolder, file: Path) -> Video:
     """Return the video of a restored run, of which nothing is drawn yet.
 
     Raises:
@@ -76,9 +76,9 @@ def _prepare_video(composed: Run, folder: RunFolder, file: Path) -> Video:
         MemoryLimitError: the video does not fit in addition to the run.
     """
     # The plan is refused before the environment is made, which would stay open.
-    refuse(plan_with_video(composed.plan))
-    policy = recipe_of_config(composed.config).policy
-    return open_video(composed, None if policy is None else policy(composed, folder), file)
+    refuse(plan_with_video(composed_run.plan))
+    policy = recipe_of_config(composed_run.config).policy
+    return open_video(composed_run, None if policy is None else policy(composed_run, folder), file)
 
 
 @close_open_envs()
@@ -99,13 +99,13 @@ def plan_evaluation(
 
 
 def _play_holdout(
-    run: Path | str, composed: Run, folder: RunFolder, round_: int, say: Callable[[str], None]
+    run: Path | str, composed_run: Run, folder: RunFolder, round_: int, say: Callable[[str], None]
 ) -> dict[str, Any]:
     """Log a use of the holdout, and score the run on it. The new files of a run at a URL are sent there.
 
     Args:
         run: the run's folder or URL as the user gave it.
-        composed: the run, restored.
+        composed_run: the run, restored.
         folder: the run's folder on this disk; a temporary folder for a URL.
         round_: number of the restored checkpoint's round.
         say: shows a line about earlier uses.
@@ -115,7 +115,7 @@ def _play_holdout(
     if is_url(run):  # the temporary folder of a run at a URL is removed at the end
         send_back(str(run), folder, folder.looks)
     say(look_sentence)
-    result = composed.write_holdout(folder)
+    result = composed_run.write_holdout(folder)
     if is_url(run):
         other_files = [
             file for file in sorted(folder.root.glob("holdout*")) if file not in {folder.holdout, folder.looks}
@@ -127,13 +127,13 @@ def _play_holdout(
     return result
 
 
-def _score_and_write(composed: Run, folder: RunFolder, say: Callable[[str], None]) -> dict[str, Any]:
+def _score_and_write(composed_run: Run, folder: RunFolder, say: Callable[[str], None]) -> dict[str, Any]:
     """Score a run, and write the result into its folder, unless the folder is read-only. Returns the result."""
     try:
-        composed.write_result(folder)
+        composed_run.write_result(folder)
     except RunError as error:
         say(f"the result was not saved: {error}")
-        return composed.score(holdout=False)
+        return composed_run.score(holdout=False)
     # Read from the file, so that the printed result is the written one.
     result: dict[str, Any] = json.loads(read_regular(folder.result, RESULT_BYTES, follow=False))
     return result

@@ -27,41 +27,43 @@ def run_facts(run: Run) -> dict[str, Any]:
 
 
 def saved_run_facts(
-    saved: Mapping[str, JSON],
+    saved_facts: Mapping[str, JSON],
     config: Any,  # noqa: ANN401  (a RunConfig of any recipe)
     current_facts: Mapping[str, Any],
 ) -> dict[str, JSON]:
     """Return the facts of `run_facts` in a checkpoint, as this version of Flatwater would have written them.
 
     Args:
-        saved: facts of the checkpoint.
+        saved_facts: facts of the checkpoint.
         config: settings of the run that resumes.
         current_facts: facts of this run.
     """
-    settings = saved.get("config")
+    settings = saved_facts.get("config")
     if isinstance(settings, Mapping):
         settings = {**config.former_tables, **settings}
-    added = _with_added_defaults(settings, to_mapping(type(config)()), current_facts["config"])
-    return {"config": added, "data": _without_host_text(saved.get("data"))}
+    completed_settings = _with_added_defaults(settings, to_mapping(type(config)()), current_facts["config"])
+    return {"config": completed_settings, "data": _without_host_text(saved_facts.get("data"))}
 
 
-def _with_added_defaults(saved: JSON, defaults: Mapping[str, Any], current_settings: Mapping[str, Any]) -> JSON:
+def _with_added_defaults(
+    saved_settings: JSON, defaults: Mapping[str, Any], current_settings: Mapping[str, Any]
+) -> JSON:
     """Return a checkpoint's settings with the defaults of settings that a later version of Flatwater added.
 
     Args:
-        saved: settings, or a table of settings, in the checkpoint.
+        saved_settings: settings, or a table of settings, in the checkpoint.
         defaults: default values of the settings, or of the table.
         current_settings: settings, or the table, of the run that resumes; names that are not in it are not added.
     """
-    if not isinstance(saved, Mapping):
-        return saved
-    settings = dict(saved)
+    if not isinstance(saved_settings, Mapping):
+        return saved_settings
+    settings = dict(saved_settings)
     for name, default in defaults.items():
         table = current_settings.get(name)
-        if name not in saved and name in current_settings:
+        if name not in saved_settings and name in current_settings:
             settings[name] = default
-        elif name in saved and isinstance(default, Mapping) and isinstance(table, Mapping):
-            settings[name] = _with_added_defaults(saved[name], default, table)
+        elif name in saved_settings and isinstance(default, Mapping) and isinstance(table, Mapping):
+            settings[name] = _with_added_defaults(saved_settings[name], default, table)
     return settings
 
 
@@ -92,17 +94,17 @@ def source_hashes(config: Any) -> dict[str, dict[str, str]]:  # noqa: ANN401  (a
     }
 
 
-def changed_sources(saved: object, config: Any) -> list[str]:  # noqa: ANN401  (a RunConfig of any recipe)
+def changed_sources(saved_sources: object, config: Any) -> list[str]:  # noqa: ANN401  (a RunConfig of any recipe)
     """Return a line for each module of the user's whose source has changed since a checkpoint was saved.
 
     Args:
-        saved: `sources` of the checkpoint; an older checkpoint may have none, and then no line is returned.
+        saved_sources: `sources` of the checkpoint; an older checkpoint may have none, and then no line is returned.
         config: settings of the run that resumes.
     """
     lines = dict[str, str]()
     for name, hashes in source_hashes(config).items():
         # From a file that anybody may have edited, so a value that is not a mapping is ignored.
-        saved_hashes = saved.get(name) if isinstance(saved, Mapping) else None
+        saved_hashes = saved_sources.get(name) if isinstance(saved_sources, Mapping) else None
         if not isinstance(saved_hashes, Mapping):
             continue
         # Modules of both sides, so that a module that was added or removed is listed too.
@@ -114,10 +116,10 @@ def changed_sources(saved: object, config: Any) -> list[str]:  # noqa: ANN401  (
     return [*lines.values()]
 
 
-def saved_arithmetics(saved: Iterable[Mapping[str, Any]]) -> set[str]:
+def saved_arithmetics(saved_facts: Iterable[Mapping[str, Any]]) -> set[str]:
     """Return the results of `arithmetic_hash` on all machines that have computed a run, from facts of checkpoints."""
     arithmetics: set[str] = set()
-    for facts in saved:
+    for facts in saved_facts:
         # Checkpoints of other versions may lack some facts.
         versions, machines = facts.get("versions"), facts.get("machines")
         if isinstance(versions, Mapping) and versions.get(ARITHMETIC):
@@ -139,9 +141,14 @@ def arithmetic_hash() -> str:
     numbers = torch.linspace(-2, 2, 8 * 48 * 40).view(8, 48, 40)
     product = torch.bmm(numbers, numbers.transpose(1, 2))
     elementwise = torch.cat([f(product).flatten() for f in (torch.sigmoid, torch.tanh, torch.exp, torch.sqrt)])
-    normed = torch.nn.functional.layer_norm(product, product.shape[-1:])
+    normalised_product = torch.nn.functional.layer_norm(product, product.shape[-1:])
     sums = torch.cat(
-        [elementwise, normed.flatten(), torch.linalg.vector_norm(product, dim=2).flatten(), product.mean(1)[0]]
+        [
+            elementwise,
+            normalised_product.flatten(),
+            torch.linalg.vector_norm(product, dim=2).flatten(),
+            product.mean(1)[0],
+        ]
     )
     return f"{torch.backends.cpu.get_cpu_capability()} {sha256(sums.numpy().tobytes()).hexdigest()[:8]}"
 
@@ -150,26 +157,26 @@ ARITHMETIC = "arithmetic"
 
 
 def describe_version_changes(
-    saved: object,
+    saved_versions: object,
     *,
-    saved_when: str = "when it was saved",
+    save_phrase: str = "when it was saved",
     current_name: str = "now",
     exempt_names: Collection[str] = (),
 ) -> list[str]:
     """Return a line for each of the `version_facts` that has changed: `torch 2.9.0 when it was saved, 2.9.1 now`.
 
     Args:
-        saved: `versions` of a checkpoint; a file of another version may lack some, which are left out, and a forged
-            file has anything.
-        saved_when: words for the time, or the place, of the saved versions.
+        saved_versions: `versions` of a checkpoint; a file of another version may lack some, which are left out, and a
+            forged file has anything.
+        save_phrase: words for the time, or the place, of the saved versions.
         current_name: words for this process.
         exempt_names: names of facts that may differ.
     """
-    if not isinstance(saved, Mapping):
-        return [f"versions {saved!r} {saved_when}"]
+    if not isinstance(saved_versions, Mapping):
+        return [f"versions {saved_versions!r} {save_phrase}"]
     current = version_facts()
     return [
-        f"{name} {saved[name]} {saved_when}, {current[name]} {current_name}"
+        f"{name} {saved_versions[name]} {save_phrase}, {current[name]} {current_name}"
         for name in current
-        if name not in exempt_names and saved.get(name) not in (None, current[name])
+        if name not in exempt_names and saved_versions.get(name) not in (None, current[name])
     ]

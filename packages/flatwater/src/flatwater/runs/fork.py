@@ -84,29 +84,29 @@ def find_parent(folder: RunFolder, parent_config: Any, config: Any, round_: int 
     if isinstance(config, PresetSettings) and config.preset != parent_config.preset:
         raise ConfigError("--preset: a fork goes on with the settings of its run. Give those that shall be others.")
     parent_settings = flat_settings(to_mapping(parent_config))
-    changed = changed_settings(parent_settings, flat_settings(to_mapping(recipe.prepare(config))))
-    _require_unedited(
+    changed_names = changed_settings(parent_settings, flat_settings(to_mapping(recipe.prepare(config))))
+    _require_unedited_settings(
         folder, parent_settings, checkpoint.manifest.facts.get("config"), parent_config.changeable_settings
     )
-    origin = Origin(parent=str(folder.path.absolute()), round=rounds_done, changed=changed)
+    origin = Origin(parent=str(folder.path.absolute()), round=rounds_done, changed=changed_names)
     return Parent(folder, parent_config, checkpoint, origin)
 
 
-def _require_unedited(
-    folder: RunFolder, settings: Mapping[str, Any], saved: object, exempt_names: Collection[str]
+def _require_unedited_settings(
+    folder: RunFolder, settings: Mapping[str, Any], checkpoint_settings: object, exempt_names: Collection[str]
 ) -> None:
     """Refuse a parent whose config.toml differs from its checkpoint, as the fork would list wrong changes.
 
     Args:
         folder: folder of the parent.
         settings: settings in its config.toml, by dotted name.
-        saved: settings in its checkpoint.
+        checkpoint_settings: settings in its checkpoint.
         exempt_names: names of settings or tables that may differ.
 
     Raises:
         CheckpointError: somebody has edited the settings.
     """
-    saved_settings = flat_settings(saved) if isinstance(saved, Mapping) else {}
+    saved_settings = flat_settings(checkpoint_settings) if isinstance(checkpoint_settings, Mapping) else {}
     # Settings in both only: a later version of Flatwater may have added some.
     names = [name for name in saved_settings if name in settings and _first_name(name) not in exempt_names]
     differences = fact_differences(
@@ -126,42 +126,42 @@ def compose_fork(config: Any, parent: Parent, say: ShowLine) -> Run:  # noqa: AN
         ConfigError: with these settings the leaves or the data differ from the parent's.
     """
     data = parent.checkpoint.manifest.facts.get("data")
-    changed = {
+    changes = {
         name: pair
         for name, pair in parent.origin.changed.items()
         if _first_name(name) not in config.changeable_settings
     }
     # The parent's initial run is built first, and released: two runs are never in memory.
-    parent_initial = _values_when_built(parent.config, data) if changed else {}
+    parent_initial = _initial_values(parent.config, data) if changes else {}
     # Without `from_run`, which only the beginning of the parent needed: the whole state is restored below.
-    composed = compose_as_begun(replace(config, from_run=None), parent.config, data)
-    changed = {name: pair for name, pair in changed.items() if _first_name(name) not in composed.location_settings}
-    if changed:
-        composed.begin_()  # tests the exactness of the environment, which may have changed
+    composed_run = compose_as_begun(replace(config, from_run=None), parent.config, data)
+    changes = {name: pair for name, pair in changes.items() if _first_name(name) not in composed_run.location_settings}
+    if changes:
+        composed_run.begin_()  # tests the exactness of the environment, which may have changed
     else:
-        composed.doubts.extend(read_inexact_reasons(parent.folder))
-    _require_data(composed, parent, changed)
+        composed_run.doubts.extend(read_inexact_reasons(parent.folder))
+    _require_data(composed_run, parent, changes)
     # Leaves that begin with another value under the new settings keep that value; all others get the parent's.
     overwritten_leaves = [
         (leaf, value)
-        for leaf, value in _numbers_and_generators(composed.trainer.run)
+        for leaf, value in _numbers_and_generators(composed_run.trainer.run)
         # By text, as NaN does not equal NaN.
         if leaf.path in parent_initial and repr(parent_initial[leaf.path]) != repr(value)
     ]
     try:
-        restore_state_(composed.trainer.run, parent.checkpoint)
+        restore_state_(composed_run.trainer.run, parent.checkpoint)
     except LeavesDifferError as error:
-        raise _leaves_error(recipe_of_config(config), parent, changed, error) from error
+        raise _leaves_error(recipe_of_config(config), parent, changes, error) from error
     for leaf, value in overwritten_leaves:
         _write_value_(leaf, value)
-    earlier_doubts = len(composed.doubts)
-    composed.rebuild_()
-    if changed:
+    earlier_doubts = len(composed_run.doubts)
+    composed_run.rebuild_()
+    if changes:
         # New episodes begin once, with the fork, which is as exact as any run afterwards: the doubts are only shown.
-        for doubt in composed.doubts[earlier_doubts:]:
+        for doubt in composed_run.doubts[earlier_doubts:]:
             say(doubt)
-        del composed.doubts[earlier_doubts:]
-    return composed
+        del composed_run.doubts[earlier_doubts:]
+    return composed_run
 
 
 def copy_history(parent: Parent, folder: RunFolder, say: ShowLine) -> None:
@@ -196,8 +196,8 @@ def compose_as_begun(config: Any, parent_config: Any, data: object) -> Run:  # n
     """
     recipe = recipe_of_config(config)
     begun_config = recipe.begun_on(config, parent_config, data if isinstance(data, Mapping) else {})
-    composed = recipe.compose(begun_config)
-    return composed if begun_config == config else replace(composed, config=config)
+    composed_run = recipe.compose(begun_config)
+    return composed_run if begun_config == config else replace(composed_run, config=config)
 
 
 def _first_name(setting: str) -> str:
@@ -215,13 +215,13 @@ def _numbers_and_generators(root: object) -> Iterator[tuple[Leaf, Scalar | bytes
 
 
 @close_open_envs()
-def _values_when_built(config: Any, data: object) -> dict[str, Scalar | bytes]:  # noqa: ANN401  (a RunConfig of any recipe)
+def _initial_values(config: Any, data: object) -> dict[str, Scalar | bytes]:  # noqa: ANN401  (a RunConfig of any recipe)
     """Return the initial numbers and generators of a run, by path; the run is built, read and released."""
-    composed = compose_as_begun(config, config, data)
+    composed_run = compose_as_begun(config, config, data)
     try:
-        return {leaf.path: value for leaf, value in _numbers_and_generators(composed.trainer.run)}
+        return {leaf.path: value for leaf, value in _numbers_and_generators(composed_run.trainer.run)}
     finally:
-        composed.close()
+        composed_run.close()
 
 
 def _write_value_(leaf: Leaf, value: Scalar | bytes) -> None:
@@ -233,32 +233,32 @@ def _write_value_(leaf: Leaf, value: Scalar | bytes) -> None:
         set_scalar_(leaf, value)
 
 
-def _require_data(composed: Run, parent: Parent, changed: Mapping[str, Any]) -> None:
+def _require_data(composed_run: Run, parent: Parent, changes: Mapping[str, Any]) -> None:
     """Refuse a fork whose data, or whose environment's spaces, differ from the parent's.
 
     Raises:
         ConfigError: data or spaces differ.
     """
-    saved = parent.checkpoint.manifest.facts.get("data")
-    lines = fact_differences({"data": saved}, {"data": dict(composed.data())})
+    saved_data = parent.checkpoint.manifest.facts.get("data")
+    lines = fact_differences({"data": saved_data}, {"data": dict(composed_run.data())})
     if lines:
         raise ConfigError(
-            f"{_setting_names(changed, composed.config.trainer)}: {parent.folder.path} has learned from other data."
-            f"{list_lines(lines, MAXIMUM_LISTED)}\n{_fork_remedy(parent, composed.config.trainer)}"
+            f"{_setting_names(changes, composed_run.config.trainer)}: {parent.folder.path} has learned from other data."
+            f"{list_lines(lines, MAXIMUM_LISTED)}\n{_fork_remedy(parent, composed_run.config.trainer)}"
         )
 
 
 def _leaves_error(
-    recipe: Recipe, parent: Parent, changed: Mapping[str, tuple[Any, Any]], error: LeavesDifferError
+    recipe: Recipe, parent: Parent, changes: Mapping[str, tuple[Any, Any]], error: LeavesDifferError
 ) -> ConfigError:
     """Return the error about leaves that differ from the parent's; it names the settings that change leaves."""
     owners = recipe.plan(parent.config).owners
     # Each setting is planned alone, as only some of them change leaves. The plan has the bytes of every leaf.
     culprits = [
-        name for name, (_, now) in changed.items() if _changed_leaf_bytes(recipe, parent.config, name, now) != owners
+        name for name, (_, now) in changes.items() if _changed_leaf_bytes(recipe, parent.config, name, now) != owners
     ]
     return ConfigError(
-        f"{_setting_names(culprits or changed, recipe.name)}: the state of {parent.folder.path} would have other "
+        f"{_setting_names(culprits or changes, recipe.name)}: the state of {parent.folder.path} would have other "
         "leaves, and a fork goes on with that "
         f"state.{list_lines(error.lines, MAXIMUM_LISTED)}\n{_fork_remedy(parent, recipe.name)}"
     )
@@ -272,8 +272,8 @@ def _changed_leaf_bytes(recipe: Recipe, config: Any, name: str, value: object) -
         return None
 
 
-def _setting_names(changed: Collection[str], trainer: str) -> str:
-    return ", ".join(f"--{name.replace('_', '-')}" for name in changed) or trainer
+def _setting_names(changed_names: Collection[str], trainer: str) -> str:
+    return ", ".join(f"--{name.replace('_', '-')}" for name in changed_names) or trainer
 
 
 def _fork_remedy(parent: Parent, trainer: str) -> str:

@@ -70,13 +70,13 @@ class MemoryContract:
     """Bytes that were in use when the run came to its budget; 0 before."""
 
     def __post_init__(self) -> None:
-        """Measure the base, before the first round."""
+        """Measure `base_bytes`, the memory before the first round."""
         release_freed_memory()  # memory that building the run has freed must not count to the base
-        # Each statement adds the compiler's bytes at its own time, so the base leaves out those that an earlier run of
-        # this process has compiled.
-        self.base_bytes = base_bytes(self.measure_owned_()) - compiler_bytes()
+        # Without the compiler's bytes: the statement of each round adds all of this process's, those of an earlier run
+        # too.
+        self.base_bytes = base_bytes(self.measure_owned_bytes_()) - compiler_bytes()
 
-    def measure_owned_(self) -> dict[str, int]:
+    def measure_owned_bytes_(self) -> dict[str, int]:
         """Return the bytes of RAM of each leaf now, by path, and those of `extra_bytes`; a leaf on a GPU has 0.
 
         Memory-mapped leaves are left out: their pages belong to files that processes share.
@@ -107,15 +107,15 @@ class MemoryContract:
     def _used_bytes(self) -> int:
         """Return the bytes that count against the budget: resident here and elsewhere, or reserved on the card."""
         # On a card the allocator's reservation counts, not what it hands out: other programs cannot have the rest.
-        on_card = self.device.type == "cuda"
-        return torch.cuda.memory_reserved(self.device) if on_card else footprint().resident + self.elsewhere()
+        is_cuda = self.device.type == "cuda"
+        return torch.cuda.memory_reserved(self.device) if is_cuda else footprint().resident + self.elsewhere()
 
     def settle_round_(self, round_: int, efforts: Mapping[str, Effort]) -> tuple[Statement, list[Finding]]:
         """Measure memory after a round. Returns the ledger's statement, and new findings about growth.
 
         `efforts` are those since the last measurement, by phase and by part of a step.
         """
-        statement = take_statement(self.measure_owned_(), base=self.base_bytes + compiler_bytes())
+        statement = take_statement(self.measure_owned_bytes_(), base=self.base_bytes + compiler_bytes())
         reading = Reading(
             step=round_,
             resident=statement.resident,
@@ -216,18 +216,20 @@ def ledger_text(record: Mapping[str, Any]) -> str:
         ("owned", record["owned_bytes"]),
         ("slack", record["slack"]),
     )
-    total, unaccounted = f"{record['resident'] / 1e6:.0f} MB", record["unaccounted"] / 1e6
+    total, unaccounted_mb = f"{record['resident'] / 1e6:.0f} MB", record["unaccounted"] / 1e6
     # Below 0, counted pages are no longer resident: the system has taken them back.
     last_term = (
-        f" + {unaccounted:.1f} unaccounted" if unaccounted >= 0 else f" - {-unaccounted:.1f} returned to the system"
+        f" + {unaccounted_mb:.1f} unaccounted"
+        if unaccounted_mb >= 0
+        else f" - {-unaccounted_mb:.1f} returned to the system"
     )
     return f"memory {total} = " + " + ".join(f"{size / 1e6:.1f} {name}" for name, size in terms) + last_term
 
 
-def budget_stop_text(plan: Plan, used: int) -> str:
-    """Return the sentence that says why a run stops at its budget; `used` is the bytes in use."""
+def budget_stop_text(plan: Plan, used_bytes: int) -> str:
+    """Return the sentence that says why a run stops at its budget; `used_bytes` is the bytes in use."""
     return (
-        f"{format_bytes(used)} are resident, {STOP_BUDGET_SHARE:.0%} of the budget of "
+        f"{format_bytes(used_bytes)} are resident, {STOP_BUDGET_SHARE:.0%} of the budget of "
         f"{format_bytes(plan.budget_bytes)}. The "
         "run finishes this step and saves a checkpoint"
     )

@@ -122,5 +122,5 @@ class PhaseMeter:
 
 def sum_efforts(earlier: Mapping[str, Effort], later: Mapping[str, Effort]) -> dict[str, Effort]:
     """Return the sum of two efforts for each phase; a phase may be missing in one of the mappings."""
-    in_both = {name: earlier[name] + later[name] for name in earlier.keys() & later.keys()}
-    return {**earlier, **later, **in_both}
+    sums = {name: earlier[name] + later[name] for name in earlier.keys() & later.keys()}
+    return {**earlier, **later, **sums}

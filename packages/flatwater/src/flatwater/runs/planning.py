@@ -175,10 +175,10 @@ def with_advice(
     current_bytes = group_bytes(owners, depth=1)
     suggestions = []
     for change, group, smaller in alternatives:
-        reduced = group_bytes(plan_owners(smaller), depth=1)
-        if current_bytes[group] - reduced[group] > MINIMUM_SAVED_SHARE * sum(current_bytes.values()):
+        reduced_owners = group_bytes(plan_owners(smaller), depth=1)
+        if current_bytes[group] - reduced_owners[group] > MINIMUM_SAVED_SHARE * sum(current_bytes.values()):
             suggestions.append(
-                f"{change}: {group} would take {format_bytes(reduced[group])} "
+                f"{change}: {group} would take {format_bytes(reduced_owners[group])} "
                 f"instead of {format_bytes(current_bytes[group])}"
             )
     return replace(plan, suggestions=tuple(suggestions))
@@ -338,7 +338,7 @@ def refuse_unfit(plan: Plan, config: RunConfig) -> None:
         refuse(plan)
 
 
-def allocate_planned(build: Callable[[], T], plan: Plan) -> T:
+def allocate_planned_state(build: Callable[[], T], plan: Plan) -> T:
     """Return the state that `build` allocates.
 
     Raises:
@@ -404,5 +404,5 @@ def checked_plan(config: Any, *, trains: bool = True) -> tuple[CheckedConfig, Pl
         config: the settings.
         trains: whether the run will train here.
     """
-    checked = check_settings(config, trains=trains)
-    return checked, recipe_of_config(config).plan(checked.config)
+    checked_settings = check_settings(config, trains=trains)
+    return checked_settings, recipe_of_config(config).plan(checked_settings.config)

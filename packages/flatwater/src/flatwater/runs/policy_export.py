@@ -30,7 +30,7 @@ from flatwater.recipe import find_recipe
 from flatwater.runs.planning import META, phase_bytes, plan_policy_use
 from flatwater.runs.trust import list_named_code, remember_trust, request_permit
 from flatwater_watch.errors import ConfigError, DataError, FlatwaterError, RunError, TrustError
-from flatwater_watch.files.content import convert_to_type, parse_json
+from flatwater_watch.files.json_values import convert_to_type, parse_json
 from flatwater_watch.files.output import POLICY_OUTPUTS, check_output, replace_output
 from flatwater_watch.meters.torch_ops import peak_bytes
 from flatwater_watch.sanitize import short_repr
@@ -84,7 +84,7 @@ class PolicyExport:
     """Whether the plan includes the memory of a forward pass, measured on the meta device: some inputs are large."""
 
     @property
-    def about(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
         """Description of the file for its readers."""
         writer = {"format": FORMAT, "flatwater": __version__, "recipe": self.recipe}
         return writer | {"inputs": dict(self.inputs), "outputs": dict(self.outputs), **self.meaning}
@@ -253,7 +253,9 @@ def _trace_program(policy: PolicyExport) -> torch.export.ExportedProgram:
 def _write_program(policy: PolicyExport) -> tuple[bytes, RunProgram]:
     """Return the policy as the bytes of a .pt2 file, and a function that runs the program loaded from these bytes."""
     content = io.BytesIO()
-    torch.export.save(_trace_program(policy), content, extra_files={ABOUT_FILE: json.dumps(policy.about, indent=1)})
+    torch.export.save(
+        _trace_program(policy), content, extra_files={ABOUT_FILE: json.dumps(policy.description, indent=1)}
+    )
     program = torch.export.load(io.BytesIO(content.getvalue())).module()
     return content.getvalue(), lambda *arguments: _to_tuple(program(*arguments))
 
@@ -283,7 +285,7 @@ def _write_onnx(policy: PolicyExport) -> tuple[bytes, RunProgram]:
     assert onnx_program is not None  # noqa: S101  (for the type checker: only torch's older exporter returns None)
     proto = onnx_program.model_proto
     entry = proto.metadata_props.add()
-    entry.key, entry.value = METADATA_KEY, json.dumps(policy.about)
+    entry.key, entry.value = METADATA_KEY, json.dumps(policy.description)
     content: bytes = proto.SerializeToString()
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
 
@@ -298,7 +300,7 @@ def _write_weights(policy: PolicyExport) -> tuple[bytes, RunProgram]:
     """Return the policy as the bytes of a .safetensors file, and a function that runs the policy rebuilt from them."""
     from safetensors.torch import load, save  # noqa: PLC0415  (one home)
 
-    header = json.dumps(policy.about | {"header": dict(policy.header)})
+    header = json.dumps(policy.description | {"header": dict(policy.header)})
     # A copy: safetensors refuses tensors that share storage.
     tensors = {name: tensor.contiguous().clone() for name, tensor in policy.tensors.items()}
     content: bytes = save(tensors, metadata={METADATA_KEY: header})
@@ -331,17 +333,17 @@ def read_policy(file: Path) -> Any:  # noqa: ANN401  (what a recipe's policy is)
 
     try:
         with safe_open(file, framework="pt") as weights_file:
-            about = (weights_file.metadata() or {}).get(METADATA_KEY)
+            description = (weights_file.metadata() or {}).get(METADATA_KEY)
             tensors = {name: weights_file.get_tensor(name) for name in weights_file.keys()}  # noqa: SIM118  (it is not a mapping)
     except OSError as fault:
         raise DataError(f"{file}: cannot be read: {fault.strerror or fault}. Check the path.") from fault
     except SafetensorError as fault:
         raise DataError(f"{file}: not a whole .safetensors file: {fault}. Export it again.") from fault
-    if about is None:
+    if description is None:
         raise DataError(
             f"{file}: was not written by flatwater export: its metadata lacks {METADATA_KEY!r}. Export it again."
         )
-    return rebuild_policy(str(file), about, tensors, is_our_file=False)
+    return rebuild_policy(str(file), description, tensors, is_our_file=False)
 
 
 @dataclass(frozen=True)
@@ -353,12 +355,12 @@ class _KnownHeader:
     header: dict[str, Any]
 
 
-def rebuild_policy(source: str, about: str, tensors: Mapping[str, Tensor], *, is_our_file: bool) -> Any:  # noqa: ANN401  (what a recipe's policy is)
+def rebuild_policy(source: str, description: str, tensors: Mapping[str, Tensor], *, is_our_file: bool) -> Any:  # noqa: ANN401  (what a recipe's policy is)
     """Return the policy that a file's description and tensors define.
 
     Args:
         source: the file, or words for the origin of both, for messages.
-        about: the description, as JSON.
+        description: the description, as JSON.
         tensors: the weights by name.
         is_our_file: whether this process made both; a description from elsewhere may name somebody else's code.
 
@@ -368,7 +370,7 @@ def rebuild_policy(source: str, about: str, tensors: Mapping[str, Tensor], *, is
     """
     try:
         # The text may come from anybody: its types are checked before a name in it is looked up or imported.
-        content = parse_json(about.encode())
+        content = parse_json(description.encode())
         if not isinstance(content, dict):
             raise ValueError(f"{short_repr(content)}: expected keys and values")  # noqa: TRY301, TRY004  (told as any other misfit)
         header = convert_to_type({name: content.get(name) for name in ("format", "recipe", "header")}, _KnownHeader)
@@ -392,7 +394,7 @@ def rebuild_policy(source: str, about: str, tensors: Mapping[str, Tensor], *, is
 def _silence_exporter() -> Iterator[None]:
     """Silence messages that torch's exporters print for their developers, in the whole process."""
     logs = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
-    levels_before = [log.level for log in logs]
+    previous_levels = [log.level for log in logs]
     for log in logs:
         log.setLevel(logging.ERROR)
     try:
@@ -400,5 +402,5 @@ def _silence_exporter() -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     finally:
-        for log, level in zip(logs, levels_before, strict=True):
+        for log, level in zip(logs, previous_levels, strict=True):
             log.setLevel(level)

@@ -66,7 +66,7 @@ def profiled_rounds(text: str) -> range:
     return range(first_round, last_round + 1)
 
 
-def check_profiled(rounds: range, rounds_done: int, rounds_in_all: int) -> None:
+def check_profiled_rounds(rounds: range, rounds_done: int, rounds_in_all: int) -> None:
     """Refuse rounds to profile, counted from 1, that are not among rounds `rounds_done + 1` to `rounds_in_all`.
 
     Raises:
@@ -79,18 +79,18 @@ def check_profiled(rounds: range, rounds_done: int, rounds_in_all: int) -> None:
         raise ConfigError(f"--profile {option}: {expected if rounds_done < rounds_in_all else none_left}")
 
 
-def with_traces(composed: Run, rounds: range | None) -> Run:
+def with_traces(composed_run: Run, rounds: range | None) -> Run:
     """Return the run with a plan that includes the memory of traces; with `rounds` None, the run as it is.
 
     Raises:
         MemoryLimitError: the run does not fit with the memory of traces.
     """
-    if rounds is None or composed.device.type != "cpu":  # on a GPU the plan is of the GPU's memory
-        return composed
-    plan = replace(composed.plan, owners={**composed.plan.owners, TRACE_OWNER: TRACE_BYTES})
-    if not composed.config.start_over_budget:
+    if rounds is None or composed_run.device.type != "cpu":  # on a GPU the plan is of the GPU's memory
+        return composed_run
+    plan = replace(composed_run.plan, owners={**composed_run.plan.owners, TRACE_OWNER: TRACE_BYTES})
+    if not composed_run.config.start_over_budget:
         refuse(plan if plan.fits else _with_advice(plan))
-    return replace(composed, plan=plan)
+    return replace(composed_run, plan=plan)
 
 
 def _with_advice(plan: Plan) -> Plan:

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from flatwater.border import user_code_line
 from flatwater.recipe import SECTIONS, Recipe, lazy_function, recipe_names
 from flatwater.rundir.layout import RunFolder
+from flatwater.user_code import user_code_line
 
 MINIMUM_GAP_SECONDS = 60.0
 """Fewest seconds between two writings."""
@@ -43,7 +43,7 @@ class RecipeParts:
             self.write_()
 
     def write_(self) -> None:
-        """Write the parts now; an exception of the recipe's code is shown, and the run goes on."""
+        """Write the recipe's parts, if it has any; an exception of its code is shown, and the run goes on."""
         if not self.has_parts:
             return
         began = self.clock()

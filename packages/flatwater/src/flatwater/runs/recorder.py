@@ -80,7 +80,7 @@ class SettledRound:
 class Recorder:
     """The loop's `Watcher`: it shows, records and saves a run. There is one in each process that trains."""
 
-    composed: Run
+    composed_run: Run
     folder: RunFolder
     table: ConsoleTable
     events: RunEvents
@@ -137,7 +137,7 @@ class Recorder:
 
     def __post_init__(self) -> None:
         """Set up the schedules, and let gathered rounds be written before any other event of the run is shown."""
-        self.known_path, config = self.folder.path, self.composed.config
+        self.known_path, config = self.folder.path, self.composed_run.config
         self.memory_schedule = WorkSchedule(config.rounds, config.ledger_every)
         # Without a fixed interval, a census of memory too may take only a small share of the time.
         self.contract.paced = not config.ledger_every
@@ -160,42 +160,42 @@ class Recorder:
         checkpoint, cuts the records off there and writes them again.
         """
         efforts = self.phase_meter.take_()
-        alarms = [*self.composed.alarms(round_, metrics), *self.thread_alarms(round_, efforts)]
+        alarms = [*self.composed_run.alarms(round_, metrics), *self.thread_alarms(round_, efforts)]
         times = {f"time/{name}": effort.seconds for name, effort in efforts.items()}
-        numbers = dict(self.composed.pace(efforts)) | dict(metrics) | times | self.mirror.metrics()
+        numbers = dict(self.composed_run.pace(efforts)) | dict(metrics) | times | self.mirror.metrics()
         self.unmeasured_efforts = sum_efforts(self.unmeasured_efforts, efforts)
-        self.unmeasured_part_efforts = sum_efforts(self.unmeasured_part_efforts, self.composed.parts())
+        self.unmeasured_part_efforts = sum_efforts(self.unmeasured_part_efforts, self.composed_run.parts())
         if self.measures_memory:
             with self.memory_schedule.measure_cost():
                 alarms += self.measure_memory_(round_)
             numbers |= self.memory_metrics
-        logged, journal = dict(self.composed.take_logged_()), self.composed.record()
+        logged_numbers, journal = dict(self.composed_run.take_logged_()), self.composed_run.record()
         callback_failed = True
         try:
             if self.callbacks.on_round is not None:
-                rounds, round_metrics = self.composed.config.rounds, RoundMetrics(numbers | logged)
-                self.callbacks.on_round(Round(round_, rounds, round_metrics, self.stop.ask_, logged))
+                rounds, round_metrics = self.composed_run.config.rounds, RoundMetrics(numbers | logged_numbers)
+                self.callbacks.on_round(Round(round_, rounds, round_metrics, self.stop.ask_, logged_numbers))
             callback_failed = False
         finally:
             # An exception of `on_round` ends the run: the round must be recorded and saved first.
             duration = self.table.end_round()
-            settled = SettledRound(round_, numbers, logged, alarms, journal, duration)
-            self.record_round_(settled, run_ends=callback_failed)
+            settled_round = SettledRound(round_, numbers, logged_numbers, alarms, journal, duration)
+            self.record_round_(settled_round, run_ends=callback_failed)
 
-    def record_round_(self, settled: SettledRound, *, run_ends: bool) -> None:
+    def record_round_(self, settled_round: SettledRound, *, run_ends: bool) -> None:
         """Write a round now, or keep it to be written with later rounds; save a checkpoint if due or the run ends."""
-        self.unwritten_rounds.append(settled)
-        self.measures_memory = self.memory_schedule.is_due_(settled.number + 1)
+        self.unwritten_rounds.append(settled_round)
+        self.measures_memory = self.memory_schedule.is_due_(settled_round.number + 1)
         # Before memory is measured all rounds are written: those that wait would count as the run's memory.
         is_late = time.monotonic() - self.last_write_time >= GATHER_SECONDS
         if self.measures_memory or is_late or len(self.unwritten_rounds) >= MAXIMUM_UNWRITTEN:
             self.write_rounds_()
         # Its own phase, so that the costs of recording are not counted to the next round's first phase.
         self.phase_meter.count_("settle")
-        if self.save_schedule.is_due_(settled.number) or run_ends:
+        if self.save_schedule.is_due_(settled_round.number) or run_ends:
             self.save()
         if self.profiler is not None:
-            self.profiler.after_round_(settled.number)
+            self.profiler.after_round_(settled_round.number)
         self.phase_meter.count_("save")
         self.phase_meter.count_peaks_(enabled=self.measures_memory)
 
@@ -204,14 +204,16 @@ class Recorder:
         # Emptied first: rounds that a full disk refuses are not tried again.
         rounds, self.unwritten_rounds = self.unwritten_rounds, []
         self.last_write_time = time.monotonic()
-        for settled in rounds:
-            round_, numbers = settled.number, settled.numbers | settled.logged
+        for settled_round in rounds:
+            round_, numbers = settled_round.number, settled_round.numbers | settled_round.logged
             write_all((self.metrics, *self.trackers), round_, numbers)
-            self.journal.write(round_, settled.journal)
-            self.table.print_row(settled.duration, self.memory_metrics | numbers, self.memory_text, settled.logged)
-            self.report_round(settled, numbers)
+            self.journal.write(round_, settled_round.journal)
+            self.table.print_row(
+                settled_round.duration, self.memory_metrics | numbers, self.memory_text, settled_round.logged
+            )
+            self.report_round(settled_round, numbers)
             self.report_mirror()
-            self.report_alarms(round_, settled.alarms)
+            self.report_alarms(round_, settled_round.alarms)
         if rounds:
             self.recipe_parts.write_when_due_()
 
@@ -225,7 +227,9 @@ class Recorder:
             gc.freeze()
         efforts, parts = self.unmeasured_efforts, self.unmeasured_part_efforts
         statement, findings = self.contract.settle_round_(round_, efforts | parts)
-        record = self.contract.record(statement, efforts, envs=self.composed.live_envs(), peak=self.phase_meter.highest)
+        record = self.contract.record(
+            statement, efforts, envs=self.composed_run.live_envs(), peak=self.phase_meter.highest
+        )
         self.ledger.write(round_, record)
         self.memory_metrics, self.memory_text = ledger_metrics(record), ledger_text(record)
         self.unmeasured_efforts, self.unmeasured_part_efforts = {}, {}
@@ -234,49 +238,51 @@ class Recorder:
 
     def thread_alarms(self, round_: int, efforts: Mapping[str, Effort]) -> list[Alarm]:
         """Return an alarm if threads wait for cores; none with one thread, or if a GPU or workers compute."""
-        composed = self.composed
-        if composed.config.threads == 1 or composed.device.type != "cpu" or composed.plan.workers:
+        composed_run = self.composed_run
+        if composed_run.config.threads == 1 or composed_run.device.type != "cpu" or composed_run.plan.workers:
             return []
-        phase_efforts = [efforts[phase.name] for phase in composed.trainer.phases if phase.name in efforts]
+        phase_efforts = [efforts[phase.name] for phase in composed_run.trainer.phases if phase.name in efforts]
         seconds = sum(effort.seconds for effort in phase_efforts)
         cpu_seconds = sum(effort.cpu_seconds for effort in phase_efforts)
-        return waiting_thread_alarms(round_, composed.config.threads, seconds, cpu_seconds)
+        return waiting_thread_alarms(round_, composed_run.config.threads, seconds, cpu_seconds)
 
-    def begin_(self, *, save: bool, profiled: range) -> None:
+    def begin_(self, *, save: bool, profiled_rounds: range) -> None:
         """Prepare for the first round of this process: register `on_episode`, report doubts, start the profiler.
 
         Args:
             save: whether there is no checkpoint yet, so that a first checkpoint is written.
-            profiled: rounds to record with torch's profiler; an empty range for none.
+            profiled_rounds: rounds to record with torch's profiler; an empty range for none.
         """
-        self.composed.listen_(self.callbacks.on_episode)
+        self.composed_run.listen_(self.callbacks.on_episode)
         self.report_doubts()
         if save:
             self.save()
-        self.measures_memory = self.memory_schedule.is_due_(self.composed.trainer.progress.round + 1)
+        self.measures_memory = self.memory_schedule.is_due_(self.composed_run.trainer.progress.round + 1)
         self.phase_meter.count_peaks_(enabled=self.measures_memory)
-        if profiled:
-            trainer = self.composed.trainer
-            self.profiler = Profiler(profiled, self.folder.profile, self.composed.device, trainer, self.events)
+        if profiled_rounds:
+            trainer = self.composed_run.trainer
+            self.profiler = Profiler(
+                profiled_rounds, self.folder.profile, self.composed_run.device, trainer, self.events
+            )
             self.profiler.announce_recording()
             self.profiler.begin_(trainer.progress.round + 1)
 
-    def report_round(self, settled: SettledRound, numbers: Mapping[str, float]) -> None:
+    def report_round(self, settled_round: SettledRound, numbers: Mapping[str, float]) -> None:
         """Send listeners the round's numbers, as one line and as values; the terminal's table has shown them."""
-        recipe, round_ = self.recipe, settled.number
-        rounds, left_seconds = self.composed.config.rounds, settled.duration.left_seconds
+        recipe, round_ = self.recipe, settled_round.number
+        rounds, left_seconds = self.composed_run.config.rounds, settled_round.duration.left_seconds
         # Commas separate the figures in the line, so titles have none.
         curves = {title.replace(",", ""): numbers[name] for title, name in recipe.curves.items() if name in numbers}
         figures = [f"{title} {value:.4g}" for title, value in curves.items()]
         # Resident memory is missing until memory is measured for the first time.
         figures += [f"{self.memory_metrics[RESIDENT_COLUMN.name] / 1e6:.0f} MB"] if self.memory_metrics else []
-        figures += [format_duration(settled.duration.seconds), f"{short_duration(left_seconds)} left"]
+        figures += [format_duration(settled_round.duration.seconds), f"{short_duration(left_seconds)} left"]
         line = f"{recipe.layout.round} {round_}/{rounds}: {', '.join(figures)}"
         values = {"round": round_, "rounds": rounds, "left_seconds": left_seconds, "metrics": dict(numbers)}
-        self.events.notify_listeners("round", line, settled.ended, **values)
+        self.events.notify_listeners("round", line, settled_round.ended, **values)
 
     def report_alarms(self, round_: int, round_alarms: Sequence[Alarm]) -> None:
-        """Write the round's alarms to `alarms.jsonl`; print alarms that are new in this run, a line for each kind."""
+        """Write the round's alarms, if any, to `alarms.jsonl`; print those that are new in this run, a line a kind."""
         if not round_alarms:
             return
         self.alarms.write(round_, {"alarms": [f"{alarm.kind}: {alarm.message}" for alarm in round_alarms]})
@@ -296,7 +302,7 @@ class Recorder:
 
     def report_doubts(self) -> None:
         """Print and write new doubts: reasons why the run cannot be resumed bit for bit. Each is printed once."""
-        doubts = self.composed.doubts
+        doubts = self.composed_run.doubts
         for line in doubts[self.reported_doubts :]:
             self.events.show_line(f"not exact: {line}", exact=False)
         if len(doubts) > self.reported_doubts:
@@ -326,7 +332,7 @@ class Recorder:
             self.events.show_line(
                 budget_stop_text(plan, resident), "budget", resident=resident, budget=plan.budget_bytes
             )
-            self.report_findings(self.composed.trainer.progress.round, self.contract.monitor.conclude())
+            self.report_findings(self.composed_run.trainer.progress.round, self.contract.monitor.conclude())
 
     def should_stop(self) -> bool:
         """Return whether the run must stop, by a signal or its budget; before, save if SIGUSR2 asks for it."""
@@ -339,9 +345,9 @@ class Recorder:
 
     def _save_within_round_(self) -> None:
         """Save a checkpoint between two steps, as SIGUSR2 asks."""
-        progress = self.composed.trainer.progress
+        progress = self.composed_run.trainer.progress
         # The save's own time and peak must not count to the phase that it interrupts.
-        self.phase_meter.end_part_(self.composed.trainer.phases[progress.phase].name)
+        self.phase_meter.end_part_(self.composed_run.trainer.phases[progress.phase].name)
         self.save()
         self.phase_meter.count_("save")
         line = f"SIGUSR2: a checkpoint is saved, in round {progress.round + 1}; the run goes on"
@@ -351,7 +357,7 @@ class Recorder:
         """Tell the listeners of the signal that ends the run; its handler has told the console already."""
         self.signal_reported, name = True, Signals(self.stop.signal).name
         line = f"{name}: the run stops with a checkpoint"
-        self.events.notify_listeners("signal", line, signal=name, round=self.composed.trainer.progress.round)
+        self.events.notify_listeners("signal", line, signal=name, round=self.composed_run.trainer.progress.round)
 
     def is_over_budget_(self) -> bool:
         """Write rounds that wait too long; return whether memory is at its budget, False within `CHECK_SECONDS`."""
@@ -373,18 +379,18 @@ class Recorder:
         """Collect state from workers and worlds, flush the records, write a checkpoint, and offer it to the mirror."""
         self.report_moved_folder_()
         # Workers first: until they have sent their state, the state tree is behind the round that is saved.
-        self.composed.gather_()
+        self.composed_run.gather_()
         self.report_doubts()
-        trainer, config = self.composed.trainer, self.composed.config
+        trainer, config = self.composed_run.trainer, self.composed_run.config
         progress = trainer.progress
         # Steps of the round so far: those of its finished phases, and those of the phase at work.
         step = sum(phase.steps() for phase in trainer.phases[: progress.phase]) + progress.step
-        facts: dict[str, Any] = run_facts(self.composed) | {"versions": version_facts()}
+        facts: dict[str, Any] = run_facts(self.composed_run) | {"versions": version_facts()}
         facts["sources"] = self.code_hashes
         # Records before the checkpoint: it may know of no round that the records on the disk do not have.
         for records in self.records:
             records.sync()
-        self.arithmetics |= {arithmetic_hash(), *self.composed.machines()}
+        self.arithmetics |= {arithmetic_hash(), *self.composed_run.machines()}
         if len(self.arithmetics) > 1:
             facts["machines"] = sorted(self.arithmetics)
         manifest_path = save_checkpoint(
@@ -394,7 +400,7 @@ class Recorder:
             step=step,
             facts=facts,
             config=config.checkpoints,
-            protected=self.mirror.protected_manifests(),  # the mirror's thread reads their shards now
+            protected_files=self.mirror.protected_manifests(),  # the mirror's thread reads their shards now
         )
         self.mirror.offer(manifest_path)  # after the save: the mirror reads files, never the run's memory
         line = f"checkpoint {manifest_path.stem}{f', within round {progress.round + 1}' if step else ''}"
@@ -413,14 +419,14 @@ class Recorder:
         try:
             self.write_rounds_()
         finally:
-            self.composed.close()
+            self.composed_run.close()
             self.contract.monitor.close()
             for sink in (*self.trackers, *self.records):
                 sink.close()
 
 
 def build_recorder(
-    composed: Run,
+    composed_run: Run,
     folder: RunFolder,
     table: ConsoleTable,
     *,
@@ -433,7 +439,7 @@ def build_recorder(
 
     Rows of later rounds, which a killed process recorded after its last checkpoint, are cut off.
     """
-    last_round = composed.trainer.progress.round
+    last_round = composed_run.trainer.progress.round
     with ExitStack() as open_files:
 
         def open_sink(path: Path) -> JsonlSink:
@@ -442,39 +448,39 @@ def build_recorder(
             open_files.callback(sink.close)
             return sink
 
-        trackers = open_trackers(composed.config, folder, events.show_line, resume_at=last_round)
+        trackers = open_trackers(composed_run.config, folder, events.show_line, resume_at=last_round)
         for tracker in trackers:
             open_files.callback(tracker.close)
         recorder = Recorder(
-            composed=composed,
+            composed_run=composed_run,
             folder=folder,
             table=table,
             events=events,
             stop=stop,
             mirror=mirror,
-            contract=_build_contract(composed, trackers, mirror),
+            contract=_build_contract(composed_run, trackers, mirror),
             metrics=open_sink(folder.metrics),
             trackers=trackers,
-            journal=open_sink(folder.journal(recipe_of_config(composed.config).journal)),
+            journal=open_sink(folder.journal(recipe_of_config(composed_run.config).journal)),
             alarms=open_sink(folder.alarms),
             ledger=open_sink(folder.ledger),
             findings=open_sink(folder.findings),
             callbacks=callbacks,
-            code_hashes=source_hashes(composed.config),
+            code_hashes=source_hashes(composed_run.config),
             arithmetics=saved_arithmetics([manifest.facts for manifest in list_checkpoints(folder.checkpoints)[-1:]]),
-            phase_meter=PhaseMeter(cuda_event if composed.device.type == "cuda" else None),
+            phase_meter=PhaseMeter(cuda_event if composed_run.device.type == "cuda" else None),
         )
         open_files.pop_all()  # all are open: from here on `Recorder.close` closes them
     return recorder
 
 
-def _build_contract(composed: Run, trackers: list[BackgroundSink], mirror: MirrorLike) -> MemoryContract:
+def _build_contract(composed_run: Run, trackers: list[BackgroundSink], mirror: MirrorLike) -> MemoryContract:
     """Return the run's memory contract, which also counts the trackers' queues and the mirror's buffers."""
     return MemoryContract(
-        composed.trainer.run,
-        composed.plan,
-        composed.device,
+        composed_run.trainer.run,
+        composed_run.plan,
+        composed_run.device,
         extra_bytes=lambda: queued_bytes_by_owner(trackers) | mirror.buffer_bytes(),
-        elsewhere=composed.elsewhere,
-        exchange=composed.exchange,
+        elsewhere=composed_run.elsewhere,
+        exchange=composed_run.exchange,
     )

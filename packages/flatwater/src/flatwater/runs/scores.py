@@ -70,11 +70,11 @@ def episode_result(
     players: Mapping[str, Mapping[str, float]],
     facts: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return a result as plain values for JSON; a number that is not finite becomes None.
+    """Return the result of the episodes that a run's players were scored on, for JSON; None for a number not finite.
 
     Args:
         config: settings of the run.
-        split: `held-out` or `holdout`.
+        split: `held-out`, on seeds never trained on; `holdout`, on seeds that nothing was tuned on either.
         players: the row of each player, as `return_rows` returns it.
         facts: further facts about the result, such as the number of episodes.
     """

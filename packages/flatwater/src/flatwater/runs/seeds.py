@@ -52,14 +52,14 @@ def create_group(
     seed_list = _list_seeds(seeds, config.seed)
     for seed in seed_list:
         replace(config, seed=seed)  # refuses a seed that no run can have, before the folder is made
-    checked = check_settings(config, callbacks)
-    plan = recipe_of_config(config).plan(checked.config)
+    checked_settings = check_settings(config, callbacks)
+    plan = recipe_of_config(config).plan(checked_settings.config)
     if not config.start_over_budget:
         refuse(plan)  # before the folder is made
     # `taken_names` are those of runs at the mirror's URL, which a new run must not overwrite.
-    folder = create_folder(run, config.trainer, checked.taken_names)
+    folder = create_folder(run, config.trainer, checked_settings.taken_names)
     # All runs have the same number of threads, set now: with another number the last bits of sums differ.
-    base = replace(checked.config, seed=seed_list[0], threads=use_threads(config.threads))
+    base = replace(checked_settings.config, seed=seed_list[0], threads=use_threads(config.threads))
     write_object(folder.seeds, json.dumps(seed_list).encode() + b"\n")
     write_config(base, folder.config)
     remember_run(folder, lambda _: None)

@@ -37,7 +37,7 @@ from flatwater.runs.fingerprint import (
 from flatwater.runs.fork import Parent, compose_as_begun, compose_fork, copy_history, find_parent
 from flatwater.runs.machine import freeze_gc, keep_freed_memory, use_threads
 from flatwater.runs.planning import check_machine, check_settings
-from flatwater.runs.profiling import check_profiled, with_traces
+from flatwater.runs.profiling import check_profiled_rounds, with_traces
 from flatwater.runs.recorder import build_recorder
 from flatwater.runs.run import Run
 from flatwater.runs.signals import stop_on_signals
@@ -50,7 +50,7 @@ from flatwater_watch.events.command import EventCommand
 from flatwater_watch.events.event import Listener
 from flatwater_watch.files.directory import write_object
 from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
-from flatwater_watch.forms import count_phrase
+from flatwater_watch.phrases import count_phrase
 
 BUILDING_STATUS = "reading the data and allocating the run …"
 BUDGET_EXIT = 4
@@ -98,43 +98,43 @@ def start_new_run(
     """
     events = RunEvents(console, [*listeners])
     with events.report_ending():
-        checked = check_settings(config, Callbacks(on_round, on_episode))
+        checked_settings = check_settings(config, Callbacks(on_round, on_episode))
         # 0 threads becomes a number now, which a resume uses again: with other threads the last bits of sums differ.
-        config = replace(checked.config, threads=use_threads(config.threads))
+        config = replace(checked_settings.config, threads=use_threads(config.threads))
         if profile is not None:
-            check_profiled(profile, 0 if parent is None else parent.origin.round, config.rounds)
+            check_profiled_rounds(profile, 0 if parent is None else parent.origin.round, config.rounds)
         attach_event_command_(events, config)
         # The state is allocated before the folder is made: a run that does not fit leaves no folder.
         with console.status(BUILDING_STATUS):
-            composed = _compose_new(config, parent, profile, events.show_line)
+            composed_run = _compose_new(config, parent, profile, events.show_line)
         # `taken_names` are those of runs at the mirror's URL, which a new run must not overwrite.
-        folder = create_folder(run, config.trainer, checked.taken_names)
+        folder = create_folder(run, config.trainer, checked_settings.taken_names)
         # The lock before the mirror: only the lock's holder may send to the URL or write the folder's files.
         with (
             hold_lock(folder) as locked_folder,
             open_mirror(config.mirror, config.checkpoints, locked_folder, events) as mirror,
         ):
-            _begin_folder(composed, locked_folder, events, parent)
-            callbacks = checked.callbacks
+            _begin_folder(composed_run, locked_folder, events, parent)
+            callbacks = checked_settings.callbacks
             return train(
-                composed, locked_folder, events, is_new=True, mirror=mirror, callbacks=callbacks, profile=profile
+                composed_run, locked_folder, events, is_new=True, mirror=mirror, callbacks=callbacks, profile=profile
             )
 
 
-def _begin_folder(composed: Run, folder: RunFolder, events: RunEvents, parent: Parent | None) -> None:
+def _begin_folder(composed_run: Run, folder: RunFolder, events: RunEvents, parent: Parent | None) -> None:
     """Write a new run's files before its first round, and print its folder, policy and environment."""
     if parent is not None:
         write_origin(folder, parent.origin)
     else:
         # A fork that was killed before its first round may have left the file in this folder.
         folder.origin.unlink(missing_ok=True)
-    write_config(composed.config, folder.config)
+    write_config(composed_run.config, folder.config)
     events.listeners.append(RunLog(folder.log))
     # Before training, so that the record exists even if the run is killed in its first round.
     remember_run(folder, events.show_line)
     place = escape(str(folder.with_current_name.path))
-    print_line(events.console, f"run folder [bold]{place}[/]\n{escape(describe_run(composed))}")
-    for line in composed.about():
+    print_line(events.console, f"run folder [bold]{place}[/]\n{escape(describe_run(composed_run))}")
+    for line in composed_run.about():
         events.console.print(line, highlight=False, markup=False)
     if parent is not None:
         copy_history(parent, folder, events.show_line)
@@ -144,9 +144,9 @@ def _compose_new(config: Any, parent: Parent | None, profile: range | None, say:
     """Return a run before its first round, with room for the traces of `profile`; a fork has its parent's state."""
     if parent is not None:
         return with_traces(compose_fork(config, parent, say), profile)
-    composed = with_traces(recipe_of_config(config).compose(config), profile)
-    composed.begin_()
-    return composed
+    composed_run = with_traces(recipe_of_config(config).compose(config), profile)
+    composed_run.begin_()
+    return composed_run
 
 
 def read_config(
@@ -272,32 +272,32 @@ def _resume_run(
     # overwrite its records. It is refused in `restore_run`.
     if not list_checkpoints(folder.checkpoints) and recorded_rounds(folder) <= first_round(folder):
         events.show_line("the run was stopped before its first checkpoint and starts from the beginning", style="")
-        composed = _recompose_unsaved(config, folder, profile, events)
+        composed_run = _recompose_unsaved_run(config, folder, profile, events)
         write_config(config, folder.config)
         remember_run(folder, events.show_line)
-        return train(composed, folder, events, is_new=True, mirror=mirror, callbacks=callbacks, profile=profile)
+        return train(composed_run, folder, events, is_new=True, mirror=mirror, callbacks=callbacks, profile=profile)
     with events.console.status(BUILDING_STATUS):
-        composed, manifest = restore_run(config, folder, events.show_line)
+        composed_run, manifest = restore_run(config, folder, events.show_line)
     if config.rounds < manifest.round:
         raise ConfigError(
             f"--rounds {config.rounds}: the run has {manifest.round} {round_noun} already. "
             f"Give {manifest.round} or more."
         )
     if profile is not None:
-        check_profiled(profile, manifest.round, config.rounds)
-    composed = with_traces(composed, profile)
+        check_profiled_rounds(profile, manifest.round, config.rounds)
+    composed_run = with_traces(composed_run, profile)
     # After the restore: a resume that is refused leaves the folder's configuration as it was.
     write_config(config, folder.config)
     remember_run(folder, events.show_line)
     mirror.offer(manifest.file)  # the process before may have ended before its last checkpoint was sent
-    done = f"{manifest.round} of {config.rounds} {round_noun} done"
+    progress_phrase = f"{manifest.round} of {config.rounds} {round_noun} done"
     # With what the plan notes: a policy that is compiled again takes as long as at the start.
-    lines = "\n".join((describe_run(composed), *composed.plan.notes))
-    print_line(events.console, f"resuming [bold]{escape(str(folder.path))}[/]: {done}\n{escape(lines)}")
-    return train(composed, folder, events, is_new=False, mirror=mirror, callbacks=callbacks, profile=profile)
+    lines = "\n".join((describe_run(composed_run), *composed_run.plan.notes))
+    print_line(events.console, f"resuming [bold]{escape(str(folder.path))}[/]: {progress_phrase}\n{escape(lines)}")
+    return train(composed_run, folder, events, is_new=False, mirror=mirror, callbacks=callbacks, profile=profile)
 
 
-def _recompose_unsaved(config: Any, folder: RunFolder, profile: range | None, events: RunEvents) -> Run:  # noqa: ANN401  (a RunConfig of any recipe)
+def _recompose_unsaved_run(config: Any, folder: RunFolder, profile: range | None, events: RunEvents) -> Run:  # noqa: ANN401  (a RunConfig of any recipe)
     """Return a run that was stopped before its first checkpoint, built as at its start; a fork from its parent."""
     origin, parent = read_origin(folder), None
     with events.console.status(BUILDING_STATUS):
@@ -305,10 +305,10 @@ def _recompose_unsaved(config: Any, folder: RunFolder, profile: range | None, ev
             parent_folder = open_folder(Path(origin.parent))
             parent_config = read_config(parent_folder, trains=True, replaced_names=origin.changed)
             parent = find_parent(parent_folder, parent_config, config, origin.round, events.show_line)
-        composed = _compose_new(config, parent, profile, events.show_line)
+        composed_run = _compose_new(config, parent, profile, events.show_line)
     if parent is not None:
         copy_history(parent, folder, events.show_line)
-    return composed
+    return composed_run
 
 
 def restore_run(
@@ -332,9 +332,9 @@ def restore_run(
         )
     manifest = intact.manifest
     # On the data that the run began with: a panel may have more days by now.
-    composed = compose_as_begun(config, read_config(folder), manifest.facts.get("data"))
+    composed_run = compose_as_begun(config, read_config(folder), manifest.facts.get("data"))
     # Settings and data are compared before the checkpoint overwrites the run's state.
-    current_facts = run_facts(composed)
+    current_facts = run_facts(composed_run)
     differences = fact_differences(saved_run_facts(manifest.facts, config, current_facts), current_facts)
     if differences:
         lines = "\n".join(f"  {line}" for line in differences)
@@ -351,15 +351,15 @@ def restore_run(
             "differ from this round on"
         )
     # Before `rebuild_`, which asks whether the run was exact so far.
-    composed.doubts.extend(read_inexact_reasons(folder))
-    restore_state_(composed.trainer.run, intact)
-    composed.rebuild_()
-    return composed, manifest
+    composed_run.doubts.extend(read_inexact_reasons(folder))
+    restore_state_(composed_run.trainer.run, intact)
+    composed_run.rebuild_()
+    return composed_run, manifest
 
 
-def describe_run(composed: Run) -> str:
+def describe_run(composed_run: Run) -> str:
     """Return a line that names the policy, its environment or data, the device and the number of threads."""
-    return f"{composed.describe()}, {composed.device}, {count_phrase(composed.config.threads, 'thread')}"
+    return f"{composed_run.describe()}, {composed_run.device}, {count_phrase(composed_run.config.threads, 'thread')}"
 
 
 def resume_command(folder: RunFolder) -> str:
@@ -373,7 +373,7 @@ def print_line(console: Console, line: str) -> None:
 
 
 def train(
-    composed: Run,
+    run: Run,
     folder: RunFolder,
     events: RunEvents,
     *,
@@ -385,7 +385,7 @@ def train(
     """Train a composed run and score it; a signal or the memory budget stops it earlier, with a checkpoint.
 
     Args:
-        composed: a run, new or restored.
+        run: a run, new or restored.
         folder: folder of the run, as `hold_lock` gives it.
         events: shows the run, and tells listeners of it.
         is_new: whether there is no checkpoint yet, so that a first checkpoint is written.
@@ -393,19 +393,19 @@ def train(
         callbacks: the user's functions.
         profile: rounds that are recorded with torch's profiler.
     """
-    trainer, config, console = composed.trainer, composed.config, events.console
-    recipe = announce_start(composed, folder, events, is_new=is_new)
+    trainer, config, console = run.trainer, run.config, events.console
+    recipe = announce_start(run, folder, events, is_new=is_new)
     keep_freed_memory()
     with (
         freeze_gc(),
         stop_on_signals(console) as stop,  # from here on a signal ends the run with a checkpoint
         ConsoleTable(config.rounds, console, recipe.layout, rounds_done=trainer.progress.round) as table,
     ):
-        recorder = build_recorder(composed, folder, table, events=events, stop=stop, mirror=mirror, callbacks=callbacks)
+        recorder = build_recorder(run, folder, table, events=events, stop=stop, mirror=mirror, callbacks=callbacks)
         try:
-            recorder.begin_(save=is_new, profiled=profile or range(0))
-            finished = train_(trainer, config.rounds, recorder) and not stop.signal  # a signal also skips the scoring
-            if not finished:
+            recorder.begin_(save=is_new, profiled_rounds=profile or range(0))
+            is_done = train_(trainer, config.rounds, recorder) and not stop.signal  # a signal also skips the scoring
+            if not is_done:
                 recorder.save()
                 recorder.explain_stop()
         except RunError:
@@ -413,37 +413,37 @@ def train(
             raise
         finally:
             recorder.close()  # after an error as well: flushes the records and ends the trackers' threads
-    if finished:
+    if is_done:
         with console.status("playing the trained policy against the baselines …"):
-            composed.write_result(folder)
+            run.write_result(folder)
         mirror.run_finished()  # after the result is written, so that the result is sent as well
     else:
         print_line(console, escape(f"stopped. Go on with: {resume_command(folder)}"))
     recorder.recipe_parts.write_()
-    code = 0 if finished else BUDGET_EXIT if recorder.contract.breach else stop.exit_code
-    return announce_end(RunOutcome(folder.with_current_name, finished, code, recipe, stop.signal), composed, events)
+    code = 0 if is_done else BUDGET_EXIT if recorder.contract.breach else stop.exit_code
+    return announce_end(RunOutcome(folder.with_current_name, is_done, code, recipe, stop.signal), run, events)
 
 
-def announce_start(composed: Run, folder: RunFolder, events: RunEvents, *, is_new: bool) -> Recipe:
+def announce_start(composed_run: Run, folder: RunFolder, events: RunEvents, *, is_new: bool) -> Recipe:
     """Write the run's plan and description into its folder, and announce its start. Returns the run's recipe."""
-    config = composed.config
+    config = composed_run.config
     recipe = recipe_of_config(config)
     # Written before the announcement, so that a listener which reads the folder then finds both files.
-    write_object(folder.plan, json.dumps(composed.plan.to_json(), indent=1).encode() + b"\n")
+    write_object(folder.plan, json.dumps(composed_run.plan.to_json(), indent=1).encode() + b"\n")
     write_description(folder, recipe, to_mapping(config))
-    announce_memory_and_start(composed, folder, events, is_new=is_new)
+    announce_memory_and_start(composed_run, folder, events, is_new=is_new)
     return recipe
 
 
-def announce_memory_and_start(composed: Run, folder: RunFolder, events: RunEvents, *, is_new: bool) -> None:
+def announce_memory_and_start(composed_run: Run, folder: RunFolder, events: RunEvents, *, is_new: bool) -> None:
     """Print the memory that the run will hold, and send the listeners the event `start`."""
-    events.console.print(plan_summary(composed.plan), highlight=False, markup=False)
-    config, round_, path = composed.config, composed.trainer.progress.round, folder.with_current_name.path
+    events.console.print(plan_summary(composed_run.plan), highlight=False, markup=False)
+    config, round_, path = composed_run.config, composed_run.trainer.progress.round, folder.with_current_name.path
     round_noun = recipe_of_config(config).layout.rounds
     beginning = "new run" if is_new else f"resumed at {round_} of {config.rounds} {round_noun}"
     events.notify_listeners(
         "start",
-        f"{beginning}, {path}: {describe_run(composed)}. {plan_summary(composed.plan)}",
+        f"{beginning}, {path}: {describe_run(composed_run)}. {plan_summary(composed_run.plan)}",
         run=str(path.absolute()),
         name=path.absolute().name,
         trainer=config.trainer,
@@ -451,15 +451,15 @@ def announce_memory_and_start(composed: Run, folder: RunFolder, events: RunEvent
         resumed=not is_new,
         done=round_,
         rounds=config.rounds,
-        budget=composed.plan.budget_bytes,
+        budget=composed_run.plan.budget_bytes,
         pid=os.getpid(),
         versions=version_facts(),
     )
 
 
-def announce_end(outcome: RunOutcome, composed: Run, events: RunEvents) -> RunOutcome:
+def announce_end(outcome: RunOutcome, composed_run: Run, events: RunEvents) -> RunOutcome:
     """Send the listeners the event `end`, with the result of a finished run. Returns the outcome unchanged."""
-    config, rounds_done = composed.config, composed.trainer.progress.round
+    config, rounds_done = composed_run.config, composed_run.trainer.progress.round
     ending = "finished" if outcome.finished else f"stopped, go on with: {resume_command(outcome.folder)}"
     events.notify_listeners(
         "end",

@@ -113,11 +113,11 @@ def stop_on_signals(console: "Console") -> Iterator[StopRequest]:
         for ending in _open_endings:
             ending.raise_pending()
         # A sweep starts its trials with the signal blocked, so that it does not kill them before this handler is set.
-        mask_before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {SAVING_SIGNAL})
+        previous_mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, {SAVING_SIGNAL})
         try:
             yield stop
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask_before)
+            signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
 
 
 @contextmanager
@@ -223,12 +223,12 @@ def _ignore(_signal_number: int, _frame: FrameType | None) -> None:
 @contextmanager
 def _install_handlers(numbers: Iterable[int], handler: Handler) -> Iterator[None]:
     """Set one handler for all signals in the `with` block, and restore their previous handlers; main thread only."""
-    handlers_before: dict[int, object] = {}
+    previous_handlers: dict[int, object] = {}
     try:
         for number in numbers:
-            handlers_before[number] = signal.getsignal(number)
+            previous_handlers[number] = signal.getsignal(number)
             signal.signal(number, handler)
         yield
     finally:  # also if one of the handlers could not be set
-        for number, handler_before in handlers_before.items():
-            signal.signal(number, cast("Any", handler_before))
+        for number, previous_handler in previous_handlers.items():
+            signal.signal(number, cast("Any", previous_handler))

@@ -33,13 +33,13 @@ def is_run_recorded(key: str) -> bool:
     return stat.S_ISREG(record.st_mode) and record.st_uid == os.geteuid() and not record.st_mode & _WRITABLE_BY_OTHERS
 
 
-def record_run(key: str, about: Mapping[str, Any]) -> None:
-    """Write the record that the user has begun the run of the hash `key`; `about` is for people who read the file.
+def record_run(key: str, facts: Mapping[str, Any]) -> None:
+    """Write the record that the user has begun the run of the hash `key`; `facts` is for people who read the file.
 
     Raises:
         OSError: there is no folder that is this user's alone, or the record cannot be written.
     """
-    content = json.dumps({**about, "noted": datetime.now(UTC).isoformat(timespec="seconds")}, indent=1).encode()
+    content = json.dumps({**facts, "noted": datetime.now(UTC).isoformat(timespec="seconds")}, indent=1).encode()
     with _open_record_folder(make=True) as folder:
         # Under a temporary name first, so that two processes with the same record leave one of both, whole.
         temporary_name = f".{secrets.token_hex(8)}"

@@ -66,7 +66,7 @@ class WorkerService:
         exempt_names = (ARITHMETIC,) if assignment.config.any_machine else ()
         if differences := describe_version_changes(
             assignment.versions,
-            saved_when="in the run",
+            save_phrase="in the run",
             current_name=f"on {platform.node()}",
             exempt_names=exempt_names,
         ):
@@ -140,7 +140,7 @@ class WorkerPool(ABC):
         return [pid for worker in self.workers if (pid := worker.pid) is not None]
 
     def exchange_(self) -> Mapping[str, Any]:
-        """Return the ledger's record of the workers; see `runs.run.Run.exchange`."""
+        """Return the ledger's record of the workers, empty without workers; see `runs.run.Run.exchange`."""
         if not self.workers:
             return {}
         records = [self._worker_record(number, report) for number, report in enumerate(self.ask_all("memory"))]

@@ -152,9 +152,9 @@ def remember_trust(
         say: shows a line if the record cannot be written; that is no error.
         extra_values: further plain values that the code gets; None for none.
     """
-    about = {"of": str(named_path(source).absolute()), "code": {code.setting: code.value for code in named_codes}}
+    facts = {"of": str(named_path(source).absolute()), "code": {code.setting: code.value for code in named_codes}}
     try:
-        record_run(trust_key(settings, source, extra_values), about)
+        record_run(trust_key(settings, source, extra_values), facts)
     except OSError as error:
         say(
             f"the record of your runs ({RECORD_PLACES}) cannot be written ({error.strerror}). "
@@ -205,8 +205,8 @@ def _refuse_code_in_runs(named_codes: Sequence[NamedCode], source: Path | str, f
     # The paths are resolved, so that neither a link nor `..` hides the folder of a run.
     for code in named_codes:
         for file in module_files(code.module) if code.module else ():
-            in_folder = folder is not None and file.is_relative_to(folder.resolve())
-            if in_folder or enclosing_run_folder(file) is not None:
+            is_in_folder = folder is not None and file.is_relative_to(folder.resolve())
+            if is_in_folder or enclosing_run_folder(file) is not None:
                 raise TrustError(
                     f"{source}: {code.setting} = {short_repr(code.value)}: {file} lies in the folder of a run, and "
                     "code there is never imported. Read the code; to use it, move it to the folder "

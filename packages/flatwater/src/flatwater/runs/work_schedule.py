@@ -46,5 +46,5 @@ class WorkSchedule:
         """Time the work in the `with` block, and set when it is due next, so that it takes `TIME_SHARE` of all time."""
         began = self.clock()
         yield
-        ended = self.clock()
-        self.due_time = ended + min(MAXIMUM_GAP_SECONDS, (ended - began) / TIME_SHARE)
+        end = self.clock()
+        self.due_time = end + min(MAXIMUM_GAP_SECONDS, (end - began) / TIME_SHARE)

@@ -216,15 +216,17 @@ class WorldRun(Run):
         # `Run.listen_` refuses a function: without leaves for its numbers the state cannot take it.
         super().listen_(None if OWN in self.trainer.run.logged else on_episode)
         if OWN in self.trainer.run.logged:
-            logged, keys = self.trainer.run.logged[OWN], self.config.info_keys
-            reporter = EpisodeReporter(self.trainer.collector.world, logged, keys, on_episode, name=self.world_name)
+            logged_numbers, keys = self.trainer.run.logged[OWN], self.config.info_keys
+            reporter = EpisodeReporter(
+                self.trainer.collector.world, logged_numbers, keys, on_episode, name=self.world_name
+            )
             self.trainer.collector.reports.append(reporter.report_)
         self.trainer.collector.reports.append(partial(self.replays.report_, self))
 
     def take_logged_(self) -> Mapping[str, float]:
         """Return the means of the numbers that episodes have reported since the last call, and reset them."""
-        logged = self.trainer.run.logged
-        return take_numbers_(logged[OWN]) if OWN in logged else {}
+        logged_numbers = self.trainer.run.logged
+        return take_numbers_(logged_numbers[OWN]) if OWN in logged_numbers else {}
 
     def about(self) -> Sequence[str]:
         """Return lines to print at the start, such as the number of steps, and tests that were left out."""
@@ -240,18 +242,18 @@ class WorldRun(Run):
     def begin_(self) -> None:
         """Test whether an episode follows from its seed and actions alone, in new worlds; if not, add a doubt."""
         super().begin_()
-        unsaved = set[str]()
+        unsaved_names = set[str]()
 
         def make_player(other_seed: int) -> WorldPlayer:
-            """Return a new player; add a text about state that its world cannot save to `unsaved`."""
+            """Return a new player; add a text about state that its world cannot save to `unsaved_names`."""
             world, player = self.build_player(other_seed)
             if isinstance(world, ReplayableWorld) and (unsaved_text := world.beginnings.unsaved):
-                unsaved.add(f"; {unsaved_text}")
+                unsaved_names.add(f"; {unsaved_text}")
             return player
 
         verdict = try_exactness(make_player)
         if verdict.tested and verdict.why:
-            self.doubts.append(f"{self.world_name}: {verdict.why}{''.join(unsaved)}. {NEW_EPISODES}")
+            self.doubts.append(f"{self.world_name}: {verdict.why}{''.join(unsaved_names)}. {NEW_EPISODES}")
         elif verdict.why:
             limit = f"{verdict.why}, and the test may take {TEST_SECONDS:g} s"
             self.omitted_tests.append(f"{self.world_name}: it is not tested whether a resume is bit for bit: {limit}")

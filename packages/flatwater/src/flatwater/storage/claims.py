@@ -18,7 +18,7 @@ from pathlib import Path
 from flatwater import __version__
 from flatwater.storage.objects import StoredObjects
 from flatwater_watch.errors import ConfigError, RunError
-from flatwater_watch.files.content import convert_to_type, parse_json
+from flatwater_watch.files.json_values import convert_to_type, parse_json
 from flatwater_watch.sanitize import short_repr
 from flatwater_watch.units import format_duration
 
@@ -150,7 +150,7 @@ class Lock:
         return holder is not None and holder.token == self.token
 
     def release_(self) -> None:
-        """Release the lock, so that others may write."""
+        """Release the lock, so that others may write, unless another process has taken it."""
         if not self.is_held():  # another process may have taken it
             return
         try:

@@ -59,7 +59,7 @@ def is_unfinished(name: str) -> bool:
     return "#" in name and name.rpartition("#")[2].isdigit()
 
 
-def open_listed(folder: Path, name: str) -> FileIO:
+def open_listed_file(folder: Path, name: str) -> FileIO:
     """Open a regular file of a listing for reading, by its path relative to the folder.
 
     Raises:

@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from flatwater.storage.client_settings import EXPECTED_CREDENTIALS, client_settings
 from flatwater.storage.faults import OversizeError, StoreError, translate_store_errors
-from flatwater.storage.folders import folder_names, is_unfinished, list_files, open_listed
+from flatwater.storage.folders import folder_names, is_unfinished, list_files, open_listed_file
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.files.directory import FilePiece, explain_os_errors, sync_file
 from flatwater_watch.masking import mask_secrets
@@ -179,7 +179,7 @@ class StoredObjects:
 
     def _read_file(self, name: str) -> Iterator[bytes]:
         """Yield the content of a file below the folder, a chunk at a time."""
-        with open_listed(self.folder or Path(), name) as file:
+        with open_listed_file(self.folder or Path(), name) as file:
             while piece := file.read(_CHUNK_BYTES):
                 yield piece
 
@@ -289,7 +289,7 @@ class StoredObjects:
         try:
             with translate_store_errors(self.url, "read"):
                 if self.folder:
-                    with open_listed(self.folder, name) as file:
+                    with open_listed_file(self.folder, name) as file:
                         status = os.fstat(file.fileno())
                     return ObjectEntry(name, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
                 head = obstore.head(self.store, self.prefix + name)
@@ -328,7 +328,7 @@ class StoredObjects:
             except FileNotFoundError:
                 continue
 
-    def remove_unfinished(self, folder: str) -> None:
+    def remove_unfinished_writes(self, folder: str) -> None:
         """Remove unfinished files of killed writers from a folder of a `file://` URL; other stores show none."""
         if self.folder:
             with explain_os_errors(self.folder):

@@ -16,7 +16,7 @@ from pathlib import Path
 from flatwater.storage.faults import OversizeError, StoreError
 from flatwater.storage.objects import StoredObjects
 from flatwater_watch.errors import RunError
-from flatwater_watch.files.safe_read import open_unbuffered
+from flatwater_watch.files.safe_read import open_unbuffered_file
 
 PART_BYTES = 8 << 20
 """Bytes of a part of a file that does not fit the buffer. 10,000 parts, the most at S3, make 80 GB."""
@@ -102,7 +102,7 @@ def _open_source(path: Path) -> FileIO:
         FileNotFoundError: the file is missing, a link, or not a regular file.
     """
     try:
-        return open_unbuffered(path, follow=False)
+        return open_unbuffered_file(path, follow=False)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EINVAL):  # a link, or not a regular file
             raise FileNotFoundError(errno.ENOENT, error.strerror, str(path)) from error
@@ -129,12 +129,12 @@ class _SendSource:
             OtherContentError: the file ends here, and its hash is not the expected hash.
         """
         count = min(maximum, self.bytes_left)
-        filled = 0
-        while filled < count:
-            count_read = self.file.readinto(self.buffer[filled:count])
+        filled_bytes = 0
+        while filled_bytes < count:
+            count_read = self.file.readinto(self.buffer[filled_bytes:count])
             if not count_read:
                 raise FileNotFoundError(f"{self.file.name} became shorter during the upload")
-            filled += count_read
+            filled_bytes += count_read
         self.bytes_left -= count
         self.hasher.update(self.buffer[:count])
         # Checked before the last bytes are sent, so that a damaged file never becomes a whole object.

@@ -54,10 +54,10 @@ class SweepOutcome:
     @property
     def best_trial(self) -> TrialLine | None:
         """The finished trial with the highest value, the first of equals; None if none has finished."""
-        finished = [line for line in self.lines if line.state == "finished" and line.value is not None]
-        if not finished:
+        finished_lines = [line for line in self.lines if line.state == "finished" and line.value is not None]
+        if not finished_lines:
             return None
-        _, _, best_line = max((line.value, -line.number, line) for line in finished)
+        _, _, best_line = max((line.value, -line.number, line) for line in finished_lines)
         return best_line
 
     def to_json(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from subprocess import PIPE, Popen, TimeoutExpired
 from typing import Any, Literal
 
 from flatwater.metrics.jsonl import Record
-from flatwater.metrics.lines import FollowedFile, read_appended_, rewind_if_replaced_
+from flatwater.metrics.lines import FollowedFile, read_appended_records_, rewind_if_replaced_
 from flatwater.named_imports import is_trusted
 from flatwater.rundir.layout import RunFolder
 from flatwater.rundir.listing import run_state
@@ -82,7 +82,7 @@ class _JobProcess:
         has_ended = self.process.poll() is not None  # before the rounds are read, so that the last one is among them
         if not self._end_requested:
             rewind_if_replaced_(self._metrics_tail)
-            if any(self.job.judge(record) for record in read_appended_(self._metrics_tail)):
+            if any(self.job.judge(record) for record in read_appended_records_(self._metrics_tail)):
                 self.request_end_("pruned")
         if not has_ended:
             return None
@@ -132,10 +132,10 @@ def train_jobs(jobs: Iterable[Job | None], pool: RunPool) -> Generator[tuple[Job
                 return
             # Checked before numbers are read, as a folder that was moved would not get them.
             pool.check()
-            for finished, ending in _poll_processes_(processes, pool.stop):
-                processes.remove(finished)
-                _close_process(finished.process)
-                yield finished.job, ending
+            for finished_job, ending in _poll_processes_(processes, pool.stop):
+                processes.remove(finished_job)
+                _close_process(finished_job.process)
+                yield finished_job.job, ending
             _wait_for_oldest(processes)
     except (RunError, GeneratorExit):  # GeneratorExit: the caller has closed the generator, as it cannot go on
         # All are asked before the first is waited for, so that they save at the same time.
@@ -174,12 +174,12 @@ def _next_job(jobs: Iterator[Job | None], pool: RunPool) -> Job | None:
 
 def _await_run(run: RunFolder, pool: RunPool) -> None:
     """Wait while the process of an earlier, killed sweep still saves the run's checkpoint."""
-    announced = False
+    is_announced = False
     # The run's lock tells it, whatever the rounds (0 of 1): the process is no child of this one to be waited for.
     while run_state(run, 0, 1) == "training" and not pool.stop.signal:
-        if not announced:
+        if not is_announced:
             pool.say(f"  waiting for {run.path.name}, which another process is saving")
-            announced = True
+            is_announced = True
         time.sleep(POLL_SECONDS)
 
 
@@ -202,11 +202,11 @@ def _start_process(program: Sequence[str], order: Mapping[str, Any], log: int | 
     """Start a process, and write its order to its stdin; `log` is a descriptor for its stderr, None for ours."""
     # A session of its own: a Ctrl-C in the terminal reaches the sweep alone, which asks the trials to end.
     # The process begins with SAVING_SIGNAL blocked: before its handler is set, the signal would end it.
-    mask_before = signal.pthread_sigmask(signal.SIG_BLOCK, {SAVING_SIGNAL})
+    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {SAVING_SIGNAL})
     try:
         process = Popen(program, stdin=PIPE, stdout=PIPE, stderr=log, start_new_session=True)  # noqa: S603  (our own)
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask_before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
     assert process.stdin is not None  # noqa: S101  (for the type checker)
     try:
         process.stdin.write(json.dumps({**order, "parent": os.getpid(), "trust": is_trusted()}).encode())

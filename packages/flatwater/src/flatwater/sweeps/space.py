@@ -150,7 +150,7 @@ def _deeper_hint(name: str, config: object, table_path: str) -> str:
     return f" Expected {' or '.join(tables)}." if tables else ""
 
 
-def _parse_values(table: Mapping[str, Any], declared: object, path: str) -> Range | Choices:
+def _parse_values(table: Mapping[str, Any], declared_type: object, path: str) -> Range | Choices:
     """Return the range or the choices of a setting's table, after a check that they fit its declared type.
 
     Raises:
@@ -162,7 +162,7 @@ def _parse_values(table: Mapping[str, Any], declared: object, path: str) -> Rang
                 f"[{path}] {key}: no such key: expected {', '.join(RANGE_KEYS)}.{did_you_mean(key, [*RANGE_KEYS])}"
             )
     if "choices" not in table:
-        return _parse_range(table, declared, path)
+        return _parse_range(table, declared_type, path)
     other_keys = [key for key in table if key != "choices"]
     if other_keys:
         raise ConfigError(f"[{path}] {other_keys[0]}: cannot be combined with choices. Keep one of the two.")
@@ -170,20 +170,20 @@ def _parse_values(table: Mapping[str, Any], declared: object, path: str) -> Rang
     if not isinstance(choices, list) or not choices:
         raise ConfigError(f"[{path}] choices = {choices!r}: expected a list of one or more values")
     for index, value in enumerate(choices):
-        from_plain(declared, value, f"[{path}] choices[{index}]", _refuse_table)
+        from_plain(declared_type, value, f"[{path}] choices[{index}]", _refuse_table)
         if value in choices[:index]:
             raise ConfigError(f"[{path}] choices[{index}] = {value!r}: is given twice")
     return Choices(tuple(choices))
 
 
-def _parse_range(table: Mapping[str, Any], declared: object, path: str) -> Range:
+def _parse_range(table: Mapping[str, Any], declared_type: object, path: str) -> Range:
     """Return the range of a setting's table, after a check that its ends and its step fit each other.
 
     Raises:
         ConfigError: low or high is missing, or the ends or the step do not fit.
     """
     # `int | None` is searched as an int.
-    kind = next((kind for kind in (get_args(declared) or (declared,)) if kind is not NoneType), None)
+    kind = next((kind for kind in (get_args(declared_type) or (declared_type,)) if kind is not NoneType), None)
     if kind not in (int, float):
         raise ConfigError(f"[{path}]: low and high need a number. Give choices = [...].")
     numbers = {key: _parse_number(table, key, kind, path) for key in ("low", "high", "step") if key in table}
@@ -241,13 +241,13 @@ def _require_range(condition: bool, path: str, key: str, value: object, expected
         raise ConfigError(f"[{path}] {key} = {value!r}: expected {expected}")
 
 
-def _refuse_table(declared: type[Any], _given: Mapping[str, Any], path: str) -> object:
+def _refuse_table(declared_type: type[Any], _given: Mapping[str, Any], path: str) -> object:
     """Refuse a table in the place of a number.
 
     Raises:
         TypeError: always.
     """
-    raise TypeError(f"{path}: {declared} is a configuration, not a value")
+    raise TypeError(f"{path}: {declared_type} is a configuration, not a value")
 
 
 def _require_fitting_value(base: object, path: str, values: Range | Choices) -> None:

@@ -86,7 +86,7 @@ class Study:
         self._reseed_sampler_(len(self._trials()), "")
         return self._draw_settings_(self.study.ask())
 
-    def reopen_interrupted_(self) -> list[Trial]:
+    def reopen_interrupted_trials_(self) -> list[Trial]:
         """Return the trials that had not ended when the sweep was stopped or killed, in their order."""
         return [self._reopen_trial_(trial) for trial in self._trials() if trial.state == RUNNING]
 
@@ -142,9 +142,9 @@ class Study:
         if round_ not in known_values and isfinite(value):
             trial.report(value, round_)
             known_values[round_] = value
-        return self.is_behind(trial, known_values)
+        return self.is_below_median(trial, known_values)
 
-    def is_behind(self, trial: Trial, known_values: Mapping[int, float]) -> bool:
+    def is_below_median(self, trial: Trial, known_values: Mapping[int, float]) -> bool:
         """Return whether the trial's values are below the median of earlier trials, so that it should end."""
         return bool(known_values) and trial.should_prune()
 
@@ -326,9 +326,13 @@ def to_label(value: object) -> CategoricalChoiceType:
     return value if isinstance(value, bool | int | float | str) else json.dumps(value)
 
 
-def from_label(values: Range | Choices, drawn: Any) -> Any:  # noqa: ANN401  (whatever TOML can hold)
+def from_label(values: Range | Choices, drawn_value: Any) -> Any:  # noqa: ANN401  (whatever TOML can hold)
     """Return the setting's value for a number or label that optuna drew."""
     if isinstance(values, Range):
-        return drawn
+        return drawn_value
     # Types are compared as well: True == 1, and both may be choices.
-    return next(value for value in values.values if to_label(value) == drawn and type(to_label(value)) is type(drawn))
+    return next(
+        value
+        for value in values.values
+        if to_label(value) == drawn_value and type(to_label(value)) is type(drawn_value)
+    )

@@ -79,17 +79,17 @@ def train_sweep(
         program: command of a trial's process, which speaks as `trial.py` does.
         progress: progress of a study, which counts the rounds of all trials; None shows that of the sweep alone.
     """
-    opened: OpenedSweep = open_sweep(order, program)
+    opened_sweep: OpenedSweep = open_sweep(order, program)
     # The folder is locked, so that two processes do not draw the same trial.
     with (
-        hold_lock(RunFolder(opened.folder.path)) as locked_folder,
+        hold_lock(RunFolder(opened_sweep.folder.path)) as locked_folder,
         stop_on_signals(console) as stop,
         console.status("") if progress is None else nullcontext() as status,
     ):
-        base = opened.base
+        base = opened_sweep.base
         study = open_study(
-            opened.folder.study,
-            opened.space,
+            opened_sweep.folder.study,
+            opened_sweep.space,
             seed=base.seed,
             prune=order.prune,
             rounds=base.rounds,
@@ -97,7 +97,7 @@ def train_sweep(
         )
         trial_count = study.save_trial_count_(order.trials)
         sweep = Sweep(
-            folder=opened.folder,
+            folder=opened_sweep.folder,
             locked_folder=locked_folder,
             base=base,
             study=study,
@@ -106,7 +106,7 @@ def train_sweep(
             program=program,
             stop=stop,
             progress=progress
-            or RoundProgress(rounds=trial_count * base.rounds, done=rounds_of_trials(opened.folder.path)),
+            or RoundProgress(rounds=trial_count * base.rounds, done=rounds_of_trials(opened_sweep.folder.path)),
         )
         if status is not None:
             unit = recipe_of_config(base).layout.round
@@ -119,10 +119,10 @@ def train_sweep(
 def train_trials_(sweep: Sweep, at_once: int) -> None:
     """Train the trials that are left, so many at once, until all have ended or a signal stops them."""
     parallel = f", {at_once} at once" if at_once > 1 else ""
-    searched = ", ".join(sweep.study.space)
-    sweep.say(f"sweep folder {sweep.folder.path}: {sweep.trial_count} trials, searching {searched}{parallel}")
+    searched_names = ", ".join(sweep.study.space)
+    sweep.say(f"sweep folder {sweep.folder.path}: {sweep.trial_count} trials, searching {searched_names}{parallel}")
     for line in sweep.study.lines():
-        drop_unreached_(sweep, line)
+        drop_unreached_rounds_(sweep, line)
     pool = RunPool(program=sweep.program, stop=sweep.stop, check=sweep.require_in_place, say=sweep.say, at_once=at_once)
     trials_by_run: dict[Path, Trial] = {}
     # If an ending cannot be recorded, `closing` lets the trials that train save and end.
@@ -148,7 +148,7 @@ def generate_jobs_(sweep: Sweep, running_trials: dict[Path, Trial]) -> Iterator[
 
 def generate_trials_(sweep: Sweep) -> Iterator[Trial | None]:
     """Yield interrupted trials, then new ones; None while the next trial has to wait for others to end."""
-    yield from sweep.study.reopen_interrupted_()
+    yield from sweep.study.reopen_interrupted_trials_()
     while len(sweep.study.lines()) < sweep.trial_count:  # counted anew each time; failed trials count too
         yield sweep.study.next_() if sweep.study.may_begin() else None
 
@@ -165,7 +165,7 @@ def begin_job_(sweep: Sweep, trial: Trial) -> Job | None:
         record_ending_(sweep, trial, RunExit("failed", str(error)))
         return None
     # A sweep may have been killed after a trial fell behind and before that was recorded.
-    if sweep.study.is_behind(trial, known_values):
+    if sweep.study.is_below_median(trial, known_values):
         record_ending_(sweep, trial, RunExit("pruned"))
         return None
     number = trial_number(trial)
@@ -192,12 +192,12 @@ def record_ending_(sweep: Sweep, trial: Trial, ending: RunExit) -> None:
         sweep.study.prune_(trial)
     elif ending.how == "failed":
         sweep.study.fail_(trial, ending.reason)
-    drop_unreached_(sweep, sweep.study.lines()[trial_number(trial) - 1])
+    drop_unreached_rounds_(sweep, sweep.study.lines()[trial_number(trial) - 1])
     sweep.say(f"  trial {trial_number(trial)} {outcome_line(sweep, trial_number(trial))}")
     write_outcome(sweep_outcome(sweep), sweep.base)
 
 
-def drop_unreached_(sweep: Sweep, line: TrialLine) -> None:
+def drop_unreached_rounds_(sweep: Sweep, line: TrialLine) -> None:
     """Take the rounds off the progress that a trial which has ended early will not reach."""
     if line.state in {"pruned", "failed"}:
         sweep.progress.drop_(sweep.base.rounds - recorded_rounds(sweep.folder.trial(line.number)))

@@ -61,8 +61,8 @@ def end_with_parent(parent: int) -> None:
 def prepare(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration as a run stores it, after a check against data and machine, but not against memory."""
     config = from_mapping(find_recipe(settings["trainer"], GIVEN_PERMIT).config, settings, "the sweep")
-    checked, _ = checked_plan(config)
-    return {"config": to_mapping(checked.config)}
+    checked_config, _ = checked_plan(config)
+    return {"config": to_mapping(checked_config.config)}
 
 
 def train(settings: Mapping[str, Any], run: Path) -> dict[str, Any]:

@@ -85,7 +85,7 @@ def has_kept_state(episodes: Episodes) -> bool:
 
 
 def restore_kept_state_(world: World, episodes: Episodes) -> None:
-    """Give a world its kept state, as far as possible, before it begins new episodes."""
+    """Give a world its kept state, if any, as far as possible, before it begins new episodes."""
     state = read_state(episodes.kept[KEPT].numpy()) if episodes.kept else None
     if not state:
         return
@@ -327,7 +327,7 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
     steps, seeds, action_log = (leaf.numpy() for leaf in (episodes.steps, episodes.seeds, episodes.actions))
     (envs, agents), most_steps, spaces = action_log.shape[1:3], int(steps.max()), world.spaces
     scratch = _ScratchBuffers(envs, agents, spaces)
-    over, returns = np.zeros((envs, agents), np.bool_), np.zeros((envs, agents), np.float32)
+    agent_done, returns = np.zeros((envs, agents), np.bool_), np.zeros((envs, agents), np.float32)
     kept_state = read_state(episodes.kept[KEPT].numpy()) if episodes.kept else None
 
     def begin(env_mask: Array) -> None:
@@ -335,7 +335,7 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
         if isinstance(world, ReplayableWorld) and episodes.kept:
             world.beginnings.load_(env_mask, kept_state or [])
         _begin_world_(world, env_mask, seeds, obs, scratch.legal)
-        over[env_mask], returns[env_mask] = False, 0
+        agent_done[env_mask], returns[env_mask] = False, 0
         if teacher is not None:
             teacher.begin_(env_mask)
 
@@ -352,13 +352,13 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
             actions[waits] = first_legal_actions(spaces, scratch.legal[waits])
         _step_world_(world, actions, obs, scratch.outcome, scratch.legal)
         returns += scratch.outcome[0]
-        over |= scratch.ends()
+        agent_done |= scratch.ends()
         ended_waiting = waits & scratch.ends().all(1)
         if ended_waiting.any():
             begin(ended_waiting)
     if (steps == 0).any():
         begin(steps == 0)
-    return over, returns
+    return agent_done, returns
 
 
 def _logged_actions(action_log: Array, steps: Array) -> Array:
@@ -368,7 +368,7 @@ def _logged_actions(action_log: Array, steps: Array) -> Array:
     return actions.astype(np.int64) if actions.dtype == np.int16 else actions
 
 
-def replay_episodes_(world: World, teacher: Teacher | None, episodes: Episodes, saved: Array) -> str:
+def replay_episodes_(world: World, teacher: Teacher | None, episodes: Episodes, saved_obs: Array) -> str:
     """Play the running episodes again, and compare their observations, ends and rewards with the saved ones.
 
     A user's world that keeps state of its own gets its latest state after the episodes were played. It played them from
@@ -378,19 +378,19 @@ def replay_episodes_(world: World, teacher: Teacher | None, episodes: Episodes, 
         world: a new world, or one in any state.
         teacher: the teacher that was asked at each of the steps; None without one.
         episodes: the running episodes; not changed.
-        saved: [E, A, *obs], the observations that should come out.
+        saved_obs: [E, A, *obs], the observations that should come out.
 
     Returns:
         the difference between the world and its saved state, as the end of a sentence; empty if all bits are equal.
     """
-    observations = np.empty_like(saved)
+    observations = np.empty_like(saved_obs)
     try:
-        over, returns = play_again_(world, teacher, episodes, observations)
+        agent_done, returns = play_again_(world, teacher, episodes, observations)
         if episodes.kept and not isinstance(world, ReplayableWorld):
             return _reload_kept_state_(_keeper(world), read_state(episodes.kept[KEPT].numpy()))
     except Exception as error:  # noqa: BLE001  (a user's class may have changed and refuse it; the run goes on)
         return f"the episodes cannot be replayed ({type(error).__name__}: {error})"
-    comparisons = [("observations", observations, saved), ("ends", over, episodes.over.numpy())]
+    comparisons = [("observations", observations, saved_obs), ("ends", agent_done, episodes.over.numpy())]
     comparisons.append(("rewards", returns, episodes.returns.numpy()))
     for name, value, saved_value in comparisons:
         differences = _difference_mask(value, saved_value)

@@ -98,21 +98,21 @@ class EpisodeEvaluator:
             number: number of the step; 0 begins the episodes.
             seeds: seeds of the episodes, [E]; None for the evaluator's own.
         """
-        player, played = self.players[name], self.played
+        player, state = self.players[name], self.played
         if number == 0:
-            self._begin_(np.ones(len(played.done), np.bool_), self._seeds() if seeds is None else seeds)
-            played.done.zero_()
+            self._begin_(np.ones(len(state.done), np.bool_), self._seeds() if seeds is None else seeds)
+            state.done.zero_()
             player.returns.zero_()
-        elif self._ends_early and bool(played.done.all()):
+        elif self._ends_early and bool(state.done.all()):
             return
         action = self._act_(player, first=number == 0)
         if self._legal is not None:
             check_actions(self.world.spaces, self._legal, action, source=f"the {name}")
         step_arguments = self.world, self._arrays, action, self.current_obs, self._outcome
-        ended = step_first_episodes_(*step_arguments, has_ended=played.done, paid=player.returns, legal=self._legal)
-        if ended.any() and not (self._ends_early and bool(played.done.all())):
+        has_ended = step_first_episodes_(*step_arguments, has_ended=state.done, paid=player.returns, legal=self._legal)
+        if has_ended.any() and not (self._ends_early and bool(state.done.all())):
             # A copy, because `begin_` writes into the array that the seeds come from.
-            self._begin_(ended, played.episodes.seeds.numpy().copy())
+            self._begin_(has_ended, state.episodes.seeds.numpy().copy())
 
     def _act_(self, player: Player, *, first: bool) -> Array:
         """Return a player's actions [E, A, *action] on the present observations."""

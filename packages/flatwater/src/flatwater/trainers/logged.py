@@ -38,7 +38,7 @@ class LoggedNumbers:
     counts: Float[Tensor, "N"]
 
 
-def build_logged(device: torch.device) -> LoggedNumbers:
+def build_logged_numbers(device: torch.device) -> LoggedNumbers:
     """Return sums of no numbers yet: all rows are free. On the meta device they are a plan."""
     return LoggedNumbers(
         names=filled_tensor(0, MAXIMUM_NAMES, MAXIMUM_NAME, dtype=torch.uint8, device=device),
@@ -47,13 +47,13 @@ def build_logged(device: torch.device) -> LoggedNumbers:
     )
 
 
-def add_number_(logged: LoggedNumbers, name: str, value: float) -> None:
+def add_number_(numbers: LoggedNumbers, name: str, value: float) -> None:
     """Add one episode's number to the sum of its name.
 
     Raises:
         ConfigError: there is no space for another name.
     """
-    names, sums, counts = (leaf.numpy() for leaf in (logged.names, logged.sums, logged.counts))
+    names, sums, counts = (leaf.numpy() for leaf in (numbers.names, numbers.sums, numbers.counts))
     text = np.frombuffer(name.encode(errors="replace").ljust(MAXIMUM_NAME, b"\0"), np.uint8)
     has_name, is_free = (names == text).all(1), ~names.any(1)
     (rows,) = np.nonzero(has_name | is_free)
@@ -66,13 +66,13 @@ def add_number_(logged: LoggedNumbers, name: str, value: float) -> None:
     counts[row] += 1
 
 
-def take_numbers_(logged: LoggedNumbers) -> dict[str, float]:
+def take_numbers_(logged_numbers: LoggedNumbers) -> dict[str, float]:
     """Return the mean of each name's numbers, and free all rows."""
-    names = [bytes(row).rstrip(b"\0").decode(errors="replace") for row in logged.names.numpy()]
-    means = (logged.sums / logged.counts).tolist()
+    names = [bytes(row).rstrip(b"\0").decode(errors="replace") for row in logged_numbers.names.numpy()]
+    means = (logged_numbers.sums / logged_numbers.counts).tolist()
     # Free rows are left out: they have no name, and 0 / 0 as their mean.
     numbers = {name: mean for name, mean in zip(names, means, strict=True) if name}
-    for leaf in (logged.names, logged.sums, logged.counts):
+    for leaf in (logged_numbers.names, logged_numbers.sums, logged_numbers.counts):
         leaf.zero_()
     return numbers
 
@@ -168,8 +168,8 @@ class EpisodeReporter:
         known_keys = (
             ", ".join(sorted({repr(str(name)) for agent_info in infos for name in agent_info})[:20]) or "no key at all"
         )
-        got = f"{short_repr(wrong_value)}, a {type(wrong_value).__name__}" if values else known_keys
+        found_text = f"{short_repr(wrong_value)}, a {type(wrong_value).__name__}" if values else known_keys
         raise RunError(
             f"info_keys: environment {self._name}: expected a number as {key!r} in the info of an episode's last step, "
-            f"got {got}. Change it, or leave {key!r} out of info_keys"
+            f"got {found_text}. Change it, or leave {key!r} out of info_keys"
         )

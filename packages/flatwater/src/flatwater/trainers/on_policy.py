@@ -105,7 +105,7 @@ def on_policy_phases(
         learn_: takes an update; see `bind_learning`.
     """
     settings, evaluation_interval = setup.config.learner.own, setup.config.evaluation.every
-    trained, *baselines = evaluator.players  # baselines do not learn, so they play once
+    trained_player, *baselines = evaluator.players  # baselines do not learn, so they play once
 
     def play_baselines_(number: int) -> None:
         """Take step `number` of the baselines' episodes, which are played one baseline after the other."""
@@ -120,7 +120,7 @@ def on_policy_phases(
         Phase("baselines", lambda: len(baselines) * evaluator.steps if progress.round == 0 else 0, play_baselines_),
         Phase("collect", lambda: steps, collect_),
         Phase("update", lambda: policies * settings.epochs * settings.minibatches, learn_),
-        Phase("evaluate", evaluation_steps, lambda number: evaluator.play_(trained, number)),
+        Phase("evaluate", evaluation_steps, lambda number: evaluator.play_(trained_player, number)),
     )
 
 
@@ -211,9 +211,9 @@ def is_evaluated(setup: OnPolicySetup, progress: Progress) -> bool:
 
 def present_scores(setup: OnPolicySetup, progress: Progress, evaluator: Evaluator) -> dict[str, Tensor]:
     """Return returns by player: of the baselines, and of the trained player if the last round had an evaluation."""
-    trained, *_ = evaluator.players
-    evaluated = is_evaluated(setup, progress)
-    return {name: returns for name, returns in evaluator.scores.items() if name != trained or evaluated}
+    trained_player, *_ = evaluator.players
+    was_evaluated = is_evaluated(setup, progress)
+    return {name: returns for name, returns in evaluator.scores.items() if name != trained_player or was_evaluated}
 
 
 def read_numbers_(setup: OnPolicySetup, run: LearningState, evaluator: Evaluator) -> dict[str, float]:

@@ -27,8 +27,9 @@ class Profile:
     def end_part_(self, part: str) -> None:
         """Add the time since the last part's end to this part; with a GPU, it is the host's time alone."""
         wall, cpu = time.perf_counter(), time.process_time()
-        self.wall[part] += wall - self._last_mark[0]
-        self.cpu[part] += cpu - self._last_mark[1]
+        last_wall, last_cpu = self._last_mark
+        self.wall[part] += wall - last_wall
+        self.cpu[part] += cpu - last_cpu
         self._last_mark = wall, cpu
 
     def microseconds(self, steps: int) -> dict[str, float]:

@@ -60,16 +60,16 @@ class Top(App[RunError]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("q", "quit", "quit")]
     ENABLE_COMMAND_PALETTE = False
 
-    def __init__(self, followed: FollowedRun, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, followed_run: FollowedRun, *, clock: Callable[[], float] = time.time) -> None:
         """Prepare the screen of a run.
 
         Args:
-            followed: a run from `follow_run`, which the screen updates from now on.
+            followed_run: a run from `follow_run`, which the screen updates from now on.
             clock: function that returns the seconds since 1970.
         """
         super().__init__()
-        self.title = followed.folder.path.resolve().name
-        self._followed, self._clock = followed, clock
+        self.title = followed_run.folder.path.resolve().name
+        self._followed, self._clock = followed_run, clock
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Return the filters that each line passes before it reaches the terminal."""

@@ -12,7 +12,7 @@ from statistics import median
 from flatwater.description import Description
 from flatwater.memory.planner import Plan
 from flatwater.metrics.jsonl import Record, require_numbers
-from flatwater.metrics.lines import FollowedFile, read_appended_, rewind_if_replaced_
+from flatwater.metrics.lines import FollowedFile, read_appended_records_, rewind_if_replaced_
 from flatwater.named_imports import importing_only_ours
 from flatwater.recipe import read_rounds
 from flatwater.rundir.description import read_description, read_settings
@@ -87,7 +87,7 @@ def follow_run(path: Path) -> FollowedRun:
     with importing_only_ours():  # the folder may be a stranger's: no code that it names is run
         config = read_settings(folder)
         recipe = read_description(folder, config)
-    followed = FollowedRun(
+    run = FollowedRun(
         folder=folder,
         recipe=recipe,
         rounds=read_rounds(config, str(folder.config)),
@@ -98,69 +98,69 @@ def follow_run(path: Path) -> FollowedRun:
         findings_tail=FollowedFile(folder.findings),
         alarms_tail=FollowedFile(folder.alarms),
     )
-    read_new_lines_(followed)
-    return followed
+    read_new_lines_(run)
+    return run
 
 
-def read_new_lines_(followed: FollowedRun) -> None:
+def read_new_lines_(run: FollowedRun) -> None:
     """Read the lines appended to the run's files since the last call, or all of a file that was replaced."""
-    _forget_replaced_(followed)
-    for record in read_appended_(followed.metrics_tail):
-        require_numbers(followed.folder.metrics, record)
-        _add_metrics_(followed, record)
-    for record in read_appended_(followed.ledger_tail):
-        followed.line = parse_ledger_line(record, followed.folder.ledger)
-        followed.history["resident"].append(float(followed.line.resident))
-    for record in read_appended_(followed.findings_tail):
-        round_, finding = parse_finding(record, followed.folder.findings)
-        followed.findings[finding.fingerprint] = (round_, finding)
-    for record in read_appended_(followed.alarms_tail):
-        texts = alarm_texts(record, followed.folder.alarms)
-        followed.alarms += len(texts)
-        followed.alarm = texts[-1] if texts else followed.alarm
-    if followed.plan is None:
-        followed.plan = read_plan(followed.folder.plan)
-    followed.rounds = max(followed.rounds, followed.done)  # a resumed run may have been asked for more
-    followed.state = run_state(followed.folder, followed.done, followed.rounds)
+    _forget_replaced_files_(run)
+    for record in read_appended_records_(run.metrics_tail):
+        require_numbers(run.folder.metrics, record)
+        _add_metrics_(run, record)
+    for record in read_appended_records_(run.ledger_tail):
+        run.line = parse_ledger_line(record, run.folder.ledger)
+        run.history["resident"].append(float(run.line.resident))
+    for record in read_appended_records_(run.findings_tail):
+        round_, finding = parse_finding(record, run.folder.findings)
+        run.findings[finding.fingerprint] = (round_, finding)
+    for record in read_appended_records_(run.alarms_tail):
+        texts = alarm_texts(record, run.folder.alarms)
+        run.alarms += len(texts)
+        run.alarm = texts[-1] if texts else run.alarm
+    if run.plan is None:
+        run.plan = read_plan(run.folder.plan)
+    run.rounds = max(run.rounds, run.done)  # a resumed run may have been asked for more
+    run.state = run_state(run.folder, run.done, run.rounds)
 
 
-def _forget_replaced_(followed: FollowedRun) -> None:
+def _forget_replaced_files_(run: FollowedRun) -> None:
     """Forget all records of files that were replaced or cut, as by a resumed run; they are then read from the start."""
-    if rewind_if_replaced_(followed.metrics_tail):
-        followed.done, followed.metrics = 0, {}
-        followed.last_seconds.clear()
-        followed.timed_seconds, followed.timed_rounds = 0.0, 0
-        for name in followed.recipe.curves.values():
-            followed.history[name].clear()
-    if rewind_if_replaced_(followed.ledger_tail):
-        followed.line = None
-        followed.history["resident"].clear()
-    if rewind_if_replaced_(followed.findings_tail):
-        followed.findings.clear()
-    if rewind_if_replaced_(followed.alarms_tail):
-        followed.alarms, followed.alarm = 0, ""
+    if rewind_if_replaced_(run.metrics_tail):
+        run.done, run.metrics = 0, {}
+        run.last_seconds.clear()
+        run.timed_seconds, run.timed_rounds = 0.0, 0
+        for name in run.recipe.curves.values():
+            run.history[name].clear()
+    if rewind_if_replaced_(run.ledger_tail):
+        run.line = None
+        run.history["resident"].clear()
+    if rewind_if_replaced_(run.findings_tail):
+        run.findings.clear()
+    if rewind_if_replaced_(run.alarms_tail):
+        run.alarms, run.alarm = 0, ""
 
 
-def _add_metrics_(followed: FollowedRun, record: Record) -> None:
+def _add_metrics_(run: FollowedRun, record: Record) -> None:
     """Add the newest line of metrics to the curves, the durations and the number of rounds."""
-    followed.done, followed.metrics = record["round"], record
-    followed.changed = followed.folder.metrics.stat().st_mtime  # a line has no time of its own
-    for name in followed.recipe.curves.values():
+    run.done, run.metrics = record["round"], record
+    run.changed = run.folder.metrics.stat().st_mtime  # a line has no time of its own
+    for name in run.recipe.curves.values():
         value = record.get(name)
-        followed.history[name].append(nan if value is None else float(value))
+        run.history[name].append(nan if value is None else float(value))
     times = [value for name, value in record.items() if name.startswith("time/") and value is not None]
     if times:
-        followed.last_seconds.append(sum(times))
-        followed.timed_seconds += sum(times)
-        followed.timed_rounds += 1
+        run.last_seconds.append(sum(times))
+        run.timed_seconds += sum(times)
+        run.timed_rounds += 1
 
 
-def seconds_left(followed: FollowedRun, now: float) -> float:
+def seconds_left(run: FollowedRun, now: float) -> float:
     """Return the seconds from `now` until the run's end, by the median time of its last rounds; NaN without any."""
-    if not followed.last_seconds:
+    if not run.last_seconds:
         return nan
-    typical_seconds = median(followed.last_seconds)
+    typical_seconds = median(run.last_seconds)
     # Seconds spent in the current round; however long it lasts, it counts as one round.
-    current_seconds = now - followed.changed if isfinite(followed.changed) else 0.0
+    current_seconds = now - run.changed if isfinite(run.changed) else 0.0
     current_seconds = min(max(current_seconds, 0.0), typical_seconds)
-    return max(0.0, typical_seconds * (followed.rounds - followed.done) - current_seconds)
+    return max(0.0, typical_seconds * (run.rounds - run.done) - current_seconds)

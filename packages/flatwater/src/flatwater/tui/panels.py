@@ -24,7 +24,7 @@ from flatwater.rundir.statements import (
 from flatwater.tui.follow import FollowedRun, seconds_left
 from flatwater_watch.diagnose.finding_text import growth_end, headline
 from flatwater_watch.diagnose.verdicts import VERDICTS
-from flatwater_watch.forms import count_phrase
+from flatwater_watch.phrases import count_phrase
 from flatwater_watch.units import format_bytes, short_bytes
 
 OWNED = "owned by the run"
@@ -45,23 +45,23 @@ WHOLE_FROM = 100
 """Value from which a size is written without decimals."""
 
 
-def header_panel(followed: FollowedRun, width: int, now: float) -> Text:
+def header_panel(run: FollowedRun, width: int, now: float) -> Text:
     """Return two lines: the run's name, state, progress and time left; and a bar of its progress."""
-    progress = f"{followed.recipe.layout.round} {followed.done}/{followed.rounds}"
+    progress = f"{run.recipe.layout.round} {run.done}/{run.rounds}"
     first_line = Text.assemble(
-        (followed.folder.path.resolve().name, "bold"),
+        (run.folder.path.resolve().name, "bold"),
         "  ",
-        (followed.state, STATE_STYLES[followed.state]),
+        (run.state, STATE_STYLES[run.state]),
         f"  {progress}",
     )
-    if followed.state == "training" and isfinite(seconds := seconds_left(followed, now)):
+    if run.state == "training" and isfinite(seconds := seconds_left(run, now)):
         first_line.append(f"  {short_duration(seconds)} left", style="bold")
-    if followed.state == "training" and isfinite(followed.changed):
-        first_line.append(f"  last {short_duration(max(0.0, now - followed.changed))} ago", style=QUIET)
-    first_line.append(f"  {followed.data_and_device}", style=QUIET)
+    if run.state == "training" and isfinite(run.changed):
+        first_line.append(f"  last {short_duration(max(0.0, now - run.changed))} ago", style=QUIET)
+    first_line.append(f"  {run.data_and_device}", style=QUIET)
     first_line.truncate(width, overflow="ellipsis")
-    filled = round(width * followed.done / followed.rounds) if followed.rounds else 0
-    progress_bar = Text.assemble(("━" * filled, STATE_STYLES[followed.state]), ("─" * (width - filled), EMPTY))
+    filled_width = round(width * run.done / run.rounds) if run.rounds else 0
+    progress_bar = Text.assemble(("━" * filled_width, STATE_STYLES[run.state]), ("─" * (width - filled_width), EMPTY))
     return Text("\n").join([first_line, progress_bar])
 
 
@@ -75,11 +75,11 @@ def memory_title(line: LedgerLine | None) -> str:
     return f"memory · {short_bytes(line.resident)} resident, {share:.0%} of the budget of {short_bytes(line.budget)}"
 
 
-def missing_ledger_text(followed: FollowedRun) -> Text:
+def missing_ledger_text(run: FollowedRun) -> Text:
     """Return a sentence that says why no memory is shown."""
-    if followed.done:
+    if run.done:
         return Text("This run has no ledger.", style=QUIET)
-    return Text(f"The ledger begins with the first {followed.recipe.layout.round}.", style=QUIET)
+    return Text(f"The ledger begins with the first {run.recipe.layout.round}.", style=QUIET)
 
 
 def memory_panel(line: LedgerLine, width: int, *, coloured: bool = True) -> Text:
@@ -157,30 +157,30 @@ def segment_bar(sizes: dict[str, int], full_bytes: int, width: int, glyphs: dict
         glyphs: character of each name's segment.
     """
     text = Text()
-    filled = 0
+    filled_cells = 0
     total = 0
     for name, size in sizes.items():
         total += max(0, size)  # unaccounted memory may be below 0
         end = min(width, round(width * total / full_bytes)) if full_bytes else 0
-        text.append(glyphs[name] * (end - filled), style=PART_COLOURS[name])
-        filled = max(filled, end)
-    return text.append("·" * (width - filled), style=EMPTY)
+        text.append(glyphs[name] * (end - filled_cells), style=PART_COLOURS[name])
+        filled_cells = max(filled_cells, end)
+    return text.append("·" * (width - filled_cells), style=EMPTY)
 
 
-def owners_table(followed: FollowedRun, width: int, maximum: int | None = None) -> Table | Text:
+def owners_table(run: FollowedRun, width: int, maximum: int | None = None) -> Table | Text:
     """Return a table of the `maximum` largest owners, or of all: bytes, share, and difference from the plan."""
-    if followed.line is None:
-        return missing_ledger_text(followed)
-    held_bytes = group_bytes(followed.line.owned, depth=OWNER_DEPTH)
-    planned_bytes = group_bytes(listed_owners(followed.plan), depth=OWNER_DEPTH) if followed.plan is not None else {}
+    if run.line is None:
+        return missing_ledger_text(run)
+    held_bytes = group_bytes(run.line.owned, depth=OWNER_DEPTH)
+    planned_bytes = group_bytes(listed_owners(run.plan), depth=OWNER_DEPTH) if run.plan is not None else {}
     has_shares = width >= WIDE_TABLE_COLUMNS
     table = _empty_table(width, "owner", "held", *(["share"] if has_shares else []), "off plan")
-    ordered = sorted(held_bytes.items(), key=lambda item: (-item[1], item[0]))
-    for name, size in ordered[:maximum]:
+    largest_first = sorted(held_bytes.items(), key=lambda item: (-item[1], item[0]))
+    for name, size in largest_first[:maximum]:
         difference_text = _difference_text(size - planned_bytes[name]) if name in planned_bytes else Text("")
-        share = size / followed.line.owned_bytes if followed.line.owned_bytes else 0.0
+        share = size / run.line.owned_bytes if run.line.owned_bytes else 0.0
         table.add_row(name, short_bytes(size), *([f"{share:.0%}"] if has_shares else []), difference_text)
-    smaller = ordered[maximum:] if maximum is not None else []
+    smaller = largest_first[maximum:] if maximum is not None else []
     if smaller:
         table.add_row(f"{len(smaller)} smaller", short_bytes(sum(size for _, size in smaller)), style=QUIET)
     return table
@@ -206,13 +206,13 @@ def phase_table(line: LedgerLine | None, width: int) -> Table | Text:
     return table
 
 
-def phases_title(followed: FollowedRun) -> str:
+def phases_title(run: FollowedRun) -> str:
     """Return the title above the phases: seconds of the last round, and the mean of all rounds that were read."""
     title = "phases · last"
-    if not followed.timed_rounds:
-        return f"{title} {followed.recipe.layout.round}"
-    last_text, mean_text = _seconds_text(followed.last_seconds[-1]), _seconds_text(followed.mean_seconds)
-    rounds_text = f" of {followed.timed_rounds:,}" if followed.timed_rounds < followed.done else ""
+    if not run.timed_rounds:
+        return f"{title} {run.recipe.layout.round}"
+    last_text, mean_text = _seconds_text(run.last_seconds[-1]), _seconds_text(run.mean_seconds)
+    rounds_text = f" of {run.timed_rounds:,}" if run.timed_rounds < run.done else ""
     return f"{title} {last_text}, mean{rounds_text} {mean_text}"
 
 
@@ -230,9 +230,9 @@ def _empty_table(width: int, *titles: str) -> Table:
     return table
 
 
-def curves_panel(followed: FollowedRun, width: int) -> Text:
+def curves_panel(run: FollowedRun, width: int) -> Text:
     """Return a small curve of each of the recipe's metrics and of resident memory, then numbers of the last round."""
-    *other_curves, judged_curve = followed.recipe.curves.items()
+    *other_curves, judged_curve = run.recipe.curves.items()
     # Title, name in the history, colour, and function that writes a value; runs are judged by the last curve.
     rows = [
         *((title, name, QUIET, short_number) for title, name in other_curves),
@@ -242,7 +242,7 @@ def curves_panel(followed: FollowedRun, width: int) -> Text:
     label_width = max(len(title) for title, *_ in rows) + 1
     lines = []
     for title, name, colour, format_value in rows:
-        values = list(followed.history[name])
+        values = list(run.history[name])
         finite = [value for value in values if isfinite(value)]
         if not finite:
             continue
@@ -255,13 +255,13 @@ def curves_panel(followed: FollowedRun, width: int) -> Text:
         )
     numbers_now = [
         Text.assemble((f"{column.title} ", QUIET), column.show(value))
-        for column in followed.recipe.layout.live_columns
-        if (value := followed.metrics.get(column.name)) is not None
+        for column in run.recipe.layout.live_columns
+        if (value := run.metrics.get(column.name)) is not None
     ]
     if numbers_now:
         lines.append(Text("  ").join(numbers_now))
         lines[-1].truncate(width, overflow="ellipsis")
-    return Text("\n").join(lines) if lines else Text(f"No {followed.recipe.layout.round} has ended yet.", style=QUIET)
+    return Text("\n").join(lines) if lines else Text(f"No {run.recipe.layout.round} has ended yet.", style=QUIET)
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
@@ -297,16 +297,16 @@ def _interpolate_value(values: Sequence[float], position: float) -> float:
     return left if 2 * fraction < 1 else right
 
 
-def findings_panel(followed: FollowedRun, row_width: int | None = None) -> Group:
+def findings_panel(run: FollowedRun, row_width: int | None = None) -> Group:
     """Return lines on the findings, the gravest first, and on the run's alarms.
 
     Args:
-        followed: the run.
+        run: the run.
         row_width: columns of a screen with few rows, on which alarms come first and a finding has one row without
             details; None on other screens.
     """
     findings = sorted(
-        (finding for _, finding in followed.findings.values()),
+        (finding for _, finding in run.findings.values()),
         key=lambda finding: (not VERDICTS[finding.verdict].is_grave, -finding.bytes_per_step),
     )
     lines = list[Text | Padding]()
@@ -319,8 +319,8 @@ def findings_panel(followed: FollowedRun, row_width: int | None = None) -> Group
             lines.append(_indent("; ".join(details)))
         if finding.advice and row_width is None:
             lines.append(_indent(finding.advice))
-    if followed.alarms:
-        alarm = Text.assemble((f"{count_phrase(followed.alarms, 'alarm')}  ", f"bold {WARNING}"), followed.alarm)
+    if run.alarms:
+        alarm = Text.assemble((f"{count_phrase(run.alarms, 'alarm')}  ", f"bold {WARNING}"), run.alarm)
         # Last, or first on a screen with few rows.
         lines.insert(len(lines) if row_width is None else 0, alarm)
     if row_width is not None:
@@ -328,7 +328,7 @@ def findings_panel(followed: FollowedRun, row_width: int | None = None) -> Group
             if isinstance(line, Text):
                 line.truncate(row_width, overflow="ellipsis")
     if not lines:
-        has_ledger = followed.line is not None
+        has_ledger = run.line is not None
         lines = [Text("Nothing grows." if has_ledger else "Nothing is known yet.", style=GOOD if has_ledger else QUIET)]
     return Group(*lines)
 
@@ -337,14 +337,14 @@ def _indent(text: str) -> Padding:
     return Padding(Text(text, style=QUIET), (0, 0, 0, 2))
 
 
-def findings_title(followed: FollowedRun) -> str:
+def findings_title(run: FollowedRun) -> str:
     """Return the title above the findings, with the numbers of findings and alarms."""
-    counts = [str(len(followed.findings))] if followed.findings else []
-    counts += [count_phrase(followed.alarms, "alarm")] if followed.alarms else []
+    counts = [str(len(run.findings))] if run.findings else []
+    counts += [count_phrase(run.alarms, "alarm")] if run.alarms else []
     return " · ".join(["findings", *counts])
 
 
-def course_title(followed: FollowedRun) -> str:
+def course_title(run: FollowedRun) -> str:
     """Return the title above the curves; it has their number of rounds if that is less than all."""
-    count = len(followed.history[next(iter(followed.recipe.curves.values()))])
-    return f"course · last {count_phrase(count, followed.recipe.layout.round)}" if count < followed.done else "course"
+    count = len(run.history[next(iter(run.recipe.curves.values()))])
+    return f"course · last {count_phrase(count, run.recipe.layout.round)}" if count < run.done else "course"

@@ -7,7 +7,7 @@ import pytest
 from poisoned import begun, every, play, random_actor
 
 from flatwater.envs.foraging.config import ForagingConfig
-from flatwater.envs.foraging.search import SearchTeacher, first_cell_reached, reachable_cells
+from flatwater.envs.foraging.search import SearchTeacher, first_reached_cell, reachable_cells
 from flatwater.envs.foraging.world import ForagingWorld
 from flatwater.envs.world import Array
 
@@ -42,7 +42,7 @@ def random_windows(count: int) -> tuple[Array, Array]:
 def test_a_wave_comes_first_to_the_side_that_a_queue_finds_nearest() -> None:
     targets, free = random_windows(400)
     prefers = np.random.default_rng(6).permuted(np.tile((1, 2, 3, 4), (400, 1)), axis=1)
-    found = first_cell_reached(targets, free, BESIDE, prefers, SIDE)
+    found = first_reached_cell(targets, free, BESIDE, prefers, SIDE)
     wanted = []
     for at in range(400):
         steps = distances(targets[at], free[at])
@@ -62,7 +62,7 @@ def test_the_cells_within_reach_are_those_that_a_queue_comes_to() -> None:
 
 def test_a_window_without_targets_is_reached_from_no_side() -> None:
     nothing = np.zeros((3, SIDE**2), np.bool_)
-    assert first_cell_reached(nothing, ~nothing, BESIDE, np.ones((3, 4), np.int64), SIDE).tolist() == [-1, -1, -1]
+    assert first_reached_cell(nothing, ~nothing, BESIDE, np.ones((3, 4), np.int64), SIDE).tolist() == [-1, -1, -1]
 
 
 def deliveries(*, teach: bool, episodes: int) -> float:

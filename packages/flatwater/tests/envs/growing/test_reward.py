@@ -17,7 +17,7 @@ def test_a_seed_is_paid_no_more_than_its_host_has_gained_and_harm_counts_in_full
     found = seed_credit(
         torch.tensor([[0.3, 0.3, -0.2], [0.3, 0.1, -0.2]]),
         accuracy=torch.tensor([0.5, 0.4]),
-        started_from=torch.tensor([[0.4, 0.1, 0.1], [0.6, 0.1, 0.6]]),
+        initial_accuracy=torch.tensor([[0.4, 0.1, 0.1], [0.6, 0.1, 0.6]]),
         ungrown=torch.zeros(2),
     )
     torch.testing.assert_close(found, torch.tensor([[0.1, 0.3, -0.2], [0.0, 0.1, -0.2]]))
@@ -28,7 +28,7 @@ def test_a_seed_is_not_paid_for_what_its_host_learns_by_itself() -> None:
     found = seed_credit(
         torch.full((3, 1), 0.4),
         accuracy=torch.tensor([0.5, 0.85, 0.8]),
-        started_from=torch.full((3, 1), 0.1),
+        initial_accuracy=torch.full((3, 1), 0.1),
         ungrown=torch.tensor([0.2, 0.8, 0.85]),
     )
     torch.testing.assert_close(found, torch.tensor([[0.3], [0.05], [0.0]]))
@@ -38,11 +38,13 @@ def test_hosts_left_alone_are_known_by_kind_and_step() -> None:
     alone = build_ungrown_accuracy(3, torch.device("cpu"))
     impaired = torch.tensor([False, True, False])
     for accuracy, step in ((0.4, 1), (0.6, 1), (0.8, 3)):
-        add_ungrown_accuracy_(alone, torch.tensor([accuracy, 0.1, 1.0]), impaired=impaired, step=torch.full((3,), step))
+        add_ungrown_accuracy_(
+            alone, torch.tensor([accuracy, 0.1, 1.0]), is_impaired=impaired, step=torch.full((3,), step)
+        )
 
     def known(step: int) -> list[float]:
         kinds = torch.tensor([False, True])
-        return ungrown_accuracy(alone, impaired=kinds, step=torch.full((2,), step)).tolist()
+        return ungrown_accuracy(alone, is_impaired=kinds, step=torch.full((2,), step)).tolist()
 
     assert known(1) == pytest.approx([0.75, 0.1])
     assert known(2) == [0, 0]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from gymnasium import spaces as gym
 
-from flatwater.envs.wrapped.spaces import make_reader, read_space
+from flatwater.envs.wrapped.spaces import make_reader, network_input_space
 from flatwater.nets.observation import nest_parts, split_parts, view_numbers
 
 
@@ -79,7 +79,7 @@ def test_images_stand_beside_numbers_in_dicts_and_tuples() -> None:
     torch.testing.assert_close(found["eyes"][0] * 255, torch.arange(6.0).view(1, 1, 2, 3))
     assert found["eyes"][1] is None
     assert (found["eyes"][2].tolist(), found["way"].tolist()) == ([[0.5, -1]], [[0, 1, 0]])
-    shown = read_space(make_reader(space, "one").parts)
+    shown = network_input_space(make_reader(space, "one").parts)
     assert shown["way"] == gym.Box(0, 1, (3,), np.float32)  # type: ignore[index]
     assert shown["eyes"][0] == gym.Box(0, 255, (1, 2, 3), np.uint8)  # type: ignore[index]
 

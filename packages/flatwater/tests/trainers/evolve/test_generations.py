@@ -15,7 +15,8 @@ from flatwater.recipes.evolve.config import EvolveRunConfig
 from flatwater.replay.ring import gather
 from flatwater.trainers.evolve.play import ActionScale
 from flatwater.trainers.evolve.round import EvolveTrainer, build_trainer
-from flatwater.trainers.evolve.state import EvolveSetup, build_population
+from flatwater.trainers.evolve.setup import EvolveSetup
+from flatwater.trainers.evolve.state import build_population
 from flatwater.trainers.loop import train_
 from flatwater.trainers.resume_worlds import resume_episodes_
 from flatwater.trainers.world_trainer import Worlds

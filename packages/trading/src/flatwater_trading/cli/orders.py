@@ -290,11 +290,14 @@ def _periods(orders: "Orders") -> str:
 
 def _reason_for_no_purchase(orders: "Orders") -> str:
     """Return the sentence with the reason why nothing is bought today; for orders without a purchase."""
-    bought = [holding.position.instrument for holding in orders.holdings if holding.position.entry_date == orders.date]
-    reaches_threshold = bool(orders.ranking) and orders.ranking[0][1] >= orders.threshold
-    if bought and reaches_threshold:
+    bought_instruments = [
+        holding.position.instrument for holding in orders.holdings if holding.position.entry_date == orders.date
+    ]
+    # The ranking begins with the largest coefficient.
+    reaches_threshold = any(coefficient >= orders.threshold for _, coefficient in orders.ranking[:1])
+    if bought_instruments and reaches_threshold:
         return (
-            f"Nothing is bought: {', '.join(bought)} was bought on this day already, "
+            f"Nothing is bought: {', '.join(bought_instruments)} was bought on this day already, "
             "and env.trade.purchases_a_day allows no more."
         )
     if not orders.ranking:

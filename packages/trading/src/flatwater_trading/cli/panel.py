@@ -12,7 +12,7 @@ from rich.table import Table
 
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.files.safe_read import read_regular
-from flatwater_watch.forms import list_phrase
+from flatwater_watch.phrases import list_phrase
 from flatwater_watch.terminal import say, terminal
 from flatwater_watch.units import format_bytes
 
@@ -75,7 +75,7 @@ class PanelImport:
         check_place(self.out, source=self.source, force=self.force)
         investable = None if self.investable is None else _parse_names(self.investable)
         with terminal().status(f"reading {self.source} and computing the indicators …", first_line_seconds=2.0):
-            imported = read_prices(
+            import_result = read_prices(
                 self.source,
                 investable=investable,
                 columns=_parse_mapping(self.map),
@@ -86,14 +86,14 @@ class PanelImport:
                 bars=self.bars,
             )
             check_place(self.out, source=self.source, force=self.force)  # minutes may have passed
-            save_panel(imported.panel, self.out)
-        panel, episode = imported.panel, EpisodeConfig()
+            save_panel(import_result.panel, self.out)
+        panel, episode = import_result.panel, EpisodeConfig()
         days, instruments = panel.valid.shape
         say(
             f"{self.out}: {days} {panel.calendar.units} x {instruments} instruments, {len(panel.investable)} investable"
         )
         summary = summarise_panel(panel, context=episode.context, episode=episode.days)
-        terminal().print(_summary_table(imported, summary), width=80)
+        terminal().print(_summary_table(import_result, summary), width=80)
         say(f"fingerprint {panel.fingerprint}")
         return 0
 
@@ -153,32 +153,34 @@ class PanelShow:
         return 0
 
 
-def _summary_table(imported: "ImportResult", summary: "PanelSummary") -> Table:
+def _summary_table(import_result: "ImportResult", summary: "PanelSummary") -> Table:
     """Return the table for checking an import: columns, days, gaps, moves that look like splits."""
     table = Table(box=SIMPLE_HEAD, show_header=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
-    layout = imported.layout
+    layout = import_result.layout
     columns = [f"{role} = {name or 'the column without a name'}" for role, name in layout.roles.items()]
     if layout.wide_columns:
-        own_features = imported.panel.origins
+        own_features = import_result.panel.origins
         price_columns = [column for (_, field), column in layout.wide_columns.items() if field not in own_features]
         columns.append(f"{len({*price_columns})} of prices, such as {price_columns[0]}")
     table.add_row("columns", ", ".join(columns))
     if layout.guessed:
         guess = " ".join(f"{role}=COLUMN" for role in layout.guessed)
         table.add_row("", f"guessed: {', '.join(layout.guessed)}; if that is wrong, add --map {guess}")
-    if imported.panel.origins:
+    if import_result.panel.origins:
         table.add_row(
-            "own features", ", ".join(f"{name} ({origin})" for name, origin in imported.panel.origins.items())
+            "own features", ", ".join(f"{name} ({origin})" for name, origin in import_result.panel.origins.items())
         )
     table.add_row("not used", list_phrase(layout.unused, MAXIMUM_LISTED) or "-")
-    table.add_row(f"{summary.unit}s", f"{summary.days:,}, {summary.first} to {summary.last}; {_longest_gap(imported)}")
-    table.add_row("frequency", imported.panel.calendar.in_words)
-    by_gaps = sorted(summary.instruments, key=lambda instrument: -instrument.gaps)
-    gaps = [f"{instrument.name} {instrument.gaps} {summary.unit}s" for instrument in by_gaps if instrument.gaps]
+    table.add_row(
+        f"{summary.unit}s", f"{summary.days:,}, {summary.first} to {summary.last}; {_longest_gap(import_result)}"
+    )
+    table.add_row("frequency", import_result.panel.calendar.in_words)
+    most_gaps_first = sorted(summary.instruments, key=lambda instrument: -instrument.gaps)
+    gaps = [f"{instrument.name} {instrument.gaps} {summary.unit}s" for instrument in most_gaps_first if instrument.gaps]
     table.add_row("gaps", list_phrase(gaps, MAXIMUM_LISTED) or "-")
-    table.add_row("like splits", list_phrase(imported.jumps, MAXIMUM_LISTED) or "-")
+    table.add_row("like splits", list_phrase(import_result.jumps, MAXIMUM_LISTED) or "-")
     if summary.splits:
         table.add_row("splits", ", ".join(f"{split.name} {split.days:,} {summary.unit}s" for split in summary.splits))
     if summary.splits_problem:
@@ -192,9 +194,9 @@ def _splits_problem(summary: "PanelSummary") -> str:
     return f"{summary.splits_problem} `flatwater train erl` {remedy}."
 
 
-def _longest_gap(imported: "ImportResult") -> str:
+def _longest_gap(import_result: "ImportResult") -> str:
     """Return a phrase about the longest pause between two days of the panel."""
-    dates = imported.panel.dates
+    dates = import_result.panel.dates
     if len(dates) < 2:  # noqa: PLR2004  (one day has no pause)
         return "one day"
     pauses = (dates[1:] - dates[:-1]).astype(int)

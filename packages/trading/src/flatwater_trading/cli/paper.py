@@ -45,21 +45,21 @@ class PaperCommand(WithTrust, WithBudget):
 
         from flatwater.cli.plan import print_plan
         from flatwater.memory.planner import Plan
-        from flatwater_watch.files.content import encode_json
+        from flatwater_watch.files.json_values import encode_json
         from flatwater_watch.terminal import say, terminal
 
         with terminal(errors=True).status("reading the run and the prices …"):
-            played = self.play()
-        if isinstance(played, Plan):
-            return print_plan(played, as_json=self.json)
-        for note in played.notes:
+            played_evenings = self.play()
+        if isinstance(played_evenings, Plan):
+            return print_plan(played_evenings, as_json=self.json)
+        for note in played_evenings.notes:
             terminal(errors=True).print(note, highlight=False, markup=False)
         if self.json:
-            new_evenings = played.evenings[len(played.evenings) - played.new :]
+            new_evenings = played_evenings.evenings[len(played_evenings.evenings) - played_evenings.new :]
             for evening in new_evenings:
                 print(encode_json(asdict(evening)).decode())
             return 0
-        self._show_newest(played)
+        self._show_newest(played_evenings)
         say(f"the account as a page: flatwater report {self.account}")
         return 0
 
@@ -72,7 +72,7 @@ class PaperCommand(WithTrust, WithBudget):
 
         trader = load_trader(self.run, "Paper accounts")
         prices = trained_panel(self.run) if self.prices is None else self.prices
-        panel = trader.align_traded(load_panel(prices), self.raw_prices)
+        panel = trader.align_traded_panel(load_panel(prices), self.raw_prices)
         if self.plan:
             return trader.plan_orders(panel, self.budget)
         if self.first is not None:
@@ -88,7 +88,7 @@ class PaperCommand(WithTrust, WithBudget):
         from flatwater_trading.cli.orders import purchase_order_sheet
         from flatwater_trading.cli.weight_orders import portfolio_order_sheet
         from flatwater_trading.recipe.weights.orders import WeightOrders
-        from flatwater_watch.forms import count_phrase
+        from flatwater_watch.phrases import count_phrase
         from flatwater_watch.terminal import terminal
 
         console, newest, first = terminal(), played.evenings[-1], played.evenings[0]
@@ -103,10 +103,10 @@ class PaperCommand(WithTrust, WithBudget):
             )
             console.print(f"after the close of {newest.date}", style="italic", highlight=False)
             console.print(sheet.table)
-        spent = sum(evening.cost for evening in played.evenings)
+        spent_money = sum(evening.cost for evening in played.evenings)
         console.print(
             f"{count_phrase(played.new, 'evening')} played. Equity {newest.equity:,.2f} after "
             f"{count_phrase(len(played.evenings), 'evening')} since {first.date}, {newest.cash:,.2f} of it in cash; "
-            f"costs so far {spent:,.2f}.",
+            f"costs so far {spent_money:,.2f}.",
             highlight=False,
         )

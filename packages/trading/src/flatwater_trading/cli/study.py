@@ -136,19 +136,19 @@ def show_plan(command: StudyCommand) -> int:
     from flatwater_trading.study.opening import complete_request, jobs_that_fit
     from flatwater_watch.terminal import say, terminal
 
-    completed = complete_request(_make_study_request(command))
+    request = complete_request(_make_study_request(command))
     with terminal(errors=True).status("reading the panel and planning its largest fold …"):
-        plan = plan_member(completed.base, completed.folds)
+        plan = plan_member(request.base, request.folds)
     code = print_plan(plan, as_json=command.json)
     if not command.json:
         from flatwater_watch.units import format_bytes
 
-        jobs = jobs_that_fit(completed.jobs, plan.needed_bytes, plan.limit_bytes, is_explicit=command.jobs is not None)
-        runs = completed.folds * len(completed.seeds)
+        jobs = jobs_that_fit(request.jobs, plan.needed_bytes, plan.limit_bytes, is_explicit=command.jobs is not None)
+        runs = request.folds * len(request.seeds)
         say(f"{runs} runs, none larger; {jobs} at once take up to {format_bytes(jobs * plan.needed_bytes)}")
-        if completed.trials:
+        if request.trials:
             say(
-                f"a search of {completed.trials} trials in each fold comes first. Its settings may take more than this "
+                f"a search of {request.trials} trials in each fold comes first. Its settings may take more than this "
                 "plan: a trial that does not fit is not started"
             )
     return code
@@ -195,10 +195,10 @@ def run_study(command: StudyCommand) -> int:
         resume_command = shlex.join(["flatwater", "study", "--run", str(outcome.folder.path)])
         console.print(f"stopped. Go on with: {resume_command}", markup=False, soft_wrap=True)
         return outcome.stop.exit_code
-    failed = [line for line in result["runs"] if line["state"] == "failed"]
-    for line in failed:
+    failed_lines = [line for line in result["runs"] if line["state"] == "failed"]
+    for line in failed_lines:
         errors.print(f"{line['run']} failed: {line['reason']}", style="red", markup=False, soft_wrap=True)
-    return FlatwaterError.exit_code if failed else 0
+    return FlatwaterError.exit_code if failed_lines else 0
 
 
 def write_pages(outcome: "StudyOutcome") -> None:

@@ -75,11 +75,11 @@ def _shares_text(shares: float) -> str:
 
 def _closing_sentences(orders: "WeightOrders") -> list[str]:
     """Return the sentences below the table: the account after the orders, its stop, and the kind of the prices."""
-    invested = sum(holding.weight for holding in orders.holdings if holding.weight > 0)
+    invested_weight = sum(holding.weight for holding in orders.holdings if holding.weight > 0)
     short_share = -sum(holding.weight for holding in orders.holdings if holding.weight < 0)
     and_short = f", {short_share:.1%} are sold short" if short_share else ""
     account = (
-        f"After these orders {invested:.1%} of the equity of {orders.equity:,.2f} are invested{and_short}, in "
+        f"After these orders {invested_weight:.1%} of the equity of {orders.equity:,.2f} are invested{and_short}, in "
         f"{len(orders.holdings)} instruments; {orders.cash:,.2f} are cash. The orders cost {orders.cost:,.2f}."
     )
     lines = [

@@ -90,18 +90,18 @@ def drawdown(equity: Float[Tensor, "*B D1"]) -> Float[Tensor, "*B"]:
     return falls.nan_to_num(nan=0.0).amax(-1)
 
 
-def exposure(equity: Float[Tensor, "*B D1"], invested: Float[Tensor, "*B D1"]) -> Float[Tensor, "*B"]:
+def exposure(equity: Float[Tensor, "*B D1"], invested_value: Float[Tensor, "*B D1"]) -> Float[Tensor, "*B"]:
     """Return the mean share of equity that was invested at the closes."""
     # Column 0 is the opening cash, before the first close at which anything can be held.
-    share: Tensor = (invested / equity)[..., 1:].nanmean(-1)
+    share: Tensor = (invested_value / equity)[..., 1:].nanmean(-1)
     return share
 
 
-def turnover(equity: Float[Tensor, "*B D1"], traded: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
+def turnover(equity: Float[Tensor, "*B D1"], traded_value: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
     """Return the value bought and sold, in multiples of the mean equity."""
-    return traded / equity.nanmean(-1)
+    return traded_value / equity.nanmean(-1)
 
 
-def win_rate(gain: Float[Tensor, "*B D"], traded: Bool[Tensor, "*B D"]) -> Float[Tensor, "*B"]:
-    """Return the share of the trades, which `traded` marks, whose gain is above 0; 0 without a trade."""
-    return ((gain > 0) & traded).sum(-1) / traded.sum(-1).clamp(min=1)
+def win_rate(gain: Float[Tensor, "*B D"], is_trade: Bool[Tensor, "*B D"]) -> Float[Tensor, "*B"]:
+    """Return the share of the trades, which `is_trade` marks, whose gain is above 0; 0 without a trade."""
+    return ((gain > 0) & is_trade).sum(-1) / is_trade.sum(-1).clamp(min=1)

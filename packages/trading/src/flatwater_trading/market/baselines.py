@@ -90,10 +90,10 @@ def equal_weight(market: Market, start: int, end: int, account: AccountConfig) -
     for day in count_steps("days of equal weights", range(start, end)):
         mark = market.mark[day].double()
         is_last = day == end - 1
-        priced = market.close[day] > 0
-        is_listed = torch.zeros_like(priced) if is_last else priced
+        has_price = market.close[day] > 0
+        is_listed = torch.zeros_like(has_price) if is_last else has_price
         # Shares whose data has ended can be sold from the day after the last usable close, as in `resolve_exits`.
-        tradable = torch.ones_like(priced) if is_last else priced | (market.last_day < day)
+        tradable = torch.ones_like(has_price) if is_last else has_price | (market.last_day < day)
         value = shares * mark
         money = cash + value[tradable].sum()
         target, cost = _equal_targets(

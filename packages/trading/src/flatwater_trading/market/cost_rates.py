@@ -1,4 +1,4 @@
-"""Rates of costs, from the closes, the closes as traded and the volume of a panel, each day's from rows up to it."""
+"""Rates of trading costs for each day and instrument, from closes, traded closes and volumes up to that day."""
 
 import numpy as np
 import torch
@@ -14,7 +14,8 @@ VOLUME = "volume"
 DEVIATION_ROWS, VOLUME_ROWS = 60, 20
 """Rows that the deviation of an instrument, and the money traded in it on a day, are means of."""
 RATE_TABLES = 4
-"""Tables [T, K] in double precision that rates of costs take, apart from those of the columns in computation."""
+"""Tables [T, K] in double precision at the peak: the two of `rate_tables`, and at most two that a market makes of them.
+Those of the columns in computation come on top."""
 COLUMNS_AT_ONCE = 64
 """Columns whose rates are computed at a time, in a dozen tables of their days."""
 
@@ -36,12 +37,12 @@ def rate_tables(panel: Panel, config: CostConfig) -> CostRates | None:
     if config.is_proportional:
         return None
     columns = panel.investable
-    tables = torch.empty(2, len(panel.dates), len(columns), dtype=torch.float64)
+    share_rates, impact_rates = torch.empty(2, len(panel.dates), len(columns), dtype=torch.float64)
     for first_column in range(0, len(columns), COLUMNS_AT_ONCE):
         block = slice(first_column, first_column + COLUMNS_AT_ONCE)
         share, impact = _column_rates(panel, config, columns[block])
-        tables[0, :, block], tables[1, :, block] = torch.from_numpy(share), torch.from_numpy(impact)
-    return CostRates(tables[0], tables[1])
+        share_rates[:, block], impact_rates[:, block] = torch.from_numpy(share), torch.from_numpy(impact)
+    return CostRates(share_rates, impact_rates)
 
 
 def _column_rates(panel: Panel, config: CostConfig, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -54,7 +55,7 @@ def _column_rates(panel: Panel, config: CostConfig, columns: np.ndarray) -> tupl
     ratio = _traded_ratios(panel, columns)
     impact = np.zeros(close.shape)
     if config.impact:
-        money = _money_traded(panel, columns, close * ratio, f"{config.table}.impact")
+        money = _traded_money(panel, columns, close * ratio, f"{config.table}.impact")
         is_listed = np.logical_or.accumulate(valid, axis=0)
         deviation = deviation_so_far(find_moves(close), DEVIATION_ROWS, is_listed)
         # The money is 0 before the first day of an instrument, when nothing can be traded.
@@ -74,7 +75,7 @@ def _traded_ratios(panel: Panel, columns: np.ndarray) -> np.ndarray:
     return np.where(known_ratio > 0, known_ratio, 1.0)
 
 
-def _money_traded(panel: Panel, columns: np.ndarray, price: np.ndarray, setting: str) -> np.ndarray:
+def _traded_money(panel: Panel, columns: np.ndarray, price: np.ndarray, setting: str) -> np.ndarray:
     """Return the money [T, K] that was traded in a day, a mean of the last days; 0 before an instrument's first volume.
 
     Args:

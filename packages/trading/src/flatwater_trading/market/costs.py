@@ -67,10 +67,10 @@ class Costs:
         if self.rates is None:
             return torch.zeros_like(change)
         config, value = self.config, change.abs()
-        bought, sold = change.clamp(min=0), -change.clamp(max=0)
+        bought_value, sold_value = change.clamp(min=0), -change.clamp(max=0)
         # The commission in proportion to the value is charged on the price that is paid, not on the quoted price.
-        by_value = bought * (config.purchase_factor - 1 - config.price_loss)
-        by_value = by_value + sold * (1 - config.price_loss - config.sale_factor)
+        by_value = bought_value * (config.purchase_factor - 1 - config.price_loss)
+        by_value = by_value + sold_value * (1 - config.price_loss - config.sale_factor)
         by_shares = self.rates.share * value / price
         # The larger of both: together with `by_value` it is at least the least commission.
         commission = torch.maximum(by_shares, config.least_commission - by_value)
@@ -79,8 +79,8 @@ class Costs:
 
     def proceeds(self, value: Float[Tensor, "*N"], price: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
         """Return the money received for sales of this value; below 0 if their commission is above it."""
-        received = value * self.config.sale_factor
-        return received if self.rates is None else received - self.extra_cost(-value, price)
+        received_money = value * self.config.sale_factor
+        return received_money if self.rates is None else received_money - self.extra_cost(-value, price)
 
     def affordable_value(self, money: Float[Tensor, "*N"], price: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
         """Return the largest value that each amount of money buys after costs; 0 if the commission exceeds it."""
@@ -93,11 +93,11 @@ class Costs:
         for _ in range(NEWTON_STEPS):
             by_shares, shortfall = rates.share * value / price, config.least_commission - commission_rate * value
             impact = rates.impact * value**config.impact_power
-            paid = (config.purchase_factor + impact) * value + torch.maximum(by_shares, shortfall)
+            paid_money = (config.purchase_factor + impact) * value + torch.maximum(by_shares, shortfall)
             # A larger value pays more by its shares or, under the least commission, lowers what is short of it.
             slope = torch.where(by_shares > shortfall, rates.share / price, -commission_rate)
             slope = slope + config.purchase_factor + (1 + config.impact_power) * impact
-            value = (value - (paid - money) / slope).clamp(min=0)
+            value = (value - (paid_money - money) / slope).clamp(min=0)
         return value
 
     def cost_of_changes(self, change: Float[Tensor, "*N K"], price: Float[Tensor, "K"]) -> Float[Tensor, "*N"]:
@@ -107,8 +107,8 @@ class Costs:
             change: value bought of each instrument; below 0 for a sale.
             price: price of a share; where it is 0, nothing may be traded.
         """
-        bought, sold = change.clamp(min=0).sum(-1), -change.clamp(max=0).sum(-1)
-        cost: Tensor = bought * (self.config.purchase_factor - 1) + sold * (1 - self.config.sale_factor)
+        bought_value, sold_value = change.clamp(min=0).sum(-1), -change.clamp(max=0).sum(-1)
+        cost: Tensor = bought_value * (self.config.purchase_factor - 1) + sold_value * (1 - self.config.sale_factor)
         if self.rates is None:
             return cost
         return cost + self.extra_cost(change, price.where(price > 0, 1.0)).sum(-1)

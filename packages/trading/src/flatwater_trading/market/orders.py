@@ -220,14 +220,14 @@ def _sale_or_holding(close: MarketClose, position: Position, entry: int, column:
         """Return the sale on `row`; `price` is one of the market's prices, the price of the sale is as traded."""
         traded_price = price * close.traded_ratio(row, column)
         value = position.shares * traded_price
-        received = close.costs(row, column).proceeds(*_double_tensors(value, price))
+        received_money = close.costs(row, column).proceeds(*_double_tensors(value, price))
         return Sale(
             instrument=position.instrument,
             date=str(close.dates[row]),
             price=traded_price,
             shares=position.shares,
             reason=reason,
-            cost=value - float(received),
+            cost=value - float(received_money),
         )
 
     # From the day after the purchase, which was at a close: the high of its own day was earlier.
@@ -322,13 +322,13 @@ def decide_orders(
     can_be_bought = (close.market.close[-1] > 0) & torch.tensor([name not in held_names for name in close.names])
     trader_coefficients = action[:, 0].where(can_be_bought, -torch.inf)
     # A stable sort: of equal coefficients the first instrument is bought, as `max` takes it in the simulator.
-    ranked = [int(k) for k in trader_coefficients.argsort(descending=True, stable=True) if can_be_bought[k]]
-    coefficients = [float(trader_coefficients[k].clamp(0, trade.coefficient_max)) for k in ranked]
-    ranking = tuple((close.names[k], value) for k, value in zip(ranked, coefficients, strict=True))
+    ranked_columns = [int(k) for k in trader_coefficients.argsort(descending=True, stable=True) if can_be_bought[k]]
+    coefficients = [float(trader_coefficients[k].clamp(0, trade.coefficient_max)) for k in ranked_columns]
+    ranking = tuple((close.names[k], value) for k, value in zip(ranked_columns, coefficients, strict=True))
     today, purchases, equity_left = str(close.dates[-1]), list[Purchase](), equity
     # Purchases of a first call on the same day count, so that a second call does not buy again.
     bought_today = sum(holding.position.entry_date == today for holding in holdings)
-    for k, value in zip(ranked[: max(0, trade.purchases_a_day - bought_today)], coefficients, strict=False):
+    for k, value in zip(ranked_columns[: max(0, trade.purchases_a_day - bought_today)], coefficients, strict=False):
         # Not `value < threshold`, which is False for NaN: a NaN ends the purchases, as in the simulator.
         if not value >= trade.buy_threshold:
             break
@@ -365,17 +365,19 @@ def _size_purchase(close: MarketClose, column: int, action: Float[Tensor, "2"], 
     traded_per_adjusted = close.traded_ratio(len(close.dates) - 1, column)
     target = action[1].clamp(trade.target_low, trade.target_high)
     # The formula of the simulator's `_pay_and_mark_`; costs are paid from the money spent.
-    spent = min(equity * account.share(positions=trade.most_positions, instruments=len(close.names)), cash)
-    value = float(close.costs(len(close.dates) - 1, column).affordable_value(*_double_tensors(spent, float(price))))
+    spent_money = min(equity * account.share(positions=trade.most_positions, instruments=len(close.names)), cash)
+    value = float(
+        close.costs(len(close.dates) - 1, column).affordable_value(*_double_tensors(spent_money, float(price)))
+    )
     # Money that the least commission uses up buys nothing and is not spent.
-    spent = spent if value else 0.0
+    spent_money = spent_money if value else 0.0
     return Purchase(
         instrument=close.names[column],
         price=float(price) * traded_per_adjusted,
         shares=value / (float(price) * traded_per_adjusted),
         # An account that has lost everything spends nothing of nothing.
-        share=spent / equity if spent else 0.0,
-        cost=spent - value,
+        share=spent_money / equity if spent_money else 0.0,
+        cost=spent_money - value,
         coefficient=float(action[0].clamp(0, trade.coefficient_max)),
         target=float(target),
         target_price=float(target_prices(price[None], target[None])) * traded_per_adjusted,

@@ -89,7 +89,7 @@ def rebalance(
     prices: DayPrices,
     config: PortfolioConfig,
     *,
-    stopped: Bool[Tensor, "B"] | None = None,
+    is_stopped: Bool[Tensor, "B"] | None = None,
 ) -> RebalancedAccounts:
     """Trade to target weights at the close of a day; orders below `config.least_order` are left out.
 
@@ -101,22 +101,22 @@ def rebalance(
         targets: target weights, parts of the equity; taken as 0 for an instrument without a close on the day.
         prices: prices of the day, with the rates of costs.
         config: costs, the largest sum of weights and turnover, and the band within which nothing is traded.
-        stopped: mask of the accounts that sell all, whatever their targets, turnover and band; None for none.
+        is_stopped: mask of the accounts that sell all, whatever their targets, turnover and band; None for none.
     """
     costs = Costs(config, prices.rates)
     value = shares * prices.mark
     equity = cash + value.sum(-1)
     targets = targets.double().where(prices.priced, 0.0)
-    stopped = torch.zeros_like(equity, dtype=torch.bool) if stopped is None else stopped
+    is_stopped = torch.zeros_like(equity, dtype=torch.bool) if is_stopped is None else is_stopped
     # An account that has lost everything, by short sales, closes all positions that it can.
-    targets = targets.where(((equity > 0) & ~stopped)[:, None], 0.0)
+    targets = targets.where(((equity > 0) & ~is_stopped)[:, None], 0.0)
     change = _changes_after_costs(value, equity, targets, prices, costs, gross=config.gross)
     trade_value = change.where(~prices.stale, 0.0).abs().sum(-1)
     traded_part = (config.turnover * equity / trade_value.clamp(min=MINIMUM_VALUE)).clamp(min=0, max=1)
     # Stale shares are sold whole despite the turnover limit, and so is everything on the last day and at a stop.
-    change = change * traded_part[:, None].where(~(prices.stale | stopped[:, None]), 1.0)
+    change = change * traded_part[:, None].where(~(prices.stale | is_stopped[:, None]), 1.0)
     holds_stale = (value.where(prices.stale, 0.0) != 0).any(-1)
-    trades_today = (change.abs().sum(-1) >= config.band * equity) | holds_stale | stopped
+    trades_today = (change.abs().sum(-1) >= config.band * equity) | holds_stale | is_stopped
     change = _drop_small_orders(change.where(trades_today[:, None], 0.0), value, equity, config)
     change = _limit_to_cash(change, value, cash, costs, prices.mark)
     # Again, as purchases that were lowered may be too small now.
@@ -196,11 +196,11 @@ def _limit_to_cash(
         costs: costs of the trades.
         mark: last closes.
     """
-    bought = change.where((change > 0) & (value >= 0), 0.0)
+    purchases = change.where((change > 0) & (value >= 0), 0.0)
     cash_left = cash - change.sum(-1) - costs.cost_of_changes(change, mark)
     # Lowered purchases cost no more than these, so the cash left is 0 or more.
-    affordable_part = (1 + cash_left / bought.sum(-1).clamp(min=MINIMUM_VALUE)).clamp(0, 1)
-    return change.where(bought == 0, bought * affordable_part[:, None])
+    affordable_part = (1 + cash_left / purchases.sum(-1).clamp(min=MINIMUM_VALUE)).clamp(0, 1)
+    return change.where(purchases == 0, purchases * affordable_part[:, None])
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ def play_weights(
     start: int,
     days: int,
     batch: int = 1,
-    logged: int = 0,
+    logged_accounts: int = 0,
 ) -> PlayedWeights:
     """Play accounts of target weights that begin with cash; on the last day everything is sold.
 
@@ -245,14 +245,14 @@ def play_weights(
         start: row of the first day.
         days: number of days.
         batch: number of accounts that are played at once.
-        logged: number of the first accounts whose trades are kept.
+        logged_accounts: number of the first accounts whose trades are kept.
     """
     mark, instruments = prices.mark, prices.mark.shape[1]
     cash = mark.new_full((batch,), config.cash)
     shares = mark.new_zeros(batch, instruments)
-    played = _empty_records(mark, batch=batch, days=days, logged=logged)
+    played_weights = _empty_records(mark, batch=batch, days=days, logged_accounts=logged_accounts)
     stop = initial_stop(cash)
-    played.equity[:, 0] = cash
+    played_weights.equity[:, 0] = cash
     for number in count_steps("days of an account", range(days)):
         today = prices.day(start + number)
         is_last = number == days - 1
@@ -260,26 +260,26 @@ def play_weights(
             # Stale shares are sold at their last close, so on the last day all shares count as stale.
             today = replace(today, stale=torch.ones_like(today.stale))
         target = mark.new_zeros(batch, instruments) if is_last else choose_weights(number, today)
-        stop, stopped = update_stop(stop, cash + (shares * today.mark).sum(-1), start + number, config)
-        rebalanced = rebalance(shares, cash, target, today, config, stopped=stopped)
-        shares, cash = rebalanced.shares, rebalanced.cash
+        stop, is_stopped = update_stop(stop, cash + (shares * today.mark).sum(-1), start + number, config)
+        accounts = rebalance(shares, cash, target, today, config, is_stopped=is_stopped)
+        shares, cash = accounts.shares, accounts.cash
         value = shares * today.mark
-        played.invested[:, number + 1] = value.abs().sum(-1)
-        played.equity[:, number + 1] = cash + value.sum(-1)
-        played.log[:, number] = rebalanced.traded[:logged]
-        played.trades.add_((rebalanced.traded != 0).sum(-1))
-        played.traded.add_(rebalanced.traded.abs().sum(-1))
-        played.cost.add_(rebalanced.cost)
-        played.stopped.add_(stopped)
-    return played
+        played_weights.invested[:, number + 1] = value.abs().sum(-1)
+        played_weights.equity[:, number + 1] = cash + value.sum(-1)
+        played_weights.log[:, number] = accounts.traded[:logged_accounts]
+        played_weights.trades.add_((accounts.traded != 0).sum(-1))
+        played_weights.traded.add_(accounts.traded.abs().sum(-1))
+        played_weights.cost.add_(accounts.cost)
+        played_weights.stopped.add_(is_stopped)
+    return played_weights
 
 
-def _empty_records(mark: Float[Tensor, "T K"], *, batch: int, days: int, logged: int) -> PlayedWeights:
+def _empty_records(mark: Float[Tensor, "T K"], *, batch: int, days: int, logged_accounts: int) -> PlayedWeights:
     """Allocate the records of accounts, which are written day by day; `mark` gives instruments, type and device."""
     return PlayedWeights(
         equity=mark.new_empty(batch, days + 1),
         invested=mark.new_zeros(batch, days + 1),
-        log=mark.new_empty(logged, days, mark.shape[1]),
+        log=mark.new_empty(logged_accounts, days, mark.shape[1]),
         trades=mark.new_zeros(batch),
         traded=mark.new_zeros(batch),
         cost=mark.new_zeros(batch),
@@ -305,8 +305,8 @@ def log_growth(
     # Clamped, as instruments sold short can lose more than all the money, of which log1p is NaN.
     gain = (weights * following).sum(-1).clamp(min=MINIMUM_GAIN)
     drifted_weights = weights * (1 + following) / (1 + gain).unsqueeze(-1)
-    weights_before = torch.cat([torch.zeros_like(drifted_weights[..., :1, :]), drifted_weights[..., :-1, :]], dim=-2)
-    change = weights - weights_before
+    previous_weights = torch.cat([torch.zeros_like(drifted_weights[..., :1, :]), drifted_weights[..., :-1, :]], dim=-2)
+    change = weights - previous_weights
     cost = costs.config.mean_rate * change.abs().sum(-1)
     if costs.rates is not None:
         extra = costs.extra_cost(change * cash, torch.ones_like(change)).sum(-1)

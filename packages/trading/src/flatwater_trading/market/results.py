@@ -41,12 +41,14 @@ def episode_summary(sim: Simulator, config: TradingConfig, a_year: int | None = 
         nothing was bought. total_return, sharpe, drawdown, exposure, turnover: of the cash account (see `account`).
     """
     logs, is_closed = sim.logs, closed_mask(sim)
-    bought = logs.exit_day >= 0
+    is_bought = logs.exit_day >= 0
     # Before costs, as the log of trades shows it; rewards and returns are after costs.
-    gain = (logs.exit_price / logs.entry_price.where(bought, 1) - 1) * 100
+    gain = (logs.exit_price / logs.entry_price.where(is_bought, 1) - 1) * 100
     count = is_closed.sum(1)
     # A closed trade counts on both sides, an open one only as bought.
-    traded = (logs.shares * (logs.entry_price * bought + logs.exit_price * is_closed)).where(bought, 0).sum(1)
+    traded_value = (
+        (logs.shares * (logs.entry_price * is_bought + logs.exit_price * is_closed)).where(is_bought, 0).sum(1)
+    )
     return {
         "reward": sim.total.clone(),
         "fitness": fitness(sim, config),
@@ -58,24 +60,26 @@ def episode_summary(sim: Simulator, config: TradingConfig, a_year: int | None = 
         **({} if a_year is None else {"sharpe": account.sharpe(logs.equity, a_year)}),
         "drawdown": account.drawdown(logs.equity),
         "exposure": account.exposure(logs.equity, logs.invested),
-        "turnover": account.turnover(logs.equity, traded),
+        "turnover": account.turnover(logs.equity, traded_value),
     }
 
 
 def purchases_by_day(sim: Simulator) -> Int[Tensor, "B D1"]:
     """Return the number of purchases on each day; the last column is that of ended episodes, which buy nothing."""
-    bought = sim.logs.exit_day >= 0
-    return bought.view(len(bought), -1, sim.purchases_a_day).sum(-1)
+    is_bought = sim.logs.exit_day >= 0
+    return is_bought.view(len(is_bought), -1, sim.purchases_a_day).sum(-1)
 
 
 def traded_by_day(sim: Simulator) -> Float[Tensor, "B D"]:
     """Return the value bought and sold on each day of the episodes so far."""
     logs, is_closed = sim.logs, closed_mask(sim)
-    bought = logs.exit_day >= 0
+    is_bought = logs.exit_day >= 0
     # The last column is that of ended episodes, which buy nothing.
-    traded = (logs.shares * logs.entry_price).where(bought, 0).view(len(bought), -1, sim.purchases_a_day).sum(-1)
+    traded_value = (
+        (logs.shares * logs.entry_price).where(is_bought, 0).view(len(is_bought), -1, sim.purchases_a_day).sum(-1)
+    )
     exit_column = (logs.exit_day - sim.start[:, None]).where(is_closed, 0)
-    return traded.scatter_add(1, exit_column, (logs.shares * logs.exit_price).where(is_closed, 0))[:, :-1]
+    return traded_value.scatter_add(1, exit_column, (logs.shares * logs.exit_price).where(is_closed, 0))[:, :-1]
 
 
 def trade_columns(

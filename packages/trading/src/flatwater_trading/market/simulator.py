@@ -92,14 +92,14 @@ def build_logs(*, batch: int, max_days: int, purchases: int, device: torch.devic
     )
 
 
-def clear_logs_(logs: Logs, chosen: Bool[Tensor, " B"], cash: float) -> None:
+def clear_logs_(logs: Logs, chosen_envs: Bool[Tensor, " B"], cash: float) -> None:
     """Clear the logs of the chosen episodes: nothing is bought, and `cash` is the only known equity."""
-    rows = chosen[:, None]
+    rows = chosen_envs[:, None]
     logs.exit_day.masked_fill_(rows, -1)
     logs.equity.masked_fill_(rows, torch.nan)
     logs.invested.masked_fill_(rows, torch.nan)
-    logs.equity[:, 0].masked_fill_(chosen, cash)
-    logs.invested[:, 0].masked_fill_(chosen, 0)
+    logs.equity[:, 0].masked_fill_(chosen_envs, cash)
+    logs.invested[:, 0].masked_fill_(chosen_envs, 0)
 
 
 @state
@@ -208,7 +208,7 @@ def reset_(
     start: Int[Tensor, " B"],
     trading_end: Int[Tensor, " B"],
     end: Int[Tensor, " B"],
-    chosen: Bool[Tensor, " B"] | None = None,
+    chosen_envs: Bool[Tensor, " B"] | None = None,
 ) -> None:
     """Begin a new episode in each place, or in the chosen places.
 
@@ -220,22 +220,22 @@ def reset_(
         start: row of the first trading day.
         trading_end: row after the last trading day.
         end: row after the last day of settlement.
-        chosen: mask of the places to reset; the other episodes go on, and their windows are ignored. None for all.
+        chosen_envs: mask of the places to reset; the other episodes go on, and their windows are ignored. None for all.
     """
-    if chosen is None:
-        chosen = torch.ones_like(sim.end, dtype=torch.bool)
+    if chosen_envs is None:
+        chosen_envs = torch.ones_like(sim.end, dtype=torch.bool)
         # A full reset restarts the clock: then sums over positions run in the same order of rows in every simulator.
         sim.clock = 0
     # Masked writes in place, so that a reset neither waits for the device nor replaces a tensor of the state.
     for rows, new_rows in ((sim.day, start), (sim.start, start), (sim.trading_end, trading_end), (sim.end, end)):
-        rows.copy_(torch.where(chosen, new_rows, rows))
-    sim.cash.masked_fill_(chosen, sim.opening_cash)
-    sim.total.masked_fill_(chosen, 0)
-    sim.refused.masked_fill_(chosen, 0)
-    sim.positions.exit_day.masked_fill_(chosen, -1)
-    sim.reward_due.masked_fill_(chosen[:, None], 0)
-    sim.proceeds_due.masked_fill_(chosen[:, None], 0)
-    clear_logs_(sim.logs, chosen, sim.opening_cash)
+        rows.copy_(torch.where(chosen_envs, new_rows, rows))
+    sim.cash.masked_fill_(chosen_envs, sim.opening_cash)
+    sim.total.masked_fill_(chosen_envs, 0)
+    sim.refused.masked_fill_(chosen_envs, 0)
+    sim.positions.exit_day.masked_fill_(chosen_envs, -1)
+    sim.reward_due.masked_fill_(chosen_envs[:, None], 0)
+    sim.proceeds_due.masked_fill_(chosen_envs[:, None], 0)
+    clear_logs_(sim.logs, chosen_envs, sim.opening_cash)
 
 
 class _DayView(NamedTuple):
@@ -369,17 +369,17 @@ def _choose_purchase(
     column = instrument[:, None]
     target = action[..., 1].gather(1, column).squeeze(1)
     # NaN alone differs from itself: a NaN target buys nothing.
-    bought = today.is_trading & (coefficient >= trade.buy_threshold) & (target == target)  # noqa: PLR0124  (see above)
+    is_bought = today.is_trading & (coefficient >= trade.buy_threshold) & (target == target)  # noqa: PLR0124  (see above)
     if not today.purchase_number:  # `refused` counts days, each by its first purchase
         wants_purchase = ((action[..., 0] >= trade.buy_threshold) & ~held_mask).any(1)
-        sim.refused.add_(today.is_trading & wants_purchase & ~bought)
+        sim.refused.add_(today.is_trading & wants_purchase & ~is_bought)
     return _DayPurchases(
-        bought=bought,
+        bought=is_bought,
         instrument=instrument,
-        coefficient=coefficient.clamp(max=trade.coefficient_max).where(bought, 0),
+        coefficient=coefficient.clamp(max=trade.coefficient_max).where(is_bought, 0),
         target=target.clamp(trade.target_low, trade.target_high),
         # 1 instead of NaN without a purchase: NaN times 0 would spoil the sums of cash and rewards.
-        price=close.gather(1, column).squeeze(1).where(bought, 1),
+        price=close.gather(1, column).squeeze(1).where(is_bought, 1),
         costs=market.costs(config.account, today.row, instrument),
     )
 
@@ -480,21 +480,21 @@ def _pay_and_mark_(
     """
     positions, account = sim.positions, config.account
     marks = torch.take(market.mark, today.market_cell + positions.instrument)
-    invested = (marks * positions.shares * today.open_mask).sum(0)
-    equity = sim.cash + invested
+    invested_value = (marks * positions.shares * today.open_mask).sum(0)
+    equity = sim.cash + invested_value
     full_share = account.share(positions=len(positions.exit_day), instruments=sim.instruments)
     equity_share = purchases.bought * full_share
     # Nothing is bought on credit: if much is invested, less cash than a position's share may be left.
-    spent = torch.minimum(equity * equity_share, sim.cash)
+    spent_money = torch.minimum(equity * equity_share, sim.cash)
     # Costs are paid from the money spent, so the cash never falls below 0.
-    value = purchases.costs.affordable_value(spent, purchases.price)
+    value = purchases.costs.affordable_value(spent_money, purchases.price)
     if purchases.costs.rates is not None:
         # Less than the least commission is not spent.
-        spent = spent.where(value > 0, 0)
-    sim.cash.sub_(spent)
-    invested.add_(value)
+        spent_money = spent_money.where(value > 0, 0)
+    sim.cash.sub_(spent_money)
+    invested_value.add_(value)
     # An ended episode writes its last column again, with the same numbers, because nothing is open.
     column = today.log_cell + today.is_running
-    sim.logs.equity.put_(column, sim.cash + invested)
-    sim.logs.invested.put_(column, invested)
+    sim.logs.equity.put_(column, sim.cash + invested_value)
+    sim.logs.invested.put_(column, invested_value)
     return value / purchases.price

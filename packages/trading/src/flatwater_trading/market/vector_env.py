@@ -89,8 +89,8 @@ class TradingVectorEnv(gymnasium.vector.VectorEnv[Observation, np.ndarray, np.nd
         truncated = np.zeros(self.num_envs, dtype=bool)
         return self._observe(), step.reward.numpy().astype(np.float64), terminated, truncated, self._info()
 
-    def _begin_episodes(self, chosen: np.ndarray, options: dict[str, Any]) -> None:
-        """Begin new episodes where `chosen` [B] is true, on windows of `options` or random windows; the others go on.
+    def _begin_episodes(self, chosen_envs: np.ndarray, options: dict[str, Any]) -> None:
+        """Begin new episodes where `chosen_envs` [B] is true, on windows of `options` or random ones; the others go on.
 
         Raises:
             ConfigError: an option is not in `WINDOW_OPTIONS`, or a window is not within the tradable days.
@@ -103,7 +103,7 @@ class TradingVectorEnv(gymnasium.vector.VectorEnv[Observation, np.ndarray, np.nd
         # The window of an episode that goes on is not read.
         windows = [Window(0, 0, 0)] * self.num_envs
         # In the order of the episodes, which is part of the seed, as one generator draws all windows.
-        for env_index in np.flatnonzero(chosen).tolist():
+        for env_index in np.flatnonzero(chosen_envs).tolist():
             rows = {name: _optional_row(values[env_index]) for name, values in rows_given.items()}
             windows[env_index] = complete_window(self.config.episode, self.days, self.np_random, **rows)
         reset_(
@@ -111,9 +111,9 @@ class TradingVectorEnv(gymnasium.vector.VectorEnv[Observation, np.ndarray, np.nd
             start=torch.from_numpy(np.array([window.start for window in windows])),
             trading_end=torch.from_numpy(np.array([window.trading_end for window in windows])),
             end=torch.from_numpy(np.array([window.end for window in windows])),
-            chosen=torch.from_numpy(chosen),
+            chosen_envs=torch.from_numpy(chosen_envs),
         )
-        self._has_ended &= ~chosen
+        self._has_ended &= ~chosen_envs
 
     def _observe(self) -> Observation:
         """Return the observations of all episodes before they act: copies, or the same block on every call."""

@@ -43,12 +43,12 @@ MAXIMUM_GAIN = 0.5
 def past_return(market: Market, days: int, *, skip: int = 0) -> np.ndarray:
     """Return the returns [T, K] over `days` rows up to `skip` rows ago, float64; NaN if a price is missing."""
     mark = market.mark.double().cpu().numpy()
-    priced = np.where(mark > 0, mark, np.nan)
-    returns = np.full_like(priced, np.nan)
-    stop = len(priced) - skip
+    known_mark = np.where(mark > 0, mark, np.nan)
+    returns = np.full_like(known_mark, np.nan)
+    stop = len(known_mark) - skip
     if stop > days:
         # Row t compares rows t - skip and t - skip - days: nothing later than t is read.
-        returns[days + skip :] = priced[days:stop] / priced[: stop - days] - 1
+        returns[days + skip :] = known_mark[days:stop] / known_mark[: stop - days] - 1
     # An instrument without a close today cannot be bought, so it has no score.
     returns[~(market.close > 0).cpu().numpy()] = np.nan
     return returns

@@ -11,7 +11,7 @@ from flatwater_trading.panel.naming import ADJUSTED_CLOSE
 from flatwater_trading.panel.notes import note_about_file
 from flatwater_trading.panel.panel import PRICES
 from flatwater_watch.errors import DataError
-from flatwater_watch.forms import list_phrase
+from flatwater_watch.phrases import list_phrase
 
 SPLIT_RATIOS = (1.5, 2.0, 3.0, 4.0)
 """Usual ratios of a split below 5, new shares for an old share; the inverse of each is usual too. Larger
@@ -42,8 +42,10 @@ def adjust_prices(source: Path, table: pl.DataFrame, columns: Mapping[str, str])
     Raises:
         DataError: a row with a close has no adjusted close above 0.
     """
-    is_adjusted, adjusted = pl.col("symbol").is_in(list(columns)), pl.col(ADJUSTED_CLOSE)
-    unadjusted = table.filter(is_adjusted & pl.col("close").is_not_null() & (adjusted.is_null() | (adjusted <= 0)))
+    is_adjusted, adjusted_close = pl.col("symbol").is_in(list(columns)), pl.col(ADJUSTED_CLOSE)
+    unadjusted = table.filter(
+        is_adjusted & pl.col("close").is_not_null() & (adjusted_close.is_null() | (adjusted_close <= 0))
+    )
     if not unadjusted.is_empty():
         row, close, adj_close = (unadjusted[name][0] for name in ("row", "close", ADJUSTED_CLOSE))
         column = columns[unadjusted["symbol"][0]]
@@ -52,11 +54,11 @@ def adjust_prices(source: Path, table: pl.DataFrame, columns: Mapping[str, str])
             f"{close:g}. Fill it, or drop the column to use prices as they are."
         )
     # One factor for all four prices of a row, so that high, low and close keep their order.
-    factor = adjusted / pl.col("close")
-    scaled = [
+    factor = adjusted_close / pl.col("close")
+    scaled_columns = [
         pl.when(is_adjusted).then(pl.col(price) * factor).otherwise(pl.col(price)).alias(price) for price in PRICES
     ]
-    return table.with_columns(*scaled, pl.col("close").alias(RAW_CLOSE)).drop(ADJUSTED_CLOSE)
+    return table.with_columns(*scaled_columns, pl.col("close").alias(RAW_CLOSE)).drop(ADJUSTED_CLOSE)
 
 
 def note_adjustment(source: Path, column: str, count: int = 1) -> None:
@@ -131,18 +133,18 @@ def note_jumps(source: Path, jumps: list[str]) -> None:
         )
 
 
-def note_far_prices(source: Path, table: pl.DataFrame, traded: Sequence[str]) -> None:
+def note_far_prices(source: Path, table: pl.DataFrame, investable_names: Sequence[str]) -> None:
     """Note the first price of a day that is far above or below both its open and its close, such as a point left out.
 
     Args:
         source: file, for messages.
         table: table of symbol, date, open, high, low and close.
-        traded: instruments that can be bought; others may have any sign.
+        investable_names: instruments that can be bought; others may have any sign.
     """
     # A missing open is left out of both.
     upper, lower = pl.max_horizontal("open", "close"), pl.min_horizontal("open", "close")
     is_far = (pl.col("high") >= FAR_PRICE_FACTOR * upper) | (pl.col("low") * FAR_PRICE_FACTOR <= lower)
-    far_rows = table.filter(is_far & pl.col("symbol").is_in(list(traded)))
+    far_rows = table.filter(is_far & pl.col("symbol").is_in(list(investable_names)))
     if far_rows.is_empty():
         return
     name, day = far_rows["symbol"][0], far_rows["date"][0]

@@ -64,10 +64,10 @@ def _check_times(source: Path, frame: pl.DataFrame) -> None:
         DataError: two rows of an instrument have the same cell.
     """
     # The cell instead of its time: after a clock was set back, two rows have the same time but cells with other zones.
-    repeated = frame.filter(pl.struct("symbol", "cell").is_duplicated())
-    if not repeated.is_empty():
-        name, cell = repeated["symbol"][0], repeated["cell"][0]
-        rows = repeated.filter((pl.col("symbol") == name) & (pl.col("cell") == cell))["row"].sort()
+    repeated_bars = frame.filter(pl.struct("symbol", "cell").is_duplicated())
+    if not repeated_bars.is_empty():
+        name, cell = repeated_bars["symbol"][0], repeated_bars["cell"][0]
+        rows = repeated_bars.filter((pl.col("symbol") == name) & (pl.col("cell") == cell))["row"].sort()
         raise DataError(
             f"{source}: row {rows[1]}, {name}: {short_repr(str(cell))} is there already in row {rows[0]}. Drop one."
         )

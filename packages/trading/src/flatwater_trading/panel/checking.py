@@ -36,8 +36,8 @@ def check_order(source: Path, prices: Prices) -> None:
         DataError: a date is repeated, or is earlier than the date above it; names row, instrument and both dates.
     """
     # Over symbol, as rows of other instruments may be in between.
-    date_above, row_above = (pl.col(name).shift(1).over("symbol") for name in ("date", "row"))
-    steps = prices.frame.with_columns(date_above=date_above, row_above=row_above)
+    previous_date, previous_row = (pl.col(name).shift(1).over("symbol") for name in ("date", "row"))
+    steps = prices.frame.with_columns(date_above=previous_date, row_above=previous_row)
     misplaced = steps.filter(pl.col("date") <= pl.col("date_above")).sort("row")
     if misplaced.is_empty():
         return
@@ -54,7 +54,7 @@ def check_order(source: Path, prices: Prices) -> None:
     )
 
 
-def check_prices(source: Path, prices: Prices, traded: Collection[str]) -> None:
+def check_prices(source: Path, prices: Prices, investable: Collection[str]) -> None:
     """Check that prices are within `PRICE_RANGE`, closes between low and high, and that every instrument has a close.
 
     An instrument that is not traded may be a spread or a rate, of any sign.
@@ -72,7 +72,7 @@ def check_prices(source: Path, prices: Prices, traded: Collection[str]) -> None:
             f"{source}: column {column}: {empty_instruments[0]} has not one closing price. Drop the instrument."
         )
     can_be_bought = (
-        pl.lit(value=True) if len(traded) == len(prices.instruments) else pl.col("symbol").is_in(list(traded))
+        pl.lit(value=True) if len(investable) == len(prices.instruments) else pl.col("symbol").is_in(list(investable))
     )
     must_be_positive = "expected a price above 0; leave it empty if missing, or name what is traded with --investable"
     # A rule: the expression of the rows that break it, the prices that the message shows, and the reason.

@@ -6,8 +6,8 @@ from typing import Any
 
 import polars as pl
 
-from flatwater.border import Border
 from flatwater.named_imports import find_object, module_hash
+from flatwater.user_code import CallGuard
 from flatwater_trading.panel.adjusting import RAW_CLOSE
 from flatwater_trading.panel.features import OBSERVABLE
 from flatwater_trading.panel.panel import FEATURES, PRICES
@@ -113,7 +113,7 @@ def _call_function(place: str, function: UserFunction, prices: pl.DataFrame) -> 
     Raises:
         DataError: the function returned another object, a column that is not numeric, or a day of an instrument twice.
     """
-    with Border(f"--features {place}", function, expected="a function of one frame of prices"):
+    with CallGuard(f"--features {place}", function, expected="a function of one frame of prices"):
         features = function(prices)
     # `<` and not `<=`: at least one column must be a feature.
     if not isinstance(features, pl.DataFrame) or not {*_KEY_COLUMNS} < {*features.columns}:
@@ -147,7 +147,7 @@ def _check_causal(place: str, function: UserFunction, prices: pl.DataFrame, valu
     # On half of the days a look ahead of one day shows on the last of these, and a look over all days on each.
     middle = days[(len(days) - 1) // 2]
     first_half = _call_function(place, function, prices.filter(pl.col("date") <= middle))
-    joined = first_half.join(values, on=_KEY_COLUMNS, how="left", suffix=" of all")
+    joined_values = first_half.join(values, on=_KEY_COLUMNS, how="left", suffix=" of all")
     for name in (name for name in first_half.columns if name not in _KEY_COLUMNS):
         early_value, late_value = pl.col(name), pl.col(f"{name} of all")
         # With a tolerance, as a sum over fewer days may round differently; 1e-6 is far above the rounding of float64.
@@ -155,7 +155,7 @@ def _check_causal(place: str, function: UserFunction, prices: pl.DataFrame, valu
             (early_value - late_value).abs() <= 1e-6 * (early_value.abs() + late_value.abs())
         )
         # Two missing values are alike, a missing value and a number are not.
-        changed_rows = joined.filter(
+        changed_rows = joined_values.filter(
             ~pl.when(early_value.is_null() | late_value.is_null())
             .then(early_value.is_null() & late_value.is_null())
             .otherwise(is_alike)

@@ -180,8 +180,8 @@ def _find_date_order(source: Path, column: str, date_parts: pl.DataFrame, order:
     Raises:
         DataError: rows contradict each other or `order`, or nothing determines the order.
     """
-    by_row = date_parts.select(pl.col("a", "b").cast(pl.Int64) > 12)  # noqa: PLR2004  (months)
-    deciding_rows: dict[DateOrder, pl.Series] = {"dmy": by_row["a"].arg_true(), "mdy": by_row["b"].arg_true()}
+    is_above_12 = date_parts.select(pl.col("a", "b").cast(pl.Int64) > 12)  # noqa: PLR2004  (months)
+    deciding_rows: dict[DateOrder, pl.Series] = {"dmy": is_above_12["a"].arg_true(), "mdy": is_above_12["b"].arg_true()}
     rows = {date_order: int(deciding[0]) for date_order, deciding in deciding_rows.items() if len(deciding)}
 
     def cell(row: int) -> str:

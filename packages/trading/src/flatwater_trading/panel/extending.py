@@ -67,9 +67,9 @@ def _investable_names(panel: Panel) -> tuple[str, ...]:
 
 def _differing_cell(known_panel: Panel, newer_panel: Panel, days: slice) -> Iterator[str]:
     """Yield a phrase about the first cell that differs, if any; a cell that is missing in both panels is equal."""
-    values_before, values_now = known_panel.values[days], newer_panel.values[days]
+    earlier_values, values_now = known_panel.values[days], newer_panel.values[days]
     # Compared exactly, as by the fingerprint: a price that was revised by a rounding makes another panel.
-    is_unlike = (values_before != values_now) & ~(np.isnan(values_before) & np.isnan(values_now))
+    is_unlike = (earlier_values != values_now) & ~(np.isnan(earlier_values) & np.isnan(values_now))
     if not is_unlike.any():
         return
     day, column, feature = np.argwhere(is_unlike)[0]
@@ -77,7 +77,7 @@ def _differing_cell(known_panel: Panel, newer_panel: Panel, days: slice) -> Iter
     feature = close if is_unlike[day, column, close] else feature  # other features are often computed from it
     yield (
         f"on {known_panel.dates[days][day]} the {known_panel.features[feature]} of {known_panel.instruments[column]} "
-        f"is {_cell_text(values_now[day, column, feature])} and was {_cell_text(values_before[day, column, feature])}"
+        f"is {_cell_text(values_now[day, column, feature])} and was {_cell_text(earlier_values[day, column, feature])}"
     )
 
 

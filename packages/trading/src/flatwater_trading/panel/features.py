@@ -47,13 +47,13 @@ def _past_return(columns: Columns, *, days: int = 1) -> np.ndarray:
     rows = np.where(np.isfinite(close), np.arange(len(close))[:, None], -1)
     # The newest row with a close up to each row, so no later row is read.
     newest_row = np.maximum.accumulate(rows, axis=0)
-    row_before = np.vstack([np.full((min(days, len(close)), close.shape[1]), -1), newest_row[:-days]])
-    close_before = np.where(
-        (row_before >= 0) & _was_always_positive(close),
-        np.take_along_axis(close, np.maximum(row_before, 0), axis=0),
+    earlier_row = np.vstack([np.full((min(days, len(close)), close.shape[1]), -1), newest_row[:-days]])
+    earlier_close = np.where(
+        (earlier_row >= 0) & _was_always_positive(close),
+        np.take_along_axis(close, np.maximum(earlier_row, 0), axis=0),
         np.nan,
     )
-    return 100 * (close / close_before - 1)
+    return 100 * (close / earlier_close - 1)
 
 
 def _percent_of_close(name: str) -> Feature:
@@ -104,9 +104,9 @@ def observed_features(panel: Panel, features: Sequence[Feature], stop: int, colu
         columns: slice of n columns.
     """
     valid = panel.valid[:stop, columns]
-    needed: Columns = {}
+    needed_columns: Columns = {}
     for name in {name for feature in features for name in feature.needs}:
-        needed[name] = panel.feature(name)[:stop, columns].astype(np.float64)
+        needed_columns[name] = panel.feature(name)[:stop, columns].astype(np.float64)
         # Written to the copy that astype made. Without a usable close all features of the day are missing.
-        needed[name][~valid] = np.nan
-    return np.stack([feature.compute(needed) for feature in features], axis=-1)
+        needed_columns[name][~valid] = np.nan
+    return np.stack([feature.compute(needed_columns) for feature in features], axis=-1)

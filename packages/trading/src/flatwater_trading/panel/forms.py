@@ -57,11 +57,11 @@ def long_prices(
             *(parse_numbers(source, frame[name]).alias(name) for name in own_features),
         ]
     )
-    adjusted = names_by_role.get(ADJUSTED_CLOSE)
-    if adjusted is not None and adjusted != names_by_role["close"]:
-        table = table.with_columns(parse_numbers(source, frame[adjusted]).alias(ADJUSTED_CLOSE))
-        table = adjust_prices(source, table, dict.fromkeys(instruments, adjusted))
-        note_adjustment(source, adjusted)
+    adjusted_column = names_by_role.get(ADJUSTED_CLOSE)
+    if adjusted_column is not None and adjusted_column != names_by_role["close"]:
+        table = table.with_columns(parse_numbers(source, frame[adjusted_column]).alias(ADJUSTED_CLOSE))
+        table = adjust_prices(source, table, dict.fromkeys(instruments, adjusted_column))
+        note_adjustment(source, adjusted_column)
     return Prices(table, instruments, {(name, price): columns[price] for name in instruments for price in PRICES})
 
 
@@ -106,8 +106,8 @@ def wide_prices(
     columns, height = layout.wide_columns, frame.height
     instruments = tuple(dict.fromkeys(name for name, _ in columns))
     days = parse_dates(source, frame[layout.roles["date"]], order)
-    adjusted = {name: column for (name, field), column in columns.items() if field == ADJUSTED_CLOSE}
-    fields = (*PRICES, *own_features, *((ADJUSTED_CLOSE,) if adjusted else ()))
+    adjusted_columns = {name: column for (name, field), column in columns.items() if field == ADJUSTED_CLOSE}
+    fields = (*PRICES, *own_features, *((ADJUSTED_CLOSE,) if adjusted_columns else ()))
     number_columns = [column for (_, field), column in columns.items() if field in fields]
     # Each column is parsed once, as a close alone is used as four prices.
     numbers = parse_columns(source, frame, [*dict.fromkeys(number_columns)])
@@ -129,7 +129,7 @@ def wide_prices(
             *map(stack_field, fields),
         ]
     )
-    if adjusted:
-        table = adjust_prices(source, table, adjusted)
-        note_adjustment(source, next(iter(adjusted.values())), len(adjusted))
+    if adjusted_columns:
+        table = adjust_prices(source, table, adjusted_columns)
+        note_adjustment(source, next(iter(adjusted_columns.values())), len(adjusted_columns))
     return Prices(table, instruments, columns)

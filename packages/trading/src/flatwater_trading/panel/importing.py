@@ -95,7 +95,7 @@ def import_panel(
     Raises:
         DataError: the file cannot be used; the message names file, row, column and reason.
     """
-    imported = read_prices(
+    import_result = read_prices(
         source,
         investable=investable,
         columns=columns,
@@ -105,12 +105,12 @@ def import_panel(
         sheet=sheet,
         bars=bars,
     )
-    note_guesses(source, imported.layout)
-    note_unused_columns(source, imported.layout.unused)
-    note_jumps(source, imported.jumps)
-    if (calendar := imported.panel.calendar) != DAILY:
+    note_guesses(source, import_result.layout)
+    note_unused_columns(source, import_result.layout.unused)
+    note_jumps(source, import_result.jumps)
+    if (calendar := import_result.panel.calendar) != DAILY:
         note_about_file(source, f"{calendar.in_words}. What is said of a year counts with these.")
-    return imported.panel
+    return import_result.panel
 
 
 def read_prices(
@@ -155,35 +155,37 @@ def read_prices(
         prices = to_daily_rows(source, prices, frame[layout.roles["date"]], bars)
         # The order is checked first, as indicators and jumps below compare neighbouring rows.
         check_order(source, prices)
-        traded = investable_columns(prices.instruments, investable)
-        names = tuple(prices.instruments[n] for n in traded)
+        investable_names = investable_columns(prices.instruments, investable)
+        names = tuple(prices.instruments[n] for n in investable_names)
         check_prices(source, prices, names)
         _note_doubts(source, prices.frame, names, frame.select(layout.unused))
         # Called last, as the user's function takes prices that have passed all checks.
         table, origins = compute_custom_features(source, prices.frame, features)
         panel = _build_from_table(prices.instruments, table, names, origins)
-        return ImportResult(panel, layout, find_jumps(names, panel.dates, panel.feature("close")[:, traded]))
+        return ImportResult(panel, layout, find_jumps(names, panel.dates, panel.feature("close")[:, investable_names]))
 
 
-def _note_doubts(source: Path, prices: pl.DataFrame, traded: Sequence[str], unused: pl.DataFrame) -> None:
+def _note_doubts(
+    source: Path, prices: pl.DataFrame, investable_names: Sequence[str], unused_columns: pl.DataFrame
+) -> None:
     """Note what is probably a mistake in prices that can be read.
 
     Args:
         source: file, for messages.
         prices: table of symbol, date, open, high, low and close.
-        traded: instruments that can be bought.
-        unused: columns of the file that have no role.
+        investable_names: instruments that can be bought.
+        unused_columns: columns of the file that have no role.
     """
-    note_far_prices(source, prices, traded)
+    note_far_prices(source, prices, investable_names)
     note_future_days(source, prices["date"])
-    _note_currency_column(source, unused)
+    _note_currency_column(source, unused_columns)
 
 
-def _note_currency_column(source: Path, unused: pl.DataFrame) -> None:
-    """Note the currencies of a column such as `ccy`, if it names several; `unused` are columns without a role."""
-    for name in unused.columns:
+def _note_currency_column(source: Path, unused_columns: pl.DataFrame) -> None:
+    """Note the currencies of a column such as `ccy`, if it names several; `unused_columns` have no role."""
+    for name in unused_columns.columns:
         if name.strip().lower() in CURRENCY_COLUMNS:
-            currencies = unused[name].cast(pl.String).str.strip_chars().drop_nulls().unique().sort().to_list()
+            currencies = unused_columns[name].cast(pl.String).str.strip_chars().drop_nulls().unique().sort().to_list()
             note_currencies(source, [currency for currency in currencies if currency])
 
 

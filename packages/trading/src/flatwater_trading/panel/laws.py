@@ -66,12 +66,12 @@ class MarketLaw(Protocol):
     def draw_hidden_state(self, rng: np.random.Generator) -> np.ndarray | None:
         """Draw the hidden state of a column, [T], from its own stream, before its noise; None if it has none."""
 
-    def drift_and_forecast(self, n: int, hidden: np.ndarray | None, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def drift_and_forecast(self, n: int, state: np.ndarray | None, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return two arrays [T]: each day's drift, and the log return it is expected to add over the next H days.
 
         Args:
             n: number of the column.
-            hidden: hidden state of `draw_hidden_state`.
+            state: hidden state of `draw_hidden_state`.
             noise: noise [T] of the column alone.
         """
 
@@ -101,10 +101,10 @@ class HiddenTrend:
         # The running maximum points each day to its last redraw, which saves a loop over the days.
         return np.asarray(states[np.maximum.accumulate(np.where(redrawn, np.arange(days), 0))])
 
-    def drift_and_forecast(self, n: int, hidden: np.ndarray | None, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # noqa: ARG002  (of the protocol)
+    def drift_and_forecast(self, n: int, state: np.ndarray | None, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # noqa: ARG002  (of the protocol)
         """Return two arrays [T]: the drift of the state, and the log return that it is expected to add."""
-        assert hidden is not None  # noqa: S101  (`draw_hidden_state` gives it)
-        drift = hidden * self.deviation
+        assert state is not None  # noqa: S101  (`draw_hidden_state` gives it)
+        drift = state * self.deviation
         return drift, drift * self.gain
 
     def context_returns(self) -> None:
@@ -136,7 +136,7 @@ class ShockFollowing:
     def draw_hidden_state(self, rng: np.random.Generator) -> None:
         """Draw nothing: columns have no hidden state."""
 
-    def drift_and_forecast(self, n: int, hidden: np.ndarray | None, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # noqa: ARG002  (of the protocol)
+    def drift_and_forecast(self, n: int, state: np.ndarray | None, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # noqa: ARG002  (of the protocol)
         """Return two arrays [T]: the drift that follows the shocks up to the day before, and its expected return."""
         shocks, factor = noise / noise.std(), 1.0
         if self.leader is not None:

@@ -30,7 +30,11 @@ def unpack_lists(
     Raises:
         DataError: lists have different lengths, or the places of the prices are unknown.
     """
-    lists = {column.name: found for column in frame.get_columns() if (found := _to_lists(column)) is not None}
+    lists = {
+        column.name: lists_of_column
+        for column in frame.get_columns()
+        if (lists_of_column := _to_lists(column)) is not None
+    }
     if not lists:
         return frame, {**mapping}
     places = {role: int(place) for role, place in mapping.items() if place.isdecimal() and place not in frame.columns}

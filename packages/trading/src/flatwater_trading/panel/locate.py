@@ -83,24 +83,24 @@ def _open_or_store(origin: str, make: Callable[[], Panel]) -> Panel:
     Raises:
         DataError: the cache cannot be written.
     """
-    stored = cache_folder() / f"{name_in_cache(origin, 'flatwater_trading.panel')}.safetensors"
-    if stored.is_file():
+    file = cache_folder() / f"{name_in_cache(origin, 'flatwater_trading.panel')}.safetensors"
+    if file.is_file():
         try:
-            return open_panel(stored)
+            return open_panel(file)
         except DataError:
             # A damaged copy is made again from its source, without a message.
-            stored.unlink(missing_ok=True)
+            file.unlink(missing_ok=True)
     panel = make()
     try:
-        stored.parent.mkdir(parents=True, exist_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DataError(
-            f"{stored.parent}: the panel cache cannot be made: {error.strerror}. Set XDG_CACHE_HOME to a folder that "
+            f"{file.parent}: the panel cache cannot be made: {error.strerror}. Set XDG_CACHE_HOME to a folder that "
             "can be written, or use flatwater panel import SOURCE --out FILE once and pass FILE."
         ) from error
-    save_panel(panel, stored)
+    save_panel(panel, file)
     # Opened from the file as in every later process, so that the copy in this process's memory is freed.
-    return open_panel(stored)
+    return open_panel(file)
 
 
 def cached_panel(fingerprint: str) -> Panel | None:

@@ -41,7 +41,7 @@ def map_tensors(place: Path, make: Callable[[], Mapping[str, Tensor]]) -> tuple[
         The tensors, and the reason why they are in this process's own memory: empty if they are mapped.
     """
     with suppress(OSError, ValueError):  # not there, or damaged
-        return open_mapped(place), ""
+        return open_mapped_file(place), ""
     tensors = make()
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -50,14 +50,14 @@ def map_tensors(place: Path, make: Callable[[], Mapping[str, Tensor]]) -> tuple[
         # Renamed when it is complete: two processes that make it at once leave a whole file, whichever is last.
         replace_whole(place, _file_pieces(tensors))
         _remove_old_files(place.parent)
-        return open_mapped(place), ""
+        return open_mapped_file(place), ""
     except OSError as error:
         return tensors, f"{place.parent}: {error.strerror}"
     except ValueError as error:
         return tensors, f"{place}: {error}"
 
 
-def open_mapped(place: Path) -> dict[str, Tensor]:
+def open_mapped_file(place: Path) -> dict[str, Tensor]:
     """Map the tensors of a file after a check of its hash, which reads every page: resident memory does not grow later.
 
     Raises:

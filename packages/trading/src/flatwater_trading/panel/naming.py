@@ -8,7 +8,7 @@ from pathlib import Path
 from flatwater_trading.panel.notes import note_about_file
 from flatwater_trading.panel.panel import PRICES
 from flatwater_watch.errors import DataError
-from flatwater_watch.forms import list_phrase
+from flatwater_watch.phrases import list_phrase
 
 SHEET_SUFFIXES = (".xlsx", ".xlsm", ".xls", ".ods")
 """Workbooks of spreadsheet programs."""
@@ -117,8 +117,8 @@ def find_layout(
         _check_long_roles(source, columns, column_by_role, mapping)
         column_by_role |= {name: name for name in own_features if name in columns}
         _check_own_features(source, columns, own_features, column_by_role.keys())
-        unused = [column for column in columns if column not in column_by_role.values()]
-        return ColumnLayout(column_by_role, {}, _guessed_columns(column_by_role, mapping), unused)
+        unused_columns = [column for column in columns if column not in column_by_role.values()]
+        return ColumnLayout(column_by_role, {}, _guessed_columns(column_by_role, mapping), unused_columns)
     if "date" not in column_by_role:
         raise _missing_error(source, columns, ["date"])
     date_column = {"date": column_by_role["date"]}
@@ -127,8 +127,8 @@ def find_layout(
         _require_all_prices(source, wide_columns) if wide_columns else _closes_as_prices(source, other_columns)
     )
     _check_own_features(source, columns, own_features, {field for _, field in wide_columns})
-    unused = [column for column in other_columns if column not in wide_columns.values()]
-    return ColumnLayout(date_column, wide_columns, _guessed_columns(date_column, mapping), unused)
+    unused_columns = [column for column in other_columns if column not in wide_columns.values()]
+    return ColumnLayout(date_column, wide_columns, _guessed_columns(date_column, mapping), unused_columns)
 
 
 def join_header_rows(rows: Sequence[Sequence[str]]) -> tuple[list[str], int] | None:
@@ -147,7 +147,7 @@ def join_header_rows(rows: Sequence[Sequence[str]]) -> tuple[list[str], int] | N
         return None
     if {_plain_name(rows[0][0]), _plain_name(rows[1][0])} not in ({"price", "ticker"}, {"", "ticker"}):
         return None
-    pairs = [f"('{above.strip()}', '{below.strip()}')" for above, below in zip(rows[0][1:], rows[1][1:], strict=True)]
+    pairs = [f"('{upper.strip()}', '{lower.strip()}')" for upper, lower in zip(rows[0][1:], rows[1][1:], strict=True)]
     first_cell, *other_cells = rows[2]
     has_date_row = _plain_name(first_cell) in SYNONYMS["date"].split() and not any(map(str.strip, other_cells))
     return ["date", *pairs], 3 if has_date_row else 2
@@ -234,8 +234,8 @@ def _check_long_roles(source: Path, columns: list[str], roles: dict[str, str], m
     has_nothing_else = set(columns) == {roles.get("date"), roles.get("close")}
     may_lack_prices = "symbol" in roles or "close" in mapping or has_nothing_else
     has_close_alone = may_lack_prices and not roles.keys() & {"open", "high", "low"}
-    required = ("date", "close") if has_close_alone else ("date", *PRICES)
-    missing = [role for role in required if role not in roles]
+    required_roles = ("date", "close") if has_close_alone else ("date", *PRICES)
+    missing = [role for role in required_roles if role not in roles]
     if missing:
         raise _missing_error(source, columns, missing if "symbol" in roles else ["symbol", *missing])
 

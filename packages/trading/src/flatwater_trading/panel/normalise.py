@@ -55,26 +55,26 @@ def training_statistics(panel: Panel, features: tuple[str, ...], days: range | s
     """
     start, stop, _ = days.indices(len(panel.dates)) if isinstance(days, slice) else (days.start, days.stop, 1)
     scale_free = np.array([feature.scale_free for feature in find_features(features, panel.features)])
-    pooled = np.isin(np.arange(len(panel.instruments)), panel.investable)[:, None] & scale_free
+    is_pooled = np.isin(np.arange(len(panel.instruments)), panel.investable)[:, None] & scale_free
     count, total, squares = (np.zeros((len(panel.instruments), len(features))) for _ in range(3))
     for columns, block in _column_blocks(panel, features, start, stop):
         count[columns] = np.isfinite(block).sum(axis=0)
         total[columns] = np.nansum(block, axis=0)
-    mean = _pool_sums(total, pooled) / np.maximum(_pool_sums(count, pooled), 1)
+    mean = _pool_sums(total, is_pooled) / np.maximum(_pool_sums(count, is_pooled), 1)
     # A second pass squares differences from the mean, as squares of the values would lose digits.
     for columns, block in _column_blocks(panel, features, start, stop):
         np.subtract(block, mean[columns], out=block)
         squares[columns] = np.nansum(np.square(block, out=block), axis=0)
-    count = _pool_sums(count, pooled)
-    spread = np.sqrt(_pool_sums(squares, pooled) / np.maximum(count, 1))
+    count = _pool_sums(count, is_pooled)
+    spread = np.sqrt(_pool_sums(squares, is_pooled) / np.maximum(count, 1))
     # Sums of a constant float32 are exact in float64, so a constant column's deviation is exactly 0.
     deviation = np.where(count == 0, np.inf, np.where(spread > 0, spread, 1.0))
     return Statistics(mean=mean, deviation=deviation)
 
 
-def _pool_sums(sums: np.ndarray, pooled: np.ndarray) -> np.ndarray:
-    """Return sums [N, F'] in which each entry marked in `pooled` [N, F'] is the sum over all marked columns."""
-    return np.where(pooled, np.where(pooled, sums, 0).sum(axis=0), sums)
+def _pool_sums(sums: np.ndarray, is_pooled: np.ndarray) -> np.ndarray:
+    """Return sums [N, F'] in which each entry marked in `is_pooled` [N, F'] is the sum over all marked columns."""
+    return np.where(is_pooled, np.where(is_pooled, sums, 0).sum(axis=0), sums)
 
 
 def observation_panel(

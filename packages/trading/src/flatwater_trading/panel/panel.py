@@ -14,7 +14,7 @@ import numpy as np
 
 from flatwater_trading.panel.calendar import Calendar, infer_calendar
 from flatwater_watch.errors import DataError, require
-from flatwater_watch.forms import list_phrase
+from flatwater_watch.phrases import list_phrase
 
 FEATURES = ("open", "close", "high", "low", "rsi", "macd", "macd_signal", "trix", "sma20_distance")
 """The first nine features of the last axis, always addressed by name."""
@@ -187,8 +187,8 @@ def investable_columns(instruments: tuple[str, ...], names: Sequence[str] | None
         DataError: instruments are repeated, `names` is empty, or a chosen name matches no instrument.
     """
     if len(set(instruments)) < len(instruments):
-        repeated = next(name for name in instruments if instruments.count(name) > 1)
-        raise DataError(f"instrument {repeated!r} appears twice: every column of a panel needs a name of its own.")
+        repeated_name = next(name for name in instruments if instruments.count(name) > 1)
+        raise DataError(f"instrument {repeated_name!r} appears twice: every column of a panel needs a name of its own.")
     if names is None:
         return np.arange(len(instruments), dtype=np.int64)
     places = {name: n for n, name in enumerate(instruments)}

@@ -8,7 +8,7 @@ import polars as pl
 
 from flatwater_trading.panel.notes import note_about_file
 from flatwater_watch.errors import DataError
-from flatwater_watch.forms import list_phrase
+from flatwater_watch.phrases import list_phrase
 from flatwater_watch.progress import count_steps
 from flatwater_watch.sanitize import short_repr
 
@@ -86,13 +86,13 @@ def _plain_column(name: str, marks: set[Decimal]) -> pl.Expr:
         name: name of a column of text.
         marks: decimal mark, `comma` or `point`; a column that requires both stays as it is.
     """
-    text, stripped = pl.col(name), pl.col(name).str.strip_chars()
+    text, stripped_text = pl.col(name), pl.col(name).str.strip_chars()
     if marks == {"comma"}:
-        with_point = stripped.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
-        return pl.when(stripped.str.contains(_GERMAN)).then(with_point).otherwise(text).alias(name)
+        with_point = stripped_text.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
+        return pl.when(stripped_text.str.contains(_GERMAN)).then(with_point).otherwise(text).alias(name)
     if marks == {"point"}:
-        without_commas = stripped.str.replace_all(",", "", literal=True)
-        return pl.when(stripped.str.contains(_ENGLISH)).then(without_commas).otherwise(text).alias(name)
+        without_commas = stripped_text.str.replace_all(",", "", literal=True)
+        return pl.when(stripped_text.str.contains(_ENGLISH)).then(without_commas).otherwise(text).alias(name)
     return text
 
 

@@ -70,14 +70,15 @@ def _choose_sheet(source: Path, tables: dict[str, list[list[Any]]], sheet: str |
             raise DataError(f"{source}: --sheet {sheet}: there is no such sheet (found: {sheet_names}). Name one.")
         return sheet
     # If no sheet has numbers, the first is read, and the message says what is wrong with it.
-    filled = [name for name, rows in tables.items() if _first_number_row(rows) is not None] or [*tables][:1]
-    if len(filled) != 1:
+    tables_found = [name for name, rows in tables.items() if _first_number_row(rows) is not None] or [*tables][:1]
+    if len(tables_found) != 1:
         raise DataError(
-            f"{source}: {len(filled)} sheets hold a table ({', '.join(filled)}). Add --sheet NAME for one of them."
+            f"{source}: {len(tables_found)} sheets hold a table ({', '.join(tables_found)}). "
+            "Add --sheet NAME for one of them."
         )
     if len(tables) > 1:
-        note_about_file(source, f"sheet {filled[0]} is read, the only one with a table (found: {sheet_names}).")
-    return filled[0]
+        note_about_file(source, f"sheet {tables_found[0]} is read, the only one with a table (found: {sheet_names}).")
+    return tables_found[0]
 
 
 def _first_number_row(rows: list[list[Any]]) -> int | None:

@@ -151,8 +151,8 @@ def _scale_by_deviations(moves: np.ndarray, deviation: np.ndarray) -> np.ndarray
     """Return each day's moves in deviations of the day before, clipped; 0 where that deviation is 0."""
     # The first day has none before it, and takes its own.
     previous_deviation = np.concatenate([deviation[:1], deviation[:-1]])
-    scaled = np.divide(moves, previous_deviation, where=previous_deviation > 0, out=np.zeros_like(moves))
-    return np.asarray(np.clip(scaled, -2 * LIMIT, 2 * LIMIT))
+    scaled_moves = np.divide(moves, previous_deviation, where=previous_deviation > 0, out=np.zeros_like(moves))
+    return np.asarray(np.clip(scaled_moves, -2 * LIMIT, 2 * LIMIT))
 
 
 def _mean_moves(moves: np.ndarray) -> np.ndarray:
@@ -160,12 +160,12 @@ def _mean_moves(moves: np.ndarray) -> np.ndarray:
     weights = np.array([2 / (span + 1) for span in MEAN_SPANS])
     # The variance of an exponential mean of independent moves of variance 1 is weight / (2 - weight).
     scale = np.sqrt((2 - weights) / weights)
-    remembered = np.empty((*moves.shape, len(weights)), dtype=np.float32)
+    weighted_moves = np.empty((*moves.shape, len(weights)), dtype=np.float32)
     means = np.zeros((moves.shape[1], len(weights)))
     for day, row in enumerate(moves):
         means += weights * (row[:, None] - means)
-        remembered[day] = means * scale
-    return remembered
+        weighted_moves[day] = means * scale
+    return weighted_moves
 
 
 def _day_mean(values: np.ndarray, tradable: np.ndarray) -> np.ndarray:

@@ -56,13 +56,13 @@ def split_days(n_days: int, *, context: int, config: SplitConfig, context_name: 
     validation_start = holdout_start - config.validation_days
     # Row context - 1 is the first with a full context, and at least one training day must remain.
     if validation_start <= context - 1:
-        needed = context + config.validation_days + config.holdout_days
+        minimum = context + config.validation_days + config.holdout_days
         if config.days is None:
             rows, remedy = f"the panel has {n_days} rows", "Use a longer panel"
         else:
             rows, remedy = f"splits.days = {used_days}", "Use more days"
         raise ConfigError(
-            f"{rows}, but {needed} or more are needed: {context} of context (the last of them is the first training "
+            f"{rows}, but {minimum} or more are needed: {context} of context (the last of them is the first training "
             f"day), {config.validation_days} of validation and {config.holdout_days} of holdout. {remedy}, or lower "
             f"{context_name}, splits.validation_days or splits.holdout_days."
         )

@@ -150,7 +150,7 @@ def open_panel(path: Path) -> Panel:
 def _array_blocks(arrays: dict[str, np.ndarray]) -> Iterator[bytes]:
     """Yield the bytes of the arrays, one after the other, in the file's types, in pieces of about `_CHUNK_BYTES`."""
     for name, array in arrays.items():
-        dtype = _ARRAY_KINDS[name][1]
+        _, dtype = _ARRAY_KINDS[name]
         rows = max(1, _CHUNK_BYTES // max(1, array[:1].nbytes))
         for first in range(0, len(array), rows):
             yield np.ascontiguousarray(array[first : first + rows], dtype=dtype).tobytes()

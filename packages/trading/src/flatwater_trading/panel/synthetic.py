@@ -47,10 +47,10 @@ def synthetic_panel(config: SyntheticConfig) -> SyntheticPanel:
 
     values = np.full((config.days, config.instruments, len(FEATURES)), np.nan, dtype=np.float32)
     drift = np.full((config.days, config.instruments), np.nan, dtype=np.float32)
-    for n, (prices, traded, expected_return) in enumerate(_generate_columns(config)):
+    for n, (prices, traded_days, expected_return) in enumerate(_generate_columns(config)):
         for name, price in prices.items():
-            values[traded, n, FEATURES.index(name)] = price[traded]
-        drift[traded, n] = expected_return[traded]
+            values[traded_days, n, FEATURES.index(name)] = price[traded_days]
+        drift[traded_days, n] = expected_return[traded_days]
     write_indicators_(values)
     drift.setflags(write=False)
     return SyntheticPanel(panel=_build_generated_panel(values, config), drift=drift)
@@ -59,8 +59,8 @@ def synthetic_panel(config: SyntheticConfig) -> SyntheticPanel:
 def synthetic_truth(config: SyntheticConfig) -> np.ndarray:
     """Generate the drift [T, K] of investable columns without the panel, whose indicators take most of the time."""
     drift = np.full((config.days, config.instruments - config.context_instruments), np.nan, dtype=np.float32)
-    for n, (_, traded, expected_return) in enumerate(islice(_generate_columns(config), drift.shape[1])):
-        drift[traded, n] = expected_return[traded]
+    for n, (_, traded_days, expected_return) in enumerate(islice(_generate_columns(config), drift.shape[1])):
+        drift[traded_days, n] = expected_return[traded_days]
     return drift
 
 
@@ -85,8 +85,8 @@ def _generate_columns(config: SyntheticConfig) -> Iterator[tuple[dict[str, np.nd
         returns = drift + beta * market + sectors[n % SECTORS] + own_noise - law.growth
         law_returns = context_returns if n == first_context else None
         prices = _draw_prices(rng, returns if law_returns is None else law_returns)
-        traded = days[_draw_traded_days(rng, config)] if law_returns is None else days
-        yield prices, traded, expected_return - HORIZON_DAYS * law.growth
+        traded_days = days[_draw_traded_days(rng, config)] if law_returns is None else days
+        yield prices, traded_days, expected_return - HORIZON_DAYS * law.growth
 
 
 def _draw_prices(rng: np.random.Generator, returns: np.ndarray) -> dict[str, np.ndarray]:
@@ -94,13 +94,13 @@ def _draw_prices(rng: np.random.Generator, returns: np.ndarray) -> dict[str, np.
     # Prices start around 50, two thirds of them between 30 and 82.
     start = np.log(50.0) + 0.5 * rng.standard_normal()
     close = start + np.cumsum(returns)
-    close_before = np.concatenate([[start], close[:-1]])
-    gap, above, below = rng.standard_normal((3, len(returns))) * DAILY_NOISE
-    opened = close_before + 0.3 * gap
+    previous_close = np.concatenate([[start], close[:-1]])
+    gap, high_noise, low_noise = rng.standard_normal((3, len(returns))) * DAILY_NOISE
+    opening = previous_close + 0.3 * gap
     # High and low are beyond open and close by |noise|, so they are consistent without a check.
-    high = np.maximum(opened, close) + 0.4 * np.abs(above)
-    low = np.minimum(opened, close) - 0.4 * np.abs(below)
-    return {name: np.exp(log) for name, log in {"open": opened, "close": close, "high": high, "low": low}.items()}
+    high = np.maximum(opening, close) + 0.4 * np.abs(high_noise)
+    low = np.minimum(opening, close) - 0.4 * np.abs(low_noise)
+    return {name: np.exp(log) for name, log in {"open": opening, "close": close, "high": high, "low": low}.items()}
 
 
 def _draw_traded_days(rng: np.random.Generator, config: SyntheticConfig) -> np.ndarray:
@@ -109,14 +109,14 @@ def _draw_traded_days(rng: np.random.Generator, config: SyntheticConfig) -> np.n
     # The number of draws does not depend on the shares, so another share does not change the rest of the market.
     listing_draw, delisting_draw, listing_moment, delisting_moment = rng.random(4)
     halt_begins, halt_days = rng.random(config.days) < config.halts, rng.integers(1, 6, size=config.days)
-    traded = np.ones(config.days, dtype=bool)
+    is_traded = np.ones(config.days, dtype=bool)
     if listing_draw < config.late_listings:
-        traded &= days >= config.days * (0.05 + 0.55 * listing_moment)
+        is_traded &= days >= config.days * (0.05 + 0.55 * listing_moment)
     if delisting_draw < config.delistings:
-        traded &= days < config.days * (0.6 + 0.35 * delisting_moment)
+        is_traded &= days < config.days * (0.6 + 0.35 * delisting_moment)
     # The running maximum joins halts that overlap, so a column trades again after the last of them.
     halted_until = np.maximum.accumulate(np.where(halt_begins, days + halt_days, 0))
-    return traded & (days >= halted_until)
+    return is_traded & (days >= halted_until)
 
 
 def _build_generated_panel(values: np.ndarray, config: SyntheticConfig) -> Panel:

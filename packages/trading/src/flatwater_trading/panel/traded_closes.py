@@ -61,22 +61,22 @@ def traded_fingerprint(panel: Panel) -> str:
     return hashlib.sha256(raw.data).hexdigest()
 
 
-def with_raw_closes(panel: Panel, traded: Panel) -> Panel:
+def with_raw_closes(panel: Panel, traded_panel: Panel) -> Panel:
     """Return the panel with the closes of another file as its traded closes.
 
     Args:
         panel: panel of adjusted prices.
-        traded: panel of prices as traded; its `raw_close` is used if it has one, else its closes. Days and instruments
-            may differ.
+        traded_panel: panel of prices as traded; its `raw_close` is used if it has one, else its closes. Days and
+            instruments may differ.
 
     Raises:
         DataError: an instrument that can be bought has a close on the newest day, but no traded close.
     """
-    source = traded.feature("close") if traded.raw_close is None else traded.raw_close
+    source = traded_panel.feature("close") if traded_panel.raw_close is None else traded_panel.raw_close
     raw = np.full(panel.valid.shape, np.nan, dtype=np.float32)
     # Matched by date, as the other file may begin earlier, or lack days.
-    _, rows, source_rows = np.intersect1d(panel.dates, traded.dates, assume_unique=True, return_indices=True)
-    columns_by_name = {name: n for n, name in enumerate(traded.instruments)}
+    _, rows, source_rows = np.intersect1d(panel.dates, traded_panel.dates, assume_unique=True, return_indices=True)
+    columns_by_name = {name: n for n, name in enumerate(traded_panel.instruments)}
     for n, name in enumerate(panel.instruments):
         if name in columns_by_name:
             raw[rows, n] = source[source_rows, columns_by_name[name]]

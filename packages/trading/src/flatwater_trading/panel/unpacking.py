@@ -48,9 +48,9 @@ def plain_text(source: Path) -> Iterator[Path]:
     with ExitStack() as open_files:
         text_file = source
         if _first_bytes(text_file) == _GZIP_MAGIC:
-            unpacked = open_files.enter_context(NamedTemporaryFile(prefix="flatwater-", suffix=".csv"))
-            _unpack_gzip_(source, unpacked)
-            text_file = Path(unpacked.name)
+            unpacked_file = open_files.enter_context(NamedTemporaryFile(prefix="flatwater-", suffix=".csv"))
+            _unpack_gzip_(source, unpacked_file)
+            text_file = Path(unpacked_file.name)
         if encoding := _find_encoding(source, text_file):
             text = open_files.enter_context(NamedTemporaryFile(prefix="flatwater-", suffix=".csv"))
             _rewrite_as_utf8_(source, text_file, encoding, text)
@@ -72,13 +72,13 @@ def _unpack_gzip_(source: Path, target: IO[bytes]) -> None:
     """
     size = source.stat().st_size
     maximum = min(MAXIMUM_BYTES, FREE_BYTES + MAXIMUM_GROWTH * size)
-    written = 0
+    written_bytes = 0
     try:
-        with open_regular(source) as packed, gzip.GzipFile(fileobj=packed) as file:
+        with open_regular(source) as packed_file, gzip.GzipFile(fileobj=packed_file) as file:
             while chunk := file.read(_CHUNK_BYTES):
-                written += len(chunk)
+                written_bytes += len(chunk)
                 # Counted while unpacking, as the size in gzip's trailer can be wrong.
-                if written > maximum:
+                if written_bytes > maximum:
                     raise DataError(
                         f"{source}: {size:,} bytes unpack to more than {maximum:,}, too much for prices. If it "
                         "has prices, unpack it first (gunzip) and give the .csv file."

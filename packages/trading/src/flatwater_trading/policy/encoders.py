@@ -49,10 +49,10 @@ def kernels(context: int) -> tuple[int, ...]:
     factors = _fewest_factors(context)
     if factors is None:
         lengths = [c for c in range(max(1, context - 60), context + 61) if _fewest_factors(c) is not None]
-        lengths.sort(key=lambda c: abs(c - context))
+        nearest, second = sorted(lengths, key=lambda c: abs(c - context))[:2]
         raise ConfigError(
             f"env.episode.context = {context}: expected a product of numbers up to {MAXIMUM_KERNEL}, because the "
-            f"encoder's kernels multiply to the window's length. The nearest are {lengths[0]} and {lengths[1]}."
+            f"encoder's kernels multiply to the window's length. The nearest are {nearest} and {second}."
         )
     return factors
 

@@ -53,8 +53,8 @@ def neighbour_taps(
         connection adds. If the stretches of `h` have a single day, both are views of `h`.
     """
     if h.shape[2] > 1 and wanted_days == 1:  # memory has the taps in this order already
-        below = h.view(*h.shape[:2], -1, kernel, h.shape[-1])
-        return below.flatten(3).unsqueeze(3), below[:, :, :, -1:]
+        groups = h.view(*h.shape[:2], -1, kernel, h.shape[-1])
+        return groups.flatten(3).unsqueeze(3), groups[:, :, :, -1:]
     taps: Tensor
     newest_tap: Tensor
     taps, newest_tap = _TapGather.apply(h, kernel, dilation, wanted_days)  # type: ignore[no-untyped-call]  # torch's own

@@ -162,7 +162,7 @@ class TraderActor:
 
     def hidden_features(self, params: Params, embedding: Embedding) -> Float[Tensor, "P M K H"]:
         """Return the head's hidden layer before the account is added."""
-        return instrument_hidden(params, embedding)
+        return instrument_features(params, embedding)
 
     def head(
         self,
@@ -236,7 +236,7 @@ class TraderCritic:
         reward, which is the bought instrument's gain. The critic learns the worth of each instrument and of the day.
         """
         embedding = self.trunk.embed_windows(params, obs.windows)
-        hidden = instrument_hidden(params, embedding) + apply_rowwise(params, "bought", action)
+        hidden = instrument_features(params, embedding) + apply_rowwise(params, "bought", action)
         if obs.account is not None:
             hidden = hidden + apply_rowwise(params, "account", obs.account)
         worth = apply_rowwise(params, "worth", relu(hidden)).squeeze(-1)
@@ -259,7 +259,7 @@ def apply_rowwise(params: Params, name: str, x: Tensor) -> Tensor:
     return apply_linear(params, name, x.flatten(1, -2)).view(*x.shape[:-1], -1)
 
 
-def instrument_hidden(params: Params, embedding: Embedding) -> Float[Tensor, "P M K H"]:
+def instrument_features(params: Params, embedding: Embedding) -> Float[Tensor, "P M K H"]:
     """Return a hidden layer for each instrument: its token times a gate of the market, plus a layer of the market.
 
     The product lets the market determine the sign of a token: at times its trend pays, at other times its reversal. A

@@ -72,15 +72,17 @@ def weigh(params: Params, signals: DaySignals, limits: Limits) -> Float[Tensor, 
     members, days, instruments, _ = signals.own.shape
     coefficients = torch.baddbmm(params["slope"], signals.shared, params["slope.shared"])
     scores = torch.matmul(signals.own, coefficients.unsqueeze(-1)).squeeze(-1)
-    hidden = torch.bmm(signals.own.flatten(1, 2), params["own"]).view(members, days, instruments, -1)
-    hidden = (hidden + apply_linear(params, "shared", signals.shared).unsqueeze(2)).relu().flatten(1, 2)
-    hidden = apply_linear(params, "hidden", hidden).relu()
-    scores = scores + torch.bmm(hidden, params["score"]).view(members, days, instruments)
+    hidden_features = torch.bmm(signals.own.flatten(1, 2), params["own"]).view(members, days, instruments, -1)
+    hidden_features = (
+        (hidden_features + apply_linear(params, "shared", signals.shared).unsqueeze(2)).relu().flatten(1, 2)
+    )
+    hidden_features = apply_linear(params, "hidden", hidden_features).relu()
+    scores = scores + torch.bmm(hidden_features, params["score"]).view(members, days, instruments)
     cash_score = torch.baddbmm(params["cash.bias"], signals.shared, params["cash.slope"])
     cash_score = cash_score + torch.bmm(apply_linear(params, "timing", signals.shared).relu(), params["cash.score"])
     if limits.shorts:
-        signed = (scores - cash_score).where(signals.tradable, 0.0)
-        weights = signed / (1 + signed.abs().sum(-1, keepdim=True))
+        signed_scores = (scores - cash_score).where(signals.tradable, 0.0)
+        weights = signed_scores / (1 + signed_scores.abs().sum(-1, keepdim=True))
         return (limits.gross * weights).clamp(-limits.largest, limits.largest)
     # At first cash weighs as much as all instruments together, so learning starts alike for any number of instruments.
     cash_score = cash_score + signals.tradable.sum(-1, keepdim=True).clamp(min=1).log()

@@ -5,7 +5,7 @@ from dataclasses import replace
 from math import isfinite, isnan
 
 from flatwater.metrics.alarms import NOT_FINITE, Alarm, not_finite_remedy
-from flatwater_watch.forms import noun_form
+from flatwater_watch.phrases import noun_form
 
 CONSTANT_DEVIATION = 1e-6
 """A policy whose actions have at most this standard deviation over the days of its episodes ignores the market."""

@@ -108,10 +108,10 @@ def find_days(trader: "Trader", panel: Panel, first: str | None, last: str | Non
         )
     if (count := stop_row - first_row) <= episode.settlement_days:
         chosen_until = trader.provenance.chosen_until
-        since = f" after {chosen_until}, the last one on which the champion was chosen," if first is None else ""
-        until = "" if last is None else f" up to {last}"
+        start = f" after {chosen_until}, the last one on which the champion was chosen," if first is None else ""
+        end = "" if last is None else f" up to {last}"
         raise DataError(
-            f"there are {max(0, count)} {units} to play{since}{until}, but {episode.settlement_days + 1} or more are "
+            f"there are {max(0, count)} {units} to play{start}{end}, but {episode.settlement_days + 1} or more are "
             f"needed, as the last {episode.settlement_days} only close (env.episode.settlement_days): {dates}. "
             "Give more prices, or begin earlier."
         )

@@ -16,7 +16,7 @@ from flatwater_trading.recipe.tables import EQUITY, SHEET, TRADES, read_table
 from flatwater_trading.recipe.tear_sheet import score_blocks, tear_sheet
 from flatwater_trading.recipe.weights.recipe import WEIGHTS
 from flatwater_watch.errors import RunError
-from flatwater_watch.files.content import is_number, parse_json
+from flatwater_watch.files.json_values import is_number, parse_json
 from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
 from flatwater_watch.pages.blocks import Block, Paragraph, Section, Tile
 from flatwater_watch.pages.document import document
@@ -40,8 +40,8 @@ def backtest_page(path: Path) -> str:
     equity = read_table(path / "equity.parquet", EQUITY)
     sheet = read_table(path / "sheet.parquet", SHEET)
     trades = read_table(path / "trades.parquet", {})
-    trained_by = WEIGHTS if result["trainer"] == WEIGHTS.name else ERL
-    recipe = describe_recipe(trained_by, {})
+    trainer_recipe = WEIGHTS if result["trainer"] == WEIGHTS.name else ERL
+    recipe = describe_recipe(trainer_recipe, {})
     sections = [Section(title="Result", blocks=list(_result_blocks(recipe, result, equity)))]
     if equity is not None:
         sections.append(Section(title="Tear sheet", blocks=list(tear_sheet(equity, sheet, result))))
@@ -52,7 +52,7 @@ def backtest_page(path: Path) -> str:
     days = f"{result['first_day']} to {result['last_day']}, {result['days']} {units}"
     return document(
         path.resolve().name,
-        subtitle=f"backtest of {trained_by.name}, {days}",
+        subtitle=f"backtest of {trainer_recipe.name}, {days}",
         tiles=_figure_tiles(result),
         sections=sections,
         footer=f"Written by Flatwater, {datetime.now().astimezone():%Y-%m-%d %H:%M %Z}.",

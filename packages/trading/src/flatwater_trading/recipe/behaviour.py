@@ -59,11 +59,11 @@ def period_rows(trades: pl.DataFrame, equity: pl.DataFrame) -> list[tuple[str, .
         equity_with_period[1:].group_by("period", maintain_order=True).agg(pl.col("champion", REFERENCE_TRADER).last())
     )
     trades_with_period = trades.with_columns(pl.col("exit_date").dt.truncate(length).alias("period"))
-    equity_before = equity.row(0, named=True)
+    previous_equity = equity.row(0, named=True)
     rows = []
     for period, champion, market in last_rows.select("period", "champion", REFERENCE_TRADER).rows():
-        champion_return = champion / equity_before["champion"] - 1
-        market_return = market / equity_before[REFERENCE_TRADER] - 1
+        champion_return = champion / previous_equity["champion"] - 1
+        market_return = market / previous_equity[REFERENCE_TRADER] - 1
         gains = trades_with_period.filter(pl.col("period") == period)["gain"]
         wins = f"{(gains > 0).sum() / len(gains):.0%}" if len(gains) else ""
         rows.append(
@@ -74,7 +74,7 @@ def period_rows(trades: pl.DataFrame, equity: pl.DataFrame) -> list[tuple[str, .
                 wins,
             )
         )
-        equity_before = {"champion": champion, REFERENCE_TRADER: market}
+        previous_equity = {"champion": champion, REFERENCE_TRADER: market}
     return rows
 
 

@@ -20,7 +20,7 @@ from flatwater_trading.panel.locate import load_panel
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.splits import Days
 from flatwater_watch.errors import DataError
-from flatwater_watch.forms import list_phrase
+from flatwater_watch.phrases import list_phrase
 
 
 @dataclass(frozen=True)

@@ -79,14 +79,14 @@ class Comparison:
     @property
     def sentence(self) -> str:
         """Sentence that states the result of the numbers."""
-        against = ReturnDifference(self.difference, self.low, self.high).describe_against(
+        comparison = ReturnDifference(self.difference, self.low, self.high).describe_against(
             f"{self.best}, the best of the simple rules"
         )
         share = f"{self.beaten:.0%} of the random traders with the same turnover earned less"
         if self.beaten >= SURE_SHARE:
-            return f"The champion {against}; {share}."
+            return f"The champion {comparison}; {share}."
         against_chance = "it is worse than chance" if self.beaten <= 1 - SURE_SHARE else "chance explains it as well"
-        return f"The champion {against}; {against_chance}: {share}."
+        return f"The champion {comparison}; {against_chance}: {share}."
 
 
 def oracle_share(returns: Mapping[str, float | None]) -> float | None:
@@ -119,7 +119,7 @@ def compare_to_yardsticks(
     equity: Mapping[str, Float[Tensor, " D1"]],
     chance: Float[Tensor, " R"],
     *,
-    trained: str,
+    trained_player: str,
     yardsticks: tuple[str, ...],
     a_year: int,
 ) -> Comparison:
@@ -128,20 +128,22 @@ def compare_to_yardsticks(
     Args:
         equity: trader -> equity at the start and after each period.
         chance: total returns of the random traders.
-        trained: name of the champion.
+        trained_player: name of the champion.
         yardsticks: names of the simple rules.
         a_year: number of periods in a year.
     """
     returns = {name: float(curve[-1] / curve[0] - 1) for name, curve in equity.items()}
     # Picked with hindsight on the same days, the best is a harder opponent than a rule that is named in advance.
     best_rule = max(yardsticks, key=lambda name: returns[name])
-    difference = estimate_difference(period_returns(equity[trained]), period_returns(equity[best_rule]), a_year=a_year)
+    difference = estimate_difference(
+        period_returns(equity[trained_player]), period_returns(equity[best_rule]), a_year=a_year
+    )
     return Comparison(
         best=best_rule,
         difference=difference.mean,
         low=difference.low,
         high=difference.high,
-        beaten=beaten_share(returns[trained], chance),
+        beaten=beaten_share(returns[trained_player], chance),
     )
 
 
@@ -177,18 +179,18 @@ def estimate_difference(own_returns: np.ndarray, other_returns: np.ndarray, *, a
     if len(differences) < MINIMUM_PERIODS:
         low, high = differences.min(initial=0), differences.max(initial=0)
     else:
-        half = half_interval(differences)
+        half = interval_half_width(differences)
         low, high = mean - half, mean + half
     # Not compounded: a mean of differences is not a return that could be reinvested.
     return ReturnDifference(mean * a_year, float(low) * a_year, float(high) * a_year)
 
 
-def half_interval(values: np.ndarray) -> float:
-    """Return half the length of the mean's interval, by the equal-weighted cosine estimator.
+def interval_half_width(values: np.ndarray) -> float:
+    """Return half the width of the mean's confidence interval, by the equal-weighted cosine estimator.
 
     The squared sums of the values along slow waves are estimates of the mean's variance, one as good as another, and
-    independent of each other and of the mean. So the mean over its deviation is Student's t, with a degree of freedom
-    for each wave, which few or dependent values need.
+    independent of each other and of the mean. So (mean - true mean) / deviation has Student's t distribution with
+    `waves` degrees of freedom, also for few or dependent values.
     """
     count = len(values)
     waves = int(WAVE_FACTOR * count ** (2 / 3))

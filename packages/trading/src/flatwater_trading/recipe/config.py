@@ -8,7 +8,7 @@ from flatwater.runs.config import WorkersRunConfig, check_workers_run
 from flatwater_trading.training.config import ErlConfig, replay_capacity
 from flatwater_watch.errors import require
 from flatwater_watch.options.bounds import Number
-from flatwater_watch.options.declare import config, refuse_given
+from flatwater_watch.options.declare import config, refuse_given_settings
 
 
 @config
@@ -42,9 +42,13 @@ class ErlRunConfig(WorkersRunConfig, ErlConfig):
         )
         settings, choice = self.learner.own, f"learner.algorithm = '{self.learner.algorithm}'"
         if not settings.noisy:
-            refuse_given(self.exploration, "exploration", f"with {choice}, which adds no noise. Choose 'ddpg' or 'td3'")
+            refuse_given_settings(
+                self.exploration, "exploration", f"with {choice}, which adds no noise. Choose 'ddpg' or 'td3'"
+            )
         if not settings.replays:
-            refuse_given(self.replay, "replay", f"with {choice}, which replays nothing. Choose 'ddpg' or 'td3'")
+            refuse_given_settings(
+                self.replay, "replay", f"with {choice}, which replays nothing. Choose 'ddpg' or 'td3'"
+            )
             require(
                 not self.env.account_observation,
                 "env.account_observation",

@@ -34,10 +34,10 @@ def largest_message(run: ErlState, members: int, shares: Sequence[Span]) -> int:
     replay = run.replay
     if replay is None or run.played is None:
         return largest
-    played = sum(leaf.value.nbytes for leaf in leaves(run.played) if isinstance(leaf.value, Tensor))
+    played_bytes = sum(leaf.value.nbytes for leaf in leaves(run.played) if isinstance(leaf.value, Tensor))
     transition = POSITION_BYTES + sum(column.nbytes // len(column) for _, column in transition_columns(replay))
     priorities = sum(tensor.nbytes for _, tensor in priority_tensors(replay))
-    return max(largest, played, len(replay.row) * transition + priorities)
+    return max(largest, played_bytes, len(replay.row) * transition + priorities)
 
 
 def member_rows(learner: Members) -> Iterator[tuple[str, Tensor]]:

@@ -15,7 +15,7 @@ from flatwater_trading.market.baselines import play_random_
 from flatwater_trading.market.market import Market
 from flatwater_trading.market.results import episode_summary
 from flatwater_trading.market.simulator import reset_
-from flatwater_trading.recipe.rules import final_return, make_simulator, play_planned, with_rule
+from flatwater_trading.recipe.rules import final_return, make_simulator, play_planned_actions, with_rule
 from flatwater_trading.training.play import PlannedActions
 from flatwater_trading.training.setup import ErlSetup
 
@@ -53,7 +53,7 @@ class HoldingTimes:
 def play_holding_times(
     setup: ErlSetup,
     market: Market,
-    planned: PlannedActions,
+    planned_actions: PlannedActions,
     actor: Float[Tensor, "1 n"],
     *,
     first_row: Tensor,
@@ -64,7 +64,7 @@ def play_holding_times(
     Args:
         setup: settings and networks.
         market: prices of the days.
-        planned: actions of the champion, as `play_slices_` gave them.
+        planned_actions: actions of the champion, as `play_slices_` gave them.
         actor: weights of the champion.
         first_row: first row that is played.
         unit: name of a row.
@@ -73,7 +73,9 @@ def play_holding_times(
     for rows in HOLDING_TIMES:
         if rows != rule.hold_days:
             setup_with_rule = with_rule(setup, replace(rule, hold_days=rows))
-            returns[rows] = final_return(play_planned(setup_with_rule, market, planned, actor, first_row=first_row))
+            returns[rows] = final_return(
+                play_planned_actions(setup_with_rule, market, planned_actions, actor, first_row=first_row)
+            )
     return HoldingTimes(rule.hold_days, unit, returns)
 
 

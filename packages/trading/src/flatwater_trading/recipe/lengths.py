@@ -20,7 +20,7 @@ from flatwater_trading.panel.notes import note_about_file
 from flatwater_trading.panel.panel import Panel
 from flatwater_trading.panel.specification import is_synthetic
 from flatwater_trading.recipe.config import ErlRunConfig
-from flatwater_trading.recipe.on_panel import PanelSettings
+from flatwater_trading.recipe.panel_settings import PanelSettings
 from flatwater_watch.errors import ConfigError
 
 DEFAULT_CONFIG = ErlRunConfig()

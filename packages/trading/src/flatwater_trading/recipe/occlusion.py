@@ -89,15 +89,15 @@ class OcclusionDay:
         """Yield the coefficients with the token of a column replaced, for M pairs of column and token, m at a time."""
         own_tokens = self._tokens
         at_once = min(len(columns), max(1, MAXIMUM_TOKEN_BYTES // own_tokens.nbytes))
-        swapped = own_tokens.repeat(at_once, 1, 1)
+        swapped_tokens = own_tokens.repeat(at_once, 1, 1)
         for first in range(0, len(columns), at_once):
             swapped_columns = torch.tensor(columns[first : first + at_once], device=own_tokens.device)
             rows = torch.arange(len(swapped_columns), device=own_tokens.device)
-            swapped[rows, swapped_columns] = tokens[first : first + at_once]
+            swapped_tokens[rows, swapped_columns] = tokens[first : first + at_once]
             # A column's encoding does not depend on other columns, so replacing its token hides the column.
-            yield self._compute_coefficients(swapped[: len(swapped_columns)])
-            # Restored in place, so that `swapped` is allocated once.
-            swapped[rows, swapped_columns] = own_tokens[swapped_columns]
+            yield self._compute_coefficients(swapped_tokens[: len(swapped_columns)])
+            # Restored in place, so that `swapped_tokens` is allocated once.
+            swapped_tokens[rows, swapped_columns] = own_tokens[swapped_columns]
 
     def _encode_window(self, window: Float[Tensor, "n C F"]) -> Float[Tensor, "n W"]:
         with torch.no_grad():

@@ -108,21 +108,21 @@ class PanelPolicy(ABC):
             DataError: a column is missing, there are fewer rows than a decision needs, or they are of another length
                 of time than those of training.
         """
-        aligned = choose_instruments(_read_prices(prices), self.instruments, self.investable)
-        given, learned = aligned.calendar.unit, self.provenance.unit
+        aligned_panel = choose_instruments(_read_prices(prices), self.instruments, self.investable)
+        given, unit = aligned_panel.calendar.unit, self.provenance.unit
         # Irregular rows say nothing sure.
-        if learned and given != learned and IRREGULAR not in {given, learned}:
+        if unit and given != unit and IRREGULAR not in {given, unit}:
             raise DataError(
-                f"the prices have a row each {given}: expected one each {learned}, as in training: what a policy sees, "
-                f"and how long it holds, is counted in rows. Give prices of each {learned}, or train on these."
+                f"the prices have a row each {given}: expected one each {unit}, as in training: what a policy sees, "
+                f"and how long it holds, is counted in rows. Give prices of each {unit}, or train on these."
             )
-        if len(aligned.dates) < self.lookback:
+        if len(aligned_panel.dates) < self.lookback:
             raise DataError(
-                f"{len(aligned.dates)} rows of prices: the policy looks at the last {self.lookback}. Give more."
+                f"{len(aligned_panel.dates)} rows of prices: the policy looks at the last {self.lookback}. Give more."
             )
-        return aligned
+        return aligned_panel
 
-    def align_traded(self, prices: Prices, raw_prices: Prices | None) -> Panel:
+    def align_traded_panel(self, prices: Prices, raw_prices: Prices | None) -> Panel:
         """Return the aligned prices, with the closes of `raw_prices` as traded closes if given."""
         panel = self.align_panel(prices)
         return panel if raw_prices is None else with_raw_closes(panel, _read_prices(raw_prices))

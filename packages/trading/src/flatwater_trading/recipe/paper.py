@@ -32,11 +32,11 @@ from flatwater_trading.recipe.trader import Trader
 from flatwater_trading.recipe.weights.orders import WeightOrders
 from flatwater_trading.recipe.weights.trader import WeightsTrader
 from flatwater_watch.errors import ConfigError, DataError, RunError
-from flatwater_watch.files.content import convert_to_type, encode_json, parse_json
 from flatwater_watch.files.directory import explain_os_errors, write_object
+from flatwater_watch.files.json_values import convert_to_type, encode_json, parse_json
 from flatwater_watch.files.output import flatwater_folder_kind
 from flatwater_watch.files.safe_read import append_regular, read_regular
-from flatwater_watch.forms import list_phrase
+from flatwater_watch.phrases import list_phrase
 from flatwater_watch.progress import count_steps
 
 JOURNAL, HELD, LOCK = "journal.jsonl", "held.csv", ".lock"
@@ -138,7 +138,7 @@ def play_account(
 
     Args:
         trader: trader of the account; another run may go on with it.
-        panel: prices of the trader's `align_panel`, or of `align_traded`.
+        panel: prices of the trader's `align_panel`, or of `align_traded_panel`.
         folder: folder of the account, held by `hold_account`.
         run: name of the trader's run, for the journal.
         first: ISO date of the first evening of a new account. Left out: the newest day of the prices.
@@ -160,7 +160,7 @@ def play_account(
             f"`train {recipe}`. Name another folder for it."
         )
     text, book = _open_book(trader, folder, evenings, cash, notes)
-    closes, orders, played = AccountCloses(panel), None, 0
+    closes, orders, played_count = AccountCloses(panel), None, 0
     for row in count_steps("evenings", _new_rows(panel, evenings, first)):
         if evenings:
             book = closes.rescale_book(book, evenings[-1], row, notes)
@@ -168,12 +168,12 @@ def play_account(
         book = _book_after_orders(orders)
         prices = {name: closes.price(row, name) for name in held_shares(book)}
         old_hash, text = text_hash(text), _held_text(book)
-        evenings.append(_evening_record(orders, book, prices, recipe=recipe, run=run, held_before=old_hash, held=text))
+        evenings.append(_evening_record(orders, book, prices, recipe=recipe, run=run, earlier_hash=old_hash, held=text))
         # The journal first: a table that is older than the journal is known by its hash, a newer one would look edited.
         _append_evening(folder / JOURNAL, evenings[-1])
         write_object(folder / HELD, text.encode())
-        played += 1
-    return PlayedEvenings(tuple(evenings), played, orders, tuple(notes))
+        played_count += 1
+    return PlayedEvenings(tuple(evenings), played_count, orders, tuple(notes))
 
 
 def _evening_record(
@@ -183,7 +183,7 @@ def _evening_record(
     *,
     recipe: str,
     run: str,
-    held_before: str,
+    earlier_hash: str,
     held: str,
 ) -> Evening:
     """Return the journal's record of an evening.
@@ -194,7 +194,7 @@ def _evening_record(
         prices: last close of each instrument that is held.
         recipe: recipe of the trader.
         run: name of the trader's run.
-        held_before: hash of `held.csv` before the orders.
+        earlier_hash: hash of `held.csv` before the orders.
         held: text of `held.csv` after the orders.
     """
     return Evening(
@@ -206,7 +206,7 @@ def _evening_record(
         cost=orders.cost,
         orders=tuple(_filled_orders(orders)),
         prices=prices,
-        held_before=held_before,
+        held_before=earlier_hash,
         held=held,
     )
 
@@ -396,8 +396,8 @@ def _filled_orders(orders: Orders | WeightOrders) -> Iterator[PaperOrder]:
         return
     for sale in orders.sales:
         yield PaperOrder(order="sell", instrument=sale.instrument, shares=sale.shares, price=sale.price)
-    for bought in orders.purchases:
-        yield PaperOrder(order="buy", instrument=bought.instrument, shares=bought.shares, price=bought.price)
+    for purchase in orders.purchases:
+        yield PaperOrder(order="buy", instrument=purchase.instrument, shares=purchase.shares, price=purchase.price)
 
 
 def _held_text(book: Book) -> str:

@@ -11,9 +11,9 @@ from flatwater_trading.recipe.paper import Evening, read_journal
 from flatwater_trading.recipe.sections import equity_chart
 from flatwater_trading.recipe.tear_sheet import CHAMPION, tear_sheet
 from flatwater_watch.errors import DataError
-from flatwater_watch.forms import count_phrase
 from flatwater_watch.pages.blocks import Block, Paragraph, Section, Table, Tile
 from flatwater_watch.pages.document import document
+from flatwater_watch.phrases import count_phrase
 
 PAGE = "report.html"
 MAXIMUM_EVENINGS = 20
@@ -89,7 +89,7 @@ def _short_number(cell: str) -> str:
 
 
 def _order_blocks(evenings: Sequence[Evening]) -> Iterator[Block]:
-    """Yield the orders of the newest evenings."""
+    """Yield the orders of the newest evenings, or that there were none."""
     rows = [
         (evening.date, order.order, order.instrument, f"{order.shares:,.4g}", f"{order.price:,.2f}")
         for evening in reversed(evenings[-MAXIMUM_EVENINGS:])

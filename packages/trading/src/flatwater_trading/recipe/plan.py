@@ -21,7 +21,6 @@ from flatwater_trading.recipe.config import ErlRunConfig
 from flatwater_trading.recipe.exchange import largest_message
 from flatwater_trading.recipe.market import can_be_mapped
 from flatwater_trading.recipe.score import measure_score_bytes, score_extra_bytes
-from flatwater_trading.training.batch_sizes import learns_from_outcomes
 from flatwater_trading.training.config import replay_capacity
 from flatwater_trading.training.executor import LocalTileExecutor
 from flatwater_trading.training.setup import ErlSetup, build_setup
@@ -164,7 +163,7 @@ def longest_split(splits: Splits) -> Days:
 def _smaller_configs(config: ErlRunConfig) -> Iterator[Alternative[ErlRunConfig]]:
     """Yield changes that make the largest owners smaller, with the owner and the changed configuration."""
     replay, learner, net = config.replay, config.learner, config.net
-    in_hindsight = learns_from_outcomes(config)
+    in_hindsight = config.learns_from_outcomes
     half = replay.generations // 2
     # Half of the ring must still have room for the warm-up, or no update would ever be made.
     fits_warmup = replay_capacity(config) * half >= replay.warmup * replay.generations

@@ -81,19 +81,19 @@ def read_shares(file: Path) -> ShareTable:
     rows, cash = _read_rows(file, SHARE_COLUMNS)
     shares: dict[str, float] = {}
     names = set[str]()
-    peak, since = None, ""
+    peak, start_date = None, ""
     for number, row in rows:
-        name, where = from_cell((row["instrument"] or "").strip()), f"{file}: row {number}, column shares"
+        name, cell_name = from_cell((row["instrument"] or "").strip()), f"{file}: row {number}, column shares"
         if name in names:
             raise DataError(f"{file}: row {number}: a second row of {name}. Leave one of them out.")
         names.add(name)
         if name == PEAK:
-            peak = _parse_number(where, row["shares"], PRICES)
+            peak = _parse_number(cell_name, row["shares"], PRICES)
         elif name == SINCE:
-            since = _parse_day(where, row["shares"])
+            start_date = _parse_day(cell_name, row["shares"])
         else:
-            shares[name] = _parse_number(where, row["shares"], SHORT_OR_LONG)
-    return ShareTable(shares, cash, None if peak is None else StopRecord(peak=peak, since=since))
+            shares[name] = _parse_number(cell_name, row["shares"], SHORT_OR_LONG)
+    return ShareTable(shares, cash, None if peak is None else StopRecord(peak=peak, since=start_date))
 
 
 def write_shares(file: Path, shares: Mapping[str, float], cash: float, stop: StopRecord | None) -> None:
@@ -151,14 +151,14 @@ def _parse_position(file: Path, number: int, row: dict[str, str | None]) -> Posi
     Raises:
         DataError: the date or a number cannot be read, or a number is out of its bounds.
     """
-    where = f"{file}: row {number}, column"
-    day = _parse_day(f"{where} entry_date", row["entry_date"])
-    values = {name: _parse_number(f"{where} {name}", row[name], bounds) for name, bounds in _BOUNDS.items()}
+    cell_name = f"{file}: row {number}, column"
+    day = _parse_day(f"{cell_name} entry_date", row["entry_date"])
+    values = {name: _parse_number(f"{cell_name} {name}", row[name], bounds) for name, bounds in _BOUNDS.items()}
     return Position(instrument=from_cell((row["instrument"] or "").strip()), entry_date=day, **values)
 
 
-def _parse_day(where: str, text: str | None) -> str:
-    """Parse a day in ISO format; `where` names file, row and column at the start of a message.
+def _parse_day(cell_name: str, text: str | None) -> str:
+    """Parse a day in ISO format; `cell_name` names file, row and column at the start of a message.
 
     Raises:
         DataError: the text is missing or not a date.
@@ -167,12 +167,12 @@ def _parse_day(where: str, text: str | None) -> str:
     try:
         date.fromisoformat(day)
     except ValueError as error:
-        raise DataError(f"{where}: {short_repr(day)} is not a date. Write it as 2024-01-31.") from error
+        raise DataError(f"{cell_name}: {short_repr(day)} is not a date. Write it as 2024-01-31.") from error
     return day
 
 
-def _parse_number(where: str, text: str | None, bounds: Bounds) -> float:
-    """Parse a number within bounds; `where` names file, row and column at the start of a message.
+def _parse_number(cell_name: str, text: str | None, bounds: Bounds) -> float:
+    """Parse a number within bounds; `cell_name` names file, row and column at the start of a message.
 
     Raises:
         DataError: the text is missing or not such a number.
@@ -182,7 +182,7 @@ def _parse_number(where: str, text: str | None, bounds: Bounds) -> float:
     except ValueError:
         value = float("nan")
     if not bounds.allows(value):
-        raise DataError(f"{where}: {short_repr(text)}: expected {bounds}, with a point for its decimals.")
+        raise DataError(f"{cell_name}: {short_repr(text)}: expected {bounds}, with a point for its decimals.")
     return value
 
 

@@ -33,7 +33,7 @@ def write_result(panel: Panel, score: ChampionScore, result: Mapping[str, Any], 
         result: result of `as_json`.
         folder: folder of the run.
     """
-    tables = TraderFolder.of(folder)
+    tables = TraderFolder.from_folder(folder)
     write_frame(pl.DataFrame(score.trades), tables.trades)
     write_frame(prices_frame(panel, score), tables.prices)
     write_frame(equity_frame(panel, score), tables.equity)
@@ -42,22 +42,22 @@ def write_result(panel: Panel, score: ChampionScore, result: Mapping[str, Any], 
 
 
 def write_holdout(
-    panel: Panel, played: PlayedDays, trades: pl.DataFrame, result: Mapping[str, Any], folder: RunFolder
+    panel: Panel, played_days: PlayedDays, trades: pl.DataFrame, result: Mapping[str, Any], folder: RunFolder
 ) -> None:
     """Write tables and result of the holdout days, which a study pools. holdout.json comes last: it marks completion.
 
     Args:
         panel: panel that was played, for dates.
-        played: results of the days that were played.
+        played_days: results of the days that were played.
         trades: trades of the champion.
         result: result of `as_json`.
         folder: folder of the run.
     """
-    tables = TraderFolder.of(folder)
+    tables = TraderFolder.from_folder(folder)
     write_frame(trades, tables.holdout_trades)
-    write_frame(equity_frame(panel, played), tables.holdout_equity)
-    write_frame(sheet_frame(panel, played), tables.holdout_sheet)
-    write_json({**result, "chance": played.chance.tolist()}, folder.holdout)
+    write_frame(equity_frame(panel, played_days), tables.holdout_equity)
+    write_frame(sheet_frame(panel, played_days), tables.holdout_sheet)
+    write_json({**result, "chance": played_days.chance.tolist()}, folder.holdout)
 
 
 def write_json(result: Mapping[str, Any], file: Path) -> None:
@@ -107,34 +107,34 @@ def score_as_json(panel: Panel, score: ChampionScore, split: str) -> dict[str, A
     return played_as_json(panel, score, "erl", split) | effects | other_rules
 
 
-def played_as_json(panel: Panel, played: PlayedDays, recipe: str, split: str) -> dict[str, Any]:
+def played_as_json(panel: Panel, played_days: PlayedDays, recipe: str, split: str) -> dict[str, Any]:
     """Return the results of played days as plain values: those that every recipe on a panel has.
 
     Args:
         panel: panel that was played.
-        played: days, and the results of all traders.
+        played_days: days, and the results of all traders.
         recipe: name of the recipe.
         split: `validation`, `holdout` or `backtest`.
     """
-    dates, share = panel.dates, played.oracle_share
+    dates, share = panel.dates, played_days.oracle_share
     return {
         "trainer": recipe,
         "split": split,
-        "first_day": str(dates[played.days.first]),
-        "last_day": str(dates[played.days.stop - 1]),
-        "days": len(played.days),
+        "first_day": str(dates[played_days.days.first]),
+        "last_day": str(dates[played_days.days.stop - 1]),
+        "days": len(played_days.days),
         "periods_per_year": panel.calendar.a_year,
         "traders": {
-            name: {key: finite_or_none(value) for key, value in row.items()} for name, row in played.rows.items()
+            name: {key: finite_or_none(value) for key, value in row.items()} for name, row in played_days.rows.items()
         },
         "comparison": {
             name: finite_or_none(value) if isinstance(value, float) else value
-            for name, value in asdict(played.comparison).items()
+            for name, value in asdict(played_days.comparison).items()
         },
         "oracle_share": None if share is None else finite_or_none(share),
-        "benchmark": played.benchmark,
-        "scores": [asdict(each) | {"quantiles": [*each.quantiles]} for each in played.scores.horizons],
-        "verdict": played.verdict,
+        "benchmark": played_days.benchmark,
+        "scores": [asdict(each) | {"quantiles": [*each.quantiles]} for each in played_days.scores.horizons],
+        "verdict": played_days.verdict,
         "data_fingerprint": panel.fingerprint,
         "versions": version_facts(),
     }
@@ -151,10 +151,12 @@ NOTES = {
 def prices_frame(panel: Panel, score: ChampionScore) -> pl.DataFrame:
     """Return date and closes of the instruments that the champion traded most; NaN on days without a close."""
     rows = slice(score.days.first, score.days.stop)
-    traded = list(score.trades["instrument"])
+    traded_instruments = list(score.trades["instrument"])
     # Equal counts are ordered by name, as the order of a set differs between runs. An instrument named `date` is left
     # out below, as its column would replace the dates.
-    most_traded = sorted(set(traded), key=lambda name: (-traded.count(name), name))[:MAXIMUM_PRICES]
+    most_traded = sorted(set(traded_instruments), key=lambda name: (-traded_instruments.count(name), name))[
+        :MAXIMUM_PRICES
+    ]
     closes = panel.feature("close")[rows]
     known_closes = np.where(panel.valid[rows], closes, np.nan)
     columns = {
@@ -165,18 +167,18 @@ def prices_frame(panel: Panel, score: ChampionScore) -> pl.DataFrame:
     return pl.DataFrame({"date": panel.dates[rows]} | columns)
 
 
-def sheet_frame(panel: Panel, played: PlayedDays) -> pl.DataFrame:
+def sheet_frame(panel: Panel, played_days: PlayedDays) -> pl.DataFrame:
     """Return date, exposure and turnover of the champion, and the rank correlation of its scores at each horizon."""
-    rows = slice(played.days.first, played.days.stop)
-    correlations = {f"ic {horizon}": values for horizon, values in played.scores.daily.items()}
+    rows = slice(played_days.days.first, played_days.days.stop)
+    correlations = {f"ic {horizon}": values for horizon, values in played_days.scores.daily.items()}
     return pl.DataFrame(
-        {"date": panel.dates[rows], "exposure": played.exposure, "turnover": played.turnover} | correlations
+        {"date": panel.dates[rows], "exposure": played_days.exposure, "turnover": played_days.turnover} | correlations
     )
 
 
-def equity_frame(panel: Panel, played: PlayedDays) -> pl.DataFrame:
+def equity_frame(panel: Panel, played_days: PlayedDays) -> pl.DataFrame:
     """Return date and each trader's equity at the close; the first row is the opening cash on the day before."""
     # There is a day before: `find_days` and the splits leave at least one earlier row.
-    rows = slice(played.days.first - 1, played.days.stop)
-    curves = {name: curve.double().cpu().numpy() for name, curve in played.equity.items()}
+    rows = slice(played_days.days.first - 1, played_days.days.stop)
+    curves = {name: curve.double().cpu().numpy() for name, curve in played_days.equity.items()}
     return pl.DataFrame({"date": panel.dates[rows]} | curves)

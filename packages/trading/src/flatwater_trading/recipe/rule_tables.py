@@ -9,9 +9,9 @@ from typing import Any
 from flatwater.reports.records import RunRecords
 from flatwater.rundir.results import damaged_file_error
 from flatwater_trading.recipe.tables import TraderFolder
-from flatwater_watch.files.content import is_number
-from flatwater_watch.forms import count_phrase
+from flatwater_watch.files.json_values import is_number
 from flatwater_watch.pages.blocks import Block, Heading, Paragraph, Table
+from flatwater_watch.phrases import count_phrase
 
 RULE_TITLES = ("held for", "purchases", "sale target")
 SAME_SCORES = "The same scores under other holding times"
@@ -88,11 +88,13 @@ def _holding_rows(columns: Mapping[str, Mapping[int, float | None]], unit: str) 
 
 def tried_rows(rule: Mapping[str, Any]) -> list[list[str]]:
     """Return a row for each rule that was tried, with its return and a mark at the chosen rule."""
-    chosen = rule_cells(rule["chosen"])
+    chosen_cells = rule_cells(rule["chosen"])
     rows = []
-    for tried in rule["tried"]:
-        cells = rule_cells(tried)
-        rows.append([*cells, return_cell(_optional_number(tried["return"])), "chosen" if cells == chosen else ""])
+    for tried_rule in rule["tried"]:
+        cells = rule_cells(tried_rule)
+        rows.append(
+            [*cells, return_cell(_optional_number(tried_rule["return"])), "chosen" if cells == chosen_cells else ""]
+        )
     return rows
 
 

@@ -24,8 +24,8 @@ from flatwater_trading.recipe.threads import one_thread
 from flatwater_trading.training.config import ErlConfig
 from flatwater_trading.training.play import PlannedActions, SlicePlay, play_slices_
 from flatwater_trading.training.setup import ErlSetup
-from flatwater_watch.forms import count_phrase
 from flatwater_watch.meters.torch_ops import peak_bytes
+from flatwater_watch.phrases import count_phrase
 
 USUAL_HOLD_DAYS, USUAL_PURCHASES = (5, 10, 40), (3,)
 """Other holding times and numbers of purchases a day that are tried where the settings leave them open."""
@@ -70,9 +70,9 @@ class RuleChoice:
 
     def to_json(self, unchosen_return: float | None) -> dict[str, Any]:
         """Return plain values: the chosen rule, each that was tried with its return, and the `unchosen_return`."""
-        tried = [rule_numbers(rule) | {"return": finite_or_none(value)} for rule, value in self.tried.items()]
+        tried_rules = [rule_numbers(rule) | {"return": finite_or_none(value)} for rule, value in self.tried.items()]
         unchosen = None if unchosen_return is None else finite_or_none(unchosen_return)
-        return {"chosen": rule_numbers(self.chosen), "tried": tried, "unchosen_return": unchosen}
+        return {"chosen": rule_numbers(self.chosen), "tried": tried_rules, "unchosen_return": unchosen}
 
 
 def rule_numbers(rule: TradeConfig) -> dict[str, Any]:
@@ -160,16 +160,21 @@ def choose_rule(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], *,
     # On one thread, whatever the command uses: another order of sums must not choose another rule.
     with one_thread():
         simulator = make_simulator(setup, market, batch=1, days=len(validation))
-        planned = play_slices_(setup, market, simulator, actors=actor, starts=first_row, days=len(validation))
-        returns, by_period = {rule: final_return(simulator)}, {rule: period_returns(simulator.logs.equity[0])}
+        planned_actions = play_slices_(setup, market, simulator, actors=actor, starts=first_row, days=len(validation))
+        returns, returns_by_period = {rule: final_return(simulator)}, {rule: period_returns(simulator.logs.equity[0])}
         # One number after the other, each beside the rule that is chosen before: far fewer plays and tries than all
         # combinations.
         for number in changes:
             candidates = [replace(rule, **change) for change in number]
             for each in candidates:
-                played = play_planned(with_rule(setup, each), market, planned, actor, first_row=first_row)
-                returns[each], by_period[each] = final_return(played), period_returns(played.logs.equity[0])
-            surer = [each for each in candidates if earns_more(by_period[each], by_period[rule])]
+                played_simulator = play_planned_actions(
+                    with_rule(setup, each), market, planned_actions, actor, first_row=first_row
+                )
+                returns[each], returns_by_period[each] = (
+                    final_return(played_simulator),
+                    period_returns(played_simulator.logs.equity[0]),
+                )
+            surer = [each for each in candidates if earns_more(returns_by_period[each], returns_by_period[rule])]
             rule = max((rule, *surer), key=returns.__getitem__)
     return RuleChoice(rule, returns, unit)
 
@@ -188,8 +193,8 @@ def measure_choice_bytes(setup: ErlSetup, market: Market, actor: Float[Tensor, "
         """Take the steps of `choose_rule`, of the rules the largest alone."""
         first = torch.empty(1, dtype=torch.int64, device=setup.device)
         simulator = make_simulator(setup, market, batch=1, days=len(validation))
-        planned = play_slices_(setup, market, simulator, actors=actor, starts=first, days=len(validation))
-        play_planned(largest, market, planned, actor, first_row=first)
+        planned_actions = play_slices_(setup, market, simulator, actors=actor, starts=first, days=len(validation))
+        play_planned_actions(largest, market, planned_actions, actor, first_row=first)
 
     return peak_bytes(play) if candidate_count(setup.config, instruments) else 0
 
@@ -199,20 +204,20 @@ def final_return(simulator: Simulator) -> float:
     return float(account.total_return(simulator.logs.equity)[0])
 
 
-def play_planned(
-    setup: ErlSetup, market: Market, planned: PlannedActions, actor: Float[Tensor, "1 n"], *, first_row: Tensor
+def play_planned_actions(
+    setup: ErlSetup, market: Market, planned_actions: PlannedActions, actor: Float[Tensor, "1 n"], *, first_row: Tensor
 ) -> Simulator:
     """Play the planned actions of an actor again, by the setup's rule of purchases; return the simulator at the end.
 
     Args:
         setup: settings, with the rule, and networks.
         market: prices of the days.
-        planned: actions as `play_slices_` gave them.
+        planned_actions: actions as `play_slices_` gave them.
         actor: weights of the actor.
         first_row: first row that is played.
     """
-    simulator = make_simulator(setup, market, batch=1, days=planned.actions_or_hidden.shape[2])
-    play = SlicePlay(setup, market, simulator, planned, actor)
+    simulator = make_simulator(setup, market, batch=1, days=planned_actions.actions_or_hidden.shape[2])
+    play = SlicePlay(setup, market, simulator, planned_actions, actor)
     play.begin_(first_row)
     play.play_()
     return simulator

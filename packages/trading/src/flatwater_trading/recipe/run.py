@@ -12,7 +12,7 @@ from flatwater.memory.planner import Plan, refuse
 from flatwater.metrics.alarms import Alarm, array_alarms, metric_alarms, skipped_step_alarms
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.machine import find_device
-from flatwater.runs.planning import allocate_planned
+from flatwater.runs.planning import allocate_planned_state
 from flatwater.runs.run import WorkersRun
 from flatwater_trading.market.simulator import count_live_simulators
 from flatwater_trading.panel.locate import load_truth
@@ -49,7 +49,7 @@ from flatwater_trading.training.lessons import purchase_rows
 from flatwater_trading.training.round import ErlTrainer, build_trainer, lineage_record
 from flatwater_trading.training.setup import ErlSetup, build_setup
 from flatwater_trading.training.state import build_erl, has_champion
-from flatwater_watch.forms import count_phrase
+from flatwater_watch.phrases import count_phrase
 
 
 def find_alarms(trainer: ErlTrainer, round_: int, metrics: Mapping[str, float]) -> list[Alarm]:
@@ -59,23 +59,25 @@ def find_alarms(trainer: ErlTrainer, round_: int, metrics: Mapping[str, float]) 
     weights = {f"weights/{name}": rows.abs().amax(1).tolist() for name, (rows, _) in learner.trained.items()}
     # The market never changes, so it is checked once.
     column_sums = run.market.observations.sum((1, 2)).tolist() if round_ == 1 else []
-    skipped = {f"member {n}": int(count) for n, count in enumerate(learner.tally.skipped_total.tolist()) if count}
-    judged = run.scores.judged
+    skipped_counts = {
+        f"member {n}": int(count) for n, count in enumerate(learner.tally.skipped_total.tolist()) if count
+    }
+    judged_slices = run.scores.judged
     # The champion's row is the last of each column.
-    *trades, champion_trades = judged["trades"].sum(1).tolist()
-    *refused, champion_refused = judged["refused"].mean(1).tolist()
+    *trades, champion_trades = judged_slices["trades"].sum(1).tolist()
+    *refused_shares, champion_refused = judged_slices["refused"].mean(1).tolist()
     *activity, champion_activity = run.scores.activity.tolist()
     return [
         *panel_alarms(round_, column_sums),
         *array_alarms(round_, weights),
         *metric_alarms(round_, dict(metrics)),
-        *skipped_step_alarms(round_, skipped, config.learner.own.updates * len(learner.trained)),
+        *skipped_step_alarms(round_, skipped_counts, config.learner.own.updates * len(learner.trained)),
         *population_alarms(
             constant_policy_alarms(round_, values_by_agent(activity, champion_activity)), config.population.size
         ),
         *population_alarms(no_trade_alarms(round_, values_by_agent(trades, champion_trades)), config.population.size),
         *population_alarms(
-            refused_order_alarms(round_, values_by_agent(refused, champion_refused)), config.population.size
+            refused_order_alarms(round_, values_by_agent(refused_shares, champion_refused)), config.population.size
         ),
     ]
 
@@ -214,7 +216,7 @@ def compose(config: ErlRunConfig) -> ErlRun:
         if not config.start_over_budget:
             refuse(plan)
     setup = build_setup(config, run_market.market, run_market.splits, device)
-    run = allocate_planned(lambda: build_erl(setup, run_market.market), plan)
+    run = allocate_planned_state(lambda: build_erl(setup, run_market.market), plan)
     executor: TileExecutor = (
         TraderWorkers(config, setup, run, panel.fingerprint, plan) if plan.workers else LocalTileExecutor(setup, run)
     )

@@ -16,9 +16,9 @@ from flatwater_trading.panel.specification import is_synthetic
 from flatwater_trading.panel.splits import Splits
 from flatwater_trading.panel.traded_closes import traded_fingerprint
 from flatwater_trading.recipe.config import ErlRunConfig
-from flatwater_trading.recipe.on_panel import PanelSettings
+from flatwater_trading.recipe.panel_settings import PanelSettings
 from flatwater_watch.errors import DataError, require
-from flatwater_watch.forms import count_phrase
+from flatwater_watch.phrases import count_phrase
 
 C = TypeVar("C", bound=PanelSettings)
 

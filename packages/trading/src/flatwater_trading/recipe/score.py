@@ -39,7 +39,7 @@ from flatwater_trading.recipe.holding_times import (
     trades_like_chance,
 )
 from flatwater_trading.recipe.occlusion import find_effects
-from flatwater_trading.recipe.rules import final_return, largest_rule, make_simulator, play_planned, with_rule
+from flatwater_trading.recipe.rules import final_return, largest_rule, make_simulator, play_planned_actions, with_rule
 from flatwater_trading.recipe.score_analysis import analyse_scores
 from flatwater_trading.training.play import META_DAYS, DayTransitions, PlannedActions, play_slices_
 from flatwater_trading.training.setup import ErlSetup
@@ -121,7 +121,7 @@ def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
     setup, market, panel, days = evaluation.setup, evaluation.market, evaluation.panel, evaluation.days
     env_config, a_year = setup.config.env, panel.calendar.a_year
     champion, random_traders = evaluation.simulator(1), evaluation.simulator(RANDOM_TRADERS)
-    planned, scores = _play_champion_(evaluation, champion)
+    actions, scores = _play_champion_(evaluation, champion)
     # With the champion's number of purchases on each day, random traders differ from it only in the instruments.
     _play_random_traders_(evaluation, random_traders, purchases=purchases_by_day(champion)[0])
     random = episode_summary(random_traders, env_config, a_year)
@@ -135,10 +135,10 @@ def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
         **{name: env.logs.equity[0] for name, env in rule_envs.items()},
         "random": random_traders.logs.equity[median],
     }
-    unsimulated = [name for name in curves if name not in {CHAMPION, CHANCE, *rule_envs}]
+    other_names = [name for name in curves if name not in {CHAMPION, CHANCE, *rule_envs}]
     rows = {
         "champion": _measure_env(champion, env_config, a_year),
-        **{name: _measure_curve(curves[name], a_year) for name in unsimulated},
+        **{name: _measure_curve(curves[name], a_year) for name in other_names},
         **{name: _measure_env(env, env_config, a_year) for name, env in rule_envs.items()},
         "random": {name: float(value.median()) for name, value in random.items()},
     }
@@ -150,7 +150,7 @@ def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
         comparison=compare_to_yardsticks(
             curves,
             random["total_return"],
-            trained=CHAMPION,
+            trained_player=CHAMPION,
             yardsticks=simple_rules(curves),
             a_year=a_year,
         ),
@@ -162,8 +162,8 @@ def score_champion(evaluation: ChampionEvaluation) -> ChampionScore:
         trades=trade_columns(champion, market, env_config, instruments=panel.instruments, dates=panel.dates),
         effects=dict(zip(setup.config.observation_features, effects.features.tolist(), strict=True)),
         column_effects=dict(zip(panel.instruments, effects.columns.tolist(), strict=True)),
-        holding_times=play_holding_times(setup, market, planned, evaluation.actor, first_row=first_row, unit=unit),
-        unchosen_return=_play_unchosen(evaluation, planned),
+        holding_times=play_holding_times(setup, market, actions, evaluation.actor, first_row=first_row, unit=unit),
+        unchosen_return=_play_unchosen(evaluation, actions),
         trades_like_chance=trades_like_chance(setup, market, rows[CHAMPION], first_row, len(days)),
     )
 
@@ -172,7 +172,7 @@ def _play_champion_(evaluation: ChampionEvaluation, champion: Simulator) -> tupl
     """Play the champion; return its planned actions, and its coefficients on each day."""
     setup, market, days = evaluation.setup, evaluation.market, len(evaluation.days)
     scores = torch.empty(days, len(market.investable), device=setup.device)
-    planned = play_slices_(
+    planned_actions = play_slices_(
         setup,
         market,
         champion,
@@ -181,15 +181,17 @@ def _play_champion_(evaluation: ChampionEvaluation, champion: Simulator) -> tupl
         days=days,
         remember=lambda day: copy_scores_(scores, day),
     )
-    return planned, scores
+    return planned_actions, scores
 
 
-def _play_unchosen(evaluation: ChampionEvaluation, planned: PlannedActions) -> float | None:
+def _play_unchosen(evaluation: ChampionEvaluation, actions: PlannedActions) -> float | None:
     """Return the return of the champion's planned actions by the rule that was not chosen; None without one."""
     if evaluation.unchosen_rule is None:
         return None
     setup = with_rule(evaluation.setup, evaluation.unchosen_rule)
-    return final_return(play_planned(setup, evaluation.market, planned, evaluation.actor, first_row=evaluation.first))
+    return final_return(
+        play_planned_actions(setup, evaluation.market, actions, evaluation.actor, first_row=evaluation.first)
+    )
 
 
 def copy_scores_(scores: Float[Tensor, "D K"], day: DayTransitions) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 from jaxtyping import Bool, Float
 
-from flatwater_watch.files.content import convert_to_type
+from flatwater_watch.files.json_values import convert_to_type
 
 HORIZONS = (1, 5, 10, 20, 60)
 """Rows from a score to the close that it is compared with."""
@@ -91,9 +91,9 @@ def analyse_scores(
         deviation = float(known_correlations.std(ddof=1))
         # One day in each horizon counts, as neighbouring days share most of a long one.
         error = deviation / max(1.0, len(known_correlations) / rows) ** 0.5
-        in_top = quantile_numbers == quantiles - 1
-        top_count = in_top[:-rows].sum(1)
-        kept_shares = (in_top[:-rows] & in_top[rows:]).sum(1)[top_count > 0] / top_count[top_count > 0]
+        is_in_top = quantile_numbers == quantiles - 1
+        top_count = is_in_top[:-rows].sum(1)
+        kept_shares = (is_in_top[:-rows] & is_in_top[rows:]).sum(1)[top_count > 0] / top_count[top_count > 0]
         horizons.append(
             HorizonScore(
                 rows=rows,
@@ -169,9 +169,9 @@ def _compare_with_returns(
         mean = np.where(is_known, returns, 0).sum(1, keepdims=True) / np.maximum(is_known.sum(1, keepdims=True), 1)
         lead = np.where(is_known, returns - mean, 0)
         for quantile in range(quantiles):
-            chosen = is_known & (quantile_numbers[days] == quantile)
-            lead_sums[quantile] += lead[chosen].sum()
-            lead_counts[quantile] += chosen.sum()
+            is_chosen = is_known & (quantile_numbers[days] == quantile)
+            lead_sums[quantile] += lead[is_chosen].sum()
+            lead_counts[quantile] += is_chosen.sum()
     return correlations, tuple((lead_sums / np.maximum(lead_counts, 1)).tolist())
 
 

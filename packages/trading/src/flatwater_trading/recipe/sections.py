@@ -149,7 +149,7 @@ def sheet_section(run: RunRecords) -> Iterator[Block]:
 
 
 def champion_section(run: RunRecords) -> Iterator[Block]:
-    """Yield equity, table and verdict of the champion against the baselines, then those of the holdout."""
+    """Yield equity, table and verdict of the champion beside the baselines, then on the holdout; or what is missing."""
     if run.result is None:
         yield missing_paragraph("result", "result.json", run.state)
         return
@@ -170,7 +170,7 @@ def champion_section(run: RunRecords) -> Iterator[Block]:
 
 
 def behaviour_section(run: RunRecords) -> Iterator[Block]:
-    """Yield the champion's trades, its gains by kind of market, and the effects of features and columns."""
+    """Yield the champion's trades, gains by kind of market, and effects of features and columns; or what is missing."""
     if run.result is None:
         yield missing_paragraph("result", "result.json", run.state)
         return
@@ -211,9 +211,9 @@ def _trade_blocks(trades: pl.DataFrame, equity: pl.DataFrame | None, prices: pl.
 def _extreme_trades(trades: pl.DataFrame) -> Table:
     """Return a table of the trades that gained and lost most, `BEST_AND_WORST` of each; all if they are few."""
     names = [name for name in ("instrument", "entry_date", "exit_date", "reason", "gain") if name in trades.columns]
-    ordered = trades.sort("gain", descending=True).select(names).rows()
-    shows_all = len(ordered) <= 2 * BEST_AND_WORST
-    rows = ordered if shows_all else ordered[:BEST_AND_WORST] + ordered[-BEST_AND_WORST:]
+    ordered_trades = trades.sort("gain", descending=True).select(names).rows()
+    shows_all = len(ordered_trades) <= 2 * BEST_AND_WORST
+    rows = ordered_trades if shows_all else ordered_trades[:BEST_AND_WORST] + ordered_trades[-BEST_AND_WORST:]
     titles = [name.replace("_", " ") for name in names]
     # The gain is the last column, and the only number.
     return Table(titles, [[*map(str, row[:-1]), f"{row[-1]:+.2f}%"] for row in rows], words=len(names) - 1)
@@ -304,11 +304,11 @@ def equity_line(
         in_front: whether the line is drawn above the others.
     """
     percent = [100 * (value / values[0] - 1) for value in values]
-    colour, dashed = stroke
+    colour, is_dashed = stroke
     # `spread_indexes` keeps the last day, so the last value of a thinned curve is its true end.
     title = f"{name} {percent[-1]:+.1f}%"
     return Line(
-        name=title, x=dates, y=percent, colour=colour, dashed=dashed, width=width, in_front=in_front, form="+.1f"
+        name=title, x=dates, y=percent, colour=colour, dashed=is_dashed, width=width, in_front=in_front, form="+.1f"
     )
 
 
@@ -357,11 +357,11 @@ def trades_chart(trades: pl.DataFrame) -> Chart:
         hover_texts = rows["instrument"].to_list() if "instrument" in rows.columns else []
         x, y = rows["entry_date"].to_list(), rows["gain"].to_list()
         marks.append(Dots(name=f"{title} ({len(rows)})", x=x, y=y, colour=colour, form="+.1f", hover_text=hover_texts))
-    left_out = f" {len(shown_rows)} of {len(trades)} are drawn." if len(shown_rows) < len(trades) else ""
+    omission = f" {len(shown_rows)} of {len(trades)} are drawn." if len(shown_rows) < len(trades) else ""
     return Chart(
         title="The champion's trades",
         reading="One dot for each closed trade: the day of its purchase, and its gain in percent before costs. A "
-        f"target that is met often shows as a row of dots at one height.{left_out}",
+        f"target that is met often shows as a row of dots at one height.{omission}",
         marks=marks,
         x=Axis(kind="date"),
         y=Axis(unit="%", zero=True),
@@ -386,13 +386,13 @@ def positions_chart(trades: pl.DataFrame) -> Chart:
         bars: dict[str, Any] = {"rows": names, "starts": starts, "ends": ends, "hover_text": hover_texts}
         marks.append(Spans(name=f"{title} ({len(trade_rows)})", colour=colour, thickness=0.4, **bars))
     other_count = len(instruments) - len(rows)
-    left_out = f" The {other_count} instruments that it held less are left out." if other_count else ""
+    omission = f" The {other_count} instruments that it held less are left out." if other_count else ""
     if len(shown_rows) < len(trades_in_rows):
-        left_out += f" {len(shown_rows)} of {len(trades_in_rows)} trades are drawn."
+        omission += f" {len(shown_rows)} of {len(trades_in_rows)} trades are drawn."
     return Chart(
         title="What it held, and when",
         reading="One bar for each closed trade, from purchase to sale. Gaps are days on which nothing of the "
-        f"instrument was held.{left_out}",
+        f"instrument was held.{omission}",
         marks=marks,
         x=Axis(kind="date"),
         y=Axis(rows=rows),
@@ -409,11 +409,11 @@ def price_charts(prices: pl.DataFrame, trades: pl.DataFrame) -> Grid:
     """
     names = [name for name in prices.columns if name != "date"][:MAXIMUM_PRICE_CHARTS]
     other_count = trades["instrument"].n_unique() - len(names)
-    left_out = f" The {other_count} instruments that it traded less are left out." if other_count > 0 else ""
+    omission = f" The {other_count} instruments that it traded less are left out." if other_count > 0 else ""
     return Grid(
         title="Its trades on their prices",
         reading="The closes of the instruments that it traded most. A triangle that points up is a purchase; "
-        f"a triangle that points down is a sale.{left_out}",
+        f"a triangle that points down is a sale.{omission}",
         charts=[_price_chart(name, prices, trades.filter(pl.col("instrument") == name)) for name in names],
         wide=420,
         columns=2,
@@ -440,23 +440,23 @@ def _price_chart(name: str, prices: pl.DataFrame, trades: pl.DataFrame) -> Chart
 
 def effects_chart(effects: dict[str, float]) -> Chart:
     """Draw the features whose absence changes the champion's coefficients most."""
-    top, left_out = largest_values(effects, MAXIMUM_ROWS, "features")
+    top, omission = largest_values(effects, MAXIMUM_ROWS, "features")
     return _effect_bars(
         top,
         title="Which features its decisions follow from",
         reading="By occlusion: a feature of all instruments is replaced by its mean, and the coefficients are "
-        f"computed again; the bar is their mean change, up or down, on evenly spaced days.{left_out}",
+        f"computed again; the bar is their mean change, up or down, on evenly spaced days.{omission}",
     )
 
 
 def columns_chart(effects: dict[str, float]) -> Chart:
     """Draw the columns whose absence changes the champion's coefficients most."""
-    top, left_out = largest_values(effects, MAXIMUM_ROWS, "columns")
+    top, omission = largest_values(effects, MAXIMUM_ROWS, "columns")
     return _effect_bars(
         top,
         title="Which columns its decisions follow from",
         reading="By occlusion: a column, even if it cannot be bought, is replaced by its mean, and the coefficients "
-        f"of all instruments are computed again; the bar is their mean change, up or down, on the same days.{left_out}",
+        f"of all instruments are computed again; the bar is their mean change, up or down, on the same days.{omission}",
     )
 
 

@@ -27,8 +27,8 @@ def take_over_(learner: Members, run: "ErlRun", path: Path) -> None:
     config = read_config(folder)
     if config.trainer != run.config.trainer:
         raise _refusal_error(path, f"it trains `{config.trainer}`", f"the folder of a run of `{run.config.trainer}`")
-    restored, _ = restore_run(config, folder, lambda _: None)
-    elder: ErlRun = restored  # type: ignore[assignment]  # what its recipe composes
+    restored_run, _ = restore_run(config, folder, lambda _: None)
+    elder: ErlRun = restored_run  # type: ignore[assignment]  # what its recipe composes
     if not has_champion(elder.trainer.run):
         raise _refusal_error(path, "it has no champion yet", "a run whose first generation has ended")
     _require_alike(path, elder, run)

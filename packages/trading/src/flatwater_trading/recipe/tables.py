@@ -39,7 +39,7 @@ class TraderFolder(RunFolder):
     """Equity of the champion and the baselines on the holdout days."""
 
     @classmethod
-    def of(cls, folder: RunFolder) -> "TraderFolder":
+    def from_folder(cls, folder: RunFolder) -> "TraderFolder":
         """Return `folder` as the folder of a run of traders, with the files of this class."""
         return cls(folder.path, folder.held_path)
 
@@ -86,5 +86,5 @@ def write_frame(frame: pl.DataFrame, path: Path) -> None:
     """Write a table as Parquet, atomically."""
     content = io.BytesIO()
     frame.write_parquet(content)
-    with content.getbuffer() as packed:  # released also if writing fails
-        write_object(path, packed)
+    with content.getbuffer() as packed_bytes:  # released also if writing fails
+        write_object(path, packed_bytes)

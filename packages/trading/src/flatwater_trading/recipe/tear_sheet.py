@@ -107,11 +107,11 @@ def rolling_charts(equity: pl.DataFrame, traders: Sequence[str], calendar: Calen
     if "beta" in frame.columns:
         beta = frame.select("date", pl.col("beta").alias(CHAMPION))
         charts.append(_small_chart(f"beta to {traders[1]}", beta, [CHAMPION]))
-    about_beta = " The beta is the slope of the returns on the benchmark's." if len(charts) > 1 else ""
+    beta_sentence = " The beta is the slope of the returns on the benchmark's." if len(charts) > 1 else ""
     return Grid(
         title=f"Rolling, over {window}",
         reading="A ratio of so few days is uncertain by about one over the root of the years: look for its changes."
-        f"{about_beta}",
+        f"{beta_sentence}",
         charts=charts,
         wide=420,
         columns=2,
@@ -149,11 +149,11 @@ def account_charts(sheet: pl.DataFrame, calendar: Calendar) -> Grid:
 
 def month_rows(equity: pl.DataFrame) -> list[list[str]]:
     """Return a row for each year: the champion's return in each month, and in the year."""
-    by_month = equity[1:].group_by(pl.col("date").dt.truncate("1mo").alias("month"), maintain_order=True)
+    months = equity[1:].group_by(pl.col("date").dt.truncate("1mo").alias("month"), maintain_order=True)
     opening = equity[CHAMPION][0]
     # Year -> number of the month -> return.
     years: dict[int, dict[int, float]] = {}
-    for month, closing in by_month.agg(pl.col(CHAMPION).last()).rows():
+    for month, closing in months.agg(pl.col(CHAMPION).last()).rows():
         years.setdefault(month.year, {})[month.month] = closing / opening - 1 if opening > 0 else 0.0
         opening = closing
     rows = []

@@ -37,7 +37,7 @@ from flatwater_trading.training.play import to_orders
 from flatwater_trading.training.setup import build_setup
 from flatwater_trading.training.state import has_champion
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.files.content import convert_to_type
+from flatwater_watch.files.json_values import convert_to_type
 
 MEAN, DEVIATION = "features.mean", "features.deviation"
 """Names of the scales in a file of weights."""
@@ -70,10 +70,10 @@ class TraderModule(nn.Module):
         self, features: Float[Tensor, "B N C F"], account: Float[Tensor, "B K 3"] | None = None
     ) -> Float[Tensor, "B K 2"]:
         """Return coefficient and sale target, in percent, of each instrument on each day; `features` are unscaled."""
-        scaled = (features - self.mean) / self.deviation
+        scaled_features = (features - self.mean) / self.deviation
         # The steps of `observation_panel` in the same order, in float64 up to the clip: observations are bit-equal.
-        scaled = torch.nan_to_num(scaled, nan=0.0, posinf=0.0, neginf=0.0)
-        windows = scaled.clamp(-OBSERVATION_LIMIT, OBSERVATION_LIMIT).to(self.weights.dtype)
+        scaled_features = torch.nan_to_num(scaled_features, nan=0.0, posinf=0.0, neginf=0.0)
+        windows = scaled_features.clamp(-OBSERVATION_LIMIT, OBSERVATION_LIMIT).to(self.weights.dtype)
         account_block = None if account is None else account[None]
         # The first axis counts members: the champion is the only one.
         action = self._actor(views(self.weights, self._actor.layout), MarketObs(windows[None], account_block))
@@ -257,7 +257,7 @@ class Trader(PanelPolicy):
             MemoryLimitError: the decision would need more memory than `budget`.
         """
         money = self.sizing_cash(cash, positions, "positions")
-        panel = self.align_traded(prices, raw_prices)
+        panel = self.align_traded_panel(prices, raw_prices)
         refuse(self.plan_orders(panel, budget))
         observations, market = self.observe_market(panel)
         close = MarketClose(market, self.investable, panel.dates, self.config, traded_closes(panel))
@@ -302,7 +302,7 @@ class Trader(PanelPolicy):
         return OcclusionDay(self.actor, self._params, self.config.trade, window, account)
 
     def features_of(self, prices: Prices) -> Float[Tensor, "N C F"]:
-        """Return the unscaled features of the newest day, NaN if missing: the input of an exported trader."""
+        """Return the unscaled features that the newest decision sees, NaN if missing: an exported trader's input."""
         panel = self.align_panel(prices)
         days = len(panel.dates)
         features = torch.from_numpy(
@@ -349,8 +349,8 @@ class Trader(PanelPolicy):
         block = torch.zeros(1, 1, len(self.investable), ACCOUNT_PARTS)
         hold = self.config.trade.hold_days
         for holding in holdings:
-            passed, gain = (hold - holding.days_left) / hold, holding.gain
-            block[0, 0, self.investable.index(holding.position.instrument)] = torch.tensor([1.0, passed, gain])
+            passed_share, gain = (hold - holding.days_left) / hold, holding.gain
+            block[0, 0, self.investable.index(holding.position.instrument)] = torch.tensor([1.0, passed_share, gain])
         return block
 
     def _compute_actions(self, windows: Float[Tensor, "B N C F"], account: Tensor | None) -> Float[Tensor, "B K 2"]:
@@ -421,12 +421,12 @@ def rebuild_trader(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
         ConfigError: the header's settings do not fit `ErlConfig`.
         ValueError: header and tensors do not fit each other.
     """
-    parsed = convert_to_type(dict(header), _TraderHeader)
-    settings = from_mapping(ErlConfig, parsed.settings, "settings")
-    features, names = settings.observation_features, parsed.instruments
-    unknown = [name for name in parsed.investable if name not in names]
-    if unknown or not parsed.investable:
-        raise ValueError(f"investable = {parsed.investable}: expected some of the instruments")
+    header_values = convert_to_type(dict(header), _TraderHeader)
+    settings = from_mapping(ErlConfig, header_values.settings, "settings")
+    features, names = settings.observation_features, header_values.instruments
+    unknown = [name for name in header_values.investable if name not in names]
+    if unknown or not header_values.investable:
+        raise ValueError(f"investable = {header_values.investable}: expected some of the instruments")
     scales = [tensors.get(name) for name in (MEAN, DEVIATION)]
     if any(scale is None or tuple(scale.shape) != (len(names), len(features)) for scale in scales):
         raise ValueError(f"{MEAN}, {DEVIATION}: expected [{len(names)}, {len(features)}], instruments x features")
@@ -437,7 +437,7 @@ def rebuild_trader(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
         context=settings.env.episode.context,
         features=len(features),
         columns=len(names),
-        investable=torch.tensor([names.index(name) for name in parsed.investable]),
+        investable=torch.tensor([names.index(name) for name in header_values.investable]),
         account=settings.env.account_observation,
         # As in `build_setup`: the threshold in [-1, 1].
         threshold=2 * trade.buy_threshold / trade.coefficient_max - 1,
@@ -445,9 +445,9 @@ def rebuild_trader(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
     )
     return Trader(
         settings=settings,
-        provenance=parsed.past,
+        provenance=header_values.past,
         instruments=tuple(names),
-        investable=tuple(parsed.investable),
+        investable=tuple(header_values.investable),
         statistics=Statistics(mean=mean, deviation=deviation),
         actor=actor,
         weights=join_weights(tensors, actor.layout),

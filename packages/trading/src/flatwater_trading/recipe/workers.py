@@ -66,21 +66,21 @@ class TraderService(WorkerService):
         learner.tally.added.update(added)
         learner.tally.updates = updates
 
-    def load_transitions(self, positions: np.ndarray, columns: Arrays, priorities: Arrays, appended: int) -> None:
+    def load_transitions(self, positions: np.ndarray, columns: Arrays, priorities: Arrays, appended_rows: int) -> None:
         """Write new transitions into the replay, and the priorities of all transitions.
 
         Args:
             positions: ring positions [E] of the new transitions.
             columns: values [E, ...] of the new transitions by the names of `transition_columns`.
             priorities: whole tensors of `priority_tensors` by name; empty if all transitions are equally likely.
-            appended: number of transitions that the run has ever appended.
+            appended_rows: number of transitions that the run has ever appended.
         """
         replay = self._run.replay
         assert replay is not None  # noqa: S101  (sent only to runs with a replay)
         for name, column in transition_columns(replay):
             column[torch.from_numpy(positions)] = torch.from_numpy(columns[name])
         write_priorities_(replay, priorities)
-        replay.appended = appended
+        replay.appended = appended_rows
 
     def learn(self) -> np.ndarray | None:
         """Do the next update. Returns |TD error| of the drawn transitions if draws depend on errors, else None."""
@@ -106,10 +106,14 @@ class TraderService(WorkerService):
     def train(self, span: Span, round_: int) -> Any:  # noqa: ANN401  (nested arrays, as messages carry them)
         """Let a tile play the training slices; return fitness, numbers by slice, and transitions or None."""
         training = train_tile(self._setup, self._run, span, round_)
-        played = (
+        played_rows = (
             None if training.transitions is None else {leaf.path: leaf.value for leaf in leaves(training.transitions)}
         )
-        return training.fitness.numpy(), to_arrays(training.slices), None if played is None else to_arrays(played)
+        return (
+            training.fitness.numpy(),
+            to_arrays(training.slices),
+            None if played_rows is None else to_arrays(played_rows),
+        )
 
     def judge(self, span: Span, round_: int) -> Any:  # noqa: ANN401  (nested arrays, as messages carry them)
         """Let a tile, and the champion, play the validation slices; return the fields of `TileValidation`."""
@@ -170,8 +174,8 @@ class TraderWorkers(WorkerPool):
 
     def train(self, tile: int) -> TileTraining:
         """Return the tile's training slices, played by its worker; the first call posts all later tiles too."""
-        fitness, slices, played = self._take_tile_answer("train", tile)
-        transitions = None if played is None else Transitions(**to_tensors(played))
+        fitness, slices, played_rows = self._take_tile_answer("train", tile)
+        transitions = None if played_rows is None else Transitions(**to_tensors(played_rows))
         return TileTraining(torch.from_numpy(fitness), to_tensors(slices), transitions)
 
     def judge(self, tile: int) -> TileValidation:
@@ -186,7 +190,7 @@ class TraderWorkers(WorkerPool):
         self._rows_are_stale = True
 
     def gather_(self) -> None:
-        """Write members' rows, the sums of their updates, and the replay's priorities from the workers into the run."""
+        """Write rows, sums of updates and priorities from the workers into the run, if they have changed since."""
         if not self._errors_since_gathering:
             return
         answers = self.ask_all("rows")
@@ -244,7 +248,7 @@ class TraderWorkers(WorkerPool):
                 worker.ask("update_priorities", error)
 
     def _send_state_(self, worker: Worker) -> None:
-        """Send a worker its members' rows, its counts of updates, and the transitions that it lacks."""
+        """Send a worker its members' rows, its counts of updates and, with a replay, the transitions that it lacks."""
         learner, replay, (low, high) = self._run.learner, self._run.replay, self.spans[worker.number]
         members = self._setup.config.population.size
         rows = {

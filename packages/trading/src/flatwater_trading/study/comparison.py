@@ -34,10 +34,10 @@ from flatwater_trading.study.records import (
     percent_cell,
     read_study,
 )
-from flatwater_watch.files.content import plain_json_value
-from flatwater_watch.forms import count_phrase
+from flatwater_watch.files.json_values import plain_json_value
 from flatwater_watch.pages.blocks import Block, Paragraph, Section
 from flatwater_watch.pages.document import document
+from flatwater_watch.phrases import count_phrase
 
 FINGERPRINT_LETTERS = 12
 """Letters of a panel's fingerprint that are shown: the whole would fill a column."""
@@ -104,10 +104,10 @@ def study_settings(study: StudyRecords) -> dict[str, Any]:
         ConfigError: a file of settings is missing, damaged, or a link.
     """
     folder = StudyFolder(study.path)
-    setup = to_mapping(from_mapping(StudyConfig, read_toml(folder.study, follow=False), str(folder.study)))
+    setup = to_mapping(from_mapping(StudyConfig, read_toml(folder.study, follow_links=False), str(folder.study)))
     setup["data"] = setup["data"][:FINGERPRINT_LETTERS]
-    settings = flat_settings(setup, "study") | flat_settings(read_toml(folder.base, follow=False))
-    return settings | (flat_settings(read_toml(folder.space, follow=False), "search") if setup["trials"] else {})
+    settings = flat_settings(setup, "study") | flat_settings(read_toml(folder.base, follow_links=False))
+    return settings | (flat_settings(read_toml(folder.space, follow_links=False), "search") if setup["trials"] else {})
 
 
 def _number_rows(studies: Sequence[StudyRecords]) -> Rows:

@@ -49,27 +49,28 @@ def deflated_sharpe(returns: np.ndarray, tries: int) -> DeflatedSharpe:
     if deviation <= ROUNDING_DEVIATION:
         return DeflatedSharpe(0.0, 0.0, 0.5)
     # SR0 with V = 1 / (T - 1), the variance of a Sharpe ratio without skill.
-    sharpe, by_chance = float(returns.mean()) / deviation, expected_highest_draw(tries) / sqrt(periods - 1)
+    sharpe, chance_sharpe = float(returns.mean()) / deviation, expected_highest_draw(tries) / sqrt(periods - 1)
     # Moments of the population, divided by T, for which g4 >= 1 + g3^2: `sharpe_probability` relies on it.
-    scaled = (returns - returns.mean()) / returns.std()
-    skewness, kurtosis = float((scaled**3).mean()), float((scaled**4).mean())
-    probability = sharpe_probability(sharpe, by_chance, periods=periods, skewness=skewness, kurtosis=kurtosis)
-    return DeflatedSharpe(sharpe, by_chance, probability)
+    standardised_returns = (returns - returns.mean()) / returns.std()
+    skewness, kurtosis = float((standardised_returns**3).mean()), float((standardised_returns**4).mean())
+    probability = sharpe_probability(sharpe, chance_sharpe, periods=periods, skewness=skewness, kurtosis=kurtosis)
+    return DeflatedSharpe(sharpe, chance_sharpe, probability)
 
 
-def sharpe_probability(sharpe: float, by_chance: float, *, periods: int, skewness: float, kurtosis: float) -> float:
-    """Return the probability that the true Sharpe ratio is above `by_chance`.
+def sharpe_probability(sharpe: float, chance_sharpe: float, *, periods: int, skewness: float, kurtosis: float) -> float:
+    """Return the probability that the true Sharpe ratio is above `chance_sharpe`: the module's Z(...).
 
     Args:
         sharpe: measured Sharpe ratio of one period.
-        by_chance: SR0, of one period.
+        chance_sharpe: expected highest Sharpe ratio without skill, of one period; SR0.
         periods: number of periods that were measured.
         skewness: skewness of the returns.
         kurtosis: kurtosis of the returns; 3 for a normal distribution.
     """
-    # The radicand is at least (1 - g3 SR / 2)^2, as g4 >= 1 + g3^2, and that can be 0.
+    # The radicand is at least (1 - g3 SR / 2)^2, as g4 >= 1 + g3^2 of skewness g3 and kurtosis g4,
+    # and that can be 0.
     width = sqrt(max(1 - skewness * sharpe + (kurtosis - 1) / 4 * sharpe**2, ROUNDING_DEVIATION))
-    return _NORMAL.cdf((sharpe - by_chance) * sqrt(periods - 1) / width)
+    return _NORMAL.cdf((sharpe - chance_sharpe) * sqrt(periods - 1) / width)
 
 
 def expected_highest_draw(tries: int) -> float:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from flatwater_trading.panel.splits import Days
 from flatwater_trading.recipe.lengths import SPLIT_PARTS
-from flatwater_trading.recipe.on_panel import PanelSettings
+from flatwater_trading.recipe.panel_settings import PanelSettings
 from flatwater_watch.errors import ConfigError
 
 C = TypeVar("C", bound=PanelSettings)

@@ -18,7 +18,7 @@ from flatwater.runs.machine import use_threads
 from flatwater.runs.planning import check_settings
 from flatwater.runs.session import read_config, restore_run
 from flatwater.sweeps.trial import answer_, train
-from flatwater_trading.recipe.on_panel import PanelSettings
+from flatwater_trading.recipe.panel_settings import PanelSettings
 from flatwater_trading.recipe.run_panel import read_run_panel
 from flatwater_trading.study.folds import Fold, find_folds, fold_config
 

@@ -34,7 +34,7 @@ class StudyRequest:
     """What the user asks of a study; what is left out follows from an existing study, or from defaults."""
 
     config: Any
-    """Settings of a recipe on a panel (`recipe.on_panel.PanelSettings`); runs differ from them in fold and seed."""
+    """Settings of a recipe on a panel (`panel_settings.PanelSettings`); runs differ from them in fold and seed."""
     folds: Annotated[int, Bounds(1, MAXIMUM_FOLDS)] | None
     """Number of folds; None for as many as the existing study has, or `DEFAULT_FOLDS`."""
     seeds: str | None
@@ -127,28 +127,28 @@ def open_study_folder(request: StudyRequest, program: Sequence[str]) -> OpenedSt
     Raises:
         FlatwaterError: settings, panel or folder cannot be used, or the runs do not fit into memory at once.
     """
-    completed = complete_request(request)
+    completed_request = complete_request(request)
     # In another process, so that this process stays free of torch while its runs take the memory.
-    answer = ask_process(program, {"config": to_mapping(completed.base), "folds": completed.folds})
-    base = from_mapping(type(completed.base), answer["config"], "the study")
-    existing = completed.existing
+    answer = ask_process(program, {"config": to_mapping(completed_request.base), "folds": completed_request.folds})
+    base = from_mapping(type(completed_request.base), answer["config"], "the study")
+    existing = completed_request.existing
     if existing is not None and (existing.days, existing.data) != (answer["days"], answer["data"]):
         raise ConfigError(
             f"{base.panel}: has other days or prices than when the study was begun. {_OTHER_FOLDER_ADVICE}"
         )
     jobs = jobs_that_fit(
-        completed.jobs, answer["needed_bytes"], answer["limit_bytes"], is_explicit=request.jobs is not None
+        completed_request.jobs, answer["needed_bytes"], answer["limit_bytes"], is_explicit=request.jobs is not None
     )
     setup = StudyConfig(
-        folds=completed.folds,
-        seeds=completed.seeds,
+        folds=completed_request.folds,
+        seeds=completed_request.seeds,
         days=answer["days"],
         data=answer["data"],
-        trials=completed.trials,
+        trials=completed_request.trials,
         # Kept from the beginning, as the settings of a trial follow from the trials that have ended before it.
-        trials_at_once=min(jobs, max(1, completed.trials)) if existing is None else existing.trials_at_once,
+        trials_at_once=min(jobs, max(1, completed_request.trials)) if existing is None else existing.trials_at_once,
     )
-    folder = completed.existing_folder or StudyFolder(create_folder(request.folder, "study").path)
+    folder = completed_request.existing_folder or StudyFolder(create_folder(request.folder, "study").path)
     if existing is None and request.space is not None:
         write_object(folder.space, read_regular(request.space))
         remember_file(folder.space, lambda _: None, trainer=base.trainer)
@@ -240,12 +240,12 @@ def _match_settings(settings: Any, folder: StudyFolder) -> Any:  # noqa: ANN401 
     return settings
 
 
-def jobs_that_fit(jobs: int, needed: int, limit: int, *, is_explicit: bool) -> int:
+def jobs_that_fit(jobs: int, needed_bytes: int, limit: int, *, is_explicit: bool) -> int:
     """Return the number of runs that can be at work at once: `jobs`, or as many as there is memory for, at least 1.
 
     Args:
         jobs: number of runs that cores allow, or that the user asked for.
-        needed: bytes that a run takes.
+        needed_bytes: bytes that a run takes.
         limit: bytes that there are; `BUDGET_SHARE` of them may be taken.
         is_explicit: whether the user asked for `jobs`; else fewer are taken without an error.
 
@@ -253,12 +253,12 @@ def jobs_that_fit(jobs: int, needed: int, limit: int, *, is_explicit: bool) -> i
         MemoryLimitError: the user asked for `jobs`, and there is no memory for so many.
     """
     # The share of the machine that a single run may take, here for all runs together.
-    allowed = int(BUDGET_SHARE * limit)
-    most_jobs = max(1, allowed // max(1, needed))
+    allowance = int(BUDGET_SHARE * limit)
+    most_jobs = max(1, allowance // max(1, needed_bytes))
     if is_explicit and jobs > most_jobs:
         raise MemoryLimitError(
-            f"--jobs {jobs}: this number of runs would take {format_bytes(jobs * needed)} at once, and "
-            f"{format_bytes(allowed)} are allowed ({BUDGET_SHARE:.0%} of what there is). Give --jobs {most_jobs} or "
+            f"--jobs {jobs}: this number of runs would take {format_bytes(jobs * needed_bytes)} at once, and "
+            f"{format_bytes(allowance)} are allowed ({BUDGET_SHARE:.0%} of what there is). Give --jobs {most_jobs} or "
             "fewer."
         )
     return min(jobs, most_jobs)

@@ -26,10 +26,10 @@ from flatwater_trading.study.records import (
     seed_rows,
     trader_rows,
 )
-from flatwater_watch.forms import noun_form
 from flatwater_watch.pages.blocks import Block, Heading, Paragraph, Piece, Section, Table, Tile
 from flatwater_watch.pages.chart import MAXIMUM_POINTS, Axis, Bars, Chart, Line, Picture
 from flatwater_watch.pages.document import document
+from flatwater_watch.phrases import noun_form
 
 
 def study_page(study: StudyRecords) -> str:
@@ -62,11 +62,11 @@ def study_report(path: Path) -> tuple[Path, Callable[[], str]]:
 
 def study_picture(study: StudyRecords) -> Picture:
     """Draw the pooled equity, the folds, and the intervals of the differences; nothing before a fold is complete."""
-    pooled = study.pooled_numbers
-    if pooled is None:
+    pooled_numbers = study.pooled_numbers
+    if pooled_numbers is None:
         return []
-    below: list[Chart] = [folds_chart(study), differences_chart(pooled)]
-    return [below] if study.equity is None else [[equity_chart(study.equity, pooled)], below]
+    lower_charts: list[Chart] = [folds_chart(study), differences_chart(pooled_numbers)]
+    return [lower_charts] if study.equity is None else [[equity_chart(study.equity, pooled_numbers)], lower_charts]
 
 
 def _page_subtitle(study: StudyRecords) -> str:
@@ -88,43 +88,43 @@ def _page_subtitle(study: StudyRecords) -> str:
 
 def _figure_tiles(study: StudyRecords) -> Iterator[Tile]:
     """Yield the figures on top: return, Sharpe ratio, drawdown, differences; nothing before a fold is complete."""
-    pooled = study.pooled_numbers
-    if pooled is None:
+    pooled_numbers = study.pooled_numbers
+    if pooled_numbers is None:
         return
-    champions, equal_weight = pooled["traders"]["champion"], pooled["traders"]["equal weight"]
+    champions, equal_weight = pooled_numbers["traders"]["champion"], pooled_numbers["traders"]["equal weight"]
     yield Tile(
         "champions, a year",
         percent_cell(champions["annual_return"]),
         f"equal weight {percent_cell(equal_weight['annual_return'])}",
     )
     yield Tile("Sharpe ratio", number_cell(champions["sharpe"]), f"equal weight {number_cell(equal_weight['sharpe'])}")
-    drawdowns = [percent_cell(row["drawdown"], "{:.1%}") for row in (champions, equal_weight)]
-    yield Tile("drawdown", drawdowns[0], f"equal weight {drawdowns[1]}")
-    for title, difference in _difference_numbers(pooled).items():
+    drawdown, other_drawdown = (percent_cell(row["drawdown"], "{:.1%}") for row in (champions, equal_weight))
+    yield Tile("drawdown", drawdown, f"equal weight {other_drawdown}")
+    for title, difference in _difference_numbers(pooled_numbers).items():
         interval = f"90% interval {nonzero_percent(difference['low'], 1)} to {nonzero_percent(difference['high'], 1)}"
         kind = "good" if difference["low"] > 0 else "bad" if difference["high"] < 0 else ""
         yield Tile(title, nonzero_percent(difference["mean"], 1), interval, kind)
-    deflated = pooled["deflated"]
-    yield Tile("deflated Sharpe", f"{deflated['probability']:.0%}", f"for {deflated['tries']:,} tries")
+    deflated_sharpe = pooled_numbers["deflated"]
+    yield Tile("deflated Sharpe", f"{deflated_sharpe['probability']:.0%}", f"for {deflated_sharpe['tries']:,} tries")
 
 
-def _difference_numbers(pooled: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
+def _difference_numbers(pooled_numbers: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
     """Return the champions' yearly return less the best rule's and less equal weight's: means and ends of intervals."""
-    comparison = pooled["comparison"]
+    comparison = pooled_numbers["comparison"]
     best_rule = {"mean": comparison["difference"], "low": comparison["low"], "high": comparison["high"]}
-    return {f"less {comparison['best']}": best_rule, "less equal weight": pooled["against_equal_weight"]}
+    return {f"less {comparison['best']}": best_rule, "less equal weight": pooled_numbers["against_equal_weight"]}
 
 
 def _result_section(study: StudyRecords) -> Iterator[Block]:
-    """Yield the section `Result`: verdict, pooled equity, and a table of the traders."""
-    pooled = study.pooled_numbers
-    if pooled is None:
+    """Yield the section `Result`: verdict, pooled equity, and a table of the traders; or that no fold is complete."""
+    pooled_numbers = study.pooled_numbers
+    if pooled_numbers is None:
         yield Paragraph("No fold has been tested with every seed yet, so there is nothing to pool.", "missing")
         return
-    yield Paragraph(pooled["verdict"])
+    yield Paragraph(pooled_numbers["verdict"])
     if study.equity is not None:
-        yield equity_chart(study.equity, pooled)
-    yield Table(*trader_rows(pooled))
+        yield equity_chart(study.equity, pooled_numbers)
+    yield Table(*trader_rows(pooled_numbers))
     how_pooled = (
         "The champions of all seeds begin each fold with equal money; the next fold begins with what they ended with."
     )
@@ -137,12 +137,12 @@ def _sheet_sections(study: StudyRecords) -> Iterator[Section]:
         yield Section(title="Tear sheet", blocks=list(tear_sheet(study.equity, None, study.pooled_numbers)))
 
 
-def equity_chart(equity: pl.DataFrame, pooled: Mapping[str, Any]) -> Chart:
+def equity_chart(equity: pl.DataFrame, pooled_numbers: Mapping[str, Any]) -> Chart:
     """Draw the equity over all test days, fold after fold."""
     shown_rows = equity[spread_indexes(len(equity), MAXIMUM_POINTS)]
     dates = shown_rows["date"].to_list()
     marks = []
-    for name, (colour, dashed) in trader_strokes(shown_rows.columns).items():
+    for name, (colour, is_dashed) in trader_strokes(shown_rows.columns).items():
         values, is_champion = shown_rows[name].to_list(), name == "champion"
         title = f"{'champions' if is_champion else name} x {values[-1]:.2f}"
         line = Line(
@@ -150,20 +150,20 @@ def equity_chart(equity: pl.DataFrame, pooled: Mapping[str, Any]) -> Chart:
             x=dates,
             y=values,
             colour=colour,
-            dashed=dashed,
+            dashed=is_dashed,
             width=2.4 if is_champion else 1.3,
             in_front=is_champion,
         )
         marks.append(line)
     return Chart(
-        title=f"Equity over all test {calendar_of_study(pooled).units}",
+        title=f"Equity over all test {calendar_of_study(pooled_numbers).units}",
         reading="In multiples of the money at the start, after costs; the scale is logarithmic. A vertical line begins "
         "a fold: traders are trained again there, on all days to its left.",
         marks=marks,
         x=Axis(kind="date"),
         y=Axis(kind="log", unit=" x"),
         height=420,
-        vertical_lines=[date.fromisoformat(row["first_day"]) for row in pooled["by_fold"]],
+        vertical_lines=[date.fromisoformat(row["first_day"]) for row in pooled_numbers["by_fold"]],
     )
 
 
@@ -196,10 +196,10 @@ def folds_chart(study: StudyRecords) -> Chart:
     )
 
 
-def differences_chart(pooled: Mapping[str, Any]) -> Chart:
+def differences_chart(pooled_numbers: Mapping[str, Any]) -> Chart:
     """Draw the champions' yearly return less the best rule's and less equal weight's, with their intervals."""
     # Reversed, as an axis of rows is drawn from the bottom up.
-    rows = dict(reversed(_difference_numbers(pooled).items()))
+    rows = dict(reversed(_difference_numbers(pooled_numbers).items()))
     mean, low, high = ([100 * row[name] for row in rows.values()] for name in ("mean", "low", "high"))
     bars = Bars(name="a year", at=list(rows), values=mean, low=low, high=high, colour="--champion", horizontal=True)
     return Chart(
@@ -213,7 +213,7 @@ def differences_chart(pooled: Mapping[str, Any]) -> Chart:
 
 
 def _folds_section(study: StudyRecords) -> Iterator[Block]:
-    """Yield the section `Folds`: each fold's return, drawn and as a table."""
+    """Yield the section `Folds`: each fold's return, drawn and as a table; or that no fold is complete."""
     if study.pooled_numbers is None:
         yield Paragraph("No fold is complete.", "missing")
         return
@@ -225,9 +225,9 @@ def _folds_section(study: StudyRecords) -> Iterator[Block]:
         "the same turnover earned less.",
         "reading",
     )
-    if (searched := search_rows(study.result)).rows:
+    if (search_table := search_rows(study.result)).rows:
         yield Heading("Settings that were searched")
-        yield Table(*searched)
+        yield Table(*search_table)
         yield Paragraph(
             "In each fold the trial with the highest value on the validation days, which lie before the test days. All "
             "seeds of the fold trained with its settings.",
@@ -236,26 +236,26 @@ def _folds_section(study: StudyRecords) -> Iterator[Block]:
 
 
 def _rule_sections(study: StudyRecords) -> Iterator[Section]:
-    """Yield the section `Rules` of a study of purchases: other holding times, and the rules that were chosen."""
-    pooled = study.pooled_numbers
-    if pooled is None or not (times := holding_rows(pooled)).rows:
+    """Yield the section `Rules` of a study of purchases: other holding times, and the chosen rules. Else nothing."""
+    pooled_numbers = study.pooled_numbers
+    if pooled_numbers is None or not (times := holding_rows(pooled_numbers)).rows:
         return
     blocks: list[Block] = [Heading(SAME_SCORES), Table(*times)]
     note = "Return over all folds of the champions' choices if each position were held for so long."
     blocks.append(
         Paragraph(f"{note} The best of them is so partly by luck, as it is picked on the test days.", "reading")
     )
-    if (chosen := chosen_rows(pooled)).rows:
+    if (chosen_table := chosen_rows(pooled_numbers)).rows:
         blocks += [
             Heading("Rules that were chosen"),
-            Table(*chosen),
+            Table(*chosen_table),
             Paragraph("By the validation days of each fold, which lie before its test days.", "reading"),
         ]
     yield Section(title="Rules", blocks=blocks)
 
 
 def _certainty_section(study: StudyRecords) -> Iterator[Block]:
-    """Yield the section `How sure`: intervals of the differences, a row for each seed, and deflated Sharpe ratios."""
+    """Yield the section `How sure`: intervals, a row a seed, deflated Sharpe ratios; or that no fold is complete."""
     if study.pooled_numbers is None:
         yield Paragraph("No fold is complete.", "missing")
         return

@@ -115,7 +115,7 @@ def read_fold_result(folder: RunFolder, recipe: Recipe, seed: int) -> FoldResult
     Raises:
         RunError: a file is damaged.
     """
-    curves = TraderFolder.of(folder).holdout_equity
+    curves = TraderFolder.from_folder(folder).holdout_equity
     result, equity = read_result(folder.holdout, recipe), read_table(curves, EQUITY)
     if result is None or equity is None:
         return None
@@ -168,7 +168,7 @@ def pool_folds(
         comparison=compare_to_yardsticks(
             equity,
             torch.from_numpy(chance),
-            trained=CHAMPION,
+            trained_player=CHAMPION,
             yardsticks=simple_rules(traders),
             a_year=a_year,
         ),
@@ -214,7 +214,7 @@ def as_json(result: PooledResult) -> dict[str, Any]:
     years = result.years
     tries = {"tries": result.tries, "tried": result.tried}
     return {
-        "first_day": str(result.dates[1]),
+        "first_day": str(result.dates[1]),  # the first with a return
         "last_day": str(result.dates[-1]),
         "days": len(result.dates) - 1,
         "periods_per_year": result.a_year,

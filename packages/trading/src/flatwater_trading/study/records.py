@@ -13,9 +13,9 @@ from flatwater_trading.panel.calendar import DAILY, Calendar, calendar_of_year
 from flatwater_trading.recipe.rule_tables import BY_SETTINGS, RULE_TITLES, rule_cells
 from flatwater_trading.recipe.tables import EQUITY, read_table
 from flatwater_watch.errors import RunError
-from flatwater_watch.files.content import is_number, parse_json
+from flatwater_watch.files.json_values import is_number, parse_json
 from flatwater_watch.files.safe_read import RESULT_BYTES, read_regular
-from flatwater_watch.forms import count_phrase
+from flatwater_watch.phrases import count_phrase
 from flatwater_watch.sanitize import short_repr
 
 
@@ -86,7 +86,7 @@ def read_study(path: Path) -> StudyRecords:
     folder = StudyFolder(path)
     rewrite_hint = f"Write it again with: flatwater study --run {path}"
     try:
-        result = parse_json(read_regular(folder.result, RESULT_BYTES, follow=False))
+        result = parse_json(read_regular(folder.result, RESULT_BYTES, follow_links=False))
         _require_result(result)
     except FileNotFoundError as no_file:
         raise RunError(
@@ -116,31 +116,31 @@ def _require_result(result: Any) -> None:  # noqa: ANN401  (whatever the file ho
         raise ValueError("it has no folds, no seeds or no runs")
     for run in result["runs"]:
         _require_texts(run, "run", "state", "reason")
-    pooled = result["pooled"]
-    if pooled is None:
+    pooled_numbers = result["pooled"]
+    if pooled_numbers is None:
         return
-    _require_texts(pooled, "verdict", "first_day", "last_day")
-    _require_texts(pooled["comparison"], "best")
-    if calendar_of_study(pooled).a_year < 1:
+    _require_texts(pooled_numbers, "verdict", "first_day", "last_day")
+    _require_texts(pooled_numbers["comparison"], "best")
+    if calendar_of_study(pooled_numbers).a_year < 1:
         raise ValueError("a year of it has no period")
-    _require_numbers(pooled, "days")
-    _require_numbers(pooled["comparison"], "difference", "low", "high")
-    _require_numbers(pooled["against_equal_weight"], "mean", "low", "high")
+    _require_numbers(pooled_numbers, "days")
+    _require_numbers(pooled_numbers["comparison"], "difference", "low", "high")
+    _require_numbers(pooled_numbers["against_equal_weight"], "mean", "low", "high")
     for name in ("deflated", "deflated_lead_over_equal_weight"):
-        _require_numbers(pooled[name], "sharpe", "by_chance", "probability", "tries")
-    for row in pooled["by_fold"]:
+        _require_numbers(pooled_numbers[name], "sharpe", "by_chance", "probability", "tries")
+    for row in pooled_numbers["by_fold"]:
         _require_texts(row, "first_day", "best_rule")
         date.fromisoformat(row["first_day"])
         _require_numbers(row, "total_return", "lowest", "highest", "equal_weight", "best_rule_return", "beaten")
     # Built here as a check: a damaged cell raises before the page is drawn.
-    for table in (fold_rows(pooled, all_columns=True), trader_rows(pooled), seed_rows(pooled)):
+    for table in (fold_rows(pooled_numbers, all_columns=True), trader_rows(pooled_numbers), seed_rows(pooled_numbers)):
         if not table.rows:
             raise ValueError("a table of it is empty")
-    holding_rows(pooled)
-    chosen_rows(pooled)
+    holding_rows(pooled_numbers)
+    chosen_rows(pooled_numbers)
     search_rows(result)
     for name in ("champion", "equal weight"):
-        _require_numbers(pooled["traders"][name], "annual_return", "sharpe", "drawdown")
+        _require_numbers(pooled_numbers["traders"][name], "annual_return", "sharpe", "drawdown")
 
 
 def _require_texts(row: Mapping[str, Any], *names: str) -> None:
@@ -165,22 +165,22 @@ def _require_numbers(row: Mapping[str, Any], *names: str) -> None:
             raise TypeError(f"{name} = {short_repr(row[name])}: expected a number")
 
 
-def calendar_of_study(pooled: Mapping[str, Any]) -> Calendar:
+def calendar_of_study(pooled_numbers: Mapping[str, Any]) -> Calendar:
     """Return the calendar of the test days; daily for a study of a version that did not write it."""
-    return calendar_of_year(int(pooled.get("periods_per_year", DAILY.a_year)))
+    return calendar_of_year(int(pooled_numbers.get("periods_per_year", DAILY.a_year)))
 
 
-def fold_rows(pooled: Mapping[str, Any], *, all_columns: bool = False) -> TableRows:
+def fold_rows(pooled_numbers: Mapping[str, Any], *, all_columns: bool = False) -> TableRows:
     """Return a row for each fold, the newest last; fold and first day are words.
 
     Args:
-        pooled: numbers of the study.
+        pooled_numbers: numbers of the study.
         all_columns: add the range of the seeds, the turnover, and the share of random traders that earned less.
     """
     titles = ["fold", "first day", "champions", "equal", "best rule", "Sharpe", "drawdown"]
     more_titles = ["each seed", "turnover", "chance"]
     rows = []
-    for number, row in enumerate(pooled["by_fold"], 1):
+    for number, row in enumerate(pooled_numbers["by_fold"], 1):
         best_rule_text = f"{percent_cell(row['best_rule_return'])} {row['best_rule']}"
         cells = [
             str(number),
@@ -196,7 +196,7 @@ def fold_rows(pooled: Mapping[str, Any], *, all_columns: bool = False) -> TableR
     return TableRows([*titles, *more_titles] if all_columns else titles, rows, text_columns=2)
 
 
-def trader_rows(pooled: Mapping[str, Any]) -> TableRows:
+def trader_rows(pooled_numbers: Mapping[str, Any]) -> TableRows:
     """Return a row for the champions together and for each yardstick; the name is a word."""
     titles = ("over all folds", "a year", "in all", "Sharpe", "drawdown", "turnover a year")
     rows = [
@@ -208,12 +208,12 @@ def trader_rows(pooled: Mapping[str, Any]) -> TableRows:
             percent_cell(row["drawdown"], "{:.1%}"),
             number_cell(row["turnover"], "{:.1f} x"),
         ]
-        for name, row in pooled["traders"].items()
+        for name, row in pooled_numbers["traders"].items()
     ]
     return TableRows(titles, rows, text_columns=1)
 
 
-def seed_rows(pooled: Mapping[str, Any]) -> TableRows:
+def seed_rows(pooled_numbers: Mapping[str, Any]) -> TableRows:
     """Return a row for the champions of each seed alone; the seed is a word."""
     titles = ("seed", "a year", "in all", "Sharpe", "drawdown")
     rows = [
@@ -224,25 +224,25 @@ def seed_rows(pooled: Mapping[str, Any]) -> TableRows:
             number_cell(row["sharpe"]),
             percent_cell(row["drawdown"], "{:.1%}"),
         ]
-        for row in pooled["by_seed"]
+        for row in pooled_numbers["by_seed"]
     ]
     return TableRows(titles, rows, text_columns=1)
 
 
-def holding_rows(pooled: Mapping[str, Any]) -> TableRows:
+def holding_rows(pooled_numbers: Mapping[str, Any]) -> TableRows:
     """Return a row for each holding time of the same scores; no row for a study without purchases."""
-    times, unit = pooled.get("holding_times", {}), calendar_of_study(pooled).unit
+    times, unit = pooled_numbers.get("holding_times", {}), calendar_of_study(pooled_numbers).unit
     rows = [[count_phrase(int(rows_held), unit), percent_cell(value)] for rows_held, value in times.items()]
     if rows:
-        rows.append(["as they were played", percent_cell(pooled["traders"]["champion"]["total_return"])])
-        if pooled.get("unchosen_return") is not None:
-            rows.append([BY_SETTINGS, percent_cell(pooled["unchosen_return"])])
+        rows.append(["as they were played", percent_cell(pooled_numbers["traders"]["champion"]["total_return"])])
+        if pooled_numbers.get("unchosen_return") is not None:
+            rows.append([BY_SETTINGS, percent_cell(pooled_numbers["unchosen_return"])])
     return TableRows(("held for", "in all"), rows, text_columns=1)
 
 
-def chosen_rows(pooled: Mapping[str, Any]) -> TableRows:
+def chosen_rows(pooled_numbers: Mapping[str, Any]) -> TableRows:
     """Return a row for each run with the rule that its champion trades by; no row if no rule was chosen."""
-    rows = [[str(int(row["fold"])), str(int(row["seed"])), *rule_cells(row)] for row in pooled.get("rules", ())]
+    rows = [[str(int(row["fold"])), str(int(row["seed"])), *rule_cells(row)] for row in pooled_numbers.get("rules", ())]
     return TableRows(("fold", "seed", *RULE_TITLES), rows, text_columns=0)
 
 

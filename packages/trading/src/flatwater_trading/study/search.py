@@ -39,31 +39,31 @@ class FoldSearch:
 
 
 def search_fold(
-    opened: OpenedStudy, fold: Fold, console: Console, program: Sequence[str], progress: RoundProgress
+    opened_study: OpenedStudy, fold: Fold, console: Console, program: Sequence[str], progress: RoundProgress
 ) -> SweepOutcome:
     """Train the trials of a fold, or those that are left of them, until all have ended or a signal stops them.
 
     Args:
-        opened: the study's folder and its settings.
+        opened_study: the study's folder and its settings.
         fold: the fold.
         console: terminal for the lines of the trials.
         program: command of a trial's process.
         progress: progress of the study, which counts the rounds of the trials.
     """
-    base = extend_mirror_url(opened.base, opened.folder.path)
+    base = extend_mirror_url(opened_study.base, opened_study.folder.path)
     order = SweepOrder(
-        config=fold_config(base, fold, opened.base.seed),
-        space=opened.folder.space,
-        trials=opened.setup.trials,
-        folder=opened.folder.search(fold.number),
+        config=fold_config(base, fold, opened_study.base.seed),
+        space=opened_study.folder.space,
+        trials=opened_study.setup.trials,
+        folder=opened_study.folder.search(fold.number),
         prune=True,
-        at_once=min(opened.jobs, opened.setup.trials_at_once),
+        at_once=min(opened_study.jobs, opened_study.setup.trials_at_once),
     )
     return train_sweep(order, console, program, progress)
 
 
-def chosen_settings(outcome: SweepOutcome, fold: Fold) -> FoldSearch:
-    """Return the settings that a sweep has found for a fold.
+def summarise_search(outcome: SweepOutcome, fold: Fold) -> FoldSearch:
+    """Return the record of a fold's search: the best trial's settings, and how much was tried.
 
     Raises:
         RunError: no trial has finished.

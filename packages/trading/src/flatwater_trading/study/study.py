@@ -106,8 +106,8 @@ class _RunningStudy:
 
     def show_(self) -> None:
         """Show what is at work, the rounds and the time left of the whole study in the status line."""
-        tested = sum(member.is_tested for member in self.members)
-        part = self.searched or f"{tested} of {len(self.members)} runs"
+        tested_count = sum(member.is_tested for member in self.members)
+        part = self.searched or f"{tested_count} of {len(self.members)} runs"
         self.status.update(f"{part}, {self.progress.describe(self.opened.recipe.layout.round)}")
 
     def jobs(self) -> Iterator[Job]:
@@ -153,10 +153,10 @@ def train_study(
         trial_program: command of a trial's process, which speaks as `flatwater.sweeps.trial` does.
     """
     with console.status("reading the panel and planning the runs …"):
-        opened = open_study_folder(request, program)
-    folder, setup, members = opened.folder, opened.setup, study_runs(opened)
-    threads = "1 thread" if opened.base.threads == 1 else f"{opened.base.threads} threads"
-    progress = study_progress(opened, members)
+        study = open_study_folder(request, program)
+    folder, setup, members = study.folder, study.setup, study_runs(study)
+    threads = "1 thread" if study.base.threads == 1 else f"{study.base.threads} threads"
+    progress = study_progress(study, members)
     with (
         # The lock is taken before any run is started, as two processes must not train the same runs.
         hold_lock(RunFolder(folder.path)) as locked_folder,
@@ -164,49 +164,49 @@ def train_study(
         console.status("") as status,
     ):
         work = _RunningStudy(
-            opened=opened, held_folder=locked_folder, members=members, console=console, status=status, progress=progress
+            opened=study, held_folder=locked_folder, members=members, console=console, status=status, progress=progress
         )
         progress.show = work.show_
         work.say(
             f"study folder {folder.path}: {len(members)} runs (folds: {setup.folds}, seeds: {len(setup.seeds)}), "
-            f"tested on {opened.days}, {opened.jobs} at once, {threads} each"
+            f"tested on {study.days}, {study.jobs} at once, {threads} each"
         )
         if setup.trials:
             search_settings_(work, stop, trial_program)
         work.show_()
-        pool = RunPool(program=program, stop=stop, check=work.require_in_place, say=work.say, at_once=opened.jobs)
+        pool = RunPool(program=program, stop=stop, check=work.require_in_place, say=work.say, at_once=study.jobs)
         failure_reasons = train_members_(work, pool)
         children = getrusage(RUSAGE_CHILDREN)
         cpu = format_duration(children.ru_utime + children.ru_stime)
-        elapsed = format_duration(time.monotonic() - progress.began_at)
-        work.say(f"{progress_line(members)}; this took {elapsed}, and {cpu} of CPU")
+        elapsed_time = format_duration(time.monotonic() - progress.began_at)
+        work.say(f"{progress_line(members)}; this took {elapsed_time}, and {cpu} of CPU")
         # Runs take hours, so the folder may have been moved before the result is written below its name.
         status.update("pooling the folds …")
         work.require_in_place()
-        result = write_study(opened, members, failure_reasons, work.searches)
+        result = write_study(study, members, failure_reasons, work.searches)
         return StudyOutcome(folder=folder, result=result, stop=stop)
 
 
-def study_runs(opened: OpenedStudy) -> list[StudyRun]:
+def study_runs(study: OpenedStudy) -> list[StudyRun]:
     """Return all runs of a study: for each fold those of all seeds."""
     return [
-        StudyRun(fold=fold, seed=seed, run=opened.folder.run(fold.number, seed))
-        for fold in cut_folds(opened.setup.days, opened.setup.folds)
-        for seed in opened.setup.seeds
+        StudyRun(fold=fold, seed=seed, run=study.folder.run(fold.number, seed))
+        for fold in cut_folds(study.setup.days, study.setup.folds)
+        for seed in study.setup.seeds
     ]
 
 
-def study_progress(opened: OpenedStudy, members: Sequence[StudyRun]) -> RoundProgress:
+def study_progress(study: OpenedStudy, members: Sequence[StudyRun]) -> RoundProgress:
     """Return the progress of a study as it was left: rounds of its runs, and of the trials of its searches."""
-    folds, trials, rounds = opened.setup.folds, opened.setup.trials, opened.base.rounds
-    done = sum(recorded_rounds(member.run) for member in members)
-    done += sum(rounds_of_trials(opened.folder.search(fold)) for fold in range(1, folds + 1))
-    return RoundProgress(rounds=(len(members) + folds * trials) * rounds, done=done)
+    folds, trials, rounds = study.setup.folds, study.setup.trials, study.base.rounds
+    rounds_done = sum(recorded_rounds(member.run) for member in members)
+    rounds_done += sum(rounds_of_trials(study.folder.search(fold)) for fold in range(1, folds + 1))
+    return RoundProgress(rounds=(len(members) + folds * trials) * rounds, done=rounds_done)
 
 
 def search_settings_(work: _RunningStudy, stop: StopRequest, program: Sequence[str]) -> None:
     """Search for the settings of each fold, one fold after the other; a signal to a sweep stops the study too."""
-    from flatwater_trading.study.search import chosen_settings, search_fold  # noqa: PLC0415  (it needs Optuna)
+    from flatwater_trading.study.search import search_fold, summarise_search  # noqa: PLC0415  (it needs Optuna)
 
     folds = {member.fold.number: member.fold for member in work.members}
     for number, fold in folds.items():
@@ -220,7 +220,7 @@ def search_settings_(work: _RunningStudy, stop: StopRequest, program: Sequence[s
         if outcome.stop.signal:
             stop.signal = outcome.stop.signal
             return
-        work.searches[number] = chosen_settings(outcome, fold)
+        work.searches[number] = summarise_search(outcome, fold)
 
 
 def train_members_(work: _RunningStudy, pool: RunPool) -> dict[str, str]:
@@ -256,7 +256,7 @@ def outcome_line(recipe: Recipe, member: StudyRun, ending: RunExit) -> str:
 
 
 def write_study(
-    opened: OpenedStudy,
+    study: OpenedStudy,
     members: Sequence[StudyRun],
     failure_reasons: Mapping[str, str],
     searches: Mapping[int, "FoldSearch"],
@@ -264,7 +264,7 @@ def write_study(
     """Pool the runs that were tested; write study.json, and the pooled equity if a fold is complete.
 
     Args:
-        opened: the study's folder and its settings.
+        study: the study's folder and its settings.
         members: all runs of the study.
         failure_reasons: reasons of the runs that failed in this start, by the names of their folders.
         searches: settings that were found for each fold, by its number; empty without a search.
@@ -279,22 +279,22 @@ def write_study(
     from flatwater_trading.recipe.tables import write_frame  # noqa: PLC0415  (see above)
     from flatwater_trading.study.pooling import as_json, equity_frame, pool_folds  # noqa: PLC0415  (see above)
 
-    folder, setup = opened.folder, opened.setup
-    trial_runs = {fold: search.rounds / opened.base.rounds for fold, search in searches.items()}
-    pooled = pool_folds(folder, setup, opened.recipe, trial_runs)
+    folder, setup = study.folder, study.setup
+    trial_runs = {fold: search.rounds / study.base.rounds for fold, search in searches.items()}
+    pooled_result = pool_folds(folder, setup, study.recipe, trial_runs)
     # The equity is written before study.json, which says that there is an equity file.
-    if pooled is not None:
-        write_frame(equity_frame(pooled), folder.equity)
+    if pooled_result is not None:
+        write_frame(equity_frame(pooled_result), folder.equity)
     result = {
-        "trainer": opened.recipe.name,
-        "panel": opened.base.panel,
+        "trainer": study.recipe.name,
+        "panel": study.base.panel,
         "data_fingerprint": setup.data,
         "folds": setup.folds,
         "seeds": list(setup.seeds),
-        "rounds": opened.base.rounds,
-        "threads": opened.base.threads,
+        "rounds": study.base.rounds,
+        "threads": study.base.threads,
         "runs": [_run_row(member, failure_reasons) for member in members],
-        "pooled": None if pooled is None else as_json(pooled),
+        "pooled": None if pooled_result is None else as_json(pooled_result),
         "note": STUDY_NOTE,
     }
     if setup.trials:

@@ -7,7 +7,7 @@ whatever else runs on the machine.
 from flatwater_trading.market.market import Market
 from flatwater_trading.training.config import ErlConfig
 
-WINDOW_BYTES = 64 << 20
+CACHE_BYTES = 64 << 20
 """Bytes of observations that are gathered at a time on a CPU, to stay within its cache. Members learn in groups, so
 that no more is in memory whatever the panel."""
 GROUP_SIZE_FACTOR = {"cpu": 1, "cuda": 64}
@@ -17,14 +17,10 @@ It depends on the type alone, not on the free memory: numbers must not depend on
 READ_ROWS_PER_DAY = 20
 """Rows of the panel that may be read for each day learned from, if `learner.hindsight.stretches` is left out."""
 LARGE_TILE, SMALL_TILE = 16, 4
+"""Members of a tile where one is little work, or on a GPU; and elsewhere."""
 LITTLE_WORK_BYTES = 1 << 20
 """Bytes of a member's micro-batch below which calls are so short that tiles of 4 took 1.23 CPU seconds to learn where
 tiles of 16 took 0.70."""
-
-
-def learns_from_outcomes(config: ErlConfig) -> bool:
-    """Return whether members learn in hindsight, from the panel, and not from transitions that they have played."""
-    return not config.learner.own.replays
 
 
 def stretch_count(config: ErlConfig) -> int:
@@ -32,9 +28,9 @@ def stretch_count(config: ErlConfig) -> int:
 
     Each stretch reads the whole context of its first day, so a long context allows fewer stretches.
     """
-    configured: int | None = config.learner.own.stretches
-    if configured is not None:
-        return configured
+    configured_count: int | None = config.learner.own.stretches
+    if configured_count is not None:
+        return configured_count
     size: int = config.learner.own.batch_size
     # s stretches read s (context - 1) + size rows for size days: at most READ_ROWS_PER_DAY each, solved for s.
     most_stretches = (READ_ROWS_PER_DAY - 1) * size // max(1, config.env.episode.context - 1)
@@ -57,6 +53,6 @@ def window_bytes(config: ErlConfig, market: Market) -> int:
     context = config.env.episode.context
     # A stretch has the context of its first day and a row for each further day; a transition has its whole window.
     rows = batch_size * context
-    if learns_from_outcomes(config):
+    if config.learns_from_outcomes:
         rows = stretch_count(config) * (context - 1) + batch_size
     return 4 * rows * columns * features  # float32

@@ -76,8 +76,12 @@ class ChoiceConfig:
 
     def __post_init__(self) -> None:
         """Check that rules are given only if one of them is chosen."""
-        given = {"hold_days": self.hold_days, "purchases_a_day": self.purchases_a_day, "targets": self.targets or None}
-        for name, values in given.items():
+        given_choices = {
+            "hold_days": self.hold_days,
+            "purchases_a_day": self.purchases_a_day,
+            "targets": self.targets or None,
+        }
+        for name, values in given_choices.items():
             require(
                 self.by_validation or values is None,
                 f"choice.{name}",
@@ -108,6 +112,11 @@ class ErlConfig:
     replay: RowReplayConfig = field(default_factory=RowReplayConfig)
     evolution: EvolutionConfig = field(default_factory=EvolutionConfig)
 
+    @property
+    def learns_from_outcomes(self) -> bool:
+        """Whether members learn in hindsight, from the panel, and not from transitions that they have played."""
+        return not self.learner.own.replays
+
     def split(self, rows: int) -> Splits:
         """Split the first `rows` rows of a panel into days to train, to validate and to hold out.
 
@@ -121,5 +130,5 @@ class ErlConfig:
 
 def replay_capacity(config: ErlConfig) -> int:
     """Return the number of transitions that the replay holds: those of `replay.generations` generations."""
-    played = config.population.size * config.evaluation.train_slices * config.env.episode.days
-    return config.replay.generations * played
+    played_transitions = config.population.size * config.evaluation.train_slices * config.env.episode.days
+    return config.replay.generations * played_transitions

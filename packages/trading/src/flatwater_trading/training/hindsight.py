@@ -90,9 +90,9 @@ def interpolate_gain(gain: Float[Tensor, "*N G"], target: Float[Tensor, "*N"]) -
     """Interpolate the gain at a sale target in [-1, 1], linearly between the G targets that were resolved."""
     position = (target + 1) / 2 * (gain.shape[-1] - 1)
     # Detached, so that the gradient by the target is the slope between its two neighbours.
-    below = position.detach().floor().clamp(0, max(0, gain.shape[-1] - 2)).long().unsqueeze(-1)
-    above = (below + 1).clamp(max=gain.shape[-1] - 1)
-    return torch.lerp(gain.gather(-1, below), gain.gather(-1, above), position.unsqueeze(-1) - below).squeeze(-1)
+    lower = position.detach().floor().clamp(0, max(0, gain.shape[-1] - 2)).long().unsqueeze(-1)
+    upper = (lower + 1).clamp(max=gain.shape[-1] - 1)
+    return torch.lerp(gain.gather(-1, lower), gain.gather(-1, upper), position.unsqueeze(-1) - lower).squeeze(-1)
 
 
 def hindsight_loss(
@@ -101,8 +101,8 @@ def hindsight_loss(
     """Return minus the mean gain of the purchases that each member asks for."""
     coefficient, target = action.unbind(-1)
     # A smooth step in place of the environment's hard one, which has no gradient.
-    bought = torch.sigmoid(SHARPNESS * (coefficient - threshold))
-    return -(bought * interpolate_gain(gain, target)).mean((1, 2))
+    bought_share = torch.sigmoid(SHARPNESS * (coefficient - threshold))
+    return -(bought_share * interpolate_gain(gain, target)).mean((1, 2))
 
 
 def make_update(config: AlgorithmConfig, nets: Networks, members: Members, groups: Sequence[Span]) -> Update:

@@ -16,7 +16,7 @@ from flatwater.state.tree import derived_field, state
 from flatwater_trading.market.exits import trade_gains
 from flatwater_trading.market.market import Market
 from flatwater_trading.panel.splits import Days
-from flatwater_trading.training.batch_sizes import learns_from_outcomes, stretch_count
+from flatwater_trading.training.batch_sizes import stretch_count
 from flatwater_trading.training.hindsight import HindsightBatch
 from flatwater_trading.training.rows import windows
 from flatwater_trading.training.setup import ErlSetup
@@ -54,7 +54,7 @@ def lesson_days(setup: ErlSetup) -> range:
         ConfigError: there are fewer rows than a stretch needs or, without hindsight, none.
     """
     train, hold = setup.splits.train, setup.config.env.trade.hold_days
-    stretch = stretch_days(setup) if learns_from_outcomes(setup.config) else 1
+    stretch = stretch_days(setup) if setup.config.learns_from_outcomes else 1
     days = purchase_rows(train, hold)
     if len(days) < stretch:
         raise ConfigError(

@@ -97,7 +97,7 @@ def _crown_champion_(setup: ErlSetup, run: ErlState) -> None:
 
 
 def evolve_generation_(setup: ErlSetup, run: ErlState, executor: TileExecutor) -> None:
-    """Evolve the next generation, by fitness on the training slices."""
+    """Evolve the next generation: by fitness on the training slices, and a plateau by the best validation value."""
     scores, generation = run.scores, run.progress.round
     scores.plateau = evolve_(
         setup.config.evolution,
@@ -106,7 +106,7 @@ def evolve_generation_(setup: ErlSetup, run: ErlState, executor: TileExecutor) -
         run.schedule,
         fitness=scores.fitness,
         # float() waits for the device, once a generation.
-        best_fitness=float(scores.validation[:-1].max()),
+        plateau_value=float(scores.validation[:-1].max()),
         generation=generation,
         # The stream is named by the generation, so a resumed run evolves as it would have.
         rng=stream(setup.config.seed, "evolution", generation, device=setup.device),

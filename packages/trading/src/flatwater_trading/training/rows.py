@@ -199,5 +199,5 @@ def windows(
     # begins at row r of column n, with strides of F to the next row and T F to the next column.
     table = observations.as_strided((days - context + 1, columns, size), (features, days * features, 1))
     buffer = None if out is None else out[: rows.numel()].view(-1, columns, size)
-    gathered = torch.index_select(table, 0, rows.flatten() - (context - 1), out=buffer)
-    return gathered.view(*rows.shape, columns, context, features)
+    gathered_rows = torch.index_select(table, 0, rows.flatten() - (context - 1), out=buffer)
+    return gathered_rows.view(*rows.shape, columns, context, features)

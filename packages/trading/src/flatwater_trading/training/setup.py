@@ -10,7 +10,7 @@ from flatwater.cluster.share import split_spans
 from flatwater_trading.market.market import Market
 from flatwater_trading.panel.splits import Splits
 from flatwater_trading.policy.trader import TraderActor, TraderCritic, build_trader
-from flatwater_trading.training.batch_sizes import GROUP_SIZE_FACTOR, WINDOW_BYTES, usual_tile, window_bytes
+from flatwater_trading.training.batch_sizes import CACHE_BYTES, GROUP_SIZE_FACTOR, usual_tile, window_bytes
 from flatwater_trading.training.config import ErlConfig
 
 
@@ -34,7 +34,8 @@ class ErlSetup:
     @property
     def members(self) -> int:
         """Number of members that are computed here."""
-        return self.share[1] - self.share[0]
+        low, high = self.share
+        return high - low
 
     @property
     def tiles(self) -> list[Span]:
@@ -48,7 +49,7 @@ class ErlSetup:
 
     def members_at_once(self, market: Market) -> int:
         """Return how many of a tile's members may have the observations of a micro-batch in memory; at least 1."""
-        allowed_bytes = WINDOW_BYTES * GROUP_SIZE_FACTOR[self.device_type]
+        allowed_bytes = CACHE_BYTES * GROUP_SIZE_FACTOR[self.device_type]
         return min(self.tile, max(1, allowed_bytes // window_bytes(self.config, market)))
 
 

@@ -12,7 +12,6 @@ from flatwater.state.tree import derived_field, state
 from flatwater.trainers.loop import Progress
 from flatwater_trading.market.market import Market
 from flatwater_trading.market.simulator import Simulator, build_simulator
-from flatwater_trading.training.batch_sizes import learns_from_outcomes
 from flatwater_trading.training.config import replay_capacity
 from flatwater_trading.training.lessons import PurchaseOutcomes, build_outcomes
 from flatwater_trading.training.play import PlayBuffers, build_play_buffers, plan_shapes
@@ -93,7 +92,7 @@ VALIDATION_MEASURES = ("trades", "refused", "total_return")
 def build_erl(setup: ErlSetup, market: Market) -> ErlState:
     """Allocate everything that a run keeps between rounds; on the meta device, for its plan."""
     config, device = setup.config, setup.device
-    in_hindsight = learns_from_outcomes(config)
+    in_hindsight = config.learns_from_outcomes
     members, tile, instruments = setup.members, setup.tile, len(market.investable)
     days, slices = config.env.episode.days, config.evaluation
     training_batch = tile * slices.train_slices

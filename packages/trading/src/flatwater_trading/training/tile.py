@@ -133,8 +133,9 @@ def holding_return(setup: ErlSetup, market: Market, round_: int) -> Float[Tensor
 
 def _padded_rows(setup: ErlSetup, span: Span) -> Int[Tensor, "tile"]:
     """Return the rows [tile] of a tile's weights in this process; padding repeats the last member's row."""
-    numbers = torch.arange(span[0], span[0] + setup.tile, device=setup.device)
-    return numbers.clamp(max=span[1] - 1) - setup.share[0]
+    low, high = span
+    first_member, _ = setup.share
+    return torch.arange(low, low + setup.tile, device=setup.device).clamp(max=high - 1) - first_member
 
 
 def _draw_and_encode_(setup: ErlSetup, slices: SlicePlay, days: Days, consumer: str, round_: int) -> None:
@@ -158,41 +159,41 @@ def _summary_by_member(setup: ErlSetup, env: Simulator, rows: int) -> dict[str, 
     return {name: column.view(rows, -1) for name, column in episode_summary(env, setup.config.env).items()}
 
 
-def _write_day_(played: Transitions, today: DayTransitions) -> None:
+def _write_day_(transitions: Transitions, today: DayTransitions) -> None:
     """Copy a day of all the tile's episodes into its row of the preallocated transitions; called after each step."""
     day = today.day
-    played.row[day].copy_(today.row)
-    played.action[day].copy_(today.action)
-    played.reward[day].copy_(today.step.reward)
-    played.terminated[day].copy_(today.step.terminated)
-    if played.account is not None and today.account is not None:
-        played.account[day].copy_(today.account)
+    transitions.row[day].copy_(today.row)
+    transitions.action[day].copy_(today.action)
+    transitions.reward[day].copy_(today.step.reward)
+    transitions.terminated[day].copy_(today.step.terminated)
+    if transitions.account is not None and today.account is not None:
+        transitions.account[day].copy_(today.account)
 
 
-def append_to_replay_(setup: ErlSetup, run: ErlState, played: Transitions, span: Span) -> None:
+def append_to_replay_(setup: ErlSetup, run: ErlState, transitions: Transitions, span: Span) -> None:
     """Append the transitions that a tile's members have played to the replay, day by day; call it in the tiles' order.
 
     Args:
         setup: configuration.
         run: state; its replay is written.
-        played: transitions of the tile, padding included.
+        transitions: transitions of the tile, padding included.
         span: members [low, high) of the tile.
     """
     replay = run.replay
     assert replay is not None  # noqa: S101  (a run with transitions has a replay)
     slices = setup.config.evaluation.train_slices
     member = torch.arange(*span, device=setup.device).repeat_interleave(slices)
-    for day in range(len(played.row)):
+    for day in range(len(transitions.row)):
         # Without the padding, as copies of the last member would be learned from twice.
-        row, terminated = played.row[day, : len(member)], played.terminated[day, : len(member)]
+        row, terminated = transitions.row[day, : len(member)], transitions.terminated[day, : len(member)]
         append_(
             replay,
             row=row,
-            action=played.action[day, : len(member)],
-            reward=played.reward[day, : len(member)],
+            action=transitions.action[day, : len(member)],
+            reward=transitions.reward[day, : len(member)],
             terminated=terminated,
             member=member,
-            account=None if played.account is None else played.account[day, : len(member)],
+            account=None if transitions.account is None else transitions.account[day, : len(member)],
         )
 
 

@@ -63,10 +63,10 @@ class Boundaries:
         self._last_kind, self._last_time = NO_BOUNDARY, monotonic()
         self._sampler: BoundarySampler | None = None
 
-    def use_counters_(self, counters: Mapping[str, CallCounter]) -> None:
-        """Let call counters, by kind, count frequent boundaries without a report to `step`.
+    def attach_counters_(self, counters: Mapping[str, CallCounter]) -> None:
+        """Count frequent kinds of boundaries by call counters, from now on; they do not call `step` for each.
 
-        Somebody must call `tick` now and then: only a tick notices that a frequent kind has stopped coming.
+        Call `tick` now and then: only a tick notices that a frequent kind has stopped coming.
         """
         self._sampler = BoundarySampler(counters, self._counts, self.seconds, self._last_time)
 
@@ -79,7 +79,7 @@ class Boundaries:
     def counts(self) -> dict[str, int]:
         """Boundaries by kind, for the kinds at which readings can be taken."""
         if self._sampler is not None:
-            self._sampler.count_skipped_()
+            self._sampler.count_skipped_boundaries_()
         return self._counts
 
     def boundary_count(self, unit: str | None, *, ticks: bool) -> int:
@@ -110,13 +110,13 @@ class Boundaries:
     def exclude_other_threads(self) -> Iterator[None]:
         """Keep other threads from reading during the block; wait for a reading under way there, seconds at most."""
         # The thread that holds the lock may end the watch itself, as in a signal handler: it must not wait for itself.
-        acquired = self._lock_holder != threading.get_ident() and self._reading_lock.acquire(timeout=EXCLUSION_SECONDS)
-        if acquired:
+        is_locked = self._lock_holder != threading.get_ident() and self._reading_lock.acquire(timeout=EXCLUSION_SECONDS)
+        if is_locked:
             self._lock_holder = threading.get_ident()
         try:
             yield
         finally:
-            if acquired:
+            if is_locked:
                 self._lock_holder = None
                 self._reading_lock.release()
 
@@ -138,11 +138,11 @@ class Boundaries:
     def _read_clock(self, kind: str) -> None:
         """Add the seconds since the last boundary to the segment between both kinds, and call the watch."""
         now = monotonic()
-        spent = now - self._last_time
+        spent_seconds = now - self._last_time
         if self._sampler is None:
-            self.seconds[self._last_kind, kind] += spent
+            self.seconds[self._last_kind, kind] += spent_seconds
         else:
-            self._sampler.record_time_(self._last_kind, kind, now, spent)
+            self._sampler.record_time_(self._last_kind, kind, now, spent_seconds)
         self._last_kind = kind
         # After a reading the clock is read again: the watch's own time belongs to no segment of the program.
         self._last_time = monotonic() if self._on_clock_read(kind, now) else now

@@ -60,37 +60,37 @@ class BoundarySampler:
         self._reviewed_at, self._counts_at_review = now, dict(counts)
         """Time of the last review, and the counts at that time."""
 
-    def count_skipped_(self) -> None:
+    def count_skipped_boundaries_(self) -> None:
         """Add the boundaries that went unreported since the last call to the counts."""
         for kind in self._frequent_kinds:
-            self._add_unreported_(kind, self._counters[kind].take_skipped_())
+            self._add_unreported_boundaries_(kind, self._counters[kind].take_skipped_())
 
     def _skip_next_(self, boundaries: int) -> None:
         """Leave the next `boundaries` boundaries of each frequent kind unreported, and count those that have come."""
         for kind in self._frequent_kinds:
-            self._add_unreported_(kind, self._counters[kind].skip_next_(boundaries))
+            self._add_unreported_boundaries_(kind, self._counters[kind].skip_next_(boundaries))
 
-    def _add_unreported_(self, kind: str, boundaries: int) -> None:
+    def _add_unreported_boundaries_(self, kind: str, boundaries: int) -> None:
         self._counts[kind] += boundaries
         self._unreported_count += boundaries
 
-    def record_time_(self, previous_kind: str, kind: str, now: float, spent: float) -> None:
+    def record_time_(self, previous_kind: str, kind: str, now: float, spent_seconds: float) -> None:
         """Record the seconds between two reports, and decide now and then which kinds are frequent.
 
         Args:
             previous_kind: kind of the boundary that was reported before.
             kind: kind of the boundary that is reported now.
             now: monotonic time.
-            spent: seconds between the two reports.
+            spent_seconds: seconds between the two reports.
         """
         if self._frequent_kinds:
-            self._attribute_seconds_(previous_kind, kind, spent)
+            self._attribute_seconds_(previous_kind, kind, spent_seconds)
         else:
-            self._seconds[previous_kind, kind] += spent
+            self._seconds[previous_kind, kind] += spent_seconds
         if now >= self._reviewed_at + REVIEW_SECONDS:
             self._choose_frequent_kinds_(now)
 
-    def _attribute_seconds_(self, previous_kind: str, kind: str, spent: float) -> None:
+    def _attribute_seconds_(self, previous_kind: str, kind: str, spent_seconds: float) -> None:
         """Add the seconds between two reports to a segment, or to the time between samples; begin or end a sample.
 
         The next review divides the time between samples in the proportion of the sampled seconds.
@@ -98,35 +98,35 @@ class BoundarySampler:
         Args:
             previous_kind: kind of the boundary that was reported before.
             kind: kind of the boundary that is reported now.
-            spent: seconds between the two reports.
+            spent_seconds: seconds between the two reports.
         """
-        self.count_skipped_()
-        unreported, self._unreported_count = self._unreported_count, 0
+        self.count_skipped_boundaries_()
+        unreported_count, self._unreported_count = self._unreported_count, 0
         is_frequent = kind in self._frequent_kinds
         next_unreported = 0
-        if unreported and is_frequent:  # a sample begins: every boundary is reported for some rounds
-            self._unsampled_seconds += spent
-            self._usual_interval = spent / (unreported + 1)
+        if unreported_count and is_frequent:  # a sample begins: every boundary is reported for some rounds
+            self._unsampled_seconds += spent_seconds
+            self._usual_interval = spent_seconds / (unreported_count + 1)
             self._sample_kind, self._rounds_left = kind, ROUNDS_PER_SAMPLE
-        elif unreported:
+        elif unreported_count:
             # A rare kind came amid unreported boundaries: seconds beyond their usual distance led up to the rare kind.
-            usual_seconds = min(spent, unreported * self._usual_interval)
+            usual_seconds = min(spent_seconds, unreported_count * self._usual_interval)
             self._unsampled_seconds += usual_seconds
             most_frequent = self._frequent_kinds[0]  # the likeliest kind of the boundary before, which was not reported
-            self._seconds[most_frequent, kind] += spent - usual_seconds
+            self._seconds[most_frequent, kind] += spent_seconds - usual_seconds
         elif is_frequent and previous_kind in self._frequent_kinds:  # within a sample
-            self._sampled_seconds[previous_kind, kind] += spent
+            self._sampled_seconds[previous_kind, kind] += spent_seconds
             if kind == self._sample_kind:
                 self._rounds_left -= 1
             if self._rounds_left <= 0:
-                next_unreported = self._next_unreported_()
+                next_unreported = self._draw_unreported_count_()
         else:  # next to a rare kind, which ends the sample
-            self._seconds[previous_kind, kind] += spent
+            self._seconds[previous_kind, kind] += spent_seconds
             if is_frequent:
-                next_unreported = self._next_unreported_()
+                next_unreported = self._draw_unreported_count_()
         self._skip_next_(next_unreported)
 
-    def _next_unreported_(self) -> int:
+    def _draw_unreported_count_(self) -> int:
         """Draw the number of boundaries to leave unreported next, from 1 to about twice the mean."""
         # Never twice the same number: against a program's own period, a fixed one would sample one phase for ever.
         self._varied_fraction = (self._varied_fraction + GOLDEN_FRACTION) % 1

@@ -75,13 +75,13 @@ def make_call_counter(kind: str) -> CallCounter:
         """Leave the next `boundaries` boundaries unreported; return how many were since the last query."""
         nonlocal remaining, remaining_at_query
         # One statement, in which no other thread can count: see above.
-        skipped, remaining, remaining_at_query = remaining_at_query - remaining, boundaries, boundaries
-        return skipped
+        skipped_calls, remaining, remaining_at_query = remaining_at_query - remaining, boundaries, boundaries
+        return skipped_calls
 
-    def take_skipped() -> int:
+    def take_skipped_count() -> int:
         """Return the number of boundaries that were left unreported since the last query."""
         nonlocal remaining_at_query
-        skipped, remaining_at_query = remaining_at_query - remaining, remaining
-        return skipped
+        skipped_calls, remaining_at_query = remaining_at_query - remaining, remaining
+        return skipped_calls
 
-    return CallCounter(count_call, wrap, skip_next, take_skipped)
+    return CallCounter(count_call, wrap, skip_next, take_skipped_count)

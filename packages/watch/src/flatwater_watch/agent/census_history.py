@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from flatwater_watch.agent.growth import Sample, after_warm_up, growth_bytes, growth_rate
+from flatwater_watch.agent.growth import Sample, growth_bytes, growth_rate, samples_after_warm_up
 from flatwater_watch.diagnose.evidence import Evidence, MeasuredGrowth
 from flatwater_watch.heap.census import Census
 from flatwater_watch.series.slope import Slope
@@ -157,7 +157,7 @@ def _share_between_censuses(steps: Sequence[float], sizes: Sequence[float], samp
         sizes: bytes of the owner at these.
         samples: all readings.
     """
-    first_index = bisect_left(steps, after_warm_up(samples)[0].reading.step)
+    first_index = bisect_left(steps, samples_after_warm_up(samples)[0].reading.step)
     if first_index >= len(steps) - 1:
         return None
     grown_bytes = _resident_bytes(samples, steps[-1]) - _resident_bytes(samples, steps[first_index])

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from flatwater_watch.agent.growth import (
     Sample,
-    after_warm_up,
     boundaries_per_second,
     explained_share,
     grew_in_last_half,
     growth_bytes,
     process_still_grows,
+    samples_after_warm_up,
     swing_bytes,
 )
 from flatwater_watch.agent.outcome import WORKERS_OWNER, Outcome, State
@@ -44,7 +44,7 @@ NATIVE_ADVICE = "`memray run --native` names the C function that allocates, if i
 def decide_outcome(
     samples: Sequence[Sample],
     findings: Sequence[Finding],
-    explained: float,
+    explained_share: float,
     *,
     censuses: int = 0,
     leads: Sequence[tuple[str, int]] = (),
@@ -57,7 +57,7 @@ def decide_outcome(
     Args:
         samples: all readings.
         findings: all findings.
-        explained: share of the growth that has a cause, 0 to 1.
+        explained_share: share of the growth that has a cause, 0 to 1.
         censuses: number of censuses taken.
         leads: roots that hold more than at the beginning, and by how many bytes; they may have stopped growing.
         garbage: cyclic garbage that is freed soon; None without any.
@@ -68,8 +68,8 @@ def decide_outcome(
         return Outcome("unread")
     garbage_bytes = 0 if garbage is None else garbage.bytes
     if findings or garbage:
-        open_bytes = round((1 - explained) * growth_bytes(samples))
-    else:  # `explained` counts freed memory too, which makes no finding: here only pages of files are taken off
+        open_bytes = round((1 - explained_share) * growth_bytes(samples))
+    else:  # `explained_share` counts freed memory too, which makes no finding: here only pages of files are taken off
         open_bytes = _growth_without_files(samples)
     # Garbage that the next collection frees is not an open question, however much of it there is.
     open_bytes -= min(open_bytes, garbage_bytes)
@@ -107,7 +107,7 @@ def _lead_advice(leads: Sequence[tuple[str, int]], findings: Sequence[Finding], 
 
 def _growth_without_files(samples: Sequence[Sample]) -> int:
     """Return the resident bytes gained since warm-up, without pages of files, which the system takes back."""
-    first, last = after_warm_up(samples)[0].reading, samples[-1].reading
+    first, last = samples_after_warm_up(samples)[0].reading, samples[-1].reading
     return growth_bytes(samples) - max(0, last.file_mapped - first.file_mapped)
 
 
@@ -141,10 +141,10 @@ def _refilled_sentence(path: str) -> str:
     return f"{path} is emptied and filled again, which is not a leak: it may hold more each time"
 
 
-def drop_rooted_native(
+def drop_explained_native_growth(
     causes: Sequence[Evidence], root_gains: Iterable[tuple[str, int]], resident_gain: int
 ) -> list[Evidence]:
-    """Return the causes, without native growth if roots of the program gained about as much as the process.
+    """Return the causes; without native growth if the program's roots gained most of what the process gained.
 
     A table that is loaded between two censuses looks like native growth until a census has seen it.
 
@@ -155,7 +155,7 @@ def drop_rooted_native(
     """
     if sum(size for _, size in root_gains) < OWNING.explained_share * resident_gain:
         return [*causes]
-    native_owner, *_ = UNOWNED_KINDS["native"]
+    native_owner = UNOWNED_KINDS["native"][0]  # the name by which native growth is reported
     return [cause for cause in causes if cause.owner != native_owner]
 
 
@@ -207,20 +207,20 @@ def judge_collections(
     return [gc_sawtooth_evidence(Slope(rate, rate, rate), collecting=gc.isenabled())]
 
 
-def may_conclude(monitor: "Monitor", samples: Sequence[Sample], *, at_ticks: bool) -> bool:
+def may_conclude(monitor: "Monitor", samples: Sequence[Sample], *, is_at_ticks: bool) -> bool:
     """Return whether growth without a finding may be explained by causes that are not proven, as the program ends.
 
     Args:
         monitor: monitor of the program.
         samples: all readings, one or more.
-        at_ticks: whether readings were taken at ticks of a timer, and not at boundaries of the program.
+        is_at_ticks: whether readings were taken at ticks of a timer, and not at boundaries of the program.
     """
     # Sets of paths: the first has a container that the second lacks, if such a container may explain the growth itself.
-    if monitor.reset_tracker.periodically_emptied > monitor.negligible_resets:
+    if monitor.reset_tracker.periodically_emptied_paths > monitor.negligible_resets:
         return False
     # Data that is loaded at the beginning looks like a leak: only a program's own boundaries show that it repeats.
     # With many readings at boundaries, a leak would have become a finding already.
-    is_likely = monitor.is_investigating if at_ticks else len(samples) <= ENDING.few_readings
+    is_likely = monitor.is_investigating if is_at_ticks else len(samples) <= ENDING.few_readings
     return is_likely and len(samples) >= REGULAR_COUNT and process_still_grows(samples)
 
 
@@ -250,7 +250,7 @@ def find_open_causes(
     outcome = decide_outcome(samples, findings, explained_share(samples, findings))
     if not outcome.next:  # all growth is explained
         return judge_collections(samples, findings, sawtooth, growing=False), []
-    steps = samples[-1].reading.step - after_warm_up(samples)[0].reading.step
+    steps = samples[-1].reading.step - samples_after_warm_up(samples)[0].reading.step
     causes = monitor.explain_open_bytes_at_end(outcome.bytes, steps, sawtooth)
     garbage_bytes = 0 if monitor.ordinary_garbage is None else monitor.ordinary_garbage.bytes
     is_open = outcome.bytes - garbage_bytes >= ENDING.open_bytes
@@ -274,12 +274,12 @@ def _gain_sentences(
         has_leads: whether the outcome names roots that hold more than at the beginning.
         has_findings: whether there are findings.
     """
-    first, last = after_warm_up(samples)[0].reading, samples[-1].reading
+    first, last = samples_after_warm_up(samples)[0].reading, samples[-1].reading
     files = f"{format_bytes(max(0, last.file_mapped - first.file_mapped))} of it are pages of mapped files"
     if last.free is None or first.free is None:
-        freed = "freed memory that the allocator keeps is not ruled out: this C library does not tell"
+        freed_phrase = "freed memory that the allocator keeps is not ruled out: this C library does not tell"
     else:
-        freed = f"{format_bytes(max(0, last.free - first.free))} of it were freed, and the allocator keeps them"
+        freed_phrase = f"{format_bytes(max(0, last.free - first.free))} of it were freed, and the allocator keeps them"
     census_count = f"{censuses} census{'' if censuses == 1 else 'es'}"
     if has_leads:
         nothing = "nothing else" if has_findings else "nothing"
@@ -298,4 +298,4 @@ def _gain_sentences(
         )
     library = fork_unsafe_library()
     cycles = "" if library is None else f"cyclic garbage is not ruled out: no fork is made of a process with {library}"
-    return tuple(text for text in (files, freed, census_sentence, cycles) if text)
+    return tuple(text for text in (files, freed_phrase, census_sentence, cycles) if text)

@@ -44,7 +44,7 @@ class FillingArrays:
     blocks: dict[int, LargeArray] = field(default_factory=dict)
 
 
-def add_untouched_(arrays: FillingArrays, census: Census) -> int:
+def add_untouched_arrays_(arrays: FillingArrays, census: Census) -> int:
     """Add the large arrays of a census that are not fully touched yet; return how many are new.
 
     Arrays beyond `MAXIMUM_ARRAYS` are left out.
@@ -53,16 +53,18 @@ def add_untouched_(arrays: FillingArrays, census: Census) -> int:
         arrays: arrays of earlier censuses, which stay.
         census: census whose objects still live.
     """
-    count_before = len(arrays.blocks)
+    previous_count = len(arrays.blocks)
     for path, obj in census.live.items():
         for array, address, size in _memory_spans(obj):
             if size < FILLING.large_array_bytes or address in arrays.blocks or len(arrays.blocks) >= MAXIMUM_ARRAYS:
                 continue
-            touched = touched_bytes(address, size)
-            if touched < FILLING.fully_touched_share * size:
+            touched_size = touched_bytes(address, size)
+            if touched_size < FILLING.fully_touched_share * size:
                 reference = weakref.ref(array)
-                arrays.blocks[address] = LargeArray(path, reference, address=address, size=size, touched_bytes=touched)
-    return len(arrays.blocks) - count_before
+                arrays.blocks[address] = LargeArray(
+                    path, reference, address=address, size=size, touched_bytes=touched_size
+                )
+    return len(arrays.blocks) - previous_count
 
 
 def touched_by_path_(arrays: FillingArrays) -> dict[str, int]:

@@ -59,7 +59,7 @@ def append_sample_(samples: list[Sample], sample: Sample) -> None:
         del samples[1 : MAXIMUM_SAMPLES // 2 : 2]
 
 
-def after_warm_up(samples: Sequence[Sample]) -> Sequence[Sample]:
+def samples_after_warm_up(samples: Sequence[Sample]) -> Sequence[Sample]:
     """Return the samples after warm-up; at least one, unless there are none."""
     return samples[len(samples) // ENDING.warm_up_divisor :]
 
@@ -82,7 +82,7 @@ def choose_scale(samples: Sequence[Sample], unit: str | None = None, now: float 
         unit: kind of boundary that the user asked for; None takes the slowest regular one.
         now: seconds since 1970.
     """
-    first, last = after_warm_up(samples)[0], samples[-1]
+    first, last = samples_after_warm_up(samples)[0], samples[-1]
     steps = last.reading.step - first.reading.step
     chosen_unit = unit or _slowest_kind(samples)
     if chosen_unit != "second" and chosen_unit in last.counts:
@@ -173,13 +173,13 @@ def _measured_gain(earlier: Reading, later: Reading, cause: Evidence) -> int:
 
 def growth_bytes(samples: Sequence[Sample]) -> int:
     """Return the resident bytes gained since warm-up, below 0 if memory fell; 0 without samples."""
-    settled_samples = after_warm_up(samples)
+    settled_samples = samples_after_warm_up(samples)
     return settled_samples[-1].resident - settled_samples[0].resident if settled_samples else 0
 
 
 def swing_bytes(samples: Sequence[Sample]) -> int:
     """Return the difference of the highest and the lowest resident bytes since warm-up."""
-    sizes = [sample.resident for sample in after_warm_up(samples)]
+    sizes = [sample.resident for sample in samples_after_warm_up(samples)]
     return max(sizes) - min(sizes) if sizes else 0
 
 
@@ -199,8 +199,8 @@ def cap_native_rate(causes: Sequence[Evidence], samples: Sequence[Sample]) -> li
             capped_causes.append(cause)
         elif leaves_enough:
             rate = Slope(*(min(number, open_rate) for number in cause.rate[:3]))  # the slope, its low and high bounds
-            measured = MeasuredGrowth(rate, min(1.0, rate.per_step / process_rate))
-            capped_causes.append(replace(cause, measured=measured))
+            measured_growth = MeasuredGrowth(rate, min(1.0, rate.per_step / process_rate))
+            capped_causes.append(replace(cause, measured=measured_growth))
     return capped_causes
 
 
@@ -227,7 +227,7 @@ def drop_unsure(causes: Sequence[Evidence], samples: Sequence[Sample]) -> list[E
 
 def sure_bytes(cause: Evidence, samples: Sequence[Sample]) -> float:
     """Return the bytes that a cause has surely gained since warm-up: at the low bound of its rate, and at most all."""
-    settled_samples = after_warm_up(samples)
+    settled_samples = samples_after_warm_up(samples)
     steps = settled_samples[-1].reading.step - settled_samples[0].reading.step if settled_samples else 0
     return min(growth_bytes(samples), cause.rate.low * steps)
 
@@ -261,16 +261,16 @@ def grew_in_last_half(samples: Sequence[Sample]) -> bool:
     """
     # By boundaries, as readings are dense at the beginning, where a program loads and compiles, and rare later. The
     # most bytes of each half are compared, as a collection may free garbage at any of the readings.
-    settled_samples = after_warm_up(samples)
+    settled_samples = samples_after_warm_up(samples)
     middle = (settled_samples[0].reading.step + settled_samples[-1].reading.step) / 2
-    peak_before = max(sample.resident for sample in settled_samples if sample.reading.step <= middle)
-    late_gain = max(sample.resident for sample in settled_samples) - peak_before
+    earlier_peak = max(sample.resident for sample in settled_samples if sample.reading.step <= middle)
+    late_gain = max(sample.resident for sample in settled_samples) - earlier_peak
     total_gain = samples[-1].resident - settled_samples[0].resident
     sufficient_gain = min(ENDING.minimum_late_share * total_gain, ENDING.open_bytes)
     return late_gain >= max(samples[-1].reading.material_bytes / 2, sufficient_gain)
 
 
-def is_last_reading_valid(last: Reading, reading: Reading, *, traced: bool, of_loop: bool) -> bool:
+def is_last_reading_valid(last: Reading, reading: Reading, *, is_traced: bool, is_in_loop: bool) -> bool:
     """Return whether a reading at the end says whether growth went on since the last one.
 
     Memory that was freed at the end is no end of growth. Traces make a process larger, never smaller.
@@ -278,13 +278,13 @@ def is_last_reading_valid(last: Reading, reading: Reading, *, traced: bool, of_l
     Args:
         last: last reading of the program at work.
         reading: reading at the end.
-        traced: whether allocations are traced.
-        of_loop: whether no reading was taken since the main code has returned.
+        is_traced: whether allocations are traced.
+        is_in_loop: whether no reading was taken since the main code has returned.
     """
     gain = min(reading.resident - last.resident, reading.unaccounted_with_children - last.unaccounted_with_children)
     # Within the loop a small fall is noise; after it, only a rise is surely not of teardown.
-    minimum_gain = -last.material_bytes if of_loop else last.material_bytes
-    may_be_trace = traced and gain >= last.material_bytes
+    minimum_gain = -last.material_bytes if is_in_loop else last.material_bytes
+    may_be_trace = is_traced and gain >= last.material_bytes
     return reading.step > last.step and minimum_gain < gain and not may_be_trace
 
 
@@ -294,9 +294,9 @@ def is_teardown_sample(samples: Sequence[Sample]) -> bool:
     if len(samples) <= ENDING.minimum_readings_since_finding:
         return False
     previous, last = samples[-2].reading, samples[-1].reading
-    before = previous.unaccounted_with_children
-    grown_bytes = before - after_warm_up(samples)[0].reading.unaccounted_with_children
-    freed_bytes = before - last.unaccounted_with_children
+    earlier_bytes = previous.unaccounted_with_children
+    grown_bytes = earlier_bytes - samples_after_warm_up(samples)[0].reading.unaccounted_with_children
+    freed_bytes = earlier_bytes - last.unaccounted_with_children
     return freed_bytes >= max(previous.material_bytes, ENDING.teardown_share * grown_bytes)
 
 
@@ -314,10 +314,11 @@ def drop_teardown_samples_(samples: list[Sample], count_after_main: int, *, chec
         del samples[-1]
 
 
-def owned_or_native(causes: list[Evidence], samples: Sequence[Sample]) -> list[Evidence]:
-    """Return the causes if they explain most of the resident growth; else native growth; of either, the sure ones.
+def causes_or_native_growth(causes: list[Evidence], samples: Sequence[Sample]) -> list[Evidence]:
+    """Return the causes if they explain most of the resident growth, else evidence of native growth, if there is any.
 
-    This is for a program that ends before a cause was proven. Native growth is bytes that no Python object explains.
+    This is for a program that ends before a cause was proven. Of either, `drop_unsure` leaves some out. Native
+    growth is bytes that no Python object explains.
     """
     first, last = samples[0], samples[-1]
     explained_bytes = sum(cause.rate.per_step for cause in causes) * (last.reading.step - first.reading.step)
@@ -347,14 +348,14 @@ def process_growth(samples: Sequence[Sample]) -> Growth:
 
 def boundaries_per_second(samples: Sequence[Sample]) -> float:
     """Return the boundaries per second since warm-up; infinite before the second reading."""
-    first, last = after_warm_up(samples)[0], samples[-1]
+    first, last = samples_after_warm_up(samples)[0], samples[-1]
     seconds = last.seconds - first.seconds
     return (last.reading.step - first.reading.step) / seconds if seconds > 0 else inf
 
 
 def growth_rate(samples: Sequence[Sample]) -> float:
     """Return the resident bytes gained per boundary since warm-up; 0 before there are two readings."""
-    first, last = after_warm_up(samples)[0], samples[-1]
+    first, last = samples_after_warm_up(samples)[0], samples[-1]
     steps = last.reading.step - first.reading.step
     return (last.resident - first.resident) / steps if steps > 0 else 0.0
 
@@ -371,7 +372,7 @@ def explained_share(samples: Sequence[Sample], findings: Iterable[Finding]) -> f
     """
     if len(samples) <= 1:
         return 1.0
-    first, last = after_warm_up(samples)[0].reading, samples[-1].reading
+    first, last = samples_after_warm_up(samples)[0].reading, samples[-1].reading
     grown_bytes = growth_bytes(samples)
     if grown_bytes <= last.material_bytes:
         return 1.0

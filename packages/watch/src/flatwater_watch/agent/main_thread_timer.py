@@ -25,7 +25,7 @@ _is_true_address = ctypes.cast(ctypes.pythonapi.PyObject_IsTrue, ctypes.c_void_p
 
 
 def start_ticking(
-    guard: Guard, on_tick: Callable[[int], int], wait: float = 0.0, when_forbidden: Callable[[], int] = lambda: 1
+    guard: Guard, on_tick: Callable[[int], int], wait: float = 0.0, tick_if_forbidden: Callable[[], int] = lambda: 1
 ) -> None:
     """Call a function in the main thread at ticks, between two of its instructions, until the guard has ended.
 
@@ -36,7 +36,7 @@ def start_ticking(
         guard: runs each call; once it has ended, no call is made.
         on_tick: function that gets the ticks since its last call, and returns the number of ticks to its next call.
         wait: seconds until the first call.
-        when_forbidden: called instead, without ticks, in imports, in trace functions, and where a fork would hang.
+        tick_if_forbidden: called instead, without ticks, in imports, in trace functions, and where a fork would hang.
     """
     request_lock, owner, main_thread = _thread.allocate_lock(), process_id(), _thread.get_ident()
     next_ticks, latest_call = 1, monotonic()
@@ -57,7 +57,7 @@ def start_ticking(
         passed_ticks, latest_call = max(1, round((now - latest_call) / TICK_SECONDS)), now
         # The documented way to see the frames of the main thread from another thread. No variable may hold the frame.
         forbidden = _forbids_reading(sys._current_frames().get(main_thread))  # noqa: SLF001  (the only way)
-        next_ticks = max(1, when_forbidden() if forbidden else on_tick(passed_ticks))
+        next_ticks = max(1, tick_if_forbidden() if forbidden else on_tick(passed_ticks))
 
     truth_object = _truth_object(call_in_main_thread)
 

@@ -98,11 +98,11 @@ def split_by_size(findings: "Sequence[Finding]") -> "tuple[list[Finding], list[F
     return (large_findings, small_findings) if has_large_leak else (list(findings), [])
 
 
-def explained_shares(explained: float, findings: "Sequence[Finding]") -> tuple[float, float]:
+def explained_shares(explained_share: float, findings: "Sequence[Finding]") -> tuple[float, float]:
     """Return the share of the process's growth that findings explain, and that of freed memory and files alone.
 
     Args:
-        explained: share of the growth that has a cause.
+        explained_share: share of the growth that has a cause.
         findings: all findings, with their shares of the same growth.
     """
     # Worker processes are left out, as their memory is no part of the process's growth.
@@ -111,8 +111,8 @@ def explained_shares(explained: float, findings: "Sequence[Finding]") -> tuple[f
         for finding in findings
         if VERDICTS[finding.verdict].is_of_bytes and finding.owner != WORKERS_OWNER
     )
-    finding_share = min(explained, finding_share)
-    return finding_share, explained - finding_share
+    finding_share = min(explained_share, finding_share)
+    return finding_share, explained_share - finding_share
 
 
 def fails_build(outcome: Outcome, findings: "Sequence[Finding]") -> bool:
@@ -137,12 +137,12 @@ class GrowthAllowance(NamedTuple):
         Raises:
             ConfigError: the text is not an amount of memory, or its time unit is unknown.
         """
-        amount, _, per = text.partition("/")
-        if per not in {"", *_COUNT_UNITS}:
+        amount, _, unit = text.partition("/")
+        if unit not in {"", *_COUNT_UNITS}:
             raise ConfigError(
                 f"--fail-if-grows {text}: expected a rate by {', '.join(_COUNT_UNITS)}, such as 1MiB/step"
             )
-        return cls(parse_bytes(amount), per)
+        return cls(parse_bytes(amount), unit)
 
     def describe_excess(self, summary: dict[str, Any]) -> str:
         """Return a sentence on a program that grew by more than this allowance; empty if it did not.

@@ -15,9 +15,9 @@ from flatwater_watch.agent import reading_schedule as schedule
 from flatwater_watch.agent.boundaries import MAXIMUM_TICKS, TICK, Boundaries, ticks_until_time
 from flatwater_watch.agent.budget import Budget
 from flatwater_watch.agent.census_history import CensusHistory, newest_owner_sizes, record_census_
-from flatwater_watch.agent.filling_arrays import FillingArrays, add_untouched_
+from flatwater_watch.agent.filling_arrays import FillingArrays, add_untouched_arrays_
 from flatwater_watch.agent.guard import Guard
-from flatwater_watch.agent.reading import RateMeter, main_has_returned, take_reading_
+from flatwater_watch.agent.reading import RateMeter, has_main_returned, take_reading_
 from flatwater_watch.agent.spool import write_spool
 from flatwater_watch.agent.summary import active_causes, build_summary, judge_causes, stopped_owners
 from flatwater_watch.agent.workers import Workers, measure_workers_, workers_evidence
@@ -231,7 +231,7 @@ class ProcessWatch:
             self._limit = min(memory_limits().values())
 
     def _read_and_judge_(self, now: float) -> None:
-        """Take a reading, let the monitor judge it, and schedule the next reading by the cost of both."""
+        """Take a reading, unless it cannot be compared, judge it, and schedule the next by the cost of both."""
         start_cpu_seconds = thread_seconds()
         if self._allocator.pending:  # a reading without the allocator's totals cannot be compared with later readings
             return
@@ -321,7 +321,7 @@ class ProcessWatch:
         self.censuses += 1
         self._unread_by_class = census.unread
         record_census_(self._census_history, step, census)
-        add_untouched_(self._filling_arrays, census)
+        add_untouched_arrays_(self._filling_arrays, census)
         if self._samples:
             last_reading = self._samples[-1].reading
             unowned_growth = last_reading.resident - self._samples[0].reading.resident - last_reading.owned_bytes
@@ -338,9 +338,9 @@ class ProcessWatch:
             self._monitor.take_census(seconds=ENDING.last_census_seconds)
 
     def _append_sample(self, reading: Reading, seconds: float) -> None:
-        self._samples_after_main += main_has_returned()
-        counts, spent = self.boundaries.all_counts, dict(self.boundaries.seconds)
-        growth.append_sample_(self._samples, growth.Sample(seconds, counts, reading, self._watch_bytes, spent))
+        self._samples_after_main += has_main_returned()
+        counts, spent_seconds = self.boundaries.all_counts, dict(self.boundaries.seconds)
+        growth.append_sample_(self._samples, growth.Sample(seconds, counts, reading, self._watch_bytes, spent_seconds))
 
     def _found_owners(self) -> list[str]:
         """Return the owners found so far, without kinds of memory such as native growth."""
@@ -393,16 +393,16 @@ class ProcessWatch:
             self._take_last_census()
         if not self._samples:
             return []
-        stopped = stopped_owners(self._monitor.evidence(), self._samples, self._found_steps, self._census_history)
-        self._monitor.finish_pending(stopped)
+        owners = stopped_owners(self._monitor.evidence(), self._samples, self._found_steps, self._census_history)
+        self._monitor.finish_pending(owners)
         has_ended = not in_loop and bool(self._found_owners()) and self._census_is_short
         self._census_history.has_ended = has_ended
         latest = self._monitor.take_whole_census() if has_ended else None  # an owner may have stopped growing
         growing_causes, separate_causes = self._grouped_causes()
-        may_conclude = conclusion.may_conclude(self._monitor, self._samples, at_ticks=self._reads_at_ticks)
+        may_conclude = conclusion.may_conclude(self._monitor, self._samples, is_at_ticks=self._reads_at_ticks)
         if may_conclude and not (growing_causes or separate_causes):
             self._monitor.conclude()
-            growing_causes = growth.owned_or_native(self._monitor.evidence(), self._samples)
+            growing_causes = growth.causes_or_native_growth(self._monitor.evidence(), self._samples)
         growing_causes = self._drop_rooted_native(growing_causes, latest)
         findings = self._make_findings(growing_causes, separate_causes)
         open_causes, self._root_gains = conclusion.find_open_causes(
@@ -420,8 +420,8 @@ class ProcessWatch:
         reading = self._take_reading()
         if self._schedule is None or not self._samples:
             return
-        of_loop, traced = not self._samples_after_main, self._monitor.is_tracing
-        if growth.is_last_reading_valid(self._samples[-1].reading, reading, of_loop=of_loop, traced=traced):
+        is_in_loop, is_traced = not self._samples_after_main, self._monitor.is_tracing
+        if growth.is_last_reading_valid(self._samples[-1].reading, reading, is_in_loop=is_in_loop, is_traced=is_traced):
             self._append_sample(reading, monotonic() - self._schedule.began)
 
     def _drop_rooted_native(self, causes: list[Evidence], latest: CompletedCensus | None) -> list[Evidence]:
@@ -429,7 +429,7 @@ class ProcessWatch:
         native_owner, growth_bytes = UNOWNED_KINDS["native"][0], growth.growth_bytes(self._samples)
         if not self._census_is_short or all(cause.owner != native_owner for cause in causes):
             return causes
-        return conclusion.drop_rooted_native(causes, self._monitor.root_gains(latest), growth_bytes)
+        return conclusion.drop_explained_native_growth(causes, self._monitor.root_gains(latest), growth_bytes)
 
     def summary(self, findings: list[Finding] | None = None) -> dict[str, Any]:
         """Return the state as the JSON of `flatwater watch`.
@@ -448,7 +448,7 @@ class ProcessWatch:
             censuses=self.censuses,
             leads=self._root_gains,
             garbage=self._monitor.ordinary_garbage,
-            refilled_paths=sorted(self._monitor.reset_tracker.periodically_emptied),
+            refilled_paths=sorted(self._monitor.reset_tracker.periodically_emptied_paths),
             known_causes=self._monitor.evidence(),
             seconds=0.0 if self._schedule is None else monotonic() - self._schedule.began,
         )

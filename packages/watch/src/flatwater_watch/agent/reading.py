@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import FrameType
 
 from flatwater_watch.agent.filling_arrays import FillingArrays, planned_by_path, touched_by_path_
-from flatwater_watch.agent.growth import Sample, after_warm_up
+from flatwater_watch.agent.growth import Sample, samples_after_warm_up
 from flatwater_watch.agent.reading_schedule import REGULAR_COUNT
 from flatwater_watch.meters.allocator_meter import AllocatorMeter
 from flatwater_watch.meters.fork import fork_unsafe_library
@@ -91,7 +91,7 @@ def take_reading_(
     )
 
 
-def main_has_returned() -> bool:
+def has_main_returned() -> bool:
     """Return whether the program's main code is over, and Python waits for its threads."""
     main = threading.main_thread().ident or 0
     frame: FrameType | None = sys._current_frames().get(main)  # noqa: SLF001  (the documented way to another thread)
@@ -111,7 +111,7 @@ def unseen_sentences(samples: Sequence[Sample], unread: Mapping[str, int]) -> li
     unseen = []
     if not samples:
         unseen.append("the program ended before its first step: nothing was read")
-    elif len(after_warm_up(samples)) < MINIMUM_READINGS:
+    elif len(samples_after_warm_up(samples)) < MINIMUM_READINGS:
         unseen.append(f"{len(samples)} readings are too few to tell growth from warm-up")
     if samples and samples[-1].reading.free is None:
         unseen.append("this C library does not tell what it has freed and kept")

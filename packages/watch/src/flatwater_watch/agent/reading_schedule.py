@@ -181,12 +181,14 @@ def _idle_gap_seconds(schedule: ReadingSchedule, now: float, program_cpu: float)
     return max(schedule.gap, min(MAXIMUM_GAP_SECONDS, affordable_gap))
 
 
-def _slowest_boundary(counts: Mapping[str, int], elapsed: float, longest_period: float) -> tuple[str | None, float]:
+def _slowest_boundary(
+    counts: Mapping[str, int], elapsed_seconds: float, longest_period: float
+) -> tuple[str | None, float]:
     """Return the slowest kind of boundary with a period of at most `longest_period` seconds, and its period.
 
-    The kind is None, and the period 0, if no kind comes that often. `elapsed` is the seconds in which `counts` came.
+    The kind is None, and the period 0, if no kind comes that often. `counts` came in `elapsed_seconds`.
     """
-    periods = {kind: elapsed / count for kind, count in counts.items() if count >= REGULAR_COUNT}
+    periods = {kind: elapsed_seconds / count for kind, count in counts.items() if count >= REGULAR_COUNT}
     eligible = {kind: period for kind, period in periods.items() if period <= longest_period}
     if not eligible:
         return None, 0.0

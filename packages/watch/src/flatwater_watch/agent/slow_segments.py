@@ -6,7 +6,7 @@ time of the whole program has shown that it became slower.
 
 from collections.abc import Mapping, Sequence
 
-from flatwater_watch.agent.growth import Sample, after_warm_up
+from flatwater_watch.agent.growth import Sample, samples_after_warm_up
 from flatwater_watch.diagnose.evidence import SlowSegment
 from flatwater_watch.thresholds import SHIPPED
 
@@ -15,7 +15,7 @@ SLOWER = SHIPPED.slower
 
 def find_slow_segment(samples: Sequence[Sample]) -> SlowSegment | None:
     """Return the segment of the program that has most of its slowdown; None if no segment has most of it."""
-    steady_samples = after_warm_up(samples)
+    steady_samples = samples_after_warm_up(samples)
     # Two stretches of so few readings are not worth a comparison.
     if len(steady_samples) <= 2 * SLOWER.comparison_divisor:
         return None
@@ -32,8 +32,8 @@ def find_slow_segment(samples: Sequence[Sample]) -> SlowSegment | None:
         return None
     begin, end = slowest
     name = f"from {begin} to {end}" if begin != end else f"from one {begin} to the next"
-    now_ms, before_ms = (1e3 * seconds.get(slowest, 0.0) for seconds in (late_seconds, early_seconds))
-    return SlowSegment(name, f"{name}: {now_ms:.3g} ms a boundary, {before_ms:.3g} ms before")
+    now_ms, earlier_ms = (1e3 * seconds.get(slowest, 0.0) for seconds in (late_seconds, early_seconds))
+    return SlowSegment(name, f"{name}: {now_ms:.3g} ms a boundary, {earlier_ms:.3g} ms before")
 
 
 def _segment_seconds(first: Sample, last: Sample) -> Mapping[tuple[str, str], float]:

@@ -52,9 +52,9 @@ def write_spool(path: str, make_summary: Callable[[], dict[str, Any]]) -> float:
         Minimum seconds until the next write, so that writes stay within their share of the time.
     """
     # Never synced to disk: the file must survive the process, not the machine.
-    cpu_before = thread_seconds()
+    previous_cpu = thread_seconds()
     write_whole(path, _as_json(make_summary()))
-    return max(MINIMUM_GAP_SECONDS, (thread_seconds() - cpu_before) / MAXIMUM_TIME_SHARE)
+    return max(MINIMUM_GAP_SECONDS, (thread_seconds() - previous_cpu) / MAXIMUM_TIME_SHARE)
 
 
 def unwatched_summary(program: str, reason: str) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from flatwater_watch.agent.runner_protocol import (
 from flatwater_watch.agent.spool import PROGRAM, WORKER
 from flatwater_watch.meters.mappings import footprint
 from flatwater_watch.meters.suspended_tracing import frameless_callable
-from flatwater_watch.meters.system_calls import names_in, process_id, read_text, system, write_whole
+from flatwater_watch.meters.system_calls import list_folder, process_id, read_text, system, write_whole
 from flatwater_watch.paths import file_name
 
 if TYPE_CHECKING:
@@ -241,27 +241,27 @@ class ProcessAgent:
 
     def _begin_watch(self) -> None:
         """Begin to watch this process: by the user's boundaries, by those of known libraries, or by ticks alone."""
-        bytes_before = footprint().anonymous
+        previous_bytes = footprint().anonymous
         from flatwater_watch.agent.process import ProcessWatch  # noqa: PLC0415  (measured: it is the watch's cost)
         from flatwater_watch.agent.step_hooks import hook_steps  # noqa: PLC0415  (measured as well)
 
         unit_wanted = self._variables.get(UNIT)
-        by_time = unit_wanted == TIME_UNIT
+        counts_time = unit_wanted == TIME_UNIT
         is_worker = self._claim is None
         # None counts at the slowest regular kind, or at ticks. A worker may have other kinds than the program.
-        kind = None if by_time or is_worker else unit_wanted
+        kind = None if counts_time or is_worker else unit_wanted
         limit = int(self._variables[LIMIT]) if LIMIT in self._variables else None
         spool = self._file_prefix + (WORKER if is_worker else PROGRAM)
         self._watch = watch = ProcessWatch(kind, None, limit, spool, self._guard, lines=_lines)
-        watch.cost_bytes = max(0, footprint().anonymous - bytes_before)
-        counters = {} if by_time else hook_steps(watch.step)
+        watch.cost_bytes = max(0, footprint().anonymous - previous_bytes)
+        counters = {} if counts_time else hook_steps(watch.step)
         if kind is None:  # frequent boundaries are only counted, and ticks notice when they stop coming
-            watch.boundaries.use_counters_(counters)
+            watch.boundaries.attach_counters_(counters)
             if not is_worker:  # a worker ticks already
                 start_ticking(
                     self._guard,
                     self._tick_as_guest if self._guest else watch.tick,
-                    when_forbidden=watch.suspend_stale_trace,
+                    tick_if_forbidden=watch.suspend_stale_trace,
                 )
         if not self._guest:
             self._register_end_of_main()
@@ -275,7 +275,7 @@ class ProcessAgent:
         assert self._watch is not None  # noqa: S101  (it has begun)
         folder = self._variables[RUNNER_VARIABLE]
         try:
-            runner_files = names_in(folder)
+            runner_files = list_folder(folder)
         except OSError:  # the runner was killed, and its folder removed
             runner_files = []
         if STAY in runner_files:
@@ -330,7 +330,7 @@ def _remove_folder(folder: str) -> None:
         return
     finally:
         system.close(descriptor)
-    for name in names_in(folder):
+    for name in list_folder(folder):
         system.unlink(f"{folder}/{name}")
     system.rmdir(folder)
 
@@ -342,7 +342,7 @@ def _unmap(page: str) -> None:
 
 def _worker_file_count(folder: str) -> int:
     """Return the number of workers of the command that are or were watched, each with a file of its own."""
-    return sum(name.endswith(WORKER) for name in names_in(folder))
+    return sum(name.endswith(WORKER) for name in list_folder(folder))
 
 
 def _note_code_without_file(note_path: str) -> None:

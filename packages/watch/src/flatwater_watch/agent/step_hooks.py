@@ -35,10 +35,10 @@ def hook_steps(count: Count) -> Mapping[str, CallCounter]:
     return {kind: counter for kind, counter in _COUNTERS.items() if kind != REQUEST}
 
 
-def prepare_on_import(prepared: Mapping[str, Callable[[ModuleType], None]]) -> None:
+def prepare_on_import(preparations: Mapping[str, Callable[[ModuleType], None]]) -> None:
     """Prepare modules by name: at once if they are loaded, else right after their import."""
     not_loaded = {}
-    for name, prepare in prepared.items():
+    for name, prepare in preparations.items():
         module = sys.modules.get(name)
         if module is None:
             not_loaded[name] = prepare
@@ -249,7 +249,7 @@ def _request_preparer(owner: str, name: str) -> Callable[[ModuleType], None]:
     """Return a function that prepares a server's module: calls of the method `owner.name` count as requests."""
 
     def prepare(module: ModuleType) -> None:
-        """Count a request at each call of the method."""
+        """Count a request at each call of the method, if the class has it as a function."""
         cls = vars(module).get(owner)
         method = None if cls is None else vars(cls).get(name)
         if type(method) is not FunctionType:

@@ -66,15 +66,15 @@ def measure_workers_(workers: Workers, step: int) -> int:
 
 def _take_sums_(workers: Workers, step: int, now: float) -> None:
     """Sum up the memory of the child processes, and set the time from which on that may be done again."""
-    cpu_before = thread_seconds()
-    seen_before = () if workers.family is None else workers.family.private_by_child
+    previous_cpu = thread_seconds()
+    known_children = () if workers.family is None else workers.family.private_by_child
     workers.family = family = descendant_memory()
     children = family.private_by_child.items()
     workers.bytes_at_start = {
-        pid: workers.bytes_at_start.get(pid, size) for pid, size in children if pid in seen_before
+        pid: workers.bytes_at_start.get(pid, size) for pid, size in children if pid in known_children
     }
     workers.began = workers.began or now
-    workers.spent_seconds += thread_seconds() - cpu_before
+    workers.spent_seconds += thread_seconds() - previous_cpu
     # Seconds until the sums are within their share of the time again; negative if they are within it now.
     wait_seconds = (workers.spent_seconds - INITIAL_CREDIT_SECONDS) / MAXIMUM_TIME_SHARE - (now - workers.began)
     workers.due = now + max(MINIMUM_GAP_SECONDS, wait_seconds)

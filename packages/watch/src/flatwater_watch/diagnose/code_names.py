@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from flatwater_watch.diagnose.hops import ITEM, chain_of_holdings
 from flatwater_watch.heap.census import Census
-from flatwater_watch.heap.raw import class_name, full_name, module_namespace, mro, names_of
+from flatwater_watch.heap.raw import class_dict, class_name, full_name, module_namespace, mro
 from flatwater_watch.heap.roots import is_user_file
 
 USED_AS_CONTAINERS = frozenset({
@@ -28,13 +28,13 @@ class CodeName(NamedTuple):
 
     text: str
     """An expression: `train.HISTORY`, or `item.rows` for an attribute of each item; empty if none is known."""
-    items_of: str = ""
+    container_name: str = ""
     """The container whose items `item` stands for; empty if `item` is not used."""
 
     @property
     def each_words(self) -> str:
         """Words on what `item` stands for, which follow a call; empty if it is not used."""
-        return f", for each `item` of `{self.items_of}`" if self.items_of else ""
+        return f", for each `item` of `{self.container_name}`" if self.container_name else ""
 
 
 NO_NAME = CodeName("")
@@ -101,9 +101,9 @@ def container_name(census: Census, path: str, modules: Container[str]) -> CodeNa
 def public_hop(kind: type, hop: str) -> str:
     """The hop by the property that gives a private attribute of a class, `.rows` for `._rows`; else the hop itself."""
     for owner in mro(kind):
-        mangled = f"._{class_name(owner).lstrip('_')}__"
-        name = hop.removeprefix(mangled).lstrip("._")
-        if type(names_of(owner).get(name)) is property:
+        mangled_prefix = f"._{class_name(owner).lstrip('_')}__"
+        name = hop.removeprefix(mangled_prefix).lstrip("._")
+        if type(class_dict(owner).get(name)) is property:
             return f".{name}"
     return hop
 

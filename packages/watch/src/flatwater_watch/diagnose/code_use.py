@@ -9,7 +9,7 @@ from itertools import islice
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorType
 from typing import Any, NamedTuple
 
-from flatwater_watch.heap.raw import full_name, mro, named_entries, names_of
+from flatwater_watch.heap.raw import class_dict, full_name, mro, named_entries, namespace_value
 from flatwater_watch.heap.roots import Roots, is_user_file, user_modules
 
 MAXIMUM_PARAMETERS = 2
@@ -155,16 +155,16 @@ def stored_parameters(code: CodeType) -> dict[str, str]:
     }
 
 
-def class_namespace(kind: type, left_out: Container[str]) -> dict[str, Any]:
+def class_namespace(kind: type, excluded_names: Container[str]) -> dict[str, Any]:
     """The names that a class has from itself and its base classes, without those of classes of some modules."""
-    owners = [owner for owner in mro(kind) if full_name(owner)[0] not in left_out]
-    return {name: value for owner in reversed(owners) for name, value in named_entries(names_of(owner))}
+    owners = [owner for owner in mro(kind) if full_name(owner)[0] not in excluded_names]
+    return {name: value for owner in reversed(owners) for name, value in named_entries(class_dict(owner))}
 
 
 def first_word(name: str) -> str:
     """The small letters with which a name begins; empty for a private name."""
-    found = _FIRST_WORD.match(name)
-    return "" if found is None else found[0]
+    match = _FIRST_WORD.match(name)
+    return "" if match is None else match[0]
 
 
 def plain_function(value: Any) -> FunctionType | None:
@@ -175,9 +175,9 @@ def plain_function(value: Any) -> FunctionType | None:
     for _ in range(MAXIMUM_DECORATORS):
         if type(function) is not FunctionType:
             return None
-        if (decorated := dict.get(function.__dict__, "__wrapped__")) is None:
+        if (decorated_function := namespace_value(function.__dict__, "__wrapped__")) is None:
             return function
-        function = decorated
+        function = decorated_function
     return None
 
 
@@ -187,16 +187,19 @@ def required_parameters(value: Any, *, is_method: bool) -> str:
     if function is None:
         # C code describes its parameters in a text, if at all: "($self, token, /)".
         text = value.__text_signature__ if type(value) in {MethodDescriptorType, BuiltinFunctionType} else None
-        required = [name for name in re.findall(r"[^(), ]+", text or "") if name.isidentifier()]
+        required_names = [name for name in re.findall(r"[^(), ]+", text or "") if name.isidentifier()]
     else:
         code = function.__code__
         is_bound = is_method and type(value) is not staticmethod
         positional = code.co_varnames[int(is_bound) : code.co_argcount - len(function.__defaults__ or ())]
         keywords = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
-        required = [*positional, *(f"{name}=..." for name in keywords if name not in (function.__kwdefaults__ or {}))]
+        required_names = [
+            *positional,
+            *(f"{name}=..." for name in keywords if name not in (function.__kwdefaults__ or {})),
+        ]
         if code.co_flags & CO_VARARGS:
-            required.append(f"*{code.co_varnames[code.co_argcount + code.co_kwonlyargcount]}")
-    return ", ".join(required) if len(required) <= MAXIMUM_PARAMETERS else "..."
+            required_names.append(f"*{code.co_varnames[code.co_argcount + code.co_kwonlyargcount]}")
+    return ", ".join(required_names) if len(required_names) <= MAXIMUM_PARAMETERS else "..."
 
 
 class UserCode:
@@ -212,7 +215,7 @@ class UserCode:
     def _codes(self) -> list[CodeType]:
         """The codes of the functions and methods of the modules that files of the user's define."""
         values = [value for space in self.modules.values() for _, value in named_entries(space)]
-        values += [value for kind in values if issubclass(type(kind), type) for value in names_of(kind).values()]
+        values += [value for kind in values if issubclass(type(kind), type) for value in class_dict(kind).values()]
         codes = [function.__code__ for function in map(plain_function, values) if function is not None]
         return [code for code in codes if is_user_file(code.co_filename)]  # not of what a module imports
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from flatwater_watch.diagnose.code_names import CodeName
 from flatwater_watch.heap.arrays import data_address
 from flatwater_watch.heap.functions import cache_name
-from flatwater_watch.heap.raw import class_name, full_name, mro, names_of
+from flatwater_watch.heap.raw import class_dict, class_name, full_name, mro
 
 KEPT_ITEMS = 100
 """Number of newest items that a statement keeps, as an example."""
@@ -99,7 +99,7 @@ def resource_advice(resource: str, item: Any, kind: str, container: Any, name: C
 
 def _ending_calls(kind: type) -> str:
     """The methods of a class that end what an object keeps open: `Popen.terminate()` and `Popen.wait()`."""
-    methods = {method for owner in mro(kind) for method in names_of(owner)}
+    methods = {method for owner in mro(kind) for method in class_dict(owner)}
     names = [next((method for method in names if method in methods), "") for names in (_ENDING, _WAITING)]
     return " and ".join(f"`{class_name(kind)}.{method}()`" for method in names if method) or "what closes it"
 

@@ -141,8 +141,8 @@ def _heaviest_class(items: Sequence[Any]) -> tuple[Sequence[Any], float]:
     if len(bytes_by_class) <= 1:
         return items, 1.0
     heaviest = max(bytes_by_class, key=lambda class_id: bytes_by_class[class_id])
-    chosen = [item for item in items if id(type(item)) == heaviest]
-    return chosen, len(chosen) / len(items)
+    chosen_items = [item for item in items if id(type(item)) == heaviest]
+    return chosen_items, len(chosen_items) / len(items)
 
 
 def _main_label(leaves: Sequence[_Leaf], item_count: int) -> tuple[str, float]:
@@ -181,14 +181,14 @@ def _find_leaves(item: Any, walk: Walk) -> list[_Leaf]:
         walk.seen_ids.add(id(obj))
         walk.kept_alive.append(obj)  # so that no other object gets its id
         walk.opened_count += 1
-        opened = open_object(obj, walk)
-        if opened.kind in {"array", "text"}:
-            leaves.append(_make_leaf(obj, opened.size))
-            if opened.kind == "array" and not opened.sampled:
+        opened_object = open_object(obj, walk)
+        if opened_object.kind in {"array", "text"}:
+            leaves.append(_make_leaf(obj, opened_object.size))
+            if opened_object.kind == "array" and not opened_object.sampled:
                 continue
-        if opened is not OPAQUE:
-            queue.extend(_child_objects(opened.parts))
-            queue.extend(_child_objects(opened.sampled))
+        if opened_object is not OPAQUE:
+            queue.extend(_child_objects(opened_object.parts))
+            queue.extend(_child_objects(opened_object.sampled))
     return leaves
 
 
@@ -221,8 +221,8 @@ def _describe_item(obj: Any, ending: str) -> str:
         return f"closure of {callable_name(obj)} ({', '.join(obj.__code__.co_freevars)})"
     description = class_name(type(obj))
     if any(issubclass(type(obj), kind) for kind in (dict, list, tuple, set, frozenset, deque)):
-        opened = open_object(obj, fresh_walk(MAXIMUM_LEAVES))
-        description = f"{description} of {opened.length} {'keys' if opened.kind == 'dict' else 'items'}"
+        opened_object = open_object(obj, fresh_walk(MAXIMUM_LEAVES))
+        description = f"{description} of {opened_object.length} {'keys' if opened_object.kind == 'dict' else 'items'}"
     return description + ending
 
 

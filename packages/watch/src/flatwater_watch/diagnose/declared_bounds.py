@@ -10,7 +10,7 @@ from types import FunctionType
 from typing import Any
 
 from flatwater_watch.heap.census import Census, Holding
-from flatwater_watch.heap.raw import instance_dict, module_namespace, mro, named_entries, names_of
+from flatwater_watch.heap.raw import class_dict, instance_dict, module_namespace, mro, named_entries
 
 _LIMIT_WORD = re.compile("max|limit|capacity|bound")
 """Parts of the name of a number that is a bound, in small letters."""
@@ -99,7 +99,7 @@ def _iterate_attributes(holder: Any) -> Iterator[tuple[str, Any]]:
     """Yield the attributes of an object, then those of its classes."""
     yield from named_entries(instance_dict(holder))
     for owner in mro(type(holder)):
-        yield from named_entries(names_of(owner))
+        yield from named_entries(class_dict(owner))
 
 
 def _letters(name: str) -> str:

@@ -201,7 +201,7 @@ def owner_evidence(
     return Evidence(
         verdict=verdict,
         owner=owner.path,
-        drift=_interval_around(rate, drift),
+        drift=_scaled_interval(rate, drift),
         share=growth_share(rate, growth),
         what=owner.content_words,
         bound=bound_text,
@@ -266,19 +266,21 @@ def _container_verdict(owner: "Owner") -> VerdictName:
     return "cache" if owner.kind == "cache" else "leak"
 
 
-def leaf_evidence(path: str, held_bytes: int, planned: int | None, *, drift: Slope, growth: Growth) -> Evidence:
+def leaf_evidence(path: str, held_bytes: int, planned_bytes: int | None, *, drift: Slope, growth: Growth) -> Evidence:
     """The evidence on state that the program declares: it is filled for the first time, or it outgrows its plan.
 
     Args:
         path: name of the leaf.
         held_bytes: resident bytes now.
-        planned: bytes of the full leaf; None if no plan names it.
+        planned_bytes: bytes of the full leaf; None if no plan names it.
         drift: slope of its resident bytes.
         growth: growth of the process.
     """
     share = growth_share(drift.per_step, growth)
-    if planned is None or held_bytes >= planned:
-        plan_text = ", of which no plan knows" if planned is None else f" of {format_bytes(planned)} planned"
+    if planned_bytes is None or held_bytes >= planned_bytes:
+        plan_text = (
+            ", of which no plan knows" if planned_bytes is None else f" of {format_bytes(planned_bytes)} planned"
+        )
         content = format_bytes(held_bytes) + plan_text
         return Evidence(verdict="leak", owner=path, drift=drift, share=share, what=content)
     return Evidence(
@@ -286,9 +288,9 @@ def leaf_evidence(path: str, held_bytes: int, planned: int | None, *, drift: Slo
         owner=path,
         drift=drift,
         share=share,
-        what=f"{format_bytes(held_bytes)} of {format_bytes(planned)} planned, touched for the first time",
-        plateau_bytes=planned,
-        plateau_step=growth.step + ceil((planned - held_bytes) / drift.per_step),
+        what=f"{format_bytes(held_bytes)} of {format_bytes(planned_bytes)} planned, touched for the first time",
+        plateau_bytes=planned_bytes,
+        plateau_step=growth.step + ceil((planned_bytes - held_bytes) / drift.per_step),
     )
 
 
@@ -316,7 +318,7 @@ def garbage_evidence(garbage: "Garbage", rate: float, drift: Slope, share: float
     return Evidence(
         verdict="leak",
         owner=GARBAGE_OWNER,
-        drift=_interval_around(rate, drift),
+        drift=_scaled_interval(rate, drift),
         share=share,
         what=f"{garbage.what}, in cycles that nobody reaches: {ending}",
         holders=garbage.cycle,
@@ -328,8 +330,8 @@ def garbage_evidence(garbage: "Garbage", rate: float, drift: Slope, share: float
 def _break_cycle_advice(cycle: tuple[str, ...]) -> str:
     """The end of the advice on garbage, with the attributes of the program that are on a short cycle."""
     names = " or ".join(f"`{words}`" for words in cycle)
-    held = f"{names} hold" if 0 < len(cycle) <= MAXIMUM_CYCLE_HOPS else "the way back be"
-    return f"better, break the cycle: let {held} a `weakref.ref(...)`."
+    holders_phrase = f"{names} hold" if 0 < len(cycle) <= MAXIMUM_CYCLE_HOPS else "the way back be"
+    return f"better, break the cycle: let {holders_phrase} a `weakref.ref(...)`."
 
 
 def phase_evidence(phase: str, slower: "Slowdown") -> Evidence:
@@ -339,7 +341,7 @@ def phase_evidence(phase: str, slower: "Slowdown") -> Evidence:
         phase: name of the phase.
         slower: cost of its steps, before and now.
     """
-    no_growth = Slope(0.0, 0.0, 0.0)
+    no_growth = Slope(per_step=0.0, low=0.0, high=0.0)
     comparison = f"{1 - slower.before / slower.now:.0%} fewer than before ({_steps_per_second_text(1 / slower.before)})"
     sentence = f"{phase} does {_steps_per_second_text(1 / slower.now)} steps per CPU second, {comparison}"
     return Evidence(verdict="slowdown", owner=phase, drift=no_growth, what=sentence, share=0.0)
@@ -356,7 +358,7 @@ def growth_share(rate: float, growth: Growth) -> float:
     return min(1.0, rate / growth.whole.per_step) if growth.whole.per_step > 0 else 1.0
 
 
-def _interval_around(rate: float, drift: Slope) -> Slope:
+def _scaled_interval(rate: float, drift: Slope) -> Slope:
     """The slope with this rate, and with bounds as far away, in proportion, as those of `drift`.
 
     If `drift` does not rise, the bounds are the rate itself.

@@ -121,8 +121,8 @@ def growth_end(finding: Finding) -> str:
         return "the system needs the memory for something else: then it takes these pages back"
     clauses = []
     if finding.plateau_bytes is not None:
-        when = "" if finding.plateau_step is None else f" at {finding.unit} {two_digits(finding.plateau_step)}"
-        clauses.append(f"full with {format_bytes(finding.plateau_bytes)}{when}")
+        time_phrase = "" if finding.plateau_step is None else f" at {finding.unit} {two_digits(finding.plateau_step)}"
+        clauses.append(f"full with {format_bytes(finding.plateau_bytes)}{time_phrase}")
     if finding.limit_bytes is None:
         clauses.append("no limit is known")
     else:
@@ -136,11 +136,11 @@ def _limit_phrase(finding: Finding) -> str:
         return "not reached"
     if not finding.has_date:
         return f"reached if it goes on; when, cannot be told from rates so far apart as these {finding.unit}s have"
-    when = f"{finding.unit} {two_digits(finding.limit_step)}"
+    time_phrase = f"{finding.unit} {two_digits(finding.limit_step)}"
     return (
-        f"reached {clock_words(finding.limit_time)}, at {when}"
+        f"reached {clock_words(finding.limit_time)}, at {time_phrase}"
         if finding.limit_time is not None
-        else f"reached at {when}"
+        else f"reached at {time_phrase}"
     )
 
 

@@ -152,29 +152,33 @@ def _search_garbage(roots: Roots, tracer: Tracer | None, *, unfreezes: bool) -> 
         return None
     user_namespaces = user_modules(roots)
     # Counted before sizes are taken, as opening an instance makes a dict, which would be counted as well.
-    per_class = _count_classes(garbage, user_namespaces)
+    class_counts = _count_classes(garbage, user_namespaces)
     sized_objects, fresh_bytes = _size_garbage(garbage)
     size = sum(object_bytes for object_bytes, _ in sized_objects)
     young_bytes = fresh_bytes if collecting else 0
-    main_count = max(per_class.values())
-    what = ", ".join(f"{count} × {name}" for name, count in per_class.most_common(2) if 2 * count >= main_count)
-    # The collector begins at `threshold` new objects, and `count` have come: the others are taken to bring as many.
-    forecast_bytes = young_bytes * max(1, threshold) // max(1, min(threshold, count))
     summary = Garbage(
         bytes=size,
         objects=len(garbage),
-        what=what,
+        what=_describe_classes(class_counts),
         made_at=None,
         collecting=collecting,
-        cycle=_find_cycle(garbage, next(iter(per_class)), user_namespaces),
+        cycle=_find_cycle(garbage, next(iter(class_counts)), user_namespaces),
         young_bytes=young_bytes,
-        forecast_young_bytes=forecast_bytes,
+        # The collector begins at `threshold` new objects, and `count` have come: the others are taken to bring as many.
+        forecast_young_bytes=young_bytes * max(1, threshold) // max(1, min(threshold, count)),
         bytes_since_collection=fresh_bytes,
-        bytes_per_object=size // main_count,
+        bytes_per_object=size // max(class_counts.values()),  # all bytes, as the main class brings the other objects
+        # Most garbage was in no list of the collector before `unfreeze`.
         is_frozen=2 * sum(id(obj) not in known_ids for obj in garbage) > len(garbage),
     )
     site = None if tracer is None else tracer.find_line(_largest_objects(sized_objects, MAIN_SHARE * size))
     return summary._asdict() | {"made_at": None if site is None else asdict(site)}
+
+
+def _describe_classes(class_counts: Counter[str]) -> str:
+    """Return the count and name of the most frequent class, and of the second if it is at least half as frequent."""
+    (name, most), *others = class_counts.most_common(2)
+    return ", ".join(f"{count} × {name}" for name, count in [(name, most), *others] if 2 * count >= most)
 
 
 def _size_garbage(garbage: list[Any]) -> tuple[list[tuple[int, Any]], int]:
@@ -267,8 +271,8 @@ def _describe_cycle(first: Any, user_namespaces: Mapping[str, Any]) -> tuple[str
     queue = deque([first])
     while queue and len(holder_hops) <= MAXIMUM_CYCLE_OBJECTS:
         obj = queue.popleft()
-        opened = open_object(obj, walk)
-        for name, child in (*opened.parts, *opened.sampled):
+        opened_object = open_object(obj, walk)
+        for name, child in (*opened_object.parts, *opened_object.sampled):
             if child is first:
                 return _cycle_words(obj, name, holder_hops, user_namespaces)
             if id(child) not in holder_hops and gc.is_tracked(child) and not issubclass(type(child), type):
@@ -335,11 +339,13 @@ def unreachable_objects() -> list[Any]:
         internal_counts[index] += 1
     # An object with more references than `objects` and the tracked objects have is held by something else.
     held_outside = [index for index, count in enumerate(counts) if count - _LIST_REFERENCES > internal_counts[index]]
-    reached = _mark_reachable(held_outside, first_references, targets)
+    is_reached = _mark_reachable(held_outside, first_references, targets)
     # At most all objects, as some may be gone since the generations were counted.
     first_middle, first_old = min(young_count, len(objects)), min(young_count + middle_count, len(objects))
     ranges_oldest_first = ((first_old, len(objects)), (first_middle, first_old), (0, first_middle))
-    return [objects[index] for begin, end in ranges_oldest_first for index in range(begin, end) if not reached[index]]
+    return [
+        objects[index] for begin, end in ranges_oldest_first for index in range(begin, end) if not is_reached[index]
+    ]
 
 
 def _mark_reachable(held_outside: list[int], first_references: list[int], targets: list[int]) -> bytearray:
@@ -350,17 +356,17 @@ def _mark_reachable(held_outside: list[int], first_references: list[int], target
         first_references: index in `targets` at which the references of each object begin, and one more for the end.
         targets: indices of the objects that are referred to; the number of all objects for an untracked object.
     """
-    reached = bytearray(len(first_references))
-    unfollowed = held_outside
+    is_reached = bytearray(len(first_references))
+    unfollowed_indices = held_outside
     for index in (*held_outside, len(first_references) - 1):  # marked, so that untracked objects are not followed
-        reached[index] = 1
-    while unfollowed:
-        index = unfollowed.pop()
+        is_reached[index] = 1
+    while unfollowed_indices:
+        index = unfollowed_indices.pop()
         for referent in targets[first_references[index] : first_references[index + 1]]:
-            if not reached[referent]:
-                reached[referent] = 1
-                unfollowed.append(referent)
-    return reached
+            if not is_reached[referent]:
+                is_reached[referent] = 1
+                unfollowed_indices.append(referent)
+    return is_reached
 
 
 def _measure_refcount() -> int:

@@ -57,8 +57,8 @@ def find_handles(earlier_census: Census, later_census: Census, missing_bytes: fl
         missing_bytes: bytes that came between the censuses, and that no container explains; they are divided over
             the new items.
     """
-    tried = (_find_candidate(earlier_census, later_census, path) for path in later_census.holdings)
-    candidates = [candidate for candidate in tried if candidate is not None]
+    tries = (_find_candidate(earlier_census, later_census, path) for path in later_census.holdings)
+    candidates = [candidate for candidate in tries if candidate is not None]
     if not candidates:
         return []
     # Parents come first, so `max` takes the outermost of several containers that hold the same handles.
@@ -91,7 +91,7 @@ def _describe_items(count: int, item: str, handle_class: type, handle_bytes: flo
     return f"{items_text}, and about {format_bytes(handle_bytes)} {place}with each"
 
 
-def handles_below(items: Sequence[Any]) -> tuple[Any, ...]:
+def nested_handles(items: Sequence[Any]) -> tuple[Any, ...]:
     """The first handle below each item, without callbacks of C code, which no line of a program made."""
     return _without_callbacks(_first_handles(items))
 
@@ -137,9 +137,11 @@ def _first_handles(items: Sequence[Any]) -> list[Any]:
             if _is_handle_class(type(obj)):
                 handles.append(obj)
                 break  # one handle for each item, as the growth is divided over items
-            opened = open_object(obj, walk)
-            if opened is not OPAQUE and opened.kind not in {"array", "graph"}:
-                queue.extend(child for name, child in (*opened.parts, *opened.sampled) if name != ".<class>")
+            opened_object = open_object(obj, walk)
+            if opened_object is not OPAQUE and opened_object.kind not in {"array", "graph"}:
+                queue.extend(
+                    child for name, child in (*opened_object.parts, *opened_object.sampled) if name != ".<class>"
+                )
     return handles
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from flatwater_watch.diagnose.contents import Contents, describe_container
 from flatwater_watch.diagnose.hops import ITEM, chain_of_holdings
 from flatwater_watch.heap.census import Census, Holding
-from flatwater_watch.heap.raw import class_name, module_namespace
+from flatwater_watch.heap.raw import class_name, module_namespace, namespace_value
 from flatwater_watch.heap.roots import display_module_name, source_file
 from flatwater_watch.paths import file_name
 
@@ -80,5 +80,5 @@ def _describe_root(path: str, calls: int, modules: Mapping[str, dict[str, Any]])
     if namespace is None:  # a registry, such as pyplot's figures
         return path
     file = file_name(source_file(namespace) or "the main program")
-    kind = "class" if issubclass(type(dict.get(namespace, name)), type) else "global"
+    kind = "class" if issubclass(type(namespace_value(namespace, name)), type) else "global"
     return f"{file}, {kind} {name}"

@@ -73,12 +73,12 @@ def resolve_all_ways(roots: Roots, way: tuple[str, ...], maximum: int, *, spread
 
 def _follow_hop(obj: Any, hop: str, maximum: int, walk: Walk) -> list[Any]:
     """The children of an object to which a hop leads: its newest items, its newest keys, or the attribute of a name."""
-    opened = open_object(obj, walk)
+    opened_object = open_object(obj, walk)
     if hop == ITEM:
-        return newest_items(obj, opened.kind, maximum)
+        return newest_items(obj, opened_object.kind, maximum)
     if hop == KEY:
-        return _newest_keys(obj, opened.parts, maximum)
-    return [child for name, child in opened.parts if name == hop][:maximum]
+        return _newest_keys(obj, opened_object.parts, maximum)
+    return [child for name, child in opened_object.parts if name == hop][:maximum]
 
 
 def leads_to_several(way: tuple[str, ...]) -> bool:
@@ -88,6 +88,7 @@ def leads_to_several(way: tuple[str, ...]) -> bool:
 
 def _newest_dict_keys(container: dict[Any, Any], maximum: int) -> list[Any]:
     """The keys of a dict that were added last, oldest first; called by `read_stable`."""
+    # By `dict` itself: the container may be of a subclass of the program's.
     return list(islice(reversed(dict.keys(container)), maximum))[::-1]
 
 

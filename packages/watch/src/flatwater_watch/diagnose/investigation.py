@@ -217,8 +217,8 @@ def _minimum_share(owner: Owner) -> float:
 def root_gains(earlier_census: Census, later_census: Census) -> list[tuple[str, int]]:
     """Roots with the bytes that each has gained, most bytes first."""
     root_bytes = {path: holding.bytes for path, holding in later_census.holdings.items() if holding.parent is None}
-    bytes_before = {path: holding.bytes for path, holding in earlier_census.holdings.items()}
-    gains = ((path, size - bytes_before.get(path, 0)) for path, size in root_bytes.items())
+    earlier_bytes = {path: holding.bytes for path, holding in earlier_census.holdings.items()}
+    gains = ((path, size - earlier_bytes.get(path, 0)) for path, size in root_bytes.items())
     return sorted(gains, key=lambda path_and_bytes: -path_and_bytes[1])
 
 

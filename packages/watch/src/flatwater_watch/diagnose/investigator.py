@@ -138,8 +138,8 @@ class Investigator:
         """Whether the tracer runs, for the line that made the items of an owner, or garbage."""
         return self._tracer is not None and self._tracer.running
 
-    def _follow_table(self, reading: Reading, event: CaseEvent | None) -> None:
-        """Follow the table from an event at this reading until an action answers with no event."""
+    def _advance_case(self, reading: Reading, event: CaseEvent | None) -> None:
+        """Advance the case from an event at this reading, by `TRANSITIONS`, until an action answers with no event."""
         knows_drift = self.state not in {CaseState.BEGINNING, CaseState.WATCHING, CaseState.COUNTING}
         if knows_drift and event is CaseEvent.READING:
             drifts, self._growth_slope = find_drift(self._history, self._explaining_causes, reading)
@@ -158,7 +158,7 @@ class Investigator:
 
     def _known_evidence(self) -> list[Evidence]:
         """All evidence, without containers that are emptied again and again."""
-        emptied = self.reset_tracker.periodically_emptied
+        emptied = self.reset_tracker.periodically_emptied_paths
         return [self._add_details(cause) for owner, cause in self._evidence_by_owner.items() if owner not in emptied]
 
     def _add_details(self, cause: Evidence) -> Evidence:
@@ -193,12 +193,12 @@ class Investigator:
 
     def _take_first_census(self, reading: Reading) -> CaseEvent | None:
         """Go on with the first census; when it is complete, keep it without objects and answer `CENSUS_COMPLETE`."""
-        completed = self.censuses.advance_census(reading.step)
-        if completed is None:
+        completed_census = self.censuses.advance_census(reading.step)
+        if completed_census is None:
             return None
-        self._case.first_step = completed.step
+        self._case.first_step = completed_census.step
         # Without objects: nothing of the program may live longer until the second census.
-        self._case.first_census = completed.census.without_objects()
+        self._case.first_census = completed_census.census.without_objects()
         self._case.module_count, self._case.frozen_count = len(sys.modules), gc.get_freeze_count()
         return CaseEvent.CENSUS_COMPLETE
 
@@ -354,11 +354,11 @@ class Investigator:
         has_suspect = self._case.suspected_garbage is not None
         self._garbage_suspected = has_suspect and all(cause.owner != GARBAGE_OWNER for cause in causes)
         if not self._garbage_suspected and not self._are_enough(causes):
-            explained = sum(cause.drift.per_step for cause in causes)
-            causes = causes + native_growth_evidence(self._history, reading, self._process_growth(reading), explained)
+            rate = sum(cause.drift.per_step for cause in causes)  # the rate that they explain
+            causes = causes + native_growth_evidence(self._history, reading, self._process_growth(reading), rate)
         self._new_evidence += causes
         self._is_unexplained = not self._garbage_suspected and not self._are_enough(causes)
-        self._pause_after_case(explained=not self._garbage_suspected and not self._is_unexplained)
+        self._pause_after_case(is_explained=not self._garbage_suspected and not self._is_unexplained)
         return self._native_line_event()
 
     def _publish_native_growth(self, reading: Reading) -> CaseEvent | None:
@@ -391,9 +391,9 @@ class Investigator:
         """End the case without a report; keep its causes, which `confirm_unproven` may report when the watch ends."""
         if self._case.comparison_evidence:
             self._unproven = UnprovenGrowth(self._case.comparison_evidence, reading)
-        self._pause_after_case(explained=False)
+        self._pause_after_case(is_explained=False)
 
-    def _pause_after_case(self, *, explained: bool) -> None:
+    def _pause_after_case(self, *, is_explained: bool) -> None:
         """Clear the case, drop library roots that hold no owner, and begin a pause, twice as long as the last pause."""
         self._case = Investigation(self._lines)
         owners = [*self._evidence_by_owner, *(cause.owner for cause in self._new_evidence)]
@@ -402,7 +402,7 @@ class Investigator:
         self.censuses.library_roots = kept_roots
         if not kept_roots:
             self.censuses.must_open_ids = frozenset()
-        self._pause_readings_left = self._next_pause_readings * (CASE.explained_rest_factor if explained else 1)
+        self._pause_readings_left = self._next_pause_readings * (CASE.explained_rest_factor if is_explained else 1)
         self._next_pause_readings = min(2 * self._next_pause_readings, CASE.maximum_rest_readings)
 
     # --- evidence ---
@@ -424,15 +424,17 @@ class Investigator:
         causes = (cause for owner, cause in self._explaining_causes.items() if owner not in stopped_owners)
         # Freed memory, files and declared state explain nothing here, as the unaccounted bytes leave them out.
         explaining = (cause for cause in causes if cause.holders or cause.verdict in {"native", "leak"})
-        explained = sum(cause.drift.per_step for cause in explaining)
-        return native_growth_evidence(self._history, reading, self._process_growth(reading), explained, at_end=at_end)
+        explained_rate = sum(cause.drift.per_step for cause in explaining)
+        return native_growth_evidence(
+            self._history, reading, self._process_growth(reading), explained_rate, at_end=at_end
+        )
 
     def _are_enough(self, causes: Sequence[Evidence], share: float = OWNING.explained_share) -> bool:
         """Whether causes explain a share of the growth of the process, by bytes per step."""
         negligible = self.negligible_resets
-        explained = sum(cause.drift.per_step for cause in causes if cause.owner not in negligible)
+        explained_rate = sum(cause.drift.per_step for cause in causes if cause.owner not in negligible)
         # The lower bound of the growth, as no more of it is certain.
-        return explained >= share * self._growth_slope.low
+        return explained_rate >= share * self._growth_slope.low
 
     def _can_trace(self, reading: Reading) -> bool:
         """Whether a trace may begin: the options allow it, it is paid for a while, and the limit is not near."""
@@ -446,20 +448,20 @@ class Investigator:
 
     def _compare_owners(self, case: Investigation, growth: Growth, slope: Slope) -> list[Evidence] | None:
         """The evidence on containers that grew since the case's first census; None while the next one is under way."""
-        completed = self.censuses.advance_census(growth.step)
-        if completed is None or case.first_census is None or completed.step <= case.first_step:
+        completed_census = self.censuses.advance_census(growth.step)
+        if completed_census is None or case.first_census is None or completed_census.step <= case.first_step:
             return None
-        first_holdings, live = case.first_census.holdings, completed.census.live
+        first_holdings, live = case.first_census.holdings, completed_census.census.live
         case.reached_ids = frozenset(id(container) for path, container in live.items() if path in first_holdings)
-        steps = completed.step - case.first_step
+        steps = completed_census.step - case.first_step
         owners = find_grown_owners(
-            case.first_census, completed.census, slope.per_step, steps, handles=case.seeks_handles
+            case.first_census, completed_census.census, slope.per_step, steps, handles=case.seeks_handles
         )
         # A program that still imports modules fills registries, once.
         if len(sys.modules) > case.module_count + CASE.maximum_modules_loaded:
             owners = [owner for owner in owners if not lies_in_registry(owner.path)]
         if case is not self._first_case:  # the first case gives leads at the end, which no trace follows
-            case.first_census = extended_baseline(case.first_census, completed.census)
+            case.first_census = extended_baseline(case.first_census, completed_census.census)
             if owners:
                 record_first_owner_(case, owners)
             self.reset_tracker.track_owners(owners, growth.resident)

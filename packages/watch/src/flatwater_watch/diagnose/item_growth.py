@@ -42,5 +42,5 @@ def added_leaves(container: Any, length: int, earlier: Holding, content_class: t
     if length <= earlier.length:
         return ()
     newest = newest_items(container, earlier.kind, min(length - earlier.length, NEWEST_ITEMS))
-    preferred = [item for item in newest if type(item) is content_class] if earlier.kind not in ITEM_KINDS else []
-    return describe_contents(earlier._replace(length=length), preferred or newest).leaves
+    preferred_items = [item for item in newest if type(item) is content_class] if earlier.kind not in ITEM_KINDS else []
+    return describe_contents(earlier._replace(length=length), preferred_items or newest).leaves

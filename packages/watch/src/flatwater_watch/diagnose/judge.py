@@ -212,8 +212,8 @@ def limit_step(causes: Sequence[Evidence], growth: Growth) -> int | None:
     if growth.resident >= growth.limit:
         return growth.step
     # Owners that are full by now do not grow, and the system takes mapped pages back before the limit.
-    unfinished = (cause for cause in causes if cause.plateau_step is None or cause.plateau_step > growth.step)
-    growing = [cause for cause in unfinished if cause.verdict != "mapped"]
+    unfinished_causes = (cause for cause in causes if cause.plateau_step is None or cause.plateau_step > growth.step)
+    growing = [cause for cause in unfinished_causes if cause.verdict != "mapped"]
     plateaus = sorted((cause.plateau_step, cause.rate.per_step) for cause in growing if cause.plateau_step is not None)
     step, resident, rate = float(growth.step), float(growth.resident), _process_rate(causes, growing, growth)
     # From plateau to plateau, until one lies behind the limit.
@@ -233,10 +233,10 @@ def merge_same_cause(causes: Sequence[Evidence]) -> list[Evidence]:
     Arrays of one buffer that are being filled are merged, and so are containers of one holder that leak objects of one
     kind that one line makes.
     """
-    by_key: dict[Hashable, list[Evidence]] = {}
+    causes_by_key: dict[Hashable, list[Evidence]] = {}
     for cause in sort_causes(causes):
-        by_key.setdefault(_cause_key(cause), []).append(cause)
-    return [cause for same_causes in by_key.values() for cause in _merge_causes(same_causes)]
+        causes_by_key.setdefault(_cause_key(cause), []).append(cause)
+    return [cause for same_causes in causes_by_key.values() for cause in _merge_causes(same_causes)]
 
 
 def _cause_key(cause: Evidence) -> Hashable:
@@ -261,15 +261,16 @@ def _merge_causes(causes: Sequence[Evidence]) -> list[Evidence]:
         return [first_cause]
     if first_cause.verdict == "filling":  # arrays, none of which lies in another
         return [_merge_filling(_buffer_path(first_cause.owner), causes)]
-    nested = any(owner.startswith((f"{other}.", f"{other}[")) for owner in owners for other in owners)
-    return list(causes) if nested else [_merge_leaking(_common_holder(owners), causes)]
+    are_nested = any(owner.startswith((f"{other}.", f"{other}[")) for owner in owners for other in owners)
+    return list(causes) if are_nested else [_merge_leaking(_common_holder(owners), causes)]
 
 
-def _buffer_path(array_path: str) -> str:
+def _buffer_path(owner_path: str) -> str:
     """The path of an array's holder, `train.BUFFER` for `train.BUFFER.rows`; empty if a variable holds the array."""
     # `PLACE: NAME` is the path of a local variable. Without a place, `module.NAME` is a global, whose module alone is
     # no buffer.
-    place, separator, name = array_path.rpartition(": ")
+    place, separator, name = owner_path.rpartition(": ")
+    # The name without its last hop, such as `.rows` or `[0]`; empty if it has no hop.
     buffer = name[: max(name.rfind("."), name.rfind("["))] if {".", "["} & set(name) else ""
     return f"{place}{separator}{buffer}" if buffer and (separator or "." in buffer) else ""
 
@@ -294,8 +295,8 @@ def _merge_filling(buffer: str, causes: Sequence[Evidence]) -> Evidence:
     steps = [cause.plateau_step for cause in causes if cause.plateau_step is not None]
     what = f"{len(causes)} arrays, touched for the first time: {', '.join(names)}"
     plateau_bytes = sum(cause.plateau_bytes or 0 for cause in causes)
-    merged = _merge_evidence(buffer, causes, len(causes), what)
-    return replace(merged, plateau_bytes=plateau_bytes, plateau_step=max(steps, default=None))
+    merged_cause = _merge_evidence(buffer, causes, len(causes), what)
+    return replace(merged_cause, plateau_bytes=plateau_bytes, plateau_step=max(steps, default=None))
 
 
 def _merge_leaking(holder: str, causes: Sequence[Evidence]) -> Evidence:

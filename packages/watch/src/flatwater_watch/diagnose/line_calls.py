@@ -16,7 +16,7 @@ from flatwater_watch.diagnose.finding import AllocationSite
 from flatwater_watch.diagnose.release_search import MAXIMUM_CALLS, written_call
 from flatwater_watch.diagnose.rules import find_native_rule
 from flatwater_watch.heap.locals import frame_locals, function_name
-from flatwater_watch.heap.raw import class_name, full_name, instance_dict, mro
+from flatwater_watch.heap.raw import class_name, full_name, instance_dict, mro, namespace_value
 from flatwater_watch.heap.roots import Roots, running_frames, user_modules
 
 _ENDING = ("close", "release", "free", "destroy", "dispose")
@@ -51,8 +51,8 @@ def find_line_advice(site: AllocationSite) -> str:
     modules = user_modules(Roots())
     for code, variables, names in _uses_of_function(site, modules.values()):
         receivers = _receivers(code, site.line, variables, names)
-        of_libraries = (receiver for receiver in receivers if full_name(receiver.kind)[0] not in modules)
-        return next(filter(None, (_receiver_advice(receiver, code) for receiver in of_libraries)), "")
+        library_receivers = (receiver for receiver in receivers if full_name(receiver.kind)[0] not in modules)
+        return next(filter(None, (_receiver_advice(receiver, code) for receiver in library_receivers)), "")
     return ""
 
 
@@ -64,7 +64,7 @@ def _uses_of_function(
         if function_name(frame.f_code) == site.function:
             yield frame.f_code, frame_locals(frame) if frame.f_code.co_flags & CO_OPTIMIZED else {}, frame.f_globals
     for names in modules:
-        value: Any = dict.get(names, site.function)
+        value: Any = namespace_value(names, site.function)
         if type(value) is FunctionType and value.__code__.co_filename == site.file:
             yield value.__code__, {}, names
 
@@ -98,10 +98,10 @@ def _receivers(code: CodeType, line: int, variables: Mapping[str, Any], names: d
         if operation.startswith(("LOAD_FAST", "LOAD_DEREF")):
             value, value_name, is_made_anew = variables.get(name), name, name in made_anew
         elif operation in {"LOAD_GLOBAL", "LOAD_NAME"}:
-            value, value_name, is_made_anew = dict.get(names, name), name, name in made_anew
+            value, value_name, is_made_anew = namespace_value(names, name), name, name in made_anew
         elif operation in {"LOAD_ATTR", "LOAD_METHOD"} and value is not None:
             receivers.append(_Receiver(value_name, type(value), is_made_anew))
-            value, value_name, is_made_anew = dict.get(instance_dict(value), name), f"{value_name}.{name}", False
+            value, value_name, is_made_anew = namespace_value(instance_dict(value), name), f"{value_name}.{name}", False
         else:
             value = None
         if operation in _STORE_CODES and name in variables:  # what the line makes
@@ -119,16 +119,16 @@ def _variables_of_loops(instructions: list[Instruction]) -> set[str]:
 def _releasing_methods(receiver: _Receiver, code: CodeType) -> tuple[str, ...]:
     """The calls of an object's methods that release memory, without those that the code makes itself."""
     words = _ENDING if receiver.is_made_anew else _SERVING
-    if receiver.is_made_anew and _has_with(code):  # which may end the object
+    if receiver.is_made_anew and _has_with_statement(code):  # which may end the object
         return ()
     methods = class_namespace(receiver.kind, _WITHOUT_MEMORY_OF_C)
-    found = [name for name in methods if first_word(name) in words and callable(methods[name])]
-    if not set(found).isdisjoint(code.co_names):
+    names = [name for name in methods if first_word(name) in words and callable(methods[name])]
+    if not set(names).isdisjoint(code.co_names):
         return ()
-    found.sort(key=lambda name: (words.index(first_word(name)), name))
-    return tuple(written_call(receiver.name, name, methods[name], is_class=True) for name in found[:MAXIMUM_CALLS])
+    names.sort(key=lambda name: (words.index(first_word(name)), name))
+    return tuple(written_call(receiver.name, name, methods[name], is_class=True) for name in names[:MAXIMUM_CALLS])
 
 
-def _has_with(code: CodeType) -> bool:
+def _has_with_statement(code: CodeType) -> bool:
     """Whether a function has a `with` statement."""
     return any(step.opname in {"BEFORE_WITH", "BEFORE_ASYNC_WITH"} for step in single_instructions(code))

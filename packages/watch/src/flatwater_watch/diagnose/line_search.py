@@ -5,7 +5,7 @@ from typing import Any
 
 from flatwater_watch.diagnose.evidence import Evidence
 from flatwater_watch.diagnose.finding import AllocationSite
-from flatwater_watch.diagnose.handles import handles_below
+from flatwater_watch.diagnose.handles import nested_handles
 from flatwater_watch.diagnose.hops import leads_to_several
 from flatwater_watch.diagnose.investigation import Investigation, find_owner_line_
 from flatwater_watch.diagnose.item_growth import ITEM_KINDS, added_leaves, container_lengths
@@ -94,9 +94,9 @@ def _was_emptied(case: Investigation, owner: str, containers: Sequence[Any]) -> 
     way, holding, _ = case.sought_containers[owner]
     if leads_to_several(way) or holding.kind not in ITEM_KINDS:
         return False
-    lengths_before = [case.lengths_at_trace.get(id(container), holding.length) for container in containers]
+    earlier_lengths = [case.lengths_at_trace.get(id(container), holding.length) for container in containers]
     lengths_now = container_lengths(containers)
-    return any(2 * now < before for now, before in zip(lengths_now, lengths_before, strict=True))
+    return any(2 * now < earlier for now, earlier in zip(lengths_now, earlier_lengths, strict=True))
 
 
 def _record_traced_bytes_(case: Investigation, tracer: Tracer | None) -> bool:
@@ -128,23 +128,23 @@ def _find_line_of_added_items_(
     unknown_length = 0 if leads_to_several(way) else holding.length
     line: AllocationSite | None = None
     for container, length in zip(containers, container_lengths(containers), strict=True):
-        length_before = case.lengths_at_trace.get(id(container), unknown_length)
+        earlier_length = case.lengths_at_trace.get(id(container), unknown_length)
         if line is not None:  # found in an earlier container: only another new item, which makes it final, is wanted
-            if length > length_before:
+            if length > earlier_length:
                 return line, True
             continue
         if in_more_items and id(container) in case.lengths_at_trace:
             continue
-        holding_before = holding._replace(length=length_before)
-        newest = added_leaves(container, length, holding_before, case.content_classes.get(cause.owner))
+        earlier_holding = holding._replace(length=earlier_length)
+        newest = added_leaves(container, length, earlier_holding, case.content_classes.get(cause.owner))
         if not newest:
             continue
         if cause.owner == case.last_evidence[0].owner and not in_more_items:
             case.first_owner_length = length  # so that a later comparison sees only growth after this
-        handles = handles_below(newest) if cause.outside else ()
+        handles = nested_handles(newest) if cause.outside else ()
         line = find_owner_line_(case, tracer, cause.owner, handles or newest)
         has_fixed_size = bool(handles) or is_a(newest[-1], str, bytes) or array_figures(newest[-1]) is not None
-        is_complete = has_fixed_size or holding.kind not in ITEM_KINDS or length > length_before + 1
+        is_complete = has_fixed_size or holding.kind not in ITEM_KINDS or length > earlier_length + 1
         if line is not None and is_complete:
             return line, True
     return line, False

@@ -24,7 +24,7 @@ from flatwater_watch.heap.raw import is_a, is_class, own_size
 from flatwater_watch.heap.roots import is_installed_command, is_user_file
 from flatwater_watch.meters.allocations import AllocationTrace, allocation_frames
 from flatwater_watch.meters.rises import RiseRecorder
-from flatwater_watch.paths import folder_of
+from flatwater_watch.paths import parent_folder
 from flatwater_watch.series.readings import Reading
 from flatwater_watch.series.slope import Slope
 from flatwater_watch.thresholds import SHIPPED
@@ -40,7 +40,7 @@ and 270 times with all 60 (`tracemalloc.start(16)` around a list of texts)."""
 
 MAXIMUM_CONTENTS = 200
 """Maximum number of objects that are opened below an object whose line is looked up."""
-_TOOL = folder_of(folder_of(__file__))
+_TOOL = parent_folder(parent_folder(__file__))
 """Folder of the watch: objects that a census makes, such as the `__dict__` of an object without one, are its own."""
 _SHARED_TYPES = (type, ModuleType, CodeType)
 """Types whose objects are shared by many others, so that they are no contents of an object that refers to them."""
@@ -342,19 +342,19 @@ def _running_lines(frame: FrameType | None) -> Iterator[Line]:
         frame = frame.f_back
 
 
-def _short_name(qualified: str) -> str:
+def _short_name(qualified_name: str) -> str:
     """A qualified name without inner scopes: `Trainer.learn.<locals>.<listcomp>` as `Trainer.learn`."""
-    return ".".join(part for part in qualified.split(".") if not part.startswith("<")) or "<module>"
+    return ".".join(part for part in qualified_name.split(".") if not part.startswith("<")) or "<module>"
 
 
 @functools.lru_cache(maxsize=64)
 def _enclosing_function(file: str, line: int) -> str:
     """Qualified name of the innermost function around a line of a file; `<module>` if there is none."""
     try:
-        parsed = ast.parse("".join(linecache.getlines(file)))
+        tree = ast.parse("".join(linecache.getlines(file)))
     except SyntaxError:  # not Python, such as a template that was compiled to it
         return "<module>"
-    return ".".join(_enclosing_names(parsed, line)) or "<module>"
+    return ".".join(_enclosing_names(tree, line)) or "<module>"
 
 
 def _enclosing_names(node: ast.AST, line: int) -> list[str]:

@@ -69,7 +69,8 @@ class Monitor(Investigator):
             self._history.add(reading)
             self._new_evidence += collect_series_evidence_(self._history, reading, self._unit)
         was_watching = self.state is CaseState.WATCHING
-        self._follow_table(reading, CaseEvent.READING)
+        # The investigation may begin a census or a trace, or reach a verdict (`TRANSITIONS`).
+        self._advance_case(reading, CaseEvent.READING)
         if self.traces_allocations and self._budget_seconds < 0:  # also while a census is taken under the trace
             self.put_off_trace()
         # A census that the agent asked for belongs to no investigation, and goes on here.
@@ -106,10 +107,10 @@ class Monitor(Investigator):
         # No reading will come at which a trace could end.
         self._has_ended, self._budget_seconds = True, CASE.last_search_seconds
         # Until no state changes, as one action of the end may start a fork, and the next one waits for the fork.
-        state_before: CaseState | None = None
-        while self.state is not state_before:
-            state_before = self.state
-            self._follow_table(self._latest_reading, CaseEvent.END)
+        previous_state: CaseState | None = None
+        while self.state is not previous_state:
+            previous_state = self.state
+            self._advance_case(self._latest_reading, CaseEvent.END)
         if self.state is not CaseState.WATCHING:
             # The case was still looking for a line, or for a cause of the remaining growth.
             self._new_evidence += self._case.last_evidence
@@ -202,9 +203,9 @@ class Monitor(Investigator):
         Args:
             latest: census from `take_whole_census`; None takes one.
         """
-        completed = latest or self.take_whole_census()
+        completed_census = latest or self.take_whole_census()
         first = self._first_case.first_census
-        return [] if completed is None or first is None else root_gains(first, completed.census)
+        return [] if completed_census is None or first is None else root_gains(first, completed_census.census)
 
     def take_whole_census(self) -> CompletedCensus | None:
         """Take a whole census at once, without a trace, and return it; None before the first reading."""

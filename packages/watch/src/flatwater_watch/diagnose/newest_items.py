@@ -41,9 +41,9 @@ def newest_items(container: Any, kind: str, count: int) -> list[Any]:
         entries = read_stable(_newest_entries, builtin, inner, count)
         return [_entry_value(key, value) for key, value in entries] if builtin is dict else entries
     # An object that C code made, or one with attributes. Of its children, half of `SAMPLED_SET_ITEMS` are sampled.
-    opened = open_object(container, fresh_walk(SAMPLED_SET_ITEMS // (2 * CHILD_SAMPLE_RATIO)))
-    sampled_children = [child for _, child in opened.sampled]
-    items = [part for name, part in opened.parts if name == "[*]"] or [part for _, part in opened.parts]
+    opened_object = open_object(container, fresh_walk(SAMPLED_SET_ITEMS // (2 * CHILD_SAMPLE_RATIO)))
+    sampled_children = [child for _, child in opened_object.sampled]
+    items = [part for name, part in opened_object.parts if name == "[*]"] or [part for _, part in opened_object.parts]
     return _newest_by_trace(sampled_children, CHILDREN_PER_ITEM * count) or items[-count:]
 
 
@@ -77,8 +77,8 @@ def _newest_by_trace(sample: list[Any], count: int) -> list[Any]:
     if not tracemalloc.is_tracing():
         return sample[evenly_spaced_slice(len(sample), count)]  # neighbours in a table of C are often of one class
     # From the end, where most of the new items are, as the lookup of a trace takes 20 µs.
-    traced = list(islice((item for item in reversed(sample) if allocation_frames(item)), count))
-    return traced[::-1] or sample[-count:]
+    traced_items = list(islice((item for item in reversed(sample) if allocation_frames(item)), count))
+    return traced_items[::-1] or sample[-count:]
 
 
 def _entry_value(key: Any, value: Any) -> Any:

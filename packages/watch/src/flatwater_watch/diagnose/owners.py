@@ -146,14 +146,14 @@ def _gained_bytes(earlier: Holding | None, later: Holding) -> float:
     """
     if earlier is None:
         return later.bytes
-    gained, new_items = later.bytes - earlier.bytes, later.items - earlier.items
+    new_bytes, new_items = later.bytes - earlier.bytes, later.items - earlier.items
     error = OWNING.maximum_sampling_errors * hypot(earlier.bytes_error, later.bytes_error)
     if error == 0 or new_items <= 0:
-        return gained
+        return new_bytes
     least_bytes, most_bytes = (new_items / later.items * size for size in (later.usual_bytes, later.bytes))
-    if gained > most_bytes + error:  # the items themselves grow
-        return gained
-    return max(least_bytes, min(gained, most_bytes))
+    if new_bytes > most_bytes + error:  # the items themselves grow
+        return new_bytes
+    return max(least_bytes, min(new_bytes, most_bytes))
 
 
 def _unexplained_gains(
@@ -170,17 +170,17 @@ def _unexplained_gains(
         children: paths of the children by the path of their holder.
     """
     # Backwards, from the leaves up, as children come after their parents in a census.
-    gained: dict[str, float] = {}
-    explained: dict[str, float] = {}
+    gains: dict[str, float] = {}
+    explained_bytes: dict[str, float] = {}
     for path in reversed(list(later_census.holdings)):
-        explained_below = sum(explained.get(child, 0) for child in children.get(path, ()))
+        nested_bytes = sum(explained_bytes.get(child, 0) for child in children.get(path, ()))
         own_bytes = _container_growth(earlier_census, later_census, path, growth[path])
-        open_bytes = own_bytes - explained_below
+        open_bytes = own_bytes - nested_bytes
         if open_bytes >= OWNING.least_bytes and open_bytes > (1 - OWNING.explained_share) * own_bytes:
-            gained[path] = open_bytes
-            explained_below += open_bytes
-        explained[path] = explained_below
-    return gained
+            gains[path] = open_bytes
+            nested_bytes += open_bytes
+        explained_bytes[path] = nested_bytes
+    return gains
 
 
 def _is_in_more_holders(earlier_census: Census, later_census: Census, path: str) -> bool:
@@ -191,8 +191,8 @@ def _is_in_more_holders(earlier_census: Census, later_census: Census, path: str)
     earlier, later = earlier_census.holdings.get(path), later_census.holdings[path]
     if earlier is None or later.parent is None or earlier_census.sampled_items != later_census.sampled_items:
         return False
-    before, now = earlier_census.holdings.get(later.parent), later_census.holdings[later.parent]
-    if before is None or now.instances != before.instances or now.items > before.items:
+    old_holder, holder = earlier_census.holdings.get(later.parent), later_census.holdings[later.parent]
+    if old_holder is None or holder.instances != old_holder.instances or holder.items > old_holder.items:
         return False  # the holders became more or longer: then theirs is the growth
     return later.instances > earlier.instances
 
@@ -245,7 +245,7 @@ def _growth_by_length(earlier: Holding, later: Holding, growth: float) -> float:
 
 
 def describe_owner(
-    earlier: Holding, census: Census, path: str, gained: float, user_code: UserCode, *, in_more_items: bool = False
+    earlier: Holding, census: Census, path: str, gain: float, user_code: UserCode, *, in_more_items: bool = False
 ) -> Owner:
     """Describe a container that grew, by its newest items.
 
@@ -253,7 +253,7 @@ def describe_owner(
         earlier: holding in the earlier census.
         census: later census, with references to its containers.
         path: path of the container.
-        gained: bytes that the container gained.
+        gain: bytes that the container gained.
         user_code: the code of the user's.
         in_more_items: whether more of its holders have one, as in `Owner.in_more_items`.
     """
@@ -274,7 +274,7 @@ def describe_owner(
         length_before=earlier.length,
         length=holding.length,
         capacity=holding.capacity,
-        bytes_grown=round(gained),
+        bytes_grown=round(gain),
         bytes=holding.bytes,
         count=contents.count,
         content_words=contents.what,
@@ -355,7 +355,7 @@ def _rule_advice(
         texts["remove"] = f"{name.text}{method}"
     names = holder_names(census, path, modules)
     for (holder, _), holder_name in zip(hops, names, strict=False):  # the container has one too
-        if holder_name.text and not holder_name.items_of:
+        if holder_name.text and not holder_name.container_name:
             classes = (class_name(owner) for owner in mro(type(holder)))
             texts |= {kind: holder_name.text for kind in classes if kind not in texts}
     return rule.advice(texts)

@@ -132,21 +132,21 @@ class ReleaseSearch(NamedTuple):
             for name, before in use.calls
         )
 
-    def _stands_for_holder(self, before: frozenset[str], function: FunctionType, *, is_home: bool) -> bool:
+    def _stands_for_holder(self, receiver_names: frozenset[str], function: FunctionType, *, is_home: bool) -> bool:
         """Whether one of the names stands for an object on the way to the table, or for a function that gives it."""
-        if is_home and not self.names.isdisjoint(before):
+        if is_home and not self.names.isdisjoint(receiver_names):
             return True
-        givers = [plain_function(dict.get(function.__globals__, name)) for name in before]
+        givers = [plain_function(dict.get(function.__globals__, name)) for name in receiver_names]
         return any(
             giver is not None and giver.__globals__ is self.home and not self.names.isdisjoint(giver.__code__.co_names)
             for giver in givers
         )
 
-    def _callee(self, name: str, before: frozenset[str], function: FunctionType) -> Any:
+    def _callee(self, name: str, receiver_names: frozenset[str], function: FunctionType) -> Any:
         """What a name that is called stands for, if it is a method of the same object or a global; else None."""
-        if not before:
+        if not receiver_names:
             return dict.get(function.__globals__, name)
-        return self.space.get(name) if before == {SELF} else None
+        return self.space.get(name) if receiver_names == {SELF} else None
 
     def _is_of_c(self, value: Any) -> bool:
         """Whether a value is the library's function or method of C, whose code cannot be read."""

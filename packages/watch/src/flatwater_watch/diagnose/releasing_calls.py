@@ -41,13 +41,13 @@ from flatwater_watch.diagnose.release_search import (
 )
 from flatwater_watch.heap.census import Census
 from flatwater_watch.heap.raw import (
+    class_dict,
     class_name,
     full_name,
     instance_dict,
     module_namespace,
     mro,
     named_entries,
-    names_of,
 )
 
 _NAME = re.compile(r"\w+")
@@ -94,10 +94,10 @@ class LibraryTable(NamedTuple):
                 f"Run the line that adds less often, once if it registers something{anew if self.holder.text else ''}"
             )
             return f"{instruction}. {self.library} keeps it, and no call of it that lets go was found."
-        for_one = " or ".join(f"`{call}`" for call in self.calls if releases_one(call))
-        for_all = " or ".join(f"`{call}`" for call in self.calls if not releases_one(call))
-        call_words = f"{for_one} for each that is done with" if for_one else f"{for_all} when this is done with"
-        rest = f", or {for_all} for all" if for_one and for_all else ""
+        item_calls = " or ".join(f"`{call}`" for call in self.calls if releases_one(call))
+        all_calls = " or ".join(f"`{call}`" for call in self.calls if not releases_one(call))
+        call_words = f"{item_calls} for each that is done with" if item_calls else f"{all_calls} when this is done with"
+        rest = f", or {all_calls} for all" if item_calls and all_calls else ""
         return f"Call {call_words}{rest}{self.holder.each_words}. {self.library} keeps it until then."
 
 
@@ -181,7 +181,7 @@ def _library_queue(library: str, holders: Sequence[_Holder], path: str) -> Libra
     if not holders:
         return LibraryTable(library, (), is_queue=True)
     kind, names, code_name = holders[0]
-    constructors = map(plain_function, (names_of(owner).get("__init__") for owner in mro(kind)))
+    constructors = map(plain_function, (class_dict(owner).get("__init__") for owner in mro(kind)))
     if any(path.rpartition(".")[2] in stored_parameters(made.__code__) for made in constructors if made is not None):
         return None
     space = class_namespace(kind, USED_AS_CONTAINERS)
@@ -237,7 +237,7 @@ def _is_set_by_library(kind: type, hops: str, modules: Container[str]) -> bool:
     """
     found = _NAME.match(hops.removeprefix("."))
     for owner in mro(kind):
-        space = names_of(owner)
+        space = class_dict(owner)
         functions = filter(None, map(plain_function, list(space.values())))
         if found is not None and any(found[0] in function.__code__.co_names for function in functions):
             return full_name(owner)[0] not in modules
@@ -310,7 +310,7 @@ def _bounding_calls(holder: _Holder) -> tuple[str, ...]:
 
 def _cache_calls(module: str, holders: Iterable[_Holder]) -> tuple[str, ...]:
     """The functions of a package that clear all its caches, such as "jax.clear_caches()", for a table in a cache."""
-    if not any("cache_clear" in names_of(owner) for holder in holders for owner in mro(holder.kind)):
+    if not any("cache_clear" in class_dict(owner) for holder in holders for owner in mro(holder.kind)):
         return ()
     package = module.partition(".")[0]
     space = module_namespace(package) or {}
@@ -326,7 +326,7 @@ def _class_of_root(module: str, root: str) -> type | None:
         found: Any = namespace.get(name)
         if not issubclass(type(found), type):
             return None
-        kind, namespace = found, names_of(found)
+        kind, namespace = found, class_dict(found)
     return kind
 
 

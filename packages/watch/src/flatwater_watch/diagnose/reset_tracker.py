@@ -63,7 +63,7 @@ class ResetTracker:
                 container.greatest_length = max(container.greatest_length, owner.length)
 
     @property
-    def periodically_emptied(self) -> set[str]:
+    def periodically_emptied_paths(self) -> set[str]:
         """Paths of containers that were emptied and refilled, and were seen emptied not long ago."""
         return {
             path
@@ -79,7 +79,7 @@ class ResetTracker:
         """
         small_share = 1 - OWNING.explained_share
         paths = set[str]()
-        for path in self.periodically_emptied:
+        for path in self.periodically_emptied_paths:
             container = self._containers[path]
             full_bytes = container.greatest_length * container.item_bytes
             if full_bytes < small_share * (resident - container.resident_when_found):
@@ -104,12 +104,12 @@ class ResetTracker:
             container.all_checks += 1
             # Found by its path each time, as the program may have put another container in its place.
             obj = resolve_hops(roots, container.hops)
-            opened = None if obj is None else open_object(obj, Walk(1, lambda _: False, 1))
-            if opened is None or opened.kind != container.kind:
+            opened_object = None if obj is None else open_object(obj, Walk(1, lambda _: False, 1))
+            if opened_object is None or opened_object.kind != container.kind:
                 continue
             container.checks_since_emptied += 1
-            if opened.length <= OWNING.emptied_share * container.greatest_length:
+            if opened_object.length <= OWNING.emptied_share * container.greatest_length:
                 container.is_emptied, container.checks_since_emptied = True, 0
             elif container.is_emptied:
                 container.is_emptied, container.was_refilled = False, True
-            container.greatest_length = max(container.greatest_length, opened.length)
+            container.greatest_length = max(container.greatest_length, opened_object.length)

@@ -88,14 +88,14 @@ def _leaves_evidence(history: ReadingHistory, reading: Reading, unit: str) -> li
     causes = []
     for path, size in reading.owned.items():
         series = history.owned[path]
-        planned = reading.planned.get(path)
+        planned_bytes = reading.planned.get(path)
         slope = None
         if state_drifts:
             slope = drift_slope(series.steps, series.values, minimum=material_bytes / len(reading.owned))
-        if slope is None and planned is not None and size < planned:
+        if slope is None and planned_bytes is not None and size < planned_bytes:
             slope = filling_slope(series.steps, series.values, latest_step=reading.step, minimum=material_bytes)
         if slope is not None:
-            causes.append(leaf_evidence(path, size, planned, drift=slope, growth=history.growth(reading, unit)))
+            causes.append(leaf_evidence(path, size, planned_bytes, drift=slope, growth=history.growth(reading, unit)))
     return causes
 
 
@@ -126,13 +126,13 @@ def retention_evidence_at_end(history: ReadingHistory, reading: Reading, unit: s
         unit: name of a step.
     """
     free, resident, minimum_rise = history.free, history.resident, reading.material_bytes
-    after_warm_up = len(free.steps) // ENDING.warm_up_divisor
-    kept_growth, growth = (series.values[-1] - series.values[after_warm_up] for series in (free, resident))
+    warm_up_end = len(free.steps) // ENDING.warm_up_divisor
+    kept_growth, growth = (series.values[-1] - series.values[warm_up_end] for series in (free, resident))
     if growth < minimum_rise or kept_growth < OWNING.explained_share * growth:
         return []
     slope = _line_or_jump_drift(free.steps, free.values, minimum_rise)
-    slope_before = _line_or_jump_drift(free.steps[:-1], free.values[:-1], minimum_rise)
-    if slope is None or slope_before is None:
+    earlier_slope = _line_or_jump_drift(free.steps[:-1], free.values[:-1], minimum_rise)
+    if slope is None or earlier_slope is None:
         return []
     return [unowned_evidence("retention", slope, history.growth(reading, unit))]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from threading import Condition, Thread
 from typing import Protocol
 
-from flatwater_watch.files.content import encode_json
+from flatwater_watch.files.json_values import encode_json
 
 
 class Sink(Protocol):
@@ -73,15 +73,15 @@ class BackgroundSink:
         """Put the metrics of a round into the queue; count it as dropped if the sink failed or the queue is full."""
         line = encode_json({"round": round, **metrics})
         with self._condition:
-            accepted = (
+            is_accepted = (
                 self._thread.is_alive() and not self._fault and self._queued_bytes + len(line) <= self._queue_bytes
             )
-            if accepted:
+            if is_accepted:
                 self._lines.append(line)
                 self._queued_bytes += len(line)
                 self._condition.notify()
         self._show_notes()
-        if not accepted:
+        if not is_accepted:
             self.dropped += 1
             self._show_fault_once()
 

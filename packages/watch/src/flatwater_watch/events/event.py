@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, Protocol
 
-from flatwater_watch.files.content import plain_json_value
+from flatwater_watch.files.json_values import plain_json_value
 
 EventKind = Literal["start", "round", "alarm", "finding", "saved", "signal", "budget", "note", "end", "failure"]
 

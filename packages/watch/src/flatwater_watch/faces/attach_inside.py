@@ -99,10 +99,10 @@ def watch_inside(
         def read_summaries() -> list[dict[str, Any]]:
             return [masked_summary(summary, command_words) for summary in read_spools(process_folder)]
 
-        def report_progress(elapsed: float) -> None:
-            on_reading(elapsed / seconds)
+        def report_progress(elapsed_seconds: float) -> None:
+            on_reading(elapsed_seconds / seconds)
             if reports is not None:
-                reports.report_if_due(elapsed, read_summaries)
+                reports.report_if_due(elapsed_seconds, read_summaries)
 
         summary = _watch_until_end(pid, runner_folder, process_folder, seconds, report_progress)
     # The watch has ended, and the program goes on.
@@ -252,10 +252,10 @@ def _watch_until_end(
     """
     began = time.monotonic()
     with until_interrupted():  # Ctrl-C ends the loop, and the findings so far are reported
-        while (elapsed := time.monotonic() - began) < seconds and _is_alive(pid):
-            on_reading(elapsed)
+        while (elapsed_seconds := time.monotonic() - began) < seconds and _is_alive(pid):
+            on_reading(elapsed_seconds)
             time.sleep(min(POLL_SECONDS, seconds))
-            _check_began(process_folder, elapsed)
+            _check_began(process_folder, elapsed_seconds)
     (runner_folder / runner_protocol.STAY).unlink(missing_ok=True)  # at its next tick the watch in the process ends
     deadline = time.monotonic() + ANSWER_SECONDS
     while (
@@ -271,15 +271,15 @@ def _watch_until_end(
     return summaries[0]
 
 
-def _check_began(process_folder: Path, waited: float) -> None:
-    """Check by its notes that the watch in the process has begun, if `waited` seconds are enough for that.
+def _check_began(process_folder: Path, waited_seconds: float) -> None:
+    """Check by its notes that the watch in the process has begun, if `waited_seconds` are enough for that.
 
     Raises:
         CannotEnterError: the watch in the process failed, or has not begun in time.
     """
     for sentence in read_sentences(process_folder, "fault"):
         raise CannotEnterError(sentence)
-    if waited < ANSWER_SECONDS:
+    if waited_seconds < ANSWER_SECONDS:
         return
     if not read_notes(process_folder, runner_protocol.CLAIM) and not read_spools(process_folder):
         raise CannotEnterError(

@@ -73,10 +73,10 @@ def watch_outside(
     began = time.monotonic()
     with until_interrupted():  # Ctrl-C ends the loop, and the findings so far are reported
         for number in range(READING_COUNT):
-            elapsed = time.monotonic() - began
-            if not _read_once_(history, pid, elapsed):
+            elapsed_seconds = time.monotonic() - began
+            if not _read_once_(history, pid, elapsed_seconds):
                 break
-            on_reading(elapsed / seconds)
+            on_reading(elapsed_seconds / seconds)
             # To the next point of the whole duration, so that delays of readings do not add up.
             time.sleep(max(0.0, (number + 1) * seconds / READING_COUNT - (time.monotonic() - began)))
     if not history.resident.steps:
@@ -84,12 +84,12 @@ def watch_outside(
     return masked_summary(_summary_json(history, limit), command_words)
 
 
-def _read_once_(history: _CounterHistory, pid: int, elapsed: float) -> bool:
-    """Append a reading of the counters at `elapsed` seconds to the history; return False if the process has ended."""
+def _read_once_(history: _CounterHistory, pid: int, elapsed_seconds: float) -> bool:
+    """Append a reading of the counters at `elapsed_seconds` to the history; return False if the process has ended."""
     counters = _read_counters(pid)
     if counters is not None:
         for name, series in (history.series | {"VmRSS": history.resident}).items():
-            series.add(elapsed, counters[name])
+            series.add(elapsed_seconds, counters[name])
     return counters is not None
 
 

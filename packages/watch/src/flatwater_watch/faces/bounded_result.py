@@ -84,13 +84,13 @@ def _thin_columns(value: msgspec.Raw, notes: list[str]) -> Any:  # noqa: ANN401 
         columns = _OBJECT_DECODER.decode(value)
     except msgspec.DecodeError as fault:
         raise ValueError(f"its series are not columns ({fault})") from fault
-    thinned = {}
+    thinned_columns = {}
     for name, column in columns.items():
-        thinned[name], stride = _thin_column(bytes(column))
+        thinned_columns[name], stride = _thin_column(bytes(column))
         note = f"readings between: of this record one in {stride} is read"
         if stride > 1 and note not in notes:
             notes.append(note)
-    return thinned
+    return thinned_columns
 
 
 def _thin_column(text: bytes) -> tuple[Any, int]:
@@ -100,7 +100,7 @@ def _thin_column(text: bytes) -> tuple[Any, int]:
     if count <= MAXIMUM_POINTS or b'"' in text or text.count(b"[") != 1:
         return json.loads(text), 1
     stride = -(-count // MAXIMUM_POINTS)  # rounded up
-    thinned = list[bytes]()
+    thinned_points = list[bytes]()
     index = 0  # of the first value of the piece, in the whole column
     # Split piece by piece, as there may be millions of numbers; within the brackets.
     begin, end = 1, len(text) - 1
@@ -109,12 +109,12 @@ def _thin_column(text: bytes) -> tuple[Any, int]:
         piece_end = end if comma < 0 else comma
         values = text[begin:piece_end].split(b",")
         # From the first value of this piece whose index in the whole column is a multiple of the stride.
-        thinned += values[-index % stride :: stride]
+        thinned_points += values[-index % stride :: stride]
         index += len(values)
         begin = piece_end + 1
     if (count - 1) % stride:  # the last value was left out
-        thinned.append(values[-1])
-    return json.loads(b"[" + b",".join(thinned) + b"]"), stride
+        thinned_points.append(values[-1])
+    return json.loads(b"[" + b",".join(thinned_points) + b"]"), stride
 
 
 def _split_list(value: msgspec.Raw) -> list[msgspec.Raw]:

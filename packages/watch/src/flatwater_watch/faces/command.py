@@ -97,12 +97,12 @@ class WatchCommand:
         follows_bare_json = words[-1:] == ["-"] and options[-len(command) - 1] == "--json"
         if command and follows_bare_json:
             check_is_command(command[0])
-        parsed = read_plain(WatchCommand, words)
-        if parsed is None:
+        watch_command = read_plain(WatchCommand, words)
+        if watch_command is None:
             from flatwater_watch.options.parsing import read_options
 
-            parsed = read_options(WatchCommand, f"{program} [options] -- COMMAND", words)
-        return replace(parsed, command=tuple(command))
+            watch_command = read_options(WatchCommand, f"{program} [options] -- COMMAND", words)
+        return replace(watch_command, command=tuple(command))
 
     def __call__(self) -> int:
         """Run the command, or watch a process, and print and write the result; return the exit code."""
@@ -119,7 +119,7 @@ class WatchCommand:
         # Before the program starts: it may run for hours, and then nothing could be written.
         check_output_files(None if self.json in {None, "-"} else self.json, self.html, self.out)
         with self._finding_notices() as notify:
-            code, summary = self._run_watched(limit, self._make_reports(notify))
+            code, summary = self._run_watched_program(limit, self._make_reports(notify))
             if notify is not None and self.on_finding is not None:  # --live leaves the end to the printed result
                 notify(summary)
             try:
@@ -127,28 +127,28 @@ class WatchCommand:
             except OSError:  # stdout is full, or nobody reads it
                 if not code:  # else the exit code of the program, which failed, is more important
                     raise
-        return code or self._exit_status(summary, allowance)
+        return code or self._report_excess(summary, allowance)
 
     @property
     def _reads_kept_result(self) -> bool:
         """Whether the command is a kept result, which is printed again."""
         return self.attach is None and len(self.command) == 1 and self.command[0].endswith(".json")
 
-    def _run_watched(self, limit: int | None, reports: "PeriodicReports | None") -> tuple[int, dict[str, Any]]:
+    def _run_watched_program(self, limit: int | None, reports: "PeriodicReports | None") -> tuple[int, dict[str, Any]]:
         """Run the program, attach to a process or read a kept result; return the exit code and the summary."""
         from flatwater_watch.faces.runner import watch_command
 
         if self.attach is not None:
-            return 0, _watch_attached(self.attach, self.seconds, limit, outside=self.outside, reports=reports)
+            return 0, _watch_attached_process(self.attach, self.seconds, limit, outside=self.outside, reports=reports)
         if self._reads_kept_result:
             return 0, read_earlier_result(self.command[0])
         unit = None if self.steps_from == "auto" else self.steps_from
         process = watch_command(self.command, unit=unit, limit=limit, reports=reports)
         return process.code, process.summary
 
-    def _exit_status(self, summary: dict[str, Any], allowed: "GrowthAllowance | None") -> int:
-        """Return 1 if a program that ended with 0 grew by more than is allowed, or if --fail applies, else 0."""
-        excess = "" if allowed is None else allowed.describe_excess(summary)
+    def _report_excess(self, summary: dict[str, Any], allowance: "GrowthAllowance | None") -> int:
+        """Print by how much the growth exceeds the allowance; return 1 if it does or if --fail applies, else 0."""
+        excess = "" if allowance is None else allowance.describe_excess(summary)
         if excess:
             say(excess)
         return int(bool(excess) or (self.fail and fail_option_applies(summary)))
@@ -168,13 +168,13 @@ class WatchCommand:
         from flatwater_watch.events.event import Event
 
         command = EventCommand(command_text, say, "--on-finding") if command_text else None
-        reported = set[tuple[str, str]]()
+        reported_keys = set[tuple[str, str]]()
 
         def notify(summary: dict[str, Any]) -> None:
             """Tell of the findings that no earlier summary had, by verdict and owner."""
             for record in summary["findings"]:
-                if (record["verdict"], record["owner"]) not in reported:
-                    reported.add((record["verdict"], record["owner"]))
+                if (record["verdict"], record["owner"]) not in reported_keys:
+                    reported_keys.add((record["verdict"], record["owner"]))
                     text = brief_text(Finding.from_json(record))
                     if self.live:
                         say("\n".join(wrap_text("flatwater: ", text, "  ")))
@@ -204,9 +204,9 @@ class WatchCommand:
             if self.out is not None:
                 raise ConfigError("--out takes what --every tells. Give --every as well, such as --every 10m.")
             return None if notify is None else PeriodicReports(FINDING_SECONDS, notify)
-        reported = set[tuple[str, str]]()
+        reported_keys = set[tuple[str, str]]()
         every = max(1.0, parse_duration(self.every, "--every"))
-        report = PeriodicReports(every, lambda summary: self._write_report(summary, reported))
+        report = PeriodicReports(every, lambda summary: self._write_report(summary, reported_keys))
         if notify is None:
             return report
         began = monotonic()
@@ -218,12 +218,12 @@ class WatchCommand:
 
         return PeriodicReports(min(every, FINDING_SECONDS), notify_and_report)
 
-    def _write_report(self, summary: dict[str, Any], reported: set[tuple[str, str]]) -> None:
+    def _write_report(self, summary: dict[str, Any], reported_keys: set[tuple[str, str]]) -> None:
         """Print the findings so far on stderr, or append them to the file of --out; rewrite the file of --json.
 
         Args:
             summary: summary of the program so far.
-            reported: verdict and owner of the findings of earlier reports, which are printed by their names alone;
+            reported_keys: verdict and owner of the findings of earlier reports, which are printed by their names alone;
                 those of this report are added.
         """
         from datetime import datetime
@@ -233,9 +233,9 @@ class WatchCommand:
 
         lines = [
             f"{datetime.now().astimezone():%Y-%m-%d %H:%M}",
-            *terminal_lines(summary, printed_before=frozenset(reported)),
+            *terminal_lines(summary, printed_keys=frozenset(reported_keys)),
         ]
-        reported |= {(record["verdict"], record["owner"]) for record in summary["findings"]}
+        reported_keys |= {(record["verdict"], record["owner"]) for record in summary["findings"]}
         if self.out is None:
             say("\n".join(lines))
         else:
@@ -309,7 +309,7 @@ def _page_html(summary: dict[str, Any]) -> str:
     return watch_page(parse_watch(summary), datetime.now().astimezone())
 
 
-def _watch_attached(
+def _watch_attached_process(
     pid: int, seconds: float, limit: int | None, *, outside: bool, reports: "PeriodicReports | None"
 ) -> dict[str, Any]:
     """Watch a running process from inside, or from outside if it cannot be entered; return its summary.

@@ -134,8 +134,8 @@ class Watch:
         watch = ProcessWatch(unit=self._unit, roots=Roots(), limit=self._limit, guard=self._reading_guard)
         watch.name_cause = name_cells
         if self._unit is None:
-            watch.boundaries.use_counters_(hook_steps(watch.step))
-            start_ticking(self._tick_guard, watch.tick, when_forbidden=watch.suspend_stale_trace)
+            watch.boundaries.attach_counters_(hook_steps(watch.step))
+            start_ticking(self._tick_guard, watch.tick, tick_if_forbidden=watch.suspend_stale_trace)
         return watch
 
     def __repr__(self) -> str:
@@ -210,7 +210,7 @@ class Watch:
 
     def _print_end(self) -> None:
         """Print the summary with all findings; in a notebook, name those that stand in the output above already."""
-        _print_to_stderr(terminal_lines(self.summary(), printed_before=self._printed_keys if in_notebook() else ()))
+        _print_to_stderr(terminal_lines(self.summary(), printed_keys=self._printed_keys if in_notebook() else ()))
 
     def _final_summary(self, findings: list[Finding] | None) -> dict[str, Any]:
         """Return the summary with the faults of the watch; if it cannot be made, an empty summary with the faults.

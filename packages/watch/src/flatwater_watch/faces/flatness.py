@@ -8,7 +8,7 @@ import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from flatwater_watch.agent.filling_arrays import FillingArrays, add_untouched_, planned_by_path, touched_by_path_
+from flatwater_watch.agent.filling_arrays import FillingArrays, add_untouched_arrays_, planned_by_path, touched_by_path_
 from flatwater_watch.diagnose.evidence import leaf_evidence, owner_evidence, unowned_evidence
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.diagnose.finding_text import finding_lines
@@ -141,7 +141,7 @@ def run_flatness_test(
 
 
 def run_excess_test(
-    run: Callable[[], object], allowed: int, extra_roots: Sequence[tuple[str, object]] = ()
+    run: Callable[[], object], allowed_bytes: int, extra_roots: Sequence[tuple[str, object]] = ()
 ) -> str | None:
     """Run the code; return None if its first or second run leaves no more than is allowed, else a text on the growth.
 
@@ -150,46 +150,46 @@ def run_excess_test(
 
     Args:
         run: the code; its exceptions are not caught.
-        allowed: bytes that the code may leave.
+        allowed_bytes: bytes that the code may leave.
         extra_roots: objects with a name that outlive the run and are not variables of the program: they may be owners.
     """
     roots, tracer, series = Roots(named=tuple(extra_roots)), Tracer(), Series()
     gc.collect()
     start = _MemoryPoint(0, used_bytes())
-    after_first = _run_rounds(run, start, 1, series)
-    if after_first.held_bytes - start.held_bytes <= allowed:
+    first_point = _run_rounds(run, start, 1, series)
+    if first_point.held_bytes - start.held_bytes <= allowed_bytes:
         return None
-    rate = _run_rounds(run, after_first, 2, series).held_bytes - after_first.held_bytes  # bytes of one run
-    if rate <= allowed:
+    rate = _run_rounds(run, first_point, 2, series).held_bytes - first_point.held_bytes  # bytes of one run
+    if rate <= allowed_bytes:
         return None
     baseline = _take_baseline(roots)
     tracer.start()
     try:
         run()
-        plan = FlatPlan(rounds=3, allowed_bytes=allowed, warmup=2)
+        plan = FlatPlan(rounds=3, allowed_bytes=allowed_bytes, warmup=2)
         findings = _find_growth(baseline, tracer, roots, plan=plan, rate=rate, series=series)
     finally:
         tracer.stop()
-    first_line = f"leaves {format_bytes(rate)} in memory each time that it runs; {format_bytes(allowed)} may be."
+    first_line = f"leaves {format_bytes(rate)} in memory each time that it runs; {format_bytes(allowed_bytes)} may be."
     return "\n".join([first_line, *(line for finding in findings for line in finding_lines(finding))])
 
 
-def _run_rounds(run: Callable[[], object], start: _MemoryPoint, until: int, series: Series) -> _MemoryPoint:
+def _run_rounds(run: Callable[[], object], start: _MemoryPoint, last_round: int, series: Series) -> _MemoryPoint:
     """Run the code up to a round, and add the used bytes after each round to the series.
 
     Args:
         run: the code.
         start: memory after the last round that has run.
-        until: number of the last round to run.
+        last_round: number of the last round to run.
         series: rounds and used bytes after each, garbage included; updated.
 
     Returns:
         The memory after the last round, without garbage.
     """
-    for number in range(start.rounds + 1, until + 1):
+    for number in range(start.rounds + 1, last_round + 1):
         run()
         series.add(number, used_bytes())
-    return _measure_memory(until)
+    return _measure_memory(last_round)
 
 
 def _measure_memory(rounds: int) -> _MemoryPoint:
@@ -220,7 +220,7 @@ def _memory_grows(start: _MemoryPoint, middle: _MemoryPoint, end: _MemoryPoint, 
 def _take_baseline(roots: Roots) -> _Baseline:
     """Take a census and the touched bytes of large arrays for a later comparison, without keeping objects alive."""
     census, pages = take_census(roots), FillingArrays()
-    add_untouched_(pages, census)
+    add_untouched_arrays_(pages, census)
     return _Baseline(census.without_objects(), pages, touched_by_path_(pages))
 
 

@@ -59,10 +59,12 @@ def find_holder_chain(target: object, extra_roots: Sequence[tuple[str, object]] 
     """
     roots = Roots()
     modules = user_modules(roots)
-    reached = _search_chain([*extra_roots, *named_roots(roots)], target, lambda cls: full_name(cls)[0] in modules)
-    if reached is None:
-        reached = _search_chain(_module_globals(), target, lambda _: True)
-    return _referrer_chain(target) if reached is None else tuple(_chain_words(reached))
+    reached_object = _search_chain(
+        [*extra_roots, *named_roots(roots)], target, lambda cls: full_name(cls)[0] in modules
+    )
+    if reached_object is None:
+        reached_object = _search_chain(_module_globals(), target, lambda _: True)
+    return _referrer_chain(target) if reached_object is None else tuple(_chain_words(reached_object))
 
 
 def _module_globals() -> Iterator[tuple[str, Any]]:
@@ -79,42 +81,42 @@ def _search_chain(
     # Breadth-first, so the chain found is the shortest.
     walk = Walk(sys.maxsize, may_open, MAXIMUM_OBJECTS)
     queue: deque[_ReachedObject] = deque()
-    opened: list[_ReachedObject] = []  # opened objects stay alive, so that no id is used again
+    opened_objects: list[_ReachedObject] = []  # opened objects stay alive, so that no id is used again
     for name, obj in roots:
-        reached = _ReachedObject(obj, name, None)
+        reached_object = _ReachedObject(obj, name, None)
         if obj is target:
-            return reached
-        _enqueue_new_(walk, queue, reached)
-    while queue and len(opened) < MAXIMUM_OBJECTS:
+            return reached_object
+        _enqueue_new_(walk, queue, reached_object)
+    while queue and len(opened_objects) < MAXIMUM_OBJECTS:
         holder = queue.popleft()
-        opened.append(holder)
+        opened_objects.append(holder)
         if type(holder.obj) is Graph and _graph_saves(holder, target):
             return _ReachedObject(target, ".<saved>", holder)
         contents = open_object(holder.obj, walk)
         for name, obj in (*contents.parts, *contents.sampled):
-            reached = _ReachedObject(obj, name, holder)
+            reached_object = _ReachedObject(obj, name, holder)
             if obj is target:
-                return reached
-            _enqueue_new_(walk, queue, reached)
+                return reached_object
+            _enqueue_new_(walk, queue, reached_object)
     return None
 
 
 def _graph_saves(graph: _ReachedObject, target: object) -> bool:
     """Return whether a tensor's graph saves the target for backward, which no Python reference shows."""
-    return graph.holder is not None and any(saved is target for saved in saved_tensors(graph.holder.obj))
+    return graph.holder is not None and any(tensor is target for tensor in saved_tensors(graph.holder.obj))
 
 
-def _enqueue_new_(walk: Walk, queue: deque[_ReachedObject], reached: _ReachedObject) -> None:
+def _enqueue_new_(walk: Walk, queue: deque[_ReachedObject], reached_object: _ReachedObject) -> None:
     """Put an object into the queue of objects to open, unless it is an atom or the walk has seen it."""
-    if id(type(reached.obj)) not in ATOM_TYPE_IDS and id(reached.obj) not in walk.seen_ids:
-        walk.seen_ids.add(id(reached.obj))
-        queue.append(reached)
+    if id(type(reached_object.obj)) not in ATOM_TYPE_IDS and id(reached_object.obj) not in walk.seen_ids:
+        walk.seen_ids.add(id(reached_object.obj))
+        queue.append(reached_object)
 
 
-def _chain_words(reached: _ReachedObject) -> list[str]:
+def _chain_words(reached_object: _ReachedObject) -> list[str]:
     """Return a line for the root, and one for each reference from there to the object."""
     hops: list[str] = []
-    node = reached
+    node = reached_object
     while node.holder is not None:
         hops.append(f"{_hop_words(node.name, node.holder.obj, node.obj)}: {_describe_object(node.obj)}")
         node = node.holder
@@ -140,6 +142,7 @@ def _hop_words(name: str, holder: Any, obj: object) -> str:
 
 def _item_key(holder: Any, obj: object) -> str:
     """Return the number or the key under which a container holds an object; `*` if it is not found."""
+    # By the builtin types: a subclass of the program's may iterate otherwise.
     if issubclass(type(holder), dict):
         pairs: list[tuple[Any, Any]] = read_stable(list, dict.items(holder))
         return next((_key_words(key) for key, value in pairs if value is obj), "*")

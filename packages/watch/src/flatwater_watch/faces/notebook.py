@@ -67,7 +67,7 @@ def _parse_budget(line: str) -> str | None:
     raise ConfigError(f"%%watch {line}: expected `%%watch`, or `%%watch --budget 8GiB`")
 
 
-def notebook_cards(watched: Watch) -> str:
+def notebook_cards(watch: Watch) -> str:
     """Return the HTML of a watch's findings so far, for a notebook.
 
     Raises:
@@ -75,7 +75,7 @@ def notebook_cards(watched: Watch) -> str:
     """
     from flatwater_watch.pages.document import fragment  # noqa: PLC0415  (a watch alone needs no templates)
 
-    summary = watched.summary()
+    summary = watch.summary()
     outcome = Outcome.from_json(summary["outcome"])
     sentences = [text for text in (outcome.open_growth_sentence(), *outcome.known, *outcome.next) if text]
     blocks: tuple[Block, ...] = (

@@ -47,12 +47,12 @@ MINIMUM_CLOCK_UNITS = 3.0
 """Minimum duration of the watch, in a clock's unit, for an axis in that unit; else it is in seconds."""
 
 
-def watch_page(watch: WatchRecords, written: datetime) -> str:
+def watch_page(watch: WatchRecords, written_at: datetime) -> str:
     """Return the HTML of the whole page.
 
     Args:
         watch: result of a watch.
-        written: time for the footer.
+        written_at: time for the footer.
     """
     sections = [
         Section(title="Findings", blocks=list(_finding_blocks(watch))),
@@ -66,7 +66,7 @@ def watch_page(watch: WatchRecords, written: datetime) -> str:
         subtitle=list(_subtitle_texts(watch, name)),
         tiles=_figure_tiles(watch),
         sections=sections,
-        footer=f"Written by flatwater watch, {written:%Y-%m-%d %H:%M %Z}.",
+        footer=f"Written by flatwater watch, {written_at:%Y-%m-%d %H:%M %Z}.",
     )
 
 
@@ -219,12 +219,12 @@ def resident_chart(watch: WatchRecords) -> Chart:
 def kinds_chart(series: ReadingColumns) -> Chart:
     """Draw the kinds of memory over time: files, in use, freed and kept; each as its change since warm-up."""
     clock, clock_seconds = _clock_unit(series.seconds[-1])
-    freed = series.freed or (0,) * len(series.resident)
-    rows = zip(series.resident, series.files, freed, strict=True)
+    freed_column = series.freed or (0,) * len(series.resident)
+    rows = zip(series.resident, series.files, freed_column, strict=True)
     in_use = [resident - file_bytes - freed_bytes for resident, file_bytes, freed_bytes in rows]
     kinds: list[tuple[str, Sequence[int], str]] = [("mapped files", series.files, "--owner-2")]
     if series.freed:
-        kinds += [("freed, kept by the allocator", freed, "--owner-7"), ("in use", in_use, "--owner-1")]
+        kinds += [("freed, kept by the allocator", freed_column, "--owner-7"), ("in use", in_use, "--owner-1")]
     else:
         kinds.append(("in use, or freed and kept", in_use, "--owner-1"))
     start = _warm_up_index(series)

@@ -140,9 +140,9 @@ def _make_check(mark: pytest.Mark, name: str) -> Check:
     try:
         if mark.name == FLAT:
             plan = flat_plan(*mark.args, **mark.kwargs)
-            return lambda run, named: run_flatness_test(run, plan, named)
+            return lambda run, title: run_flatness_test(run, plan, title)
         allowance = check_max_growth(*mark.args, **mark.kwargs)
-        return lambda run, named: run_excess_test(run, allowance, named)
+        return lambda run, title: run_excess_test(run, allowance, title)
     except FlatwaterError as fault:
         problem = str(fault)
     except TypeError as fault:  # an argument that the mark does not have

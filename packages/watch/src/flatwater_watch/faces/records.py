@@ -120,13 +120,13 @@ def _read_columns(columns: Mapping[str, Any]) -> ReadingColumns:
     """
     if not columns:
         return ReadingColumns()
-    freed = columns["freed_bytes"]
+    freed_bytes = columns["freed_bytes"]
     series = ReadingColumns(
         seconds=tuple(_require_number(value) for value in columns["seconds"]),
         steps=_whole_numbers(columns["steps"]),
         resident=_whole_numbers(columns["resident_bytes"]),
         files=_whole_numbers(columns["file_bytes"]),
-        freed=() if None in freed else _whole_numbers(freed),
+        freed=() if None in freed_bytes else _whole_numbers(freed_bytes),
     )
     lengths = {len(series.seconds), len(series.steps), len(series.resident), len(series.files)}
     if len(lengths | ({len(series.freed)} if series.freed else set())) > 1:

@@ -28,16 +28,16 @@ def comparison_lines(summary: Mapping[str, Any], earlier_summary: Mapping[str, A
         summary: the JSON of `flatwater watch`.
         earlier_summary: the JSON of an earlier run.
     """
-    owners_now, owners_before = _owner_bytes(summary), _owner_bytes(earlier_summary)
+    owners_now, earlier_owners = _owner_bytes(summary), _owner_bytes(earlier_summary)
     yield _table_row("against the run before", "then", "now", "change")
-    for name, earlier, later in (*_kind_lines(summary, earlier_summary), *_owner_lines(owners_now, owners_before)):
+    for name, earlier, later in (*_kind_lines(summary, earlier_summary), *_owner_lines(owners_now, earlier_owners)):
         sign = "+" if later >= earlier else "-"
         change = f"{sign}{short_bytes(abs(later - earlier))}" if later != earlier else "none"
         # Two blanks stand before a name and one behind it; of a long name the end is kept, as paths differ there.
         label = name if len(name) < NAME_WIDTH - 2 else f"…{name[len(name) - NAME_WIDTH + 4 :]}"
         yield _table_row(f"  {label}", short_bytes(earlier), short_bytes(later), change)
-    if not owners_now or not owners_before:
-        which_runs = "one of them" if owners_now or owners_before else "both"
+    if not owners_now or not earlier_owners:
+        which_runs = "one of them" if owners_now or earlier_owners else "both"
         yield f"  owners are not known in {which_runs}: objects are counted where memory grows"
     yield from _finding_lines(summary, earlier_summary)
 
@@ -61,20 +61,20 @@ def _kind_lines(summary: Mapping[str, Any], earlier_summary: Mapping[str, Any]) 
             yield name, earlier, later
 
 
-def _owner_lines(bytes_now: Mapping[str, int], bytes_before: Mapping[str, int]) -> list[tuple[str, int, int]]:
+def _owner_lines(bytes_now: Mapping[str, int], earlier_bytes: Mapping[str, int]) -> list[tuple[str, int, int]]:
     """Return the owners whose bytes changed, each with its earlier and later bytes, the largest change first.
 
     None are returned if one of the runs knows no owners.
     """
-    if not bytes_now or not bytes_before:
+    if not bytes_now or not earlier_bytes:
         return []
-    changes = {owner: bytes_now.get(owner, 0) - bytes_before.get(owner, 0) for owner in {*bytes_now, *bytes_before}}
+    changes = {owner: bytes_now.get(owner, 0) - earlier_bytes.get(owner, 0) for owner in {*bytes_now, *earlier_bytes}}
     threshold = max(MINIMUM_BYTES, MINIMUM_SHARE * max((abs(change) for change in changes.values()), default=0))
     shown_owners = [
         owner for owner, change in changes.items() if abs(change) >= threshold and not _is_redundant(owner, changes)
     ]
     shown_owners.sort(key=lambda owner: (-abs(changes[owner]), owner))
-    return [(owner, bytes_before.get(owner, 0), bytes_now.get(owner, 0)) for owner in shown_owners[:MAXIMUM_OWNERS]]
+    return [(owner, earlier_bytes.get(owner, 0), bytes_now.get(owner, 0)) for owner in shown_owners[:MAXIMUM_OWNERS]]
 
 
 def _is_redundant(owner: str, changes: Mapping[str, int]) -> bool:

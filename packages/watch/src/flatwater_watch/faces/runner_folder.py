@@ -121,9 +121,9 @@ def read_spools(folder: Path, ending: str = PROGRAM) -> list[dict[str, Any]]:
         # `.worker.json` ends in `.json` as well, so the workers' notes are taken out again.
         worker_texts = {text for text, _ in read_notes(folder, WORKER)}
         notes = [note for note in read_notes(folder, PROGRAM) if note[0] not in worker_texts]
-    for text, written_at in notes:
+    for text, write_time in notes:
         with suppress(ValueError, RecursionError):
             summary: Any = json.loads(text)
             if is_summary(summary):
-                summaries.append({**summary, "ended_at": written_at})
+                summaries.append({**summary, "ended_at": write_time})
     return sorted(summaries, key=lambda summary: -float(summary["seconds"]))

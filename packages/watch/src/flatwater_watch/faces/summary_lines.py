@@ -32,16 +32,16 @@ MINIMUM_KEPT_SHARE = 0.02
 
 def terminal_lines(
     summary: dict[str, Any],
-    against: dict[str, Any] | None = None,
+    earlier_summary: dict[str, Any] | None = None,
     *,
-    printed_before: Container[tuple[str, str]] = (),
+    printed_keys: Container[tuple[str, str]] = (),
 ) -> Iterator[str]:
     """Yield the summary as lines of text.
 
     Args:
         summary: the JSON of `flatwater watch`.
-        against: the JSON of an earlier run, to compare with; None compares with nothing.
-        printed_before: verdict and owner of findings that were printed already.
+        earlier_summary: the JSON of an earlier run, to compare with; None compares with nothing.
+        printed_keys: verdict and owner of findings that were printed already.
     """
     findings = [Finding.from_json(record) for record in summary["findings"]]
     outcome = Outcome.from_json(summary["outcome"])
@@ -50,7 +50,7 @@ def terminal_lines(
     large_findings, small_findings = split_by_size(findings)
     for finding in large_findings[: OWNING.maximum_printed_findings]:
         yield ""
-        if (finding.verdict, finding.owner) in printed_before:
+        if (finding.verdict, finding.owner) in printed_keys:
             yield f"{finding.verdict}: {finding.owner}, as above"
         else:
             yield from lines_below_brief(finding) if finding is findings[0] else finding_lines(finding)
@@ -59,9 +59,9 @@ def terminal_lines(
         yield from textwrap.wrap(_small_findings_row(small_findings), WIDTH, subsequent_indent="  ")
     if len(large_findings) > OWNING.maximum_printed_findings:
         yield f"{len(large_findings) - OWNING.maximum_printed_findings} more are in the JSON"
-    if against is not None:
+    if earlier_summary is not None:
         yield ""
-        yield from comparison_lines(summary, against)
+        yield from comparison_lines(summary, earlier_summary)
     if findings or summary["unseen"]:
         yield ""
     for sentence in summary["unseen"]:
@@ -98,10 +98,10 @@ def summary_head(summary: dict[str, Any]) -> list[str]:
     steps = f"{summary['steps']} {summary['unit'] if summary['steps'] == 1 else plural}"
     duration = "" if summary["unit"] == "second" else f" in {format_duration(summary['seconds'])}"
     explained_share, kept_share = explained_shares(summary["explained_share"], findings)
-    explained = f"{explained_share + kept_share:.0%} explained"
+    explained_phrase = f"{explained_share + kept_share:.0%} explained"
     if findings and kept_share >= MINIMUM_KEPT_SHARE:
-        explained = f"{explained_share:.0%} found, {kept_share:.0%} freed memory and files"
-    growth = f"{format_bytes(summary['resident_growth_bytes'])} grown, {explained}"
+        explained_phrase = f"{explained_share:.0%} found, {kept_share:.0%} freed memory and files"
+    growth = f"{format_bytes(summary['resident_growth_bytes'])} grown, {explained_phrase}"
     cost = f"cost {cost_time(summary['cost'], summary['seconds'])}, {format_bytes(summary['cost']['bytes'])}"
     figures = f"{first_words} · {steps}{duration} · {growth} · {cost}"
     if not findings:

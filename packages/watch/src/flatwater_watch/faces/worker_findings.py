@@ -112,29 +112,29 @@ def _join_causes(
 
     Growth of the workers as a whole, as the program's process sees it, is left out if their own causes explain it.
     """
-    joined = [
+    joined_causes = [
         _add_program_growth(cause, own_causes[key]) if key in own_causes else cause
         for key, cause in worker_causes.items()
     ]
-    explained_rate = sum(cause.evidence.drift.per_step for cause in joined)
+    explained_rate = sum(cause.evidence.drift.per_step for cause in joined_causes)
     own_only = []
     for key, cause in own_causes.items():
         enough_rate = MEASURING.minimum_workers_explained_share * cause.evidence.drift.per_step
         is_explained = cause.evidence.owner == WORKERS_OWNER and explained_rate >= enough_rate
         if key not in worker_causes and not is_explained:
             own_only.append(cause)
-    return [*own_only, *joined]
+    return [*own_only, *joined_causes]
 
 
 def _add_program_growth(worker_cause: _ProcessCause, program_cause: _ProcessCause) -> _ProcessCause:
     """Return a cause in workers, with the growth of the same cause in the program's own process added."""
-    in_workers, in_program = worker_cause.evidence, program_cause.evidence
-    slopes = zip(in_workers.drift[:3], in_program.drift[:3], strict=True)  # rate per step, low and high
+    worker_evidence, program_evidence = worker_cause.evidence, program_cause.evidence
+    slopes = zip(worker_evidence.drift[:3], program_evidence.drift[:3], strict=True)  # rate per step, low and high
     evidence = replace(
-        in_workers,
+        worker_evidence,
         drift=Slope(*(worker_slope + own_slope for worker_slope, own_slope in slopes)),
-        share=in_workers.share + in_program.share,
-        what=f"in the program itself, and {in_workers.what}",
+        share=worker_evidence.share + program_evidence.share,
+        what=f"in the program itself, and {worker_evidence.what}",
     )
     return worker_cause._replace(evidence=evidence)
 

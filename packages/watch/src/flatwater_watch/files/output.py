@@ -67,11 +67,11 @@ VIDEO_OUTPUTS = {
 
 def table_kind(name: str, columns: Iterable[str]) -> OutputKind:
     """The kind of a CSV table with at least these columns."""
-    required = {*columns}
+    required_columns = {*columns}
 
     def has_columns(head: bytes) -> bool:
         header = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].decode(errors="replace")  # without a UTF-8 BOM
-        return required <= {cell.strip().strip('"') for cell in header.split(",")}
+        return required_columns <= {cell.strip().strip('"') for cell in header.split(",")}
 
     return OutputKind(name, (".csv",), has_columns)
 
@@ -115,8 +115,8 @@ def reserved_name_reason(place: Path, run_default: Path | None = None) -> str:
 
 def _is_own_name(path_names: tuple[str, ...]) -> bool:
     """Whether Flatwater writes files of this name in a folder of its own, from which `path_names` lead to the file."""
-    name, *below = path_names
-    if below:
+    name, *folders = path_names
+    if folders:
         return name in _OWN_FOLDERS
     return name.startswith(".") or name == _OWN_PAGE or Path(name).suffix in _OWN_SUFFIXES
 

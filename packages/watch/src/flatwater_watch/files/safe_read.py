@@ -48,10 +48,10 @@ def open_regular(path: Path, *, follow: bool = True) -> BufferedReader:
     Raises:
         OSError: the file is missing, unreadable, or not regular, which `strerror` says.
     """
-    return BufferedReader(open_unbuffered(path, follow=follow))
+    return BufferedReader(open_unbuffered_file(path, follow=follow))
 
 
-def open_unbuffered(path: Path, *, follow: bool = True) -> FileIO:
+def open_unbuffered_file(path: Path, *, follow: bool = True) -> FileIO:
     """Open a regular file for reading in large pieces, without a buffer; else like `open_regular`."""
     return FileIO(_open_regular(path, os.O_RDONLY | (0 if follow else os.O_NOFOLLOW)), "rb")
 

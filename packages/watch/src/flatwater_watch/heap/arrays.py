@@ -9,7 +9,7 @@ from bisect import bisect
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from flatwater_watch.heap.raw import c_attribute, class_name, instance_dict, is_a, mro, named_entries, names_of
+from flatwater_watch.heap.raw import c_attribute, class_dict, class_name, instance_dict, is_a, mro, named_entries
 from flatwater_watch.heap.view import (
     OPAQUE,
     Named,
@@ -17,7 +17,7 @@ from flatwater_watch.heap.view import (
     Walk,
     claim_bytes,
     evenly_spaced_slice,
-    opened_container,
+    open_container,
 )
 
 TENSOR_BYTES = 224
@@ -83,8 +83,8 @@ def open_array(array: Any, walk: Walk) -> OpenedObject:
     filled_count = _filled_count(flat, length)
     sample = (flat[i] for i in range(filled_count)[evenly_spaced_slice(filled_count, walk.sampled_items)])
     if filled_count < length:
-        return opened_container("list", size, filled_count, sample, walk, length)
-    return opened_container("array", size, length, sample, walk)
+        return open_container("list", size, filled_count, sample, walk, length)
+    return open_container("array", size, length, sample, walk)
 
 
 def _filled_count(flat: Any, length: int) -> int:
@@ -208,7 +208,7 @@ class ArrayFigures(NamedTuple):
 
 def array_figures(array: Any) -> ArrayFigures | None:
     """Return the figures of an array or a tensor; None for all other objects."""
-    # Runs no code of the watched program.
+    # Runs no code of the watched program: by descriptors of the base classes, which a subclass cannot have replaced.
     numpy: Any = sys.modules.get("numpy")
     torch: Any = sys.modules.get("torch")
     if torch is not None and is_a(array, torch._C.TensorBase):
@@ -216,15 +216,15 @@ def array_figures(array: Any) -> ArrayFigures | None:
     if numpy is not None and is_a(array, numpy.ndarray):
         array_class: Any = numpy.ndarray
         label = f"{array_class.dtype.__get__(array)}{list(array_class.shape.__get__(array))}"
-        return ArrayFigures(
-            label, array_class.nbytes.__get__(array), array_class.nbytes.__get__(last_base(array)), None
-        )
+        # By the descriptors of `ndarray`: a subclass may have replaced any attribute.
+        own_bytes, base_bytes = map(array_class.nbytes.__get__, (array, last_base(array)))
+        return ArrayFigures(label, own_bytes, base_bytes, has_graph=None)
     return None
 
 
 def _tensor_figures(tensor: Any) -> ArrayFigures:
     """Return the figures of a tensor; the bytes of a sparse tensor and of a wrapper count as 0."""
-    # Runs no code of the watched program.
+    # Runs no code of the watched program, which may have replaced attributes in a subclass.
     torch: Any = sys.modules["torch"]
     tensor_class = torch._C.TensorBase
     with torch._C.DisableTorchFunction():
@@ -243,10 +243,11 @@ def _tensor_figures(tensor: Any) -> ArrayFigures:
 def last_base(array: Any) -> Any:
     """Return the numpy array at the end of a view's chain of bases, or the array itself if it is no view."""
     numpy: Any = sys.modules["numpy"]
-    base = array
-    while is_a(above := numpy.ndarray.base.__get__(base), numpy.ndarray):
-        base = above
-    return base
+    owning_array = array
+    # By numpy's own descriptor: a subclass may define `base` itself, and no code of the program may run.
+    while is_a(base := numpy.ndarray.base.__get__(owning_array), numpy.ndarray):
+        owning_array = base
+    return owning_array
 
 
 def saved_tensors(tensor: Any, maximum: int = 10_000) -> Iterator[Any]:
@@ -257,8 +258,8 @@ def saved_tensors(tensor: Any, maximum: int = 10_000) -> Iterator[Any]:
     seen_nodes = {id(graph_end): graph_end}  # kept alive, so that no id is used again
     while open_nodes and len(seen_nodes) < maximum:
         node = open_nodes.pop()
-        saved, _ = _saved_values(node)
-        yield from saved
+        saved_values, _ = _saved_values(node)
+        yield from saved_values
         for next_node in _next_nodes(node):
             if id(next_node) not in seen_nodes:
                 seen_nodes[id(next_node)] = next_node
@@ -305,8 +306,8 @@ def _saved_values(node: Any) -> tuple[list[Any], list[Named]]:
     tensors, objects = [], []
     for name in _raw_names(type(node)):
         raw = _read_saved_value(node, name)
-        for saved in raw if type(raw) is tuple else (raw,):
-            data = None if saved is None else saved.data
+        for saved_value in raw if type(raw) is tuple else (raw,):
+            data = None if saved_value is None else saved_value.data
             if is_a(data, torch._C.TensorBase):
                 tensors.append(data)
             elif data is not None:  # an object into which a hook of saved tensors has packed the tensor
@@ -317,7 +318,9 @@ def _saved_values(node: Any) -> tuple[list[Any], list[Named]]:
 
 def _raw_names(kind: type) -> list[str]:
     """Return the names of the attributes that give a node's saved tensors without unpacking them."""
-    return [name for owner in mro(kind) for name, _ in named_entries(names_of(owner)) if name.startswith("_raw_saved_")]
+    return [
+        name for owner in mro(kind) for name, _ in named_entries(class_dict(owner)) if name.startswith("_raw_saved_")
+    ]
 
 
 def _read_saved_value(node: Any, name: str) -> Any:

@@ -139,7 +139,7 @@ def begin_census(roots: Roots, *, maximum: int = 200_000, sample_fewer_items: bo
     with _pause_collector():
         if sample_fewer_items:
             heap_walk = begin_walk(roots, sampled_items=FEWER_SAMPLED_ITEMS, maximum=maximum)
-        else:  # at this limit `_continue_until_` begins the walk again, with fewer items
+        else:  # at this limit `_continue_census_` begins the walk again, with fewer items
             heap_walk = begin_walk(roots, sampled_items=SAMPLED_ITEMS, maximum=min(LONG_WALK_OBJECTS, maximum))
         return CensusInProgress(roots, maximum, heap_walk)
 
@@ -157,7 +157,7 @@ def continue_census_(progress: CensusInProgress, seconds: float, step: int = 0) 
     start_seconds = monotonic()
     with _pause_collector():
         progress.heap_walk.step = step
-        census = _continue_until_(progress, thread_seconds() + seconds)
+        census = _continue_census_(progress, thread_seconds() + seconds)
         if census is None:
             release_objects_(progress.heap_walk)
     progress.seconds += monotonic() - start_seconds
@@ -192,7 +192,7 @@ def restore_collector() -> None:
             gc.enable()
 
 
-def _continue_until_(progress: CensusInProgress, deadline: float) -> Census | None:
+def _continue_census_(progress: CensusInProgress, deadline: float) -> Census | None:
     """Go on with a census until a time of `thread_seconds`; return it if it is complete, else None.
 
     A walk that turns out to be long begins again, once, with fewer sampled items of each container.
@@ -203,12 +203,12 @@ def _continue_until_(progress: CensusInProgress, deadline: float) -> Census | No
         if progress.heap_walk.truncated and progress.heap_walk.walk.sampled_items == SAMPLED_ITEMS:
             # With fewer items of each container the walk gets further within its limit.
             _break_cycles(progress.heap_walk)
-            step = progress.heap_walk.step
+            step = progress.heap_walk.step  # the program's present one, which new records get
             progress.heap_walk = begin_walk(
                 progress.roots, sampled_items=FEWER_SAMPLED_ITEMS, maximum=progress.maximum_objects
             )
             progress.heap_walk.step = step
-            return _continue_until_(progress, deadline)
+            return _continue_census_(progress, deadline)
         progress.walk_done = True
     heap_walk = progress.heap_walk
     if not _sum_subtrees_(progress, heap_walk, deadline) or not _assign_to_paths_(progress, heap_walk, deadline):

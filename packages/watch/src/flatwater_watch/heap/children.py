@@ -21,7 +21,7 @@ from flatwater_watch.heap.arrays import Graph, open_array, open_graph, open_stor
 from flatwater_watch.heap.functions import (
     Cache,
     function_size,
-    open_bound,
+    open_builtin_method,
     open_cache,
     open_code,
     open_exception,
@@ -44,13 +44,13 @@ from flatwater_watch.heap.instances import (
 from flatwater_watch.heap.raw import (
     GC_BYTES,
     c_attribute,
+    class_dict,
     class_name,
     full_name,
     instance_dict,
     module_namespace,
     mro,
     named_entries,
-    names_of,
     read_stable,
 )
 from flatwater_watch.heap.shared_memory import open_mapping
@@ -63,7 +63,7 @@ from flatwater_watch.heap.view import (
     Walk,
     claim_bytes,
     evenly_spaced_slice,
-    opened_container,
+    open_container,
 )
 from flatwater_watch.meters.program_faults import is_program_fault
 
@@ -96,8 +96,12 @@ def open_object(obj: Any, walk: Walk) -> OpenedObject:
         opener = walk.openers.get(id(kind))
         if opener is None:
             opener = walk.openers[id(kind)] = _find_opener(kind)
-        opened = opener(obj, walk)
-        return _with_required_items(opened, obj, walk) if walk.must_open_ids and opened.sampled else opened
+        opened_object = opener(obj, walk)
+        return (
+            _with_required_items(opened_object, obj, walk)
+            if walk.must_open_ids and opened_object.sampled
+            else opened_object
+        )
     except Exception as error:  # the edge to a foreign object
         if is_program_fault(error):  # not of the object: a signal's handler has raised it, for example
             raise
@@ -105,14 +109,14 @@ def open_object(obj: Any, walk: Walk) -> OpenedObject:
         return OPAQUE
 
 
-def _with_required_items(opened: OpenedObject, container: Any, walk: Walk) -> OpenedObject:
+def _with_required_items(opened_object: OpenedObject, container: Any, walk: Walk) -> OpenedObject:
     """Return an opened container with those of its items that `walk.must_open_ids` requires, sampled or not."""
     # Not those of the container itself, whose inner dict is no item of it.
     items = gc.get_referents(inner_container(container))
     if walk.must_open_ids.isdisjoint(map(id, items)):
-        return opened
-    required = [("[*]", item) for item in items if id(item) in walk.must_open_ids]
-    return opened._replace(parts=[*opened.parts, *required])
+        return opened_object
+    required_items = [("[*]", item) for item in items if id(item) in walk.must_open_ids]
+    return opened_object._replace(parts=[*opened_object.parts, *required_items])
 
 
 def _find_opener(kind: type) -> Opener:
@@ -147,8 +151,8 @@ def _with_attributes(opener: Opener, kind: type) -> Opener:
     read_attributes = attribute_reader(kind)
 
     def open_with_attributes(obj: Any, walk: Walk) -> OpenedObject:
-        opened = opener(obj, walk)
-        return opened._replace(parts=[*opened.parts, *read_attributes(obj)])
+        opened_object = opener(obj, walk)
+        return opened_object._replace(parts=[*opened_object.parts, *read_attributes(obj)])
 
     return open_with_attributes
 
@@ -170,14 +174,14 @@ def _open_list(values: list[Any], walk: Walk) -> OpenedObject:
     """Open a list: its bytes, and a sample of its items."""
     count = list.__len__(values)
     sample = list.__getitem__(values, evenly_spaced_slice(count, walk.sampled_items))
-    return opened_container("list", list.__sizeof__(values) + GC_BYTES, count, sample, walk)
+    return open_container("list", list.__sizeof__(values) + GC_BYTES, count, sample, walk)
 
 
 def _open_tuple(values: tuple[Any, ...], walk: Walk) -> OpenedObject:
     """Open a tuple: its bytes, and a sample of its items."""
     count = tuple.__len__(values)
     sample = tuple.__getitem__(values, evenly_spaced_slice(count, walk.sampled_items))
-    return opened_container("tuple", tuple.__sizeof__(values) + GC_BYTES, count, sample, walk)
+    return open_container("tuple", tuple.__sizeof__(values) + GC_BYTES, count, sample, walk)
 
 
 _read_maxlen = deque.__dict__["maxlen"].__get__
@@ -188,7 +192,7 @@ def _open_deque(values: deque[Any], walk: Walk) -> OpenedObject:
     count = deque.__len__(values)
     sample = read_stable(_sample_deque, values, walk.sampled_items)  # another thread may change it meanwhile
     size = deque.__sizeof__(values) + GC_BYTES
-    return opened_container("deque", size, count, sample, walk, _read_maxlen(values))
+    return open_container("deque", size, count, sample, walk, _read_maxlen(values))
 
 
 def _sample_deque(values: deque[Any], maximum: int) -> list[Any]:
@@ -202,7 +206,7 @@ def _open_set(values: set[Any] | frozenset[Any], walk: Walk) -> OpenedObject:
     builtin: Any = set if issubclass(type(values), set) else frozenset
     count = builtin.__len__(values)
     sample = read_stable(_sample_set, builtin, values, walk.sampled_items)
-    return opened_container("set", builtin.__sizeof__(values) + GC_BYTES, count, sample, walk)
+    return open_container("set", builtin.__sizeof__(values) + GC_BYTES, count, sample, walk)
 
 
 def _sample_set(builtin: Any, values: set[Any] | frozenset[Any], maximum: int) -> list[Any]:
@@ -221,7 +225,7 @@ def _open_dict(mapping: dict[Any, Any], walk: Walk) -> OpenedObject:
     entries = [part for key, value in pairs for part in (("[*]", value), ("[key]", key))]
     if count <= walk.sampled_items:
         return OpenedObject("dict", size, count, parts=entries)
-    return OpenedObject("dict", size, count, sampled=entries, sampled_of=count, children_per_item=2)
+    return OpenedObject("dict", size, count, sampled=entries, represented_items=count, children_per_item=2)
 
 
 def _is_name(key: str) -> bool:
@@ -245,10 +249,10 @@ def _open_class(cls: type, walk: Walk) -> OpenedObject:
 
     A library writes fields, schemas and validators into each class that it makes at run time.
     """
-    made_at_run_time = _is_made_at_run_time(cls)
+    made_at_run_time = _is_missing_from_module(cls)
     if not walk.is_user_class(cls) and not made_at_run_time:
         return OPAQUE
-    space = named_entries(names_of(cls))
+    space = named_entries(class_dict(cls))
     parts = [
         (f".{name}", value)
         for name, value in space
@@ -261,10 +265,11 @@ def _open_class(cls: type, walk: Walk) -> OpenedObject:
     return OpenedObject("class", size, len(parts), parts)
 
 
-def _is_made_at_run_time(cls: type) -> bool:
+def _is_missing_from_module(cls: type) -> bool:
     """Return whether a class is missing from its module, as classes of `make_dataclass` and `namedtuple` may be."""
     module, name = full_name(cls)
     space = module_namespace(module)
+    # A nested class, which has a dot in its name, is looked for in no module.
     return space is not None and "." not in name and name not in space
 
 
@@ -326,7 +331,7 @@ def item_counter(kind: type) -> Callable[[Any], int] | None:
         if issubclass(kind, builtin):
             return builtin.__len__
     if full_name(kind) == ("_queue", "SimpleQueue") and _is_genuine(kind):
-        return names_of(kind)["qsize"]  # type: ignore[no-any-return]
+        return class_dict(kind)["qsize"]  # type: ignore[no-any-return]
     return result_count if kind is Cache else None
 
 
@@ -377,7 +382,7 @@ def _open_context(context: Context, walk: Walk) -> OpenedObject:
     if id(context) in _task_contexts(walk):
         return OPAQUE
     values = list(context.values())
-    return opened_container("dict", object.__sizeof__(context) + GC_BYTES, len(values), values, walk)
+    return open_container("dict", object.__sizeof__(context) + GC_BYTES, len(values), values, walk)
 
 
 def _open_simple_queue(queue: Any, walk: Walk) -> OpenedObject:
@@ -385,7 +390,7 @@ def _open_simple_queue(queue: Any, walk: Walk) -> OpenedObject:
     items = _queued_items(queue)
     count = len(items)
     sample = items[evenly_spaced_slice(count, walk.sampled_items)]
-    return opened_container("queue", object.__sizeof__(queue) + GC_BYTES + 8 * count, count, sample, walk)
+    return open_container("queue", object.__sizeof__(queue) + GC_BYTES + 8 * count, count, sample, walk)
 
 
 def _queued_items(queue: Any) -> list[Any]:
@@ -418,7 +423,7 @@ def _open_columns(table: Any, _walk: Walk) -> OpenedObject:
     """Open a polars frame or series: its columns lie outside of Python, and have methods for their size and length."""
     attributes = instance_dict(table)
     columns = attributes.get("_df", attributes.get("_s"))
-    methods = names_of(type(columns))
+    methods = class_dict(type(columns))
     length_method = methods["height" if "_df" in attributes else "len"]
     return OpenedObject("array", methods["estimated_size"](columns), length_method(columns))
 
@@ -443,8 +448,8 @@ _BUILTIN_TYPES: dict[type, _Opener] = {
     ContextVar: _open_context_variable,
     types.FunctionType: open_function,
     types.MethodType: open_method,
-    types.BuiltinFunctionType: open_bound,
-    types.MethodWrapperType: open_bound,
+    types.BuiltinFunctionType: open_builtin_method,
+    types.MethodWrapperType: open_builtin_method,
     types.GeneratorType: open_generator,
     types.CoroutineType: open_generator,
     types.AsyncGeneratorType: open_generator,

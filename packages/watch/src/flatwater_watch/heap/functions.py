@@ -13,11 +13,11 @@ from flatwater_watch.heap.raw import (
     POINTER_BYTES,
     basic_size,
     callable_name,
+    class_dict,
     class_name,
     full_name,
     instance_dict,
     named_entries,
-    names_of,
     plain_text,
     read_stable,
     referents,
@@ -50,6 +50,7 @@ def function_size(function: object, walk: Walk) -> int:
     """Return the bytes of a function and of its code, which counts once in a walk; 0 for other objects."""
     if type(function) is not types.FunctionType:
         return 0
+    # `object.__sizeof__` here and below: the size in C, whatever a class of the program's answers.
     return object.__sizeof__(function) + GC_BYTES + _code_size(function.__code__, walk)
 
 
@@ -63,8 +64,8 @@ def _code_size(code: types.CodeType, walk: Walk) -> int:
 
 def open_code(code: types.CodeType, walk: Walk) -> OpenedObject:
     """Open a code object, with the code of the functions defined in it."""
-    nested = [(".<code>", constant) for constant in code.co_consts if type(constant) is types.CodeType]
-    return OpenedObject("object", _code_size(code, walk), len(nested), nested)
+    nested_code = [(".<code>", constant) for constant in code.co_consts if type(constant) is types.CodeType]
+    return OpenedObject("object", _code_size(code, walk), len(nested_code), nested_code)
 
 
 def open_traceback(trace: types.TracebackType, _walk: Walk) -> OpenedObject:
@@ -74,7 +75,7 @@ def open_traceback(trace: types.TracebackType, _walk: Walk) -> OpenedObject:
     return OpenedObject("object", object.__sizeof__(trace) + GC_BYTES, len(parts), parts)
 
 
-def open_bound(method: Any, _walk: Walk) -> OpenedObject:
+def open_builtin_method(method: Any, _walk: Walk) -> OpenedObject:
     """Open a method of C by the object to which it is bound, such as the list of `rows.append`."""
     # Runs no code of the watched program.
     bound_object = method.__self__
@@ -117,20 +118,27 @@ def open_cache(wrapper: Any, walk: Walk) -> OpenedObject:
     # Runs no code of the watched program.
     # No attribute leads to the keys and results: they are among the objects that the collector sees.
     count = result_count(wrapper)
-    capacity = names_of(Cache)["cache_info"](wrapper).maxsize
+    capacity = class_dict(Cache)["cache_info"](wrapper).maxsize
     table = _result_table(wrapper)
     size = object.__sizeof__(wrapper) + GC_BYTES
     if table is not None:
         size += dict.__sizeof__(table) + GC_BYTES
     if capacity is not None:  # only a bounded cache has links
         size += count * _LINK_BYTES
-    wrapped = [(f".<function of {cache_name(wrapper)}>", instance_dict(wrapper).get("__wrapped__"))]
+    wrapped_function = [(f".<function of {cache_name(wrapper)}>", instance_dict(wrapper).get("__wrapped__"))]
     results = read_stable(_slice_results, wrapper, table, evenly_spaced_slice(count, walk.sampled_items))
     parts = [part for key, value in results for part in (("[*]", value), ("[key]", key))]
     if count <= walk.sampled_items:
-        return OpenedObject("cache", size, count, parts=parts + wrapped, capacity=capacity)
+        return OpenedObject("cache", size, count, parts=parts + wrapped_function, capacity=capacity)
     return OpenedObject(
-        "cache", size, count, parts=wrapped, sampled=parts, sampled_of=count, children_per_item=2, capacity=capacity
+        "cache",
+        size,
+        count,
+        parts=wrapped_function,
+        sampled=parts,
+        represented_items=count,
+        children_per_item=2,
+        capacity=capacity,
     )
 
 
@@ -155,7 +163,7 @@ def _result_table(wrapper: object) -> dict[Any, Any] | None:
 
 def result_count(wrapper: object) -> int:
     """Return the number of results in an `lru_cache`."""
-    count: int = names_of(Cache)["cache_info"](wrapper).currsize
+    count: int = class_dict(Cache)["cache_info"](wrapper).currsize
     return count
 
 

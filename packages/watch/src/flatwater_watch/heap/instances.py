@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from flatwater_watch.heap.raw import (
+    class_dict,
     class_name,
     count_values,
     full_name,
@@ -21,7 +22,6 @@ from flatwater_watch.heap.raw import (
     made_in_c,
     mro,
     named_entries,
-    names_of,
     plain_text,
     referents,
     size_reader,
@@ -36,7 +36,7 @@ CHILD_SAMPLE_RATIO = 4
 """Size of that sample, in samples of a list: the children are of several classes."""
 BUFFER_BYTES_PER_CHILD = 4096
 """Own bytes per child, above which an object of C is a buffer rather than a container."""
-_STRING_IO_METHODS = names_of(io.StringIO)
+_STRING_IO_METHODS = class_dict(io.StringIO)
 _DICT_IS_PERMANENT = sys.version_info < (3, 13)
 """Whether an instance keeps a dict that was made once, and has slower attributes from then on."""
 _TOOL_PREFIX = "flatwater_watch."
@@ -100,7 +100,7 @@ def attribute_reader(kind: type) -> Callable[[Any], list[Named]]:
     # Runs no method and no property of the class.
     get_dict, slot_getters = None, []
     for owner in mro(kind):
-        space = names_of(owner)
+        space = class_dict(owner)
         if get_dict is None and type(space.get("__dict__")) is types.GetSetDescriptorType:
             get_dict = space["__dict__"].__get__
         if "__slots__" in space:
@@ -126,6 +126,7 @@ def attribute_reader(kind: type) -> Callable[[Any], list[Named]]:
                 attribute_names = _used_attributes(kind)
             pairs = _read_without_dict(obj, kind, attribute_names)
         if pairs is None:
+            # By `dict` itself: an instance's dict may be of a subclass.
             pairs = [] if get_dict is None else list(dict.items(get_dict(obj)))
         text_keyed = ((key if type(key) is str else plain_text(key, "[*]"), value) for key, value in pairs)
         parts = [
@@ -143,7 +144,7 @@ def attribute_reader(kind: type) -> Callable[[Any], list[Named]]:
 
 def _used_attributes(kind: type) -> list[str]:
     """Return the attribute names that a class's functions use, `__init__`'s first, without those of descriptors."""
-    spaces = [names_of(owner) for owner in mro(kind)]
+    spaces = [class_dict(owner) for owner in mro(kind)]
     functions = [value for space in spaces for value in space.values() if type(value) is types.FunctionType]
     functions.sort(key=lambda function: plain_text(function.__name__) != "__init__")  # False sorts before True
     class_values = {name: value for space in reversed(spaces) for name, value in named_entries(space)}
@@ -153,7 +154,7 @@ def _used_attributes(kind: type) -> list[str]:
 
 def _is_descriptor(kind: type) -> bool:
     """Return whether objects of a class are descriptors, such as methods and properties."""
-    return any("__get__" in names_of(owner) or "__set__" in names_of(owner) for owner in mro(kind))
+    return any("__get__" in class_dict(owner) or "__set__" in class_dict(owner) for owner in mro(kind))
 
 
 def _read_without_dict(obj: Any, kind: type, names: list[str]) -> list[tuple[str, Any]] | None:
@@ -180,7 +181,7 @@ def _read_without_dict(obj: Any, kind: type, names: list[str]) -> list[tuple[str
 
 def _may_hide_referents(kind: type) -> bool:
     """Return whether instances may hold objects that their attributes do not show: C fields, or hidden attributes."""
-    return any(made_in_c(owner) or _hides_attributes(names_of(owner)) for owner in mro(kind) if owner is not object)
+    return any(made_in_c(owner) or _hides_attributes(class_dict(owner)) for owner in mro(kind) if owner is not object)
 
 
 def _hides_attributes(space: Mapping[str, Any]) -> bool:
@@ -203,12 +204,12 @@ def instance_opener(kind: type) -> Opener | None:
     """
     # Runs no code of the watched program.
     bases = [owner for owner in mro(kind) if owner is not object]
-    if not any("__dict__" in names_of(owner) or "__slots__" in names_of(owner) for owner in bases):
+    if not any("__dict__" in class_dict(owner) or "__slots__" in class_dict(owner) for owner in bases):
         return None
     read_attributes, read_size = attribute_reader(kind), size_reader(kind)
     kind_name = next((_KIND_BY_CLASS[name] for name in map(full_name, bases) if name in _KIND_BY_CLASS), "object")
     may_hide = _may_hide_referents(kind)
-    has_dict = any("__dict__" in names_of(owner) for owner in bases)
+    has_dict = any("__dict__" in class_dict(owner) for owner in bases)
 
     def open_instance(obj: Any, walk: Walk) -> OpenedObject:
         """Open an instance: its attributes, hidden referents, and once a walk its class, if that is the user's."""
@@ -261,8 +262,8 @@ def foreign_opener(kind: type) -> Opener:
         children = gc.get_referents(obj) if gc.is_tracked(obj) else []
         if len(children) > MAXIMUM_LISTED:
             sample = children[evenly_spaced_slice(len(children), CHILD_SAMPLE_RATIO * walk.sampled_items)]
-            named = _named_by_class(sample)
-            return OpenedObject("object", size, len(children), sampled=named, sampled_of=len(children))
+            named_children = _named_by_class(sample)
+            return OpenedObject("object", size, len(children), sampled=named_children, represented_items=len(children))
         parts = _named_by_class(child for child in children if not issubclass(type(child), type))
         if not parts or _is_buffer(size, len(parts)):
             return OpenedObject("bytes", size, size, parts)
@@ -316,7 +317,7 @@ def _may_export_buffer(kind: type) -> bool:
     if kind is memoryview:  # its buffer is another object's, which counts the bytes
         return False
     # A method that C code defines is a slot wrapper (WrapperDescriptorType).
-    methods = (names_of(owner).get(name) for owner in mro(kind) for name in ("__buffer__", "__release_buffer__"))
+    methods = (class_dict(owner).get(name) for owner in mro(kind) for name in ("__buffer__", "__release_buffer__"))
     return all(method is None or type(method) is types.WrapperDescriptorType for method in methods)
 
 

@@ -26,6 +26,7 @@ from flatwater_watch.heap.raw import (
     made_in_c,
     named_entries,
     namespace,
+    namespace_value,
     own_size,
     plain_text,
     read_stable,
@@ -147,9 +148,13 @@ def grown_holders(
     byte_gains.clear()
     if not containers:
         return GrownHolders({}, frozenset())
-    found = _find_named_holders(containers, weights, spaces, user_modules(roots), frozen, spare_bytes=spare_bytes)
-    program_holders = {path: holder for path, holder in found.holders.items() if path.partition(".")[0] not in _OWN}
-    return found._replace(holders=program_holders)
+    named_holders = _find_named_holders(
+        containers, weights, spaces, user_modules(roots), frozen, spare_bytes=spare_bytes
+    )
+    program_holders = {
+        path: holder for path, holder in named_holders.holders.items() if path.partition(".")[0] not in _OWN
+    }
+    return named_holders._replace(holders=program_holders)
 
 
 def _largest_gains(
@@ -186,9 +191,9 @@ def _containers_with_counts(frozen: list[Any]) -> Iterator[tuple[Any, int]]:
     reads_left: dict[int, int] = {}  # instances of a class that may still be read, by its id
     holders: list[Any] = list(_module_spaces().values())  # objects to be read for untracked containers
     maximum_holders = len(holders) + MAXIMUM_READ
-    counter_of = counters.get
+    find_counter = counters.get
     for obj, kind_id in zip(objects, map(id, map(type, objects)), strict=True):  # by C code: this runs for each object
-        counter = counter_of(kind_id, _new_class)
+        counter = find_counter(kind_id, _new_class)
         if counter is None:
             continue
         if counter is _new_class:
@@ -300,7 +305,7 @@ def _find_named_holders(
     holders, unnamed_indexes = dict[str, Any](), set(range(len(containers)))
     passed_by_id = {id(container): container for container in containers}
     # The containers that lie below each object passed, as indexes into `containers`, by the object's id.
-    indexes_below = {id(container): {index} for index, container in enumerate(containers)}
+    lower_indexes = {id(container): {index} for index, container in enumerate(containers)}
     waiting_objects = containers  # those below which the heaviest container lies first
     for _ in _climbing_passes():
         frontier, waiting_objects = waiting_objects[:MAXIMUM_FRONTIER], waiting_objects[MAXIMUM_FRONTIER:]
@@ -311,18 +316,18 @@ def _find_named_holders(
             if id(referrer) in own_ids or issubclass(type(referrer), types.FrameType):  # frames are roots of their own
                 continue
             child_ids = frontier_ids.intersection(map(id, gc.get_referents(referrer)))
-            indexes = set[int]().union(*(indexes_below[child_id] for child_id in child_ids))
-            is_new = id(referrer) not in indexes_below
+            indexes = set[int]().union(*(lower_indexes[child_id] for child_id in child_ids))
+            is_new = id(referrer) not in lower_indexes
             found_holders = _find_holder_paths(referrer, namespace_names, user_names, child_ids) if is_new else None
             if found_holders is not None:
                 holders |= found_holders
                 unnamed_indexes -= indexes
-            elif not indexes <= indexes_below.get(id(referrer), set()):  # else passed before, from these containers
-                indexes_below.setdefault(id(referrer), set()).update(indexes)
+            elif not indexes <= lower_indexes.get(id(referrer), set()):  # else passed before, from these containers
+                lower_indexes.setdefault(id(referrer), set()).update(indexes)
                 passed_by_id[id(referrer)] = referrer
                 waiting_objects.append(referrer)
-        waiting_objects = [obj for obj in waiting_objects if not unnamed_indexes.isdisjoint(indexes_below[id(obj)])]
-        waiting_objects.sort(key=lambda obj: min(indexes_below[id(obj)] & unnamed_indexes))
+        waiting_objects = [obj for obj in waiting_objects if not unnamed_indexes.isdisjoint(lower_indexes[id(obj)])]
+        waiting_objects.sort(key=lambda obj: min(lower_indexes[id(obj)] & unnamed_indexes))
         if not waiting_objects or sum(weights[index] for index in unnamed_indexes) <= spare_bytes:
             break
     return GrownHolders(holders, frozenset(passed_by_id))
@@ -382,7 +387,7 @@ def _code_path(holder: Any) -> str | None:
         if frame is None:
             return None
         code, names = frame.f_code, frame.f_globals
-    return f"{plain_text(dict.get(names, '__name__'), '<module>')}.{function_name(code)}"
+    return f"{plain_text(namespace_value(names, '__name__'), '<module>')}.{function_name(code)}"
 
 
 _FRAME_PREFIXES = {

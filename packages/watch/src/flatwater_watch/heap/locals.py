@@ -38,13 +38,13 @@ def frame_locals(frame: FrameType) -> dict[str, Any]:
     # In any frame of the watched program: changes no variable of it.
     if not _FRAMES_KEEP_LOCALS:
         return dict(frame.f_locals)
-    cached = _cached_locals(frame)
-    kept_content = {} if cached is None else dict.copy(cached)
-    shared = frame.f_locals  # overwrites the cached dict and returns it: its content is restored below
-    copied = dict(shared)
-    dict.clear(shared)
-    dict.update(shared, kept_content)
-    return copied
+    cached_dict = _cached_locals(frame)
+    kept_content = {} if cached_dict is None else dict.copy(cached_dict)
+    shared_dict = frame.f_locals  # overwrites the cached dict and returns it: its content is restored below
+    copied_dict = dict(shared_dict)
+    dict.clear(shared_dict)
+    dict.update(shared_dict, kept_content)
+    return copied_dict
 
 
 def _cached_locals(frame: FrameType) -> dict[str, Any] | None:

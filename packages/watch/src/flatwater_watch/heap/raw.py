@@ -27,8 +27,8 @@ _name: Callable[[type], str] = type.__dict__["__name__"].__get__
 _qualname: Callable[[type], str] = type.__dict__["__qualname__"].__get__
 _module: Callable[[type], Any] = type.__dict__["__module__"].__get__
 _flags: Callable[[type], int] = type.__dict__["__flags__"].__get__
-names_of: Callable[[type], types.MappingProxyType[str, Any]] = type.__dict__["__dict__"].__get__
-"""The namespace of a class."""
+class_dict: Callable[[type], types.MappingProxyType[str, Any]] = type.__dict__["__dict__"].__get__
+"""The namespace of a class: its `__dict__`."""
 mro: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
 namespace: Callable[[types.ModuleType], dict[str, Any]] = vars(types.ModuleType)["__dict__"].__get__
 """The namespace of a module, read without waking a lazy one."""
@@ -57,7 +57,7 @@ def class_name(kind: type) -> str:
 def full_name(kind: type) -> tuple[str, str]:
     """Return module and qualified name of a class, without asking its metaclass; a module that is no `str` is empty."""
     # A class that was made at run time has its module in its namespace, from where the program may have deleted it.
-    module = names_of(kind).get("__module__") if _flags(kind) & _HEAP_TYPE_FLAG else _module(kind)
+    module = class_dict(kind).get("__module__") if _flags(kind) & _HEAP_TYPE_FLAG else _module(kind)
     return module if type(module) is str else "", plain_text(_qualname(kind))
 
 
@@ -85,7 +85,7 @@ def made_in_c(kind: type) -> bool:
     """Return whether C code made a class, and not a class statement or a call of `type`."""
     # C code may make heap types as well, by their fields: their instances have more bytes than a class statement adds,
     # which are a pointer for each slot, one for the dict and one for weak references.
-    space = names_of(kind)
+    space = class_dict(kind)
     if not _flags(kind) & _HEAP_TYPE_FLAG or "__module__" not in space:
         return True
     slots = sum(type(value) is types.MemberDescriptorType for value in space.values())
@@ -96,7 +96,8 @@ def made_in_c(kind: type) -> bool:
 def c_attribute(obj: object, name: str) -> Any:
     """Return an attribute that C code keeps, such as a slot; None if the object has none of that name."""
     for owner in mro(type(obj)):
-        descriptor = names_of(owner).get(name)
+        descriptor = class_dict(owner).get(name)
+        # Descriptors of C code alone: one of Python code would run.
         if type(descriptor) is types.GetSetDescriptorType or type(descriptor) is types.MemberDescriptorType:
             return descriptor.__get__(obj)
     return None
@@ -106,6 +107,12 @@ def instance_dict(obj: object) -> dict[Any, Any]:
     """Return the `__dict__` of an instance; empty if it has none."""
     attributes = c_attribute(obj, "__dict__")
     return attributes if issubclass(type(attributes), dict) else {}
+
+
+def namespace_value(space: dict[str, Any], name: str) -> Any:
+    """Return what a name stands for in a namespace; None if it has no such name."""
+    # By `dict` itself: the namespace may be of a subclass of the program's.
+    return dict.get(space, name)
 
 
 def read_stable(read_items: Callable[..., list[T]], *arguments: Any) -> list[T]:
@@ -130,7 +137,7 @@ def read_stable(read_items: Callable[..., list[T]], *arguments: Any) -> list[T]:
 
 def named_entries(space: Mapping[Any, Any]) -> list[tuple[str, Any]]:
     """Return the entries of a namespace that have text keys."""
-    is_class_space = type(space) is types.MappingProxyType
+    is_class_space = type(space) is types.MappingProxyType  # any other is a dict, maybe of a subclass
     items: Iterable[tuple[Any, Any]] = space.items() if is_class_space else dict.items(space)  # type: ignore[arg-type]
     pairs: list[tuple[Any, Any]] = read_stable(list, items)
     return [(plain_text(key), value) for key, value in pairs if issubclass(type(key), str)]
@@ -139,7 +146,7 @@ def named_entries(space: Mapping[Any, Any]) -> list[tuple[str, Any]]:
 def size_reader(kind: type) -> Callable[[Any], int]:
     """Return a function for the bytes of a class's objects: the `__sizeof__` of the nearest base class written in C."""
     for owner in mro(kind):
-        method = names_of(owner).get("__sizeof__")
+        method = class_dict(owner).get("__sizeof__")
         if type(method) is types.MethodDescriptorType:
             measure: Callable[[Any], int] = method
             return lambda obj: measure(obj) + (GC_BYTES if gc.is_tracked(obj) else 0)
@@ -173,4 +180,4 @@ def module_namespace(name: str) -> dict[str, Any] | None:
 
 def thread_name(thread: Thread) -> str:
     """Return the name of a thread, without a property of the program that may have replaced it."""
-    return plain_text(dict.get(instance_dict(thread), "_name"), class_name(type(thread)))
+    return plain_text(namespace_value(instance_dict(thread), "_name"), class_name(type(thread)))

@@ -18,18 +18,19 @@ from typing import Any, NamedTuple
 
 from flatwater_watch.heap.locals import frame_locals, function_name
 from flatwater_watch.heap.raw import (
+    class_dict,
     count_values,
     instance_dict,
     module_namespace,
     named_entries,
-    names_of,
     namespace,
+    namespace_value,
     plain_text,
     thread_name,
 )
 from flatwater_watch.heap.tasks import context_variables, suspended_frames
 from flatwater_watch.installs import is_library_folder
-from flatwater_watch.paths import file_name, file_stem, folder_of
+from flatwater_watch.paths import file_name, file_stem, parent_folder
 
 _PATH_SEPARATORS = tuple({os.sep, os.altsep or os.sep})
 _STDLIB_FOLDERS = tuple(sorted({os.path.normpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}))
@@ -38,7 +39,7 @@ _SCRIPTS_FOLDER = os.path.normpath(sysconfig.get_path("scripts"))
 _INTERACTIVE_FILES = ("<string>", "<stdin>", "<ipython-input")
 """Beginnings of the file names of code without a file: `python -c`, the prompt, a notebook's cell."""
 _threads: dict[int, threading.Thread] = vars(threading)["_active"]
-_TOOL_FOLDER = folder_of(folder_of(__file__))
+_TOOL_FOLDER = parent_folder(parent_folder(__file__))
 """The folder of the finder itself, whose objects never count."""
 _host_packages: set[str] = set()
 """Libraries that run the program, such as `_pytest`: the main thread calls the user's code from theirs."""
@@ -78,21 +79,21 @@ def _is_user_folder(folder: str, packages: tuple[str, ...]) -> bool:
     """Return whether code in a folder is the user's; `packages` are installed packages that count as the user's."""
     # Kept by folder, as a program has a thousand modules in a few folders.
     path = os.path.join(os.path.abspath(folder), "")  # noqa: PTH100, PTH118  a Path costs more
-    if _lies_within(path, _TOOL_FOLDER):
+    if _is_below_folder(path, _TOOL_FOLDER):
         return False
-    if any(_lies_within(path, folder) for package in packages for folder in _package_folders(package)):
+    if any(_is_below_folder(path, folder) for package in packages for folder in _package_folders(package)):
         return True
-    if any(_lies_within(path, folder) for folder in (*_STDLIB_FOLDERS, *_trainer_folders())):
+    if any(_is_below_folder(path, folder) for folder in (*_STDLIB_FOLDERS, *_trainer_folders())):
         return False
     return not is_library_folder(path[:-1])
 
 
 def is_installed_command(file: str) -> bool:
     """Return whether a file is the script of an installed command, such as `pytest`, which only calls its library."""
-    return folder_of(file) == _SCRIPTS_FOLDER
+    return parent_folder(file) == _SCRIPTS_FOLDER
 
 
-def _lies_within(path: str, folder: str) -> bool:
+def _is_below_folder(path: str, folder: str) -> bool:
     """Return whether a file's path lies below a folder."""
     return path.startswith(folder) and path[len(folder) :].startswith(_PATH_SEPARATORS)
 
@@ -156,7 +157,7 @@ def _running_globals(
         if id(names) in known_ids:
             continue
         known_ids.add(id(names))
-        name = plain_text(dict.get(names, "__name__"), file_stem(file))
+        name = plain_text(namespace_value(names, "__name__"), file_stem(file))
         if name in spaces or (name in modules and not _is_installed(modules[name])):
             name = _unused_name(file_stem(file), (*spaces, *modules))
         spaces[name] = names
@@ -165,7 +166,7 @@ def _running_globals(
 
 def _is_installed(names: dict[str, Any]) -> bool:
     """Return whether a namespace is that of installed code, such as a profiler that runs as the main program."""
-    file = dict.get(names, "__file__")
+    file = namespace_value(names, "__file__")
     return type(file) is str and not is_user_file(file)
 
 
@@ -175,10 +176,12 @@ def _unused_name(name: str, names: Collection[str]) -> str:
     return next(candidate for candidate in candidates if candidate not in names)
 
 
-def source_file(names: dict[str, Any]) -> str | None:
+def source_file(namespace: dict[str, Any]) -> str | None:
     """Return the file of a module's namespace; None if it has none."""
     # Python takes `__file__` away when a script has ended, and leaves its loader.
-    file = dict.get(names, "__file__") or dict.get(instance_dict(dict.get(names, "__loader__")), "path")
+    file = namespace_value(namespace, "__file__") or namespace_value(
+        instance_dict(namespace_value(namespace, "__loader__")), "path"
+    )
     return file if type(file) is str else None
 
 
@@ -277,12 +280,14 @@ def _is_library_file(file: str) -> bool:
     if file.startswith("<") or is_user_file(file):
         return False
     path = os.path.abspath(file)  # noqa: PTH100  a Path costs more
-    return not any(_lies_within(path, folder) for folder in (_TOOL_FOLDER, *_trainer_folders()))
+    return not any(_is_below_folder(path, folder) for folder in (_TOOL_FOLDER, *_trainer_folders()))
 
 
 def _package_of_frame(frame: FrameType) -> str:
     """Return the library that a frame belongs to: "torch", "asyncio"."""
-    return plain_text(dict.get(frame.f_globals, "__name__"), file_stem(frame.f_code.co_filename)).partition(".")[0]
+    return plain_text(namespace_value(frame.f_globals, "__name__"), file_stem(frame.f_code.co_filename)).partition(".")[
+        0
+    ]
 
 
 def _note_host_packages(roots: Roots, modules: Collection[str]) -> None:
@@ -398,5 +403,5 @@ def _read_dotted_name(space: Mapping[str, Any], names: list[str]) -> Any:
         if name not in space:
             return None
         value = space[name]
-        space = names_of(value) if issubclass(type(value), type) else instance_dict(value)
+        space = class_dict(value) if issubclass(type(value), type) else instance_dict(value)
     return value

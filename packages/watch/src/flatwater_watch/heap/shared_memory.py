@@ -32,8 +32,8 @@ def open_mapping(mapping: Any, walk: Walk) -> OpenedObject:
     address, size = _address_and_size(mapping)
     if size == 0:
         return OPAQUE
-    touched = claim_bytes(walk, address, touched_bytes(address, size))
-    return OpenedObject("bytes", object.__sizeof__(mapping) + GC_BYTES + touched, size)
+    size_in_memory = claim_bytes(walk, address, touched_bytes(address, size))
+    return OpenedObject("bytes", object.__sizeof__(mapping) + GC_BYTES + size_in_memory, size)
 
 
 def lies_in_file(obj: Any, walk: Walk) -> bool:

@@ -14,7 +14,15 @@ from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
 from typing import Any
 
 from flatwater_watch.heap.locals import frame_locals
-from flatwater_watch.heap.raw import c_attribute, full_name, instance_dict, module_namespace, plain_text, read_stable
+from flatwater_watch.heap.raw import (
+    c_attribute,
+    full_name,
+    instance_dict,
+    module_namespace,
+    namespace_value,
+    plain_text,
+    read_stable,
+)
 
 MAXIMUM_TASKS, MAXIMUM_DEPTH = 2000, 100
 """Maximum number of tasks, and of coroutines in a task that wait for each other."""
@@ -32,20 +40,21 @@ def suspended_frames() -> Iterator[FrameType]:
     # Runs no code of the watched program.
     for task in _all_tasks():
         yield from _awaited_frames(_task_coroutine(task))
-    for greenlet in _waiting_greenlets():
+    for greenlet in _known_greenlets():
         yield from reversed([*_caller_frames(c_attribute(greenlet, "gr_frame"))])
 
 
-def _waiting_greenlets() -> list[Any]:
+def _known_greenlets() -> list[Any]:
     """Return the youngest `MAXIMUM_TASKS` greenlets, oldest first; none if the library is not loaded."""
     # A greenlet waits in the loop of a C library, to which no object leads: the collector alone knows all of them.
     builtin = (module_namespace("greenlet._greenlet") or {}).get("greenlet")
     if builtin is None:
         return []
     kinds: list[type] = [builtin]
-    for kind in kinds:  # the list grows inside the loop
+    for kind in kinds:  # derived classes of all depths: the list grows inside the loop
         kinds += type.__subclasses__(kind)
     kind_ids = set(map(id, kinds))
+    # Generation 2 first: it has the oldest objects.
     objects = [obj for generation in (2, 1, 0) for obj in gc.get_objects(generation)]
     # By C code alone, as this runs for each object of the heap.
     are_greenlets = map(kind_ids.__contains__, map(id, map(type, objects)))
@@ -104,7 +113,7 @@ def _tasks_in_stack(innermost: FrameType, c_task_class: type) -> list[Any]:
     tasks: list[Any] = []
     frame: FrameType | None = innermost
     while frame is not None:
-        if plain_text(dict.get(frame.f_globals, "__package__")) == "asyncio":
+        if plain_text(namespace_value(frame.f_globals, "__package__")) == "asyncio":
             tasks += [value for value in frame_locals(frame).values() if issubclass(type(value), c_task_class)]
         frame = frame.f_back
     return tasks
@@ -137,7 +146,7 @@ def _task_coroutine(task: Any) -> Any:
 
 
 def _awaited_frames(waiting: Any) -> Iterator[FrameType]:
-    """Yield the frames of a coroutine and of the coroutines that it awaits, outermost first."""
+    """Yield the frames of a coroutine and of those that it awaits, outermost first, as far as Python keeps them."""
     for _ in range(MAXIMUM_DEPTH):
         frame: FrameType | None = None
         if type(waiting) is CoroutineType:

@@ -22,8 +22,8 @@ class OpenedObject(NamedTuple):
     parts: Sequence[Named] = ()
     """Children that count once each."""
     sampled: Sequence[Named] = ()
-    """Sampled children of a big container, which stand for those of all `sampled_of` items."""
-    sampled_of: int = 0
+    """Sampled children of a big container, which stand for those of `represented_items` items."""
+    represented_items: int = 0
     """Number of items that `sampled` stands for; 0 if nothing is sampled."""
     children_per_item: int = 1
     """Children of one item: an entry of a dict has two."""
@@ -82,11 +82,12 @@ def evenly_spaced_slice(count: int, maximum: int) -> slice:
     return slice(count) if count <= maximum else slice(0, count, -(-count // maximum))
 
 
-def opened_container(  # noqa: PLR0917  (the fields of an opened object)
+def open_container(  # noqa: PLR0917  (the fields of an opened object)
     kind: str, size: int, count: int, values: Iterable[Any], walk: Walk, capacity: int | None = None
 ) -> OpenedObject:
     """Return the opened form of a container with `count` items; `values` are all of them, or a sample."""
-    # All fields by their place: most objects of a heap are small containers, and this runs for each.
+    # Fields by place, as this runs for most objects of a heap: kind, size, length, parts, sampled, represented_items,
+    # children_per_item, capacity.
     labelled_values = [("[*]", value) for value in values]
     if count <= walk.sampled_items:
         return OpenedObject(kind, size, count, labelled_values, (), 0, 1, capacity)

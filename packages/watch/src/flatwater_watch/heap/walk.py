@@ -102,10 +102,12 @@ def find_child_record(name: str, kind: type, parent: PathRecord) -> PathRecord:
     """
     key = (name, id(kind))
     if parent.depth >= MAXIMUM_DEPTH:
-        record = next((above for above in _record_and_holders(parent) if above.key[1] == id(kind)), parent)
+        record = next((holder for holder in _record_and_holders(parent) if holder.key[1] == id(kind)), parent)
     else:
         is_item = name.startswith("[")  # lists within lists do not fold
-        ancestor = None if is_item else next((above for above in _record_and_holders(parent) if above.key == key), None)
+        ancestor = (
+            None if is_item else next((holder for holder in _record_and_holders(parent) if holder.key == key), None)
+        )
         record = ancestor or PathRecord(parent.path + name, parent, key, parent.depth + 1)
     parent.children[key] = record
     return record
@@ -113,10 +115,10 @@ def find_child_record(name: str, kind: type, parent: PathRecord) -> PathRecord:
 
 def _record_and_holders(record: PathRecord) -> Iterator[PathRecord]:
     """Yield a record and the records of its holders, up to the root."""
-    above: PathRecord | None = record
-    while above is not None:
-        yield above
-        above = above.parent
+    holder: PathRecord | None = record
+    while holder is not None:
+        yield holder
+        holder = holder.parent
 
 
 CHECKED_PER_SLICE = 8000
@@ -251,17 +253,19 @@ def _open_waiting_(heap_walk: HeapWalk, deadline: float) -> bool:
         obj = objects[row]
         if type(obj) is OwnWeakref:
             obj = obj()
-        opened = open_object(obj, walk)
-        sizes.append(allocated_size(opened.size))
-        if opened is not OPAQUE:
+        opened_object = open_object(obj, walk)
+        sizes.append(allocated_size(opened_object.size))
+        if opened_object is not OPAQUE:
             walk.opened_count += 1
-            _record_on_path_(heap_walk, row, obj, opened)
-            if opened.parts:
-                _append_children_(heap_walk, row, opened.parts)
-            if opened.sampled:
-                sampled_count = len(opened.sampled) // opened.children_per_item
-                heap_walk.samples[row] = ItemSample(sampled_count, opened.sampled_of, first_row=len(objects))
-                _append_sampled_(heap_walk, row, opened.sampled, opened.children_per_item)
+            _record_on_path_(heap_walk, row, obj, opened_object)
+            if opened_object.parts:
+                _append_children_(heap_walk, row, opened_object.parts)
+            if opened_object.sampled:
+                sampled_count = len(opened_object.sampled) // opened_object.children_per_item
+                heap_walk.samples[row] = ItemSample(
+                    sampled_count, opened_object.represented_items, first_row=len(objects)
+                )
+                _append_sampled_children_(heap_walk, row, opened_object.sampled, opened_object.children_per_item)
         row += 1
         if row >= clock_row:
             if thread_seconds() >= deadline:
@@ -270,14 +274,14 @@ def _open_waiting_(heap_walk: HeapWalk, deadline: float) -> bool:
     return True
 
 
-def _record_on_path_(heap_walk: HeapWalk, row: int, obj: Any, opened: OpenedObject) -> None:
+def _record_on_path_(heap_walk: HeapWalk, row: int, obj: Any, opened_object: OpenedObject) -> None:
     """Add an opened object to the record of its path; a folded object only lengthens the record's chain.
 
     Args:
         heap_walk: the walk.
         row: row of the object.
         obj: the object.
-        opened: the object, opened.
+        opened_object: the object, opened.
     """
     weight, record = heap_walk.weights[row], heap_walk.path_records[row]
     path = record.path
@@ -290,21 +294,21 @@ def _record_on_path_(heap_walk: HeapWalk, row: int, obj: Any, opened: OpenedObje
     is_new = record.longest_container is None or strong_object(record.longest_container) is None
     if is_new:
         record.step = heap_walk.step
-    if is_new or opened.length > record.greatest_length:
-        record.longest_container, record.greatest_length = obj, opened.length
+    if is_new or opened_object.length > record.greatest_length:
+        record.longest_container, record.greatest_length = obj, opened_object.length
         heap_walk.changed_records[path] = record
-        record.kind, record.capacity = _holding_kind(record, opened), opened.capacity
-    record.length += opened.length * weight
-    record.squared_length += opened.length**2 * weight
+        record.kind, record.capacity = _holding_kind(record, opened_object), opened_object.capacity
+    record.length += opened_object.length * weight
+    record.squared_length += opened_object.length**2 * weight
     record.weight += weight
     record.opened_count += 1
 
 
-def _holding_kind(record: PathRecord, opened: OpenedObject) -> str:
+def _holding_kind(record: PathRecord, opened_object: OpenedObject) -> str:
     """Return the kind of a holding: the object's kind, unless the path is that of hooks or of pyplot's figures."""
-    if opened.kind in {"dict", "list"} and record.path.endswith("hooks"):
+    if opened_object.kind in {"dict", "list"} and record.path.endswith("hooks"):
         return "hooks"
-    return "figures" if record.path == "pyplot's figures" else opened.kind
+    return "figures" if record.path == "pyplot's figures" else opened_object.kind
 
 
 def _append_children_(heap_walk: HeapWalk, row: int, parts: Iterable[Named]) -> None:
@@ -312,8 +316,8 @@ def _append_children_(heap_walk: HeapWalk, row: int, parts: Iterable[Named]) -> 
     walk, holder_record, weight, size = heap_walk.walk, heap_walk.path_records[row], heap_walk.weights[row], 0
     for name, obj in parts:
         kind = type(obj)
-        atom_bytes = _mark_seen_(walk, obj, kind)
-        if atom_bytes >= 0:
+        atom_bytes = _mark_seen_and_weigh_(walk, obj, kind)
+        if atom_bytes != TO_BE_OPENED:
             size += atom_bytes
             continue
         record = holder_record.children.get((name, id(kind))) or find_child_record(name, kind, holder_record)
@@ -327,7 +331,9 @@ def _append_children_(heap_walk: HeapWalk, row: int, parts: Iterable[Named]) -> 
         heap_walk.sizes[row] += size
 
 
-def _append_sampled_(heap_walk: HeapWalk, row: int, sampled: Sequence[Named], children_per_item: int) -> None:
+def _append_sampled_children_(
+    heap_walk: HeapWalk, row: int, sampled_children: Sequence[Named], children_per_item: int
+) -> None:
     """Append a row for each sampled child of a big container, weighted for the items that it represents.
 
     The bytes of atoms are added to the container's sample at once.
@@ -335,25 +341,28 @@ def _append_sampled_(heap_walk: HeapWalk, row: int, sampled: Sequence[Named], ch
     Args:
         heap_walk: the walk.
         row: row of the container.
-        sampled: its sampled children, item by item.
+        sampled_children: its sampled children, item by item.
         children_per_item: number of children of each item.
     """
     holder_record, sample = heap_walk.path_records[row], heap_walk.samples[row]
     weight = heap_walk.weights[row] * sample.item_count / sample.sampled_count
-    for number, (name, obj) in enumerate(sampled):
+    for number, (name, obj) in enumerate(sampled_children):
         item, kind = number // children_per_item, type(obj)
-        atom_bytes = _mark_seen_(heap_walk.walk, obj, kind)
+        atom_bytes = _mark_seen_and_weigh_(heap_walk.walk, obj, kind)
         if atom_bytes > 0:
             sample.add(item, atom_bytes)
-        elif atom_bytes < 0:
+        elif atom_bytes == TO_BE_OPENED:
             record = holder_record.children.get((name, id(kind))) or find_child_record(name, kind, holder_record)
             fold_mark = FOLDED if record.depth <= holder_record.depth else 0
             sample.items_by_row.append(item)
             _append_row_(heap_walk, obj, row, record, SAMPLED | fold_mark, weight)
 
 
-def _mark_seen_(walk: Walk, obj: Any, kind: type) -> int:
-    """Mark an object as seen; return 0 if it was seen before, -1 if it is to be opened, else the bytes of an atom.
+TO_BE_OPENED, COUNTED_BEFORE = -1, 0
+
+
+def _mark_seen_and_weigh_(walk: Walk, obj: Any, kind: type) -> int:
+    """Mark an object as seen; return `COUNTED_BEFORE`, `TO_BE_OPENED` or, of an atom, its bytes.
 
     An atom is a number, a short text or another small object without children; it gets no row. None, True and False,
     which exist once, have 0 bytes.
@@ -361,16 +370,16 @@ def _mark_seen_(walk: Walk, obj: Any, kind: type) -> int:
     # Runs for every child of every object, so it does three things at once.
     seen_ids, own_id = walk.seen_ids, id(obj)
     if own_id in seen_ids:
-        return 0
+        return COUNTED_BEFORE
     if id(kind) in ATOM_TYPE_IDS:
         if obj is None or obj is True or obj is False:
-            return 0
+            return COUNTED_BEFORE
         size: int = obj.__sizeof__()
         if size < LONG_TEXT_BYTES:
             seen_ids.add(own_id)
             return allocated_size(size)
     seen_ids.add(own_id)
-    return -1
+    return TO_BE_OPENED
 
 
 # --- between two slices ---
@@ -464,10 +473,10 @@ def _measure_nested_refcount() -> int:
     record = PathRecord("", None, ("", 0), 0)
     record.longest_container = object()
 
-    def pass_on(obj: object) -> int:
+    def count_nested(obj: object) -> int:
         return _count_references(obj)
 
-    return pass_on(record.longest_container)
+    return count_nested(record.longest_container)
 
 
 _SOLE_REFCOUNT, _SOLE_NESTED_REFCOUNT = _measure_refcount(), _measure_nested_refcount()

@@ -68,8 +68,10 @@ class AllocationTrace:
         # All functions of an allocator get one argument. Python's allocators ignore theirs, which is null; where the
         # program has set another allocator, there is no pause.
         self._pausing = [
-            on if off.ctx else _Allocator(on.ctx, off.malloc, off.calloc, on.realloc, on.free)
-            for off, on in zip(plain, self._traced, strict=True)
+            traced
+            if untraced.ctx
+            else _Allocator(traced.ctx, untraced.malloc, untraced.calloc, traced.realloc, traced.free)
+            for untraced, traced in zip(plain, self._traced, strict=True)
         ]
         if self._pauses:
             self.pause()

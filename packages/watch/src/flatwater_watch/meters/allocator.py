@@ -108,14 +108,14 @@ def _query_mallinfo(libc: ctypes.CDLL) -> tuple[AllocatorTotals, int]:
     return totals_from_mallinfo(info, touched_bytes(last_chunk, last_chunk_bytes)), last_chunk
 
 
-def totals_from_mallinfo(info: Mallinfo2, touched: int) -> AllocatorTotals:
+def totals_from_mallinfo(info: Mallinfo2, touched_bytes: int) -> AllocatorTotals:
     """Return the totals from a result of glibc's `mallinfo2`.
 
     Args:
         info: result of the call.
-        touched: bytes in RAM of the heap's last free chunk, which has `info.keepcost` bytes.
+        touched_bytes: bytes in RAM of the heap's last free chunk, which has `info.keepcost` bytes.
     """
-    free_bytes = max(0, info.fordblks - info.keepcost + touched)
+    free_bytes = max(0, info.fordblks - info.keepcost + touched_bytes)
     return AllocatorTotals(in_use=info.uordblks + info.hblkhd, free=free_bytes)
 
 
@@ -135,7 +135,7 @@ class _TrimmedPages:
         """
 
     def trimmed_bytes(self, first: int, size: int) -> int:
-        """Return the bytes that were given back, of `size` bytes from the heap's beginning on; note present pages."""
+        """Return the bytes given back, 0 if unknown, of `size` bytes from the heap's beginning; note present pages."""
         presence = present_pages(first, size)
         if presence is None:
             return 0

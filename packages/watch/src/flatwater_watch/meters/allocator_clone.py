@@ -132,12 +132,12 @@ class ProcessCopy:
         return min(top, presence.count(1) * mmap.PAGESIZE)
 
 
-def _start_copy(libc: ctypes.PyDLL, shared: int) -> int:
+def _start_copy(libc: ctypes.PyDLL, shared_address: int) -> int:
     """Start a copy and return its process id.
 
     Args:
         libc: C library whose functions keep the interpreter's lock, so that no thread of Python is within malloc.
-        shared: address of the memory for the answer. The copy's function returns this address, whose lowest byte is 0
+        shared_address: address of the memory for the answer. The copy's function returns it, and its lowest byte is 0
             and becomes the exit code.
 
     Raises:
@@ -148,7 +148,10 @@ def _start_copy(libc: ctypes.PyDLL, shared: int) -> int:
     libc.pthread_sigmask(signal.SIG_SETMASK, ctypes.byref(_EVERY_SIGNAL), ctypes.byref(program_mask))
     try:
         pid: int = libc.clone(
-            _query_function(libc), ctypes.c_void_p(shared + RESULT_BYTES), CLONE_FLAGS, ctypes.c_void_p(shared)
+            _query_function(libc),
+            ctypes.c_void_p(shared_address + RESULT_BYTES),
+            CLONE_FLAGS,
+            ctypes.c_void_p(shared_address),
         )
     finally:
         libc.pthread_sigmask(signal.SIG_SETMASK, ctypes.byref(program_mask), None)

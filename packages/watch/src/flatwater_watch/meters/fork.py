@@ -13,7 +13,15 @@ from typing import Any, cast
 
 from flatwater_watch.meters.fork_warnings import remove_filter
 from flatwater_watch.meters.proc import process_cpu_seconds
-from flatwater_watch.meters.system_calls import end_process, fork, monotonic, names_in, read_file, read_to_end, system
+from flatwater_watch.meters.system_calls import (
+    end_process,
+    fork,
+    list_folder,
+    monotonic,
+    read_file,
+    read_to_end,
+    system,
+)
 
 MAXIMUM_FORK_SECONDS = 60
 """Seconds after which a detached fork ends by itself, whatever it waits for."""
@@ -68,13 +76,13 @@ def run_in_fork(work: Work) -> Any:  # noqa: ANN401  (whatever JSON can hold)
         _work_and_exit(work, write_end)
     system.close(write_end)  # else the pipe would never end, as this process would hold it open itself
     try:
-        received = read_to_end(read_end)
+        received_bytes = read_to_end(read_end)
     finally:
         system.close(read_end)
     _, status = system.waitpid(child_pid, 0)
-    if status or not received:
+    if status or not received_bytes:
         raise RuntimeError(f"a fork of this process ended with {system.waitstatus_to_exitcode(status)}")
-    return _from_json(received.decode())
+    return _from_json(received_bytes.decode())
 
 
 class DetachedFork:
@@ -181,7 +189,7 @@ def copy_unsafe_driver() -> str | None:
 
 def _has_device_open() -> bool:
     """Return whether this process has a device open that reads memory by itself."""
-    for descriptor in names_in(DESCRIPTORS):
+    for descriptor in list_folder(DESCRIPTORS):
         with suppress(OSError):  # another thread has closed it
             if system.readlink(f"{DESCRIPTORS}/{descriptor}").startswith(DEVICES):
                 return True
@@ -245,13 +253,13 @@ def _fork_worker_and_end(work: Work, pipe: int) -> None:
     try:
         child_pid = _fork_quietly()
         if child_pid == 0:
-            _work_detached(work, pipe)
+            _work_in_detached_process(work, pipe)
         code = 0
     finally:
         end_process(code)
 
 
-def _work_detached(work: Work, pipe: int) -> None:
+def _work_in_detached_process(work: Work, pipe: int) -> None:
     """Leave the terminal and the program's files, write the process id, and work."""
     # In a fork of a fork. It has one thread.
     system.setsid()  # a session of its own: Ctrl-C goes to the terminal's process group

@@ -19,12 +19,12 @@ def memory_limits() -> dict[str, int]:
     group_headroom = memory_headroom()
     if group_headroom is not None:
         limits["cgroup"] = resident + group_headroom
-    used_bytes = read_kib_counters("/proc/self/status")
-    for name, kind, used in (
-        ("ulimit -v", resource.RLIMIT_AS, used_bytes["VmSize"]),
-        ("ulimit -d", resource.RLIMIT_DATA, used_bytes["VmData"]),
+    process_bytes = read_kib_counters("/proc/self/status")
+    for name, kind, used_bytes in (
+        ("ulimit -v", resource.RLIMIT_AS, process_bytes["VmSize"]),
+        ("ulimit -d", resource.RLIMIT_DATA, process_bytes["VmData"]),
     ):
         soft, _ = resource.getrlimit(kind)
         if soft != resource.RLIM_INFINITY:
-            limits[name] = resident + max(0, soft - used)
+            limits[name] = resident + max(0, soft - used_bytes)
     return limits

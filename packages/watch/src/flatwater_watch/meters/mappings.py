@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
 from flatwater_watch.meters.proc import descendant_pids, has_children, read_kib_counters
-from flatwater_watch.meters.system_calls import monotonic, names_in, process_id, read_file, read_text
+from flatwater_watch.meters.system_calls import list_folder, monotonic, process_id, read_file, read_text
 
 T = TypeVar("T")
 
@@ -137,19 +137,19 @@ class CostlyMeter(Generic[T]):
         began = monotonic()
         if self.newest is None or began >= self.next_time:
             self.newest = self.query()
-            ended = monotonic()
-            self.next_time = ended + (ended - began) / self.maximum_share
+            end = monotonic()
+            self.next_time = end + (end - began) / self.maximum_share
         return self.newest
 
 
 def open_files() -> int:
     """Return the number of descriptors that this process holds."""
-    return len(names_in("/proc/self/fd"))
+    return len(list_folder("/proc/self/fd"))
 
 
 def threads() -> int:
     """Return the number of threads of this process, native threads included."""
-    return len(names_in("/proc/self/task"))
+    return len(list_folder("/proc/self/task"))
 
 
 def peak_bytes() -> int | None:

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 
-from flatwater_watch.meters.system_calls import names_in, process_id, read_text, system
+from flatwater_watch.meters.system_calls import list_folder, process_id, read_text, system
 
 KIB = 1024
 WAIT_ALL_CHILDREN = 0x40000000
@@ -55,7 +55,7 @@ def descendant_pids(pid: int | None = None) -> dict[int, int]:
     (`allocator_clone`).
     """
     children = defaultdict[int, list[int]](list)
-    for name in names_in("/proc"):
+    for name in list_folder("/proc"):
         if name.isdecimal():
             try:
                 status = _stat_fields(int(name))
@@ -86,10 +86,10 @@ def context_switches(pid: int) -> int | None:
     """Return how often a process's main thread, if it sleeps now, has left its core; None if it runs or is gone."""
     try:
         lines = dict(line.split(":", 1) for line in read_text(f"/proc/{pid}/task/{pid}/status").splitlines())
-        voluntary, forced = (int(lines[f"{kind}_ctxt_switches"]) for kind in ("voluntary", "nonvoluntary"))
+        voluntary, forced_count = (int(lines[f"{kind}_ctxt_switches"]) for kind in ("voluntary", "nonvoluntary"))
     except (OSError, KeyError):  # the process has ended, or the system only emulates Linux
         return None
-    return voluntary + forced if lines["State"].split()[0] == "S" else None
+    return voluntary + forced_count if lines["State"].split()[0] == "S" else None
 
 
 def threads_here() -> int:

@@ -37,15 +37,15 @@ def free_cores(window: float = 0.2) -> int:
     Args:
         window: seconds over which the load of other processes is sampled; the call takes that long.
     """
-    before = read_cpu_sample()
+    earlier_sample = read_cpu_sample()
     time.sleep(window)
-    return whole_cores(len(allowed_cores()), load_elsewhere(before, read_cpu_sample()), quota_cores())
+    return whole_cores(len(allowed_cores()), load_elsewhere(earlier_sample, read_cpu_sample()), quota_cores())
 
 
-def whole_cores(allowed: int, load: float, quota: float) -> int:
-    """Return the cores to use, at least 1: the `allowed` ones without the `load` of others, at most `quota`."""
+def whole_cores(allowed_cores: int, load: float, quota: float) -> int:
+    """Return the cores to use, at least 1: `allowed_cores` without the `load` of others, at most `quota`."""
     # Idle cores are a measurement, and are rounded; a quota is cut off, as the kernel stops a process that exceeds it.
-    return max(1, int(min(round(allowed - load), quota)))
+    return max(1, int(min(round(allowed_cores - load), quota)))
 
 
 def allowed_cores() -> set[int]:
@@ -82,10 +82,10 @@ def read_cpu_sample() -> CpuSample:
     return CpuSample(wall=time.perf_counter(), busy=_busy_seconds(), own=time.process_time())
 
 
-def load_elsewhere(before: CpuSample, after: CpuSample) -> float:
+def load_elsewhere(earlier: CpuSample, later: CpuSample) -> float:
     """Return the mean number of this process's cores that other processes kept busy between two samples."""
-    other_cpu_seconds = (after.busy - before.busy) - (after.own - before.own)
-    return max(0.0, other_cpu_seconds) / (after.wall - before.wall)
+    other_cpu_seconds = (later.busy - earlier.busy) - (later.own - earlier.own)
+    return max(0.0, other_cpu_seconds) / (later.wall - earlier.wall)
 
 
 def _busy_seconds() -> float:

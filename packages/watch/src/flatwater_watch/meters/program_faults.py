@@ -11,14 +11,14 @@ from collections.abc import Collection
 from types import CodeType, FunctionType, MethodType
 
 from flatwater_watch.installs import is_library_folder
-from flatwater_watch.paths import folder_of
+from flatwater_watch.paths import parent_folder
 
 _WATCH_AND_STDLIB_FOLDERS = (__file__.rpartition("/meters/")[0], os.__file__.rpartition("/")[0], "<frozen ")
 """Beginnings of the file names of code that the watch runs: its own code, and the standard library's."""
 _LIBRARY_MODULES = sys.stdlib_module_names | {"flatwater", "flatwater_watch", "flatwater_trading"}
 _STOP_EXCEPTIONS = (KeyboardInterrupt, SystemExit)
 """Standard exceptions that are never a fault of the watch."""
-_module_of = vars(type)["__module__"].__get__
+_class_module = vars(type)["__module__"].__get__
 """Function that returns the name of a class's module, whatever its metaclass says."""
 
 
@@ -55,10 +55,10 @@ def is_program_fault(fault: BaseException, program: Collection[CodeType] = ()) -
 
 def _is_user_class(kind: type) -> bool:
     """Return whether the user's own code defines a class, and neither a library nor Python."""
-    module_name = str(_module_of(kind))
+    module_name = str(_class_module(kind))
     if module_name == "__main__":
         return True
     if module_name.partition(".")[0] in _LIBRARY_MODULES or (module := sys.modules.get(module_name)) is None:
         return False
     file = vars(module).get("__file__")
-    return type(file) is str and not is_library_folder(folder_of(file))
+    return type(file) is str and not is_library_folder(parent_folder(file))

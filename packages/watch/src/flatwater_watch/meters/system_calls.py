@@ -40,7 +40,7 @@ end_process: Callable[[int], NoReturn] = _SYSTEM["_exit"]
 """End the process at once, with an exit code: nothing is flushed, and no callback of the program runs."""
 fork: Callable[[], int] = _SYSTEM["fork"]
 process_id: Callable[[], int] = _SYSTEM["getpid"]
-names_in: Callable[[str], list[str]] = _SYSTEM["listdir"]
+list_folder: Callable[[str], list[str]] = _SYSTEM["listdir"]
 """Names in a folder."""
 _open, _close, _read, _write, _rename = (_SYSTEM[name] for name in ("open", "close", "read", "write", "rename"))
 _READ_FLAGS: int = _SYSTEM["O_RDONLY"] | _SYSTEM["O_CLOEXEC"]

@@ -62,12 +62,12 @@ class NewStorages(TorchDispatchMode, Generic[R]):  # type: ignore[no-untyped-cal
             The result of the operation.
         """
         kwargs = kwargs or {}
-        out = func(*args, **kwargs)
-        for storage in _tensor_storages(out):
+        result = func(*args, **kwargs)
+        for storage in _tensor_storages(result):
             address = _storage_key(storage)
             if address not in self.records:
                 self._record_new_storage_(storage, address, func.name(), (args, kwargs))
-        return out
+        return result
 
     def _record_new_storage_(
         self, storage: torch.UntypedStorage, address: int, operation: str, arguments: tuple[Any, Any]
@@ -119,13 +119,13 @@ def enter_mode_(mode: NewStorages[R]) -> bool:
 def leave_mode_(mode: NewStorages[R]) -> None:
     """Leave a mode, unless the program has popped it; modes that the program has entered since stay entered."""
     # Modes are a stack of this thread: those above this mode are popped first, and pushed back in the same order.
-    modes_above = []
+    later_modes = []
     while (stack := _get_current_dispatch_mode_stack()) and stack[-1] is not mode:
-        modes_above.append(_pop_mode())
+        later_modes.append(_pop_mode())
     if stack:
         mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
-    for mode_above in reversed(modes_above):
-        _push_mode(mode_above)
+    for later_mode in reversed(later_modes):
+        _push_mode(later_mode)
 
 
 def peak_bytes(run: Callable[[], object]) -> int:
@@ -142,11 +142,11 @@ def peak_bytes(run: Callable[[], object]) -> int:
         peak = max(peak, live_bytes)
         return size
 
-    def count_freed(size: int) -> None:
+    def count_freed_bytes(size: int) -> None:
         nonlocal live_bytes
         live_bytes -= size
 
-    with NewStorages(count_new, count_freed):
+    with NewStorages(count_new, count_freed_bytes):
         run()
     return peak
 

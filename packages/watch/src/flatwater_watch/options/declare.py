@@ -106,13 +106,13 @@ def _own_docs(cls: type) -> dict[str, str]:
     return docs
 
 
-def refuse_given(config: Any, table: str, because: str) -> None:  # noqa: ANN401  (any settings)
+def refuse_given_settings(config: Any, table: str, reason: str) -> None:  # noqa: ANN401  (any settings)
     """Raise an error if a setting of a table that nobody reads differs from its default.
 
     Args:
         config: settings of the table.
         table: dotted path of the table.
-        because: text behind "must be left at its default (...) ": the other setting, and the change to make.
+        reason: text behind "must be left at its default (...) ": the other setting, and the change to make.
 
     Raises:
         ConfigError: a setting differs; the message names the first.
@@ -123,5 +123,5 @@ def refuse_given(config: Any, table: str, because: str) -> None:  # noqa: ANN401
         if value != default:
             raise ConfigError(
                 f"{table}.{field.name} = {short_setting(value)}: "
-                f"must be left at its default ({short_setting(default)}) {because}"
+                f"must be left at its default ({short_setting(default)}) {reason}"
             )

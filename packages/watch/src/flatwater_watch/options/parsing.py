@@ -63,7 +63,7 @@ def read_options(
     _refuse_extra_words(interface, program, options)
     # tyro repeats words that it does not know, so its messages pass through a stream that masks secrets.
     with contextlib.redirect_stderr(PrintableStream(error_stream())), _set_tyro_terminal():
-        parsed = tyro.cli(
+        command = tyro.cli(
             interface,
             prog=program,
             args=options,
@@ -72,8 +72,8 @@ def read_options(
             registry=_type_registry(interface, last_fields, shows_help=not _HELP.isdisjoint(options)),
             default=tyro.MISSING_NONPROP if default is None else default,
         )
-    check_values(type(parsed), vars(parsed), "")
-    return parsed
+    check_values(type(command), vars(command), "")
+    return command
 
 
 def _refuse_extra_words(interface: type[Any], program: str, options: Sequence[str]) -> None:
@@ -156,11 +156,11 @@ def _dataclass_spec(
     hints = get_type_hints(info.type, include_extras=True)
     # tyro does not know bounds, which are extras of a hint: `check_values` checks them.
     hints |= {name: hint for name, hint in get_type_hints(info.type).items() if name in bounds_of(info.type)}
-    in_table = info.type is not interface
+    is_in_table = info.type is not interface
     # False sorts before True: the last fields of the command come last.
-    ordered_fields = sorted(fields(info.type), key=lambda field: not in_table and field.name in last_fields)
+    ordered_fields = sorted(fields(info.type), key=lambda field: not is_in_table and field.name in last_fields)
     specs = [
-        _field_spec(field, info, hints[field.name], in_table=in_table, shows_help=shows_help)
+        _field_spec(field, info, hints[field.name], is_in_table=is_in_table, shows_help=shows_help)
         for field in ordered_fields
     ]
     return StructConstructorSpec(instantiate=info.type, fields=tuple(specs))
@@ -171,7 +171,7 @@ def _field_spec(
     info: StructTypeInfo,
     hint: Any,  # noqa: ANN401  (a type)
     *,
-    in_table: bool,
+    is_in_table: bool,
     shows_help: bool,
 ) -> StructFieldSpec:
     """Describe a field of a dataclass for tyro: its type with tyro's markers, its default and its help.
@@ -180,23 +180,23 @@ def _field_spec(
         field: the field.
         info: the dataclass, and the instance whose values are the defaults.
         hint: declared type of the field.
-        in_table: whether the field is a setting, not a command's own option.
+        is_in_table: whether the field is a setting, not a command's own option.
         shows_help: whether the help is asked for; else tables have none.
     """
     default = _field_default(field, info.type, info.default)
     # A file or an option may have brought a class with more settings than the declared one.
-    kind = _add_markers(type(default) if is_dataclass(default) else hint, field, default, in_table=in_table)
+    kind = _add_markers(type(default) if is_dataclass(default) else hint, field, default, is_in_table=is_in_table)
     # tyro always asks for the help of a table, which is slow: it is read from the source of the class.
     help_text = "" if is_dataclass(default) and not shows_help else partial(_help_text, info.type, field.name)
     return StructFieldSpec(name=field.name, type=kind, default=default, helptext=help_text)
 
 
-def _add_markers(kind: Any, field: Field[Any], default: object, *, in_table: bool) -> Any:  # noqa: ANN401  (types)
-    """Add tyro's markers to the type of a field; `in_table` says that it is a setting, not a command's own option."""
+def _add_markers(kind: Any, field: Field[Any], default: object, *, is_in_table: bool) -> Any:  # noqa: ANN401  (types)
+    """Add tyro's markers to the type of a field; `is_in_table`: it is a setting, not a command's own option."""
     has_one_choice = get_origin(kind) is Literal and len(get_args(kind)) == 1
     if field.metadata or has_one_choice:  # a hidden field, see `plain.HIDDEN_FIELD`, or nothing to choose
         kind = Annotated[kind, tyro.conf.Suppress]
-    if kind == bool | None and in_table:
+    if kind == bool | None and is_in_table:
         # In a table both of its flags exist; an option of a command is given as a word.
         kind = Annotated[kind, tyro.conf.DisallowNone]
     if default is None or default == ():
@@ -205,14 +205,14 @@ def _add_markers(kind: Any, field: Field[Any], default: object, *, in_table: boo
     return kind
 
 
-def _help_text(declared_in: type, name: str) -> str | None:
+def _help_text(declaring_class: type, name: str) -> str | None:
     """Return the help of a field as one paragraph; None for a field without, for which tyro takes its class's help."""
-    return " ".join(field_docs(declared_in).get(name, "").split()) or None
+    return " ".join(field_docs(declaring_class).get(name, "").split()) or None
 
 
-def _field_default(field: Field[Any], declared_in: type, instance: object) -> object:
+def _field_default(field: Field[Any], declaring_class: type, instance: object) -> object:
     """Return the default of a field: the value of an instance, else the default of the class, else tyro's MISSING."""
-    if isinstance(instance, declared_in):
+    if isinstance(instance, declaring_class):
         return getattr(instance, field.name)
     if field.default is not MISSING:
         return field.default

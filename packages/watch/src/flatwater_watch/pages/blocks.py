@@ -136,8 +136,8 @@ def finding_cards(dated_findings: Iterable[tuple[Finding, str]]) -> Cards:
     Args:
         dated_findings: findings, each with a remark on when it was found, which may be empty.
     """
-    by_bytes = sorted(dated_findings, key=lambda dated: -dated[0].bytes_per_step)
-    grave_first = sorted(by_bytes, key=lambda dated: not is_grave(dated[0]))
+    largest_first = sorted(dated_findings, key=lambda dated: -dated[0].bytes_per_step)
+    grave_first = sorted(largest_first, key=lambda dated: not is_grave(dated[0]))
     return Cards([_finding_card(finding, remark) for finding, remark in grave_first])
 
 

@@ -16,8 +16,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from markupsafe import Markup
 
-from flatwater_watch.files.content import is_number
-from flatwater_watch.forms import is_specification
+from flatwater_watch.files.json_values import is_number
+from flatwater_watch.format_strings import is_specification
 from flatwater_watch.pages.blocks import Block, Card, Cards, Folded, Heading, Lines, Listing, Paragraph, Piece, Table
 from flatwater_watch.pages.chart import Axis, Band, Bars, Chart, Dots, Grid, Line, Spans
 from flatwater_watch.sanitize import escape_controls, short_repr

@@ -139,13 +139,13 @@ def _bar_traces(mark: Bars, chart: Chart) -> Iterator[Trace]:
 def _error_bars(mark: Bars) -> dict[str, Any]:
     """Return the intervals of bars as plotly.js has them, by their distances from the values; None is a gap."""
     ends = list(zip(mark.low, mark.values, mark.high, strict=True))
-    below = [None if low is None or value is None else value - low for low, value, _ in ends]
-    above = [None if high is None or value is None else high - value for _, value, high in ends]
+    lower = [None if low is None or value is None else value - low for low, value, _ in ends]
+    upper = [None if high is None or value is None else high - value for _, value, high in ends]
     return {
         "type": "data",
         "symmetric": False,
-        "arrayminus": finite_or_none(below),
-        "array": finite_or_none(above),
+        "arrayminus": finite_or_none(lower),
+        "array": finite_or_none(upper),
         "color": "--ink",
         "thickness": 1.2,
         "width": 3,

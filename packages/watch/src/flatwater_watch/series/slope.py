@@ -125,8 +125,8 @@ def _window_slope(steps: Sequence[float], values: Sequence[float], minimum: floa
         return None
     slope = robust_slope(steps, values, confidence)
     noise = DRIFT.minimum_rise_deviations * median(line_residuals(steps, values, slope))
-    stands_out = slope.per_step * slope.span >= max(minimum, noise)
-    return slope if slope.low > 0 and stands_out and _does_not_slow_down(steps, values) else None
+    is_outlier = slope.per_step * slope.span >= max(minimum, noise)
+    return slope if slope.low > 0 and is_outlier and _does_not_slow_down(steps, values) else None
 
 
 def filling_slope(

@@ -45,8 +45,8 @@ def find_slowdown(costs: Series) -> Slowdown | None:
     if len(steps) <= SLOWER.minimum_readings:
         return None
     middle = bisect_left(steps, (steps[0] + steps[-1]) / 2)
-    after_warm_up = max(1, len(steps) // SLOWER.warm_up_divisor)
-    begins = [begin for begin in (after_warm_up, middle) if len(steps) - begin >= SLOWER.minimum_readings]
+    warm_up_end = max(1, len(steps) // SLOWER.warm_up_divisor)
+    begins = [begin for begin in (warm_up_end, middle) if len(steps) - begin >= SLOWER.minimum_readings]
     slowdowns = (_slowdown_in_window(steps[begin:], values[begin:]) for begin in begins)
     return next((slowdown for slowdown in slowdowns if slowdown is not None), None)
 
@@ -57,8 +57,8 @@ def _slowdown_in_window(steps: Sequence[float], costs: Sequence[float]) -> Slowd
     early_rise = means[DRIFT.blocks // 2] - means[0]
     late_rise = means[-1] - means[DRIFT.blocks // 2]
     is_large = means[-1] >= (1 + SLOWER.minimum_rise) * means[0]
-    goes_on = late_rise >= SLOWER.minimum_late_rise_share * early_rise
-    if not (is_large and goes_on and rises_in_most_blocks(means)):
+    is_lasting = late_rise >= SLOWER.minimum_late_rise_share * early_rise
+    if not (is_large and is_lasting and rises_in_most_blocks(means)):
         return None
     steps, costs = thin_evenly(steps, DRIFT.judged_points), thin_evenly(costs, DRIFT.judged_points)
     slope = robust_slope(steps, costs, DRIFT.confidence)
@@ -80,11 +80,11 @@ def _mean_costs(steps: Sequence[float], costs: Sequence[float]) -> list[float]:
     seconds = (cost * (end - begin) for cost, (begin, end) in zip(costs[1:], pairwise(steps), strict=True))
     seconds_at_reading = [0.0, *accumulate(seconds)]
 
-    def seconds_until(step: float) -> float:
+    def seconds_to_step(step: float) -> float:
         """CPU seconds from the first reading to a step, between two readings in proportion."""
         next_reading = max(1, bisect_left(steps, step))
         return seconds_at_reading[next_reading] - costs[next_reading] * (steps[next_reading] - step)
 
     length = (steps[-1] - steps[0]) / DRIFT.blocks
-    sums = [seconds_until(steps[0] + i * length) for i in range(DRIFT.blocks)] + [seconds_at_reading[-1]]
+    sums = [seconds_to_step(steps[0] + i * length) for i in range(DRIFT.blocks)] + [seconds_at_reading[-1]]
     return [(later - earlier) / length for earlier, later in pairwise(sums)]

@@ -74,9 +74,9 @@ def most_border_cells(config: ForagingConfig) -> int:
     # For each row of an agent: number of rows in sight, and of rows of wall among them. The same holds for columns.
     extents = []
     for row in range(1, size - 1):
-        rows_before, rows_after = row, size - 1 - row
-        in_sight = min(rows_before, radius) + 1 + min(rows_after, radius)
-        extents.append((in_sight, (rows_before <= radius) + (rows_after <= radius)))
+        earlier_rows, later_rows = row, size - 1 - row
+        in_sight = min(earlier_rows, radius) + 1 + min(later_rows, radius)
+        extents.append((in_sight, (earlier_rows <= radius) + (later_rows <= radius)))
     # Rows of wall times columns in sight, and columns of wall times rows in sight, less the corners, which are in both.
     return max(
         wall_rows * columns + wall_columns * rows - wall_rows * wall_columns
@@ -117,5 +117,5 @@ def _game_rules(config: ForagingConfig, tokens: int) -> GameConfig:
 
 def _compile_rules(rules: GameConfig) -> tuple[CompiledConfig, list[str]]:
     """Return the simulator's compiled configuration, and the name of each agent in maps."""
-    compiled, names = convert_to_cpp_game_config(rules)
-    return compiled, list(names.get("agent.agent", ["agent.agent"]))  # a single agent is not renamed
+    compiled_rules, names = convert_to_cpp_game_config(rules)
+    return compiled_rules, list(names.get("agent.agent", ["agent.agent"]))  # a single agent is not renamed

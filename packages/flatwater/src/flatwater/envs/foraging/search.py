@@ -88,7 +88,7 @@ class SearchTeacher:
         targets = view.cells == target_kind
         sees_no_target = ~targets.any(1)
         self._set_targets_out_of_sight_(targets, sees_no_target, view)
-        moves = first_cell_reached(targets, view.cells == OPEN, self._neighbours, self._preferences, self._side)
+        moves = first_reached_cell(targets, view.cells == OPEN, self._neighbours, self._preferences, self._side)
         lost_agents = np.flatnonzero(moves < 0)
         self._draw_exploration_goal_(lost_agents)
         moves[lost_agents] = MOVE_TOWARDS[self._heading[lost_agents]]
@@ -127,9 +127,9 @@ class SearchTeacher:
         targets[agents, nearest] = True
         is_nearer = distance[np.arange(len(agents)), nearest] < np.abs(goal).sum(1)
         self._patience[agents] -= 1
-        gives_up = ~is_nearer | (self._patience[agents] < 0)
-        self._has_known_place[agents[gives_up], place_index[gives_up]] = False
-        self._draw_exploration_goal_(agents[gives_up])
+        is_hopeless = ~is_nearer | (self._patience[agents] < 0)
+        self._has_known_place[agents[is_hopeless], place_index[is_hopeless]] = False
+        self._draw_exploration_goal_(agents[is_hopeless])
 
     def _draw_exploration_goal_(self, agents: Array) -> None:
         """Draw a random direction and distance to explore for each agent whose number is in `agents`."""
@@ -183,7 +183,7 @@ class _TokenReader:
         return AgentView(cells, has_ore.any(1), self._steps[action] * has_moved[:, None])
 
 
-def first_cell_reached(targets: Array, open_cells: Array, neighbours: Array, preferences: Array, side: int) -> Array:
+def first_reached_cell(targets: Array, open_cells: Array, neighbours: Array, preferences: Array, side: int) -> Array:
     """Return for each agent which of the cells next to it a breadth-first search from its targets reaches first.
 
     Args:
@@ -200,9 +200,9 @@ def first_cell_reached(targets: Array, open_cells: Array, neighbours: Array, pre
     agents, cells = targets.shape
     # Positions of the neighbours' bits, int [N, 4]: bit n C + c, in byte (n C + c) // 8.
     bit = (np.arange(agents) * cells)[:, None] + neighbours
-    packed = _pack_bits(reached_by_step, targets.size)
+    packed_bits = _pack_bits(reached_by_step, targets.size)
     # A cell that is reached stays reached, so the number of steps in which its bit is set tells when that was.
-    steps = len(reached_by_step) - (packed[:, bit >> 3] >> (bit & 7) & 1).sum(0, dtype=np.int64)
+    steps = len(reached_by_step) - (packed_bits[:, bit >> 3] >> (bit & 7) & 1).sum(0, dtype=np.int64)
     # Preferences are below 8, so they decide only between equal steps.
     first = (steps * 8 - preferences).argmin(1)
     return np.where(steps.min(1) < len(reached_by_step), first, -1)
@@ -219,9 +219,9 @@ def reachable_cells(open_cells: Array, middle: int, side: int) -> Array:
     start = np.zeros_like(open_cells)
     start[:, middle] = True
     reached_bits = _pack_bits(_reached_by_step(start, open_cells, side)[-1:], open_cells.size)[0]
-    reached = np.unpackbits(reached_bits, count=open_cells.size, bitorder="little").view(np.bool_)
+    reached_cells = np.unpackbits(reached_bits, count=open_cells.size, bitorder="little").view(np.bool_)
     # `& open_cells`, as the middle itself may not be open.
-    return reached.reshape(open_cells.shape) & open_cells
+    return reached_cells.reshape(open_cells.shape) & open_cells
 
 
 def _reached_by_step(start: Array, open_cells: Array, side: int) -> list[int]:
@@ -239,11 +239,13 @@ def _reached_by_step(start: Array, open_cells: Array, side: int) -> list[int]:
         The cells reached after 0, 1, 2, ... steps, as integers; the last step that reached a new cell is last.
     """
     reached_by_step: list[int] = []
-    reached, passable = _flags_to_integer(start), _flags_to_integer(start | open_cells)
-    while not reached_by_step or reached != reached_by_step[-1]:
-        reached_by_step.append(reached)
+    reached_cells, passable = _flags_to_integer(start), _flags_to_integer(start | open_cells)
+    while not reached_by_step or reached_cells != reached_by_step[-1]:
+        reached_by_step.append(reached_cells)
         # The border is not passable, so no shift carries a bit into the next row, or to another agent.
-        reached = (reached | reached << 1 | reached >> 1 | reached << side | reached >> side) & passable
+        reached_cells = (
+            reached_cells | reached_cells << 1 | reached_cells >> 1 | reached_cells << side | reached_cells >> side
+        ) & passable
     return reached_by_step
 
 

@@ -69,8 +69,9 @@ class ForagingWorld:
             simulator.step()
         np.copyto(obs, self._obs[:, :, : self._config.tokens])
         np.copyto(reward, self._reward)
-        np.copyto(terminated, self._is_over[0])
-        np.copyto(truncated, self._is_over[1])
+        has_terminated, was_truncated = self._is_over
+        np.copyto(terminated, has_terminated)
+        np.copyto(truncated, was_truncated)
 
     def close(self) -> None:
         """Release the simulators."""

@@ -98,12 +98,12 @@ def build_slots(hosts: int, slots: int, device: torch.device) -> Slots:
 
 def build_tables(config: LifecycleConfig, device: torch.device) -> LifecycleTables:
     """Return as tensors the rules of a slot's life, from `stages` and `spaces`, and the configured choices."""
-    by_operation = [
+    next_stages = [
         [STAGE_AFTER_OPERATION.get((operation, stage), IMPOSSIBLE) for stage in SlotStage] for operation in Operation
     ]
     patience = [config.embargo if stage == SlotStage.EMBARGOED else 1 for stage in SlotStage]
     return LifecycleTables(
-        by_operation=torch.tensor(by_operation, device=device),
+        by_operation=torch.tensor(next_stages, device=device),
         by_time=torch.tensor([STAGE_AFTER_TIME.get(stage, stage) for stage in SlotStage], device=device),
         patience=torch.tensor(patience, device=device),
         hosted=torch.tensor([stage in HOSTED for stage in SlotStage], device=device),
@@ -158,10 +158,10 @@ def apply_operation_(slots: Slots, tables: LifecycleTables, action: Int[Tensor, 
     sets_pace = is_acted_on & tables.relevant[operation, TEMPO]
 
     # Before time passes, so that a new seed has its blueprint and target from its first step on.
-    write_where_(slots.blueprint, is_germinated, action[:, BLUEPRINT, None])
-    write_where_(slots.alpha_target, is_germinated, tables.alpha_targets[-1])
-    write_where_(slots.alpha_target, is_acted_on & sets_target, tables.alpha_targets[action[:, ALPHA_TARGET, None]])
-    write_where_(slots.pace, sets_pace, tables.paces[action[:, TEMPO, None]])
+    write_masked_(slots.blueprint, is_germinated, action[:, BLUEPRINT, None])
+    write_masked_(slots.alpha_target, is_germinated, tables.alpha_targets[-1])
+    write_masked_(slots.alpha_target, is_acted_on & sets_target, tables.alpha_targets[action[:, ALPHA_TARGET, None]])
+    write_masked_(slots.pace, sets_pace, tables.paces[action[:, TEMPO, None]])
     slots.germinations.add_(is_germinated)
     pass_time_(slots, tables, is_acted_on=is_acted_on, next_stage=next_stage)
     slots.alpha.masked_fill_(is_pruned, 0)
@@ -185,7 +185,7 @@ def pass_time_(
     alpha = slots.alpha + torch.minimum(alpha_left.abs(), slots.pace) * alpha_left.sign()
     # Within rounding of the target counts as there: six steps of a sixth must end a ramp.
     alpha = torch.where(alpha_left.abs() <= slots.pace * (1 + 1e-4), slots.alpha_target, alpha)
-    write_where_(slots.alpha, is_blending, alpha)
+    write_masked_(slots.alpha, is_blending, alpha)
 
     is_stage_over = torch.where(
         is_blending, slots.alpha == slots.alpha_target, slots.in_stage + 1 >= tables.patience[slots.stage]
@@ -199,7 +199,7 @@ def pass_time_(
     slots.age.add_(1).mul_(tables.hosted[stage] & ~has_new_seed)
 
 
-def write_where_(values: Tensor, where: Bool[Tensor, "E S"], new_values: Tensor) -> None:
+def write_masked_(values: Tensor, mask: Bool[Tensor, "E S"], new_values: Tensor) -> None:
     """Write `new_values`, which may broadcast, into `values` where the mask is True."""
-    # Not `values[where] = ...`, which waits until a GPU has counted the elements of the mask.
-    values.copy_(torch.where(where, new_values, values))
+    # Not `values[mask] = ...`, which waits until a GPU has counted the elements of the mask.
+    values.copy_(torch.where(mask, new_values, values))

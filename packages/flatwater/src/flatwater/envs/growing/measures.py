@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from flatwater.envs.growing.fitting import ValidationResult
-from flatwater.envs.growing.lifecycle import OperationEffect, write_where_
+from flatwater.envs.growing.lifecycle import OperationEffect, write_masked_
 from flatwater.state.allocation import filled_tensor
 from flatwater.state.tree import derived_field, state
 
@@ -57,17 +57,17 @@ def build_measures(hosts: int, slots: int, *, history: int, chance: float, devic
         device: device of the tensors; `meta` makes a plan.
     """
     zeros = partial(filled_tensor, 0, device=device)
-    per_slot = (hosts, slots)
+    slot_shape = (hosts, slots)
     return Measures(
         loss=zeros(hosts, history),
         accuracy=zeros(hosts, history),
         validations=zeros(hosts, dtype=torch.int64),
-        contribution=zeros(*per_slot),
-        before=zeros(*per_slot),
-        contributions=zeros(*per_slot, dtype=torch.int64),
-        grad_norm=zeros(*per_slot),
-        graded=zeros(*per_slot, dtype=torch.bool),
-        started_from=zeros(*per_slot),
+        contribution=zeros(*slot_shape),
+        before=zeros(*slot_shape),
+        contributions=zeros(*slot_shape, dtype=torch.int64),
+        grad_norm=zeros(*slot_shape),
+        graded=zeros(*slot_shape, dtype=torch.bool),
+        started_from=zeros(*slot_shape),
         good_loss=filled_tensor(torch.inf, hosts, device=device),
         rollbacks=zeros(hosts, dtype=torch.int64),
         rolled_back=zeros(hosts, dtype=torch.bool),
@@ -87,7 +87,7 @@ def record_operation_(measures: Measures, operation: Int[Tensor, " E"], effect: 
     measures.operation.copy_(operation)
     measures.success.copy_(effect.success)
     # The accuracy before the step's training, which is the host's without the new seed.
-    write_where_(measures.started_from, effect.germinated, last_accuracy(measures)[:, None])
+    write_masked_(measures.started_from, effect.germinated, last_accuracy(measures)[:, None])
     has_changed = effect.germinated | effect.pruned
     for leaf in (measures.contribution, measures.before, measures.contributions, measures.grad_norm, measures.graded):
         leaf.masked_fill_(has_changed, 0)
@@ -99,7 +99,7 @@ def has_good_loss(measures: Measures, validation: ValidationResult, spike: float
 
 
 def record_validation_(
-    measures: Measures, validation: ValidationResult, *, is_good: Bool[Tensor, " E"], mixed_in: Bool[Tensor, "E S"]
+    measures: Measures, validation: ValidationResult, *, is_good: Bool[Tensor, " E"], is_mixed: Bool[Tensor, "E S"]
 ) -> None:
     """Record the validation of good hosts; count a rollback of the others, and keep their last record.
 
@@ -110,18 +110,18 @@ def record_validation_(
         measures: written in place.
         validation: results of the validation.
         is_good: hosts with a good loss, by `has_good_loss`; the others were rolled back.
-        mixed_in: slots whose seed changes its host's output, so that its contribution was measured.
+        is_mixed: slots whose seed changes its host's output, so that its contribution was measured.
     """
     for history, new_value in ((measures.loss, validation.loss), (measures.accuracy, validation.accuracy)):
         # Newest first: the oldest drops out at the end of the row.
-        write_where_(history, is_good[:, None], torch.cat((new_value[:, None], history[:, :-1]), 1))
+        write_masked_(history, is_good[:, None], torch.cat((new_value[:, None], history[:, :-1]), 1))
     measures.validations.add_(is_good)
-    is_measured = mixed_in & is_good[:, None]
+    is_measured = is_mixed & is_good[:, None]
     # Before `contribution` is overwritten below.
-    write_where_(measures.before, is_measured, measures.contribution)
-    write_where_(measures.contribution, is_measured, validation.contribution)
+    write_masked_(measures.before, is_measured, measures.contribution)
+    write_masked_(measures.contribution, is_measured, validation.contribution)
     measures.contributions.add_(is_measured)
-    write_where_(measures.good_loss, is_good, validation.loss)
+    write_masked_(measures.good_loss, is_good, validation.loss)
     measures.good_loss.masked_fill_(~is_good, torch.inf)
     measures.rollbacks.add_(~is_good)
     torch.logical_not(is_good, out=measures.rolled_back)
@@ -130,5 +130,5 @@ def record_validation_(
 def record_gradients_(measures: Measures, norm: Float[Tensor, "E S"], *, has_learned: Bool[Tensor, "E S"]) -> None:
     """Record the norms of the seeds' gradients, where a seed has learned and the norm is finite."""
     is_finite = has_learned & norm.isfinite()
-    write_where_(measures.grad_norm, is_finite, norm)
+    write_masked_(measures.grad_norm, is_finite, norm)
     measures.graded.logical_or_(is_finite)

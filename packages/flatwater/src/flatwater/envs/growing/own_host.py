@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from flatwater.border import user_code_line
 from flatwater.envs.growing.config import HostConfig
 from flatwater.envs.growing.simulator import build_host
 from flatwater.named_imports import find_object
@@ -17,6 +16,7 @@ from flatwater.nets.hosts import KERNEL_TAPS, Host, Images
 from flatwater.nets.own_host import OwnHost, make_network
 from flatwater.nets.slots import SlotGates
 from flatwater.nets.stack import init_, views
+from flatwater.user_code import user_code_line
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.sanitize import short_repr
 
@@ -83,8 +83,8 @@ def _try_host(build: Any, images: Images, rank: int, device: torch.device) -> Ow
     """
     slots = _check_class(build, images)
     # Two networks of one seed, which must have the same weights, and one of another seed.
-    first, repeated, other = (make_network(build, images, seed) for seed in (TRIAL_SEEDS[0], *TRIAL_SEEDS))
-    _check_weights(first, repeated)
+    first, repeated_network, other = (make_network(build, images, seed) for seed in (TRIAL_SEEDS[0], *TRIAL_SEEDS))
+    _check_weights(first, repeated_network)
     rng = torch.Generator().manual_seed(0)
     sample_images = torch.rand(TRIAL_IMAGES, images.channels, images.height, images.width, generator=rng)
     # Copied before the forward, as buffers that a forward changes are refused.
@@ -94,11 +94,11 @@ def _try_host(build: Any, images: Images, rank: int, device: torch.device) -> Ow
     _check_logits(traces[0].logits, images)
     grafts = {slot: _make_graft(slot, outputs, rank) for slot, outputs in traces[0].outputs.items()}
     constants = {name: buffer.to(device) for name, buffer in buffers.items()}
-    # The host is tried on the CPU, and gets its constants on the device afterwards. It is made from `repeated`, the one
-    # network that has no hooks.
-    host = OwnHost(build, images, repeated.to("meta"), grafts, buffers)
+    # The host is tried on the CPU, and gets its constants on the device afterwards. It is made from `repeated_network`,
+    # which has no hooks.
+    host = OwnHost(build, images, repeated_network.to("meta"), grafts, buffers)
     try:
-        _check_stacked(host, [trace.logits for trace in traces], sample_images)
+        _check_stacked_networks(host, [trace.logits for trace in traces], sample_images)
     except RuntimeError as error:
         raise ConfigError(
             f"many hosts at once, stacked by torch.func.vmap, cannot run its forward: {torch_error_text(error)}. Leave "
@@ -238,7 +238,7 @@ def _make_graft(slot: str, outputs: list[Any], rank: int) -> Graft:
     raise ConfigError(f"slot {slot}: expected features [N, C, H, W] or [N, F] of {TRIAL_IMAGES} images, got {actual}")
 
 
-def _check_stacked(host: OwnHost, logits_alone: list[Tensor], images: Tensor) -> None:
+def _check_stacked_networks(host: OwnHost, logits_alone: list[Tensor], images: Tensor) -> None:
     """Check that stacked networks have the logits of each network alone, and that all weights get gradients.
 
     Args:
@@ -263,9 +263,11 @@ def _check_stacked(host: OwnHost, logits_alone: list[Tensor], images: Tensor) ->
     grads: Sequence[Tensor | None] = torch.autograd.grad(
         logits.square().sum(), [*host_weights.values()], allow_unused=True
     )
-    unused = [name for name, grad in zip(host_weights, grads, strict=True) if grad is None]
-    if unused:
-        raise ConfigError(f"the logits do not depend on parameter {unused[0]}, so it cannot learn. Leave it out")
+    unused_weights = [name for name, grad in zip(host_weights, grads, strict=True) if grad is None]
+    if unused_weights:
+        raise ConfigError(
+            f"the logits do not depend on parameter {unused_weights[0]}, so it cannot learn. Leave it out"
+        )
     # An ablation, as in a validation, must run too.
     host.ablations(host_weights, seeds, gates, flat)
 

@@ -19,7 +19,7 @@ def seed_credit(
     contribution: Float[Tensor, "E S"],
     *,
     accuracy: Float[Tensor, " E"],
-    started_from: Float[Tensor, "E S"],
+    initial_accuracy: Float[Tensor, "E S"],
     ungrown: Float[Tensor, " E"],
 ) -> Float[Tensor, "E S"]:
     """Return the credit of each seed: its contribution, but at most the gain of its host.
@@ -31,10 +31,10 @@ def seed_credit(
     Args:
         contribution: accuracy with each seed minus accuracy without it.
         accuracy: accuracy of each host.
-        started_from: accuracy of each host when the seed germinated.
+        initial_accuracy: accuracy of each host when the seed germinated.
         ungrown: accuracy of ungrown hosts of the same kind after as many steps; 0 if it is not known.
     """
-    gain = (accuracy[:, None] - torch.maximum(started_from, ungrown[:, None])).clamp(min=0)
+    gain = (accuracy[:, None] - torch.maximum(initial_accuracy, ungrown[:, None])).clamp(min=0)
     # `gain` is never negative, so the negative contribution of a harmful seed counts in full.
     return torch.minimum(contribution, gain)
 
@@ -79,26 +79,26 @@ def build_ungrown_accuracy(steps: int, device: torch.device) -> UngrownAccuracy:
 
 
 def add_ungrown_accuracy_(
-    ungrown: UngrownAccuracy, accuracy: Float[Tensor, " E"], *, impaired: Bool[Tensor, " E"], step: Int[Tensor, " E"]
+    ungrown: UngrownAccuracy, accuracy: Float[Tensor, " E"], *, is_impaired: Bool[Tensor, " E"], step: Int[Tensor, " E"]
 ) -> None:
     """Add the accuracies of hosts in which nothing was grown to the sums.
 
     Args:
         ungrown: written in place.
         accuracy: accuracy of each host after its last step.
-        impaired: whether each host is impaired.
+        is_impaired: whether each host is impaired.
         step: steps of the episode that each host has taken, 1 or more.
     """
-    index = (impaired.long(), step - 1)
+    index = (is_impaired.long(), step - 1)
     ungrown.accuracy.index_put_(index, accuracy, accumulate=True)
     ungrown.hosts.index_put_(index, torch.ones_like(accuracy), accumulate=True)
 
 
 def ungrown_accuracy(
-    ungrown: UngrownAccuracy, *, impaired: Bool[Tensor, " E"], step: Int[Tensor, " E"]
+    ungrown: UngrownAccuracy, *, is_impaired: Bool[Tensor, " E"], step: Int[Tensor, " E"]
 ) -> Float[Tensor, " E"]:
     """Return the mean accuracy of ungrown hosts of each host's kind after `step` steps, 1 or more; 0 if unknown."""
     # Steps beyond the last one read the last column.
-    index = (impaired.long(), (step - 1).clamp(max=ungrown.hosts.shape[1] - 1))
+    index = (is_impaired.long(), (step - 1).clamp(max=ungrown.hosts.shape[1] - 1))
     # At least 1: where no host was counted, the sum is 0 as well.
     return ungrown.accuracy[index] / ungrown.hosts[index].clamp(min=1)

@@ -216,21 +216,21 @@ def step_(envs: GrowingEnvs, action: Int[Tensor, "E 5"]) -> Float[Tensor, " E"]:
         )
     effect = apply_operation_(envs.slots, envs.tables, action)
     record_operation_(envs.measures, action[:, 0], effect)
-    plant_seeds_(envs, germinated=effect.germinated, pruned=effect.pruned)
+    plant_seeds_(envs, is_germinated=effect.germinated, is_pruned=effect.pruned)
     train_hosts_(envs)
-    accuracy, mixed_in = measure_hosts_(envs)
+    accuracy, is_mixed = measure_hosts_(envs)
     # Before the reward, which counts steps from 1.
     envs.step.add_(1)
     measures, slots = envs.measures, envs.slots
     # [E, S, 3], picked by each seed's blueprint -> [E, S].
     share = envs.seed_share.expand(len(slots.blueprint), -1, -1).gather(2, slots.blueprint[..., None])[..., 0]
-    ungrown = ungrown_accuracy(envs.alone, impaired=impaired_hosts(envs), step=envs.step)
+    ungrown = ungrown_accuracy(envs.alone, is_impaired=impaired_hosts(envs), step=envs.step)
     credits_ = seed_credit(
-        measures.contribution, accuracy=accuracy, started_from=measures.started_from, ungrown=ungrown
+        measures.contribution, accuracy=accuracy, initial_accuracy=measures.started_from, ungrown=ungrown
     )
     return step_reward(
         envs.config.reward,
-        credits_=credits_ * mixed_in,
+        credits_=credits_ * is_mixed,
         sizes=share * envs.tables.hosted[slots.stage],
         changes=(effect.germinated | effect.pruned).sum(1).float(),
         accuracy=accuracy,
@@ -238,18 +238,18 @@ def step_(envs: GrowingEnvs, action: Int[Tensor, "E 5"]) -> Float[Tensor, " E"]:
     )
 
 
-def plant_seeds_(envs: GrowingEnvs, *, germinated: Bool[Tensor, "E S"], pruned: Bool[Tensor, "E S"]) -> None:
+def plant_seeds_(envs: GrowingEnvs, *, is_germinated: Bool[Tensor, "E S"], is_pruned: Bool[Tensor, "E S"]) -> None:
     """Draw the weights of new seeds, and zero those of pruned seeds; reset the optimizers of both.
 
     Args:
         envs: the seeds' weights, good weights and moments are written in place; its slots are already those after
             the operation.
-        germinated: slots with a new seed.
-        pruned: slots whose seed is removed.
+        is_germinated: slots with a new seed.
+        is_pruned: slots whose seed is removed.
     """
     layouts = pool_host(envs).seeds
     for slot, (part, layout) in enumerate(zip(envs.seeds, layouts, strict=True)):
-        is_new, is_removed = germinated[:, slot], pruned[:, slot]
+        is_new, is_removed = is_germinated[:, slot], is_pruned[:, slot]
         key = stream_key(envs.seed, SEEDLING, slot, envs.slots.germinations[:, slot])
         draw_weights_(part.weights, layout, key, is_new)
         part.weights.masked_fill_(is_removed[:, None], 0)
@@ -289,15 +289,15 @@ def measure_hosts_(envs: GrowingEnvs) -> tuple[Float[Tensor, " E"], Bool[Tensor,
         Accuracy of each host, and a mask of the seeds that are mixed into their host's output.
     """
     validation = validate_hosts(envs.host, envs.seeds, pool_host(envs), host_gates(envs), envs.task)
-    mixed_in = envs.tables.mixed_in[envs.slots.stage] & (envs.slots.alpha > 0)
+    is_mixed = envs.tables.mixed_in[envs.slots.stage] & (envs.slots.alpha > 0)
     is_good = has_good_loss(envs.measures, validation, envs.config.fit.spike)
     for part in (envs.host, *envs.seeds):
         # No branch on `is_good`, which would wait for the device: good hosts get their own weights back.
         part.good.copy_(torch.where(is_good[:, None], part.weights, part.good))
         part.weights.copy_(part.good)
         reset_moments_(part, ~is_good)
-    record_validation_(envs.measures, validation, is_good=is_good, mixed_in=mixed_in)
-    return last_accuracy(envs.measures), mixed_in
+    record_validation_(envs.measures, validation, is_good=is_good, is_mixed=is_mixed)
+    return last_accuracy(envs.measures), is_mixed
 
 
 def impaired_hosts(envs: GrowingEnvs) -> Bool[Tensor, " E"]:

@@ -52,18 +52,20 @@ def stream_key(seed: Int[Tensor, " E"], use: int, *words: Int[Tensor, " E"] | in
     return hash_sequence(seed & _MASK, (seed >> 32) & _MASK, use, *words)
 
 
-def image_numbers(seed: Int[Tensor, " E"], drawn: Int[Tensor, " E"], *, count: int, images: int) -> Int[Tensor, "B E"]:
+def image_numbers(
+    seed: Int[Tensor, " E"], drawn_images: Int[Tensor, " E"], *, count: int, images: int
+) -> Int[Tensor, "B E"]:
     """Return the numbers, 0 to N - 1, of each env's next training images, by the formula of the module's docstring.
 
     Each epoch of N images is another permutation of all of them: (slope k + offset) mod N for k = 0 to N - 1.
 
     Args:
         seed: seed of each env.
-        drawn: images that each env has drawn since its reset.
+        drawn_images: images that each env has drawn since its reset.
         count: number of images, B.
         images: number of training images, N, at least 2.
     """
-    position = drawn + torch.arange(count, device=seed.device)[:, None]
+    position = drawn_images + torch.arange(count, device=seed.device)[:, None]
     epoch, k = position // images, position % images
     stream = hash_sequence(stream_key(seed, DATA), epoch)
     slope, offset = 1 + hash_sequence(stream, 0) % (images - 1), hash_sequence(stream, 1) % images
@@ -85,7 +87,7 @@ def longest_non_coprime_run(images: int) -> int:
 
 
 def draw_weights_(
-    block: Float[Tensor, "E n"], layout: Layout, key: Int[Tensor, " E"], chosen: Bool[Tensor, " E"]
+    block: Float[Tensor, "E n"], layout: Layout, key: Int[Tensor, " E"], chosen_envs: Bool[Tensor, " E"]
 ) -> None:
     """Write initial weights of the chosen envs: uniform in +-1/sqrt(fan_in), or a constant where there is no fan-in.
 
@@ -93,13 +95,13 @@ def draw_weights_(
         block: written in place.
         layout: names, shapes and fan-ins of a row's weights.
         key: result of `stream_key`; weight i of a row is drawn from the hash of its env's key and i.
-        chosen: envs to write; the others stay as they are.
+        chosen_envs: envs to write; the others stay as they are.
     """
     offset = 0
     for name, view in views(block, layout).items():
         weight, flat = layout.weights[name], view.flatten(1)
         if not weight.fan_in:
-            flat.copy_(torch.where(chosen[:, None], weight.start, flat))
+            flat.copy_(torch.where(chosen_envs[:, None], weight.start, flat))
         random_numbers = flat.shape[1] if weight.fan_in else 0
         for low in range(0, random_numbers, _CHUNK_NUMBERS):
             part = flat[:, low : low + _CHUNK_NUMBERS]
@@ -107,5 +109,5 @@ def draw_weights_(
             # The upper 24 of 32 bits, which float32 holds exactly.
             bits = hash_sequence(key[:, None], index) >> 8
             values = (bits.to(block.dtype) * 2**-23 - 1) * weight.fan_in**-0.5
-            part.copy_(torch.where(chosen[:, None], values, part))
+            part.copy_(torch.where(chosen_envs[:, None], values, part))
         offset += flat.shape[1]

@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from flatwater.border import Border
 from flatwater.named_imports import find_object
 from flatwater.nets.hosts import Images
 from flatwater.state.tree import state
+from flatwater.user_code import CallGuard
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.sanitize import short_repr
 
@@ -59,7 +59,7 @@ def load_task(name: str, device: torch.device) -> Task:
     function = find_object(target, setting=f"task = {short_repr(name)}: it", expected="package.module:function")
     if not callable(function):
         raise ConfigError(f"task = {short_repr(name)}: expected {EXPECTED_TASK}, got a {type(function).__name__}")
-    with Border(f"task {short_repr(name)}", function, expected="a function without arguments"):
+    with CallGuard(f"task {short_repr(name)}", function, expected="a function without arguments"):
         result = cast("Callable[[], Any]", function)()
     try:
         return make_task(result, device)

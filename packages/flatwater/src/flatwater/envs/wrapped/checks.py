@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from flatwater.border import dotted_name, find_source_line
 from flatwater.envs.world import Array
+from flatwater.user_code import dotted_name, find_source_line
 from flatwater_watch.errors import UserCodeError
 
 MAXIMUM_FLOAT32 = float(np.finfo(np.float32).max)
@@ -97,14 +97,14 @@ def check_info(value: Any) -> dict[str, Any]:  # noqa: ANN401  (whatever an envi
     return value
 
 
-def interface_error(env: object, method: str, cause: Exception, when: str = "") -> UserCodeError:
+def interface_error(env: object, method: str, cause: Exception, time_phrase: str = "") -> UserCodeError:
     """Return the error for a result of `reset` or `step` that is not as Gymnasium's interface says.
 
     Args:
         env: object of the user's class, whose source line is named.
         method: `reset` or `step`.
         cause: the fault; a KeyError stands for an entry that the observation lacks.
-        when: episode and step for the message, such as `with seed 5`; empty to leave them out.
+        time_phrase: episode and step for the message, such as `with seed 5`; empty to leave them out.
     """
     expected_result = (
         "(observation, info)" if method == "reset" else "(observation, reward, terminated, truncated, info)"
@@ -112,7 +112,7 @@ def interface_error(env: object, method: str, cause: Exception, when: str = "") 
     fault = f"no entry {cause} in the observation" if isinstance(cause, KeyError) else str(cause)
     return UserCodeError(
         f"environment {dotted_name(env)}: {type(env).__name__}.{method}() does not give {expected_result}, "
-        f"with an observation of its observation_space{f', {when}' if when else ''}: {fault}"
+        f"with an observation of its observation_space{f', {time_phrase}' if time_phrase else ''}: {fault}"
         f"{source_location(env, method)}. Check an environment before a run with flatwater.check_env_conformance"
     )
 

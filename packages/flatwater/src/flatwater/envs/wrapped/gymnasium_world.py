@@ -6,7 +6,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from flatwater.border import Border, dotted_name, find_source_line
 from flatwater.envs.kept_state import EpisodeStarts, keeps_state, wrapper_layers
 from flatwater.envs.open_envs import bind_closing
 from flatwater.envs.world import Array, Spaces
@@ -24,6 +23,7 @@ from flatwater.envs.wrapped.checks import (
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.native import frame_pace, native_spaces
 from flatwater.envs.wrapped.step_limit import MAXIMUM_STEPS, StepLimit
+from flatwater.user_code import CallGuard, dotted_name, find_source_line
 from flatwater_watch.errors import ConfigError, UserCodeError
 
 NO_ACTION = -1
@@ -55,10 +55,10 @@ class GymnasiumWorld:
         """The environments, with their wrappers."""
         first_copy, self._name = self.copies[0], title
         env, subject = _find_user_layer(first_copy), f"environment {title}"
-        self._step_border, self._render_border = Border(subject, env, "step"), Border(subject, env, "render")
-        self._closing = bind_closing(self.copies, Border(subject, env, "close"))
-        self._reset_border = Border(subject, env, "reset", expected="reset(self, *, seed=None, options=None)")
-        self._space_border = Border(subject, env, "observation_space", call="its spaces", passing=(AttributeError,))
+        self._step_guard, self._render_guard = (CallGuard(subject, env, "step"), CallGuard(subject, env, "render"))
+        self._close_envs = bind_closing(self.copies, CallGuard(subject, env, "close"))
+        self._reset_guard = CallGuard(subject, env, "reset", expected="reset(self, *, seed=None, options=None)")
+        self._space_guard = CallGuard(subject, env, "observation_space", call="its spaces", passing=(AttributeError,))
         self._user_layer, self._allow_nan = env, allow_nan
         observation_space, action_space = self._given_spaces = self._read_spaces(first_copy)
         native = self.native = native_spaces(observation_space, action_space, config.form, title)
@@ -95,7 +95,7 @@ class GymnasiumWorld:
             ConfigError: a space is missing, or is not one of Gymnasium's.
         """
         try:
-            with self._space_border:
+            with self._space_guard:
                 spaces = copy.observation_space, copy.action_space
         except AttributeError as error:
             raise ConfigError(f"{self._name} is incomplete: {error}") from error
@@ -124,7 +124,7 @@ class GymnasiumWorld:
         Raises:
             UserCodeError: `reset` raised, or its result is not such a pair.
         """
-        with self._reset_border:
+        with self._reset_guard:
             answer: Any = copy.reset(seed=seed)
         try:
             observation, info = check_reset(answer)
@@ -175,12 +175,12 @@ class GymnasiumWorld:
             RunError: there is no mask of the length that is expected.
         """
         self.executed[...] = actions
-        write, step_border = self._reader.write, self._step_border
+        write, step_guard = self._reader.write, self._step_guard
         for env, (copy, action) in enumerate(
             zip(self.copies, self._actions.to_env_actions(actions[:, 0]), strict=True)
         ):
-            # Only the user's call is within the border; its result is checked outside, with messages of our own.
-            with step_border:
+            # Only the user's call is within the guard; its result is checked outside, with messages of our own.
+            with step_guard:
                 answer = copy.step(action)
             try:
                 observation, payment, termination, truncation, info = answer
@@ -223,12 +223,12 @@ class GymnasiumWorld:
 
     def render(self) -> object:
         """Return the first copy's frame."""
-        with self._render_border:
+        with self._render_guard:
             return self.copies[0].render()
 
     def close(self) -> None:
         """Close the copies."""
-        self._closing()
+        self._close_envs()
 
 
 def _find_user_layer(env: gymnasium.Env[Any, Any]) -> Any:  # noqa: ANN401  (an Env, or a wrapper of the user's)

@@ -7,9 +7,9 @@ from typing import Any
 
 import gymnasium
 
-from flatwater.border import Border
 from flatwater.envs.names import registered_id
-from flatwater.named_imports import import_named
+from flatwater.named_imports import import_named_module
+from flatwater.user_code import CallGuard
 from flatwater_watch.errors import ConfigError
 
 NOISY_MODULE = "minigrid.envs.babyai.core.roomgrid_level"
@@ -27,8 +27,8 @@ def make_named_env(name: str, arguments: Mapping[str, Any] = MappingProxyType({}
         known_errors += (TypeError,)
     try:
         if ":" in name:  # Gymnasium imports the module before the colon
-            import_named(name.partition(":")[0])
-        with Border(f"environment {name}", None, call="gymnasium.make()", passing=known_errors):
+            import_named_module(name.partition(":")[0])
+        with CallGuard(f"environment {name}", None, call="gymnasium.make()", passing=known_errors):
             env = gymnasium.make(registered_id(name), disable_env_checker=True, **arguments)
     except ModuleNotFoundError as fault:
         raise ConfigError(

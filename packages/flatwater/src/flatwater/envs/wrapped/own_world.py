@@ -1,15 +1,15 @@
-"""A world and a teacher of the user's own classes: errors of their methods are reported as the user's (`border`)."""
+"""A world and a teacher of the user's own classes: errors of their methods are reported as the user's (`user_code`)."""
 
 from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
 
-from flatwater.border import Border, dotted_name
 from flatwater.envs.kept_state import StateKeeper
 from flatwater.envs.open_envs import bind_closing
 from flatwater.envs.world import Array, Spaces, Teacher, World
 from flatwater.envs.wrapped.checks import ALLOW_NAN_ADVICE, source_location
+from flatwater.user_code import CallGuard, dotted_name
 from flatwater_watch.errors import ConfigError, UserCodeError
 
 
@@ -29,14 +29,14 @@ class OwnWorld:
             ConfigError: the world's `spaces` are missing, or have another number of environments.
         """
         self._subject, self.inner = f"environment {title}", inner
-        with Border(self._subject, inner, "spaces", call="its spaces"):
+        with CallGuard(self._subject, inner, "spaces", call="its spaces"):
             self._spaces = inner.spaces
         # `object` for the type checker: the user's class may return anything.
         spaces: object = self._spaces
         if not isinstance(spaces, Spaces) or spaces.envs != envs:
             raise ConfigError(f"`spaces`: expected flatwater.envs.world.Spaces of {envs} copies, got {spaces!r}")
-        self._begin_border, self._step_border = (Border(self._subject, inner, name) for name in ("begin_", "step_"))
-        self._closing = bind_closing([self.inner], Border(self._subject, self.inner, "close"))
+        self._begin_guard, self._step_guard = (CallGuard(self._subject, inner, name) for name in ("begin_", "step_"))
+        self._close_envs = bind_closing([self.inner], CallGuard(self._subject, self.inner, "close"))
         self._checks_rewards = not allow_nan
         """Whether NaN in rewards ends the run."""
         self._checks_observations = not allow_nan and self._spaces.form == "vector"
@@ -49,7 +49,7 @@ class OwnWorld:
 
     def begin_(self, env_mask: Array, seeds: Array, obs: Array, *legal: Array) -> None:
         """Begin episodes in the environments `env_mask`; the arguments are those of `World` and `MaskedWorld`."""
-        with self._begin_border:
+        with self._begin_guard:
             self.inner.begin_(env_mask, seeds, obs, *legal)
         if self._checks_observations:
             self._check_finite("begin_", "observation", obs)
@@ -62,9 +62,9 @@ class OwnWorld:
         Raises:
             UserCodeError: the user's method failed, or wrote a number that is not finite, and `allow_nan` is off.
         """
-        with self._step_border:
+        with self._step_guard:
             self.inner.step_(actions, obs, reward, terminated, truncated, *legal)
-        # Outside of the border, as this is not the user's code; the message names agent and number.
+        # Outside of the guard, as this is not the user's code; the message names agent and number.
         if self._checks_rewards:
             self._check_finite("step_", "reward", reward)
         if self._checks_observations:
@@ -72,12 +72,12 @@ class OwnWorld:
 
     def state_dict(self) -> Any:  # noqa: ANN401  (of the class)
         """Return the state that the world keeps over episodes."""
-        with Border(self._subject, self.inner, "state_dict"):
+        with CallGuard(self._subject, self.inner, "state_dict"):
             return self._keeper.state_dict()
 
     def load_state_dict(self, state: Any) -> None:  # noqa: ANN401  (of the class)
         """Give the world back a state that it has returned."""
-        with Border(self._subject, self.inner, "load_state_dict"):
+        with CallGuard(self._subject, self.inner, "load_state_dict"):
             self._keeper.load_state_dict(state)
 
     @property
@@ -96,20 +96,20 @@ class OwnWorld:
 
     def close(self) -> None:
         """Close the user's world."""
-        self._closing()
+        self._close_envs()
 
-    def _check_finite(self, method: str, name: str, written: Array) -> None:
-        """Refuse NaN and infinities in `written`, an array called `name` in messages, which `method` has written.
+    def _check_finite(self, method: str, name: str, written_values: Array) -> None:
+        """Refuse NaN and infinities in an array that `method` has written, called `name` in messages.
 
         Raises:
             UserCodeError: a number is NaN or infinite.
         """
-        if np.isfinite(written).all():
+        if np.isfinite(written_values).all():
             return
-        index = tuple(int(number) for number in np.argwhere(~np.isfinite(written))[0])
+        index = tuple(int(number) for number in np.argwhere(~np.isfinite(written_values))[0])
         env, agent, *number = index
         raise UserCodeError(
-            f"{self._subject}: {method} wrote the {name} {written[index]} for agent {agent} of environment "
+            f"{self._subject}: {method} wrote the {name} {written_values[index]} for agent {agent} of environment "
             f"{env}{f', in number {number[0]}' if number else ''}{source_location(self.inner, method)}: expected a "
             f"finite number. {ALLOW_NAN_ADVICE}"
         )
@@ -121,17 +121,19 @@ class OwnTeacher:
     def __init__(self, build: Callable[[World], Teacher], world: World) -> None:
         """Make the user's teacher from the world; of an `OwnWorld` it gets the user's world within."""
         subject, inner_world = f"teacher {dotted_name(build)}", world.inner if isinstance(world, OwnWorld) else world
-        with Border(subject, build, "__init__", call=f"{cast('Any', build).__name__}(world)"):
+        with CallGuard(subject, build, "__init__", call=f"{cast('Any', build).__name__}(world)"):
             self.inner = build(inner_world)
             """Object of the user's class."""
-        self._begin_border, self._step_border = (Border(subject, self.inner, name) for name in ("begin_", "step_batch"))
+        self._begin_guard, self._step_guard = (
+            CallGuard(subject, self.inner, name) for name in ("begin_", "step_batch")
+        )
 
     def begin_(self, env_mask: Array) -> None:
         """Forget environments; the arguments are those of `Teacher`."""
-        with self._begin_border:
+        with self._begin_guard:
             self.inner.begin_(env_mask)
 
     def step_batch(self, obs: Array, actions_out: Array, *legal: Array) -> None:
         """Write an action for every agent; the arguments are those of `Teacher`."""
-        with self._step_border:
+        with self._step_guard:
             self.inner.step_batch(obs, actions_out, *legal)

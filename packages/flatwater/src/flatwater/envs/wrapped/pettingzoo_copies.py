@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from flatwater.border import Border
 from flatwater.envs.open_envs import bind_closing
 from flatwater.envs.wrapped.native import frame_pace
+from flatwater.user_code import CallGuard
 from flatwater_watch.errors import ConfigError
 
 
@@ -26,10 +26,10 @@ class PettingZooCopies:
         self._name, self._copies = title, [make() for _ in range(envs)]
         first_copy = self._copies[0]
         subject, self._user_env = f"environment {title}", first_copy.unwrapped
-        self._step_border = Border(subject, self._user_env, "step")
-        self._closing = bind_closing(self._copies, Border(subject, self._user_env, "close"))
-        self._render_border = Border(subject, self._user_env, "render")
-        self._reset_border = Border(subject, self._user_env, "reset", expected="reset(self, seed=None, options=None)")
+        self._step_guard = CallGuard(subject, self._user_env, "step")
+        self._close_envs = bind_closing(self._copies, CallGuard(subject, self._user_env, "close"))
+        self._render_guard = CallGuard(subject, self._user_env, "render")
+        self._reset_guard = CallGuard(subject, self._user_env, "reset", expected="reset(self, seed=None, options=None)")
         self._agent_spaces = _read_agents(first_copy, title)
         """Observation space and action space of each agent."""
         self._agents = [*self._agent_spaces]
@@ -41,12 +41,12 @@ class PettingZooCopies:
 
     def render(self) -> object:
         """Return the first copy's frame."""
-        with self._render_border:
+        with self._render_guard:
             return self._copies[0].render()
 
     def close(self) -> None:
         """Close the copies."""
-        self._closing()
+        self._close_envs()
 
 
 def _read_agents(env: Any, title: str) -> dict[Any, tuple[Any, Any]]:  # noqa: ANN401  (an environment of PettingZoo's)
@@ -55,7 +55,7 @@ def _read_agents(env: Any, title: str) -> dict[Any, tuple[Any, Any]]:  # noqa: A
     Raises:
         ConfigError: there are no agents.
     """
-    with Border(f"environment {title}", env.unwrapped, "observation_space", call="its agents' spaces"):
+    with CallGuard(f"environment {title}", env.unwrapped, "observation_space", call="its agents' spaces"):
         spaces = {agent: (env.observation_space(agent), env.action_space(agent)) for agent in env.possible_agents}
     if not spaces:
         raise ConfigError(f"{title}: possible_agents: expected one or more agents, got none")

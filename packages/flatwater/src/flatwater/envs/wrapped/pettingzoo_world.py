@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium.spaces import Box
 
-from flatwater.border import Border
 from flatwater.config.convert import did_you_mean
 from flatwater.envs.kept_state import EpisodeStarts
 from flatwater.envs.kinds import KindRows, join_kinds, name_kinds
@@ -36,7 +35,8 @@ from flatwater.envs.wrapped.native import NativeSpaces, native_spaces
 from flatwater.envs.wrapped.pettingzoo_copies import PettingZooCopies
 from flatwater.envs.wrapped.spaces import ObservationReader
 from flatwater.envs.wrapped.step_limit import MAXIMUM_STEPS, StepLimit
-from flatwater.named_imports import import_named
+from flatwater.named_imports import import_named_module
+from flatwater.user_code import CallGuard
 from flatwater_watch.errors import ConfigError
 
 
@@ -176,8 +176,8 @@ class PettingZooWorld(PettingZooCopies):
                 for place, action in zip(part.kind.places, self._env_actions(part, actions, env), strict=True)
                 if self._agents[place] in copy.agents
             }
-            # Only the user's call is within the border; its result is checked outside, with messages of our own.
-            with self._step_border:
+            # Only the user's call is within the guard; its result is checked outside, with messages of our own.
+            with self._step_guard:
                 results = copy.step(actions_by_agent)
             try:
                 observations, rewards, terminations, truncations, infos = (check_info(result) for result in results)
@@ -212,7 +212,7 @@ class PettingZooWorld(PettingZooCopies):
         Raises:
             UserCodeError: `reset` raised, or its result is not such a pair.
         """
-        with self._reset_border:
+        with self._reset_guard:
             answer = copy.reset(seed=seed)
         try:
             observations, infos = check_reset(answer)
@@ -268,7 +268,7 @@ def pettingzoo_maker(name: str, arguments: Mapping[str, Any]) -> Callable[[], An
     build = _registered_maker(name) if "/" in name else _module_maker(name)
 
     def make() -> Any:  # noqa: ANN401  (an environment; PettingZoo ships no types)
-        with Border(f"environment {PETTINGZOO}:{name}", build, call="making it"):
+        with CallGuard(f"environment {PETTINGZOO}:{name}", build, call="making it"):
             return build(**arguments)
 
     return make
@@ -281,7 +281,7 @@ def _registered_maker(env_id: str) -> Callable[..., Any]:
         ConfigError: PettingZoo is not installed, or knows no such ID.
     """
     try:
-        pettingzoo = import_named(PETTINGZOO)
+        pettingzoo = import_named_module(PETTINGZOO)
     except ImportError as error:
         raise ConfigError(
             f"{PETTINGZOO}:{env_id} needs pettingzoo, which is not installed: pip install 'flatwater[teach]'"
@@ -306,7 +306,7 @@ def _module_maker(module: str) -> Callable[..., Any]:
         ConfigError: the module cannot be imported, or has neither.
     """
     try:
-        env_module = import_named(module)
+        env_module = import_named_module(module)
     except ImportError as error:
         raise ConfigError(
             f"pettingzoo:{module} cannot be imported ({error}). Give a module with a parallel_env or an env, such as "

@@ -99,8 +99,8 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._last_observation = np.array(observation) if is_array else None
 
 
-def _is_same_observation(current: np.ndarray[Any, Any] | None, saved: np.ndarray[Any, Any] | None) -> bool:
+def _is_same_observation(current: np.ndarray[Any, Any] | None, saved_obs: np.ndarray[Any, Any] | None) -> bool:
     """Return whether two observations are equal, where NaN equals NaN, and None equals None alone."""
-    if current is None or saved is None:
-        return current is saved
-    return np.array_equal(current, saved, equal_nan=current.dtype.kind in "fc")
+    if current is None or saved_obs is None:
+        return current is saved_obs
+    return np.array_equal(current, saved_obs, equal_nan=current.dtype.kind in "fc")

@@ -124,7 +124,7 @@ def _has_main_image(space: gym.Space[Any]) -> bool:
     return _is_image(space.get("image")) if isinstance(space, gym.Dict) else _is_image(space)
 
 
-def read_space(parts: Parts) -> gym.Space[Any]:
+def network_input_space(parts: Parts) -> gym.Space[Any]:
     """Return the space of a network's inputs: images [C, H, W] as uint8, numbers as float32, nested as in `parts`."""
     boxes: list[Any] = []
     for part in parts:
@@ -137,14 +137,14 @@ def read_space(parts: Parts) -> gym.Space[Any]:
     return _gather_spaces(nest_parts(parts, boxes))
 
 
-def _gather_spaces(nested: Any) -> gym.Space[Any]:  # noqa: ANN401  (a space, or spaces in dicts and tuples)
+def _gather_spaces(nested_spaces: Any) -> gym.Space[Any]:  # noqa: ANN401  (a space, or spaces in dicts and tuples)
     """Return one space of nested dicts and tuples of spaces: a Dict for each dict, a Tuple for each tuple."""
-    if isinstance(nested, dict):
-        return gym.Dict({key: _gather_spaces(inside) for key, inside in nested.items()})
-    if isinstance(nested, tuple):
+    if isinstance(nested_spaces, dict):
+        return gym.Dict({key: _gather_spaces(inside) for key, inside in nested_spaces.items()})
+    if isinstance(nested_spaces, tuple):
         # None is in place of a part that no network reads, such as text.
-        return gym.Tuple([_gather_spaces(inside) for inside in nested if inside is not None])
-    space: gym.Space[Any] = nested
+        return gym.Tuple([_gather_spaces(inside) for inside in nested_spaces if inside is not None])
+    space: gym.Space[Any] = nested_spaces
     return space
 
 

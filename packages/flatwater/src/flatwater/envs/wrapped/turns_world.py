@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 
-from flatwater.border import Border
 from flatwater.envs.kept_state import EpisodeStarts
 from flatwater.envs.random_teacher import RandomTeacher
 from flatwater.envs.world import Array, Spaces, check_legal
@@ -29,6 +28,7 @@ from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.envs.wrapped.native import native_spaces
 from flatwater.envs.wrapped.pettingzoo_copies import PettingZooCopies
 from flatwater.envs.wrapped.step_limit import MAXIMUM_STEPS, StepLimit
+from flatwater.user_code import CallGuard
 from flatwater_watch.errors import ConfigError, RunError
 
 OPPONENT_BIT = 40
@@ -116,11 +116,11 @@ class TurnsWorld(PettingZooCopies):
         super().__init__(make, title, envs)
         observation_space, action_space = self._common_spaces()
         self._allow_nan, first_copy = allow_nan, self._copies[0]
-        self._last_border = Border(f"environment {title}", self._user_env, "last")
+        self._last_guard = CallGuard(f"environment {title}", self._user_env, "last")
         self.opponents: Opponents | None = None
         """Policies of the other sides; None if all of them act at random."""
         self._actions = make_action_spec(action_space, first_copy.unwrapped, title)
-        with self._reset_border:
+        with self._reset_guard:
             first_copy.reset(seed=0)
         first_turn = self._read_turn(first_copy)
         has_masks = self._actions.bounds is None and find_mask(first_turn.observation, first_turn.info) is not None
@@ -135,7 +135,7 @@ class TurnsWorld(PettingZooCopies):
         self._limit, self.infos = StepLimit(envs, steps), [dict[str, Any]() for _ in range(envs)]
         # Only measurements, numbers of a Box of floats, can be NaN or infinite.
         self._checks_observations = not allow_nan and bool(self._reader.measures)
-        self._allocate_turns_(envs)
+        self._allocate_episodes_(envs)
 
     def _common_spaces(self) -> tuple[Any, Any]:
         """Return the observation space and the action space that all agents have.
@@ -156,7 +156,7 @@ class TurnsWorld(PettingZooCopies):
                     )
         return self._agent_spaces[first_agent]
 
-    def _allocate_turns_(self, envs: int) -> None:
+    def _allocate_episodes_(self, envs: int) -> None:
         """Allocate the state of each copy's episode."""
         spaces = self._spaces
         self._learner_sides = np.zeros(envs, np.int64)
@@ -172,6 +172,7 @@ class TurnsWorld(PettingZooCopies):
             legal=np.ones((envs, spaces.legal), np.bool_),
             generators=[torch.Generator() for _ in range(envs)],
         )
+        # A teacher that draws legal actions plays for opponents without a policy.
         self._random_players = [RandomTeacher(self, generator) for generator in self._opponent_turns.generators]
         dtype = np.int64 if spaces.bounds is None else np.float32
         self._opponent_actions = np.zeros((envs, *spaces.action_shape), dtype)
@@ -203,7 +204,7 @@ class TurnsWorld(PettingZooCopies):
         self._is_over[:, env_mask], self._unpaid_rewards[env_mask] = False, 0
         for env in np.flatnonzero(env_mask).tolist():
             # 32 bits of the seed, as NumPy's older generators take no more.
-            with self._reset_border:
+            with self._reset_guard:
                 self._copies[env].reset(seed=int(seeds[env]) % 2**32)
             self._opponent_turns.generators[env].manual_seed(int(seeds[env]) % 2**32)
         if self.opponents is not None:
@@ -232,7 +233,7 @@ class TurnsWorld(PettingZooCopies):
         moves = self._actions.to_env_actions(actions[:, 0])
         is_playing = np.logical_not(self._is_over.any(0))
         for env in np.flatnonzero(is_playing).tolist():
-            with self._step_border:
+            with self._step_guard:
                 self._copies[env].step(moves[env])
         self._play_opponents_(pending=is_playing)
         self._write_learner_turns_(np.ones_like(is_playing), obs, legal)
@@ -259,7 +260,7 @@ class TurnsWorld(PettingZooCopies):
             self._choose_opponent_actions_(pending)
             moves = self._actions.to_env_actions(self._opponent_actions)
             for env in np.flatnonzero(pending).tolist():
-                with self._step_border:
+                with self._step_guard:
                     self._copies[env].step(moves[env])
         raise RunError(
             f"{self._name}: {MAXIMUM_TURNS:,} turns in a row were not the learner's: expected its turn or its end"
@@ -280,7 +281,7 @@ class TurnsWorld(PettingZooCopies):
                 self._opponent_turns.sides[env] = self._agents.index(agent)
                 self._write_turn_(env, turn, self._opponent_turns.obs[env], self._opponent_turns.legal[env])
                 return True
-            with self._step_border:
+            with self._step_guard:
                 copy.step(None)  # PettingZoo's way to remove an agent that is over
         else:  # the learner was removed before its turn
             turn = GONE._replace(reward=float(copy.rewards.get(learner, 0.0)))
@@ -313,7 +314,7 @@ class TurnsWorld(PettingZooCopies):
         Raises:
             UserCodeError: `last` raised, or its result is not as the interface says.
         """
-        with self._last_border:
+        with self._last_guard:
             answer = copy.last()
         try:
             observation, reward, terminated, truncated, info = answer

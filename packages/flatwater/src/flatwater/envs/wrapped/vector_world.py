@@ -8,7 +8,6 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
-from flatwater.border import Border
 from flatwater.envs.kept_state import buffer_size, keeps_state, load_state_, read_env_state
 from flatwater.envs.open_envs import bind_closing
 from flatwater.envs.world import Array, Spaces, UnseededError
@@ -26,6 +25,7 @@ from flatwater.envs.wrapped.infos import InfosByNumber
 from flatwater.envs.wrapped.method_masks import MASK_METHOD, has_mask_method
 from flatwater.envs.wrapped.native import frame_pace, native_spaces
 from flatwater.envs.wrapped.step_limit import MAXIMUM_STEPS, StepLimit
+from flatwater.user_code import CallGuard
 from flatwater_watch.errors import ConfigError, UserCodeError
 
 FINAL, FINAL_INFO = "final_obs", "final_info"
@@ -52,12 +52,12 @@ class VectorWorld:
         Raises:
             ConfigError: the environment begins the next episode only in the step after the last one's end.
         """
-        self._env, self._name, self._allow_nan, envs = env, title, allow_nan, int(env.num_envs)
-        subject, inner_env = f"environment {title}", env.unwrapped
-        self._reset_border, self._step_border, self._render_border = (
-            Border(subject, inner_env, method) for method in ("reset", "step", "render")
+        self._env, self._name, self._allow_nan = env, title, allow_nan
+        envs, inner_env, subject = int(env.num_envs), env.unwrapped, f"environment {title}"
+        self._reset_guard, self._step_guard, self._render_guard = (
+            CallGuard(subject, inner_env, method) for method in ("reset", "step", "render")
         )
-        self._closing = bind_closing([env], Border(subject, inner_env, "close"))
+        self._close_envs = bind_closing([env], CallGuard(subject, inner_env, "close"))
         mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
         self._can_reset_single = isinstance(inner_env, SyncVectorEnv | AsyncVectorEnv) or mode is AutoresetMode.DISABLED
         self._resets_in_same_step = mode is AutoresetMode.SAME_STEP
@@ -69,6 +69,8 @@ class VectorWorld:
         self._reader = self.native.env_reader
         self._actions = make_action_spec(self._action_space, None, title)
         steps = config.steps or _step_limit(env) or MAXIMUM_STEPS
+        # All environments, with seed 0: shows whether infos have masks, and begins the first episodes where no single
+        # environment can be reset.
         observations, infos = self._reset_envs(np.ones(envs, np.bool_), np.zeros(envs, np.int64))
         has_masks = self.native.has_mask or (self._actions.bounds is None and MASK_KEY in infos)
         if not has_masks and any(map(has_mask_method, _single_envs(env))):
@@ -137,7 +139,7 @@ class VectorWorld:
         space, action_buffer = self._action_space, create_empty_array(self._action_space, len(actions))
         assert action_buffer is not None  # noqa: S101  (for the type checker: spaces of actions are not graphs and no texts)
         env_actions = concatenate(space, list(self._actions.to_env_actions(actions[:, 0])), action_buffer)
-        with self._step_border:
+        with self._step_guard:
             answer = self._env.step(env_actions)
         try:
             observations, rewards, terminations, truncations, infos = answer
@@ -182,13 +184,13 @@ class VectorWorld:
 
     def render(self) -> object:
         """Return the first environment's frame, of those that the vector environment's `render` gives."""
-        with self._render_border:
+        with self._render_guard:
             frames = self._env.render()
         return None if frames is None else frames[0]
 
     def close(self) -> None:
         """Close the vector environment, and its processes where it has any."""
-        self._closing()
+        self._close_envs()
 
     def _read_info(self, env: int) -> dict[str, Any]:
         """Return the info of an environment's last step, even if the next episode has begun in that step."""
@@ -219,7 +221,7 @@ class VectorWorld:
         """
         options = {} if env_mask.all() else {"options": {"reset_mask": env_mask.copy()}}
         try:
-            with self._reset_border:
+            with self._reset_guard:
                 # 32 bits of each seed, as NumPy's older generators take no more.
                 answer = self._env.reset(seed=[int(seed) % 2**32 for seed in seeds], **options)
         except UserCodeError as error:

@@ -211,12 +211,12 @@ LAYOUT = TableLayout(
 )
 
 
-def _agent_recipe(config: type[AgentRunConfig], about: str) -> Recipe:
-    """Return the recipe of an agent with these settings; `about` begins its help."""
+def _agent_recipe(config: type[AgentRunConfig], summary: str) -> Recipe:
+    """Return the recipe of an agent with these settings; `summary` begins its help."""
     return replace(
         EVOLVE,
         config=config,
-        guide=f"""{about}, in constant memory.
+        guide=f"""{summary}, in constant memory.
 
     --env takes any environment of Gymnasium by its name, and your class as package.module:Class.
     `--population.size N` evolves N agents, which learn from the transitions of all. `--preset zoo` takes the settings

@@ -4,7 +4,7 @@ from dataclasses import field
 from typing import ClassVar, Literal
 
 from flatwater.config.code import EnvName
-from flatwater.runs.config import EpisodesRunConfig, check_episodes_run, explain_renamed
+from flatwater.runs.config import EpisodesRunConfig, check_episodes_run, explain_renamed_settings
 from flatwater.trainers.evolve.config import EvolveConfig, PolicyLearnerConfig
 from flatwater_watch.errors import require
 from flatwater_watch.options.bounds import Number
@@ -15,7 +15,7 @@ from flatwater_watch.options.declare import config
 class MembersRunConfig(EpisodesRunConfig, EvolveConfig):
     """Members in an environment, whatever their algorithm."""
 
-    absent: ClassVar = EpisodesRunConfig.absent | explain_renamed(
+    absent: ClassVar = EpisodesRunConfig.absent | explain_renamed_settings(
         envs="population.envs",
         n_envs="population.envs",
         num_envs="population.envs",

@@ -25,7 +25,7 @@ from flatwater.rundir.layout import RunFolder
 from flatwater.runs.policy_export import PolicyExport, example_mask, mask_input
 from flatwater.runs.trained_policy import TrainedPolicy
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.files.content import convert_to_type
+from flatwater_watch.files.json_values import convert_to_type
 
 
 def make_champion(run: EvolveRun, _folder: RunFolder | None = None) -> TrainedPolicy:

@@ -21,16 +21,17 @@ from flatwater.recipes.evolve.config import MembersRunConfig
 from flatwater.recipes.evolve.left_out import decide_settings, decision_notes
 from flatwater.runs.config import without_env_workers
 from flatwater.runs.machine import find_device
-from flatwater.runs.planning import META, Knob, allocate_planned, plan_one_process, refuse_unfit, smaller_settings
+from flatwater.runs.planning import META, Knob, allocate_planned_state, plan_one_process, refuse_unfit, smaller_settings
 from flatwater.runs.world_run import WorldRun, build_run_world
 from flatwater.trainers.evolve.play import bind_learning
 from flatwater.trainers.evolve.round import EvolveTrainer, build_trainer, lineage_record
-from flatwater.trainers.evolve.state import TRIAL, EvolveSetup, Population, build_population
+from flatwater.trainers.evolve.setup import EvolveSetup
+from flatwater.trainers.evolve.state import TRIAL, Population, build_population
 from flatwater.trainers.evolve.trial import CHAMPION, RANDOM
 from flatwater.trainers.world_trainer import Worlds
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.forms import count_phrase
 from flatwater_watch.meters.torch_ops import peak_bytes
+from flatwater_watch.phrases import count_phrase
 
 KNOBS = (
     Knob(
@@ -76,14 +77,16 @@ class EvolveRun(WorldRun):
         learner, config = self.trainer.run.learner, self.config
         # The largest weight of each member stands for all: it is not finite if one of them is not.
         largest = {f"weights/{name}": rows.abs().amax(1).tolist() for name, (rows, _) in learner.trained.items()}
-        skipped = {f"member {n}": int(count) for n, count in enumerate(learner.tally.skipped_total.tolist()) if count}
+        skipped_counts = {
+            f"member {n}": int(count) for n, count in enumerate(learner.tally.skipped_total.tolist()) if count
+        }
         optimiser_steps = (
             -(-config.steps // config.learner.train_every) * config.learner.own.updates * len(learner.trained)
         )
         return [
             *array_alarms(round_, largest),
             *metric_alarms(round_, dict(metrics)),
-            *skipped_step_alarms(round_, skipped, optimiser_steps),
+            *skipped_step_alarms(round_, skipped_counts, optimiser_steps),
         ]
 
     def record(self) -> Mapping[str, Any]:
@@ -227,7 +230,7 @@ def compose(config: MembersRunConfig) -> EvolveRun:
     plan = plan_population(config, worlds, device)
     refuse_unfit(plan, config)
     setup = setup_population(config, worlds, device)
-    run = allocate_planned(lambda: build_population(setup), plan)
+    run = allocate_planned_state(lambda: build_population(setup), plan)
     return EvolveRun(config, plan, build_trainer(setup, run, worlds))
 
 

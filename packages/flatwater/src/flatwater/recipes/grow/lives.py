@@ -26,8 +26,8 @@ def write_lives(folder: Path, lives: SlotHistory) -> None:
     content = io.BytesIO()
     columns: dict[str, Any] = {**lives}
     np.savez_compressed(content, **columns)
-    with content.getbuffer() as packed:  # a context, as `content` cannot be freed before the buffer is released
-        write_object(folder / LIVES_FILE, packed)
+    with content.getbuffer() as packed_bytes:  # a context, as `content` cannot be freed before the buffer is released
+        write_object(folder / LIVES_FILE, packed_bytes)
 
 
 def read_lives(folder: Path) -> SlotHistory | None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from flatwater.metrics.figures import format_explained, format_percent, short_seconds
+from flatwater.metrics.figures import format_explained_share, format_percent, short_seconds
 from flatwater.metrics.table_layout import SECONDS_COLUMN, Column, TableLayout
 from flatwater.recipe import Headline, Number, Recipe, lazy_function
 from flatwater.recipes.grow.config import GrowRunConfig
@@ -21,7 +21,7 @@ LAYOUT = TableLayout(
         Column("held-out return", "heur", 6, "evaluation/heuristic"),
         Column("", "wait%", 6, "operation/wait", format_percent),
         Column("", "entropy", 8, "train/entropy"),
-        Column("", "expl", 6, "critic/explained", format_explained),
+        Column("", "expl", 6, "critic/explained", format_explained_share),
         Column("seconds", "play", 5, "time/collect", short_seconds),
         Column("seconds", "learn", 6, "time/update", short_seconds),
         Column("seconds", "eval", 5, "time/evaluate", short_seconds),

@@ -17,13 +17,13 @@ from flatwater.recipes.grow.score import GrowScore, score_policy
 from flatwater.recipes.grow.workers import GrowWorkers
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.machine import find_device
-from flatwater.runs.planning import allocate_planned, refuse_unfit
+from flatwater.runs.planning import allocate_planned_state, refuse_unfit
 from flatwater.runs.run import OnPolicyRun, WorkersRun
 from flatwater.runs.scores import episode_result
 from flatwater.trainers.grow.round import GrowTrainer, build_trainer, episodes_record
 from flatwater.trainers.grow.state import GrowSetup, build_grow
 from flatwater_watch.files.directory import write_object
-from flatwater_watch.forms import count_phrase, noun_form
+from flatwater_watch.phrases import count_phrase, noun_form
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def compose(config: GrowRunConfig) -> GrowRun:
     refuse_unfit(plan, config)
     task = load_task(config.task, device)
     setup = GrowSetup(config, device, task.images)
-    run = allocate_planned(lambda: build_grow(setup, task), plan)
+    run = allocate_planned_state(lambda: build_grow(setup, task), plan)
     image_hash, host_hashes = fingerprints(config, task)
     executor = None
     # Workers' processes start with the first episode, not here.

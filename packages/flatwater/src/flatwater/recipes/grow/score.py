@@ -37,9 +37,9 @@ def score_policy(trainer: GrowTrainer, first_seed: int) -> GrowScore:
     """
     # A score must not change the run: the random baseline draws from this generator, so its state is restored.
     rng = trainer.run.generators["held out"]
-    state_before = rng.get_state()
+    previous_state = rng.get_state()
     tables = {player: record_episodes_(trainer, player, first_seed) for player in (POLICY, *BASELINES)}
-    rng.set_state(state_before)
+    rng.set_state(previous_state)
     columns = list(next(iter(tables.values())))
     row_counts = {name: len(table["step"]) for name, table in tables.items()}
     return GrowScore(

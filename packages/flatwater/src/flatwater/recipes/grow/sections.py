@@ -8,7 +8,7 @@ from flatwater.recipes.grow.lives import SlotHistory, read_lives
 from flatwater.reports.course import JUDGED_COLOUR, Sections, holdout_blocks, returns_lines, share_lines
 from flatwater.reports.records import RunRecords
 from flatwater.reports.result_blocks import missing_paragraph, result_table
-from flatwater_watch.forms import fill_form
+from flatwater_watch.format_strings import fill_format
 from flatwater_watch.pages.blocks import Block, Paragraph
 from flatwater_watch.pages.chart import Axis, Band, Bars, Chart, Grid, Line, Mark, Picture, Spans, round_axis
 
@@ -57,7 +57,7 @@ def growth_picture(run: RunRecords) -> Picture:
 
 
 def learning_section(run: RunRecords) -> Iterator[Block]:
-    """Yield a chart of returns against the baselines, and one of the policy's operations."""
+    """Yield charts of returns against the baselines and of the policy's operations, or why there are none."""
     if not run.metrics.get("round"):
         yield missing_paragraph("batch", "metrics.jsonl", run.state, "after each batch")
         return
@@ -66,13 +66,13 @@ def learning_section(run: RunRecords) -> Iterator[Block]:
 
 
 def growth_section(run: RunRecords) -> Iterator[Block]:
-    """Yield the policy's result against the baselines, and its episodes slot by slot."""
+    """Yield the policy's result against the baselines, and its episodes slot by slot, or why there are none."""
     if run.result is None:
         yield missing_paragraph("result", "result.json", run.state)
         return
     yield accuracy_chart(run.result)
     yield result_table(run.recipe, run.result)
-    episodes = fill_form("{episodes} {split} {episodes:episode} of {steps} {steps:step}", run.result)
+    episodes = fill_format("{episodes} {split} {episodes:episode} of {steps} {steps:step}", run.result)
     yield Paragraph(f"{episodes}; seeds per episode. Note: {run.result['note']}.", "reading")
     yield from holdout_blocks(run)
     lives = read_lives(run.path)
@@ -123,7 +123,7 @@ def accuracy_chart(result: Mapping[str, Any]) -> Chart:
         colour = JUDGED_COLOUR if name == "policy" else BASELINE_COLOURS.get(name, "--others")
         marks.append(Bars(name=name, at=host_kinds, values=heights, colour=colour, labels=labels, form=".1f"))
     return Chart(
-        title=fill_form("Accuracy after the last step ({episodes} {split} {episodes:episode})", result),
+        title=fill_format("Accuracy after the last step ({episodes} {split} {episodes:episode})", result),
         marks=marks,
         x=Axis(rows=host_kinds),
         # To 112, so that the label above a bar of 100 has room.

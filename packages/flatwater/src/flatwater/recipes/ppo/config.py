@@ -6,7 +6,7 @@ from flatwater.algorithms.on_policy_config import PpoLearnerConfig
 from flatwater.config.code import EnvName
 from flatwater.envs.wrapped.config import WrappedConfig
 from flatwater.nets.config import ActorCriticConfig
-from flatwater.runs.config import EpisodesRunConfig, PresetSettings, check_episodes_run, explain_renamed
+from flatwater.runs.config import EpisodesRunConfig, PresetSettings, check_episodes_run, explain_renamed_settings
 from flatwater.trainers.blocks.config import BlocksConfig, OpponentsConfig
 from flatwater_watch.options.bounds import Bounds, Number, OptionalNumber
 from flatwater_watch.options.declare import config
@@ -18,7 +18,7 @@ class BlocksRunConfig(EpisodesRunConfig, BlocksConfig):
 
     absent: ClassVar = (
         EpisodesRunConfig.absent
-        | explain_renamed(
+        | explain_renamed_settings(
             student="policy, such as policy.layers",
             n_envs="envs",
             num_envs="envs",

@@ -38,8 +38,8 @@ def decide_settings(config: C, spaces: Spaces) -> C:
         config: settings as the user gave them.
         spaces: spaces of the training world.
     """
-    for name, (left_out, decide) in _open_decisions(config.learner).items():
-        if getattr(config.learner, name) == left_out:
+    for name, (omitted_value, decide) in _open_decisions(config.learner).items():
+        if getattr(config.learner, name) == omitted_value:
             config = replace(config, learner=replace(config.learner, **{name: decide(config, spaces)}))
     return config
 

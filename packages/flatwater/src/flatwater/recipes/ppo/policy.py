@@ -30,7 +30,7 @@ from flatwater.runs.kinds_policy import KindsPolicy
 from flatwater.runs.policy_export import PolicyExport, example_mask, mask_input
 from flatwater.runs.trained_policy import TrainedPolicy
 from flatwater.trainers.blocks.state import build_actor_critic, policy_actions, policy_parts
-from flatwater_watch.files.content import convert_to_type
+from flatwater_watch.files.json_values import convert_to_type
 
 
 def make_trained_policy(run: BlocksRun, _folder: RunFolder | None = None) -> TrainedPolicy | KindsPolicy:
@@ -71,10 +71,10 @@ class PolicyModule(nn.Module):
         """Hold weights as parameters, and statistics and bounds as buffers, so that an export has them."""
         super().__init__()
         self.network, self.spaces, self.cells = network, spaces, network.policy.cells
-        trained = {name: weight for name, weight in weights.items() if name in network.layout.weights}
+        trained_weights = {name: weight for name, weight in weights.items() if name in network.layout.weights}
         # Without the count of observations: the statistics learn nothing more here.
-        fixed = {name: weight for name, weight in weights.items() if name not in trained and name != COUNT}
-        self.net = NamedWeights(trained, fixed)
+        fixed = {name: weight for name, weight in weights.items() if name not in trained_weights and name != COUNT}
+        self.net = NamedWeights(trained_weights, fixed)
         # Called now for its cache of the bounds' middle and half width, whose making an export must not trace.
         network.actions.distribution(torch.zeros(1, network.actions.outputs, device=network.device))
         low, high = torch.tensor(spaces.bounds or [(0.0, 0.0)], dtype=torch.float32, device=network.device).T
@@ -131,9 +131,10 @@ class PolicyModule(nn.Module):
         network = self.network
         if not network.sees_tokens:
             return network.embed_observation(weights, obs.unsqueeze(0))
-        rows = token_rows(obs, network.config.rows, network.padding)
+        padding_row = network.config.rows  # one past the table's last row: `token_rows` gives it to padding
+        rows = token_rows(obs, padding_row, network.padding)
         # The product leaves out padding, which `embedding_bag` does by its `padding_idx`.
-        row_sums = (weights["tokens"][rows] * (rows != network.config.rows).unsqueeze(-1)).sum(1)
+        row_sums = (weights["tokens"][rows] * (rows != padding_row).unsqueeze(-1)).sum(1)
         return layer_norm(row_sums, row_sums.shape[-1:]).relu().unsqueeze(0)
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from flatwater.metrics.figures import format_explained, format_small, short_seconds, whole_share
+from flatwater.metrics.figures import format_explained_share, format_small, short_seconds, whole_share
 from flatwater.metrics.table_layout import SECONDS_COLUMN, Column, TableLayout
 from flatwater.recipe import RETURN_NUMBERS, Headline, Recipe, lazy_function
 from flatwater.recipes.ppo.config import PpoRunConfig
@@ -17,7 +17,7 @@ LAYOUT = TableLayout(
         Column("held-out return", "random", 8, "evaluation/random"),
         Column("", "entropy", 8, "train/entropy"),
         Column("", "kl", 8, "train/kl", format_small),
-        Column("", "expl", 6, "critic/explained", format_explained),
+        Column("", "expl", 6, "critic/explained", format_explained_share),
         Column("", "steps/s", 8, "train/sps"),
         Column("seconds", "play", 5, "time/collect", short_seconds),
         Column("seconds", "learn", 6, "time/update", short_seconds),

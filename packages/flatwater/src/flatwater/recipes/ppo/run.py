@@ -25,7 +25,7 @@ from flatwater.recipes.ppo.config import BlocksRunConfig, PpoRunConfig
 from flatwater.recipes.ppo.left_out import decide_settings, decision_notes
 from flatwater.runs.config import without_env_workers
 from flatwater.runs.machine import find_device
-from flatwater.runs.planning import META, Knob, allocate_planned, plan_one_process, refuse_unfit, smaller_settings
+from flatwater.runs.planning import META, Knob, allocate_planned_state, plan_one_process, refuse_unfit, smaller_settings
 from flatwater.runs.run import OnPolicyRun
 from flatwater.runs.scores import return_rows, score_players
 from flatwater.runs.world_run import WorldRun, build_run_world
@@ -133,16 +133,18 @@ class BlocksRun(OnPolicyRun, WorldRun):
         first of its earlier policies.
         """
         result = super().score(holdout=holdout)
-        trained, players = next(iter(self.rows)), result["players"]  # the trained policy is the first player
+        trained_player, players = next(iter(self.rows)), result["players"]  # the trained policy is the first player
         for part, _ in agent_rows(self.trainer.setup.held_out):
-            players[f"{trained}/{part}"]["times_random"] = _share(players, f"{trained}/{part}", f"{RANDOM}/{part}")
+            players[f"{trained_player}/{part}"]["times_random"] = _share(
+                players, f"{trained_player}/{part}", f"{RANDOM}/{part}"
+            )
         if (earlier := self.trainer.run.opponents.get(EARLIER)) is not None and earlier.count:
             # A seed of a game in turns has the opponent's number too: the same episodes, against another opponent.
             first_seed = int(replace_opponents(np.array(result["first_seed"]), FIRST))
-            players |= return_rows(score_players(self.trainer, {AGAINST_FIRST: trained}, first_seed))
+            players |= return_rows(score_players(self.trainer, {AGAINST_FIRST: trained_player}, first_seed))
         for key, name in (("of_teacher", TEACHER), ("times_random", RANDOM)):
             if name in players:
-                players[trained][key] = _share(players, trained, name)
+                players[trained_player][key] = _share(players, trained_player, name)
         return result
 
 
@@ -173,11 +175,11 @@ def setup_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device) 
         divisor = max(number for number in range(1, min(minibatches, sequences) + 1) if sequences % number == 0)
         expected = f"a divisor of {sequences}, such as {divisor}: {agents} agents have {per_agent} sequences each"
         require(sequences % minibatches == 0, f"{config.learner.table}.minibatches", minibatches, expected)
-    in_turns = isinstance(worlds.training, TurnsWorld)
+    is_turns_game = isinstance(worlds.training, TurnsWorld)
     # Said by the plan as well, whose worlds are without processes.
     expected = "0 for a game in turns, whose opponents are earlier policies of the run"
-    require(not (in_turns and config.env_workers), "env_workers", config.env_workers, expected)
-    opponents = config.opponents if in_turns and isinstance(config, PpoRunConfig) else None
+    require(not (is_turns_game and config.env_workers), "env_workers", config.env_workers, expected)
+    opponents = config.opponents if is_turns_game and isinstance(config, PpoRunConfig) else None
     return BlocksSetup(config, device, training, held_out, reported=config.reports_episodes, opponents=opponents)
 
 
@@ -244,7 +246,7 @@ def allocate(config: BlocksRunConfig, worlds: Worlds, device: torch.device) -> t
     plan = plan_blocks(config, worlds, device)
     refuse_unfit(plan, config)
     setup = setup_blocks(config, worlds, device)
-    return plan, setup, allocate_planned(lambda: build_blocks(setup), plan)
+    return plan, setup, allocate_planned_state(lambda: build_blocks(setup), plan)
 
 
 def compose(config: PpoRunConfig) -> BlocksRun:

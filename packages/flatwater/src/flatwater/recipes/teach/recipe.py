@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from flatwater.metrics.figures import format_explained, format_percent
+from flatwater.metrics.figures import format_explained_share, format_percent
 from flatwater.metrics.table_layout import SECONDS_COLUMN, Column, TableLayout
 from flatwater.recipe import RETURN_NUMBERS, Headline, Number, Recipe, lazy_function
 from flatwater.recipes.teach.config import TeachRunConfig
@@ -16,7 +16,7 @@ LAYOUT = TableLayout(
         Column("held-out return", "teacher", 8, "evaluation/teacher"),
         Column("", "agree%", 7, "train/agreement", format_percent),
         Column("", "led%", 5, "lead/share", format_percent),
-        Column("", "expl", 6, "critic/explained", format_explained),
+        Column("", "expl", 6, "critic/explained", format_explained_share),
         Column("µs a step of an agent", "env", 6, "profile/env_us"),
         Column("µs a step of an agent", "teach", 6, "profile/teacher_us"),
         Column("µs a step of an agent", "act", 6, "profile/policy_us"),

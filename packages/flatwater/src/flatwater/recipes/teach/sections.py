@@ -9,7 +9,7 @@ from flatwater.recipe import ShownTable
 from flatwater.reports.course import JUDGED_COLOUR, Sections, holdout_blocks, returns_lines, share_lines, update_charts
 from flatwater.reports.records import RunRecords
 from flatwater.reports.result_blocks import missing_paragraph, result_table
-from flatwater_watch.forms import fill_form
+from flatwater_watch.format_strings import fill_format
 from flatwater_watch.pages.blocks import Block, Heading, Paragraph, Table
 from flatwater_watch.pages.chart import Axis, Bars, Chart, Line, Picture, round_axis
 
@@ -45,7 +45,7 @@ def teaching_picture(run: RunRecords) -> Picture:
 
 
 def learning_section(run: RunRecords) -> Iterator[Block]:
-    """Yield charts of returns and of the hand-over, then the result against teacher and random actions."""
+    """Yield charts of returns and the hand-over, then the result beside teacher and random; or what is missing."""
     if not run.metrics.get("round"):
         yield missing_paragraph("block", "metrics.jsonl", run.state, "after each block")
         return
@@ -59,13 +59,13 @@ def learning_section(run: RunRecords) -> Iterator[Block]:
     yield players_chart(run.result)
     yield result_table(run.recipe, run.result)
     form = "{episodes} {split} {episodes:episode} of {agents} {agents:agent} and {steps} {steps:step}"
-    episodes = fill_form(form, run.result)
+    episodes = fill_format(form, run.result)
     yield Paragraph(f"{episodes}; one number for each agent. Note: {run.result['note']}.", "reading")
     yield from holdout_blocks(run)
 
 
 def profile_section(run: RunRecords) -> Iterator[Block]:
-    """Yield the time of a step by its parts: a table of medians over the run, and a chart over the blocks."""
+    """Yield the time of a step by its parts: a table of medians and a chart over the blocks; or why there is none."""
     rows = profile_rows(run.metrics)
     if not rows:
         yield missing_paragraph("profile", "metrics.jsonl", run.state, "after each block")
@@ -133,7 +133,7 @@ def players_chart(result: Mapping[str, Any]) -> Chart:
         horizontal=True,
         labels=["" if value is None else f"mean {value:.1f}" for value in mean],
     )
-    title = fill_form("{episodes} {split} {episodes:episode}: mean, and the worst to the best agent", result)
+    title = fill_format("{episodes} {split} {episodes:episode}: mean, and the worst to the best agent", result)
     minimum = min(0.0, *(value or 0.0 for value in low))
     maximum = max(value or 0.0 for value in [*mean, *high])
     span = (minimum, maximum + LABEL_ROOM * (maximum - minimum)) if maximum > minimum else None

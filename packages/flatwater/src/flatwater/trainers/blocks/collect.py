@@ -64,29 +64,34 @@ class BlockCollector:
         self._envs, self._agents, self._grid = envs, agents, (envs, agents)
         self._teacher_choices = torch.zeros(envs, agents, dtype=torch.int64)
         self._policies = [PolicyBlock(part) for part in policy_parts(setup, run)]
-        # For each step of the block, and for what comes after it, the arrays that the world writes into.
-        first_policy, steps = self._policies[0], setup.config.block
-        coming, coming_legal = run.coming, [run.legal[AFTER_BLOCK]] if spaces.masked else []
-        self._is_copied = bool(spaces.kinds)
+        self._rows_are_copied = bool(spaces.kinds)
         """Whether the world writes beside the rollouts, as the rows of several kinds have another form."""
-        if self._is_copied:
-            obs_rows, legal_rows = [coming] * (steps + 1), coming_legal * (steps + 1)
-            self._outcomes: list[Outcome] = [build_outcome(envs, agents)] * steps
-        else:
-            rollout = first_policy.part.rollout
-            obs_rows, legal_rows = [*rollout["obs"], coming], [*rollout["legal"], *coming_legal] if coming_legal else []
-            outcomes = (rollout[name].view(-1, *self._grid).numpy() for name in ("reward", "terminated", "truncated"))
-            self._outcomes = list(zip(*outcomes, strict=True))
-        self._observations: list[Array] = [row.view(*self._grid, *spaces.obs).numpy() for row in obs_rows]
-        self._legal_masks: list[Array | None] = [row.view(*self._grid, -1).numpy() for row in legal_rows] or (
-            [None] * len(obs_rows)
-        )
+        self._bind_world_rows_()
         self._episodes = view_episodes(run.episodes)
         self._actions = np.zeros((*self._grid, *spaces.action_shape), np.int64 if spaces.bounds is None else np.float32)
         """Actions of several kinds of agents, side by side."""
         self._earlier_policies = run.opponents.get(EARLIER)
         self._game_sides = world.sides if isinstance(world, TurnsWorld) else 1
         self._starts = run.starts.numpy()
+        """Whether each agent's next step is the first of an episode, bool [B]; a view."""
+
+    def _bind_world_rows_(self) -> None:
+        """Bind the arrays that the world writes into: of each step of the block, and of what comes after it."""
+        run, spaces, steps = self._run, self._setup.spaces, self._setup.config.block
+        next_obs, next_legal = run.coming, [run.legal[AFTER_BLOCK]] if spaces.masked else []
+        if self._rows_are_copied:
+            # One buffer for all steps: each policy copies it to its rollout before the world writes into it again.
+            obs_rows, legal_rows = [next_obs] * (steps + 1), next_legal * (steps + 1)
+            self._outcomes: list[Outcome] = [build_outcome(*self._grid)] * steps
+        else:
+            rollout = self._policies[0].part.rollout
+            obs_rows, legal_rows = [*rollout["obs"], next_obs], [*rollout["legal"], *next_legal] if next_legal else []
+            outcomes = (rollout[name].view(-1, *self._grid).numpy() for name in ("reward", "terminated", "truncated"))
+            self._outcomes = list(zip(*outcomes, strict=True))
+        self._observations: list[Array] = [row.view(*self._grid, *spaces.obs).numpy() for row in obs_rows]
+        self._legal_masks: list[Array | None] = [row.view(*self._grid, -1).numpy() for row in legal_rows] or (
+            [None] * len(obs_rows)
+        )
 
     @property
     def has_begun(self) -> bool:
@@ -108,18 +113,20 @@ class BlockCollector:
             profile.clear_()
             self._begin_block_()
         teacher_actions = self._teacher_actions_(t)
-        executed = self._act_(t, teacher_actions)
+        executed_actions = self._act_(t, teacher_actions)
         profile.end_part_("policy")
         if (legal := self._legal_masks[t]) is not None:
-            check_actions(self._setup.spaces, legal, executed, source="the policy")
+            check_actions(self._setup.spaces, legal, executed_actions, source="the policy")
         # The world writes the next observations into the next row; after the last row, into `run.coming`.
         next_obs = self._observations[t + 1]
-        ended = step_(self.world, self._episodes, executed, next_obs, self._outcomes[t], legal=self._legal_masks[t + 1])
+        has_ended = step_(
+            self.world, self._episodes, executed_actions, next_obs, self._outcomes[t], legal=self._legal_masks[t + 1]
+        )
         profile.end_part_("env")
         self._starts[...] = False
         run.agent_steps += self._envs * self._agents
         profile.steps += self._envs * self._agents
-        if self._is_copied:
+        if self._rows_are_copied:
             for policy in self._policies:
                 policy.copy_outcome_(t, self._outcomes[t])
         # A truncated episode has a next value, a terminated one has none. The end of the block copies those of all
@@ -131,11 +138,11 @@ class BlockCollector:
         if is_last:
             self._end_block_()
         # Last, because a new episode's first observation overwrites the final observation of the old one.
-        if np.count_nonzero(ended):
+        if np.count_nonzero(has_ended):
             for report_ in self.reports:
-                report_(ended, run.episodes, next_obs)
-            self._count_ended_(ended)
-            self._begin_episodes_(ended, t + 1)
+                report_(has_ended, run.episodes, next_obs)
+            self._count_ended_episodes_(has_ended)
+            self._begin_episodes_(has_ended, t + 1)
         profile.end_part_("store")
 
     def _teacher_actions_(self, t: int) -> Tensor | None:
@@ -156,7 +163,7 @@ class BlockCollector:
             teacher_actions: the teacher's actions [B, *action]; None without a teacher.
         """
         run, device = self._run, self._setup.device
-        if not self._is_copied:
+        if not self._rows_are_copied:
             policy, inputs = self._policies[0], {}
             if teacher_actions is not None:
                 inputs = {"led": run.led.to(device), "taught": teacher_actions.to(device)}
@@ -183,7 +190,7 @@ class BlockCollector:
         if self._earlier_policies is not None:
             learner = self._policies[0].part.learner
             take_policy_(self._earlier_policies, learner, run.progress.round, run.episodes.seeds.numpy())
-        if not self._is_copied:
+        if not self._rows_are_copied:
             self._policies[0].copy_inputs_(0, self._observations[AFTER_LAST_ROW], self._legal_masks[AFTER_LAST_ROW])
         if isinstance(config.learner, TeachingConfig):
             chances = torch.rand(len(run.led), generator=run.generators["lead"])
@@ -208,11 +215,11 @@ class BlockCollector:
                 policy.truncate_(progress.step - 1)
         self._begin_episodes_(np.ones(self._envs, np.bool_), progress.step if collecting else AFTER_LAST_ROW)
 
-    def _count_ended_(self, ended: Array) -> None:
-        """Add the episodes of the environments in the mask `ended`, bool [E], to the sums of ended episodes."""
+    def _count_ended_episodes_(self, has_ended: Array) -> None:
+        """Add the episodes of the environments in the mask `has_ended`, bool [E], to the sums of ended episodes."""
         run, episodes, agents = self._run, self._run.episodes, self._agents
-        mask = torch.from_numpy(ended)
-        run.ended[EPISODES].add_(int(ended.sum()) * agents)
+        mask = torch.from_numpy(has_ended)
+        run.ended[EPISODES].add_(int(has_ended.sum()) * agents)
         run.ended[RETURNS].add_(episodes.returns[mask].double().sum())
         if isinstance(run, KindsState):
             run.agent_returns.add_(episodes.returns[mask].double().sum(0))

@@ -35,9 +35,9 @@ def scale_rewards_(scale: dict[str, Tensor], rollout: Rollout, gamma: float) -> 
     """
     reward, has_ended = rollout["reward"], rollout["terminated"] | rollout["truncated"]
     returns, carry = torch.empty_like(reward), scale[RETURN]
-    for return_row, reward_row, ended in zip(returns, reward, has_ended, strict=True):
+    for return_row, reward_row, is_end in zip(returns, reward, has_ended, strict=True):
         # The row keeps the return of an episode that ended; the copy that is carried on begins again at 0.
-        carry = torch.add(reward_row, carry, alpha=gamma, out=return_row).masked_fill(ended, 0)
+        carry = torch.add(reward_row, carry, alpha=gamma, out=return_row).masked_fill(is_end, 0)
     scale[RETURN].copy_(carry)
     is_usable = rollout["alive"] & returns.isfinite()
     # A plan on the meta device does not know how many returns are usable, and takes all of them.

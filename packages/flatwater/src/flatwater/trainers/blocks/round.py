@@ -137,28 +137,28 @@ def read_numbers_(
 
 def _policy_numbers_(setup: BlocksSetup, run: BlocksState) -> dict[str, float]:
     """Return the metrics of the last round's updates; of several policies those of `join_numbers`."""
-    by_kind = dict[str, dict[str, float]]()
+    numbers_by_kind = dict[str, dict[str, float]]()
     for part in policy_parts(setup, run):
         updates = part.learner.updates - part.learner.updates_read
-        by_kind[part.name] = numbers = on_policy.read_updates_(part.setup, part)
+        numbers_by_kind[part.name] = numbers = on_policy.read_updates_(part.setup, part)
         if not setup.config.allow_nan:
-            skipped = int(numbers.get("train/skipped", 0))
-            require_finite_update(setup.config.learner, updates=updates, skipped=skipped)
-    return join_numbers(by_kind) if setup.spaces.kinds else numbers
+            skipped_updates = int(numbers.get("train/skipped", 0))
+            require_finite_update(setup.config.learner, updates=updates, skipped_updates=skipped_updates)
+    return join_numbers(numbers_by_kind) if setup.spaces.kinds else numbers
 
 
-def join_numbers(by_kind: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+def join_numbers(numbers_by_kind: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """Return the metrics of each kind of agents under its name, and the means of all that have a metric.
 
     `train/skipped` is the sum of their counts. A kind may lack metrics, as the user's own may differ.
     """
-    joined = dict[str, float]()
-    for name in dict.fromkeys(name for numbers in by_kind.values() for name in numbers):
-        values = {kind: of_kind[name] for kind, of_kind in by_kind.items() if name in of_kind}
-        joined[name] = sum(values.values()) / (1 if name == "train/skipped" else len(values))
+    joined_numbers = dict[str, float]()
+    for name in dict.fromkeys(name for numbers in numbers_by_kind.values() for name in numbers):
+        values = {kind: kind_numbers[name] for kind, kind_numbers in numbers_by_kind.items() if name in kind_numbers}
+        joined_numbers[name] = sum(values.values()) / (1 if name == "train/skipped" else len(values))
         group, _, metric = name.partition("/")
-        joined |= {f"{group}/{kind}/{metric}": value for kind, value in values.items()}
-    return joined
+        joined_numbers |= {f"{group}/{kind}/{metric}": value for kind, value in values.items()}
+    return joined_numbers
 
 
 def _evaluation_numbers(setup: BlocksSetup, run: BlocksState, evaluator: EpisodeEvaluator) -> dict[str, float]:

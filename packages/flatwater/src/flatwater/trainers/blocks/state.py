@@ -14,7 +14,7 @@ from flatwater.algorithms.learner import Learner, build_learner, step_columns
 from flatwater.algorithms.on_policy_config import TeachingConfig
 from flatwater.envs.kinds import KindRows
 from flatwater.envs.world import PADDING, Array, Spaces
-from flatwater.envs.wrapped.spaces import read_space
+from flatwater.envs.wrapped.spaces import network_input_space
 from flatwater.named_imports import find_object
 from flatwater.nets.actions import Actions, ContinuousActions, DiscreteActions, MultiDiscreteActions
 from flatwater.nets.actor_critic import ActorCritic, Scaling
@@ -30,7 +30,7 @@ from flatwater.trainers.blocks.config import BlocksConfig, OpponentsConfig
 from flatwater.trainers.blocks.opponents import EARLIER, EarlierPolicies, build_earlier
 from flatwater.trainers.blocks.rewards import build_reward_scale
 from flatwater.trainers.episodes import Episodes, build_episodes
-from flatwater.trainers.logged import OWN, LoggedNumbers, build_logged
+from flatwater.trainers.logged import OWN, LoggedNumbers, build_logged_numbers
 from flatwater.trainers.loop import Progress
 from flatwater.trainers.on_policy import OnPolicySetup
 from flatwater_watch.errors import ConfigError, require
@@ -243,7 +243,7 @@ def own_encoder(name: str, spaces: Spaces) -> ModuleEncoder:
     if spaces.form == "tokens":
         raise ConfigError(f"{subject}: expected observations of numbers or images, got tokens. Leave out wrapped.form")
     network_class = find_object(name, setting=f"{subject}: it", expected="package.module:Class of a torch.nn.Module")
-    space = read_space(spaces.parts)
+    space = network_input_space(spaces.parts)
     if isinstance(network_class, torch.nn.Module) or not callable(network_class):  # a module can be called as well
         raise ConfigError(
             f"{subject}: expected a class of torch.nn.Module, or a function that makes one for an observation space, "
@@ -272,33 +272,33 @@ def build_blocks(setup: BlocksSetup) -> BlocksState:
     host = _host(device)
     zeros = partial(filled_tensor, 0, device=host)
     mask_rows = {AFTER_BLOCK: setup.agents, HELD_OUT_WORLD: setup.held_out_agents} if spaces.masked else {}
-    drawers = [f"{drawer}{_of(kind)}" for kind in setup.kind_names for drawer in DRAWERS]
-    shared: dict[str, Any] = {
+    drawers = [f"{drawer}{_name_ending(kind)}" for kind in setup.kind_names for drawer in DRAWERS]
+    shared_fields: dict[str, Any] = {
         "progress": Progress(),
         "coming": zeros(setup.agents, *spaces.obs, dtype=_obs_dtype(spaces)),
         "legal": {name: zeros(rows, spaces.legal, dtype=torch.bool) for name, rows in mask_rows.items()},
         "starts": zeros(setup.agents, dtype=torch.bool),
         "led": zeros(setup.agents, dtype=torch.bool),
         "episodes": build_episodes(spaces, host),
-        "held_out": _build_held_out(setup),
+        "held_out": _build_held_out_episodes(setup),
         "ended": zeros(3, dtype=torch.float64),
         "generators": {name: generator(config.seed, name, host) for name in CONSUMERS}
         | {name: generator(config.seed, name, device) for name in drawers},
-        "logged": {OWN: build_logged(host)} if setup.reported else {},
+        "logged": {OWN: build_logged_numbers(host)} if setup.reported else {},
     }
     if not spaces.kinds:
         policy = _build_policy(setup)
         opponents = {} if setup.opponents is None else {EARLIER: build_earlier(setup.opponents, policy["learner"])}
-        return OnePolicyState(**shared, **policy, opponents=opponents)
+        return OnePolicyState(**shared_fields, **policy, opponents=opponents)
     kinds = {
         name: KindState(**_build_policy(kind_setup, name), held_out_memory=_build_memory(kind_setup))
         for name, kind_setup in zip(setup.kind_names, setup.kinds, strict=True)
     }
     sums = zeros(spaces.agents, dtype=torch.float64)
-    return KindsState(**shared, kinds=kinds, opponents={}, agent_returns=sums)
+    return KindsState(**shared_fields, kinds=kinds, opponents={}, agent_returns=sums)
 
 
-def _build_held_out(setup: BlocksSetup) -> HeldOutEpisodes:
+def _build_held_out_episodes(setup: BlocksSetup) -> HeldOutEpisodes:
     """Return the state of held-out episodes, before the first."""
     host, agents, spaces = _host(setup.device), setup.held_out_agents, setup.held_out
     memory = _build_memory(setup)
@@ -325,7 +325,7 @@ def _build_policy(setup: BlocksSetup, kind: str = "") -> dict[str, Any]:
         "learner": build_learner(
             setup.network,
             sequences=agents * sequences,
-            rng=generator(config.seed, f"initial weights{_of(kind)}", device),
+            rng=generator(config.seed, f"initial weights{_name_ending(kind)}", device),
             device=device,
             metrics=setup.algorithm.metrics,
             target_kl=config.learner.target_kl,
@@ -338,7 +338,7 @@ def _build_policy(setup: BlocksSetup, kind: str = "") -> dict[str, Any]:
     }
 
 
-def _of(kind: str) -> str:
+def _name_ending(kind: str) -> str:
     """Return the end of the name of a generator that a kind has of its own."""
     return f" of {kind}" if kind else ""
 
@@ -405,7 +405,7 @@ def policy_parts(setup: BlocksSetup, run: BlocksState) -> list[PolicyPart]:
             held_out_memory = policy.held_out_memory
         else:
             policy, held_out_memory = run, run.held_out.memory
-        action_rng, held_out_rng = (run.generators[f"{drawer}{_of(name)}"] for drawer in DRAWERS)
+        action_rng, held_out_rng = (run.generators[f"{drawer}{_name_ending(name)}"] for drawer in DRAWERS)
         parts.append(
             PolicyPart(
                 kind_setup,

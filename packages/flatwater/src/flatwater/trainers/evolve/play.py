@@ -16,7 +16,8 @@ from flatwater.nets.stack import views
 from flatwater.replay.batch import Batch
 from flatwater.replay.ring import Drawn, append_, draw, gather, set_priorities_, start_
 from flatwater.trainers.episodes import ReportEnded, begin_, build_outcome, step_, view_episodes
-from flatwater.trainers.evolve.state import EPISODES, RETURNS, TRAINING, EvolveSetup, Population
+from flatwater.trainers.evolve.setup import EvolveSetup
+from flatwater.trainers.evolve.state import EPISODES, RETURNS, TRAINING, Population
 from flatwater.trainers.profile import Profile
 
 PARTS = ("actor", "env", "store", "update")
@@ -38,8 +39,8 @@ class ActionScale:
         if self._chooses:
             return np.asarray(action.cpu().numpy())
         # Clipped, because rounding may leave the bounds.
-        scaled: Array = np.clip(action.cpu().numpy() * self._half + self._middle, self._low, self._high)
-        return scaled
+        scaled_action: Array = np.clip(action.cpu().numpy() * self._half + self._middle, self._low, self._high)
+        return scaled_action
 
 
 class PopulationCollector:
@@ -84,24 +85,24 @@ class PopulationCollector:
             self._begin_episodes_(np.ones(len(run.coming), np.bool_))
         action = self._act()
         profile.end_part_("actor")
-        executed = self._scale(action)[:, None]
+        executed_actions = self._scale(action)[:, None]
         if self._legal_array is not None:
-            check_actions(self._setup.spaces, self._legal_array, executed, source="the policy")
-        step_arguments = self.world, self._episodes, executed, self.current_obs, self._outcome
-        ended = step_(*step_arguments, legal=self._legal_array)
+            check_actions(self._setup.spaces, self._legal_array, executed_actions, source="the policy")
+        step_arguments = self.world, self._episodes, executed_actions, self.current_obs, self._outcome
+        has_ended = step_(*step_arguments, legal=self._legal_array)
         profile.end_part_("env")
         reward, terminated, truncated = (torch.from_numpy(column[:, 0]) for column in self._outcome)
         # `coming` has the next observations already: the world wrote them into its view `current_obs`.
         ends = {"terminated": terminated, "truncated": truncated}
         append_(run.ring, action=action, reward=reward, next_obs=add_mask(run.coming, self._legal), **ends)
         run.transitions += len(action)
-        if ended.any():
+        if has_ended.any():
             for report_ in self.reports:
-                report_(ended, run.episodes, self.current_obs)
-            run.ended[EPISODES].add_(int(ended.sum()))
-            run.ended[RETURNS].add_(run.episodes.returns[torch.from_numpy(ended)].double().sum())
+                report_(has_ended, run.episodes, self.current_obs)
+            run.ended[EPISODES].add_(int(has_ended.sum()))
+            run.ended[RETURNS].add_(run.episodes.returns[torch.from_numpy(has_ended)].double().sum())
             # After `append_`, because a new episode's first observation overwrites the final one of the old episode.
-            self._begin_episodes_(ended)
+            self._begin_episodes_(has_ended)
         profile.steps += len(action)
         profile.end_part_("store")
         steps_taken = run.transitions // len(action)  # each step adds a transition for each environment

@@ -6,7 +6,8 @@ from flatwater.algorithms.api import read_tally_
 from flatwater.algorithms.schedules import lr_factor
 from flatwater.evolution.generation import crown_best_, evolve_
 from flatwater.trainers.evolve.play import PARTS, PopulationCollector
-from flatwater.trainers.evolve.state import EvolveSetup, Population
+from flatwater.trainers.evolve.setup import EvolveSetup
+from flatwater.trainers.evolve.state import Population
 from flatwater.trainers.evolve.trial import MEMBERS, build_evaluator
 from flatwater.trainers.loop import Phase
 from flatwater.trainers.profile import Profile
@@ -53,7 +54,7 @@ def select_(setup: EvolveSetup, run: Population) -> None:
         run.lineage,
         run.schedule,
         fitness=fitness.to(setup.device),
-        best_fitness=float(fitness.max()),
+        plateau_value=float(fitness.max()),
         generation=run.progress.round,
         rng=run.generators["evolution"],
     )

@@ -1,7 +1,6 @@
 """The state that a population in an environment keeps between steps, and how it is built."""
 
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -10,26 +9,26 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from flatwater.algorithms.api import Algorithm, Members, Networks, Setting, build_members, choose_algorithm
-from flatwater.envs.world import Spaces
+from flatwater.algorithms.api import Members, Setting, build_members
 from flatwater.evolution.generation import Lineage, MutationSchedule, build_schedule, first_generation
-from flatwater.nets.image_values import image_values
-from flatwater.nets.mlp import MLPActor, MLPCritic, MLPValues
 from flatwater.replay.ring import Ring, build_ring
 from flatwater.state.allocation import filled_tensor
 from flatwater.state.random import generator
 from flatwater.state.tree import state
 from flatwater.trainers.episodes import Episodes, build_episodes
-from flatwater.trainers.evolve.config import EvolveConfig
-from flatwater.trainers.logged import OWN, LoggedNumbers, build_logged
+from flatwater.trainers.evolve.setup import EvolveSetup
+from flatwater.trainers.logged import OWN, LoggedNumbers, build_logged_numbers
 from flatwater.trainers.loop import Progress
-from flatwater_watch.errors import require
 
 CPU = torch.device("cpu")
 TRAINING, TRIAL = "training", "trial"
 """Keys of `Population.legal`."""
 EPISODES, RETURNS = range(2)
 """Indices of `Population.ended`."""
+WORLD_GENERATORS = ("world seeds", "trial seeds", "random")
+"""Consumers of random numbers on the CPU, where worlds are."""
+DEVICE_GENERATORS = ("exploration", "warmup", "replay", "evolution")
+"""Consumers of random numbers on the networks' device."""
 
 
 class VectorSpace(NamedTuple):
@@ -91,63 +90,6 @@ class Population:
     """Transitions since the run began."""
 
 
-@dataclass(frozen=True)
-class EvolveSetup:
-    """Constants of a run, which are not state: configuration, networks as functions, spaces."""
-
-    config: EvolveConfig
-    device: torch.device
-    spaces: Spaces
-    """Spaces of the world to learn in: population.size x population.envs environments."""
-    trial: Spaces
-    """Spaces of the world of the episodes without noise."""
-    reported: bool = False
-    """Whether numbers of finished episodes are wanted."""
-
-    @cached_property
-    def algorithm(self) -> Algorithm:
-        """The algorithm of all members.
-
-        Raises:
-            ConfigError: the algorithm does not learn from played episodes.
-        """
-        learner = self.config.learner
-        expected = "an algorithm that learns from played episodes"
-        require(learner.own.replays, "learner.algorithm", learner.algorithm, expected)
-        return choose_algorithm(learner, chooses=self.spaces.bounds is None)
-
-    @cached_property
-    def nets(self) -> Networks:
-        """Actor and critic of a member, for the world's spaces."""
-        spaces, net, drawn = self.spaces, self.config.net, self.algorithm.gaussian
-        action_size, hidden = len(spaces.actions), (net.hidden,) * net.layers
-        if self.algorithm.chooses:
-            values = _build_values(self.config, spaces, hidden)
-            # Actor and critic have the same form: a number for each choice.
-            return Networks(replace(values, drawn=drawn), values)
-        # Observations are vectors here: the recipe has refused all others.
-        (obs_size,) = spaces.obs
-        return Networks(MLPActor(obs_size, action_size, hidden, drawn=drawn), MLPCritic(obs_size, action_size, hidden))
-
-
-def _build_values(config: EvolveConfig, spaces: Spaces, hidden: tuple[int, ...]) -> MLPValues:
-    """Return the network that gives a number for each choice, for observations that are vectors or have images."""
-    switches = {"duelling": config.learner.own.duels, "masked": spaces.masked}
-    if spaces.form != "image":
-        (obs_size,) = spaces.obs
-        return MLPValues(obs_size, len(spaces.actions), hidden, **switches)
-    # As in PPO: a compiled run of a module, resumed, had other last bits than an uninterrupted run.
-    expected = "off with images, whose compiled run would not be resumed bit for bit"
-    require(not config.learner.compile, "learner.compile", config.learner.compile, expected)
-    return image_values(spaces.parts, config.net.network, len(spaces.actions), hidden, **switches)
-
-
-WORLD_GENERATORS = ("world seeds", "trial seeds", "random")
-"""Consumers of random numbers on the CPU, where worlds are."""
-DEVICE_GENERATORS = ("exploration", "warmup", "replay", "evolution")
-"""Consumers of random numbers on the networks' device."""
-
-
 def build_population(setup: EvolveSetup) -> Population:
     """Return the state of a new run. On the meta device it is a plan.
 
@@ -195,5 +137,5 @@ def build_population(setup: EvolveSetup) -> Population:
         # A generator for each consumer: none shifts another's draws.
         generators={name: generator(config.seed, name, host) for name in WORLD_GENERATORS}
         | {name: generator(config.seed, name, device) for name in DEVICE_GENERATORS},
-        logged={OWN: build_logged(host)} if setup.reported else {},
+        logged={OWN: build_logged_numbers(host)} if setup.reported else {},
     )

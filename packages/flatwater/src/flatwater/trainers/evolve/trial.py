@@ -9,7 +9,8 @@ from flatwater.nets.mlp import add_mask
 from flatwater.nets.stack import Params, views
 from flatwater.trainers.evaluator import EpisodeEvaluator, Player
 from flatwater.trainers.evolve.play import ActionScale
-from flatwater.trainers.evolve.state import TRIAL, EvolveSetup, Population
+from flatwater.trainers.evolve.setup import EvolveSetup
+from flatwater.trainers.evolve.state import TRIAL, Population
 
 MEMBERS, CHAMPION, RANDOM = ("members", "champion", "random")
 """Players: all members and the champion, each in its share of the environments; the champion, or the single agent, in

@@ -102,7 +102,7 @@ class PoolEvaluator:
         if name == ALONE:
             columns = executor.step_("wait", None)  # the baseline that never grows a host
             step = torch.full((envs,), t + 1, dtype=torch.int64, device=self._setup.device)
-            add_ungrown_accuracy_(run.envs.alone, columns["accuracy"], impaired=columns["impaired"], step=step)
+            add_ungrown_accuracy_(run.envs.alone, columns["accuracy"], is_impaired=columns["impaired"], step=step)
             return
         # A view of the scores in the state tree, which the additions below write.
         returns = self.scores[name][first_episode : first_episode + envs]

@@ -132,33 +132,33 @@ def decide_weight_orders(
         DataError: an instrument of `shares` is unknown or has never had a price, or the day of the stop is not one of
             the prices'.
     """
-    mark, names, shares_before = close.prices.mark, close.names, _shares_in_panel_prices(close, shares)
+    mark, names, previous_shares = close.prices.mark, close.names, _shares_in_panel_prices(close, shares)
     money, row = mark.new_tensor([cash]), len(close.dates) - 1
-    equity_before = money + (shares_before * mark).sum()
-    stop_state, stopped = update_stop(_stop_state(close, money, stop), equity_before, row, config)
-    rebalanced = rebalance(shares_before[None], money, targets[None], close.prices, config, stopped=stopped)
+    previous_equity = money + (previous_shares * mark).sum()
+    stop_state, is_stopped = update_stop(_stop_state(close, money, stop), previous_equity, row, config)
+    account = rebalance(previous_shares[None], money, targets[None], close.prices, config, is_stopped=is_stopped)
     # From the panel's prices, which may be adjusted, to prices as traded: values stay the same.
-    prices, shares_after = mark * close.ratios, rebalanced.shares[0] / close.ratios
-    equity = float(rebalanced.cash[0] + (rebalanced.shares[0] * mark).sum())
+    prices, new_shares = mark * close.ratios, account.shares[0] / close.ratios
+    equity = float(account.cash[0] + (account.shares[0] * mark).sum())
     return WeightOrders(
         date=str(close.dates[-1]),
-        orders=_trades_as_orders(names, rebalanced.traded[0], prices),
-        holdings=_weight_holdings(names, shares_after, prices, equity),
-        cash=float(rebalanced.cash[0]),
+        orders=_trades_as_orders(names, account.traded[0], prices),
+        holdings=_weight_holdings(names, new_shares, prices, equity),
+        cash=float(account.cash[0]),
         equity=equity,
-        cost=float(rebalanced.cost[0]),
+        cost=float(account.cost[0]),
         held=held,
         rest=rest,
         as_traded=close.as_traded,
         stop=None if config.stop is None else _stop_record(close, stop_state),
         unpriced=int((~close.prices.priced).sum()),
         # The row of the stop itself is the first of `stop_rows`.
-        stop_rows_left=config.stop_rows - (row - int(stop_state.stopped_row)) if bool(stopped) else 0,
+        stop_rows_left=config.stop_rows - (row - int(stop_state.stopped_row)) if bool(is_stopped) else 0,
     )
 
 
 def _trades_as_orders(
-    names: Sequence[str], traded: Float[Tensor, "K"], prices: Float[Tensor, "K"]
+    names: Sequence[str], traded_shares: Float[Tensor, "K"], prices: Float[Tensor, "K"]
 ) -> tuple[WeightOrder, ...]:
     """Return an order for each instrument whose traded value is not 0, sales (values below 0) first."""
     orders = [
@@ -169,7 +169,7 @@ def _trades_as_orders(
             price=price,
             value=abs(value),
         )
-        for name, value, price in zip(names, traded.tolist(), prices.tolist(), strict=True)
+        for name, value, price in zip(names, traded_shares.tolist(), prices.tolist(), strict=True)
         if value
     ]
     # False sorts before True, so sales come first, each kind in the order of the instruments.
@@ -201,12 +201,12 @@ def _stop_record(close: WeightsClose, state: StopState) -> StopRecord:
 
 
 def _weight_holdings(
-    names: Sequence[str], shares_after: Float[Tensor, "K"], prices: Float[Tensor, "K"], equity: float
+    names: Sequence[str], new_shares: Float[Tensor, "K"], prices: Float[Tensor, "K"], equity: float
 ) -> tuple[WeightHolding, ...]:
     """Return the instruments that are held, each with its part of the equity."""
     return tuple(
         WeightHolding(instrument=name, shares=count, price=price, weight=count * price / equity)
-        for name, count, price in zip(names, shares_after.tolist(), prices.tolist(), strict=True)
+        for name, count, price in zip(names, new_shares.tolist(), prices.tolist(), strict=True)
         if count * price
     )
 

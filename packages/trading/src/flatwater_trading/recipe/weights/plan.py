@@ -34,7 +34,7 @@ def plan_weights(config: WeightsRunConfig, panel: Panel, device: torch.device) -
     setup, run = build_on_meta(config, panel)
     owners = nbytes(run)
 
-    def owners_of(smaller_config: WeightsRunConfig) -> dict[str, int]:
+    def owner_bytes(smaller_config: WeightsRunConfig) -> dict[str, int]:
         _, other_run = build_on_meta(smaller_config, panel)
         return nbytes(other_run)
 
@@ -46,7 +46,7 @@ def plan_weights(config: WeightsRunConfig, panel: Panel, device: torch.device) -
         mapped=panel.mapped_bytes,
         extra_bytes={READ: signal_bytes(panel), SCORE: score_bytes(panel, config.account)},
     )
-    return with_advice(plan, _alternatives(config), owners, owners_of)
+    return with_advice(plan, _alternatives(config), owners, owner_bytes)
 
 
 def build_on_meta(config: WeightsConfig, panel: Panel) -> tuple[WeightsSetup, WeightsState]:
@@ -80,7 +80,7 @@ def score_bytes(panel: Panel, account: PortfolioConfig) -> int:
     """Return the most bytes of NumPy and torch to play all days of the panel, though fewer may be played."""
     days, instruments = len(panel.dates), len(panel.investable)
     # Random traders are played one day at a time, in `TABLES` tables.
-    played = 8 * TABLES * RANDOM_TRADERS * instruments
+    played_bytes = 8 * TABLES * RANDOM_TRADERS * instruments
     # The samples of ridge, with a margin: it reads all signals of an instrument.
     samples = 8 * len(MEAN_SPANS) * 2 * days * instruments
     # The signals are computed once more for the days that are played.
@@ -88,7 +88,7 @@ def score_bytes(panel: Panel, account: PortfolioConfig) -> int:
     rates = 0 if account.is_proportional else 8 * RATE_TABLES * days * instruments
     # A covariance, its diagonal, and their two sums.
     covariances = 8 * 4 * instruments**2
-    return signals + played + samples + rates + 8 * TABLES * days * instruments + covariances
+    return signals + played_bytes + samples + rates + 8 * TABLES * days * instruments + covariances
 
 
 def plan_use(command: str, account: PortfolioConfig, panel: Panel, budget: str | None, *, plays: bool) -> Plan:

@@ -8,7 +8,7 @@ from flatwater.memory.planner import Plan, refuse
 from flatwater.metrics.alarms import Alarm, learner_alarms
 from flatwater.rundir.layout import RunFolder
 from flatwater.runs.machine import find_device
-from flatwater.runs.planning import allocate_planned
+from flatwater.runs.planning import allocate_planned_state
 from flatwater.runs.run import Run
 from flatwater_trading.panel.locate import load_truth
 from flatwater_trading.panel.panel import Panel
@@ -35,7 +35,7 @@ from flatwater_trading.training.weights.judge import HELD_SHARES
 from flatwater_trading.training.weights.round import WeightsTrainer, build_trainer
 from flatwater_trading.training.weights.state import WeightsSetup, build_setup, build_weights
 from flatwater_watch.errors import ConfigError
-from flatwater_watch.forms import count_phrase
+from flatwater_watch.phrases import count_phrase
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class WeightsRun(Run):
     def write_result(self, folder: RunFolder) -> None:
         """Play the validation days; write result.json, and the tables of trades, weights, equity and daily numbers."""
         score, result = self._play_split(holdout=False)
-        tables = TraderFolder.of(folder)
+        tables = TraderFolder.from_folder(folder)
         write_frame(score.trades, tables.trades)
         write_frame(score.weights, tables.weights)
         write_frame(equity_frame(self.panel, score), tables.equity)
@@ -184,7 +184,7 @@ def compose(config: WeightsRunConfig) -> WeightsRun:
         refuse(plan)
     run_market = build_market(config, panel, device)
     setup = build_setup(config, run_market.market, run_market.splits, device)
-    run = allocate_planned(lambda: build_weights(setup, run_market.market), plan)
+    run = allocate_planned_state(lambda: build_weights(setup, run_market.market), plan)
     return WeightsRun(config, plan, build_trainer(setup, run), panel)
 
 

@@ -94,21 +94,23 @@ class WeightsScore(PlayedDays):
     def verdict(self) -> str:
         """Sentences on the comparison, the learned weights held whole, the stop and the oracle."""
         closes = f"at {self.stopped} of {len(self.days)} closes"
-        stopped = "" if self.stopped is None else f" The stop kept the champion in cash {closes}."
-        return f"{self.comparison.sentence} {self._held_sentence}{stopped} {oracle_sentence(self.returns)}".rstrip()
+        stop_sentence = "" if self.stopped is None else f" The stop kept the champion in cash {closes}."
+        return (
+            f"{self.comparison.sentence} {self._held_sentence}{stop_sentence} {oracle_sentence(self.returns)}".rstrip()
+        )
 
     @property
     def _held_sentence(self) -> str:
         """Sentence on the part of the learned weights that was held, and on what they would have earned whole."""
         if self.held_share == 1:
             return "It held the learned weights whole."
-        held = f"{self.held_share:.0%} of the learned weights and {self.rest} for the rest"
+        held_phrase = f"{self.held_share:.0%} of the learned weights and {self.rest} for the rest"
         if not self.held_share:
-            held = (
+            held_phrase = (
                 f"{self.rest} alone: on days that the weights were not learned from, they earned no more than "
                 f"{self.rest} by more than chance"
             )
-        return f"It held {held}; held whole, they would have returned {self.learned_return:+.1%}."
+        return f"It held {held_phrase}; held whole, they would have returned {self.learned_return:+.1%}."
 
 
 def score_weights(evaluation: WeightsEvaluation) -> WeightsScore:
@@ -123,40 +125,40 @@ def score_weights(evaluation: WeightsEvaluation) -> WeightsScore:
         **{name: weights() for name, weights in rules.items()},
         LEARNED: evaluation.learned,
     }
-    played = _play_tables(evaluation, prices, torch.stack([*tables.values()]))
+    played_weights = _play_tables(evaluation, prices, torch.stack([*tables.values()]))
     # Trader -> number of its account. The last account, the learned weights held whole, only gives a total return.
     accounts = {name: number for number, name in enumerate(tables) if name != LEARNED}
     chance = _play_random_traders(evaluation, prices)
     chance_returns = account.total_return(chance.equity)
     median = chance_returns.argsort()[(RANDOM_TRADERS - 1) // 2]
     curves = {
-        CHAMPION: played.equity[accounts[CHAMPION]],
+        CHAMPION: played_weights.equity[accounts[CHAMPION]],
         **_buy_and_hold_curves(evaluation, prices),
-        **{name: played.equity[number] for name, number in accounts.items() if name != CHAMPION},
+        **{name: played_weights.equity[number] for name, number in accounts.items() if name != CHAMPION},
         CHANCE: chance.equity[median],
         **_oracle_curve(evaluation),
     }
     benchmark = MARKET if evaluation.benchmark is None else evaluation.benchmark.trader
     rows = {name: _curve_measures(curve, curves[benchmark], a_year) for name, curve in curves.items()}
     for name, number in accounts.items():
-        rows[name] |= _account_measures(played, number)
+        rows[name] |= _account_measures(played_weights, number)
     rows[CHANCE] |= _account_measures(chance, int(median))
     return WeightsScore(
         days=days,
         comparison=compare_to_yardsticks(
-            curves, chance_returns, trained=CHAMPION, yardsticks=simple_rules(curves), a_year=a_year
+            curves, chance_returns, trained_player=CHAMPION, yardsticks=simple_rules(curves), a_year=a_year
         ),
         rows=rows,
         equity=curves,
         chance=chance_returns,
         benchmark=benchmark,
-        **_daily_numbers(evaluation, prices, played, accounts[CHAMPION]),
-        trades=trade_frame(panel, days, prices, played.log[0]),
+        **_daily_numbers(evaluation, prices, played_weights, accounts[CHAMPION]),
+        trades=trade_frame(panel, days, prices, played_weights.log[0]),
         weights=weight_frame(panel, days, evaluation.held),
         held_share=evaluation.held_share,
         rest=evaluation.rest,
-        learned_return=float(account.total_return(played.equity[-1])),
-        stopped=None if evaluation.config.account.stop is None else int(played.stopped[accounts[CHAMPION]]),
+        learned_return=float(account.total_return(played_weights.equity[-1])),
+        stopped=None if evaluation.config.account.stop is None else int(played_weights.stopped[accounts[CHAMPION]]),
     )
 
 
@@ -171,7 +173,7 @@ def _play_tables(
         start=evaluation.days.first,
         days=len(evaluation.days),
         batch=len(weights),
-        logged=1,
+        logged_accounts=1,
     )
 
 
@@ -188,10 +190,10 @@ def _play_random_traders(evaluation: WeightsEvaluation, prices: PortfolioPrices)
     def choose_weights(number: int, today: DayPrices) -> Tensor:
         """Return the shifted and permuted weights of a day, scaled to the part that the champion invests."""
         weights = evaluation.held[(number + shift) % days]
-        permuted = weights.gather(1, permutations).where(today.priced, 0.0)
+        permuted_weights = weights.gather(1, permutations).where(today.priced, 0.0)
         # The weight of an instrument without a price goes to the others, so that as much is invested.
-        total, priced_total = weights.abs().sum(1), permuted.abs().sum(1)
-        return permuted * (total / priced_total.clamp(min=1e-12)).where(priced_total > 0, 0.0)[:, None]
+        total, priced_total = weights.abs().sum(1), permuted_weights.abs().sum(1)
+        return permuted_weights * (total / priced_total.clamp(min=1e-12)).where(priced_total > 0, 0.0)[:, None]
 
     return play_weights(
         prices, evaluation.config.account, choose_weights, start=evaluation.days.first, days=days, batch=RANDOM_TRADERS
@@ -199,15 +201,15 @@ def _play_random_traders(evaluation: WeightsEvaluation, prices: PortfolioPrices)
 
 
 def _daily_numbers(
-    evaluation: WeightsEvaluation, prices: PortfolioPrices, played: PlayedWeights, number: int
+    evaluation: WeightsEvaluation, prices: PortfolioPrices, played_weights: PlayedWeights, number: int
 ) -> dict[str, Any]:
     """Return exposure and turnover of the champion on each day, and the analysis of the learned weights as scores."""
     rows = slice(evaluation.days.first, evaluation.days.stop)
-    equity, mark = played.equity[number, 1:], prices.mark[rows]
+    equity, mark = played_weights.equity[number, 1:], prices.mark[rows]
     tradable = (prices.age[rows] == 0) & (mark > 0)
     return {
-        "exposure": (played.invested[number, 1:] / equity).numpy(),
-        "turnover": (played.log[number].abs().sum(-1) / equity).numpy(),
+        "exposure": (played_weights.invested[number, 1:] / equity).numpy(),
+        "turnover": (played_weights.log[number].abs().sum(-1) / equity).numpy(),
         "scores": analyse_scores(evaluation.learned.numpy(), mark.numpy(), tradable.numpy()),
     }
 
@@ -260,22 +262,22 @@ def _curve_measures(curve: Tensor, market: Tensor, a_year: int) -> dict[str, flo
     return {name: float(value) for name, value in measures.items()}
 
 
-def _account_measures(played: PlayedWeights, number: int) -> dict[str, float]:
+def _account_measures(played_weights: PlayedWeights, number: int) -> dict[str, float]:
     """Return exposure, turnover, trades and costs of the account `number` of the batch, by name."""
-    equity = played.equity[number]
+    equity = played_weights.equity[number]
     return {
-        "exposure": float(account.exposure(equity, played.invested[number])),
-        "turnover": float(account.turnover(equity, played.traded[number])),
-        "trades": float(played.trades[number]),
-        "costs": float(played.cost[number] / equity.mean()),
+        "exposure": float(account.exposure(equity, played_weights.invested[number])),
+        "turnover": float(account.turnover(equity, played_weights.traded[number])),
+        "trades": float(played_weights.trades[number]),
+        "costs": float(played_weights.cost[number] / equity.mean()),
     }
 
 
-def trade_frame(panel: Panel, days: Days, prices: PortfolioPrices, traded: Float[Tensor, "D K"]) -> pl.DataFrame:
-    """Return a row for each trade of an account, by day and then instrument; `traded` has values, below 0 for sales."""
-    day, column = traded.nonzero().unbind(1)
+def trade_frame(panel: Panel, days: Days, prices: PortfolioPrices, traded_values: Float[Tensor, "D K"]) -> pl.DataFrame:
+    """Return a row for each trade of an account, by day, then instrument; `traded_values` are below 0 for sales."""
+    day, column = traded_values.nonzero().unbind(1)
     row = day + days.first
-    value, price = traded[day, column], prices.mark[row, column]
+    value, price = traded_values[day, column], prices.mark[row, column]
     names = [panel.instruments[n] for n in panel.investable]
     return pl.DataFrame(
         {

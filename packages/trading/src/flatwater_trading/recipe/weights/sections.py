@@ -31,16 +31,16 @@ def weights_sections(run: RunRecords) -> Sections:
 def weights_picture(run: RunRecords) -> Picture:
     """Return the picture of a run: equity and growth over the rounds above, the weights that were held below."""
     curves, weights = read_equity(run.path), read_table(TraderFolder(run.path).weights, WEIGHTS)
-    above = [course_chart(run)]
+    upper_charts = [course_chart(run)]
     if curves is not None and len(curves) and run.result is not None:
-        above.insert(0, equity_chart(curves, run.result["split"]))
+        upper_charts.insert(0, equity_chart(curves, run.result["split"]))
     if weights is None or len(weights.columns) == 1:  # the date alone
-        return [above]
-    return [above, [held_chart(weights)]]
+        return [upper_charts]
+    return [upper_charts, [held_chart(weights)]]
 
 
 def held_section(run: RunRecords) -> Iterator[Block]:
-    """Yield the part of the learned weights that is held, and a chart of the weights."""
+    """Yield the part of the learned weights that is held, and a chart of the weights; or what is missing."""
     if run.result is None:
         yield missing_paragraph("result", "result.json", run.state)
         return
@@ -62,12 +62,12 @@ def held_chart(weights: pl.DataFrame) -> Chart:
     # By the mean weight, the largest first.
     most_held = sorted(names, key=lambda name: -float(weights[name].mean() or 0))[: len(COLOURS)]  # type: ignore[arg-type]
     shown_rows = weights[spread_indexes(len(weights), MAXIMUM_POINTS)]
-    left_out = (
+    omission = (
         f" The {len(names) - len(most_held)} that it held less are left out." if len(names) > len(most_held) else ""
     )
     return Chart(
         title="Weights of what it held most",
-        reading=f"Part of the equity in each instrument at the close of each day, in percent.{left_out}",
+        reading=f"Part of the equity in each instrument at the close of each day, in percent.{omission}",
         marks=[
             Line(
                 name=name,
@@ -86,7 +86,7 @@ def held_chart(weights: pl.DataFrame) -> Chart:
 
 
 def learning_section(run: RunRecords) -> Iterator[Block]:
-    """Yield the growth on training days and on other days, then the updates."""
+    """Yield the growth on training days and on other days, then the updates; or what is missing."""
     if not run.metrics.get("round"):
         yield missing_paragraph("round", "metrics.jsonl", run.state, "after each round")
         return

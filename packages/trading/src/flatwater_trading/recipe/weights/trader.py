@@ -33,7 +33,7 @@ from flatwater_trading.training.weights.config import WeightsConfig
 from flatwater_trading.training.weights.judge import held_weights, mean_weights, weigh_days
 from flatwater_trading.training.weights.state import days_at_once, find_limits
 from flatwater_watch.errors import ConfigError, DataError
-from flatwater_watch.files.content import convert_to_type
+from flatwater_watch.files.json_values import convert_to_type
 
 CPU = torch.device("cpu")
 
@@ -128,8 +128,8 @@ class WeightsTrader(PanelPolicy):
         """Return inputs of `days` days to trace an export with, drawn by a fixed seed."""
         rng, count = torch.Generator().manual_seed(0), len(self.investable)
         own = torch.randn(days, count, OWN_SIGNALS, generator=rng)
-        shared = torch.randn(days, market_signals(len(self.instruments), count), generator=rng)
-        return own, shared, torch.rand(days, count, generator=rng) < 0.9  # noqa: PLR2004  (most have a close)
+        shared_signals = torch.randn(days, market_signals(len(self.instruments), count), generator=rng)
+        return own, shared_signals, torch.rand(days, count, generator=rng) < 0.9  # noqa: PLR2004  (most have a close)
 
     def signals_of(self, prices: Prices) -> tuple[Tensor, Tensor, Tensor]:
         """Return the signals of the newest day, each with one row: the inputs of an exported policy."""
@@ -167,7 +167,7 @@ class WeightsTrader(PanelPolicy):
                 is below 0.
             MemoryLimitError: the decision would need more memory than `budget`.
         """
-        money, panel = self.sizing_cash(cash, shares or {}, "shares"), self.align_traded(prices, raw_prices)
+        money, panel = self.sizing_cash(cash, shares or {}, "shares"), self.align_traded_panel(prices, raw_prices)
         if self.settings.account.stop is not None and shares and stop is None:
             raise ConfigError(
                 "stop is left out: expected the highest equity of the account so far, from which account.stop counts. "
@@ -183,14 +183,17 @@ class WeightsTrader(PanelPolicy):
 
     def _newest_close(self, panel: Panel) -> WeightsClose:
         """Return the newest close of an aligned panel."""
-        last_row, traded = len(panel.dates) - 1, traded_closes(panel)
-        ratios = [1.0 if traded is None else traded.traded_ratio(last_row, k) for k in range(len(self.investable))]
+        last_row, traded_prices = len(panel.dates) - 1, traded_closes(panel)
+        ratios = [
+            1.0 if traded_prices is None else traded_prices.traded_ratio(last_row, k)
+            for k in range(len(self.investable))
+        ]
         return WeightsClose(
             dates=panel.dates,
             names=self.investable,
             prices=account_prices(panel, self.settings.account).day(last_row),
             ratios=torch.tensor(ratios, dtype=torch.float64),
-            as_traded=traded is not None,
+            as_traded=traded_prices is not None,
         )
 
     def plan_orders(self, panel: Panel, budget: str | None = None) -> Plan:
@@ -261,13 +264,13 @@ class WeightsTrader(PanelPolicy):
         benchmark: Benchmark | None,
     ) -> WeightsEvaluation:
         """Compute the weights of some days of a panel; return them with all that `score_weights` needs to play them."""
-        held, learned, signals = self._weigh_days(panel, days)
+        held_weights, learned_weights, signals = self._weigh_days(panel, days)
         return WeightsEvaluation(
             config=self.settings,
             panel=panel,
             days=days,
-            held=held,
-            learned=learned,
+            held=held_weights,
+            learned=learned_weights,
             held_share=self.held,
             rest=self.rest,
             signals=signals,
@@ -287,11 +290,11 @@ class WeightsTrader(PanelPolicy):
         rows, limits = range(days.first, days.stop), find_limits(self.settings)
         with torch.no_grad():
             at_once = days_at_once(self.settings, len(self.investable))
-            learned = weigh_days(self.layout, market, self.members, rows, limits=limits, at_once=at_once)
+            learned_weights = weigh_days(self.layout, market, self.members, rows, limits=limits, at_once=at_once)
         tradable = market.tradable[days.first : days.stop]
         return (
-            held_weights(learned, tradable, limits, learned_share=self.held, rest_is_invested=self.invested),
-            learned,
+            held_weights(learned_weights, tradable, limits, learned_share=self.held, rest_is_invested=self.invested),
+            learned_weights,
             market.own,
         )
 
@@ -312,8 +315,12 @@ class WeigherModule(nn.Module):
         self, own: Float[Tensor, "D K F"], shared: Float[Tensor, "D G"], tradable: Bool[Tensor, "D K"]
     ) -> Float[Tensor, "D K"]:
         """Return the part of the equity that is held in each instrument on each day."""
-        learned = mean_weights(views(self.members, self._layout), DaySignals(own, shared, tradable), self._limits)
-        return held_weights(learned, tradable, self._limits, learned_share=self._held, rest_is_invested=self._invested)
+        learned_weights = mean_weights(
+            views(self.members, self._layout), DaySignals(own, shared, tradable), self._limits
+        )
+        return held_weights(
+            learned_weights, tradable, self._limits, learned_share=self._held, rest_is_invested=self._invested
+        )
 
 
 def trader_layout(settings: WeightsConfig, columns: int, investable: int) -> Layout:
@@ -340,13 +347,13 @@ def rebuild_trader(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
         ConfigError: the header's settings do not fit `WeightsConfig`.
         ValueError: header and tensors do not fit each other.
     """
-    parsed = convert_to_type(dict(header), _TraderHeader)
-    settings = from_mapping(WeightsConfig, parsed.settings, "settings")
-    names, investable, size = parsed.instruments, parsed.investable, settings.members.size
+    header_values = convert_to_type(dict(header), _TraderHeader)
+    settings = from_mapping(WeightsConfig, header_values.settings, "settings")
+    names, investable, size = header_values.instruments, header_values.investable, settings.members.size
     if not investable or not {*investable} <= {*names}:
         raise ValueError(f"investable = {investable}: must be some of the instruments")
-    if not 0 <= parsed.held <= 1:
-        raise ValueError(f"held = {parsed.held}: must be 0 to 1")
+    if not 0 <= header_values.held <= 1:
+        raise ValueError(f"held = {header_values.held}: must be 0 to 1")
     layout = trader_layout(settings, len(names), len(investable))
     # Tensors of another number of members are left out: `join_weights` then reports them as missing.
     members = [
@@ -355,10 +362,10 @@ def rebuild_trader(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
     ]
     return WeightsTrader(
         settings=settings,
-        provenance=parsed.past,
+        provenance=header_values.past,
         instruments=tuple(names),
         investable=tuple(investable),
         members=torch.cat(members).double(),
-        held=parsed.held,
-        invested=parsed.invested,
+        held=header_values.held,
+        invested=header_values.invested,
     )

@@ -88,14 +88,14 @@ class WeightsConfig:
             ConfigError: the days outside of a block are too few for a stretch.
         """
         blocks = cut_blocks(train, self.members.size)
-        configured = self.learner.days
+        configured_days = self.learner.days
         longest = min(map(partial(longest_stretch, train), blocks))
-        least_days = MINIMUM_STRETCH if configured is None else configured
+        least_days = MINIMUM_STRETCH if configured_days is None else configured_days
         if longest < least_days:
-            value, setting = ("", "") if configured is None else (f" = {configured}", "learner.days, ")
+            value, setting = ("", "") if configured_days is None else (f" = {configured_days}", "learner.days, ")
             raise ConfigError(
                 f"learner.days{value}: the {len(train)} training days, less the {len(blocks[0])} that a member leaves "
                 f"out, hold no stretch of {least_days}. Lower {setting}history ({self.history}) or "
                 "splits.validation_days, or give a longer panel."
             )
-        return min(longest, USUAL_STRETCH) if configured is None else configured
+        return min(longest, USUAL_STRETCH) if configured_days is None else configured_days

@@ -123,7 +123,7 @@ def _weigh_unseen_days_(run: WeightsState, setup: WeightsSetup) -> None:
 
 def make_judgement(
     setup: WeightsSetup,
-    learned: Float[Tensor, "D K"],
+    learned_weights: Float[Tensor, "D K"],
     following: Float[Tensor, "D K"],
     tradable: Bool[Tensor, "D K"],
     costs: Costs,
@@ -132,7 +132,7 @@ def make_judgement(
 
     Args:
         setup: caution, limits and the money of the account.
-        learned: learned weights on consecutive days.
+        learned_weights: learned weights on consecutive days.
         following: returns up to the next close.
         tradable: mask of the instruments that have a close on the day.
         costs: costs of trades on these days, by value.
@@ -144,12 +144,12 @@ def make_judgement(
 
     equal_weights_within_limits = resting_weights(tradable, setup.limits)
     # The part that is not learned is equal weights if these have grown on the same days, else cash.
-    invested = (growth(equal_weights_within_limits).sum() > 0).double()
-    rest_weights = equal_weights_within_limits * invested.float()
+    rest_is_invested = (growth(equal_weights_within_limits).sum() > 0).double()
+    rest_weights = equal_weights_within_limits * rest_is_invested.float()
     resting_growth = growth(rest_weights)
     leads, deviations = [], []  # for each share
     for learned_share in HELD_SHARES:
-        lead = growth(learned_share * learned + (1 - learned_share) * rest_weights) - resting_growth
+        lead = growth(learned_share * learned_weights + (1 - learned_share) * rest_weights) - resting_growth
         # The last days, if they do not fill a block, are left out of the deviation.
         block_means = lead[: len(lead) // BLOCK * BLOCK].view(-1, BLOCK).mean(1)
         leads.append(lead.mean())
@@ -158,17 +158,17 @@ def make_judgement(
     # With fewer than two blocks every deviation is NaN: then all shares give -inf, and the first share, 0, is held.
     best_number = (lead - caution * deviation).nan_to_num(nan=-torch.inf).argmax()
     return Judgement(
-        growth=growth(learned).mean(),
+        growth=growth(learned_weights).mean(),
         resting=resting_growth.mean(),
         lead=lead[-1],
         deviation=deviation[-1],
         held=best_number.double() / (len(HELD_SHARES) - 1),  # the shares are evenly spaced
-        invested=invested,
+        invested=rest_is_invested,
     )
 
 
 def held_weights(
-    learned: Float[Tensor, "D K"],
+    learned_weights: Float[Tensor, "D K"],
     tradable: Bool[Tensor, "D K"],
     limits: Limits,
     *,
@@ -176,8 +176,8 @@ def held_weights(
     rest_is_invested: bool,
 ) -> Float[Tensor, "D K"]:
     """Return `learned_share` of the learned weights, and for the rest equal weights if it is invested, else cash."""
-    rest_weights = resting_weights(tradable, limits) if rest_is_invested else torch.zeros_like(learned)
-    return learned_share * learned + (1 - learned_share) * rest_weights
+    rest_weights = resting_weights(tradable, limits) if rest_is_invested else torch.zeros_like(learned_weights)
+    return learned_share * learned_weights + (1 - learned_share) * rest_weights
 
 
 def _field_pairs(first: Judgement, second: Judgement) -> Iterator[tuple[Tensor, Tensor]]:

@@ -109,5 +109,5 @@ def read_numbers_(run: WeightsState) -> dict[str, float]:
     }
     sums = read_tally_(run.tally)
     # The growth of training in hundredths of a percent, like the other numbers.
-    learned = {name: value * BPS if name == "train/growth" else value for name, value in sums.items()}
-    return {name: float(value) for name, value in numbers.items()} | learned
+    learning_numbers = {name: value * BPS if name == "train/growth" else value for name, value in sums.items()}
+    return {name: float(value) for name, value in numbers.items()} | learning_numbers

@@ -32,8 +32,10 @@ def _make_importable(folder):
     """Make the runner's `flatwater_watch` importable from its folder, unless this Python has the package installed."""
     import importlib.util
 
-    installed = importlib.util.find_spec("flatwater_watch")
-    if installed is None or installed.origin is None:  # a folder of that name, such as a clone, is not a package
+    installed_spec = importlib.util.find_spec("flatwater_watch")
+    if (
+        installed_spec is None or installed_spec.origin is None
+    ):  # a folder of that name, such as a clone, is not a package
         spec = importlib.util.spec_from_file_location(
             "flatwater_watch", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
         )

@@ -5,38 +5,39 @@ from hostile_runs import FORMS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flatwater_watch.forms import check_form, fill_form, list_phrase, write_value
+from flatwater_watch.format_strings import check_format, fill_format, write_value
+from flatwater_watch.phrases import list_phrase
 
 
 @pytest.mark.parametrize("form", [*FORMS[1:8], "{x:{y}}", "{:>1000}", "{:.1000f}", "{0}", "{x.y}", "{a[0]}", "x" * 301])
 def test_a_form_that_asks_for_more_is_refused(form: str) -> None:
     for names in (True, False):
         with pytest.raises(ValueError, match=r"expected|brace|Single|unmatched"):
-            check_form(form, names=names)
+            check_format(form, names=names)
 
 
 @pytest.mark.parametrize(
     "form", ["{:.2f}", "{:+.1%}", "{:.0f}", "{:.1f} x", "{:+z.1%}", "{:,}", "{}", "{{}} {:d}", "plain"]
 )
 def test_a_form_of_a_number_is_filled_in_as_python_does(form: str) -> None:
-    check_form(form, names=False)
+    check_format(form, names=False)
     assert write_value(form, 3) == form.format(3)
 
 
 def test_what_does_not_fit_its_form_is_written_as_it_is() -> None:
     assert write_value("{:d}", 1.5) == "1.5"
     assert (
-        fill_form("{a} {b:.1f} {c} {d:,} {e}", {"a": "x\x1b", "b": 1, "c": [1], "d": "text"}) == "x\\x1b 1.0 ? text ?"
+        fill_format("{a} {b:.1f} {c} {d:,} {e}", {"a": "x\x1b", "b": 1, "c": [1], "d": "text"}) == "x\\x1b 1.0 ? text ?"
     )
 
 
 @given(st.text(st.sampled_from("{}:!.[]0aé_%f,+<"), max_size=12), st.integers())
 def test_any_text_is_refused_or_filled_in(form: str, number: int) -> None:
     try:
-        check_form(form, names=True)
+        check_format(form, names=True)
     except ValueError:
         return
-    assert isinstance(fill_form(form, {"a": number, "f": "x"}), str)
+    assert isinstance(fill_format(form, {"a": number, "f": "x"}), str)
 
 
 @pytest.mark.parametrize(
@@ -44,10 +45,10 @@ def test_any_text_is_refused_or_filled_in(form: str, number: int) -> None:
 )
 def test_what_is_counted_is_in_the_singular_where_it_is_one(count: int, said: str) -> None:
     form = "{n} {split} {n:episode} of {n} {n:batch}"
-    check_form(form, names=True)
-    assert fill_form(form, {"n": count, "split": "held-out"}) == said
+    check_format(form, names=True)
+    assert fill_format(form, {"n": count, "split": "held-out"}) == said
     with pytest.raises(ValueError, match="expected braces"):
-        check_form("{:episode}", names=False)
+        check_format("{:episode}", names=False)
 
 
 @pytest.mark.parametrize(("most", "said"), [(1, "a and 2 more"), (2, "a, b and 1 more"), (3, "a, b, c")])

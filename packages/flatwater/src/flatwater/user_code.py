@@ -1,7 +1,7 @@
-"""The border between Flatwater and users' code: an error of that code is reported as the user's, with file and line.
+"""Calls of users' code: an error of that code is reported as the user's, with file and line.
 
 A traceback may hold no line of the user's code, as where `reset` is called with a seed that it does not take. So each
-`Border` knows the object that it calls as well.
+`CallGuard` knows the object that it calls as well.
 """
 
 import inspect
@@ -35,10 +35,10 @@ class CodeLine:
         return f"{self.file}, line {self.line}, in {self.function}"
 
 
-class Border:
+class CallGuard:
     """A guard around each call of an object that is not Flatwater's.
 
-        with Border("environment boat:Boat", env, "step"):
+        with CallGuard("environment boat:Boat", env, "step"):
             result = env.step(action)
 
     It may be kept and entered again, and costs a fraction of a microsecond. Errors of Flatwater pass, and so does what
@@ -71,7 +71,7 @@ class Border:
         self._call, self._expected, self._passing_types = call or f"{callee}()", expected, passing
 
     def __enter__(self) -> None:
-        """Do nothing: a border needs no preparation."""
+        """Do nothing: a guard needs no preparation."""
 
     def __exit__(self, _kind: type[BaseException] | None, fault: BaseException | None, _trace: object) -> None:
         """Raise `UserCodeError` in place of an exception of the user's object; let Flatwater's own and signals pass.
@@ -79,7 +79,7 @@ class Border:
         Raises:
             UserCodeError: the object raised; with class, file and line.
         """
-        if fault is not None and not isinstance(fault, self._passing_types) and not _passes_border(fault):
+        if fault is not None and not isinstance(fault, self._passing_types) and not _is_not_users_fault(fault):
             raise UserCodeError(self.describe_fault(fault)) from fault
 
     def describe_fault(self, fault: BaseException) -> str:
@@ -93,8 +93,8 @@ class Border:
         return f"{message}. Expected {self._expected}" if user_line is None and self._expected else message
 
 
-def _passes_border(fault: BaseException) -> bool:
-    """Return whether an exception is not the object's fault: Flatwater's own error, exhausted memory, or a signal.
+def _is_not_users_fault(fault: BaseException) -> bool:
+    """Return whether an exception is not the fault of the user's object: our own, exhausted memory, or a signal.
 
     Flatwater's handler of Ctrl-C raises `Terminated`, so while it is set, a KeyboardInterrupt is the object's own.
     """

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flatwater_watch.files.content import indent_json
+from flatwater_watch.files.json_values import indent_json
 
 TEXT = st.text(st.characters(), max_size=8)
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT

@@ -1,0 +1,19 @@
+"""Phrases of English: counts with their nouns, and lists."""
+
+from collections.abc import Sequence
+
+
+def noun_form(count: float | str, noun: str) -> str:
+    """Return the noun behind a count: in the plural for all counts but 1."""
+    return noun if count == 1 else f"{noun}{'es' if noun.endswith(('s', 'ch')) else 's'}"
+
+
+def count_phrase(count: int, noun: str) -> str:
+    """Return a count with its noun: `1 agent`, `1,500 agents`."""
+    return f"{count:,} {noun_form(count, noun)}"
+
+
+def list_phrase(names: Sequence[str], maximum: int = 20) -> str:
+    """Return the first names of a list, and how many more there are: `AAPL, GOOG and 3 more`."""
+    ending = f" and {len(names) - maximum} more" if len(names) > maximum else ""
+    return ", ".join(names[:maximum]) + ending
