@@ -64,7 +64,7 @@ def transition() -> dict[str, Any]:
             replace(config, prioritised=prioritised),
             capacity=capacity,
             instruments=108,
-            account=account,
+            sees_account=account,
             device=META,
         )
         held = sum(size for path, size in nbytes(rows).items() if path != "appended")

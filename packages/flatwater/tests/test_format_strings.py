@@ -13,14 +13,14 @@ from flatwater_watch.phrases import list_phrase
 def test_a_form_that_asks_for_more_is_refused(form: str) -> None:
     for names in (True, False):
         with pytest.raises(ValueError, match=r"expected|brace|Single|unmatched"):
-            check_format(form, names=names)
+            check_format(form, has_names=names)
 
 
 @pytest.mark.parametrize(
     "form", ["{:.2f}", "{:+.1%}", "{:.0f}", "{:.1f} x", "{:+z.1%}", "{:,}", "{}", "{{}} {:d}", "plain"]
 )
 def test_a_form_of_a_number_is_filled_in_as_python_does(form: str) -> None:
-    check_format(form, names=False)
+    check_format(form, has_names=False)
     assert write_value(form, 3) == form.format(3)
 
 
@@ -34,7 +34,7 @@ def test_what_does_not_fit_its_form_is_written_as_it_is() -> None:
 @given(st.text(st.sampled_from("{}:!.[]0aé_%f,+<"), max_size=12), st.integers())
 def test_any_text_is_refused_or_filled_in(form: str, number: int) -> None:
     try:
-        check_format(form, names=True)
+        check_format(form, has_names=True)
     except ValueError:
         return
     assert isinstance(fill_format(form, {"a": number, "f": "x"}), str)
@@ -45,10 +45,10 @@ def test_any_text_is_refused_or_filled_in(form: str, number: int) -> None:
 )
 def test_what_is_counted_is_in_the_singular_where_it_is_one(count: int, said: str) -> None:
     form = "{n} {split} {n:episode} of {n} {n:batch}"
-    check_format(form, names=True)
+    check_format(form, has_names=True)
     assert fill_format(form, {"n": count, "split": "held-out"}) == said
     with pytest.raises(ValueError, match="expected braces"):
-        check_format("{:episode}", names=False)
+        check_format("{:episode}", has_names=False)
 
 
 @pytest.mark.parametrize(("most", "said"), [(1, "a and 2 more"), (2, "a, b and 1 more"), (3, "a, b, c")])

@@ -173,13 +173,13 @@ def _require_showable(description: Description) -> None:
             raise ValueError(f"{short_repr(live.way)}: expected one of {', '.join(NUMBER_FORMATS)}")
     # A folder's forms may be anybody's: in `str.format` a field such as {0.__class__} would reach into objects.
     # The title names values of the result, `{days}`; all other forms have one value, `{}`.
-    check_format(description.title, names=True)
+    check_format(description.title, has_names=True)
     for form in (
         description.headline.form,
         description.headline.said,
         *(number.form for number in description.numbers),
     ):
-        check_format(form, names=False)
+        check_format(form, has_names=False)
 
 
 def _shown_texts(description: Description) -> Iterator[str]:

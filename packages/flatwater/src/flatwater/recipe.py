@@ -188,9 +188,9 @@ class Recipe:
         """
         try:
             # The title has fields of result.json by name; every other form has one number, as `{}`.
-            check_format(self.title, names=True)
+            check_format(self.title, has_names=True)
             for form in (self.headline.form, self.headline.said, *(number.form for number in self.numbers)):
-                check_format(form, names=False)
+                check_format(form, has_names=False)
         except ValueError as error:
             raise ConfigError(f"recipe {short_repr(self.name)}: {error}") from error
         if not self.curves:

@@ -8,7 +8,7 @@ import torch
 from markets import CPU, market_of, rough_panel
 from torch import Tensor
 
-from flatwater.envs.pooled import Remnant, remnants, same_bits
+from flatwater.envs.pooled import Remnant, have_same_bits, remnants
 from flatwater.state.random import generator
 from flatwater.state.tree import state
 from flatwater_trading.market.config import EpisodeConfig, TradingConfig
@@ -87,12 +87,12 @@ def test_what_may_stay_is_not_compared_but_its_consequences_are() -> None:
 
 def test_bits_count_not_values() -> None:
     nan, zero = torch.tensor([torch.nan]), torch.tensor([0.0])
-    assert same_bits(nan, nan.clone())
-    assert not same_bits(zero, -zero)
-    assert not same_bits(zero, zero.double())
-    assert same_bits(np.array([1, 2]), np.array([1, 2]))
-    assert same_bits(float("nan"), float("nan"))
-    assert not same_bits(1, 1.0)
+    assert have_same_bits(nan, nan.clone())
+    assert not have_same_bits(zero, -zero)
+    assert not have_same_bits(zero, zero.double())
+    assert have_same_bits(np.array([1, 2]), np.array([1, 2]))
+    assert have_same_bits(float("nan"), float("nan"))
+    assert not have_same_bits(1, 1.0)
 
 
 PURCHASE = ("instrument", "coefficient", "target", "entry_price", "exit_price", "shares")

@@ -13,7 +13,7 @@ INVESTABLE = torch.tensor([0, 2, 4])
 
 def trader(*, account: bool = False) -> tuple[TraderActor, TraderCritic, Params, Params]:
     config = NetConfig(channels=6, hidden=8)
-    actor, critic = build_trader(config, context=C, features=F, columns=N, investable=INVESTABLE, account=account)
+    actor, critic = build_trader(config, context=C, features=F, columns=N, investable=INVESTABLE, sees_account=account)
     rng = torch.Generator().manual_seed(0)
     blocks = [torch.empty(P, net.layout.size, dtype=torch.float64) for net in (actor, critic)]
     for block, net in zip(blocks, (actor, critic), strict=True):

@@ -16,7 +16,7 @@ CPU = torch.device("cpu")
 
 def ring(capacity: int, *, instruments: int = 2, account: bool = False, prioritised: bool = False) -> RowReplay:
     config = RowReplayConfig(warmup=1, prioritised=prioritised)
-    return build_rows(config, capacity=capacity, instruments=instruments, account=account, device=CPU)
+    return build_rows(config, capacity=capacity, instruments=instruments, sees_account=account, device=CPU)
 
 
 def play(replay: RowReplay, *, start: int, episodes: int, days: int) -> None:
@@ -40,7 +40,7 @@ def test_a_transition_of_108_instruments_takes_882_bytes() -> None:
     """The original stored two windows: 24.28 MB. 108 x 2 actions x 4 bytes, and 18 bytes of numbers."""
     capacity = 50_000
     planned = build_rows(
-        RowReplayConfig(), capacity=capacity, instruments=108, account=False, device=torch.device("meta")
+        RowReplayConfig(), capacity=capacity, instruments=108, sees_account=False, device=torch.device("meta")
     )
     tensors = [leaf.value for leaf in leaves(planned) if isinstance(leaf.value, torch.Tensor)]
     assert sum(tensor.nbytes for tensor in tensors) == 882 * capacity

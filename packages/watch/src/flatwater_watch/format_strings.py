@@ -20,12 +20,12 @@ _NOUN = re.compile(r"[a-z]{2,30}")
 _SPECIFICATION = re.compile(r"[<>=^+\- z#0,_]{0,6}\d{0,2}[,_]?(\.\d{1,2})?[bcdeEfFgGnosxX%]?")
 
 
-def check_format(format_string: str, *, names: bool) -> None:
+def check_format(format_string: str, *, has_names: bool) -> None:
     """Check that a format string is safe to fill in.
 
     Args:
         format_string: text with braces.
-        names: whether braces name values, as in `{days}`; if not, `{}` stands for the only value.
+        has_names: whether braces name values, as in `{days}`; if not, `{}` stands for the only value.
 
     Raises:
         ValueError: the format string is too long, or its braces hold something other than a name and a number's format.
@@ -37,10 +37,10 @@ def check_format(format_string: str, *, names: bool) -> None:
         if name is None:
             continue
         number_format = specification or ""
-        has_valid_name = name.isidentifier() if names else not name
-        has_valid_format = is_specification(number_format) or (names and _NOUN.fullmatch(number_format))
+        has_valid_name = name.isidentifier() if has_names else not name
+        has_valid_format = is_specification(number_format) or (has_names and _NOUN.fullmatch(number_format))
         if conversion or not has_valid_name or not has_valid_format:
-            examples = "{name}, {name:.1f} or {name:noun}" if names else "{} or {:.1f}"
+            examples = "{name}, {name:.1f} or {name:noun}" if has_names else "{} or {:.1f}"
             raise ValueError(f"{short_repr(format_string)}: expected braces as in {examples}, got {{{name}}}")
 
 
@@ -63,7 +63,7 @@ def fill_format(format_string: str, values: Mapping[str, object]) -> str:
     Raises:
         ValueError: `check_format` refuses the format string.
     """
-    check_format(format_string, names=True)
+    check_format(format_string, has_names=True)
     parts = []
     for text, name, specification, _ in Formatter().parse(format_string):
         parts.append(text)

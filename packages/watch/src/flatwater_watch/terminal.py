@@ -47,24 +47,24 @@ class Terminal(Console):
         return WorkStatus(status, console=self, **settings)
 
 
-def terminal(*, errors: bool = False) -> Terminal:
+def terminal(*, to_stderr: bool = False) -> Terminal:
     """Return a console of at most 100 columns; if the output is not a terminal, of `COLUMNS`, or of 100 without it.
 
     Args:
-        errors: whether it prints on stderr, and drops lines that cannot be written. On stdout such a line raises, as a
-            command without its results has failed.
+        to_stderr: whether it prints on stderr, and drops lines that cannot be written. On stdout such a line raises, as
+            a command without its results has failed.
     """
-    return lasting_terminal(errors=True) if errors else _fix_width(Terminal())
+    return lasting_terminal(to_stderr=True) if to_stderr else _fix_width(Terminal())
 
 
-def lasting_terminal(*, errors: bool = False) -> Terminal:
+def lasting_terminal(*, to_stderr: bool = False) -> Terminal:
     """Return a console for work that must go on when nobody reads it any more, such as training.
 
     Args:
-        errors: whether it prints on stderr; if not, on stdout.
+        to_stderr: whether it prints on stderr; if not, on stdout.
     """
     open_closed_descriptors()
-    return _fix_width(Terminal(file=surviving_stream(sys.stderr if errors else sys.stdout)))
+    return _fix_width(Terminal(file=surviving_stream(sys.stderr if to_stderr else sys.stdout)))
 
 
 def silent_terminal() -> Terminal:

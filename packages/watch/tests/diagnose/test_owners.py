@@ -215,12 +215,12 @@ def test_nodes_that_reach_each_other_count_with_what_came(load: Load) -> None:
     now, rate = census_at(30), 500 * 100.0
     (found,) = find_owners(before, now)
     assert found.bytes_grown > 4 * 30 * rate, "else nothing is wrong with the sizes"
-    (owner,) = find_grown_owners(before, now, rate, 30, handles=False)
+    (owner,) = find_grown_owners(before, now, rate, 30, seeks_handles=False)
     assert (owner.path, owner.bytes_grown) == ("train.TITLES", 30 * rate)
     much = found.bytes_grown / 60
-    assert find_grown_owners(before, now, much, 30, handles=False)[0].bytes_grown == found.bytes_grown
+    assert find_grown_owners(before, now, much, 30, seeks_handles=False)[0].bytes_grown == found.bytes_grown
     # The census began ten steps after the other one, and came to the container at the thirtieth.
-    assert find_grown_owners(before, now, much, 10, handles=False)[0].bytes_grown == found.bytes_grown
+    assert find_grown_owners(before, now, much, 10, seeks_handles=False)[0].bytes_grown == found.bytes_grown
 
 
 @pytest.mark.parametrize(
@@ -237,8 +237,10 @@ def test_what_a_call_of_a_library_reaches_must_have_more_of_the_growth(path: str
     roots.named[0][1].extend(bytes(1000) for _ in range(20))
     now = census_at(1, roots)
     grown = find_owners(before, now)[0].bytes_grown
-    assert [owner.path for owner in find_grown_owners(before, now, grown / (1.01 * least), 1, handles=False)] == [path]
-    assert find_grown_owners(before, now, grown / (0.99 * least), 1, handles=False) == []
+    assert [owner.path for owner in find_grown_owners(before, now, grown / (1.01 * least), 1, seeks_handles=False)] == [
+        path
+    ]
+    assert find_grown_owners(before, now, grown / (0.99 * least), 1, seeks_handles=False) == []
 
 
 def census_at(step: int, roots: Roots = ROOTS) -> Census:
@@ -884,7 +886,7 @@ def test_a_table_of_weak_references_grows_with_what_others_keep(load: Load) -> N
     now = census_at(1)
     each = {owner.path.partition(".")[2]: owner.bytes_grown for owner in find_owners(before, now)}
     assert sorted(each) == ["by_number", "clients", "every"]
-    (owner,) = find_grown_owners(before, now, sum(each.values()), 1, handles=False)
+    (owner,) = find_grown_owners(before, now, sum(each.values()), 1, seeks_handles=False)
     assert (owner.path, owner.bytes_grown) == ("train.clients", sum(each.values()))
 
 

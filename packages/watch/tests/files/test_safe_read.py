@@ -42,7 +42,7 @@ def test_a_link_is_followed_only_where_the_user_named_it(tmp_path: Path) -> None
     (tmp_path / "file").write_bytes(b"content")
     (tmp_path / "link").symlink_to("file")
     assert read_regular(tmp_path / "link") == b"content"
-    for opens in (lambda path: open_regular(path, follow=False), append_regular):
+    for opens in (lambda path: open_regular(path, follow_links=False), append_regular):
         with pytest.raises(OSError, match="a link"):
             opens(tmp_path / "link")
 

@@ -214,7 +214,7 @@ def test_an_investigation_is_paid_back(costs: list[float], *, counting: bool) ->
     pace, now = ReadingSchedule(0.0, Budget(0.0)), 0.0
     for cost in costs:
         now += cost
-        schedule_next_(pace, now, cost, {"update": 1}, investigating=counting, counting=counting)
+        schedule_next_(pace, now, cost, {"update": 1}, is_investigating=counting, is_counting=counting)
         assert pace.due - now >= min(FIRST_GAP_SECONDS, MAXIMUM_GAP_SECONDS) - 1e-9
         is_paid = pace.budget.spent_seconds <= CREDIT_SECONDS + TIME_SHARE * pace.due + 1e-6
         assert is_paid or pace.due - now >= min(MAXIMUM_GAP_SECONDS, max(UNPAID_GAP_SECONDS, cost / TIME_SHARE)) - 1e-6
@@ -227,15 +227,15 @@ def test_readings_of_a_flat_program_follow_its_own_cpu_time(cost: float, busy: f
     pace, by_clock = ReadingSchedule(0.0, Budget(0.0)), ReadingSchedule(0.0, Budget(0.0))
     for number in range(3 * MAXIMUM_POINTS):
         now = pace.due
-        schedule_next_(pace, now, cost, {"tick": 1}, investigating=False, idle_cpu=busy * now)
-        schedule_next_(by_clock, now, cost, {"tick": 1}, investigating=False)
+        schedule_next_(pace, now, cost, {"tick": 1}, is_investigating=False, idle_cpu=busy * now)
+        schedule_next_(by_clock, now, cost, {"tick": 1}, is_investigating=False)
         least = by_clock.due - now
         allowed = (
             least if number < MAXIMUM_POINTS - 1 else max(least, min(MAXIMUM_GAP_SECONDS, cost / PLAIN_SHARE / busy))
         )
         assert isclose(pace.due - now, allowed, rel_tol=1e-6)
     pace.pace_by_clock()
-    schedule_next_(pace, now, cost, {"tick": 1}, investigating=False, idle_cpu=busy * now)
+    schedule_next_(pace, now, cost, {"tick": 1}, is_investigating=False, idle_cpu=busy * now)
     assert isclose(pace.due, now + pace.gap)
 
 
@@ -327,9 +327,9 @@ LEAK = Finding(
 
 def test_the_anchor_is_the_slowest_boundary_that_comes_by_often_enough() -> None:
     pace = ReadingSchedule(0.0, Budget(0.0))
-    schedule_next_(pace, 10.0, 0.001, {"step": 5000, "episode": 100, "epoch": 5}, investigating=False)
+    schedule_next_(pace, 10.0, 0.001, {"step": 5000, "episode": 100, "epoch": 5}, is_investigating=False)
     assert pace.anchor == "episode"
-    schedule_next_(pace, 10.0, 0.001, {"epoch": 5}, investigating=False)
+    schedule_next_(pace, 10.0, 0.001, {"epoch": 5}, is_investigating=False)
     assert (pace.anchor, pace.latest) == (None, pace.due)
 
 

@@ -329,7 +329,7 @@ def gradients(loss: Float[Tensor, "P"], params: Params) -> list[Tensor]:
 
 
 def accumulate_(gradient_views: Params, grads: Sequence[Tensor], *, first: bool) -> None:
-    """Add a micro-batch's gradients to the update's; the `first` micro-batch overwrites those of the update before."""
+    """Add a micro-batch's gradients to the update's; the `first` one overwrites those of the last update."""
     for view, grad in zip(gradient_views.values(), grads, strict=True):
         if first:
             view.copy_(grad)

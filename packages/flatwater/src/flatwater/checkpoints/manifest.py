@@ -214,7 +214,7 @@ def read_manifest(file: Path) -> Manifest:
         raw = read_whole(file, MAXIMUM_BYTES)
     except OSError as error:
         # The disk or the network may work again tomorrow, so the checkpoint must not be removed.
-        return _damaged_manifest(file, f"the manifest cannot be read ({error.strerror or error})", unread=True)
+        return _damaged_manifest(file, f"the manifest cannot be read ({error.strerror or error})", is_unread=True)
     except ValueError as error:
         return _damaged_manifest(file, f"the manifest cannot be read ({error})")
     return parse_manifest(file, raw)
@@ -242,7 +242,7 @@ def parse_manifest(file: Path, raw: bytes) -> Manifest:
             f"expected format {FORMAT}, got format {file_format}, which a later version of Flatwater writes. Update "
             "Flatwater"
         )
-        return _damaged_manifest(file, problem, unread=True)
+        return _damaged_manifest(file, problem, is_unread=True)
     try:
         manifest = _parse_manifest(file, convert_to_type(content, ManifestContent))
     except ValueError as error:
@@ -251,10 +251,10 @@ def parse_manifest(file: Path, raw: bytes) -> Manifest:
     return _damaged_manifest(file, contradiction) if contradiction else manifest
 
 
-def _damaged_manifest(file: Path, damage: str, *, unread: bool = False) -> Manifest:
+def _damaged_manifest(file: Path, damage: str, *, is_unread: bool = False) -> Manifest:
     """Return an empty manifest with the given `damage`; its round and step are taken from the file's name."""
     round_, step = _round_and_step(file)
-    return Manifest(file=file, round=round_, step=step, damage=damage, unread=unread)
+    return Manifest(file=file, round=round_, step=step, damage=damage, unread=is_unread)
 
 
 def _parse_manifest(file: Path, content: ManifestContent) -> Manifest:

@@ -177,7 +177,7 @@ def send_manifest(objects: StoredObjects, manifest: Manifest) -> None:
     its time alone; else it is replaced, as this process is the only writer.
     """
     name = manifest_name(manifest)
-    content = read_regular(manifest.file, follow=False)
+    content = read_regular(manifest.file, follow_links=False)
     # `create` fails if the object exists; if it succeeds, nothing needs to be read from the store.
     if objects.create(name, content):
         return

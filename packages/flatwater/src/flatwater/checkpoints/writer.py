@@ -152,7 +152,7 @@ def _file_has_content(path: Path, content: Iterable[FilePiece]) -> bool:
     if not path.is_file():
         return False
     buffer = memoryview(bytearray(PIECE_BYTES))
-    with explain_os_errors(path), open_regular(path, follow=False) as file:
+    with explain_os_errors(path), open_regular(path, follow_links=False) as file:
         for data in content:
             view = memoryview(data)
             for begin in range(0, len(view), PIECE_BYTES):

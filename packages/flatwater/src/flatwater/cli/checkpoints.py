@@ -31,7 +31,7 @@ class Checkpoints:
         from flatwater.storage.objects import is_url
         from flatwater_watch.terminal import terminal
 
-        with terminal(errors=True).status(f"reading the checkpoints of {self.run} …"):
+        with terminal(to_stderr=True).status(f"reading the checkpoints of {self.run} …"):
             checkpoints = (
                 _list_url_checkpoints(self.run) if is_url(self.run) else _list_folder_checkpoints(Path(self.run))
             )
@@ -183,7 +183,7 @@ class MirrorCommand:
         from flatwater_watch.terminal import say, terminal
         from flatwater_watch.units import format_bytes
 
-        errors = terminal(errors=True)
+        errors = terminal(to_stderr=True)
         sent_bytes = 0
 
         def on_bytes_sent(count: int) -> None:

@@ -44,7 +44,7 @@ class Compare:
 
         if self.page is not None:
             check_output("--page", self.page, PAGE_OUTPUT)  # before runs are read, which may take minutes at a URL
-        errors = terminal(errors=True)
+        errors = terminal(to_stderr=True)
         comparison = compare_named(self.runs, errors.print)
         # The page first: where it cannot be written, no table suggests that all went well.
         page_file = None if self.page is None else write_page(comparison, self.page)

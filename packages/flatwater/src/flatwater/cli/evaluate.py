@@ -50,7 +50,7 @@ class Evaluate(WithTrust, WithBudget):
         from flatwater.runs.evaluate import evaluate, plan_evaluation
         from flatwater_watch.terminal import say, terminal
 
-        errors = terminal(errors=True)
+        errors = terminal(to_stderr=True)
         changes = {"panel": self.panel, "benchmark": self.benchmark, "budget": self.budget}
         # With --plan nothing is played, so no look at the holdout is logged.
         if self.plan:
@@ -108,7 +108,7 @@ class Export(WithTrust, WithBudget):
             raise ConfigError(f"--to {self.to}: expected a name that ends in {' or '.join(FORMS)}.")
         # Before the run is read: a file that cannot be written is refused at once.
         check_output("--to", self.to, POLICY_OUTPUTS[self.to.suffix])
-        with terminal(errors=True).status("reading the run and exporting its trained policy …"):
+        with terminal(to_stderr=True).status("reading the run and exporting its trained policy …"):
             exports = export_files(load(self.run), self.to)
             if self.plan:  # of several files, which are written one after the other, the largest
                 plans = [plan_export(own, self.to.suffix, self.budget) for own in exports.values()]

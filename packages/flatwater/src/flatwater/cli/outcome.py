@@ -76,7 +76,7 @@ def train_and_show(train: Callable[..., RunOutcome], options: WithDisplay) -> Ru
     if outcome.finished:
         draw_run(folder.path, outcome.recipe)
         # Read from the file, so that the screen and the file cannot differ.
-        result = json.loads(read_regular(folder.result, RESULT_BYTES, follow=False))
+        result = json.loads(read_regular(folder.result, RESULT_BYTES, follow_links=False))
         show_result(result, console, outcome.recipe)
         for table in outcome.recipe.tables(read_course(folder)):
             show_table(table, console)

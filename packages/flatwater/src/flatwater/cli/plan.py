@@ -41,7 +41,9 @@ class PlanCommand(WithTrust, RecipeSettings):
     def __call__(self) -> int:
         """Plan the run, without starting it, and print the plan. Returns the exit code."""
         settings = self.settings()
-        with terminal(errors=True).status("building the run on a device without memory, and running its phases once …"):
+        with terminal(to_stderr=True).status(
+            "building the run on a device without memory, and running its phases once …"
+        ):
             from flatwater.runs.planning import checked_plan  # reading torch is half of the time
 
             _, plan = checked_plan(settings, trains=False)

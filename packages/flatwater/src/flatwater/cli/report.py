@@ -84,7 +84,7 @@ class Report:
         from flatwater.storage.objects import is_url
         from flatwater_watch.terminal import say
 
-        with open_run_folder(self.run, say, shards=False) as folder:
+        with open_run_folder(self.run, say, with_shards=False) as folder:
             run = read_run(folder.path)
             page_file = Path(f"{folder.path.name}.html") if is_url(self.run) else folder.report
             return self._write_page(page_file, lambda: run_page(run))

@@ -73,7 +73,7 @@ class Runs:
 
             content = index_page(runs, Path(self.folder), self.page.resolve().parent, self.sort)
             page_file = write_output(self.page, content.encode(errors="replace"), PAGE_OUTPUT)
-            terminal(errors=True).print(f"page  {page_file}", soft_wrap=True)
+            terminal(to_stderr=True).print(f"page  {page_file}", soft_wrap=True)
         return 0
 
     def show(self, runs: "Sequence[RunLine]") -> None:

@@ -74,8 +74,8 @@ def run_sweep(command: SweepCommand, config: Any) -> int:  # noqa: ANN401  (a Ru
     from flatwater.sweeps.sweep import train_sweep
 
     # With --json stdout has the result alone.
-    console = silent_terminal() if command.quiet else lasting_terminal(errors=command.json)
-    errors = lasting_terminal(errors=True) if command.quiet else console
+    console = silent_terminal() if command.quiet else lasting_terminal(to_stderr=command.json)
+    errors = lasting_terminal(to_stderr=True) if command.quiet else console
     order = SweepOrder(
         config=config,
         space=command.space,

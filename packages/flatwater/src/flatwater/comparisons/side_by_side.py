@@ -138,7 +138,7 @@ def read_named_runs(runs: Sequence[str], say: Callable[[str], None]) -> list[Com
     with ExitStack() as downloads:  # which are deleted once the runs have been read
         for run in runs:
             is_group = "://" not in run and begun_runs(Path(run))
-            run_folder = None if is_group else downloads.enter_context(open_run_folder(run, say, shards=False))
+            run_folder = None if is_group else downloads.enter_context(open_run_folder(run, say, with_shards=False))
             folders[run] = Path(run) if run_folder is None else run_folder.path
         return read_compared_runs(folders)
 

@@ -30,20 +30,20 @@ def load_config(cls: type[C], path: Path) -> C:
     return from_mapping(cls, read_toml(path), str(path))
 
 
-def read_toml(path: Path, maximum: int = TEXT_BYTES, *, follow: bool = True) -> dict[str, Any]:
+def read_toml(path: Path, maximum: int = TEXT_BYTES, *, follow_links: bool = True) -> dict[str, Any]:
     """Return the file's tables and values, unchecked.
 
     Args:
         path: path of the file.
         maximum: largest size of the file, in bytes.
-        follow: whether the path may be a symbolic link.
+        follow_links: whether the path may be a symbolic link.
 
     Raises:
         ConfigError: the file is missing, no regular file, unreadable, not UTF-8, or not TOML, with line and column.
     """
     text = ""
     try:
-        content = read_regular(path, maximum, follow=follow)
+        content = read_regular(path, maximum, follow_links=follow_links)
         if kind := next((kind for begin, kind in _FOREIGN_MARKS.items() if content.startswith(begin)), ""):
             raise ConfigError(f"{path}: expected a text file in UTF-8, got {kind}.")
         text = content.decode("utf-8-sig")  # editors on Windows put a mark at the beginning

@@ -60,7 +60,7 @@ def remnants(
     paths = {remnant.path for remnant in differences}
     # Both traces advance together, so that neither is kept whole.
     for number, ((name, value), (_, new_value)) in enumerate(zip(trace(used_state), trace(new_state), strict=True)):
-        if name not in paths and not same_bits(value, new_value):
+        if name not in paths and not have_same_bits(value, new_value):
             paths.add(name)
             differences.append(Remnant(name, f"number {number} of the trace differs from a new state's"))
     differences += [
@@ -73,7 +73,7 @@ def remnants(
     return differences + [Remnant(path, "lies in another storage than before") for path in moved_paths]
 
 
-def same_bits(a: Value, b: Value) -> bool:
+def have_same_bits(a: Value, b: Value) -> bool:
     """Return whether two leaves have the same bits, so that NaN equals NaN; of scalars, the same type and text."""
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return a.shape == b.shape and a.dtype == b.dtype and torch.equal(_raw_bytes(a), _raw_bytes(b))
@@ -101,7 +101,7 @@ def _compare_states(new_state: object, used_state: object, what: str, skipped_na
     return [
         Remnant(new_leaf.path, f"{what}{_difference_extent(new_leaf.value, used_leaf.value)}")
         for new_leaf, used_leaf in pairs
-        if new_leaf.path not in skipped_names and not same_bits(new_leaf.value, used_leaf.value)
+        if new_leaf.path not in skipped_names and not have_same_bits(new_leaf.value, used_leaf.value)
     ]
 
 

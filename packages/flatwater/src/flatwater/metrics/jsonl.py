@@ -92,7 +92,7 @@ def _drop_later_rounds_(path: Path, resume_at: int) -> None:
     """Remove half-written lines and lines of rounds after `resume_at`; the file is replaced only if there are any."""
     if not os.path.lexists(path):
         return
-    with open_regular(path, follow=False) as file:
+    with open_regular(path, follow_links=False) as file:
         # After a clean stop there are none, and gigabytes need not be written again.
         if all(survives_resume(line, resume_at) for line in file):
             return
@@ -134,7 +134,7 @@ def read_metrics(path: Path) -> dict[str, list[float]]:
         RunError: the file cannot be read, or a line other than the last is damaged.
     """
     try:
-        with open_regular(path, follow=False) as file:
+        with open_regular(path, follow_links=False) as file:
             lines = [*bounded_lines(file)]
     except OSError as error:
         raise RunError(f"{path}: cannot be read: {error.strerror}. Is this a run folder?") from error

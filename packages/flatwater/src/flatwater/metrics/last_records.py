@@ -33,7 +33,7 @@ def read_last(path: Path, name: str) -> tuple[Record | None, float | None]:
         RunError: the file cannot be read, or its last line is not a record.
     """
     try:
-        with open_regular(path, follow=False) as file:
+        with open_regular(path, follow_links=False) as file:
             record, end = _last_record(file, path)
             return record, _last_number(file, name, end)
     except FileNotFoundError:

@@ -39,7 +39,7 @@ def read_records(path: Path, maximum: int, *, entry: Mapping[str, object] = Mapp
     text = encode_json(dict(entry))[1:-1]
     texts = [text + end for end in (b",", b"}")] if text else [b""]  # 1.0 is not the beginning of 1.05
     try:
-        with open_regular(path, follow=False) as file:
+        with open_regular(path, follow_links=False) as file:
             # The file is read twice, as the indexes depend on the number of lines, which do not all fit into memory.
             count, last_line = 0, b""
             for line in _lines_with_text(file, texts):
@@ -93,7 +93,7 @@ def read_appended_records_(tail: FollowedFile) -> Iterator[Record]:
         RunError: the file cannot be read, or a line before the last is damaged.
     """
     try:
-        with open_regular(tail.path, follow=False) as file:
+        with open_regular(tail.path, follow_links=False) as file:
             if not tail.read_bytes and tail.last_lines is not None:
                 tail.read_bytes = last_lines_start(file, tail.last_lines)
             file.seek(tail.read_bytes)

@@ -61,7 +61,7 @@ def read_or_make_id(folder: Path) -> str:
     path = folder / ID_FILE
     if not path.is_file():
         write_object(path, secrets.token_hex(6).encode())
-    return read_regular(path, follow=False).decode(errors="replace").strip()
+    return read_regular(path, follow_links=False).decode(errors="replace").strip()
 
 
 def check_login(config: WandbConfig) -> None:

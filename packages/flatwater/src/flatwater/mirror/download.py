@@ -94,13 +94,13 @@ def _require_free_folder(folder: RunFolder, entries: Mapping[str, ObjectEntry]) 
 
 
 @contextmanager
-def open_run_folder(place: str | Path, say: ShowLine, *, shards: bool) -> Iterator[RunFolder]:
+def open_run_folder(place: str | Path, say: ShowLine, *, with_shards: bool) -> Iterator[RunFolder]:
     """Yield a run to look at: its own folder, or a temporary copy of the run at a URL.
 
     Args:
         place: a folder or a URL.
         say: gets lines about damaged checkpoints.
-        shards: whether the newest checkpoint is copied whole; if not, the manifests of all checkpoints are.
+        with_shards: whether the newest checkpoint is copied whole; if not, the manifests of all checkpoints are.
 
     Raises:
         RunError: there is no run at `place`.
@@ -112,10 +112,10 @@ def open_run_folder(place: str | Path, say: ShowLine, *, shards: bool) -> Iterat
     objects, entries = _list_run_objects(str(place), say)
     with tempfile.TemporaryDirectory(prefix="flatwater-") as scratch:
         folder = RunFolder(Path(scratch) / objects.url.rpartition("/")[2])
-        if shards and fetch_newest(objects, folder.checkpoints, say=say) is None:
+        if with_shards and fetch_newest(objects, folder.checkpoints, say=say) is None:
             raise CheckpointError(f"{place}: no checkpoint is complete.")
         # A caller without shards reads no state, and shards may be gigabytes.
-        if not shards:
+        if not with_shards:
             for name in list_stored_files(objects)[0]:
                 write_object(folder.path / name, objects.read(name) or b"")
         _fetch_files(objects, folder, entries)
@@ -235,4 +235,6 @@ def _exact_pieces(objects: StoredObjects, entry: ObjectEntry) -> Iterator[bytes]
 
 def send_back(url: str, folder: RunFolder, path: Path) -> None:
     """Replace the file at the URL by the file of the same name in the copied folder."""
-    open_objects(url).put(path.relative_to(folder.path).as_posix(), read_regular(path, RESULT_BYTES, follow=False))
+    open_objects(url).put(
+        path.relative_to(folder.path).as_posix(), read_regular(path, RESULT_BYTES, follow_links=False)
+    )

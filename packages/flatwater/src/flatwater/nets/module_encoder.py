@@ -144,7 +144,7 @@ class ModuleEncoder:
             row: rows of bytes [B, bytes] with the images; None if there is no image.
             learning: whether the module is in training mode.
         """
-        values = split_parts(self.parts, numbers, row, raw=self.raw)
+        values = split_parts(self.parts, numbers, row, is_raw=self.raw)
         observation = nest_parts(self.parts, values)
         if self.module.training != learning:
             self.module.train(learning)

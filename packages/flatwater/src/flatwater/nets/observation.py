@@ -81,14 +81,14 @@ def view_numbers(row: Any, parts: Sequence[Part], dtype: Any) -> Any:  # noqa: A
     return row[..., :byte_count].view(dtype) if byte_count else row[..., :0]
 
 
-def split_parts(parts: Sequence[Part], numbers: Tensor, row: Tensor | None, *, raw: bool = False) -> list[Tensor]:
+def split_parts(parts: Sequence[Part], numbers: Tensor, row: Tensor | None, *, is_raw: bool = False) -> list[Tensor]:
     """Return the parts of B observations, each [B, *read_shape] as float32; images are channels first.
 
     Args:
         parts: parts of a row.
         numbers: the numbers outside of images, [B, N], scaled for the network.
         row: the rows of bytes [B, bytes]; None if there is no image.
-        raw: whether pixels keep their values, in channels-last memory order; otherwise they are divided to [0, 1].
+        is_raw: whether pixels keep their values, in channels-last memory order; otherwise they are divided to [0, 1].
     """
     values, number_start, image_start = [], 0, FLOAT_BYTES * count_numbers(parts)
     for part in parts:
@@ -100,13 +100,13 @@ def split_parts(parts: Sequence[Part], numbers: Tensor, row: Tensor | None, *, r
         image = row[:, image_start : image_start + part.size].reshape(-1, *part.shape)
         image_start += part.size
         side_axes = [axis for axis in range(len(part.shape)) if axis not in part.channels]
-        axes = (*side_axes, *part.channels) if raw else (*part.channels, *side_axes)
+        axes = (*side_axes, *part.channels) if is_raw else (*part.channels, *side_axes)
         channels, *sides = part.read_shape
-        shape = (*sides, channels) if raw else part.read_shape
+        shape = (*sides, channels) if is_raw else part.read_shape
         # Permuted as bytes: floats would be four times as many bytes to move.
         permuted_image = image.permute(0, *(1 + axis for axis in axes)).contiguous()
         pixels = permuted_image.view(-1, *shape).float()
-        values.append(pixels.movedim(-1, 1) if raw else pixels.div_(part.max_value))
+        values.append(pixels.movedim(-1, 1) if is_raw else pixels.div_(part.max_value))
     return values
 
 

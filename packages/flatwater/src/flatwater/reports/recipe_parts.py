@@ -58,7 +58,7 @@ def installed_parts(run: RunRecords) -> dict[str, Iterable[Block]]:
 def _read_saved_parts(folder: RunFolder) -> Mapping[str, Iterable[Block]]:
     """Read the parts that the run wrote to `sections.json`: none without the file, the reason if it is damaged."""
     try:
-        content = parse_json(read_regular(folder.sections, MAXIMUM_BYTES, follow=False))
+        content = parse_json(read_regular(folder.sections, MAXIMUM_BYTES, follow_links=False))
         if not isinstance(content, list) or not 0 < len(content) <= MAXIMUM_PARTS:
             raise ValueError(f"expected 1 to {MAXIMUM_PARTS} parts")  # noqa: TRY301  (caught below, where the file is named)
         return dict(_parse_part(entry) for entry in content)

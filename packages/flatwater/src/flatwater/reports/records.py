@@ -98,7 +98,9 @@ def _read_records(path: Path, folder: RunFolder) -> RunRecords:
         rounds=max(rounds, rounds_done),
         done=rounds_done,
         config=config,
-        config_text=read_regular(folder.config, MAXIMUM_SETTINGS, follow=False).decode("utf-8-sig", errors="replace"),
+        config_text=read_regular(folder.config, MAXIMUM_SETTINGS, follow_links=False).decode(
+            "utf-8-sig", errors="replace"
+        ),
         read_at=datetime.now().astimezone(),
         metrics=columns,
         crowned=_crowning_points(folder),

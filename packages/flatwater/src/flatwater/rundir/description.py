@@ -34,7 +34,7 @@ def read_settings(folder: RunFolder) -> dict[str, Any]:
     Raises:
         ConfigError: config.toml is missing, too large, a link, or no TOML.
     """
-    return read_toml(folder.config, MAXIMUM_SETTINGS, follow=False)
+    return read_toml(folder.config, MAXIMUM_SETTINGS, follow_links=False)
 
 
 def read_description(folder: RunFolder, settings: Mapping[str, Any]) -> Description:
@@ -53,7 +53,7 @@ def read_description(folder: RunFolder, settings: Mapping[str, Any]) -> Descript
     if (installed_recipe := find_installed_recipe(name)) is not None:
         return describe_recipe(installed_recipe, settings)
     try:
-        description = parse_description(read_regular(folder.description, MAXIMUM_BYTES, follow=False))
+        description = parse_description(read_regular(folder.description, MAXIMUM_BYTES, follow_links=False))
         if description.name != name:
             quoted_name = short_repr(description.name)
             raise ValueError(f"name = {quoted_name}: expected {short_repr(name)}, as config.toml has it")  # noqa: TRY301  (caught below, where the file is named)

@@ -56,7 +56,7 @@ def _count_looks_by_others(folder: RunFolder) -> int:
 
 
 def _count_looks(folder: RunFolder) -> int:
-    return len(read_regular(folder.looks, follow=False).splitlines())
+    return len(read_regular(folder.looks, follow_links=False).splitlines())
 
 
 def _data_fingerprint(folder: RunFolder) -> str | None:

@@ -28,7 +28,7 @@ def write_inexact_reasons(folder: RunFolder, doubts: Sequence[str]) -> None:
 def read_inexact_reasons(folder: RunFolder) -> list[str]:
     """Return the reasons why the run is not exact; empty if it is. A file that cannot be read is a reason too."""
     try:
-        content = json.loads(read_regular(folder.doubts, MAXIMUM_BYTES, follow=False))
+        content = json.loads(read_regular(folder.doubts, MAXIMUM_BYTES, follow_links=False))
         reasons = [line[:_MAXIMUM_LETTERS] for line in content["why"] if isinstance(line, str)]
     except FileNotFoundError:
         return []

@@ -16,7 +16,7 @@ from flatwater_watch.files.directory import (
     current_path,
     explain_deleted_folder,
     explain_os_errors,
-    same_folder,
+    is_same_folder,
     write_object,
 )
 from flatwater_watch.files.safe_read import append_regular
@@ -106,7 +106,7 @@ class RunFolder(Folder):
             return self
         path_now = current_path(self.held_path)
         # The user's spelling of the path if it still leads to the folder, else the system's.
-        return RunFolder(self.path if same_folder(self.path, self.held_path) else path_now)
+        return RunFolder(self.path if is_same_folder(self.path, self.held_path) else path_now)
 
     def journal(self, name: str) -> Path:
         """Return the path of a recipe's own file with a line for each round, by its name, such as `lineage`."""

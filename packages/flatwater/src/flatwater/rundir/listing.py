@@ -315,7 +315,7 @@ def _is_locked(folder: RunFolder) -> bool:
         RunError: the lock's file cannot be read.
     """
     try:
-        lock = open_regular(folder.lock, follow=False)
+        lock = open_regular(folder.lock, follow_links=False)
     except FileNotFoundError:  # a copy of a run
         return False
     except OSError as error:

@@ -64,7 +64,7 @@ def read_origin(folder: RunFolder) -> Origin | None:
         RunError: the file is damaged.
     """
     try:
-        origin = convert_to_type(parse_json(read_regular(folder.origin, MAXIMUM_BYTES, follow=False)), Origin)
+        origin = convert_to_type(parse_json(read_regular(folder.origin, MAXIMUM_BYTES, follow_links=False)), Origin)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:

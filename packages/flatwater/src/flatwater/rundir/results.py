@@ -24,7 +24,7 @@ def read_result(path: Path, recipe: Recipe | Description, maximum: int = RESULT_
         RunError: the file is damaged, or larger.
     """
     try:
-        content = parse_json(read_regular(path, maximum, follow=False))
+        content = parse_json(read_regular(path, maximum, follow_links=False))
         _require_result(content, recipe)
     except FileNotFoundError:
         return None

@@ -20,7 +20,7 @@ def read_seeds(folder: RunFolder) -> list[int]:
         RunError: the file is damaged.
     """
     try:
-        return convert_to_type(parse_json(read_regular(folder.seeds, MAXIMUM_BYTES, follow=False)), list[int])
+        return convert_to_type(parse_json(read_regular(folder.seeds, MAXIMUM_BYTES, follow_links=False)), list[int])
     except (FileNotFoundError, NotADirectoryError):  # callers may pass the path of a file
         return []
     except (OSError, ValueError) as error:

@@ -224,7 +224,7 @@ def read_plan(path: Path) -> Plan | None:
         RunError: the file is not a plan.
     """
     try:
-        content = parse_json(read_regular(path, follow=False))
+        content = parse_json(read_regular(path, follow_links=False))
         # Wrapped in a record, so that `_sub_record` checks that the content is an object.
         return _parse_plan(_sub_record({"plan": content}, "plan"))
     except FileNotFoundError:

@@ -48,7 +48,7 @@ def evaluate(
     if video is not None:
         require(video_episodes > 0, "--video-episodes", video_episodes, "1 or more")
         check_video(video)
-    with open_run_folder(run, say, shards=True) as folder:
+    with open_run_folder(run, say, with_shards=True) as folder:
         config = with_changes(read_config(folder, where=run), changes)
         use_threads(config.threads)
         composed_run, manifest = restore_run(config, folder, say)
@@ -92,7 +92,7 @@ def plan_evaluation(
     """Return the memory plan of `evaluate`: that of the run, as it is built whole, and that of a video."""
     if video is not None:
         check_video(video)
-    with open_run_folder(run, say, shards=False) as folder:
+    with open_run_folder(run, say, with_shards=False) as folder:
         config = with_changes(read_config(folder, where=run), changes)
         plan = replace(recipe_of_config(config).plan(config), what="evaluation")
         return plan if video is None else plan_with_video(plan)
@@ -135,5 +135,5 @@ def _score_and_write(composed_run: Run, folder: RunFolder, say: Callable[[str], 
         say(f"the result was not saved: {error}")
         return composed_run.score(holdout=False)
     # Read from the file, so that the printed result is the written one.
-    result: dict[str, Any] = json.loads(read_regular(folder.result, RESULT_BYTES, follow=False))
+    result: dict[str, Any] = json.loads(read_regular(folder.result, RESULT_BYTES, follow_links=False))
     return result

@@ -179,7 +179,7 @@ def copy_history(parent: Parent, folder: RunFolder, say: ShowLine) -> None:
         target = folder.journal(name)
         with explain_os_errors(source):
             try:
-                file = open_regular(source, follow=False)
+                file = open_regular(source, follow_links=False)
             except FileNotFoundError:
                 continue
             with file:

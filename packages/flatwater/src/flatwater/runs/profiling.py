@@ -160,24 +160,24 @@ class Profiler:
             operations = self._end_trace_()
             # The first trace of a phase gives the operations of one step, and so the number of steps of the second.
             step_limit = 0 if self._step_limit else MAXIMUM_OPERATIONS // max(1, operations)
-            self._show_omitted_steps_(operations, phase_goes_on=same_phase and not step_limit)
+            self._show_omitted_steps_(operations, phase_continues=same_phase and not step_limit)
         # A second trace of the same phase, or the first of the next phase. `rounds` is empty after a full disk.
         if next_step is not None and self._round in self.rounds and (step_limit or not same_phase):
             self._start_trace_(*next_step, step_limit=step_limit if same_phase else 0)
 
-    def _show_omitted_steps_(self, operations: int, *, phase_goes_on: bool) -> None:
+    def _show_omitted_steps_(self, operations: int, *, phase_continues: bool) -> None:
         """Print which steps of the phase are not recorded, if any are not, after a trace with this many operations.
 
         Args:
             operations: operations in the trace; a phase of which one step has too many is recorded no more.
-            phase_goes_on: whether steps of the phase follow for which no further trace is made.
+            phase_continues: whether steps of the phase follow for which no further trace is made.
         """
         if operations > MAXIMUM_OPERATIONS and self._done_steps == 1:
             self._oversized_phases.add(self._phase)
             sentence = f"a step of {self._phase} has more operations than {MAXIMUM_OPERATIONS:,}, the most in a trace"
             self.events.show_line(f"{sentence}: no other step of this phase is recorded")
         # After a full disk `rounds` is empty, and the message about that is enough.
-        elif phase_goes_on and self._round in self.rounds:
+        elif phase_continues and self._round in self.rounds:
             self.events.show_line(f"the other steps of {self._phase} in round {self._round} are not recorded", style="")
 
     def _has_room(self) -> bool:

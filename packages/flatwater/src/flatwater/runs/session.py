@@ -471,7 +471,7 @@ def announce_end(outcome: RunOutcome, composed_run: Run, events: RunEvents) -> R
         done=rounds_done,
         rounds=config.rounds,
         # From the file, so that the listener gets the same result as readers of the folder.
-        result=json.loads(read_regular(outcome.folder.result, RESULT_BYTES, follow=False))
+        result=json.loads(read_regular(outcome.folder.result, RESULT_BYTES, follow_links=False))
         if outcome.finished
         else None,
     )

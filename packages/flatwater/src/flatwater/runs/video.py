@@ -212,7 +212,7 @@ def _encode_mp4(frames: Iterator[Array], frames_per_second: float, folder: Path)
             writer.send(frame)
         if writer is not None:
             writer.close()
-        with open_regular(video_file, follow=False) as file:
+        with open_regular(video_file, follow_links=False) as file:
             while piece := file.read(PIECE_BYTES):
                 yield piece
 

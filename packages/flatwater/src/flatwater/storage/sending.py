@@ -102,7 +102,7 @@ def _open_source(path: Path) -> FileIO:
         FileNotFoundError: the file is missing, a link, or not a regular file.
     """
     try:
-        return open_unbuffered_file(path, follow=False)
+        return open_unbuffered_file(path, follow_links=False)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EINVAL):  # a link, or not a regular file
             raise FileNotFoundError(errno.ENOENT, error.strerror, str(path)) from error

@@ -20,7 +20,7 @@ def print_once(run: FollowedRun, console: Console, now: float) -> None:
     has_colours = console.color_system is not None and not console.no_color
     memory = panels.missing_ledger_text(run)
     if line is not None:
-        memory = panels.memory_panel(line, width, coloured=has_colours)
+        memory = panels.memory_panel(line, width, is_coloured=has_colours)
     parts: tuple[tuple[str, RenderableType], ...] = (
         (panels.memory_title(line), memory),
         ("owners", panels.owners_table(run, width, MAXIMUM_OWNERS)),

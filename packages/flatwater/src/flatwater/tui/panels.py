@@ -82,21 +82,21 @@ def missing_ledger_text(run: FollowedRun) -> Text:
     return Text(f"The ledger begins with the first {run.recipe.layout.round}.", style=QUIET)
 
 
-def memory_panel(line: LedgerLine, width: int, *, coloured: bool = True) -> Text:
+def memory_panel(line: LedgerLine, width: int, *, is_coloured: bool = True) -> Text:
     """Return three lines: a bar of the resident memory, its parts in numbers, and facts of the processes.
 
     Args:
         line: last line of the ledger.
         width: number of columns.
-        coloured: whether parts have colours; otherwise each has its own character.
+        is_coloured: whether parts have colours; otherwise each has its own character.
     """
     parts = resident_parts(line, ())
     sizes = {FILES: parts[FILES], BASE: parts[BASE], OWNED: line.owned_bytes, SLACK: parts[SLACK], REST: parts[REST]}
     # As wide as the budget; as the memory, if that is far below the budget, or above it until the run has saved.
     shows_budget = line.resident >= BUDGET_AS_WIDTH * line.budget
     width_bytes = max(line.budget, line.resident) if shows_budget else line.resident
-    glyphs = dict.fromkeys(sizes, "█") if coloured else PART_GLYPHS
-    marks = dict.fromkeys(sizes, "■") if coloured else PART_GLYPHS
+    glyphs = dict.fromkeys(sizes, "█") if is_coloured else PART_GLYPHS
+    marks = dict.fromkeys(sizes, "■") if is_coloured else PART_GLYPHS
     legend = [
         Text.assemble(
             (f"{marks[name]} ", PART_COLOURS[name]),

@@ -20,7 +20,7 @@ def read(space: gym.Space[Any], observation: Any, form: str = "auto", *, raw: bo
     row = torch.from_numpy(out).flatten()[None]
     assert reader.form == "image"
     numbers = view_numbers(row, reader.parts, torch.float32)
-    return nest_parts(reader.parts, split_parts(reader.parts, numbers, row, raw=raw))
+    return nest_parts(reader.parts, split_parts(reader.parts, numbers, row, is_raw=raw))
 
 
 @pytest.mark.parametrize(

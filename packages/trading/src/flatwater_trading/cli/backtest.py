@@ -56,7 +56,7 @@ class BacktestCommand(WithTrust, WithBudget):
         from flatwater_trading.recipe.weights.recipe import WEIGHTS
         from flatwater_watch.terminal import say, terminal
 
-        with terminal(errors=True).status("reading the run and playing its champion …"):
+        with terminal(to_stderr=True).status("reading the run and playing its champion …"):
             answer = self.play()
             if isinstance(answer, Plan):
                 return print_plan(answer, as_json=self.json)
@@ -96,7 +96,7 @@ class BacktestCommand(WithTrust, WithBudget):
         require_free_folder(folder, force=self.force)
         # The look is logged before holdout days are played, as an interrupted look counts too.
         if look := log_holdout_look(trader, panel, days):
-            terminal(errors=True).print(look, highlight=False)
+            terminal(to_stderr=True).print(look, highlight=False)
         return trader.play_backtest(panel, days, known_true_returns(prices, panel), benchmark), folder
 
     def _choose_folder(self, panel: "Panel", days: "Days") -> Path:

@@ -77,7 +77,7 @@ class OrdersCommand(WithTrust, WithBudget):
             # Checked before anything is read, as orders that took seconds must not fail when they are written. A table
             # of positions is also a table of shares.
             check_output("--after", self.after, SHARES)
-        with terminal(errors=True).status("reading the run and the prices …"):
+        with terminal(to_stderr=True).status("reading the run and the prices …"):
             answer = self.decide()
         if isinstance(answer, Plan):
             return print_plan(answer, as_json=self.json)

@@ -48,12 +48,12 @@ class PaperCommand(WithTrust, WithBudget):
         from flatwater_watch.files.json_values import encode_json
         from flatwater_watch.terminal import say, terminal
 
-        with terminal(errors=True).status("reading the run and the prices …"):
+        with terminal(to_stderr=True).status("reading the run and the prices …"):
             played_evenings = self.play()
         if isinstance(played_evenings, Plan):
             return print_plan(played_evenings, as_json=self.json)
         for note in played_evenings.notes:
-            terminal(errors=True).print(note, highlight=False, markup=False)
+            terminal(to_stderr=True).print(note, highlight=False, markup=False)
         if self.json:
             new_evenings = played_evenings.evenings[len(played_evenings.evenings) - played_evenings.new :]
             for evening in new_evenings:

@@ -137,7 +137,7 @@ def show_plan(command: StudyCommand) -> int:
     from flatwater_watch.terminal import say, terminal
 
     request = complete_request(_make_study_request(command))
-    with terminal(errors=True).status("reading the panel and planning its largest fold …"):
+    with terminal(to_stderr=True).status("reading the panel and planning its largest fold …"):
         plan = plan_member(request.base, request.folds)
     code = print_plan(plan, as_json=command.json)
     if not command.json:
@@ -179,8 +179,8 @@ def run_study(command: StudyCommand) -> int:
     from flatwater_watch.terminal import lasting_terminal, silent_terminal
 
     # With --json stdout is the result alone: everything else goes to stderr.
-    console = silent_terminal() if command.quiet else lasting_terminal(errors=command.json)
-    errors = lasting_terminal(errors=True) if command.quiet else console
+    console = silent_terminal() if command.quiet else lasting_terminal(to_stderr=command.json)
+    errors = lasting_terminal(to_stderr=True) if command.quiet else console
     outcome = train_study(_make_study_request(command), console)
     result = outcome.result
     if result["pooled"] is not None:

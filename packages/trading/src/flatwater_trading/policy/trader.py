@@ -277,9 +277,9 @@ def build_trader(
     features: int,
     columns: int,
     investable: Tensor,
-    account: bool,
+    sees_account: bool,
     threshold: float = 0.0,
-    gaussian: bool = False,
+    is_gaussian: bool = False,
     chunk_factor: int = 1,
 ) -> tuple[TraderActor, TraderCritic]:
     """Build actor and critic for a panel.
@@ -290,9 +290,9 @@ def build_trader(
         features: number of features of a column on a day.
         columns: number of columns of the panel.
         investable: numbers [K] of the columns that can be bought.
-        account: whether the observation has the account block.
+        sees_account: whether the observation has the account block.
         threshold: coefficient, in [-1, 1], from which the environment buys.
-        gaussian: whether actions can be drawn from the actor.
+        is_gaussian: whether actions can be drawn from the actor.
         chunk_factor: multiple of a CPU's chunks of days that may be encoded at a time.
     """
     encoder = build_encoder(config, context=context, features=features, chunk_factor=chunk_factor)
@@ -313,9 +313,9 @@ def build_trader(
         | linear("market", summary_width, hidden)
         | linear("gate", summary_width, hidden)
     )
-    if account:
+    if sees_account:
         common_weights |= linear("account", ACCOUNT_PARTS, hidden)
-    deviation_weights = linear("deviation", hidden, ACTION_PARTS) if gaussian else {}
+    deviation_weights = linear("deviation", hidden, ACTION_PARTS) if is_gaussian else {}
     actor_layout = Layout(common_weights | linear("action", hidden, ACTION_PARTS) | deviation_weights)
     value_weights = linear("worth", hidden, 1) | linear("days", summary_width, hidden) | linear("day", hidden, 1)
     critic_layout = Layout(common_weights | linear("bought", ACTION_PARTS, hidden) | value_weights)

@@ -219,7 +219,7 @@ def read_journal(folder: Path) -> tuple[Evening, ...]:
     """
     file = folder / JOURNAL
     try:
-        lines = read_regular(file, MAXIMUM_BYTES, follow=False).splitlines(keepends=True)
+        lines = read_regular(file, MAXIMUM_BYTES, follow_links=False).splitlines(keepends=True)
     except FileNotFoundError:
         return ()
     except OSError as error:
@@ -235,7 +235,7 @@ def read_journal(folder: Path) -> tuple[Evening, ...]:
 
 def _drop_cut_line(file: Path, evenings: list[Evening], notes: list[str]) -> None:
     """Remove a last line that a full disk or a power cut has left without its end, as the next would be added to it."""
-    if file.exists() and not read_regular(file, MAXIMUM_BYTES, follow=False).endswith(b"\n"):
+    if file.exists() and not read_regular(file, MAXIMUM_BYTES, follow_links=False).endswith(b"\n"):
         notes.append(f"{file}: the last line was cut off, and its evening is played again.")
         write_object(file, b"".join(_journal_line(evening) for evening in evenings))
 
@@ -344,7 +344,7 @@ class AccountCloses:
         if changed_factors:
             factors_text = ", ".join(f"{name} x {factor:.4g}" for name, factor in changed_factors.items())
             notes.append(f"{self._dates[row]}: shares after a split, a dividend or another adjustment: {factors_text}.")
-        return _multiply_shares(book, changed_factors, entry_prices=self._traded is None)
+        return _multiply_shares(book, changed_factors, has_entry_prices=self._traded is None)
 
 
 def held_shares(book: Book) -> Mapping[str, float]:
@@ -354,18 +354,18 @@ def held_shares(book: Book) -> Mapping[str, float]:
     return {position.instrument: position.shares for position in book.positions}
 
 
-def _multiply_shares(book: Book, factors: Mapping[str, float], *, entry_prices: bool) -> Book:
+def _multiply_shares(book: Book, factors: Mapping[str, float], *, has_entry_prices: bool) -> Book:
     """Return the book with the shares of each instrument times its factor.
 
-    With `entry_prices`, the prices of purchases are divided by the factor, as the whole file was adjusted; prices as
-    traded stay those of their own day.
+    With `has_entry_prices`, the prices of purchases are divided by the factor, as the whole file was adjusted; prices
+    as traded stay those of their own day.
     """
     if isinstance(book, ShareTable):
         return replace(book, shares={name: count * factors.get(name, 1.0) for name, count in book.shares.items()})
     positions = []
     for position in book.positions:
         factor = factors.get(position.instrument, 1.0)
-        price = position.entry_price / factor if entry_prices else position.entry_price
+        price = position.entry_price / factor if has_entry_prices else position.entry_price
         positions.append(replace(position, shares=position.shares * factor, entry_price=price))
     return Portfolio(tuple(positions), book.cash)
 

@@ -52,7 +52,7 @@ def read_table(path: Path, columns: Mapping[str, bool]) -> pl.DataFrame | None:
     """
     try:
         # From memory: polars would map the file, which another process may truncate meanwhile.
-        table = pl.read_parquet(io.BytesIO(read_regular(path, RESULT_BYTES, follow=False)))
+        table = pl.read_parquet(io.BytesIO(read_regular(path, RESULT_BYTES, follow_links=False)))
         _require_columns(table, columns)
     except FileNotFoundError:
         return None

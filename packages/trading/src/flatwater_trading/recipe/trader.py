@@ -438,10 +438,10 @@ def rebuild_trader(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
         features=len(features),
         columns=len(names),
         investable=torch.tensor([names.index(name) for name in header_values.investable]),
-        account=settings.env.account_observation,
+        sees_account=settings.env.account_observation,
         # As in `build_setup`: the threshold in [-1, 1].
         threshold=2 * trade.buy_threshold / trade.coefficient_max - 1,
-        gaussian=find_algorithm(settings.learner).gaussian,
+        is_gaussian=find_algorithm(settings.learner).gaussian,
     )
     return Trader(
         settings=settings,

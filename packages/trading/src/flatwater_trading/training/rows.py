@@ -57,14 +57,16 @@ class Transitions:
     """Open positions before the day's step; None if they are not observed."""
 
 
-def build_transitions(days: int, batch: int, *, instruments: int, account: bool, device: torch.device) -> Transitions:
+def build_transitions(
+    days: int, batch: int, *, instruments: int, sees_account: bool, device: torch.device
+) -> Transitions:
     """Allocate the transitions of all days of an episode; their pages are touched.
 
     Args:
         days: number D of days of an episode.
         batch: number B of episodes in lock-step.
         instruments: number K of instruments that can be bought.
-        account: whether the account block is observed, and stored.
+        sees_account: whether the account block is observed, and stored.
         device: device of the tensors; `meta` for a plan.
 
     Returns:
@@ -76,7 +78,7 @@ def build_transitions(days: int, batch: int, *, instruments: int, account: bool,
         action=zeros(instruments, 2),
         reward=zeros(),
         terminated=zeros(dtype=torch.bool),
-        account=zeros(instruments, 3) if account else None,
+        account=zeros(instruments, 3) if sees_account else None,
     )
 
 
@@ -85,7 +87,7 @@ def build_rows(
     *,
     capacity: int,
     instruments: int,
-    account: bool,
+    sees_account: bool,
     device: torch.device,
 ) -> RowReplay:
     """Allocate an empty ring for transitions.
@@ -94,7 +96,7 @@ def build_rows(
         config: settings of the replay, with those of priorities.
         capacity: number C of transitions.
         instruments: number K of instruments that can be bought.
-        account: whether the account block is observed, and stored.
+        sees_account: whether the account block is observed, and stored.
         device: device of the tensors; `meta` for a plan.
     """
     zeros = partial(filled_tensor, 0, device=device)
@@ -105,7 +107,7 @@ def build_rows(
         reward=zeros(capacity),
         discount=zeros(capacity),
         member=zeros(capacity, dtype=torch.int16),
-        account=zeros(capacity, instruments, 3) if account else None,
+        account=zeros(capacity, instruments, 3) if sees_account else None,
         priorities=(
             build_priorities(capacity, device, alpha=config.alpha, beta=config.beta) if config.prioritised else None
         ),

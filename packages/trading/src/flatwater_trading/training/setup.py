@@ -80,10 +80,10 @@ def build_setup(
         features=market.observations.shape[2],
         columns=len(market.observations),
         investable=market.investable,
-        account=config.env.account_observation,
+        sees_account=config.env.account_observation,
         # The threshold in the networks' range [-1, 1]: the inverse of `to_orders`.
         threshold=2 * config.env.trade.buy_threshold / config.env.trade.coefficient_max - 1,
-        gaussian=algorithm.gaussian,
+        is_gaussian=algorithm.gaussian,
         chunk_factor=GROUP_SIZE_FACTOR[device_type],
     )
     size = config.population.size

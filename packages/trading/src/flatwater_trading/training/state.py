@@ -121,7 +121,7 @@ def build_erl(setup: ErlSetup, market: Market) -> ErlState:
         played=None
         if in_hindsight
         else build_transitions(
-            days, training_batch, instruments=instruments, account=config.env.account_observation, device=device
+            days, training_batch, instruments=instruments, sees_account=config.env.account_observation, device=device
         ),
         schedule=build_schedule(config.evolution),
         lineage=first_generation(members, device),
@@ -137,7 +137,7 @@ def _empty_replay(setup: ErlSetup, market: Market) -> RowReplay:
         config.replay,
         capacity=replay_capacity(config),
         instruments=len(market.investable),
-        account=config.env.account_observation,
+        sees_account=config.env.account_observation,
         device=setup.device,
     )
 

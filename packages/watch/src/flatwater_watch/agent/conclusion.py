@@ -185,7 +185,7 @@ def split_native_garbage(
 
 
 def judge_collections(
-    samples: Sequence[Sample], findings: Sequence[Finding], sawtooth: GcSawtooth | None, *, growing: bool
+    samples: Sequence[Sample], findings: Sequence[Finding], sawtooth: GcSawtooth | None, *, is_growing: bool
 ) -> list[Evidence]:
     """Return the evidence on garbage that collections free, per boundary; empty if there is none.
 
@@ -193,14 +193,14 @@ def judge_collections(
         samples: all readings.
         findings: findings so far.
         sawtooth: bytes that full collections free; None before enough collections were seen.
-        growing: whether memory grows without a cause. Else the garbage is reported only if no fork can search for it
+        is_growing: whether memory grows without a cause. Else the garbage is reported only if no fork can search for it
             and memory swings by `ENDING.open_bytes` or more.
     """
     steps_per_second = boundaries_per_second(samples)
     is_known = any(finding.owner == GARBAGE_OWNER for finding in findings)
     if sawtooth is None or is_known or not 0 < steps_per_second < inf or not gc_explains_growth(sawtooth):
         return []
-    is_reported = growing or (fork_unsafe_library() is not None and swing_bytes(samples) >= ENDING.open_bytes)
+    is_reported = is_growing or (fork_unsafe_library() is not None and swing_bytes(samples) >= ENDING.open_bytes)
     if not is_reported:
         return []
     rate = sawtooth.rise / sawtooth.seconds / steps_per_second
@@ -249,12 +249,12 @@ def find_open_causes(
     """
     outcome = decide_outcome(samples, findings, explained_share(samples, findings))
     if not outcome.next:  # all growth is explained
-        return judge_collections(samples, findings, sawtooth, growing=False), []
+        return judge_collections(samples, findings, sawtooth, is_growing=False), []
     steps = samples[-1].reading.step - samples_after_warm_up(samples)[0].reading.step
     causes = monitor.explain_open_bytes_at_end(outcome.bytes, steps, sawtooth)
     garbage_bytes = 0 if monitor.ordinary_garbage is None else monitor.ordinary_garbage.bytes
     is_open = outcome.bytes - garbage_bytes >= ENDING.open_bytes
-    causes = causes or judge_collections(samples, findings, sawtooth, growing=is_open)
+    causes = causes or judge_collections(samples, findings, sawtooth, is_growing=is_open)
     causes = causes or monitor.confirm_unproven(outcome.bytes)
     if causes or not may_pause:
         return causes, []

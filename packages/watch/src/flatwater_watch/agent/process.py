@@ -291,9 +291,9 @@ class ProcessWatch:
             now,
             cpu_seconds,
             self.boundaries.counts,
-            investigating=monitor.is_investigating,
-            counting=census_counts,
-            tracing=monitor.is_tracing,
+            is_investigating=monitor.is_investigating,
+            is_counting=census_counts,
+            is_tracing=monitor.is_tracing,
             idle_cpu=process_seconds() - self._cpu_at_start - self._budget.spent_seconds if is_quiet else None,
         )
         self._due, self._rss_check_due = self._schedule.due, now + max(RSS_CHECK_SECONDS, self._schedule.gap)

@@ -79,9 +79,9 @@ def schedule_next_(
     reading_cost: float,
     counts: Mapping[str, int],
     *,
-    investigating: bool,
-    counting: bool = False,
-    tracing: bool = False,
+    is_investigating: bool,
+    is_counting: bool = False,
+    is_tracing: bool = False,
     idle_cpu: float | None = None,
 ) -> None:
     """Set the time of the next reading, and the anchor, after a reading.
@@ -91,25 +91,25 @@ def schedule_next_(
         now: monotonic time at which the reading ended.
         reading_cost: CPU seconds that it took.
         counts: boundaries so far, by kind.
-        investigating: whether a census waits for a second one.
-        counting: whether a census waits for its next slice.
-        tracing: whether allocations are traced: the program is slow until the next reading, so nothing delays it.
+        is_investigating: whether a census waits for a second one.
+        is_counting: whether a census waits for its next slice.
+        is_tracing: whether allocations are traced: the program is slow until the next reading, so nothing delays it.
         idle_cpu: CPU seconds of the program so far, without the watch's; None if something is suspicious.
     """
     schedule.quick_readings_left = max(0, schedule.quick_readings_left - 1)
     schedule.readings += 1
     schedule.budget.spent_seconds += reading_cost
-    is_plain = not (counting or tracing)
-    if not investigating:
+    is_plain = not (is_counting or is_tracing)
+    if not is_investigating:
         schedule.investigation_readings = 0
     elif is_plain:
         schedule.investigation_readings += 1
     if is_plain:
         schedule.recent_costs = [*schedule.recent_costs, reading_cost][-RECENT_READINGS:]
-    if tracing:
+    if is_tracing:
         schedule.gap = FIRST_INVESTIGATION_GAP
     else:
-        schedule.gap = _clock_gap_seconds(schedule, now, reading_cost, counting=counting)
+        schedule.gap = _clock_gap_seconds(schedule, now, reading_cost, is_counting=is_counting)
     schedule.due = now + (schedule.gap if idle_cpu is None else _idle_gap_seconds(schedule, now, idle_cpu))
     longest_period = max(2 * schedule.gap, MINIMUM_GAP_SECONDS)
     schedule.anchor, period = _slowest_boundary(counts, now - schedule.began, longest_period)
@@ -130,7 +130,7 @@ def census_slice_seconds(schedule: ReadingSchedule, now: float, boundaries: floa
     return left if left >= LEAST_SLICE_SECONDS else 0.0
 
 
-def _clock_gap_seconds(schedule: ReadingSchedule, now: float, reading_cost: float, *, counting: bool) -> float:
+def _clock_gap_seconds(schedule: ReadingSchedule, now: float, reading_cost: float, *, is_counting: bool) -> float:
     """Return the seconds from this reading to the next one if the clock alone decides; at most `MAXIMUM_GAP_SECONDS`.
 
     They are the largest of three: the minimum gap, the gap that keeps plain readings within `PLAIN_SHARE` of the time,
@@ -140,7 +140,7 @@ def _clock_gap_seconds(schedule: ReadingSchedule, now: float, reading_cost: floa
         schedule: schedule of the watch, as it is after this reading.
         now: monotonic time at which the reading ended.
         reading_cost: CPU seconds that it took.
-        counting: whether a census waits for its next slice.
+        is_counting: whether a census waits for its next slice.
     """
     minimum_gap = FIRST_GAP_SECONDS if schedule.readings < FIRST_READINGS else MINIMUM_GAP_SECONDS
     share_gap = (
@@ -153,14 +153,14 @@ def _clock_gap_seconds(schedule: ReadingSchedule, now: float, reading_cost: floa
         first_doublings = min(schedule.investigation_readings, LAST_DOUBLING) - 1
         later_doublings = max(0, schedule.investigation_readings - DOUBLING_RESUMES)
         minimum_gap = FIRST_INVESTIGATION_GAP * 2.0 ** (first_doublings + later_doublings)
-    if counting:  # seconds that are earned wait for nothing
+    if is_counting:  # seconds that are earned wait for nothing
         minimum_gap = FIRST_GAP_SECONDS
     # The cost of plain readings may not hold up an investigation or a census.
-    if schedule.investigation_readings or counting:
+    if schedule.investigation_readings or is_counting:
         share_gap = 0.0
     # An act that is not affordable does nothing, so that a reading waits for its own price alone.
     price_gap = max(UNPAID_GAP_SECONDS, reading_cost / TIME_SHARE)
-    pay_gap = min(price_gap, schedule.budget.wait_seconds(now, SLICE_SECONDS if counting else 0.0))
+    pay_gap = min(price_gap, schedule.budget.wait_seconds(now, SLICE_SECONDS if is_counting else 0.0))
     return min(MAXIMUM_GAP_SECONDS, max(minimum_gap, share_gap, pay_gap))
 
 

@@ -106,7 +106,7 @@ def watch_running_process(variables: dict[str, str]) -> None:
     # The runner waits for this file as the sign that the watch has begun. O_EXCL: a claim that is there already is an
     # error, as the folder is this watch's alone.
     os.close(os.open(claim, os.O_CREAT | os.O_EXCL))
-    ProcessAgent(variables, claim, guest=True).begin()
+    ProcessAgent(variables, claim, is_guest=True).begin()
 
 
 def _is_launcher() -> bool:
@@ -178,15 +178,15 @@ _lines: dict[str, "AllocationSite"] = {}
 class ProcessAgent:
     """The watch of one process, which begins at once, or when a worker has lived for a while."""
 
-    def __init__(self, variables: dict[str, str], claim: str | None = None, *, guest: bool = False) -> None:
+    def __init__(self, variables: dict[str, str], claim: str | None = None, *, is_guest: bool = False) -> None:
         """Prepare the watch without beginning it.
 
         Args:
             variables: environment variables that the runner has set for the watch.
             claim: path of the file that says that a process of the command is watched; None in a worker.
-            guest: whether the watch ends before the process does, and leaves it as it was.
+            is_guest: whether the watch ends before the process does, and leaves it as it was.
         """
-        self._variables, self._claim, self._guest = variables, claim, guest
+        self._variables, self._claim, self._guest = variables, claim, is_guest
         self._owner_pid = process_id()  # a fork inherits this object, and has another id
         self._file_prefix = os.path.join(variables[FOLDER], str(process_id()))  # noqa: PTH118  (as above)
         self._main_thread = _thread.get_ident()

@@ -47,14 +47,14 @@ def resolve_hops(roots: Roots, hops: tuple[str, ...]) -> Any:
     return next(iter(resolve_all_ways(roots, hops, 1)), None)
 
 
-def resolve_all_ways(roots: Roots, way: tuple[str, ...], maximum: int, *, spread: bool = False) -> list[Any]:
+def resolve_all_ways(roots: Roots, way: tuple[str, ...], maximum: int, *, is_spread: bool = False) -> list[Any]:
     """Return all containers to which a way leads now; where a hop matches more than `maximum`, the newest are followed.
 
     Args:
         roots: choice of roots.
         way: root and hops, as in `Owner.hops`.
         maximum: maximum number of containers.
-        spread: whether containers spread evenly over all are followed instead of the newest.
+        is_spread: whether containers spread evenly over all are followed instead of the newest.
     """
     modules = user_modules(roots)
     root, *hops = way
@@ -65,9 +65,9 @@ def resolve_all_ways(roots: Roots, way: tuple[str, ...], maximum: int, *, spread
     walk = Walk(MAXIMUM_LEAVES, lambda cls: full_name(cls)[0] in modules, MAXIMUM_LEAVES)
     for hop in hops:
         if hop != CALL:
-            limit = MAXIMUM_SPREAD_ITEMS if spread else maximum
+            limit = MAXIMUM_SPREAD_ITEMS if is_spread else maximum
             children = [child for obj in objects for child in _follow_hop(obj, hop, limit, walk)]
-            objects = children[evenly_spaced_slice(len(children), maximum)] if spread else children[-maximum:]
+            objects = children[evenly_spaced_slice(len(children), maximum)] if is_spread else children[-maximum:]
     return objects
 
 

@@ -45,7 +45,7 @@ class SoughtContainers(NamedTuple):
 
     def resolve(self, roots: Roots) -> list[Any]:
         """Return the containers that lie there now."""
-        return resolve_all_ways(roots, self.way, self.maximum, spread=self.in_more_items)
+        return resolve_all_ways(roots, self.way, self.maximum, is_spread=self.in_more_items)
 
 
 @dataclass(eq=False, repr=False)
@@ -162,7 +162,7 @@ def take_grown_holders_(case: Investigation, roots: Roots, missing_bytes: float)
 
 
 def find_grown_owners(
-    earlier_census: Census, later_census: Census, rate: float, steps: int, *, handles: bool
+    earlier_census: Census, later_census: Census, rate: float, steps: int, *, seeks_handles: bool
 ) -> list[Owner]:
     """The containers that grew between two censuses, without those whose share of the growth is too small to report.
 
@@ -174,7 +174,7 @@ def find_grown_owners(
         later_census: the later census.
         rate: bytes per step by which the process grows.
         steps: steps from the beginning of the earlier census to that of the later census.
-        handles: whether to search containers for handles, if much growth remains unexplained.
+        seeks_handles: whether to search containers for handles, if much growth remains unexplained.
     """
     growth_bytes = rate * steps
     strong_owners = _without_weak_tables(find_owners(earlier_census, later_census))
@@ -184,7 +184,7 @@ def find_grown_owners(
     maximum_rate = CASE.maximum_container_growth_ratio * rate
     if 0 < maximum_rate < summed_rate:
         owners = [replace(owner, bytes_grown=round(owner.bytes_grown * rate / summed_rate)) for owner in owners]
-    if handles and missing_bytes > (1 - OWNING.explained_share) * growth_bytes:
+    if seeks_handles and missing_bytes > (1 - OWNING.explained_share) * growth_bytes:
         return [*find_handles(earlier_census, later_census, missing_bytes), *owners]
     return owners
 

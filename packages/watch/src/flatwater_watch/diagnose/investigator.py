@@ -455,7 +455,7 @@ class Investigator:
         case.reached_ids = frozenset(id(container) for path, container in live.items() if path in first_holdings)
         steps = completed_census.step - case.first_step
         owners = find_grown_owners(
-            case.first_census, completed_census.census, slope.per_step, steps, handles=case.seeks_handles
+            case.first_census, completed_census.census, slope.per_step, steps, seeks_handles=case.seeks_handles
         )
         # A program that still imports modules fills registries, once.
         if len(sys.modules) > case.module_count + CASE.maximum_modules_loaded:

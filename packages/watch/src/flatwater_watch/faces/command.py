@@ -330,7 +330,7 @@ def _watch_attached_process(
     from flatwater_watch.terminal import terminal
 
     check_attach_options(pid, seconds)
-    errors = terminal(errors=True)
+    errors = terminal(to_stderr=True)
     columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task(f"looking at process {pid}", total=1.0)

@@ -194,7 +194,7 @@ def current_path(path: Path) -> Path:
     return Path(match[0]).readlink() / path.relative_to(match[0]) if match else path
 
 
-def same_folder(path: Path, held_folder: Path) -> bool:
+def is_same_folder(path: Path, held_folder: Path) -> bool:
     """Whether `path` still leads to the folder that is held open."""
     try:
         return path.samefile(held_folder)
@@ -206,7 +206,7 @@ def is_folder_deleted(held_folder: Path) -> bool:
     """Whether a folder that is held open has no name any more."""
     name = str(held_folder.readlink())
     # The name of an existing folder may end like this as well.
-    return name.endswith(_DELETED_SUFFIX) and not same_folder(Path(name), held_folder)
+    return name.endswith(_DELETED_SUFFIX) and not is_same_folder(Path(name), held_folder)
 
 
 def _write_error_reason(path: Path, error: OSError) -> str:

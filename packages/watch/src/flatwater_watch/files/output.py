@@ -93,7 +93,7 @@ def flatwater_folder_kind(folder: Path) -> str:
     if not any((folder / mark).exists() for mark in _RUN_MARKS):
         return ""
     with suppress(OSError):
-        return "a run" if _RUN_CONFIG.search(read_regular(folder / "config.toml", follow=False)) else ""
+        return "a run" if _RUN_CONFIG.search(read_regular(folder / "config.toml", follow_links=False)) else ""
     return ""
 
 
@@ -184,7 +184,7 @@ def _file_mode(place: Path) -> int:
 
 
 def _read_head(place: Path) -> bytes:
-    with open_regular(place, follow=False) as file:
+    with open_regular(place, follow_links=False) as file:
         return file.read(HEAD_BYTES)
 
 

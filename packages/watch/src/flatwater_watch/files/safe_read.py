@@ -38,22 +38,22 @@ def file_exists(path: str) -> bool:
         return False
 
 
-def open_regular(path: Path, *, follow: bool = True) -> BufferedReader:
+def open_regular(path: Path, *, follow_links: bool = True) -> BufferedReader:
     """Open a regular file for reading.
 
     Args:
         path: path of the file.
-        follow: whether a link is followed; False where others may write to the folder, and so choose where it leads.
+        follow_links: whether a link is followed; False where others may write to the folder, and so choose its target.
 
     Raises:
         OSError: the file is missing, unreadable, or not regular, which `strerror` says.
     """
-    return BufferedReader(open_unbuffered_file(path, follow=follow))
+    return BufferedReader(open_unbuffered_file(path, follow_links=follow_links))
 
 
-def open_unbuffered_file(path: Path, *, follow: bool = True) -> FileIO:
+def open_unbuffered_file(path: Path, *, follow_links: bool = True) -> FileIO:
     """Open a regular file for reading in large pieces, without a buffer; else like `open_regular`."""
-    return FileIO(_open_regular(path, os.O_RDONLY | (0 if follow else os.O_NOFOLLOW)), "rb")
+    return FileIO(_open_regular(path, os.O_RDONLY | (0 if follow_links else os.O_NOFOLLOW)), "rb")
 
 
 def append_regular(path: Path, *, folder_descriptor: int | None = None) -> FileIO:
@@ -92,13 +92,13 @@ def _open_regular(path: Path, flags: int, folder_descriptor: int | None = None) 
     return descriptor
 
 
-def read_regular(path: Path, maximum: int = TEXT_BYTES, *, follow: bool = True) -> bytes:
-    """All bytes of a regular file; a link is followed if `follow` is set.
+def read_regular(path: Path, maximum: int = TEXT_BYTES, *, follow_links: bool = True) -> bytes:
+    """All bytes of a regular file; a link is followed if `follow_links` is set.
 
     Raises:
         OSError: the file cannot be opened, see `open_regular`, or has more than `maximum` bytes.
     """
-    with open_regular(path, follow=follow) as file:
+    with open_regular(path, follow_links=follow_links) as file:
         if os.fstat(file.fileno()).st_size > maximum:  # before any byte is read, as a sparse file may exceed memory
             raise _size_error(path, maximum)
         content = file.read(maximum + 1)

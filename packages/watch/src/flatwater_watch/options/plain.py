@@ -47,31 +47,31 @@ def _read_pairs(kinds: dict[str, Any], words: Iterator[str]) -> Iterator[tuple[s
         name = f"--{name[2:].replace('-', '_')}"
         kind = kinds[name if word.startswith("--") else ""]  # no option has an empty name: KeyError
         if kind is not bool:
-            yield name[2:], _parse_value(kind, value if equals else next(words), joined=bool(equals))
+            yield name[2:], _parse_value(kind, value if equals else next(words), is_joined=bool(equals))
         elif equals:
             raise ValueError(word)
         else:
             yield name[2:], True
 
 
-def _parse_value(kind: Any, word: str, *, joined: bool) -> Any:  # noqa: ANN401  (a type, and a value of it)
+def _parse_value(kind: Any, word: str, *, is_joined: bool) -> Any:  # noqa: ANN401  (a type, and a value of it)
     """Convert a word to a value of a field's type.
 
     Args:
         kind: type of the field.
         word: the word.
-        joined: whether the option and the word are joined by `=`: only then it may begin with a hyphen.
+        is_joined: whether the option and the word are joined by `=`: only then it may begin with a hyphen.
 
     Raises:
         ValueError: the word is not plain, and tyro must read it.
     """
-    if not joined and word.startswith("-") and word != "-":  # `-` alone is a value, not an option
+    if not is_joined and word.startswith("-") and word != "-":  # `-` alone is a value, not an option
         raise ValueError(word)
     if get_origin(kind) is Literal:
         return get_args(kind)[get_args(kind).index(word)]  # ValueError for another word
     alternatives = [alternative for alternative in get_args(kind) if alternative is not NoneType]
     if len(alternatives) == 1:  # X | None
-        return None if word == "None" else _parse_value(alternatives[0], word, joined=joined)
+        return None if word == "None" else _parse_value(alternatives[0], word, is_joined=is_joined)
     is_url = kind is Path and "://" in word
     if is_url or kind not in {str, int, float, Path}:
         raise ValueError(word)

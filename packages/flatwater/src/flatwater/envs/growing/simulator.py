@@ -115,8 +115,8 @@ def build_envs(
     # Divided on the CPU, as a division on the meta device would import torch's compiler.
     share = torch.tensor(net.seed_sizes(), dtype=torch.float32) / net.layout.size
     pool = GrowingEnvs(
-        host=build_weights(count, net.layout, adam=adam, device=device),
-        seeds=[build_weights(count, layout, adam=adam, device=device) for layout in net.seeds],
+        host=build_weights(count, net.layout, has_adam=adam, device=device),
+        seeds=[build_weights(count, layout, has_adam=adam, device=device) for layout in net.seeds],
         slots=build_slots(count, slots, device),
         measures=build_measures(count, slots, history=config.history, chance=1 / data.images.classes, device=device),
         seed=integers(),

@@ -40,19 +40,19 @@ class StackedWeights:
     """Gradient of the last update."""
 
 
-def build_weights(hosts: int, layout: Layout, *, adam: bool, device: torch.device) -> StackedWeights:
+def build_weights(hosts: int, layout: Layout, *, has_adam: bool, device: torch.device) -> StackedWeights:
     """Return weights, moments and gradients of zero.
 
     Args:
         hosts: number of hosts, E.
         layout: names and shapes of one host's weights, n numbers in all.
-        adam: whether the optimizer is Adam, which has second moments; else it is SGD with momentum.
+        has_adam: whether the optimizer is Adam, which has second moments; else it is SGD with momentum.
         device: device of the tensors; `meta` makes a plan.
     """
     zeros = partial(filled_tensor, 0, device=device)
     size = layout.size
     moments = StackedMoments(
-        exp_avg=zeros(hosts, size), exp_avg_sq=zeros(hosts, size if adam else 0), updates=zeros(hosts)
+        exp_avg=zeros(hosts, size), exp_avg_sq=zeros(hosts, size if has_adam else 0), updates=zeros(hosts)
     )
     return StackedWeights(weights=zeros(hosts, size), good=zeros(hosts, size), moments=moments, grad=zeros(hosts, size))
 

@@ -39,7 +39,7 @@ def read_lives(folder: Path) -> SlotHistory | None:
     path = folder / LIVES_FILE
     try:
         # A run folder may be a stranger's: no links are followed, and no objects unpickled.
-        with np.load(io.BytesIO(read_regular(path, RESULT_BYTES, follow=False)), allow_pickle=False) as file:
+        with np.load(io.BytesIO(read_regular(path, RESULT_BYTES, follow_links=False)), allow_pickle=False) as file:
             lives = {name: file[name] for name in file.files}
         _check_columns(lives)
     except FileNotFoundError:
