@@ -144,6 +144,27 @@ def test_a_container_that_is_longer_than_the_bound_beside_it_has_none(load: Load
     assert {owner.capacity for owner in owners(program) if owner.path == "train._cache"} == {None}
 
 
+RECENT = """
+    from collections import OrderedDict
+
+    class Recent(OrderedDict):
+        def __init__(self, max_size):
+            super().__init__()
+            self.max_size, self.links, self.limit_of_tries = max_size, {}, 40
+
+    KEPT = Recent(600)
+
+    def turn():
+        KEPT[len(KEPT)] = "x" * 3000 + str(len(KEPT))
+        KEPT.links[len(KEPT)] = "y" * 3000 + str(len(KEPT))
+"""
+
+
+def test_a_container_with_attributes_of_its_own_has_its_bound_among_them(load: Load) -> None:
+    capacities = {owner.path: owner.capacity for owner in owners(load(RECENT))}
+    assert capacities == {"train.KEPT": 600, "train.KEPT.links": 600}
+
+
 CLASSES = """
     import dataclasses
 

@@ -11,6 +11,7 @@ from watched import GROWING, MIB, rate_of, rows
 from flatwater_watch.agent.census_history import (
     MAXIMUM_CENSUSES,
     CensusHistory,
+    gain_since,
     has_stopped,
     measure_growth,
     record_census_,
@@ -122,6 +123,30 @@ def test_a_container_that_the_program_empties_as_it_ends_has_grown() -> None:
     record_census_(marks, 80, census(KEPT=MIB))
     assert require_growth(marks, resident) == before
     assert active_causes([GROWING], resident, {OWNER: 10}, marks) != []
+
+
+def test_causes_that_share_a_growth_are_over_when_the_process_is_level() -> None:
+    """A window was full after a third of the run, and four tables of it were each compared with the growth of all."""
+    parts = [replace(GROWING, owner=f"train.{name}", drift=rate_of(MIB / 4)) for name in "ABCD"]
+    found_steps = dict.fromkeys((part.owner for part in parts), 10)
+    dense_then_rare = [*range(24), *range(24, 81, 4)]
+
+    def active_count(level: int) -> int:
+        # The process gains a little more later, as much as lets each cause alone go on.
+        sizes = [400 * MIB + min(step, level) * MIB + max(0, step - 40) * MIB // 8 for step in range(81)]
+        samples = rows(sizes, steps_each=1)
+        return len(active_causes(parts, [samples[step] for step in dense_then_rare], found_steps, CensusHistory()))
+
+    assert active_count(24) == 0
+    assert active_count(81) == len(parts)
+
+
+def test_an_owner_that_grows_while_other_memory_falls_still_grows() -> None:
+    level = rows([400 * MIB + min(clock, 40) * MIB for clock in range(81)], steps_each=1)
+    marks = history_of([2, 20, 50, 78], lambda clock: clock * MIB)
+    assert len(active_causes([GROWING], level, {OWNER: 79}, marks)) == 1, "it was found just now"
+    assert gain_since(marks, OWNER, 54) == 28 * MIB
+    assert gain_since(marks, OWNER, 79) == 0
 
 
 def test_without_two_censuses_nothing_is_measured() -> None:

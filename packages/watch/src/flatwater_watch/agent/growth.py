@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import inf
+from statistics import median
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -143,6 +144,32 @@ def cause_still_grows(cause: Evidence, found_step: int, samples: Sequence[Sample
     if steps > 0 and predicted_bytes < MINIMUM_TOTAL_BYTES:
         return False  # too few bytes to tell growth from noise
     return _gained_bytes(recent_samples, cause) >= ENDING.minimum_remaining_rate_share * predicted_bytes
+
+
+class LateGrowth(NamedTuple):
+    """Growth of the process from the middle third of the boundaries to the last, by the medians of the readings."""
+
+    begin: int
+    """Boundary at which the last third begins."""
+    steps: float
+    bytes: float
+
+
+def late_growth(samples: Sequence[Sample]) -> LateGrowth | None:
+    """Return the growth of the process in the last third; None if a third has too few readings.
+
+    Readings are dense at the beginning, where memory rises, so that they do not show when that ended.
+    """
+    first, last = samples[0].reading.step, samples[-1].reading.step
+    begin, middle = last - (last - first) // 3, first + (last - first) // 3
+    late = [sample.reading for sample in samples if sample.reading.step >= begin]
+    before = [sample.reading for sample in samples if middle <= sample.reading.step < begin]
+    if min(len(late), len(before)) < ENDING.minimum_readings_since_finding:
+        return None
+    steps = median(reading.step for reading in late) - median(reading.step for reading in before)
+    resident = median(reading.unaccounted for reading in late) - median(reading.unaccounted for reading in before)
+    in_use = median(reading.in_use or 0 for reading in late) - median(reading.in_use or 0 for reading in before)
+    return LateGrowth(begin, steps, max(resident, in_use))
 
 
 def _gained_bytes(samples: Sequence[Sample], cause: Evidence) -> int:

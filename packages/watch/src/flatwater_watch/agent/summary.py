@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from flatwater_watch.agent.census_history import CensusHistory, has_stopped, measure_growth
+from flatwater_watch.agent.census_history import CensusHistory, gain_since, has_stopped, measure_growth
 from flatwater_watch.agent.conclusion import decide_outcome
 from flatwater_watch.agent.growth import (
     Sample,
@@ -16,6 +16,7 @@ from flatwater_watch.agent.growth import (
     drop_unsure,
     explained_share,
     growth_bytes,
+    late_growth,
     process_growth,
 )
 from flatwater_watch.agent.outcome import WORKERS_OWNER
@@ -32,7 +33,7 @@ from flatwater_watch.thresholds import SHIPPED
 if TYPE_CHECKING:
     from flatwater_watch.diagnose.garbage import Garbage
 
-OWNING = SHIPPED.owning
+ENDING, OWNING = SHIPPED.ending, SHIPPED.owning
 
 
 def active_causes(
@@ -55,7 +56,26 @@ def active_causes(
         for cause in _measured_causes(causes, history, samples)
         if _still_grows(cause, samples, found_steps, history)
     ]
-    return drop_unsure(drop_immaterial(cap_native_rate(growing_causes, samples), samples), samples)
+    rising_causes = _without_level(growing_causes, samples, found_steps, history)
+    return drop_unsure(drop_immaterial(cap_native_rate(rising_causes, samples), samples), samples)
+
+
+def _without_level(
+    causes: list[Evidence], samples: Sequence[Sample], found_steps: Mapping[str, int], history: CensusHistory
+) -> list[Evidence]:
+    """Return the causes, without all leaks that were found earlier if the process and their owners are level by now.
+
+    Several causes may share one growth, so that the process is compared with the sum of their rates.
+    """
+    late = late_growth(samples) if samples else None
+    leaks = [cause for cause in causes if late and cause.holders and found_steps.get(cause.owner, 0) < late.begin]
+    leaks = [cause for cause in leaks if cause.verdict not in {"slowdown", "filling"}]
+    if late is None or not leaks:
+        return causes
+    owners_gain = sum(gain_since(history, cause.owner, late.begin) for cause in leaks)
+    sufficient_gain = ENDING.minimum_remaining_rate_share * late.steps * sum(cause.rate.per_step for cause in leaks)
+    is_level = late.bytes < sufficient_gain and owners_gain < sufficient_gain
+    return [cause for cause in causes if not is_level or cause not in leaks]
 
 
 def stopped_owners(

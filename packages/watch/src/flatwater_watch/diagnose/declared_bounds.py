@@ -1,7 +1,7 @@
 """Bounds that are declared beside a container: _MAXCACHE beside _cache, as in regex, or maxsize in the same object.
 
 Many libraries bound a dict or a list by a number in the same namespace, which they check before they add an item. A
-container below such a number is filling, not leaking; if it is as long or longer, the number is not its bound.
+container up to such a number is filling, not leaking; if it is longer, the number is not its bound.
 """
 
 import re
@@ -35,12 +35,20 @@ def declared_bound(census: Census, holding: Holding) -> int | None:
     if holding.kind not in {"list", "dict", "set", "deque"}:
         return None
     namespace, name, is_attribute = _named_place(census, holding)
+    # A container of a class derived from a builtin one has attributes of its own.
+    own_attributes = named_entries(instance_dict(census.live.get(holding.path)))
+    own_bound = _smallest_bound(own_attributes, "", holding.length, is_attribute=True)
+    return own_bound or _smallest_bound(namespace, name, holding.length, is_attribute=is_attribute)
+
+
+def _smallest_bound(namespace: Iterable[tuple[str, Any]], name: str, length: int, *, is_attribute: bool) -> int | None:
+    """The smallest number in a namespace that may bound the container of that name; None if there is none."""
     stem = _letters(name).removesuffix("s")
     bounds = [
         value
         for other_name, value in namespace
         if type(value) is int
-        and value > holding.length
+        and value >= length
         and _is_bound_name(_letters(other_name), stem, is_attribute=is_attribute)
     ]
     return min(bounds, default=None)

@@ -241,7 +241,7 @@ def merge_same_cause(causes: Sequence[Evidence]) -> list[Evidence]:
 
 def _cause_key(cause: Evidence) -> Hashable:
     """The key by which evidence is grouped: it is equal for causes that are merged."""
-    if cause.verdict == "filling" and cause.plateau_bytes is not None:
+    if cause.verdict == "filling" and not cause.holders:  # an array that the program declares
         return cause.verdict, _buffer_path(cause.owner) or cause.owner
     # Memory outside of Python is left out: its line ran while it rose, which says nothing of its holder.
     if cause.verdict == "leak" and cause.made_at is not None and cause.holders and not cause.outside:
