@@ -18,7 +18,7 @@ from flatwater_watch.agent.census_history import (
 )
 from flatwater_watch.agent.growth import Sample, choose_scale
 from flatwater_watch.agent.summary import active_causes, judge_causes
-from flatwater_watch.diagnose.evidence import Evidence, MeasuredGrowth
+from flatwater_watch.diagnose.evidence import GARBAGE_OWNER, Evidence, MeasuredGrowth
 from flatwater_watch.heap.census import Census, Holding
 
 OWNER = GROWING.owner
@@ -139,6 +139,18 @@ def test_causes_that_share_a_growth_are_over_when_the_process_is_level() -> None
 
     assert active_count(24) == 0
     assert active_count(81) == len(parts)
+
+
+def test_child_processes_and_garbage_grow_while_the_process_is_level() -> None:
+    """Each child process has private bytes of its own; garbage falls with each collection."""
+    level = rows([400 * MIB] * 81, steps_each=1)
+    children = [
+        sample._replace(reading=sample.reading._replace(children=sample.reading.step * MIB)) for sample in level
+    ]
+    assert len(active_causes([GROWING], children, {OWNER: 10}, CensusHistory())) == 1
+    sawtooth = rows([(400 + clock % 10) * MIB for clock in range(80)] + [410 * MIB], steps_each=1)
+    garbage = replace(GROWING, owner=GARBAGE_OWNER)
+    assert len(active_causes([garbage], sawtooth, {GARBAGE_OWNER: 10}, CensusHistory())) == 1
 
 
 def test_an_owner_that_grows_while_other_memory_falls_still_grows() -> None:

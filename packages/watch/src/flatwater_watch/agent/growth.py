@@ -166,10 +166,12 @@ def late_growth(samples: Sequence[Sample]) -> LateGrowth | None:
     before = [sample.reading for sample in samples if middle <= sample.reading.step < begin]
     if min(len(late), len(before)) < ENDING.minimum_readings_since_finding:
         return None
-    steps = median(reading.step for reading in late) - median(reading.step for reading in before)
-    resident = median(reading.unaccounted for reading in late) - median(reading.unaccounted for reading in before)
-    in_use = median(reading.in_use or 0 for reading in late) - median(reading.in_use or 0 for reading in before)
-    return LateGrowth(begin, steps, max(resident, in_use))
+    gained = {
+        name: median(getattr(reading, name) or 0 for reading in late)
+        - median(getattr(reading, name) or 0 for reading in before)
+        for name in ("step", "unaccounted", "in_use", "children")
+    }
+    return LateGrowth(begin, gained.pop("step"), max(gained.values()))
 
 
 def _gained_bytes(samples: Sequence[Sample], cause: Evidence) -> int:

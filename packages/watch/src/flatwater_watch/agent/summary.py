@@ -68,8 +68,15 @@ def _without_level(
     Several causes may share one growth, so that the process is compared with the sum of their rates.
     """
     late = late_growth(samples) if samples else None
-    leaks = [cause for cause in causes if late and cause.holders and found_steps.get(cause.owner, 0) < late.begin]
-    leaks = [cause for cause in leaks if cause.verdict not in {"slowdown", "filling"}]
+    leaks = [
+        cause
+        for cause in causes
+        if late is not None
+        and cause.holders
+        and cause.verdict in {"leak", "cache", "backlog"}  # others are of other memory, or end by themselves
+        and cause.owner != GARBAGE_OWNER  # which rises and falls
+        and found_steps.get(cause.owner, 0) < late.begin
+    ]
     if late is None or not leaks:
         return causes
     owners_gain = sum(gain_since(history, cause.owner, late.begin) for cause in leaks)

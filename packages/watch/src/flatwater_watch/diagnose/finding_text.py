@@ -14,7 +14,8 @@ WIDTH = 99
 LABEL_WIDTH = 10
 """Columns of the label at the beginning of a line of `finding_lines`."""
 
-_CODE, _HARD_SPACE = re.compile("`[^`]*`"), "\N{NO-BREAK SPACE}"
+_CODE, _HARD_SPACE = re.compile(r"(?<![^\s(])`[^`]+`(?!\w)"), "\N{NO-BREAK SPACE}"
+"""Code in backticks, and not the text from a backtick in a name to the next code; a space that ends no line."""
 _PLURAL_OWNERS = re.compile(
     r"mapped files|worker processes|finalizers of weakref\.finalize|\w+'s (?:[a-z][a-z -]*s|children)"
 )
