@@ -11,7 +11,6 @@ from watched import GROWING, MIB, rate_of, rows
 from flatwater_watch.agent.census_history import (
     MAXIMUM_CENSUSES,
     CensusHistory,
-    gain_since,
     has_stopped,
     measure_growth,
     record_census_,
@@ -151,14 +150,6 @@ def test_child_processes_and_garbage_grow_while_the_process_is_level() -> None:
     sawtooth = rows([(400 + clock % 10) * MIB for clock in range(80)] + [410 * MIB], steps_each=1)
     garbage = replace(GROWING, owner=GARBAGE_OWNER)
     assert len(active_causes([garbage], sawtooth, {GARBAGE_OWNER: 10}, CensusHistory())) == 1
-
-
-def test_an_owner_that_grows_while_other_memory_falls_still_grows() -> None:
-    level = rows([400 * MIB + min(clock, 40) * MIB for clock in range(81)], steps_each=1)
-    marks = history_of([2, 20, 50, 78], lambda clock: clock * MIB)
-    assert len(active_causes([GROWING], level, {OWNER: 79}, marks)) == 1, "it was found just now"
-    assert gain_since(marks, OWNER, 54) == 28 * MIB
-    assert gain_since(marks, OWNER, 79) == 0
 
 
 def test_without_two_censuses_nothing_is_measured() -> None:

@@ -130,16 +130,6 @@ def has_stopped(history: CensusHistory, owner: str) -> bool:
     return late_bytes < minimum_share * gained_bytes and late_items <= minimum_share * max(gained_items, 1.0)
 
 
-def gain_since(history: CensusHistory, owner: str, step: int) -> int:
-    """Return the bytes that an owner has gained since the last census before a step; 0 if none was before or after.
-
-    A fall of other memory may hide the growth of an owner in that of the process.
-    """
-    sizes, _ = _owner_sizes(history, owner, [])
-    earlier = [size.bytes for size in sizes if size.step < step]
-    return sizes[-1].bytes - earlier[-1] if earlier and sizes[-1].step >= step else 0
-
-
 def _recent_rate(steps: Sequence[float], sizes: Sequence[float]) -> float:
     """Return the bytes per step over the newer half of the censuses; 0 if no stretch up to the newest census rises.
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from flatwater_watch.agent.census_history import CensusHistory, gain_since, has_stopped, measure_growth
+from flatwater_watch.agent.census_history import CensusHistory, has_stopped, measure_growth
 from flatwater_watch.agent.conclusion import decide_outcome
 from flatwater_watch.agent.growth import (
     Sample,
@@ -56,14 +56,12 @@ def active_causes(
         for cause in _measured_causes(causes, history, samples)
         if _still_grows(cause, samples, found_steps, history)
     ]
-    rising_causes = _without_level(growing_causes, samples, found_steps, history)
+    rising_causes = _without_level(growing_causes, samples, found_steps)
     return drop_unsure(drop_immaterial(cap_native_rate(rising_causes, samples), samples), samples)
 
 
-def _without_level(
-    causes: list[Evidence], samples: Sequence[Sample], found_steps: Mapping[str, int], history: CensusHistory
-) -> list[Evidence]:
-    """Return the causes, without all leaks that were found earlier if the process and their owners are level by now.
+def _without_level(causes: list[Evidence], samples: Sequence[Sample], found_steps: Mapping[str, int]) -> list[Evidence]:
+    """Return the causes, without all leaks that were found before the last third if the process is level there.
 
     Several causes may share one growth, so that the process is compared with the sum of their rates.
     """
@@ -79,9 +77,8 @@ def _without_level(
     ]
     if late is None or not leaks:
         return causes
-    owners_gain = sum(gain_since(history, cause.owner, late.begin) for cause in leaks)
-    sufficient_gain = ENDING.minimum_remaining_rate_share * late.steps * sum(cause.rate.per_step for cause in leaks)
-    is_level = late.bytes < sufficient_gain and owners_gain < sufficient_gain
+    sufficient_rate = ENDING.minimum_remaining_rate_share * sum(cause.rate.per_step for cause in leaks)
+    is_level = late.bytes / late.steps < sufficient_rate
     return [cause for cause in causes if not is_level or cause not in leaks]
 
 
