@@ -70,7 +70,7 @@ class LoopedHost(nn.Module):
         blocks, grown = make(net, host, seeds, blueprint, taps)  # type: ignore[arg-type]  # mypy loses the pairing
         self.blocks, self.seeds = nn.ModuleList(blocks), nn.ModuleList(grown)
         self.is_conv = isinstance(net, ConvHost)
-        self.shown = (net.images.channels, net.images.height, net.images.width)
+        self.shown = (net.image_shape.channels, net.image_shape.height, net.image_shape.width)
         self.head = nn.Linear(*host["head.weight"].shape)
         _put(self.head.weight, host["head.weight"].T)
         _put(self.head.bias, host["head.bias"])

@@ -168,7 +168,7 @@ def growth(url: str, folder: Path, checkpoints: int) -> dict[str, Any]:
         if at % (checkpoints // 20) == checkpoints // 20 - 1:
             resident.append(resident_bytes())
     numbers = run.mirror.metrics()
-    run.mirror.finish(deadline=120)
+    run.mirror.finish(timeout=120)
     return {"resident": resident, "dropped": numbers["mirror/dropped"], "sent": numbers["mirror/sent"]}
 
 

@@ -428,7 +428,7 @@ def export(run: TrainedRun | Path | str, to: Path | str, *, trust: bool = False,
 
 
 def _find_run(run: TrainedRun | Path | str, env: Any) -> tuple[Path | str, Any]:  # noqa: ANN401  (what the user has)
-    """Return the place of a run, and its environment as an object: `env`, or that of the result of `train`."""
+    """Return a run's path or URL, and its environment as an object: `env`, or else that of the result of `train`."""
     if isinstance(run, TrainedRun | TrainedSeeds):
         return run.path, run.env if env is None else env
     return run, env
@@ -444,6 +444,7 @@ def resolve_config(recipe: str, config: Path | str | None, settings: Mapping[str
     # `env` is read before the other settings: it may lead to another recipe, whose settings have another class.
     file_settings = {} if config is None else read_toml(Path(config))
     found_recipe = recipe_in_env(recipe, settings.get(ENV, file_settings.get(ENV)))
+    # A vector environment has a fixed number of copies: the recipe needs the setting `envs`.
     check_any_number(env, {field.name for field in fields(found_recipe.config)}, recipe)
     base = preset_settings(found_recipe.config, merge_tables(file_settings, settings))
     if config is not None:

@@ -48,8 +48,9 @@ class LiveNumber:
 
     title: str
     name: str
+    """Name of the metric."""
     way: str
-    """Name in `NUMBER_FORMATS`."""
+    """Name, in `NUMBER_FORMATS`, of the function that writes it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +63,9 @@ class Description:
     short: str
     """Name of a round in at most 8 characters."""
     glance: tuple[LiveNumber, ...]
+    """Numbers of the last round on the live screen."""
     curves: dict[str, str]
-    """Metrics by title, one or more."""
+    """Title of a curve -> name of its metric; one or more."""
     journal: str
     players: str
     trained: str
@@ -80,7 +82,9 @@ class Description:
     def layout(self) -> TableLayout:
         """Layout of the recipe's rounds on the live screen; without the terminal's columns, which training has."""
         live_columns = tuple(
-            Column("", number.title, 0, number.name, NUMBER_FORMATS[number.way]) for number in self.glance
+            # The screen has no groups of columns, and chooses widths itself.
+            Column(group="", title=number.title, width=0, name=number.name, show=NUMBER_FORMATS[number.way])
+            for number in self.glance
         )
         return TableLayout(
             round=self.round, short_title=self.short, columns=(), dispensable=frozenset(), live_columns=live_columns
@@ -110,7 +114,8 @@ def describe_recipe(recipe: Recipe, settings: Mapping[str, Any]) -> Description:
     """Return the description of a recipe, as a run with these settings is shown.
 
     Raises:
-        ConfigError: a text cannot be shown in one line, a form has more than plain fields, or there is no curve.
+        ConfigError: a text cannot be shown in one line, a format string has more than plain fields, or there is no
+            curve.
     """
     layout = recipe.layout
     description = Description(
@@ -154,7 +159,7 @@ def parse_description(raw: bytes) -> Description:
 
 
 def _require_showable(description: Description) -> None:
-    """Refuse a description with too many entries, a text of several lines, an unknown format or an unsafe form.
+    """Refuse a description with too many entries, a text of several lines, or an unknown or unsafe format.
 
     Raises:
         ValueError: the description cannot be shown; the message says why.
@@ -171,8 +176,8 @@ def _require_showable(description: Description) -> None:
     for live in description.glance:
         if live.way not in NUMBER_FORMATS:
             raise ValueError(f"{short_repr(live.way)}: expected one of {', '.join(NUMBER_FORMATS)}")
-    # A folder's forms may be anybody's: in `str.format` a field such as {0.__class__} would reach into objects.
-    # The title names values of the result, `{days}`; all other forms have one value, `{}`.
+    # A folder's format strings may be anybody's: in `str.format` a field such as {0.__class__} reaches into objects.
+    # The title names values of the result, `{days}`; all others have one value, `{}`.
     check_format(description.title, has_names=True)
     for form in (
         description.headline.form,
@@ -200,4 +205,4 @@ def _shown_texts(description: Description) -> Iterator[str]:
         *description.numbers,
         *description.glance,
     )
-    yield from (text for spec in number_specs for text in astuple(spec))
+    yield from (text for spec in number_specs for text in astuple(spec))  # all their fields are texts

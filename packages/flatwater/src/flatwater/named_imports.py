@@ -44,7 +44,7 @@ its teacher. It is a context variable, so a new thread begins without trust."""
 
 @contextmanager
 def trust_code(trust: bool) -> Iterator[None]:  # noqa: FBT001  (the only thing that is said)
-    """Let code that is named in runs be imported within this context, if the user trusts it (`runs.trust`)."""
+    """Allow imports of code that runs name, within this context, if `trust`, as after `--trust` (`runs.trust`)."""
     token = _trusted.set(trust or _trusted.get())  # an inner context keeps the trust of the outer one
     try:
         yield
@@ -101,7 +101,7 @@ def import_named_module(name: str) -> ModuleType:
             # Whoever sends a run would send its code along, and a folder without __init__.py is a package as well.
             raise ImportError(f"{file} lies in the folder of a run ({run}), and code there is never imported. Move it")
     for folder in current_folder():
-        if folder not in sys.path and "" not in sys.path:
+        if folder not in sys.path and "" not in sys.path:  # "" stands for the same folder
             sys.path.append(folder)  # last: a file of the folder must not stand in for an installed package
     return importlib.import_module(name)
 
@@ -178,7 +178,7 @@ def check_takes_one_argument(function: object, setting: str, expected: str) -> N
     """
     callable_: Any = function
     try:
-        inspect.signature(callable_).bind(None)
+        inspect.signature(callable_).bind(None)  # binds without a call: None stands for any argument
     except ValueError:  # a function in C may have no signature: its call shows whether it takes one argument
         return
     except TypeError as error:
@@ -194,4 +194,5 @@ def module_hash(code: Any) -> str:  # noqa: ANN401  (a class or a function)
     """
     from hashlib import sha256  # noqa: PLC0415  (for the few settings that are kept with it)
 
+    # `or code`: without a module, `getsource` gets the object itself, and raises the error that says why.
     return sha256(inspect.getsource(inspect.getmodule(code) or code).encode()).hexdigest()[:12]

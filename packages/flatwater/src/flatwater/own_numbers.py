@@ -25,7 +25,7 @@ class _OneNumber(Protocol):
 
 
 def is_own(name: str) -> bool:
-    """Return whether a number of a round is the user's, or of a recipe of the user's."""
+    """Return whether a number of this name is logged by the user's code, as `mine/height`, and not by Flatwater."""
     return name.partition("/")[0] not in RESERVED_FAMILIES
 
 

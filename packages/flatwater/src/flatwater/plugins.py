@@ -22,20 +22,21 @@ from flatwater_watch.sanitize import short_repr
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+# `acme.boats:BOATS`: parts of identifiers, which begin with a letter or `_`.
 _PLACE_PATTERN = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*\Z"
 _NAME, _WORDS, _FILE = r"[^\W_][\w.-]*\Z", r"[^\W_][\w.-]*( [^\W_][\w.-]*)*\Z", r"[^\W_][\w.-]*\Z"
 
 
 @dataclass(frozen=True)
 class Group:
-    """Form of the rows of a group."""
+    """Rules for the tables of a group, by which each row and its name are checked."""
 
     row: tuple[str, ...]
-    """Patterns of the texts of a row; one text stands alone."""
-    said: str
-    """Words for a row, in a message."""
+    """Regular expressions, one for each text of a row. A row of one text is that text, not a tuple."""
+    expected_row: str
+    """A row as a message shows it: `"package.module:Name"`."""
     name: str = _NAME
-    """Pattern of a row's name. No name has a colon: one with a colon is looked up as code, and not in a table."""
+    """Regular expression of a row's name. It allows no colon: a name with a colon is looked up as code."""
     shipped: tuple[str, ...] = ()
     """Names that Flatwater has besides those in tables."""
 
@@ -43,7 +44,7 @@ class Group:
         """Refuse a name or a row that does not match the group's patterns; a row of one text is that text alone.
 
         Raises:
-            ValueError: the row, or its name, is not of the group's form.
+            ValueError: the row or its name does not match.
         """
         if not isinstance(name, str) or not re.match(self.name, name):
             raise ValueError(f"{short_repr(name)}: expected a name of letters, digits, '-', '_' and '.'")
@@ -51,10 +52,11 @@ class Group:
         is_row = isinstance(texts, tuple | list) and len(texts) == len(self.row)
         is_row = is_row and all(isinstance(text, str) for text in texts)
         if not is_row or not all(map(re.match, self.row, texts)):
-            raise ValueError(f"{short_repr(name)}: expected {self.said}, got {short_repr(row)}")
+            raise ValueError(f"{short_repr(name)}: expected {self.expected_row}, got {short_repr(row)}")
 
 
-_ONE_PLACE = (_PLACE_PATTERN,), '"package.module:Name"'
+_ONE_PLACE = (_PLACE_PATTERN,), '"package.module:Name"'  # `row` and `expected_row` of groups that name one object
+# The expression "" matches any text.
 GROUPS = {
     "recipes": Group((_PLACE_PATTERN, ""), '("package.module:NAME", "what it trains")'),
     "commands": Group((_PLACE_PATTERN, ""), '("package.module:Class", "what it does")', _WORDS),
@@ -65,7 +67,7 @@ GROUPS = {
     "environments": Group(*_ONE_PLACE, shipped=("forage", "gymnasium", "pettingzoo")),
     "trackers": Group(*_ONE_PLACE, shipped=("tensorboard", "wandb")),
 }
-"""Forms by name; each is the group `flatwater.NAME` of entry points."""
+"""Rules by name of the group; each is the group `flatwater.NAME` of entry points."""
 
 
 @dataclass
@@ -74,7 +76,7 @@ class GroupTable:
 
     group: str
     rows: dict[str, Any] = field(default_factory=dict)
-    """Rows by name, in the form of the group."""
+    """Rows by name; each matches `Group.row`."""
     package: dict[str, str] = field(default_factory=dict)
     """Package of each row by name."""
     faults: list[str] = field(default_factory=list)

@@ -56,7 +56,7 @@ class Number:
     key: str
     """Name of the number in result.json."""
     form: str
-    """Form in which it is written."""
+    """Format string by which it is written, such as `{:.2f}`."""
 
     def write(self, value: float) -> str:
         """Return the number as a text."""
@@ -78,11 +78,11 @@ class Headline:
     key: str
     """Name of the number in the row of the trained policy."""
     form: str
-    """Form in which it is written."""
+    """Format string by which it is written, such as `{:.2f}`."""
     against: str
-    """Row that it is compared with."""
+    """Name of the player, in result.json, whose number it is compared with."""
     said: str
-    """Words of that comparison: `{}` stands for that row's number."""
+    """Format string of that comparison, such as `against {:.2f}`: it gets that player's number."""
 
     def write(self, value: float) -> str:
         """Return the number as a text."""
@@ -137,9 +137,9 @@ class Recipe:
     layout: "TableLayout"
     """Layout of its rounds on the terminal."""
     curves: Mapping[str, str]
-    """Metrics by title, for lists and the live screen; the last is the curve that a run is judged by."""
+    """Title of a curve -> name of its metric, for lists and the live screen. A run is judged by the last curve."""
     journal: str
-    """Name of its own file with a line a round, without `.jsonl`."""
+    """Name of the file with a line a round that only this recipe writes, without `.jsonl`: `lineage`."""
 
     players: str
     """The field of result.json with a row of numbers for each player: `traders`."""
@@ -181,13 +181,13 @@ class Recipe:
     shows below its result."""
 
     def __post_init__(self) -> None:
-        """Refuse forms and curves that no list and no page could show.
+        """Refuse format strings that do not fit, and a recipe without curves, which no list and no page could show.
 
         Raises:
-            ConfigError: a form does not fit, or there are no curves.
+            ConfigError: a format string does not fit, or there are no curves.
         """
         try:
-            # The title has fields of result.json by name; every other form has one number, as `{}`.
+            # The title has fields of result.json by name; every other format string has one number, as `{}`.
             check_format(self.title, has_names=True)
             for form in (self.headline.form, self.headline.said, *(number.form for number in self.numbers)):
                 check_format(form, has_names=False)
@@ -267,7 +267,7 @@ def recipe_of_config(config: "RunConfig") -> Recipe:
 
 
 def recipe_in_env(name: str, env: object) -> Recipe:
-    """Return the recipe of a name, or the one that it names as `elsewhere` for another environment than its own.
+    """Return the recipe `name`; if `env` is not the recipe's own environment, the one that replaces it (`elsewhere`).
 
     Args:
         name: name of a recipe; see `find_recipe`.

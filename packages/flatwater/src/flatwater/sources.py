@@ -1,4 +1,4 @@
-"""Place of the code of a dotted name, and a hash of its text, found without importing any of it."""
+"""Finds the files of a dotted name, and hashes their text, without importing any of it."""
 
 import ast
 import os
@@ -21,7 +21,7 @@ MAXIMUM_FILES = 200
 """Most of a user's own files that a module imports from its own folder."""
 RUNS_FOLDER = "runs"
 """Folder of runs that are given no other."""
-RUN_MARKS = ("checkpoints", "metrics.jsonl", "run.log", ".lock")
+_RUN_FILES = ("checkpoints", "metrics.jsonl", "run.log", ".lock")
 """A run's folder has at least one of these files, next to a config.toml that names a recipe."""
 _RUN_CONFIG = re.compile(rb"^trainer\s*=", re.MULTILINE)
 
@@ -91,8 +91,8 @@ def enclosing_run_folder(path: Path) -> Path | None:
 
 
 def _is_run(folder: Path) -> bool:
-    """Return whether a folder is a run's: it has a mark of a run, and its config.toml names a recipe (`trainer`)."""
-    if not any((folder / mark).exists() for mark in RUN_MARKS):
+    """Return whether a folder is a run's: it has a file of a run, and its config.toml names a recipe (`trainer`)."""
+    if not any((folder / name).exists() for name in _RUN_FILES):
         return False
     try:
         # Searched as text: the file of a stranger is not parsed to find out where it lies.

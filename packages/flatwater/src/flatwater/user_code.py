@@ -18,6 +18,7 @@ from flatwater_watch.errors import FlatwaterError, Terminated, UserCodeError
 _OWN_MODULE = re.compile(r"flatwater(_watch|_trading)?(\.|$)")
 """Modules of Flatwater's distributions: their errors are reported as faults of Flatwater, not of the user. A package
 `flatwater_acme` of somebody else is not among them."""
+# `<` is in the names of code that has no file: `<string>`, `<frozen importlib._bootstrap>`.
 _INSTALL_FOLDERS = ("/site-packages/", "/dist-packages/", "<")
 _PYTHON_FOLDERS = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
 

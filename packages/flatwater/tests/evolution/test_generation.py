@@ -14,7 +14,7 @@ from flatwater.evolution.generation import (
     mutate_,
     zero_moments_,
 )
-from flatwater.evolution.selection import group_counts, select_parents, tournament
+from flatwater.evolution.selection import draw_winners, group_counts, select_parents
 from flatwater_watch.errors import ConfigError
 
 WEIGHTS = 400
@@ -103,8 +103,8 @@ def test_only_replaced_members_are_forgotten() -> None:
 
 def test_the_fittest_of_the_drawn_wins() -> None:
     fitness = torch.tensor([0.0, 5.0, 1.0])
-    assert set(tournament(fitness, 50, 30, rng()).tolist()) == {1}
-    assert len(set(tournament(fitness, 200, 1, rng()).tolist())) == 3
+    assert set(draw_winners(fitness, 50, 30, rng()).tolist()) == {1}
+    assert len(set(draw_winners(fitness, 200, 1, rng()).tolist())) == 3
 
 
 def test_the_champion_is_a_copy_not_a_view() -> None:

@@ -12,13 +12,13 @@ sys.path.append(str(Path(__file__).parents[4] / "benchmarks" / "flatwater"))
 from looped_hosts import LoopedHost
 
 from flatwater.nets.host_mlp import MLPHost
-from flatwater.nets.hosts import CENTRE_TAP, KERNEL_TAPS, ConvHost, Images, mask_kernel
+from flatwater.nets.hosts import CENTRE_TAP, KERNEL_TAPS, ConvHost, ImageShape, mask_kernel
 from flatwater.nets.slots import SlotGates, blend_seed, seed_input
 from flatwater.nets.stack import init_, views
 
 torch.set_num_threads(1)
 HOSTS, IMAGES = 4, 6
-SHOWN = Images(channels=1, height=8, width=8, classes=10)
+SHOWN = ImageShape(channels=1, height=8, width=8, classes=10)
 NETS = pytest.mark.parametrize("net", [ConvHost(SHOWN, (2, 4, 6)), MLPHost(SHOWN, (5, 6, 7), 2)], ids=["conv", "mlp"])
 
 BLUEPRINT = torch.tensor([[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 0, 0]])

@@ -44,7 +44,7 @@ def run(url: str, tmp_path: Path) -> Iterator[Run]:
     made = Run(tmp_path / "run", url)
     made.mirror.start()
     yield made
-    made.mirror.finish(deadline=0)
+    made.mirror.finish(timeout=0)
 
 
 def test_each_checkpoint_is_sent_and_the_same_ones_are_kept_there(run: Run, tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_a_store_that_stays_down_leaves_the_run_alone(bucket: str, store: Object
     run.mirror.start()
     for round_ in range(5):
         run.save(round_)
-    assert not run.mirror.finish(deadline=0.5)
+    assert not run.mirror.finish(timeout=0.5)
     assert run.mirror.metrics()["mirror/pending"] in {1, 2}, "the one that waits, and one whose request is on its way"
     assert [m.round for m in list_checkpoints(run.folder.checkpoints)][-1] == 4
     assert "nothing sent yet" in run.mirror.status_line()
@@ -180,7 +180,7 @@ def test_at_a_signal_the_last_checkpoint_goes_before_one_that_is_on_its_way(
     run.save(1)
     run.wait(lambda n: n["pending"] == 1)
     run.save(2)
-    assert run.mirror.finish(deadline=60)
+    assert run.mirror.finish(timeout=60)
     store.set()
     assert run.rounds()[-1] == 2
 
@@ -198,7 +198,7 @@ def test_a_store_that_fails_in_the_middle_of_the_first_look_is_looked_at_again(
 
     monkeypatch.setattr(sender_module, "list_stored_files", failing)
     run.save(0)
-    assert run.mirror.finish(deadline=60)
+    assert run.mirror.finish(timeout=60)
     assert run.rounds() == [0]
 
 

@@ -85,7 +85,7 @@ class Follower:
     profiler: Profiler
 
     def on_step(self, phase: str, done: int, total: int) -> None:  # noqa: ARG002
-        self.profiler.after_step()
+        self.profiler.after_step_()
 
     def on_round(self, round_: int, metrics: Mapping[str, float]) -> None:  # noqa: ARG002
         self.profiler.after_round_(round_)

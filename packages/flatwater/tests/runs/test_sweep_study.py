@@ -44,7 +44,7 @@ def open_small_study(name: str, seed: int = 0) -> Study:
 def play(study: Study, trials: int) -> None:
     """Trials that are better with less noise."""
     for _ in range(trials):
-        trial = study.next_()
+        trial = study.begin_trial_()
         study.judge_(trial, {}, 1, -log10(study.settings(trial)["learner.ddpg.noise"]))
         study.finish_(trial)
 
@@ -75,12 +75,12 @@ def test_another_seed_draws_others() -> None:
 
 def test_a_trial_that_was_killed_while_its_settings_were_drawn_gets_the_same() -> None:
     whole = open_small_study("whole.db")
-    settings = whole.settings(whole.next_())
+    settings = whole.settings(whole.begin_trial_())
     cut = open_small_study("cut.db")
     drawn = open_study(
         Path("cut.db"), {"learner.ddpg.noise": SPACE["learner.ddpg.noise"]}, seed=0, prune=False, rounds=4
     )
-    drawn.next_()
+    drawn.begin_trial_()
     (trial,) = cut.reopen_interrupted_trials_()
     assert cut.settings(trial) == settings
     assert len(cut.lines()) == 1
@@ -89,7 +89,7 @@ def test_a_trial_that_was_killed_while_its_settings_were_drawn_gets_the_same() -
 @pytest.mark.long
 def test_a_round_that_is_done_again_is_kept_once_and_one_without_a_number_not_at_all() -> None:
     study = open_small_study("a.db")
-    trial = study.next_()
+    trial = study.begin_trial_()
     known = study.values(trial)
     for round_, value in ((1, 3.0), (2, float("nan")), (3, 2.0), (3, 9.0)):
         study.judge_(trial, known, round_, value)
@@ -100,7 +100,7 @@ def test_a_round_that_is_done_again_is_kept_once_and_one_without_a_number_not_at
 
 def test_a_trial_without_any_number_has_failed() -> None:
     study = open_small_study("a.db")
-    study.finish_(study.next_())
+    study.finish_(study.begin_trial_())
     (line,) = study.lines()
     assert line.state == "failed"
     assert "no finite number" in str(line.reason)

@@ -414,7 +414,7 @@ def test_a_recording_goes_on_until_enough_rises_of_the_size_of_the_growth_have_c
     try:
         for number in range(1, 16):
             for _ in program.answer(kept):
-                finished.append(search.is_finished(FLAT._replace(step=FLAT.step + number)))
+                finished.append(search.count_reading_(FLAT._replace(step=FLAT.step + number)))
     finally:
         search.end()
     for block in kept:

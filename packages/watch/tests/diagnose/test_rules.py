@@ -206,16 +206,16 @@ def is_root(rule: Rule) -> bool:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.place)
 def test_a_rule_is_well_formed(rule: Rule) -> None:
     assert re.fullmatch(r"|(<|>=)\d+(\.\d+)*", rule.versions)
-    assert rule.known.endswith(".")
+    assert rule.fact.endswith(".")
     instruction, facts = split_advice(rule.advice({}))
     assert instruction.count("`") >= 2, "something to type"
     assert instruction.count("`") % 2 == instruction.count("{drop") == 0
     assert instruction.endswith(".")
-    assert facts.startswith(rule.known), "facts come after it"
-    assert rule.known[0].isupper() or rule.known.startswith(
+    assert facts.startswith(rule.fact), "facts come after it"
+    assert rule.fact[0].isupper() or rule.fact.startswith(
         ("`", "logging", "linecache", "warnings", "torch", "py", "structlog")
     )
-    assert len(f"{rule.known} {rule.fix}") < 260, "two or three lines"
+    assert len(f"{rule.fact} {rule.fix}") < 260, "two or three lines"
     assert rule.page.startswith("https://") or not rule.page
     assert rule.place in LIVE or rule.place in NATIVE or rule.place in NEITHER or is_root(rule), "name a live object"
 

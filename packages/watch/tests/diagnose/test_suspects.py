@@ -146,8 +146,8 @@ def test_at_the_end_what_would_have_come_counts_for_nothing() -> None:
 
 def test_little_young_garbage_is_not_traced() -> None:
     little = YOUNG._replace(bytes=10 * MIB, young_bytes=10 * MIB)
-    assert not little.may_be_felt
-    assert little._replace(young_bytes=0).may_be_felt, "the collector is off"
+    assert not little.may_be_reported
+    assert little._replace(young_bytes=0).may_be_reported, "the collector is off"
     case = Investigation({}, suspected_garbage=little)
     assert not wants_garbage(case)
     assert wants_garbage(replace(case, suspected_garbage=YOUNG))

@@ -222,7 +222,7 @@ def test_an_answer_that_is_waited_for_no_more_leaves_nothing(
     asking: AllocatorMeter, begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(allocator_meter, "ProcessCopy", begin)
-    assert asking.pending
+    assert asking.awaits_first_answer_()
     clone = asking._query_process
     assert isinstance(clone, ProcessCopy)
     pid = clone._pid
@@ -324,6 +324,6 @@ def test_where_none_can_be_made_a_fork_is_asked(monkeypatch: pytest.MonkeyPatch,
     with pytest.raises(OSError):  # noqa: PT011  (of any number)
         ProcessCopy()
     asking = AllocatorMeter()
-    assert asking.pending
+    assert asking.awaits_first_answer_()
     assert isinstance(asking._query_process, DetachedFork)
     asking.close()

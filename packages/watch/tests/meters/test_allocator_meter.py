@@ -70,7 +70,7 @@ def test_a_quick_answer_is_asked_for_each_time(places_asked: list[str]) -> None:
 def test_a_slow_answer_is_given_apart_and_stands_for_a_while(places_asked: list[str], now: list[float]) -> None:
     note_seconds(5 * SLOW_QUERY_SECONDS)
     asking = AllocatorMeter()
-    assert [asking.pending for _ in range(3)] == [True, True, False], "the first answer is not there yet"
+    assert [asking.awaits_first_answer_() for _ in range(3)] == [True, True, False], "the first answer is not there yet"
     assert [in_use(asking) for _ in range(3)] == [1, 1, 1]
     now[0] += 5 * SLOW_QUERY_SECONDS / SLOW_QUERY_SHARE + 1
     assert [in_use(asking) for _ in range(3)] == [1, 1, 2], "the last one stands until the next is there"
@@ -82,7 +82,7 @@ def test_between_two_readings_an_answer_is_heard_and_none_is_asked_for(
 ) -> None:
     note_seconds(5 * SLOW_QUERY_SECONDS)
     asking = AllocatorMeter()
-    assert asking.pending
+    assert asking.awaits_first_answer_()
     for _ in range(3):
         asking.take_answer_()
         now[0] += 5 * SLOW_QUERY_SECONDS / SLOW_QUERY_SHARE + 1
@@ -99,7 +99,7 @@ def test_where_no_copy_can_be_made_a_fork_is_asked(places_asked: list[str], monk
     monkeypatch.setattr(allocator_meter, "ProcessCopy", refuse)
     note_seconds(5 * SLOW_QUERY_SECONDS)
     asking = AllocatorMeter()
-    assert [asking.pending for _ in range(3)] == [True, True, False]
+    assert [asking.awaits_first_answer_() for _ in range(3)] == [True, True, False]
     assert places_asked == ["forked"]
 
 
@@ -117,7 +117,7 @@ def test_where_that_would_take_longer_or_fails_it_is_asked_here(
         monkeypatch.setattr(allocator_meter, "DetachedFork", refuse)
     note_seconds(5 * SLOW_QUERY_SECONDS)
     asking = AllocatorMeter()
-    assert not asking.pending
+    assert not asking.awaits_first_answer_()
     assert [in_use(asking) for _ in range(2)] == [1, 1]
     now[0] += 5 * SLOW_QUERY_SECONDS / SLOW_QUERY_SHARE + 1
     assert in_use(asking) == 2
@@ -133,7 +133,7 @@ def test_one_that_was_killed_is_asked_for_no_second_time(
     monkeypatch.setattr(allocator_meter.ProcessCopy, "result", fail_answer)
     note_seconds(5 * SLOW_QUERY_SECONDS)
     asking = AllocatorMeter()
-    assert asking.pending
+    assert asking.awaits_first_answer_()
     assert [in_use(asking) for _ in range(3)] == [None, None, 2]
     assert places_asked == ["apart", "here"]
 
@@ -149,7 +149,7 @@ def test_a_real_one_says_what_this_process_would(monkeypatch: pytest.MonkeyPatch
     note_seconds(2 * SLOW_QUERY_SECONDS)
     asking = AllocatorMeter()
     until = time.monotonic() + 240
-    while asking.pending:
+    while asking.awaits_first_answer_():
         assert time.monotonic() < until
     found, here = asking.newest_totals_(), allocator_totals()
     asking.close()

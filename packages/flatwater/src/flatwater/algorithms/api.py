@@ -81,7 +81,7 @@ class UpdateSums:
     sums: dict[str, Float[Tensor, "P"]]
     """Sum of each metric, by its name."""
     added: dict[str, int]
-    """Number of members' numbers that were added to each sum: members times additions."""
+    """Count of the numbers that were added to each sum, one for each member in each addition."""
     skipped: Int[Tensor, "P"]
     """Steps left out because a gradient was not finite, over all networks."""
     skipped_total: Int[Tensor, "P"]
@@ -92,7 +92,10 @@ class UpdateSums:
 
 @state
 class Members:
-    """A population in training. An algorithm that trains more networks adds fields, and lists them in `trained`."""
+    """A population in training. An algorithm that trains more networks adds fields, and lists them in `trained`.
+
+    Rows [P + x, n] of a network are the weights of P members, and of x further copies that are never trained.
+    """
 
     actor: Float[Tensor, "P+x n"]
     actor_adam: Adam
@@ -403,6 +406,7 @@ def read_tally_(tally: UpdateSums) -> dict[str, float]:
     tally.skipped.zero_()
     losses = {"train/skipped": float(tally.skipped_total.sum())} if any(tally.added.values()) else {}
     for name, total in tally.sums.items():
+        # `added` counts one for each member, so this is the number of calls of `add_` for the whole population.
         if additions := tally.added[name] // members:
             losses[f"train/{name}"] = float(total.double().mean()) / additions
         tally.added[name] = 0

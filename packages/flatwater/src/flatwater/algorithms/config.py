@@ -27,7 +27,7 @@ PLACES = {
     "sac": "flatwater.algorithms.sac:SAC",
     "dqn": "flatwater.algorithms.dqn:DQN",
 }
-"""Place of each `Algorithm`, by the name of the table that has its settings."""
+"""Import path `package.module:NAME` of each `Algorithm`, by the name of the table that has its settings."""
 
 
 def custom_algorithm_place(name: str) -> str:
@@ -60,7 +60,8 @@ class Settings(CheckedSettings):
     """Settings that every algorithm has; each has a subclass of this class."""
 
     replays: ClassVar[bool] = True
-    """Whether the algorithm learns from played transitions, and not from the outcome of every purchase."""
+    """Whether the algorithm learns from played transitions; False where a trader learns from the computed outcome of
+    every purchase."""
     noisy: ClassVar[bool] = False
     """Whether noise is added to its actions in training."""
 
@@ -267,41 +268,42 @@ class AlgorithmConfig:
         self.own.check_together(f"learner.{self.settings_field}")
 
 
-def custom_algorithm_class(cls: Any, name: str, find: str) -> type[Any]:  # noqa: ANN401  (a class of settings)
-    """Return the subclass of `cls` that has a table `own` with the settings of the algorithm `name`.
+def custom_algorithm_class(base_class: Any, name: str, finder_path: str) -> type[Any]:  # noqa: ANN401  (a class of settings)
+    """Return a settings class derived from `base_class`, whose table `own` has the settings of the algorithm `name`.
 
     Args:
-        cls: class of the settings that all algorithms share.
+        base_class: class of the settings that all algorithms share.
         name: `package.module:NAME`, or a name that an installed package has.
-        find: place of the function that finds algorithms by their places; named, because its module imports torch.
+        finder_path: import path `package.module:function` of the function that returns the algorithm of an import path;
+            a text, because importing its module imports torch.
 
     Raises:
         ConfigError: `name` names no algorithm.
     """
-    algorithm: Any = import_object(find)(custom_algorithm_place(name))
-    return _make_algorithm_class(cls, name, algorithm.settings)
+    algorithm: Any = import_object(finder_path)(custom_algorithm_place(name))
+    return _make_algorithm_class(base_class, name, algorithm.settings)
 
 
 @cache
-def _make_algorithm_class(cls: Any, name: str, settings: Any) -> type[Any]:  # noqa: ANN401  (hashable, for the cache)
-    """Return a subclass of `cls` for one algorithm of the user's, with its settings in the field `own`.
+def _make_algorithm_class(base_class: Any, name: str, settings: Any) -> type[Any]:  # noqa: ANN401  (hashable, for the cache)
+    """Return a subclass of `base_class` for one algorithm of the user's, with its settings in the field `own`.
 
     It is cached, because configurations of two such classes would never be equal.
     """
 
     def reduce_to_mapping(self: object) -> tuple[Callable[..., object], tuple[object, ...]]:
         # Pickle cannot import a class that was made here, so it rebuilds a configuration from its settings.
-        return from_mapping, (cls, to_mapping(self), "a copy")
+        return from_mapping, (base_class, to_mapping(self), "a copy")
 
     body = {
-        "__module__": cls.__module__,
-        "__qualname__": cls.__qualname__,
+        "__module__": base_class.__module__,
+        "__qualname__": base_class.__qualname__,
         "__annotations__": {"algorithm": Annotated[str, Code()], "own": settings},
         "algorithm": name,
         "own": field(default_factory=settings),
         "__reduce__": reduce_to_mapping,
     }
-    return config(table="learner")(type(cls.__name__, (cls,), body))
+    return config(table="learner")(type(base_class.__name__, (base_class,), body))
 
 
 @config
@@ -372,7 +374,8 @@ class DQNConfig(Settings):
 
     def check_together(self, table: str) -> None:
         """Refuse a share of random actions outside of 0 to 1, and a target that would hardly move."""
-        # Who gives `target_every` alone has a copy in mind, as other libraries make it.
+        # A user who raises `target_every` alone expects a copy at every n-th update, as in other libraries, and a small
+        # `tau` would hardly move the target.
         moves = self.tau == 1 or self.tau >= SLOWEST_TARGET * self.target_every
         expected = f"1, which copies, with {table}.target_every = {self.target_every}"
         require(moves, f"{table}.tau", self.tau, expected)

@@ -61,7 +61,7 @@ def critic_parts(nets: Networks, members: CriticMembers, lr: float) -> Mapping[s
 
 @dataclass(frozen=True)
 class CriticWeights:
-    """The networks of some members, as views of their rows: the storages never move."""
+    """The weights of some members' networks, as views of their rows, which stay valid as no storage ever moves."""
 
     actor: Params
     critics: Sequence[Params]

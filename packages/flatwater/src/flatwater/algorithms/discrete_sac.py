@@ -111,6 +111,7 @@ def actor_gradients(
     grads = gradients(loss / config.micro_batches, params)
     entropy = -(log_probs.exp() * log_probs).sum(-1).detach()
     share = config.own.choice_entropy  # of the entropy of a uniform choice among those that are legal
+    # Of masked choices the legal ones are counted: an illegal one's log-probability is about `IMPOSSIBLE_LOGIT`.
     target_entropy = (
         share * (log_probs.detach() > IMPOSSIBLE_LOGIT / 2).sum(-1).to(dtype).log()
         if nets.actor.masked

@@ -65,7 +65,7 @@ def build(_config: AlgorithmConfig, nets: Networks, setting: Setting) -> DqnMemb
 
 @dataclass(frozen=True)
 class DqnWeights:
-    """The networks of some members, as views of their rows: the storages never move."""
+    """The weights of some members' networks, as views of their rows, which stay valid as no storage ever moves."""
 
     online: Params
     target: Params
@@ -119,9 +119,15 @@ def make_update(config: AlgorithmConfig, nets: Networks, members: DqnMembers, gr
         return DqnWeights(views(members.actor[rows], layout), views(members.actor_target[rows], layout))
 
     stages = [Stage(value_gradients, {"actor": Part(layout, settings.lr, "critic_grad_norm")})]
-    update_arguments = config, nets, members, groups
     return bind_update(
-        *update_arguments, stages=stages, weights=member_weights, tau=settings.tau, every=settings.target_every
+        config,
+        nets,
+        members,
+        groups,
+        stages=stages,
+        weights=member_weights,
+        tau=settings.tau,
+        every=settings.target_every,
     )
 
 

@@ -17,8 +17,8 @@ def build_early_stop(target_kl: float, device: torch.device) -> dict[str, Float[
     if not target_kl:
         return {}
     # On the CPU: it is read before each update, which must not wait for a GPU.
-    host = device if device.type == "meta" else torch.device("cpu")
-    return {name: filled_tensor(0, device=host) for name in (STOPPED, STOPS)}
+    state_device = device if device.type == "meta" else torch.device("cpu")
+    return {name: filled_tensor(0, device=state_device) for name in (STOPPED, STOPS)}
 
 
 def read_early_stop(tensors: dict[str, Float[Tensor, ""]], updates: int) -> dict[str, float]:

@@ -46,8 +46,8 @@ def compute_targets_(
         reward: scaled rewards to learn from; None for the block's own.
     """
     block = rollout.columns if reward is None else {**rollout.columns, "reward": reward}
-    host = rollout["reward"].device
-    state = {name: tensor.to(host) for name, tensor in learner.algorithm_state.items()}
+    block_device = rollout["reward"].device
+    state = {name: tensor.to(block_device) for name, tensor in learner.algorithm_state.items()}
     advantage, returns = algorithm.targets(config.own, block | state)
     rollout["advantage"].copy_(advantage)
     rollout["returns"].copy_(returns)
@@ -66,10 +66,10 @@ def advance_state_(algorithm: OnPolicyAlgorithm, config: OnPolicyConfig, learner
     if algorithm.next_state is None:
         return
     # Computed on the block's device, like the targets. The copy of the sums is the only wait here for the network's.
-    host = rollout["reward"].device
+    block_device = rollout["reward"].device
     sums = learner.sums[: len(algorithm.metrics)] / max(1, learner.updates - learner.updates_read)
-    means = dict(zip(algorithm.metrics, sums.to(host), strict=True))
-    state = {name: tensor.to(host) for name, tensor in learner.algorithm_state.items()}
+    means = dict(zip(algorithm.metrics, sums.to(block_device), strict=True))
+    state = {name: tensor.to(block_device) for name, tensor in learner.algorithm_state.items()}
     for name, tensor in algorithm.next_state(config.own, state, rollout.columns, means).items():
         learner.algorithm_state[name].copy_(tensor)
 
@@ -97,11 +97,13 @@ def make_update(
         weights: weights of the loss's terms by name, read at each update; they are given to the loss.
         progress: returns the progress of the schedules, 0 to 1, at each update.
     """
-    sequences, minibatches = _count_sequences(config, learner)
+    minibatches = _count_minibatches(config, learner)
     schedule = ScheduledSettings(config, progress, learner.block.device)
     early_stop = EarlyStop(learner.early_stop, config.target_kl)
-    context, inputs = (config, algorithm, network, learner), {**weights, **schedule.weights, **learner.algorithm_state}
-    loss_gradients = _bind_gradients(*context, rollout=rollout, initial_memory=initial_memory, loss_weights=inputs)
+    loss_weights = {**weights, **schedule.weights, **learner.algorithm_state}
+    loss_gradients = _bind_gradients(
+        config, algorithm, network, learner, rollout=rollout, initial_memory=initial_memory, loss_weights=loss_weights
+    )
     step_ = bind_step(
         learner.block, learner.adam, lr=lambda: schedule.rate(learner.updates), weight_decay=0.0, clip=config.grad_clip
     )
@@ -112,25 +114,29 @@ def make_update(
             return
         schedule.update_weights_()
         if number % minibatches == 0:
-            # A new epoch's order, from a generator that checkpoints keep: a resumed run has the same minibatches.
-            torch.randperm(sequences, generator=learner.rng, out=learner.order)
+            _shuffle_sequences_(learner)
         metrics, grad = loss_gradients(learner.order.view(minibatches, -1)[number % minibatches])
         if config.target_kl and early_stop.check_divergence_(kl=metrics[algorithm.metrics.index("kl")]):
             return
         learner.adam.grad[0].copy_(grad)
         norm, finite = step_()
-        learner.sums.add_(torch.cat([metrics, norm, ~finite]))
+        learner.sums.add_(torch.cat([metrics, norm, ~finite]))  # in the sums' order; `~finite` counts skipped steps
         learner.updates += 1
 
     return update_
 
 
-def _count_sequences(config: OnPolicyConfig, learner: Learner) -> tuple[int, int]:
-    """Return the numbers of a block's sequences and of an epoch's minibatches, which must deal them evenly."""
+def _count_minibatches(config: OnPolicyConfig, learner: Learner) -> int:
+    """Return the number of minibatches in an epoch; refuse one that does not divide the number of sequences."""
     sequences, minibatches = len(learner.order), config.own.minibatches
     expected = f"a divisor of {sequences} sequences"
     require(sequences % minibatches == 0, f"{config.table}.minibatches", minibatches, expected)
-    return sequences, minibatches
+    return int(minibatches)
+
+
+def _shuffle_sequences_(learner: Learner) -> None:
+    """Draw a new epoch's order, from a generator that checkpoints keep: a resumed run has the same minibatches."""
+    torch.randperm(len(learner.order), generator=learner.rng, out=learner.order)
 
 
 def _bind_gradients(

@@ -19,7 +19,7 @@ from flatwater_watch.options.declare import config, refuse_given_settings
 from flatwater_watch.sanitize import short_repr
 
 Passes = Annotated[int, Bounds(0, 1 << 20)]
-"""A number of epochs or minibatches; 0 leaves it to what is known where a run begins."""
+"""A number of epochs or minibatches; 0 leaves the choice to the recipe, which knows the observations."""
 
 
 @config(table="learner.own")
@@ -192,7 +192,8 @@ class BlockAlgorithmConfig(BlockLearnerConfig):
             return self
         shared_settings = {f.name: getattr(self, f.name) for f in fields(BlockAlgorithmConfig)}
         reason = f"with learner.algorithm = '{name}', which does not read it"
-        # Settings that all algorithms read are kept; with their defaults in their place only the others are refused.
+        # `refuse_given_settings` refuses settings that differ from their defaults. Those that all algorithms read are
+        # kept, so they get their defaults here.
         defaults = type(self)()
         only_own = replace(self, **{setting: getattr(defaults, setting) for setting in shared_settings}).own
         refuse_given_settings(only_own, self.table, reason)

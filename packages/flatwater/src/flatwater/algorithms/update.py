@@ -123,15 +123,18 @@ class _BoundStage:
 
     members: Members
     weights: Mapping[Span, Any]
+    """Weights of each group, as views of its rows."""
     learn: Callable[[Any, Batch, Tensor | None], StageResult]
+    """`Stage.learn` with configuration and networks bound, compiled if the configuration says so."""
     gradient_views: Mapping[str, Mapping[Span, Mapping[str, Tensor]]]
     """Views of the optimisers' gradients, by network and group, which updates accumulate in."""
     steps: Sequence[tuple[str, Step]]
+    """For each network, the name of the tally's sum of its gradient norms, empty for none, and its optimiser step."""
     noise: str
     every: int
 
     def learn_group_(self, span: Span, draws: Sequence[Draw]) -> Tensor | None:
-        """Add one group's gradients to those of the update; return its absolute TD errors [p, G, B], or None."""
+        """Add one group's gradients to those of the update; return |TD error| [p, micro_batches, B], or None."""
         errors = []
         for number, draw in enumerate(draws):
             # Each stage gathers the same transitions again: all batches together may not fit into memory.
@@ -169,4 +172,12 @@ def _bind_stage(
         step_ = bind_step(rows[:member_count], adam, lr=rate, weight_decay=decay, clip=clip, groups=[*weights])
         steps.append((part.norm, step_))
     learn = bind_compiled(config, stage.learn, config, nets)
-    return _BoundStage(members, weights, learn, gradient_views, steps, stage.noise, stage.every)
+    return _BoundStage(
+        members=members,
+        weights=weights,
+        learn=learn,
+        gradient_views=gradient_views,
+        steps=steps,
+        noise=stage.noise,
+        every=stage.every,
+    )

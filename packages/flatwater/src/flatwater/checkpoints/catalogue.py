@@ -81,10 +81,11 @@ def checkpoints_to_keep(manifests: Sequence[Manifest], config: CheckpointConfig)
     if not manifests:
         return []
     *older, newest = manifests
-    rounds = [manifest for manifest in older if manifest.step == 0]
-    recent_checkpoints = rounds[max(0, len(rounds) - (config.keep - 1)) :]  # `keep` includes the newest
+    between_rounds = [manifest for manifest in older if manifest.step == 0]
+    recent_count = config.keep - 1  # `keep` includes the newest
+    recent_checkpoints = between_rounds[max(0, len(between_rounds) - recent_count) :]
     every = config.keep_every
-    lasting = [old for old in rounds if every and old.round % every == 0 and old not in recent_checkpoints]
+    lasting = [old for old in between_rounds if every and old.round % every == 0 and old not in recent_checkpoints]
     return [*lasting, *recent_checkpoints, newest]
 
 

@@ -189,7 +189,7 @@ def flatten_state(value: object, name: str) -> tuple[dict[str, Any], JSON]:
     """
     leaves: dict[str, Any] = {}
 
-    def form(value: Any, path: str) -> JSON:  # noqa: ANN401  (a state of any form)
+    def split_value(value: Any, path: str) -> JSON:  # noqa: ANN401  (a state of any form)
         """Return the form of a value, and add its leaves to `leaves`.
 
         Raises:
@@ -200,9 +200,13 @@ def flatten_state(value: object, name: str) -> tuple[dict[str, Any], JSON]:
             # Exact types, as a key of a subclass would be restored as a plain one.
             if not all(type(key) in {str, int} for key in value):
                 raise TypeError(f"{name}.{path}: keys of dicts must be text or whole numbers")
-            return {"dict": [[key, form(item, f"{path}.{key}" if path else str(key))] for key, item in value.items()]}
+            return {
+                "dict": [[key, split_value(item, f"{path}.{key}" if path else str(key))] for key, item in value.items()]
+            }
         if type(value) in {list, tuple}:
-            item_forms = [form(item, f"{path}.{index}" if path else str(index)) for index, item in enumerate(value)]
+            item_forms = [
+                split_value(item, f"{path}.{index}" if path else str(index)) for index, item in enumerate(value)
+            ]
             return {type(value).__name__: item_forms}
         if path in leaves:
             raise TypeError(f"{name}.{path}: two values have this path. Rename the keys with dots")
@@ -219,7 +223,7 @@ def flatten_state(value: object, name: str) -> tuple[dict[str, Any], JSON]:
         leaves[path] = value.detach() if isinstance(value, torch.Tensor) else value
         return path
 
-    return leaves, form(value, "")
+    return leaves, split_value(value, "")
 
 
 def unflatten_state(form: Any, leaves: Any, name: str) -> Any:  # noqa: ANN401  (a state of any form)
@@ -231,7 +235,7 @@ def unflatten_state(form: Any, leaves: Any, name: str) -> Any:  # noqa: ANN401  
 
     # The form comes from a file: only `number`, `dict`, `list` and `tuple` build a value, all else is an error.
     def build_value(form: Any) -> Any:  # noqa: ANN401  (a state of any form)
-        """Return the value of a form: the inverse of `form` in `flatten_state`."""
+        """Return the value of a form: the inverse of `split_value` in `flatten_state`."""
         if isinstance(form, str):
             return leaves[form]
         ((kind, content),) = form.items()

@@ -29,6 +29,7 @@ class Payload:
     """Dtype as torch or numpy writes it."""
     shape: tuple[int, ...]
     stored: TensorEntry
+    """Its entry in the shard's header."""
 
     @property
     def nbytes(self) -> int:

@@ -93,6 +93,7 @@ def _read_manifest(objects: StoredObjects, name: str) -> tuple[Manifest, bytes]:
     If it stays damaged, its `damage` says why; if it is missing or too large, the bytes are empty.
     """
     file = Path(PurePosixPath(name).name)
+    # The first value is never returned: each attempt replaces it, or raises an error of the store.
     last_result = (Manifest(file=Path(name), round=-1, step=-1), b"")
 
     def read(objects: StoredObjects) -> None:

@@ -127,7 +127,7 @@ def show_table(view: ShownTable, console: Console) -> None:
 
 
 def _cell(value: float | str | None, form: str) -> str:
-    """Return a number in its form, a dash for None, and a text unchanged."""
+    """Return a number as its format string `form` writes it, a dash for None, and a text unchanged."""
     return value if isinstance(value, str) else "-" if value is None else write_value(form, value)
 
 

@@ -79,7 +79,7 @@ def show_plan(plan: PlannedRun, console: Console) -> None:
     # Grouped by two parts of a path: ungrouped, an optimizer's states would be dozens of lines.
     owners = sorted(group_bytes(plan.owners, depth=2).items(), key=lambda item: -item[1])
     rows = [(name, size) for name, size in owners if size >= MINIMUM_SHARE * plan.total_bytes]
-    small_owners = owners[len(rows) :]
+    small_owners = owners[len(rows) :]  # the owners are sorted by size
     if small_owners:
         rows.append((f"{len(small_owners)} smaller owners", sum(size for _, size in small_owners)))
     for name, size in rows:

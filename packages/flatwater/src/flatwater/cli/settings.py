@@ -42,6 +42,7 @@ class FileSettings:
         """
         # A setting that the recipe lacks is refused with the reason, not as an unknown option.
         absent = absent_settings(cls.config_type)
+        # `--learner.lr=1` belongs to the setting `learner`.
         for option in (word.partition("=")[0] for word in options if word.startswith("--")):
             if reason := absent.get(option[2:].partition(".")[0].replace("-", "_")):
                 raise ConfigError(f"{option}: {reason}")
@@ -80,6 +81,7 @@ def _refuse_lost_settings(recipe_learner: Any, chosen_learner: Any, options: Seq
         f"learner.{f.name}" for f in fields(chosen_learner)
     }
     for name in sorted(named_settings(options)):
+        # Two parts alone, as `lost_names` has them: a setting may have settings of its own.
         if ".".join(name.split(".")[:2]) in lost_names:
             table = "learner.own" if custom_algorithm_place(chosen_learner.algorithm) else "learner"
             own_names = ", ".join(f"--{table}.{f.name}".replace("_", "-") for f in fields(chosen_learner.own))
@@ -155,7 +157,12 @@ def option_value(name: str, options: Sequence[str]) -> str | None:
 
 
 def with_folder_settings(options: Sequence[str], settings_file: str) -> list[str]:
-    """Return the options, after `--config RUN/base.toml` if `--run` has `settings_file` and no `--config` is given."""
+    """Return the options, after `--config RUN/base.toml` if `--run` is a sweep or study and no `--config` is given.
+
+    Args:
+        options: words after the command.
+        settings_file: name of a file that each folder of this kind has, by which it is recognised.
+    """
     run = option_value("--run", options)
     if run is None or config_option(options) is not None or not (Path(run) / settings_file).is_file():
         return [*options]

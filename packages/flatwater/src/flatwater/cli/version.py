@@ -40,8 +40,8 @@ def installation_facts() -> dict[str, str]:
         from flatwater.runs.fingerprint import version_facts
         from flatwater.runs.machine import cuda_devices
     except ModuleNotFoundError as error:
-        lacking = f"not installed ({error.name} is missing)"
-        facts = {"flatwater": __version__, "torch": lacking, "python": platform.python_version()}
+        missing_text = f"not installed ({error.name} is missing)"
+        facts = {"flatwater": __version__, "torch": missing_text, "python": platform.python_version()}
         devices = "none"
     else:
         facts = version_facts()

@@ -185,8 +185,9 @@ class RayActor:
         self._host = _RemoteHost.options(num_cpus=threads, memory=memory, scheduling_strategy=strategy).remote(
             self._maximum_bytes
         )
+        # References to answers that Ray does not have yet; `receive` waits for them.
         self._node_and_process = self._host.node_and_process.remote()
-        self._answers_expected: deque[Any] = deque()
+        self._answer_references: deque[Any] = deque()
         self._placement: tuple[str, int] | None = None
         self.exit_reason = "its actor lost"
 
@@ -211,7 +212,7 @@ class RayActor:
         """
         if len(message) > self._maximum_bytes:
             raise RunError(size_error_text(len(message), self._maximum_bytes))
-        self._answers_expected.append(self._host.answer.remote(message))
+        self._answer_references.append(self._host.answer.remote(message))
 
     def receive(self) -> bytes:
         """Wait for the answer to the oldest question, and return it; kill an actor that is stopped at two checks.
@@ -224,11 +225,11 @@ class RayActor:
             if self._placement is None:
                 # Not before the first answer is wanted: until then the actor may wait for free resources.
                 self._placement = ray.get(self._node_and_process, timeout=PLACEMENT_SECONDS)
-            reference = self._answers_expected.popleft()
+            reference = self._answer_references.popleft()
             is_stopped = False
             while not ray.wait([reference], timeout=CHECK_SECONDS)[0]:
                 # Killed only at the second check in a row: somebody may have stopped it for a moment.
-                is_stopped = self._is_stopped_by_signal(kill_if_stopped=is_stopped)
+                is_stopped = self._poll_stopped_process_(kill_if_stopped=is_stopped)
             answer: bytes = ray.get(reference)
         except GetTimeoutError as error:
             raise RunError(
@@ -240,8 +241,8 @@ class RayActor:
             raise EOFError(self.exit_reason) from loss
         return answer
 
-    def _is_stopped_by_signal(self, *, kill_if_stopped: bool) -> bool:
-        """Return whether a signal has stopped the actor's process; kill a stopped process on request."""
+    def _poll_stopped_process_(self, *, kill_if_stopped: bool) -> bool:
+        """Return whether a signal has stopped the actor's process; with `kill_if_stopped`, kill a stopped process."""
         assert self._placement is not None  # noqa: S101  (`receive` has read it)
         identity, pid = self._placement
         with suppress(RayError):  # the node is gone, and the actor's answer will be an error

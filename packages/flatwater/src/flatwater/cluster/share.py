@@ -1,4 +1,4 @@
-"""The division of a run's work among workers, in parts of a fixed size: tiles of members, or groups of environments.
+"""Divides a run's work among workers, in parts of a fixed size: tiles of members, or groups of environments.
 
 Any division gives the same run, bit for bit, as the parts do not depend on the number of workers.
 """

@@ -209,6 +209,7 @@ def _settings_by_name(compared_run: ComparedRun) -> dict[str, Any]:
     written_settings: Mapping[str, Any] = compared_run.run.config
     defaults: Mapping[str, Any] = {}
     if installed_recipe is not None:
+        # `former_tables` has what files of earlier versions mean where they lack a table.
         written_settings, defaults = (
             {**installed_recipe.config.former_tables, **written_settings},
             to_mapping(installed_recipe.config()),
@@ -220,7 +221,7 @@ def _settings_by_name(compared_run: ComparedRun) -> dict[str, Any]:
 
 
 def _setting_cell(value: object) -> str:
-    """Return a setting as a cell of a table."""
+    """Return a setting as a cell of a table: an empty list is `none`, and an empty text `""`."""
     if isinstance(value, bool):
         return str(value).lower()
     return " ".join(map(str, value)) or "none" if isinstance(value, list) else str(value) or '""'
@@ -318,24 +319,26 @@ def _compare_to_first(run: ComparedRun, first: ComparedRun) -> RunDifference:
     recipe = find_installed_recipe(first.run.recipe.name)
     if recipe is None or recipe.difference is None:
         reason = "one seed each does not tell a difference from chance. Train groups with `train --seeds 5`"
-        return RunDifference(run.letter, first.letter, None, reason)
+        return RunDifference(run.letter, first.letter, difference=None, reason=reason)
     try:
         difference: Difference = recipe.difference({run.letter: run.run, first.letter: first.run})
     except NoDifferenceError as error:
-        return RunDifference(run.letter, first.letter, None, str(error))
+        return RunDifference(run.letter, first.letter, difference=None, reason=str(error))
     return RunDifference(run.letter, first.letter, difference)
 
 
 def _compare_seeds(group: ComparedRun, first: ComparedRun) -> RunDifference:
     """Return a group's difference from the first in the headline number over seeds, or the reason if there is none."""
     if group.run.recipe.headline.key != first.run.recipe.headline.key:
-        return RunDifference(group.letter, first.letter, None, "their results are judged by different numbers")
+        return RunDifference(
+            group.letter, first.letter, difference=None, reason="their results are judged by different numbers"
+        )
     for member in (group, first):
         if len(member.scores) < MINIMUM_SEEDS:
             reason = (
                 f"{member.letter} has fewer than {MINIMUM_SEEDS} seeds with a result. Train more with `train --seeds`"
             )
-            return RunDifference(group.letter, first.letter, None, reason)
+            return RunDifference(group.letter, first.letter, difference=None, reason=reason)
     statistics = seed_difference(group.scores, first.scores)
     write = group.run.recipe.headline.write
     # `{}` takes the first run's letter, once `describe_against` is called with it.
@@ -345,7 +348,12 @@ def _compare_seeds(group: ComparedRun, first: ComparedRun) -> RunDifference:
     mean, low, high = map(write, (statistics.interquartile_mean, statistics.low, statistics.high))
     numbers = f"{mean}, {INTERVAL_LEVEL:.0%} interval {low} to {high}"
     sentence = f"{verdict} in {_score_title(group)} (interquartile mean {numbers})"
-    difference = Difference(asdict(statistics), len(group.scores) + len(first.scores), SEEDS_UNIT, sentence.format)
+    difference = Difference(
+        values=asdict(statistics),
+        count=len(group.scores) + len(first.scores),
+        units=SEEDS_UNIT,
+        describe_against=sentence.format,
+    )
     return RunDifference(group.letter, first.letter, difference)
 
 

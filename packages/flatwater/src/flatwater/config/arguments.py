@@ -55,9 +55,9 @@ def write_arguments(arguments: Mapping[str, Any], setting: str) -> list[str]:
     return texts
 
 
-def _is_same(read: object, value: object) -> bool:
+def _is_same(read_value: object, value: object) -> bool:
     # By type and text and not by `==`, which takes 1 for True, and gives no single answer for arrays.
-    return type(read) is type(value) and repr(read) == repr(value)
+    return type(read_value) is type(value) and repr(read_value) == repr(value)
 
 
 def call_arguments(arguments_text: str, text: str, setting: str) -> dict[str, Any]:

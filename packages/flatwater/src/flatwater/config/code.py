@@ -25,7 +25,7 @@ _DOTTED_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*(:[^\W\d]\w*(\.[^\W\d]\w*)*
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Mark of a setting that may name code, as `package.module:Name`; a value without a colon is a name that ships."""
+    """Annotation of a setting that may name code, as `package.module:Name`; other values are names that ship."""
 
     kinds: tuple[str, ...] = ()
     """Kinds K for which `K:NAME` names no user's code, unless NAME has a colon itself: `gymnasium:CartPole-v1`."""
@@ -51,6 +51,7 @@ class NamedCode:
     """Dotted path of the setting."""
     value: str
     declared: Code
+    """Annotation of the setting."""
 
     @property
     def module(self) -> str:
@@ -59,12 +60,12 @@ class NamedCode:
         if self.declared.whole or ":" not in name:
             return ""
         kind, behind_kind, *_ = name.split(":")
-        # After these kinds comes the module, or an ID such as `classic/connect_four_v3`: then PettingZoo is the module.
+        # `gymnasium:boat:Boat` names module `boat`; `pettingzoo:classic/connect_four_v3` has an ID of PettingZoo.
         return behind_kind if kind in {"gymnasium", "pettingzoo"} and "/" not in behind_kind else kind
 
 
 TRAINER = Code()
-"""Mark of the setting `trainer`, by which a recipe is found."""
+"""Annotation of the setting `trainer`, by which a recipe is found."""
 OBJECT = "object"
 """Kind of an environment that the user's program gives as an object: nothing is imported for its name."""
 ENVIRONMENT = Code(kinds=("gymnasium", OBJECT))
@@ -105,11 +106,11 @@ def find_named_code(cls: type[Any] | None, settings: Mapping[str, Any], table_pa
                 # A setting that no class knows counts if its text looks like code: better to ask once too often.
                 names_code = name not in field_names and _DOTTED_NAME.match(text) is not None
             if names_code:
-                yield NamedCode(path, text, code or TRAINER)  # TRAINER: a mark without exceptions
+                yield NamedCode(path, text, code or TRAINER)  # TRAINER has no kinds that are excepted
 
 
 def code_fields(cls: type[Any]) -> Mapping[str, Code]:
-    """Return the fields of a configuration's class that may name code, each with its mark."""
+    """Return the fields of a configuration's class that may name code, each with its annotation."""
     declared_extras_by_name = ((f.name, declared_extras(f.type, Code)) for f in fields(cls))
     return {name: extras[0] for name, extras in declared_extras_by_name if extras}
 

@@ -55,9 +55,10 @@ def from_plain(declared_type: Any, value: Any, path: str, build_table: BuildTabl
     Raises:
         ConfigError: the value does not fit; the message names `path`, the value and the expected type.
     """
-    options = [option for option in get_args(declared_type) if option is not types.NoneType]
-    if _is_union(declared_type) and len(options) == 1 and value is not None:
-        return from_plain(options[0], value, path, build_table)
+    type_arguments = [option for option in get_args(declared_type) if option is not types.NoneType]
+    # `X | None` with a value is an X.
+    if _is_union(declared_type) and len(type_arguments) == 1 and value is not None:
+        return from_plain(type_arguments[0], value, path, build_table)
     if isinstance(declared_type, type) and is_dataclass(declared_type) and isinstance(value, Mapping):
         return build_table(declared_type, value, path)
     try:
@@ -69,7 +70,7 @@ def from_plain(declared_type: Any, value: Any, path: str, build_table: BuildTabl
             raise _conversion_error(declared_type, value, path) from None
         # The entry is converted alone, to raise an error that quotes the entry and not the whole list.
         index = int(entry[1])
-        entry_type = options[0 if options[-1] is Ellipsis else index]  # `tuple[X, ...]`, or `tuple[X, Y]`
+        entry_type = type_arguments[0 if type_arguments[-1] is Ellipsis else index]  # `tuple[X, ...]`, or `tuple[X, Y]`
         return from_plain(entry_type, value[index], f"{path}[{index}]", build_table)
 
 

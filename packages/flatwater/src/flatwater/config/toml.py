@@ -46,7 +46,7 @@ def read_toml(path: Path, maximum: int = TEXT_BYTES, *, follow_links: bool = Tru
         content = read_regular(path, maximum, follow_links=follow_links)
         if kind := next((kind for begin, kind in _FOREIGN_MARKS.items() if content.startswith(begin)), ""):
             raise ConfigError(f"{path}: expected a text file in UTF-8, got {kind}.")
-        text = content.decode("utf-8-sig")  # editors on Windows put a mark at the beginning
+        text = content.decode("utf-8-sig")  # editors on Windows begin with a byte order mark
         _require_short_keys(text)  # before tomllib would spend hours on a long key
         return tomllib.loads(text)
     except RecursionError as error:
@@ -222,6 +222,7 @@ def merge_tables(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[
     merged_table = dict(base)
     for name, value in overrides.items():
         old_value = merged_table.get(name, {})
+        # Paths and tuples of Python in the form that TOML has.
         new_value = str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value
         merged_table[name] = (
             merge_tables(old_value, value)

@@ -40,7 +40,7 @@ leak of small things shows in the list or dict that grows to hold them."""
 
 @dataclass
 class _EnvRecord:
-    """Record of an environment's valid results, and of its faults."""
+    """Count of an environment's valid results, and list of its faults."""
 
     valid_results: int = 0
     """Number of resets and steps that returned a tuple of the right length."""
@@ -78,7 +78,8 @@ def check_env_conformance(
     verdict = try_exactness(lambda _: _EnvPlayer(make_env), seconds=SECONDS, steps=min(max_steps, STEPS))
     if verdict.tested and verdict.why:
         findings.append(f"{verdict.why[0].upper()}{verdict.why[1:]}.")
-    generators = _used_global_generators(env, seed, max_steps)
+    generators = _find_used_generators(env, seed, max_steps)
+    # The verdict may name a global generator as the cause already.
     if generators and "global generator" not in verdict.why:
         findings.append(
             f"The global generator of {' and '.join(generators)} was used or seeded: draw from self.np_random instead."
@@ -93,6 +94,7 @@ class _EnvPlayer:
         """Make the environment, and a second to play next to it."""
         pair = [make_env(), make_env()]
         self._first = pair[0]
+        """The first environment itself, whose state is saved; `_envs` has both as single environments."""
         self._envs = [as_single_env(env) for env in pair]
         self._infos: list[dict[str, Any]] = [{}, {}]
         self._is_over, self._has_masks = [True, True], False
@@ -126,7 +128,7 @@ class _EnvPlayer:
         """Return a legal action of the first environment's space."""
         env = self._envs[0]
         env.action_space.seed(int(rng.integers(1 << 30)))  # an action follows from `rng` alone
-        # A record that is dropped: `_play_episodes` has reported faulty masks.
+        # A record that nobody reads: `_play_episodes` has reported faulty masks.
         return _sample_legal(env, self._infos[0], _EnvRecord(), has_masks=self._has_masks)
 
     def step(self, action: Any) -> tuple[CallResult, bool]:  # noqa: ANN401  (whatever the space of actions holds)
@@ -324,7 +326,7 @@ def _tensor_bytes() -> int:
     return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}.values())
 
 
-def _used_global_generators(env: Env, seed: int, max_steps: int) -> list[str]:
+def _find_used_generators(env: Env, seed: int, max_steps: int) -> list[str]:
     """Play one episode; return the names of the global generators whose state a reset or a step has changed."""
     env.action_space.seed(seed)
     earlier_states = _generator_states()

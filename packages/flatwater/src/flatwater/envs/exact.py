@@ -82,7 +82,7 @@ class _RecordedEpisode:
     results: list[CallResult]
     """Result of the reset, and then of each step."""
     actions: list[Any] = field(default_factory=list)
-    kept: bytes = b""
+    kept_state: bytes = b""
     """State over episodes when this episode began, encoded; empty if it was not saved."""
 
 
@@ -157,7 +157,7 @@ def _compare_orders(make: MakePlayer, seconds: float, steps: int) -> ExactnessVe
         player.close()
     # With a state kept over episodes, the second A may rightly differ from the first.
     difference = "" if can_save else _record_difference(first_a, second_a)
-    difference = difference or _check_replays(make(1), [episode_b, second_a], _same_seed(5))
+    difference = difference or _first_replay_difference(make(1), [episode_b, second_a], _same_seed(5))
     if not difference:
         return ExactnessVerdict(tested=True)
     cause = "after its state was saved and given back" if can_save else _find_cause(make, first_a, seconds)
@@ -240,12 +240,12 @@ def _record_episode(
         seed: seed of the episode, and of the actions.
         steps: steps to be played, unless the episode ends before.
         generator_seed: seed of the global generators meanwhile, on which nothing may depend.
-        save_first: whether to save first, in the record's `kept`, the state that `player` keeps over episodes.
+        save_first: whether to save first, in the record's `kept_state`, the state that `player` keeps over episodes.
     """
     rng = np.random.default_rng(seed)
     with temporary_generator_seeds(_same_seed(generator_seed)):
         saved_state = encode_state(player.read_kept_state()) if save_first else b""
-        episode = _RecordedEpisode(seed, [player.begin(seed)], kept=saved_state)
+        episode = _RecordedEpisode(seed, [player.begin(seed)], kept_state=saved_state)
         for _ in range(steps):
             episode.actions.append(player.sample_action(rng))
             result, is_over = player.step(episode.actions[-1])
@@ -255,7 +255,9 @@ def _record_episode(
     return episode
 
 
-def _check_replays(player: EpisodePlayer, episodes: Sequence[_RecordedEpisode], seeds: Mapping[str, int]) -> str:
+def _first_replay_difference(
+    player: EpisodePlayer, episodes: Sequence[_RecordedEpisode], seeds: Mapping[str, int]
+) -> str:
     """Play recorded episodes again in a new player, and return the first difference; empty if there is none.
 
     Args:
@@ -275,8 +277,8 @@ def _check_replays(player: EpisodePlayer, episodes: Sequence[_RecordedEpisode], 
 
 def _replay_difference(player: EpisodePlayer, episode: _RecordedEpisode) -> str:
     """Play an episode again, and return the first difference from its record, or an error; empty if there is none."""
-    if episode.kept:
-        player.load_kept_state_(decode_state(episode.kept))
+    if episode.kept_state:
+        player.load_kept_state_(decode_state(episode.kept_state))
     # Result 0 is that of the reset, result n that of action n - 1.
     for step, recorded_result in enumerate(episode.results):
         try:
@@ -337,7 +339,7 @@ def _find_cause(make: MakePlayer, episode: _RecordedEpisode, seconds: float) -> 
             episode_again = _record_episode(player, episode.seed, len(episode.actions), generator_seed=7)
         finally:
             player.close()
-        if _check_replays(make(2), [episode_again], seeds):
+        if _first_replay_difference(make(2), [episode_again], seeds):
             return (
                 "between two new environments (the clock, a generator that reset(seed=...) does not seed, or something "
                 "that all of them share)"
@@ -345,12 +347,13 @@ def _find_cause(make: MakePlayer, episode: _RecordedEpisode, seconds: float) -> 
         causes = [
             name
             for name in GENERATORS
-            if timer.elapsed_seconds() < seconds and _check_replays(make(2), [episode_again], seeds | {name: 8})
+            if timer.elapsed_seconds() < seconds
+            and _first_replay_difference(make(2), [episode_again], seeds | {name: 8})
         ]
         if causes:
             return f"when the global generator of {' and '.join(causes)} is in another state (draw from self.np_random)"
         # Player 3 differs from player 2 in its simultaneous episodes alone.
-        if timer.elapsed_seconds() < seconds and _check_replays(make(3), [episode_again], seeds):
+        if timer.elapsed_seconds() < seconds and _first_replay_difference(make(3), [episode_again], seeds):
             return "when others are played beside it"
     return "after another episode was played"
 

@@ -31,7 +31,7 @@ KNOWN_WRAPPERS: dict[type, tuple[str, ...]] = {
     wrappers.vector.NormalizeReward: ("return_rms", "accumulated_reward", "_prev_dones"),
     wrappers.vector.RecordEpisodeStatistics: (*_EPISODE_STATISTICS, "prev_dones"),
 }
-"""Attributes that Gymnasium's wrappers keep over episodes. All others are forgotten at a reset."""
+"""Attributes that Gymnasium's wrappers keep over episodes, by class. A reset sets all others anew."""
 SPARE_BYTES = 4096
 """Bytes left for numbers and text that become longer, besides twice their first size."""
 _SIZE_BYTES = 8
@@ -331,13 +331,13 @@ def _decode_value(description: Any, body: memoryview) -> Any:  # noqa: ANN401  (
     return makers[kind]()
 
 
-def _slice_blob(place: Sequence[int], body: memoryview) -> memoryview:
-    """Return the bytes of the body at `place`, an (offset, size).
+def _slice_blob(span: Sequence[int], body: memoryview) -> memoryview:
+    """Return the bytes of the body in a span, (offset, size).
 
     Raises:
-        ValueError: the place is outside of the body.
+        ValueError: the span is not within the body.
     """
-    offset, size = place
+    offset, size = span
     if min(offset, size) < 0 or offset + size > len(body):
         raise ValueError(f"{size} bytes at {offset} of {len(body)}")
     return body[offset : offset + size]

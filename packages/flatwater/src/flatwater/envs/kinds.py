@@ -19,7 +19,7 @@ from flatwater_watch.errors import ConfigError
 
 
 def name_kinds(groups: Sequence[Sequence[str]]) -> list[str]:
-    """Return a name for each group of agents: what the names of its agents have in common but their number.
+    """Return a name for each group of agents, the agents' without the number: wolf for wolf_0 and wolf_1.
 
     Groups with the same such name, or without one, are called by their first agent.
     """
@@ -55,6 +55,7 @@ def join_kinds(kinds: Sequence[AgentKind], name: str) -> Spaces:
     # A list that a kind lacks has a single choice.
     lists = tuple(map(max, zip_longest(*(kind.spaces.lists for kind in kinds), fillvalue=1)))
     has_vectors = all(kind.spaces.form == "vector" for kind in kinds)
+    # For each number of an action, the lowest and the highest bound of the kinds that have such a number.
     joined_bounds = tuple(
         (min(low for low, _ in pairs), max(high for _, high in pairs))
         for pairs in ([pair for pair in column if pair] for column in zip_longest(*bounds))
@@ -70,6 +71,7 @@ def join_kinds(kinds: Sequence[AgentKind], name: str) -> Spaces:
         steps=first.steps,
         bounds=joined_bounds or None,
         choices=lists if has_lists else None,
+        # A kind that lacks some of the choices needs masks, too.
         masked=not bounds and any(kind.spaces.masked or kind.spaces.lists != lists for kind in kinds),
         kept=first.kept,
         kinds=tuple(kinds),
@@ -90,7 +92,7 @@ def _row_items(spaces: Spaces, *, has_vectors: bool) -> int:
     if has_vectors:
         return size
     byte_count = size * np.dtype(spaces.obs_type).itemsize
-    return -(-byte_count // FLOAT_BYTES) * FLOAT_BYTES
+    return -(-byte_count // FLOAT_BYTES) * FLOAT_BYTES  # `-(-a // b)` divides and rounds up
 
 
 class KindRows:
@@ -107,6 +109,7 @@ class KindRows:
             start += size
         self._flags = np.array(flags)
         """Positions of the own lists' flags in a row of masks."""
+        # Each list begins where the lists before it end; -1 leaves out the end of the last.
         self._other_lists = np.cumsum((0, *world.lists))[len(kind.spaces.lists) : -1]
         """Positions of the single legal choice of each list that the kind lacks."""
 
@@ -128,19 +131,19 @@ class KindRows:
         """Return the masks of the kind's agents, from masks [E, A, R] of all agents."""
         return legal[:, self._places][..., self._flags]
 
-    def write_legal_row_(self, row: Array, own: Array) -> None:
+    def write_legal_row_(self, row: Array, own_flags: Array) -> None:
         """Write an agent's flags into its row of masks [R], in which all other choices become illegal."""
         row[:] = False
         row[self._other_lists] = True
-        row[self._flags] = own
+        row[self._flags] = own_flags
 
     def read_actions(self, actions: Array) -> Array:
         """Return the actions of the kind's agents, from actions [E, A] or [E, A, D] of all agents."""
         shape = self.kind.spaces.action_shape
-        own = actions.reshape(*actions.shape[:2], -1)[:, self._places, : prod(shape)]
-        return own.reshape(*own.shape[:2], *shape)
+        own_actions = actions.reshape(*actions.shape[:2], -1)[:, self._places, : prod(shape)]
+        return own_actions.reshape(*own_actions.shape[:2], *shape)
 
-    def write_actions_(self, actions: Array, own: Array) -> None:
+    def write_actions_(self, actions: Array, own_actions: Array) -> None:
         """Write the actions of the kind's agents, [E, A of the kind, *action], into those of all agents."""
-        columns = own.reshape(*own.shape[:2], -1)
+        columns = own_actions.reshape(*own_actions.shape[:2], -1)
         actions.reshape(*actions.shape[:2], -1)[:, self._places, : columns.shape[2]] = columns

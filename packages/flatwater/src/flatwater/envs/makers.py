@@ -159,7 +159,10 @@ def check_any_number(env: object, settings: Collection[str], recipe: str) -> Non
 
 
 def small_world_copies(name: str, count: int) -> int:
-    """Return the number of environments of a vector environment that is handed over as `name`; `count` for others."""
+    """Return the number of environments of a small world for tests: `count`, as far as any number can be made.
+
+    A vector environment that is handed over as `name` always has its own number.
+    """
     return (fixed_copies(_env_object.get()) if is_object(name) else None) or count
 
 
@@ -227,7 +230,10 @@ def check_handed_env(name: object) -> None:
 
 
 def describe_other(target: object) -> str:
-    """Return the class of what is no environment, for a message; of one of Stable-Baselines3 also what to give."""
+    """Return the class of an object that is no environment, for a message: `a list`.
+
+    For a `VecEnv` of Stable-Baselines3 the text also says what to give instead.
+    """
     classes = {f"{cls.__module__}.{cls.__name__}" for cls in type(target).__mro__}
     text = f"a {type(target).__name__}"
     if "stable_baselines3.common.vec_env.base_vec_env.VecEnv" not in classes:

@@ -66,6 +66,7 @@ def _check_name(name: str) -> None:
     # Of `pettingzoo:ID` the module is pettingzoo, which is asked for the ID when the environment is made.
     is_pettingzoo_id = kind == PETTINGZOO and "/" in rest
     module = rest if kind == PETTINGZOO and not is_pettingzoo_id else kind
+    # Such as `:Name`, `module:` or `forage:Name`.
     if not (rest and kind) or kind == FORAGE:
         raise unknown_name(name)
     if module not in sys.modules and not module_place(module):

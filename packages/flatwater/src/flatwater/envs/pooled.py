@@ -22,8 +22,8 @@ class Remnant(NamedTuple):
 
     path: str
     """Path of the leaf in the state tree, or name of a value of the trace."""
-    what: str
-    """The difference, as a sentence."""
+    difference: str
+    """The difference in words, such as `differs after the reset in 3 of 8 elements`."""
 
 
 def remnants(
@@ -64,9 +64,9 @@ def remnants(
             paths.add(name)
             differences.append(Remnant(name, f"number {number} of the trace differs from a new state's"))
     differences += [
-        r
-        for r in _compare_states(new_state, used_state, "differs after the trace", skipped_paths)
-        if r.path not in paths
+        remnant
+        for remnant in _compare_states(new_state, used_state, "differs after the trace", skipped_paths)
+        if remnant.path not in paths
     ]
     addresses_after = _storage_addresses(used_state)
     moved_paths = [path for path, address in addresses.items() if addresses_after[path] != address]
@@ -88,18 +88,18 @@ def _raw_bytes(t: Tensor) -> Tensor:
     return t.detach().contiguous().flatten().view(torch.uint8)
 
 
-def _compare_states(new_state: object, used_state: object, what: str, skipped_names: set[str]) -> list[Remnant]:
+def _compare_states(new_state: object, used_state: object, phrase: str, skipped_names: set[str]) -> list[Remnant]:
     """Return the leaves whose bits differ between two states.
 
     Args:
         new_state: the state that was not used.
         used_state: the state that was used and reset, with the same leaves.
-        what: beginning of the sentence about each leaf, such as `differs after the reset`.
+        phrase: beginning of the sentence about each leaf, such as `differs after the reset`.
         skipped_names: paths of leaves that are not compared.
     """
     pairs: Iterable[tuple[Leaf, Leaf]] = zip(leaves(new_state), leaves(used_state), strict=True)
     return [
-        Remnant(new_leaf.path, f"{what}{_difference_extent(new_leaf.value, used_leaf.value)}")
+        Remnant(new_leaf.path, f"{phrase}{_difference_extent(new_leaf.value, used_leaf.value)}")
         for new_leaf, used_leaf in pairs
         if new_leaf.path not in skipped_names and not have_same_bits(new_leaf.value, used_leaf.value)
     ]
@@ -109,6 +109,7 @@ def _difference_extent(a: Value, b: Value) -> str:
     """Return ` in 3 of 8 elements` for tensors of one shape, where NaN equals NaN; else an empty text."""
     if not (isinstance(a, Tensor) and isinstance(b, Tensor) and a.shape == b.shape):
         return ""
+    # NaN alone differs from itself.
     is_equal = (a == b) | ((a != a) & (b != b))  # noqa: PLR0124  (NaN)
     return f" in {int((~is_equal).sum())} of {a.numel()} elements"
 

@@ -37,7 +37,7 @@ def as_single_env(env: object) -> Env:
     if isinstance(env, WorldLike):
         return SingleWorld(env)
     if isinstance(env, TurnsLike):  # before ParallelLike, whose members it has as well
-        return SingleWorld(TurnsWorld(lambda: env, type(env).__name__, WrappedConfig(), 1))
+        return SingleWorld(TurnsWorld(lambda: env, title=type(env).__name__, config=WrappedConfig(), envs=1))
     if isinstance(env, ParallelLike):
         return _SingleParallelEnv(env)
     raise ConfigError(
@@ -147,6 +147,7 @@ class SingleWorld:
         self._obs = np.zeros((*shape, *self._spaces.obs), self._spaces.obs_type)
         self._legal = [np.ones((*shape, self._spaces.legal), np.bool_)] if self._spaces.masked else []
         """Mask of legal actions, bool [E, A, R]; no entry where the world has no masks."""
+        # Rewards, terminated, truncated.
         self._outcome = (np.zeros(shape, np.float32), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_))
 
     def seed(self, seed: int) -> None:

@@ -5,6 +5,7 @@ HELD_OUT = 1 << 30
 HOLDOUT = HELD_OUT + (1 << 24)
 """First seed of the holdout: episodes whose returns nobody has seen during the run."""
 FIRST_SEEDS = {"held-out": HELD_OUT, "holdout": HOLDOUT}
+"""First seed of the episodes of each kind that training does not use."""
 NOTES = {
     "held-out": "no training on these episodes, but settings may have been tuned on their returns "
     "(flatwater evaluate --holdout plays others)",

@@ -34,7 +34,7 @@ UNSENDABLE_ERRORS = (pickle.PicklingError, TypeError, AttributeError)
 
 
 class _ShareFacts(NamedTuple):
-    """Answer of a process once its world is built."""
+    """Answer of a process once the world of its share of the environments is built."""
 
     spaces: Spaces
     is_replayable: bool
@@ -63,6 +63,7 @@ class _WorldShare(gymnasium.Env[Any, Any]):
         shape = (spaces.envs, spaces.agents)
         self._obs = np.zeros((*shape, *spaces.obs), spaces.obs_type)
         self._legal = [np.ones((*shape, spaces.legal), np.bool_)] if spaces.masked else []
+        # Rewards, terminated, truncated.
         self._outcome = (np.zeros(shape, np.float32), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_))
         native = find_native_spaces(self._world)
         # Without the reader, whose functions cannot be sent.

@@ -87,8 +87,9 @@ class Spaces:
         require(not self.masked or self.bounds is None, "masked", self.masked, "false where actions are numbers")
         if not self.parts:
             # Channels are the last of three axes; an image of two has none.
-            pixels = Part((), self.obs, tuple(range(2, len(self.obs))), (0.0,), (255.0,))
-            object.__setattr__(self, "parts", (pixels if self.form == "image" else Part((), self.obs),))
+            pixels = Part(shape=self.obs, channels=tuple(range(2, len(self.obs))), low=(0.0,), high=(255.0,))
+            # By `object`, as the class is frozen.
+            object.__setattr__(self, "parts", (pixels if self.form == "image" else Part(shape=self.obs),))
         # Tokens are labels, without a scale that could be measured.
         indices = range(0 if self.form == "tokens" else count_numbers(self.parts))
         valid = all(number in indices for number in self.measures) and len(set(self.measures)) == len(self.measures)
@@ -108,9 +109,9 @@ class Spaces:
     def agent_bounds(self) -> Array:
         """Lowest and highest value of each number of each agent's action, float32 [2, A, D]; 0 where it has none."""
         low_high = np.zeros((2, self.agents, len(self.actions)), np.float32)
-        for places, spaces in [(kind.places, kind.spaces) for kind in self.kinds] or [
-            (tuple(range(self.agents)), self)
-        ]:
+        # Without kinds all agents have these spaces.
+        spaces_by_places = {kind.places: kind.spaces for kind in self.kinds} or {tuple(range(self.agents)): self}
+        for places, spaces in spaces_by_places.items():
             low_high[:, [*places], : len(spaces.actions)] = np.array(spaces.bounds, np.float32).T[:, None]
         return low_high
 

@@ -73,7 +73,7 @@ def build_world(
     if workers:
         # Each process builds the world of its part of the environments, and steps it itself.
         build = partial(build_world, name, foraging=foraging, wrapped=wrapped, allow_nan=allow_nan, arguments=arguments)
-        return WorkerWorld(lambda count: _refuse_turns(build(envs=count)), name, envs, workers)
+        return WorkerWorld(lambda count: _refuse_turns(build(envs=count)), title=name, envs=envs, workers=workers)
     name = resolve_alias(name)
     keywords = read_arguments(arguments, "env_args")
     if name == FORAGE:

@@ -157,7 +157,7 @@ def evolve_(
     for target, online in members.targets:
         if online is members.actor:
             target[mutants] = online[mutants]
-    for _, adam in members.trained.values():
+    for _weights, adam in members.trained.values():  # the optimiser of each network, Adam
         zero_moments_((adam.exp_avg, adam.exp_avg_sq, adam.steps), reproduction)
     record_lineage_(lineage, reproduction, generation)
     return is_plateau

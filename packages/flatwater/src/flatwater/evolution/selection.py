@@ -34,8 +34,8 @@ def group_counts(config: EvolutionConfig, members: int) -> tuple[int, int]:
     return elites, min(members - elites, round(config.offspring_share * members))
 
 
-def tournament(fitness: Float[Tensor, "P"], winners: int, size: int, rng: torch.Generator) -> Int[Tensor, "winners"]:
-    """Return the winners' slots of tournaments: each winner is the fittest of `size` members drawn with replacement.
+def draw_winners(fitness: Float[Tensor, "P"], winners: int, size: int, rng: torch.Generator) -> Int[Tensor, "winners"]:
+    """Draw tournaments, and return their winners' slots: each is the fittest of `size` members drawn with replacement.
 
     Args:
         fitness: fitness of each of the P members.
@@ -72,15 +72,19 @@ def select_parents(
 
     children, mutants = order[elites : elites + offspring], order[elites + offspring :]
     # The order of the draws is a part of the run: first parents, second parents, blends, then mutants' parents.
-    first_parents[children] = tournament(ranked_fitness, offspring, config.tournament, rng)
-    second_parents[children] = tournament(ranked_fitness, offspring, config.tournament, rng)
+    first_parents[children] = draw_winners(ranked_fitness, offspring, config.tournament, rng)
+    second_parents[children] = draw_winners(ranked_fitness, offspring, config.tournament, rng)
     low, high = config.blend_low, config.blend_high
     blend[children] = low + (high - low) * torch.rand(offspring, generator=rng, device=device)
-    first_parents[mutants] = second_parents[mutants] = tournament(ranked_fitness, len(mutants), config.tournament, rng)
+    first_parents[mutants] = second_parents[mutants] = draw_winners(
+        ranked_fitness, len(mutants), config.tournament, rng
+    )
     is_replaced[order[elites:]] = True
     is_mutant[mutants] = True
     if inject_champion and members > elites:
         weakest = order[-1]
-        first_parents[weakest] = second_parents[weakest] = members
+        first_parents[weakest] = second_parents[weakest] = members  # the number of the champion's slot
         blend[weakest], is_mutant[weakest] = 1.0, False
-    return Reproduction(first_parents, second_parents, blend, is_replaced, is_mutant)
+    return Reproduction(
+        first=first_parents, second=second_parents, blend=blend, replaced=is_replaced, mutated=is_mutant
+    )

@@ -106,13 +106,13 @@ def assign_workers(machines: Sequence[Machine], count: int, wants: WorkerNeeds) 
 
     Workers without a free slot are assigned, too; `refuse_nodes` reports them.
     """
-    slots = [NodePlan(machine, wants, 0).worker_slots for machine in machines]
+    slots = [NodePlan(machine, wants, workers=0).worker_slots for machine in machines]
     counts = [0] * len(machines)
 
     def free_slots_and_memory(index: int) -> tuple[int, int]:
         return slots[index] - counts[index], machines[index].memory - counts[index] * wants.worker
 
-    for _ in range(count if machines else 0):
+    for _ in range(count if machines else 0):  # without machines nobody can be assigned
         counts[max(range(len(machines)), key=free_slots_and_memory)] += 1
     return [NodePlan(machine, wants, workers) for machine, workers in zip(machines, counts, strict=True)]
 

@@ -128,7 +128,7 @@ def waiting_thread_alarms(round: int, threads: int, seconds: float, cpu_seconds:
         "threads then wait for each other, and can be many times slower than one thread. End other programs, or train "
         "with --threads 1, and with --workers auto if the recipe has workers: these do not wait for each other."
     )
-    return [Alarm("threads wait", "threads", message, round)]
+    return [Alarm(kind="threads wait", where="threads", message=message, round=round)]
 
 
 def lost_worker_alarms(round: int, exchange: Mapping[str, Any]) -> list[Alarm]:
@@ -144,7 +144,7 @@ def lost_worker_alarms(round: int, exchange: Mapping[str, Any]) -> list[Alarm]:
         f"Workers lost: {exchange['lost']}. New workers got the state of the lost ones, and the round moved "
         f"{format_bytes(exchange['moved'])} of numbers. Look at their machines."
     )
-    return [Alarm("lost workers", "workers", message, round)]
+    return [Alarm(kind="lost workers", where="workers", message=message, round=round)]
 
 
 def take_new_alarms_(counts: Counter[tuple[str, str]], alarms: Iterable[Alarm]) -> list[Alarm]:

@@ -157,7 +157,7 @@ class ConsoleTable:
         self._phase, self._phase_steps = "", (0, 0)
         self._rounds_done += 1
         left_seconds = 0.0 if self._rounds_done >= self._total else self.seconds_left(time_now)
-        return RoundTime(self._rounds_done, self._round_times[-1], left_seconds)
+        return RoundTime(self._rounds_done, seconds=self._round_times[-1], left_seconds=left_seconds)
 
     def print_row(
         self, round_time: RoundTime, metrics: Metrics, memory: str = "", logged_numbers: Metrics = MappingProxyType({})

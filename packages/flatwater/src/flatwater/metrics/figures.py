@@ -28,6 +28,7 @@ def short_number(value: float) -> str:
 
 def short_seconds(seconds: float) -> str:
     """Return seconds in at most 3 characters, from minutes on with a unit: `4.2`, `123`, `17m`, `28h`, `12d`."""
+    # Limits of rounding: 9.95 would be written as `10.0`, and 99.5 minutes as `100m`.
     if seconds < 9.95:
         return f"{seconds:.1f}"
     if seconds < WHOLE_SECONDS_LIMIT:
@@ -41,7 +42,7 @@ def short_seconds(seconds: float) -> str:
 
 def short_duration(seconds: float) -> str:
     """Return seconds as a duration in at most 5 characters, up to 99 days: `42s`, `12m`, `1h05`, `23h59`, `3d4h`."""
-    if seconds < 59.5:
+    if seconds < 59.5:  # above, it would be rounded to `60s`
         return f"{seconds:.0f}s"
     # Rounded to minutes before hours are taken, so that 3,599 s are 1h00 and not 60m.
     minutes = round(seconds / MINUTE)
@@ -97,6 +98,7 @@ def signed_percent(value: float) -> str:
 def nonzero_percent(value: float, decimals: int = 0) -> str:
     """Return a signed percentage with so many decimals, and more where a small value would read as 0: `-0.2%`."""
     if value and isfinite(value):
+        # At least as many decimals as the first digit that is not 0 needs.
         decimals = max(decimals, ceil(-log10(abs(100 * value))))
     return f"{value:+z.{decimals}%}"
 

@@ -36,6 +36,7 @@ def read_records(path: Path, maximum: int, *, entry: Mapping[str, object] = Mapp
         RunError: the file cannot be read, or one of these lines is damaged and not the last.
     """
     # Searched in the text of a line, as `JsonlSink` writes it, so that most lines of a long run are never parsed.
+    # `[1:-1]` takes away the braces of the JSON object.
     text = encode_json(dict(entry))[1:-1]
     texts = [text + end for end in (b",", b"}")] if text else [b""]  # 1.0 is not the beginning of 1.05
     try:

@@ -71,6 +71,7 @@ def group_line(columns: Sequence[Column]) -> str:
         if is_first:
             width = sum(other.width for other in columns if other.group == column.group)
             name = f" {column.group} "
+            # Without the space on the left of the group; a dash on each side of the name at least.
             has_room = len(name) + 1 < width - 1
             line += " " + (name.center(width - 1, "-") if has_room else name.strip().rjust(width - 1))
         # A later column of a group adds nothing: the name spans the whole group.

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from flatwater.checkpoints.intact import DamagedError
 from flatwater.checkpoints.remote import CHECKPOINT_FOLDER, fetch_newest, list_stored_files, read_with_retries
-from flatwater.mirror.opening import write_place
+from flatwater.mirror.opening import write_mirror_file
 from flatwater.mirror.sender import CLAIM_FILE
 from flatwater.rundir.layout import LEFTOVER_PREFIXES, RUNS_FOLDER, RunFolder, open_folder
 from flatwater.storage.claims import LOCK_FILE, is_lock, take_lock
@@ -64,7 +64,7 @@ def fetch_run(url: str, into: Path | None, say: ShowLine) -> RunFolder:
         if fetch_newest(objects, folder.checkpoints, say=say) is None:
             raise CheckpointError(f"{url}: no checkpoint is complete, so the run cannot be resumed from this URL.")
         _fetch_files(objects, folder, entries)
-        write_place(folder, objects.url, _read_identity(objects) or secrets.token_hex(16))
+        write_mirror_file(folder, objects.url, _read_identity(objects) or secrets.token_hex(16))
         _fetch_file(objects, folder, entries[CONFIG_FILE])
     finally:
         lock.release_()

@@ -1,4 +1,4 @@
-"""A run's place at a URL: opening its mirror before the first round, and closing it after the last."""
+"""Opens the mirror of a run at a URL before the first round, and closes it after the last."""
 
 import json
 import secrets
@@ -59,24 +59,24 @@ class NullMirror(MirrorLike):
         """Do nothing: nothing is left to send."""
 
 
-def mirror_place(url: str, folder: RunFolder) -> tuple[str, str]:
-    """Return the URL of the run below `url`, and the run's identity; write both to mirror.json in its folder.
+def save_mirror_url(url: str, folder: RunFolder) -> tuple[str, str]:
+    """Write the URL of the run's mirror below `url`, and the run's identity, to mirror.json; return both.
 
     The URL stays the same when the folder is renamed, and the identity when the run is mirrored elsewhere.
     """
     base = url.rstrip("/")
-    saved_place = read_place(folder)
-    run_url = saved_place.get("url", "")
+    saved_fields = read_mirror_file(folder)
+    run_url = saved_fields.get("url", "")
     # No URL is saved yet, or the saved one is below another base.
     if run_url.rpartition("/")[0] != base:
         run_url = f"{base}/{folder.path.absolute().name}"
-    identity = saved_place.get("run") or secrets.token_hex(16)
+    identity = saved_fields.get("run") or secrets.token_hex(16)
     # Written before anything is sent: a run that is killed from here on comes back to the same URL.
-    write_place(folder, run_url, identity)
+    write_mirror_file(folder, run_url, identity)
     return run_url, identity
 
 
-def read_place(folder: RunFolder) -> dict[str, str]:
+def read_mirror_file(folder: RunFolder) -> dict[str, str]:
     """Return `url`, of the mirror, and `run`, the run's identity, from mirror.json; empty if there is no such file.
 
     Raises:
@@ -93,7 +93,7 @@ def read_place(folder: RunFolder) -> dict[str, str]:
         ) from error
 
 
-def write_place(folder: RunFolder, url: str, identity: str) -> None:
+def write_mirror_file(folder: RunFolder, url: str, identity: str) -> None:
     """Write the URL of the run's mirror, and the run's identity, to mirror.json."""
     write_object(folder.mirror, json.dumps({"run": identity, "url": url}).encode() + b"\n")
 
@@ -124,15 +124,19 @@ def open_mirror(base: str | None, keep: CheckpointConfig, folder: RunFolder, eve
         events: gets lines about the mirror and what could not be sent.
 
     Raises:
-        RunError: another run lies at its place, or another process writes there.
+        RunError: another run lies at its URL, or another process writes there.
     """
     if base is None:
         yield NullMirror()
         return
-    url, identity = mirror_place(base, folder)
+    url, identity = save_mirror_url(base, folder)
     # Few retries of each request: the mirror's own queue tries again, after longer pauses.
     objects = open_objects(url, QUICK_RETRIES)
-    mirror = Mirror(lambda step, say: MirrorSender(objects, folder, identity, keep, step, say))
+    mirror = Mirror(
+        lambda on_bytes_sent, say: MirrorSender(
+            objects, folder, identity=identity, keep=keep, on_bytes_sent=on_bytes_sent, say=say
+        )
+    )
     # Connected in the run's thread: if another run has the URL, this run must end before its first round.
     try:
         mirror.sender.connect_()
@@ -148,7 +152,7 @@ def open_mirror(base: str | None, keep: CheckpointConfig, folder: RunFolder, eve
         raise
     finally:
         if interrupted:
-            mirror.finish(deadline=0)
+            mirror.finish(timeout=0)
         else:
             finish_mirror(mirror, folder, events, may_take_long=mirror.state.rounds_finished)
 
@@ -165,7 +169,7 @@ def finish_mirror(mirror: Mirror, folder: RunFolder, events: RunEvents, *, may_t
     url = mirror.sender.objects.url
     all_sent = False
     with until_interrupted(), events.console.status(f"sending the rest to {url} … (Ctrl-C leaves it for later)"):
-        all_sent = mirror.finish(deadline=None if may_take_long else GRACE_SECONDS)
+        all_sent = mirror.finish(timeout=None if may_take_long else GRACE_SECONDS)
     _show_messages(mirror, events)
     if all_sent:
         events.show_line(f"mirror: everything is at {url}", style="")

@@ -42,6 +42,7 @@ def _list_mirrored_run(objects: StoredObjects, name: str) -> Iterable[tuple[date
         # Raises if the store itself has gone away, instead of a wait for every further run.
         if isinstance(error, StoreError):
             objects.folders()
+        # The earliest time: a list has unreadable runs first.
         return [(datetime.min.replace(tzinfo=UTC), unreadable_line(name, "", str(error)))]
 
 
@@ -82,6 +83,7 @@ def _read_run_line(objects: StoredObjects, name: str) -> Iterable[tuple[datetime
                 line,
                 state="training" if training else line.state,
                 bytes=sum(entry.bytes for entry in entries),
+                # The user knows the URL, and not the temporary copy.
                 problem=line.problem.replace(str(folder.path), objects.url),
                 changed=f"{last_change.astimezone():%Y-%m-%d %H:%M}",
             ),

@@ -27,7 +27,9 @@ class UploadState:
     abandoned: bool = False
     """Whether the run no longer waits for the thread: what was not sent stays unsent."""
     sending: Manifest | None = None
+    """Checkpoint that is being sent; None if there is none."""
     waiting: Manifest | None = None
+    """Checkpoint that is sent next; None if there is none."""
     run_ended: bool = False
     """Whether the run has ended, after its rounds or not."""
     rounds_finished: bool = False
@@ -47,9 +49,12 @@ class UploadState:
     lost_reason: str = ""
     """Reason why this process must not write at the URL any more; empty while it may."""
     sent: int = 0
+    """Number of checkpoints that were sent whole."""
     sent_bytes: int = 0
     dropped: int = 0
+    """Number of checkpoints that are not sent, as a newer one replaced them or they are damaged."""
     failures: int = 0
+    """Number of attempts that failed."""
     # Bounded: a store that fails for weeks must not fill the memory.
     messages: deque[str] = field(default_factory=lambda: deque(maxlen=20))
 

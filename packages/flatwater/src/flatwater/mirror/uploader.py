@@ -36,13 +36,13 @@ class UploadAbandoned(Exception):  # noqa: N818  (no error)
 class Mirror:
     """Sends a run's checkpoints from a thread; one for each process that trains a mirrored run."""
 
-    def __init__(self, sender: Callable[[Callable[[int], None], Callable[[str], None]], MirrorSender]) -> None:
+    def __init__(self, make_sender: Callable[[Callable[[int], None], Callable[[str], None]], MirrorSender]) -> None:
         """Prepare the state and the thread.
 
         Args:
-            sender: makes the sender from two functions: one takes the bytes of each piece, one takes messages.
+            make_sender: makes the sender from two functions: one takes the bytes of each piece, one takes messages.
         """
-        self.sender = sender(self._count_piece, self._say)
+        self.sender = make_sender(self._count_piece, self._say)
         self.state = UploadState(self.sender.objects.url, self.sender.unsent_bytes)
         # A daemon: a store that never answers must not keep the process from ending.
         self._thread = Thread(target=self._run_thread, name="mirror", daemon=True)
@@ -79,11 +79,11 @@ class Mirror:
         """Return text such as `mirror: 2 pending, 37.0 MiB, last ok 12 s ago`."""
         return self.state.status_line()
 
-    def finish(self, *, deadline: float | None = None) -> bool:
+    def finish(self, *, timeout: float | None = None) -> bool:
         """Wait until the thread has sent everything and released the store's lock; then have it give up what is left.
 
         Args:
-            deadline: most seconds to wait; None waits as long as bytes are being sent.
+            timeout: most seconds to wait; None waits as long as bytes are being sent.
 
         Returns:
             Whether everything is at the store.
@@ -93,17 +93,17 @@ class Mirror:
             state.run_ended, state.files_pending = True, not state.lost_reason
             state.condition.notify_all()
         # Joined for short times: the deadline moves while bytes are sent.
-        while self._thread.is_alive() and time.monotonic() < self._wait_deadline(began, deadline):
+        while self._thread.is_alive() and time.monotonic() < self._wait_deadline(began, timeout):
             self._thread.join(0.1)
         with state.condition:
             state.abandoned = True
             state.condition.notify_all()
             return state.is_idle and not state.lost_reason
 
-    def _wait_deadline(self, began: float, deadline: float | None) -> float:
+    def _wait_deadline(self, began: float, timeout: float | None) -> float:
         """Return the time, by `time.monotonic`, until which `finish`, called at `began`, waits."""
-        if deadline is not None:
-            return began + deadline
+        if timeout is not None:
+            return began + timeout
         return max(began, self.state.last_moved) + (SLOW_SECONDS if self.state.failing_since is None else STILL_SECONDS)
 
     def _say(self, line: str) -> None:

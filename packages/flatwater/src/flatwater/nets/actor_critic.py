@@ -112,7 +112,13 @@ class ActorCritic:
                 shared=config.heads == "shared",
                 free_start=log(config.deviation),
             )
-        return RecurrentPolicy(inputs, config.hidden, config.memory, actions.outputs, config.activation)
+        return RecurrentPolicy(
+            obs=inputs,
+            hidden=config.hidden,
+            cells=config.memory,
+            outputs=actions.outputs,
+            activation=config.activation,
+        )
 
     @cached_property
     def layout(self) -> Layout:
@@ -130,6 +136,7 @@ class ActorCritic:
 
     def read_numbers(self, obs: Tensor) -> Float[Tensor, "*N O"]:
         """Return the numbers of observations that are neither tokens nor in an image."""
+        # Only observations with images are bytes, among which the other numbers are packed.
         if obs.dtype != torch.uint8:
             return obs
         numbers: Tensor = view_numbers(obs, () if self.encoder is None else self.encoder.parts, torch.float32)
@@ -140,6 +147,7 @@ class ActorCritic:
         if self.encoder is not None:
             rows = obs.flatten(0, 1).flatten(1)
             numbers = self._scale_numbers(weights, self.read_numbers(rows))
+            # Without images a row is its numbers alone.
             pixels = rows if rows.dtype == torch.uint8 else None
             with bfloat16_autocast(obs.device, enabled=self.autocast_bfloat16):
                 features = self.encoder(weights, numbers, pixels, learning=learning)
@@ -218,11 +226,11 @@ def token_rows(tokens: Int[Tensor, "*N K 3"], rows: int, padding: int) -> Int[Te
         padding: position that marks a token as padding.
     """
     position, feature, value = tokens.long().unbind(-1)
-    # 1 more, as the hash of 0 is 0.
-    word = (position << 16 | feature << 8 | value) + 1
+    # 1 more, as the product of 0 is 0.
+    word = ((position << 16) | (feature << 8) | value) + 1
     # A multiplicative hash is best in the top bits of its low 32 bits. 25 bits times 32 bits fit into int64.
     row_bits = rows.bit_length() - 1
-    row = (word * FIBONACCI & (1 << WORD) - 1) >> WORD - row_bits
+    row = ((word * FIBONACCI) & ((1 << WORD) - 1)) >> (WORD - row_bits)
     return row.masked_fill_(position == padding, rows)
 
 

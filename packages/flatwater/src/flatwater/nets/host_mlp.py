@@ -14,18 +14,19 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import layer_norm
 
-from flatwater.nets.hosts import Images
+from flatwater.nets.hosts import ImageShape
 from flatwater.nets.slots import SlotGates, blend_seed, seed_input
 from flatwater.nets.stack import Layout, Params, Weight, apply_linear, linear
 
 LINEAR, LOW_RANK, NORM = range(3)
+"""Blueprints of a dense seed."""
 
 
 @dataclass(frozen=True)
 class MLPHost:
     """A host of dense blocks, as many as there are widths."""
 
-    images: Images
+    image_shape: ImageShape
     hidden: tuple[int, ...] = (24, 24, 24)
     """Width of each block."""
     rank: int = 4
@@ -41,9 +42,9 @@ class MLPHost:
     def layout(self) -> Layout:
         """Matrices [in, out] and biases, scales and shifts of the norms, and the head."""
         weights: dict[str, Weight] = {}
-        for block, (inputs, outputs) in enumerate(pairwise((self.images.pixels, *self.hidden))):
+        for block, (inputs, outputs) in enumerate(pairwise((self.image_shape.pixels, *self.hidden))):
             weights |= linear(str(block), inputs, outputs) | _norm_weights(str(block), outputs)
-        return Layout(weights | linear("head", self.hidden[-1], self.images.classes))
+        return Layout(weights | linear("head", self.hidden[-1], self.image_shape.classes))
 
     @cached_property
     def seeds(self) -> tuple[Layout, ...]:
@@ -67,7 +68,7 @@ class MLPHost:
         """Return the logits of each host as it is, and without each slot's seed; the arguments are those of `Host`."""
         # The same images for every host: [N, P] -> [E, N, P], and back from [E, V N, K] to [V, N, E, K].
         outputs = self._run_hosts(host, seeds, gates, images.expand(len(gates.alpha), -1, -1), with_ablations=True)
-        return outputs.view(len(outputs), 1 + len(seeds), -1, self.images.classes).permute(1, 2, 0, 3)
+        return outputs.view(len(outputs), 1 + len(seeds), -1, self.image_shape.classes).permute(1, 2, 0, 3)
 
     def _run_hosts(
         self,

@@ -32,7 +32,7 @@ FULL, CENTRE_ONLY, DIAGONAL = range(3)
 
 
 @dataclass(frozen=True)
-class Images:
+class ImageShape:
     """Size of a host's images, and the number of classes that it tells apart."""
 
     channels: int
@@ -102,7 +102,7 @@ class Host(Protocol):
 class ConvHost:
     """A host of three blocks of 3 x 3 convolutions, or of as many as there are widths."""
 
-    images: Images
+    image_shape: ImageShape
     channels: tuple[int, ...] = (4, 8, 16)
     """Channels after each block, multiples of `groups`."""
     groups: int = 2
@@ -118,9 +118,9 @@ class ConvHost:
     def layout(self) -> Layout:
         """Kernels [out, in, 9], scales and shifts of the norms, and the head [in, K]."""
         weights: dict[str, Weight] = {}
-        for block, (inputs, outputs) in enumerate(pairwise((self.images.channels, *self.channels))):
+        for block, (inputs, outputs) in enumerate(pairwise((self.image_shape.channels, *self.channels))):
             weights |= _conv_weights(str(block), inputs, outputs)
-        width, classes = self.channels[-1], self.images.classes
+        width, classes = self.channels[-1], self.image_shape.classes
         weights |= {"head.weight": Weight((width, classes), fan_in=width), "head.bias": Weight((classes,), fan_in=0)}
         return Layout(weights)
 
@@ -152,7 +152,7 @@ class ConvHost:
     @property
     def _sides(self) -> tuple[int, int]:
         """Height and width of an image."""
-        return self.images.height, self.images.width
+        return self.image_shape.height, self.image_shape.width
 
     def _run_hosts(
         self, host: Params, seeds: Sequence[Params], gates: SlotGates, x: Tensor, *, with_ablations: bool

@@ -26,7 +26,7 @@ from flatwater_watch.errors import ConfigError
 PREFIX = "network."
 """Prefix of the names of a module's weights and buffers among the policy's weights."""
 TRIAL_BATCH = 2
-"""Number of observations in a module's trial."""
+"""Number of observations in the batch on which a module is tried."""
 
 
 @contextmanager
@@ -68,6 +68,7 @@ class ModuleEncoder:
         places = []
         for path, module in self.module.named_modules(remove_duplicate=False):
             prefix = f"{PREFIX}{path}." if path else PREFIX
+            # The dicts in which torch keeps a module's tensors, without those of its submodules.
             for holder in (vars(module)["_parameters"], vars(module)["_buffers"]):
                 for key, tensor in holder.items():
                     if tensor is not None:
@@ -247,7 +248,7 @@ def _check_memory(module: nn.Module, subject: str) -> None:
     """
     owners = dict[int, str]()
     for name, value in (*module.named_parameters(), *module.named_buffers()):
-        address = value.untyped_storage().data_ptr()
+        address = value.untyped_storage().data_ptr()  # 0 for a tensor without elements, which shares nothing
         if address and owners.setdefault(address, name) != name:
             raise ConfigError(
                 f"{subject}: {name} is in the memory of {owners[address]}, and would be saved apart from it. Make it "
@@ -313,11 +314,11 @@ def _repeats_call(
         features: features that the first call gave.
         earlier_buffers: buffers before the first call.
     """
+    # A copy, as the second call may write into the same tensor. No buffer has the name "".
     results = {"": features.clone()} | _copy_buffers(module)
     for name, buffer in module.named_buffers():
-        buffer.data = earlier_buffers[
-            name
-        ].clone()  # not copied into: a buffer that was replaced may have another shape
+        # Replaced and not copied into: forward may have put a buffer of another shape there.
+        buffer.data = earlier_buffers[name].clone()
     repeated_results = {"": call()} | _copy_buffers(module)
     return all(_read_bits(result).equal(_read_bits(repeated_results[name])) for name, result in results.items())
 
@@ -328,7 +329,11 @@ def _read_bits(tensor: Tensor) -> Tensor:
 
 
 def _python_values(module: nn.Module) -> dict[str, str]:
-    """Return the numbers, texts and containers that a module and those within it keep, by name; tensors are alike."""
+    """Return a text for each attribute of a module and its submodules, by path: `layers.0.count`.
+
+    The text tells numbers, texts, lists and dicts of different content apart; for all else, such as tensors, it is
+    empty.
+    """
     return {
         f"{path}.{name}".lstrip("."): _value_text(value)
         for path, inner in module.named_modules()
@@ -338,7 +343,7 @@ def _python_values(module: nn.Module) -> dict[str, str]:
 
 
 def _value_text(value: object) -> str:
-    """Return a text that differs for other numbers and texts, within lists and dicts as well."""
+    """Return a text of numbers, texts, and lists and dicts of them, which differs where they do; empty for all else."""
     if isinstance(value, dict):
         return f"{{{', '.join(f'{key!r}: {_value_text(inner)}' for key, inner in value.items())}}}"
     if isinstance(value, list | tuple):

@@ -65,7 +65,7 @@ def count_numbers(parts: Sequence[Part]) -> int:
 def row_bytes(parts: Sequence[Part]) -> int:
     """Return the bytes of a row with images, rounded up so that the floats of every row are aligned."""
     byte_count = FLOAT_BYTES * count_numbers(parts) + sum(part.size for part in parts if part.is_image)
-    return -(-byte_count // FLOAT_BYTES) * FLOAT_BYTES
+    return -(-byte_count // FLOAT_BYTES) * FLOAT_BYTES  # `-(-a // b)` divides and rounds up
 
 
 def view_numbers(row: Any, parts: Sequence[Part], dtype: Any) -> Any:  # noqa: ANN401  (a Tensor, or an array of NumPy)

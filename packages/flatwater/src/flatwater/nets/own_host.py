@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from flatwater.nets.grafts import Graft
-from flatwater.nets.hosts import Images
+from flatwater.nets.hosts import ImageShape
 from flatwater.nets.module_encoder import lend_generator
 from flatwater.nets.slots import SlotGates, vmap_blend_seed, vmap_seed_input
 from flatwater.nets.stack import Layout, Params, Weight, views
@@ -24,10 +24,10 @@ MakesHost = Callable[[int, int, int, int], nn.Module]
 """A class of the user's, called with channels, height, width and classes."""
 
 
-def make_network(build: MakesHost, images: Images, seed: int) -> nn.Module:
+def make_network(build: MakesHost, image_shape: ImageShape, seed: int) -> nn.Module:
     """Return a new network on the CPU, whose weights follow from the seed; torch's generator is left as it was."""
     with lend_generator(seed):
-        return build(images.channels, images.height, images.width, images.classes)
+        return build(image_shape.channels, image_shape.height, image_shape.width, image_shape.classes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class OwnHost:
     """A `Host` made of a class of the user's."""
 
     build: MakesHost
-    images: Images
+    image_shape: ImageShape
     module: nn.Module
     """The network on the meta device: its computation without its numbers."""
     grafts: Mapping[str, Graft]
@@ -62,7 +62,7 @@ class OwnHost:
         """Write a new network's weights into each row; those of host e follow from the seed `start[e]` alone."""
         weights = views(block, self.layout)
         for host, seed in enumerate(start.tolist()):
-            for name, value in make_network(self.build, self.images, seed).named_parameters():
+            for name, value in make_network(self.build, self.image_shape, seed).named_parameters():
                 weights[name][host].copy_(value.detach())
 
     def logits(
@@ -106,8 +106,8 @@ class OwnHost:
             images: [B, E, P] with `own_images`, else [B, P].
             own_images: whether each host has images of its own; else all see the same.
         """
-        spec = self.images
-        pictures = images.view(*images.shape[:-1], spec.channels, spec.height, spec.width)
+        shape = self.image_shape
+        pictures = images.view(*images.shape[:-1], shape.channels, shape.height, shape.width)
 
         def run_host(host: Params, seeds: list[Params], alpha: Tensor, train: Tensor, x: Tensor) -> Tensor:
             """Return the logits [B, K] of one host; `vmap` removes the host axis from the arguments.

@@ -18,13 +18,14 @@ from torch.autograd.function import FunctionCtx
 
 
 class SlotGates(NamedTuple):
-    """Masks and gates that tell the hosts of one arena apart, next to their weights."""
+    """Masks and gates in which hosts differ, besides their weights."""
 
     kernel: Float[Tensor, "E K"]
     """Mask of the host's own kernel taps, 0 or 1; unused by hosts without kernels."""
     blueprint: Int[Tensor, "E S"]
     """Kind of each slot's seed."""
     alpha: Float[Tensor, "E S"]
+    """Share of the seed's output in the slot's, 0 to 1."""
     train: Float[Tensor, "E S"]
     """1 where the seed learns behind the host."""
 

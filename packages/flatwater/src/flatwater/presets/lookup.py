@@ -104,7 +104,9 @@ def _environment_ids(tables: Mapping[str, Any]) -> list[str]:
 
 def _environment_table(tables: Mapping[str, Any], env: str) -> dict[str, Any] | None:
     """Return the settings for an environment, with those that all environments share; None if there are none."""
+    # Without the module that registers the environment: `CartPole-v1` of `module:CartPole-v1`.
     env_id = (gymnasium_id(env) or "").rpartition(":")[2]
     if env_id not in _environment_ids(tables):
         return None
-    return merge_tables(tables[SHARED], tables[tables.get(NEWER, {}).get(env_id, env_id)])
+    id_with_settings = tables.get(NEWER, {}).get(env_id, env_id)
+    return merge_tables(tables[SHARED], tables[id_with_settings])

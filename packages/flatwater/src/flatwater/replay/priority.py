@@ -1,8 +1,9 @@
 """Prioritised draws of transitions, in proportion to a power of their TD error (Schaul et al. 2016).
 
-Each numbered place of a replay has a mass; a place of mass 0 is never drawn. A draw inverts the cumulative sum of the
-masses: first of blocks, whose sums are kept, then within a block. So a draw costs O(capacity / block), a change of mass
-O(block), and nothing waits for the device. With alpha = 0 the draw is uniform over all places that hold a transition.
+Each numbered place of a replay, a slot of its storage, has a mass; a place of mass 0 is never drawn. A draw inverts the
+cumulative sum of the masses: first of blocks, whose sums are kept, then within a block. So a draw costs
+O(capacity / block), a change of mass O(block), and nothing waits for the device. With alpha = 0 the draw is uniform
+over all places that hold a transition.
 """
 
 from dataclasses import field
@@ -51,7 +52,7 @@ def build_priorities(capacity: int, device: torch.device, *, alpha: float = 0.6,
         alpha: power of the TD error in a mass; 0 draws all alike.
         beta: share of the priorities that importance weights undo, 0 to 1.
     """
-    blocks = -(-capacity // BLOCK_PLACES)
+    blocks = -(-capacity // BLOCK_PLACES)  # rounded up
     return Priorities(
         mass=filled_tensor(0, blocks * BLOCK_PLACES, device=device),
         top=torch.ones((), device=device),
@@ -158,9 +159,8 @@ def draw_prioritised(
     block = torch.searchsorted(block_ends, _below_end(point, total), right=True)
     place_ends = _running_sums(priorities.mass, priorities.sums, block)
     # Measured from the block's beginning, which is the end of the block before it.
-    point = point - torch.where(block > 0, block_ends[block - 1], 0)
-    point = _below_end(point, place_ends[..., -1])
-    place_in_block = torch.searchsorted(place_ends, point.unsqueeze(-1), right=True).squeeze(-1)
+    point_in_block = _below_end(point - torch.where(block > 0, block_ends[block - 1], 0), place_ends[..., -1])
+    place_in_block = torch.searchsorted(place_ends, point_in_block.unsqueeze(-1), right=True).squeeze(-1)
     index = block * BLOCK_PLACES + place_in_block
     if not priorities.alpha:
         return index, None

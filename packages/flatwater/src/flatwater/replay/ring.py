@@ -71,7 +71,7 @@ class Ring:
 
 @dataclass(frozen=True)
 class Drawn:
-    """Slots of drawn transitions, and their importance weights."""
+    """Result of a draw: the slots of transitions, and their importance weights."""
 
     index: Int[Tensor, "P B"]
     weight: Float[Tensor, "P B"] | None
@@ -94,7 +94,7 @@ def build_ring(
         ConfigError: a space has values that are not arrays of one shape, or mappings of such.
     """
     require(envs >= 1, "envs", envs, "1 or more")
-    # One slot more than transitions for each env, whose newest observation has no transition yet.
+    # Each env's share of the capacity, rounded up, and one slot more: its newest observation has no transition yet.
     slots = envs * (-(-config.capacity // envs) + 1)
     return Ring(
         observation=_allocate_slots(observation_space, slots, device, "observation_space"),
@@ -103,6 +103,7 @@ def build_ring(
         terminated=filled_tensor(0, slots, dtype=torch.bool, device=device),
         priorities=build_priorities(slots, device, alpha=config.alpha if config.prioritised else 0.0, beta=config.beta),
         head=filled_tensor(-1, envs, dtype=torch.int64, device=device),
+        # As if an episode had ended: no transition begins before an env's first observation.
         ended=filled_tensor(1, envs, dtype=torch.bool, device=device),
     )
 

@@ -139,7 +139,7 @@ def agent_charts(run: RunRecords) -> Iterator[Block]:
         yield numbers_grid(run, dict([*titles.items()][:MAXIMUM_OWN]), title="Held-out returns by agent")
 
 
-def own_numbers(run: RunRecords) -> Iterator[Block]:
+def own_number_charts(run: RunRecords) -> Iterator[Block]:
     """Yield a grid of small charts of the numbers that the user has logged; nothing if there are none."""
     titles = {name: name for name in run.metrics if is_own(name)}
     if titles:

@@ -7,7 +7,7 @@ from statistics import fmean, median
 from typing import Any
 
 from flatwater.description import Description
-from flatwater.reports.course import own_numbers
+from flatwater.reports.course import own_number_charts
 from flatwater.reports.memory_charts import (
     memory_chart,
     owned_chart,
@@ -70,7 +70,7 @@ def page_sections(run: RunRecords) -> list[Section]:
     """Return the page's sections: of the recipe, of installed packages, of the user's numbers, then of every run."""
     parts = own_parts(run) | installed_parts(run)
     # Left out without numbers: they are optional, while other empty parts say why.
-    if numbers := list(own_numbers(run)):
+    if numbers := list(own_number_charts(run)):
         parts["Your numbers"] = numbers
     sections = [Section(title=title, blocks=list(blocks)) for title, blocks in parts.items()]
     return sections + [

@@ -145,7 +145,8 @@ def _draw_part(subfigure: SubFigure, part: Chart | Grid) -> None:
         marks_by_name = {mark.name: mark for mark in part.marks}
     else:
         columns = min(part.columns, len(part.charts))
-        grid = subfigure.subplots(-(-len(part.charts) // columns), columns, squeeze=False)
+        row_count = -(-len(part.charts) // columns)  # rounded up
+        grid = subfigure.subplots(row_count, columns, squeeze=False)
         for axes, chart in zip(grid.flat, part.charts, strict=False):
             axes.set_title(chart.title, fontsize=9, fontweight="normal")
             _paint_chart(axes, chart)
@@ -167,7 +168,7 @@ def _draw_legend(subfigure: SubFigure, marks_by_name: Mapping[str, Mark]) -> Non
     width_points = subfigure.bbox.width / subfigure.dpi * POINTS_PER_INCH
     column_letters = max(map(len, names)) + SYMBOL_LETTERS
     fitting_columns = max(1, int(width_points / LETTER_POINTS / column_letters))
-    rows = -(-len(names) // fitting_columns)
+    rows = -(-len(names) // fitting_columns)  # rounded up, as are the columns
     columns = -(-len(names) // rows)
     subfigure.legend(handles, names, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
 
@@ -289,6 +290,7 @@ def _paint_bars(axes: Axes, mark: Bars, chart: Chart, place: tuple[int, int]) ->
                 (end, middle, "left", "center") if mark.horizontal else (middle, end, "center", "bottom")
             )
             axes.text(x, y, f" {_short_label(label)} ", ha=alignment, va=level, fontsize=8)
+        # Room for the labels of the longest bars.
         axes.margins(*((0.15, None) if mark.horizontal else (None, 0.15)))
 
 

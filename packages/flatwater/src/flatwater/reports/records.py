@@ -60,6 +60,7 @@ class RunRecords:
     ledger: list[LedgerLine]
     """Lines of the ledger, thinned like the metrics, with the first and the last line."""
     findings: list[tuple[int, Finding]]
+    """Findings about memory, each behind the round in which it was last reported."""
     alarms: list[AlarmSummary]
     result: dict[str, Any] | None
     holdout: dict[str, Any] | None
@@ -128,7 +129,7 @@ def read_course(folder: RunFolder) -> dict[str, list[float]]:
 
 
 def _crowning_points(folder: RunFolder) -> list[tuple[float, float]]:
-    """Return the rounds in which a new champion was found, each with its validation value."""
+    """Return the rounds in which a new champion was found, each with its validation value; others are not read."""
     return [
         (float(record["round"]), float(record["validation/champion"]))
         for record in read_records(folder.metrics, MAXIMUM_POINTS, entry={"champion/crowned": 1.0})

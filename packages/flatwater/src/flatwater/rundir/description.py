@@ -21,7 +21,7 @@ def write_description(folder: RunFolder, recipe: Recipe, settings: Mapping[str, 
     """Write the recipe's description into the run's folder, for readers that do not import the recipe.
 
     Raises:
-        ConfigError: a form or a text of the recipe's cannot be shown safely.
+        ConfigError: a format string or a text of the recipe's cannot be shown safely.
         RunError: the disk is full or the folder read-only.
     """
     content = describe_recipe(recipe, settings).to_json()

@@ -1,4 +1,7 @@
-"""The log of a run's looks at its holdout: each look weakens it as a test, for every run on the same data."""
+"""The log of a run's looks at its holdout, which are evaluations on it.
+
+Each look weakens the holdout as a test, for every run on the same data.
+"""
 
 import json
 from contextlib import suppress

@@ -77,7 +77,7 @@ class RunFolder(Folder):
     checkpoints = FolderFile("checkpoints")
     """Manifests, and the shards that they name."""
     mirror = FolderFile("mirror.json")
-    """Place at which the run is mirrored, and its identity there."""
+    """URL at which the run is mirrored, and its identity there."""
     result = FolderFile("result.json")
     """Score of the trained policy against the baselines."""
     holdout = FolderFile("holdout.json")
@@ -179,18 +179,18 @@ def open_folder(path: Path) -> RunFolder:
         reason = "It is not a folder." if path.exists() else "The folder does not exist."
         if path.is_file() and path.suffix == ".json":
             reason = "Compare two results of a watch with `flatwater watch --against FILE FILE`."
-        what_is_there = _without_settings(path) if path.is_dir() else reason
+        what_is_there = _inner_run_hint(path) if path.is_dir() else reason
         raise RunError(f"{path}: not a run folder. {what_is_there} See `flatwater runs` for the runs in ./runs.")
     if folder.seeds.is_file():
         raise RunError(
-            f"{path}: expected a run, got a group of runs with several seeds. {_without_settings(path)} "
+            f"{path}: expected a run, got a group of runs with several seeds. {_inner_run_hint(path)} "
             "`flatwater resume` and `compare` take the group itself."
         )
     return folder
 
 
-def _without_settings(path: Path) -> str:
-    """Return a sentence about a folder that is not a run: it names a run in the folder, such as a sweep's, if any."""
+def _inner_run_hint(path: Path) -> str:
+    """Return a sentence about a folder that is not a run: the path of a run in it, or that it has no config.toml."""
     runs = sorted(config.parent for config in path.glob("*/config.toml"))
     return f"Give a run in it, such as {runs[-1]}." if runs else "It has no config.toml."
 

@@ -121,7 +121,7 @@ def rank_runs(lines: Sequence[RunLine], name: str) -> list[RunLine]:
     """
     names = sorted({"score"}.union(*(line.metrics.keys() | line.result.keys() for line in lines)))
     if lines and all(named_number(line, name) is None for line in lines):
-        similar = get_close_matches(name, names, 3, 0.5) or names[:8]
+        similar = get_close_matches(name, names, n=3, cutoff=0.5) or names[:8]
         raise ConfigError(
             f"--sort {short_repr(name)}: no run in the folder has this number. Give a metric, such "
             f"as {', '.join(similar)}."

@@ -25,7 +25,7 @@ def read_result(path: Path, recipe: Recipe | Description, maximum: int = RESULT_
     """
     try:
         content = parse_json(read_regular(path, maximum, follow_links=False))
-        _require_result(content, recipe)
+        _check_result(content, recipe)
     except FileNotFoundError:
         return None
     except (OSError, TypeError, ValueError) as error:
@@ -34,7 +34,7 @@ def read_result(path: Path, recipe: Recipe | Description, maximum: int = RESULT_
     return result
 
 
-def _require_result(content: object, recipe: Recipe | Description) -> None:
+def _check_result(content: object, recipe: Recipe | Description) -> None:
     """Refuse a result that lacks a field which its recipe shows, or in which the field has another type.
 
     Raises:
@@ -43,6 +43,7 @@ def _require_result(content: object, recipe: Recipe | Description) -> None:
     """
     if not isinstance(content, dict):
         raise TypeError(f"{short_repr(content)}: expected keys and values")
+    # Fields such as `split`, which say on what data the result was measured.
     for name in recipe.said:
         if not isinstance(content.get(name), str | int):
             raise TypeError(f"{name} = {short_repr(content.get(name))}: expected text or a whole number")

@@ -18,8 +18,8 @@ from flatwater_watch.sanitize import short_repr
 
 BASE, FILES, SLACK, REST = "interpreter and libraries", "mapped files", "allocator slack", "unaccounted"
 OTHERS, SCALARS = "other owners", "single numbers"
-MAXIMUM_BYTES = 1 << 62
-"""Bound of sizes in bytes: no machine has more, and the sum of a few still fits into 64 bits."""
+MAXIMUM_NUMBER = 1 << 62
+"""Bound of all numbers of a record: no machine has more bytes, and the sum of a few still fits into 64 bits."""
 OWNER_DEPTH = 2
 """Number of names in an owner's path that are its group: `learner.actor_adam` of `learner.actor_adam.exp_avg`."""
 
@@ -49,12 +49,15 @@ class LedgerLine:
     private: int
     """Private bytes of the process and its workers, which would be free if all ended."""
     file_mapped: int
+    """Resident bytes of mapped files, such as libraries and panels."""
     owned: Mapping[str, int]
     """Bytes by path in the state tree, without scalars."""
     owned_bytes: int
     """Bytes of all owners together, with scalars."""
     base: int
+    """Resident bytes of the interpreter and the libraries, measured before the first round."""
     slack: int
+    """Bytes that the program has freed and the C allocator keeps."""
     unaccounted: int
     """Resident bytes that no other part explains; must stay flat. A little below 0 if libraries gave memory back."""
     in_use: int | None
@@ -96,6 +99,7 @@ def _parse_line(record: Mapping[str, Any]) -> LedgerLine:
         ValueError: a value is not a number.
     """
     allocator, cuda = _sub_record(record, "allocator"), _sub_record(record, "cuda")
+    # `exchange` has the bytes of workers and of the stores through which they get large messages.
     phases, exchange = _sub_record(record, "phases"), _sub_record(record, "exchange")
     owned_bytes = _whole_numbers(record, "owned")
     return LedgerLine(
@@ -146,11 +150,11 @@ def _number_or_zero(record: Mapping[str, Any], name: str) -> float:
     """Return a number of a record; 0 if it is absent or null.
 
     Raises:
-        ValueError: the value is not a number, or is beyond `MAXIMUM_BYTES`.
+        ValueError: the value is not a number, or is beyond `MAXIMUM_NUMBER`.
     """
-    value = record.get(name) or 0.0  # None, if it is absent or null, becomes 0
+    value = record.get(name) or 0.0  # a value that is absent, null or empty becomes 0
     # NaN fails both comparisons, so it is refused as well.
-    if not isinstance(value, int | float) or not -MAXIMUM_BYTES < value < MAXIMUM_BYTES:
+    if not isinstance(value, int | float) or not -MAXIMUM_NUMBER < value < MAXIMUM_NUMBER:
         raise ValueError(f"{short_repr(name)} = {short_repr(value)}: expected a number")
     return value
 
@@ -207,7 +211,7 @@ def summarize_alarms(records: Iterable[Mapping[str, Any]], path: Path) -> list[A
         for text in alarm_texts(record, path):
             kind, _, message = text.partition(": ")
             round_ = record["round"]
-            earlier = summaries.get(kind, AlarmSummary(kind, message, 0, round_, round_))
+            earlier = summaries.get(kind, AlarmSummary(kind, message, count=0, first_round=round_, last_round=round_))
             summaries[kind] = replace(earlier, last_message=message, count=earlier.count + 1, last_round=round_)
     return sorted(summaries.values(), key=lambda summary: -summary.count)
 

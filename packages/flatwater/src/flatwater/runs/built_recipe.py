@@ -43,13 +43,14 @@ class BuiltRun(Run):
         split = "holdout" if holdout else "held-out"
         returns = self.returns(self.config, self.trainer.run, FIRST_SEEDS[split])
         rows = return_rows({name: np.asarray(values, np.float64) for name, values in returns.items()})
+        # The most of any player, as players may have played different numbers of episodes.
         facts = {"episodes": max(map(len, returns.values())), "first_seed": FIRST_SEEDS[split]}
         return episode_result(self.config, split, rows, facts)
 
 
 @dataclass(frozen=True)
 class _RecipeFunctions(Generic[C, S]):
-    """The functions given to `make_recipe`; its methods are the recipe's `plan` and `compose`."""
+    """The arguments of `make_recipe` by their names there; its methods are the recipe's `plan` and `compose`."""
 
     build: Callable[[C, torch.device], S]
     phases: Callable[[C, S], Sequence[Phase]]
@@ -63,10 +64,10 @@ class _RecipeFunctions(Generic[C, S]):
         smaller = smaller_settings(config, [Knob(*knob) for knob in self.knobs.items()])
         device = find_device(config.device)
         return plan_one_process(
-            config, device, lambda settings: (settings, self.build(settings, META)), self._transients, smaller
+            config, device, lambda settings: (settings, self.build(settings, META)), self._measure_peaks, smaller
         )
 
-    def _transients(self, config: C, run: S) -> dict[str, int]:
+    def _measure_peaks(self, config: C, run: S) -> dict[str, int]:
         """Return the peak temporary bytes of the first step of each phase in `tried`, run on the meta device."""
         steps = {phase.name: phase.step_ for phase in self.phases(config, run) if phase.name in self.tried}
         return {name: peak_bytes(partial(step_, 0)) for name, step_ in steps.items()}
@@ -76,7 +77,7 @@ class _RecipeFunctions(Generic[C, S]):
         plan = self.plan(config)
         refuse_unfit(plan, config)
         run = allocate_planned_state(lambda: self.build(config, find_device(config.device)), plan)
-        trainer = Trainer(config, run, self.phases(config, run), lambda: self.numbers(config, run))
+        trainer = Trainer(config, run, self.phases(config, run), settle_=lambda: self.numbers(config, run))
         return BuiltRun(config, plan, trainer, self.score)
 
 
@@ -108,11 +109,12 @@ def make_recipe(
         further_fields: further fields of the `Recipe`, such as `sections`.
     """
     functions = _RecipeFunctions(build, phases, numbers, score, knobs or {}, tried)
-    trained, baseline = players
-    columns = tuple(Column("", title, max(8, len(title) + 1), name) for title, name in curves.items())
+    trained_player, baseline = players
     fields: dict[str, Any] = {
         "guide": config.__doc__ or "",
-        "layout": TableLayout(round="round", short_title="round", columns=columns, dispensable=frozenset()),
+        "layout": TableLayout(
+            round="round", short_title="round", columns=_curve_columns(curves), dispensable=frozenset()
+        ),
         "journal": "journal",
         "title": "{episodes} {split} {episodes:episode}",
         "headline": Headline("return", "return", "{:.2f}", baseline, f"{{}} of {baseline}"),
@@ -126,6 +128,14 @@ def make_recipe(
         compose=functions.compose,
         curves=curves,
         players="players",
-        trained=trained,
+        trained=trained_player,
         **(fields | further_fields),
+    )
+
+
+def _curve_columns(curves: Mapping[str, str]) -> tuple[Column, ...]:
+    """Return a column of the run's table for each metric in `curves`, by title."""
+    # As wide as its title and the space on its left, and with room for a number.
+    return tuple(
+        Column(group="", title=title, width=max(8, len(title) + 1), name=name) for title, name in curves.items()
     )

@@ -9,12 +9,13 @@ from typing import Any
 from flatwater.checkpoints.catalogue import list_checkpoints
 from flatwater.checkpoints.config import CheckpointConfig
 from flatwater.checkpoints.intact import find_quick_problems
+from flatwater.checkpoints.manifest import Manifest
 from flatwater.config.toml import from_mapping
-from flatwater.mirror.opening import mirror_place, read_place
+from flatwater.mirror.opening import read_mirror_file, save_mirror_url
 from flatwater.mirror.sender import MirrorSender
 from flatwater.mirror.uploader import FIRST_PAUSE
 from flatwater.rundir.description import read_settings
-from flatwater.rundir.layout import hold_lock, open_folder
+from flatwater.rundir.layout import RunFolder, hold_lock, open_folder
 from flatwater.storage.faults import StoreError
 from flatwater.storage.objects import check_url, open_objects
 from flatwater_watch.errors import ConfigError
@@ -58,31 +59,38 @@ def catch_up(
             CheckpointConfig, _settings_table(settings, "checkpoints", config_file), f"{config_file}: checkpoints"
         )
         # `mirror.json` has the URL of the run's own folder, which lies below the wanted URL.
-        parent_url = to or _mirror_url(settings, config_file) or read_place(folder).get("url", "").rpartition("/")[0]
+        parent_url = (
+            to or _mirror_url(settings, config_file) or read_mirror_file(folder).get("url", "").rpartition("/")[0]
+        )
         if not parent_url:
             raise ConfigError(f"{run}: this run has no mirror. Give one: --to s3://bucket/path")
         check_url(parent_url)  # before the run's name is added, with which `file://` would be a place on the disk
-        url, identity = mirror_place(parent_url, folder)
+        url, identity = save_mirror_url(parent_url, folder)
         sent_bytes = 0
 
-        def count(size: int) -> None:
+        def count_sent_(size: int) -> None:
             """Add bytes that were sent to the sum, and report them."""
             nonlocal sent_bytes
             sent_bytes += size
             on_bytes_sent(size)
 
-        sender = MirrorSender(open_objects(url), folder, identity, checkpoint_config, count, say)
+        sender = MirrorSender(open_objects(url), folder, identity, checkpoint_config, count_sent_, say)
         _retry_store(sender.connect_, say)
         # After `connect_`, which lists the manifests and shards at the store.
         mirrored_names = {manifest.file.name for manifest in sender.manifests.values()}
-        intact = [m for m in list_checkpoints(folder.checkpoints) if not find_quick_problems(folder.checkpoints, m)]
-        missing = [manifest for manifest in intact if manifest.file.name not in mirrored_names]
+        missing = [manifest for manifest in _intact_checkpoints(folder) if manifest.file.name not in mirrored_names]
         for manifest in missing:
             _retry_store(lambda m=manifest: sender.send_(m), say)  # type: ignore[misc]  # mypy has no type for the default
         # Files after the checkpoints, so that records at the store have no round that cannot be resumed there.
         _retry_store(sender.send_files_, say)
         _retry_store(sender.release_, say)
-    return CatchUpResult(url, len(missing), sent_bytes)
+    return CatchUpResult(url, checkpoints=len(missing), bytes=sent_bytes)
+
+
+def _intact_checkpoints(folder: RunFolder) -> list[Manifest]:
+    """Return the checkpoints of a run, oldest first, in which a quick look finds no problem."""
+    manifests = list_checkpoints(folder.checkpoints)
+    return [manifest for manifest in manifests if not find_quick_problems(folder.checkpoints, manifest)]
 
 
 def _settings_table(settings: Mapping[str, Any], name: str, file: str) -> Mapping[str, Any]:

@@ -62,6 +62,7 @@ def _with_added_defaults(
         table = current_settings.get(name)
         if name not in saved_settings and name in current_settings:
             settings[name] = default
+        # A table on both sides: settings may have been added within it.
         elif name in saved_settings and isinstance(default, Mapping) and isinstance(table, Mapping):
             settings[name] = _with_added_defaults(saved_settings[name], default, table)
     return settings

@@ -126,16 +126,19 @@ def compose_fork(config: Any, parent: Parent, say: ShowLine) -> Run:  # noqa: AN
         ConfigError: with these settings the leaves or the data differ from the parent's.
     """
     data = parent.checkpoint.manifest.facts.get("data")
-    changes = {
+    # Old and new value by name, without settings that change no number of the training, such as `rounds`.
+    training_changes = {
         name: pair
         for name, pair in parent.origin.changed.items()
         if _first_name(name) not in config.changeable_settings
     }
     # The parent's initial run is built first, and released: two runs are never in memory.
-    parent_initial = _initial_values(parent.config, data) if changes else {}
+    parent_initial = _initial_values(parent.config, data) if training_changes else {}
     # Without `from_run`, which only the beginning of the parent needed: the whole state is restored below.
     composed_run = compose_as_begun(replace(config, from_run=None), parent.config, data)
-    changes = {name: pair for name, pair in changes.items() if _first_name(name) not in composed_run.location_settings}
+    # Without the paths of data, which only a run that is built knows: its data are compared by content below.
+    location_settings = composed_run.location_settings
+    changes = {name: pair for name, pair in training_changes.items() if _first_name(name) not in location_settings}
     if changes:
         composed_run.begin_()  # tests the exactness of the environment, which may have changed
     else:
@@ -255,7 +258,9 @@ def _leaves_error(
     owners = recipe.plan(parent.config).owners
     # Each setting is planned alone, as only some of them change leaves. The plan has the bytes of every leaf.
     culprits = [
-        name for name, (_, now) in changes.items() if _changed_leaf_bytes(recipe, parent.config, name, now) != owners
+        name
+        for name, (_, new_value) in changes.items()
+        if _changed_leaf_bytes(recipe, parent.config, name, new_value) != owners
     ]
     return ConfigError(
         f"{_setting_names(culprits or changes, recipe.name)}: the state of {parent.folder.path} would have other "

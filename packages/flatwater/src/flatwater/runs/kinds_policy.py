@@ -74,18 +74,22 @@ class KindsPolicy:
             deterministic: return the likeliest action, or draw one.
             generator: a CPU generator to draw from; left out, the policies' own.
         """
-        draws: dict[str, Any] = {"deterministic": deterministic, "generator": generator}
+        draw_options: dict[str, Any] = {"deterministic": deterministic, "generator": generator}
         if agent is not None:
-            return self[agent].act(obs, legal, **draws)
+            return self[agent].act(obs, legal, **draw_options)
         return {
-            name: self[name].act(own, _agent_value(legal, name), **draws) for name, own in _require_dict(obs).items()
+            name: self[name].act(agent_obs, _agent_value(legal, name), **draw_options)
+            for name, agent_obs in _require_dict(obs).items()
         }
 
     def value(self, obs: Any, legal: Any = None, *, agent: str | None = None) -> Any:  # noqa: ANN401  (as in `act`)
         """Return the critic's value of each agent's observation; the arguments are those of `act`."""
         if agent is not None:
             return self[agent].value(obs, legal)
-        return {name: self[name].value(own, _agent_value(legal, name)) for name, own in _require_dict(obs).items()}
+        return {
+            name: self[name].value(agent_obs, _agent_value(legal, name))
+            for name, agent_obs in _require_dict(obs).items()
+        }
 
     def predict(
         self,
@@ -111,11 +115,12 @@ class KindsPolicy:
             return self[agent].predict(observation, state, episode_start, deterministic, action_masks)
         results = {
             name: self[name].predict(
-                own, _agent_value(state, name), episode_start, deterministic, _agent_value(action_masks, name)
+                agent_obs, _agent_value(state, name), episode_start, deterministic, _agent_value(action_masks, name)
             )
-            for name, own in _require_dict(observation).items()
+            for name, agent_obs in _require_dict(observation).items()
         }
-        states = {name: own_state for name, (_, own_state) in results.items() if own_state is not None}
+        # None for a policy without a memory.
+        states = {name: agent_state for name, (_, agent_state) in results.items() if agent_state is not None}
         return {name: action for name, (action, _) in results.items()}, states or None
 
     def on_rows(self) -> "KindsOnRows":
@@ -143,11 +148,12 @@ class KindsOnRows:
     def act(self, obs: Array, legal: Array | None = None) -> Array:
         """Return the actions [A, *action] on observations [A, *obs], with masks [A, R] where there are masks."""
         actions: Array = np.zeros(self._shape, self._action_type)
+        # `[None]` adds the axis of environments, of which there is one; `[0]` takes it away.
         for rows, policy in self._policies:
             own_legal = None if legal is None or not rows.kind.spaces.masked else rows.read_legal(legal[None])[0]
             rows.write_actions_(actions, policy.act(rows.read_obs(obs[None])[0], own_legal)[None])
-        (row,) = actions
-        return np.asarray(row)
+        (env_actions,) = actions
+        return np.asarray(env_actions)
 
 
 def _require_dict(obs: Any) -> ByAgent:  # noqa: ANN401  (whatever the user gives)

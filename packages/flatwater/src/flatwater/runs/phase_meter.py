@@ -79,7 +79,8 @@ class PhaseMeter:
         rise = self._take_peak_rise_() if self.counts_peaks else None
         # Without a step since the last call, as between two phases, the time belongs to no phase.
         if self.steps:
-            effort = Effort(wall_time - self.last_wall_time, cpu_time - self.last_cpu_time, self.steps, rise)
+            wall_seconds, cpu_seconds = wall_time - self.last_wall_time, cpu_time - self.last_cpu_time
+            effort = Effort(seconds=wall_seconds, cpu_seconds=cpu_seconds, steps=self.steps, peak=rise)
             self.phase_efforts[phase] = self.phase_efforts[phase] + effort if phase in self.phase_efforts else effort
         self.last_wall_time, self.last_cpu_time, self.steps = wall_time, cpu_time, 0
         if self.make_event is not None:

@@ -108,7 +108,8 @@ class ExportablePolicies(Protocol):
 def export_files(policy: ExportablePolicy | ExportablePolicies, file: Path) -> dict[Path, PolicyExport]:
     """Return what an export to `file` writes: one file, or a file for each policy, with its name behind the stem."""
     if isinstance(policy, ExportablePolicies):
-        return {file.with_stem(f"{file.stem}-{name}"): own for name, own in policy.to_exports().items()}
+        exports = policy.to_exports()
+        return {file.with_stem(f"{file.stem}-{name}"): policy_export for name, policy_export in exports.items()}
     return {file: policy.to_export()}
 
 
@@ -149,8 +150,8 @@ def plan_export(policy: PolicyExport, suffix: str, budget: str | None) -> Plan:
     run_forward = _bind_meta_forward(policy, example) if policy.measure_forward else lambda: None
     other_bytes = COPIES_IN_MEMORY * weights + example_bytes + LIBRARY_BYTES[suffix]
     phases = phase_bytes(
-        lambda: {LOAD_PHASE: 0, EXPORT_PHASE: peak_bytes(run_forward)},
-        {LOAD_PHASE: policy.loading_bytes, EXPORT_PHASE: other_bytes},
+        transients=lambda: {LOAD_PHASE: 0, EXPORT_PHASE: peak_bytes(run_forward)},
+        extra_bytes={LOAD_PHASE: policy.loading_bytes, EXPORT_PHASE: other_bytes},
     )
     return plan_policy_use(EXPORT_PHASE, {"policy.weights": weights}, phases, budget=budget)
 
@@ -298,7 +299,7 @@ def _write_onnx(policy: PolicyExport) -> tuple[bytes, RunProgram]:
 
 def _write_weights(policy: PolicyExport) -> tuple[bytes, RunProgram]:
     """Return the policy as the bytes of a .safetensors file, and a function that runs the policy rebuilt from them."""
-    from safetensors.torch import load, save  # noqa: PLC0415  (one home)
+    from safetensors.torch import load, save  # noqa: PLC0415  (loaded only where it is used)
 
     header = json.dumps(policy.description | {"header": dict(policy.header)})
     # A copy: safetensors refuses tensors that share storage.
@@ -329,7 +330,7 @@ def read_policy(file: Path) -> Any:  # noqa: ANN401  (what a recipe's policy is)
             f"{file}: expected a .safetensors file, got a program for {loader}. Export to a "
             ".safetensors file for flatwater.load."
         )
-    from safetensors import SafetensorError, safe_open  # noqa: PLC0415  (one home)
+    from safetensors import SafetensorError, safe_open  # noqa: PLC0415  (loaded only where it is used)
 
     try:
         with safe_open(file, framework="pt") as weights_file:

@@ -142,7 +142,7 @@ class Profiler:
         if round_ in self.rounds and (next_step := self._next_step()):
             self._start_trace_(*next_step, step_limit=0)
 
-    def after_step(self) -> None:
+    def after_step_(self) -> None:
         """After a step of the run, keep the open trace for the next step, or write it and start the trace that follows.
 
         That is the second trace of a phase, if a step is small enough for one, or the first trace of the next phase.

@@ -151,7 +151,7 @@ class Recorder:
         self.phase_meter.count_(phase, ends=steps_done == total)
         self.table.show_phase(phase, steps_done, total)
         if self.profiler is not None:
-            self.profiler.after_step()
+            self.profiler.after_step_()
 
     def on_round(self, round_: int, metrics: Mapping[str, float]) -> None:
         """Take in a complete round: measure memory if that is due, call the user's `on_round`, record and save.
@@ -468,7 +468,7 @@ def build_recorder(
             callbacks=callbacks,
             code_hashes=source_hashes(composed_run.config),
             arithmetics=saved_arithmetics([manifest.facts for manifest in list_checkpoints(folder.checkpoints)[-1:]]),
-            phase_meter=PhaseMeter(cuda_event if composed_run.device.type == "cuda" else None),
+            phase_meter=PhaseMeter(make_event=cuda_event if composed_run.device.type == "cuda" else None),
         )
         open_files.pop_all()  # all are open: from here on `Recorder.close` closes them
     return recorder

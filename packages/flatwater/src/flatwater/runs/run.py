@@ -37,7 +37,7 @@ class Run(ABC):
     """A `trainers.loop.Trainer`: the state tree, and the phases of a round."""
     doubts: list[str] = field(default_factory=list, kw_only=True)
     """Sentences that say why the run cannot be resumed bit for bit; empty if it can."""
-    taken: list[str] = field(default_factory=list, kw_only=True)
+    weights_notes: list[str] = field(default_factory=list, kw_only=True)
     """A sentence about the weights that the run took from another run; empty if it took none."""
 
     @property
@@ -56,7 +56,7 @@ class Run(ABC):
 
     def about(self) -> Sequence[str]:
         """Return further lines to print at the start: about observations, the split of the data, and decisions."""
-        return [*self.taken, *self.plan.notes]
+        return [*self.weights_notes, *self.plan.notes]
 
     def weights(self) -> Collection[Tensor]:
         """Return the leaves that `--from-run` copies: networks, and statistics that normalise their inputs."""
@@ -69,7 +69,7 @@ class Run(ABC):
     def begin_(self) -> None:
         """Prepare a new run before its first round: take the weights of another run, if the settings name one."""
         if self.config.from_run is not None:
-            self.taken.append(take_weights_(self.trainer.run, self.weights(), self.config.from_run))
+            self.weights_notes.append(take_weights_(self.trainer.run, self.weights(), self.config.from_run))
 
     def rebuild_(self) -> None:  # noqa: B027  (most checkpoints leave nothing out)
         """Compute the leaves that a checkpoint leaves out, after a restore; if that is inexact, add to `doubts`."""
@@ -244,6 +244,6 @@ def part_efforts(profile: Profile) -> dict[str, Effort]:
     if not profile.steps:
         return {}
     return {
-        f"{part} (a part of each step)": Effort(profile.wall[part], profile.cpu[part], profile.steps, None)
+        f"{part} (a part of each step)": Effort(profile.wall[part], profile.cpu[part], profile.steps, peak=None)
         for part in profile.parts
     }

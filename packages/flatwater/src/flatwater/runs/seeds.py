@@ -62,7 +62,7 @@ def create_group(
     base = replace(checked_settings.config, seed=seed_list[0], threads=use_threads(config.threads))
     write_object(folder.seeds, json.dumps(seed_list).encode() + b"\n")
     write_config(base, folder.config)
-    remember_run(folder, lambda _: None)
+    remember_run(folder, say=lambda _line: None)
     return folder
 
 
@@ -76,7 +76,7 @@ def _list_seeds(seeds: object, first: int) -> list[int]:
         seeds = range(first, first + int(seeds))
     expected = f"their number, or a list of whole numbers, each once, and at most {MAXIMUM_RUNS}"
     require(isinstance(seeds, Sized) and isinstance(seeds, Iterable), "seeds", seeds, expected)
-    numbers: Any = seeds
+    numbers: Any = seeds  # for the type checker, which does not know what `require` has refused
     # The length first: a range of any length is not made a list.
     require(len(numbers) <= MAXIMUM_RUNS and all(isinstance(n, Integral) for n in numbers), "seeds", seeds, expected)
     seed_list = [int(number) for number in numbers]
@@ -95,7 +95,7 @@ def group_runs(folder: RunFolder, changes: Mapping[str, Any]) -> Generator[tuple
         changed_names = {name for name, value in changes.items() if value is not None}
         base = with_changes(read_config(locked_folder, trains=True, replaced_names=changed_names), changes)
         write_config(base, locked_folder.config)
-        remember_run(locked_folder, lambda _: None)
+        remember_run(locked_folder, say=lambda _line: None)
         path = locked_folder.with_current_name.path
         for seed in read_seeds(locked_folder):
             run = seed_folder(path, seed)

@@ -4,6 +4,7 @@ Records lie in `$XDG_STATE_HOME/flatwater/begun`, or without that variable in `~
 of a file is the hash of a run (`trust.trust_key`), and only its existence matters; its content is for people.
 """
 
+import errno
 import json
 import os
 import secrets
@@ -65,7 +66,9 @@ def state_folder() -> Path:
     try:
         home = Path(state_home) if Path(state_home).is_absolute() else Path.home() / ".local" / "state"
     except RuntimeError as error:
-        raise FileNotFoundError(2, "there is no home folder. Set XDG_STATE_HOME to another folder") from error
+        raise FileNotFoundError(
+            errno.ENOENT, "there is no home folder. Set XDG_STATE_HOME to another folder"
+        ) from error
     return home.joinpath(*RECORD_PATH)
 
 
@@ -102,7 +105,9 @@ def _open_record_folder(*, make: bool) -> Iterator[int]:
             status = os.fstat(descriptor)
             # The owner of the open folder is checked, not that of a name, which may lead elsewhere by now.
             if status.st_uid != os.geteuid() or status.st_mode & _WRITABLE_BY_OTHERS:
-                raise PermissionError(13, "other users own the folder or may write there", str(records_folder))
+                raise PermissionError(
+                    errno.EACCES, "other users own the folder or may write there", str(records_folder)
+                )
         yield descriptor
     finally:
         os.close(descriptor)
@@ -117,6 +122,6 @@ def _remove_oldest(folder: int) -> None:
     for name in names:
         with suppress(OSError):
             records.append((os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime, name))
-    for _, name in sorted(records)[: len(records) - MAXIMUM_RECORDS * 3 // 4]:
+    for _, name in sorted(records)[: len(records) - MAXIMUM_RECORDS * 3 // 4]:  # by time, the oldest first
         with suppress(OSError):
             os.unlink(name, dir_fd=folder)

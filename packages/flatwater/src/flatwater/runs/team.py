@@ -78,7 +78,7 @@ class WorkerService:
         self._mapped_paths: Collection[str] = ()
         self._memory_meter = CostlyMeter(self._measure_memory, METER_SHARE)
 
-    def hold_(self, state: object, mapped: Collection[str] = ()) -> None:
+    def set_measured_state_(self, state: object, mapped: Collection[str] = ()) -> None:
         """Set the state that `memory` measures, and the paths of its leaves that lie in memory-mapped files."""
         self._measured_state, self._mapped_paths = state, mapped
 

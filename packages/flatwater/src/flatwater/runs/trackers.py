@@ -56,11 +56,11 @@ def find_tracker(name: str) -> Tracker:
         hint = did_you_mean(name, names)
         raise ConfigError(f"{field}: no tracker has this name.{hint} Expected {expected}.{group_faults('trackers')}")
     build = _find_tracker_class(import_path, field, expected)
-    return Tracker(lambda _, run: build(run))
+    return Tracker(open=lambda _config, run: build(run))
 
 
 def _find_tracker_class(import_path: str, field: str, expected: str) -> "Callable[[TrackedRun], Sink]":
-    """Return the class of a tracker at `package.module:Class`; `field` and `expected` are words for messages.
+    """Return the class of a tracker at `package.module:Class`; `field` and `expected` are texts for messages.
 
     Raises:
         ConfigError: there is no such class, it is not a tracker's, or cannot be called with a run alone.
@@ -106,7 +106,7 @@ def open_trackers(config: RunConfig, folder: RunFolder, say: ShowLine, *, resume
     settings: dict[str, Any] = to_mapping(config)
 
     def bind_open_sink(name: str) -> Callable[[ShowLine], Sink]:
-        """Return a function that opens the tracker of a name; `note` shows a line of the tracker's."""
+        """Return a function that opens the tracker of a name, given a function that shows the tracker's lines."""
 
         # Called in the tracker's thread: the import of its library may take seconds, and its log-in a network.
         def open_sink(note: ShowLine) -> Sink:
@@ -147,6 +147,6 @@ def _open_wandb(config: RunConfig, run: TrackedRun) -> Sink:
 
 
 TRACKERS = {
-    "tensorboard": Tracker(_open_tensorboard, _load_tensorboard),
-    "wandb": Tracker(_open_wandb, _check_wandb, "'flatwater[wandb]'"),
+    "tensorboard": Tracker(open=_open_tensorboard, check=_load_tensorboard),
+    "wandb": Tracker(open=_open_wandb, check=_check_wandb, install="'flatwater[wandb]'"),
 }

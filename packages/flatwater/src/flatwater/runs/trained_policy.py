@@ -60,7 +60,11 @@ class TrainedPolicy:
     """The policy of a run; a recurrent policy keeps a memory of each agent between calls of `act`."""
 
     def __init__(
-        self, network: PolicyNetwork, spaces: Spaces, native: NativeSpaces | None, describe: Callable[[], PolicyExport]
+        self,
+        network: PolicyNetwork,
+        spaces: Spaces,
+        native: NativeSpaces | None,
+        build_export: Callable[[], PolicyExport],
     ) -> None:
         """Keep the network and the spaces; the memory is empty.
 
@@ -68,9 +72,9 @@ class TrainedPolicy:
             network: an `nn.Module`.
             spaces: spaces of the world in which the policy was trained.
             native: spaces of the environment in that world; None if users give the world's own arrays.
-            describe: returns the policy without its run, for an export.
+            build_export: returns the policy without its run, for an export.
         """
-        self._network, self._spaces, self._native, self._describe = network, spaces, native, describe
+        self._network, self._spaces, self._native, self._build_export = network, spaces, native, build_export
         self.generator = torch.Generator().manual_seed(0)
         """Generator from which actions are drawn: `policy.generator.manual_seed(7)` draws others."""
         self._memory, self._remembered_names = torch.zeros(2, 0, network.cells), list[Any]()
@@ -180,15 +184,15 @@ class TrainedPolicy:
 
     def fresh(self) -> "TrainedPolicy":
         """Return a policy with the same network that remembers nothing yet."""
-        return TrainedPolicy(self._network, self._spaces, self._native, self._describe)
+        return TrainedPolicy(self._network, self._spaces, self._native, self._build_export)
 
     def on_rows(self) -> "TrainedPolicy":
         """Return a policy with the same network that takes and returns the world's arrays, with its own memory."""
-        return TrainedPolicy(self._network, self._spaces, None, self._describe)
+        return TrainedPolicy(self._network, self._spaces, None, self._build_export)
 
     def to_export(self) -> PolicyExport:
         """Return the policy without its run, to be exported."""
-        return self._describe()
+        return self._build_export()
 
     def _split_mask(self, obs: Any, legal: Array | None = None) -> tuple[Any, Array | None]:  # noqa: ANN401  (whatever the space holds)
         """Return the observation without a mask that it contains, and the mask: `legal` if that is given.
@@ -230,6 +234,7 @@ class TrainedPolicy:
 
     def _is_observation(self, obs: Mapping[Any, Any]) -> bool:
         """Return whether a mapping is one observation of a Dict space, rather than a dict by agent."""
+        # By the keys of the space: a dict by agent has names of agents, and none of these keys.
         return self._native is not None and not self._native.keys.isdisjoint(obs)
 
     def _world_rows(self, obs: Any) -> Rows:  # noqa: ANN401  (whatever the space holds)

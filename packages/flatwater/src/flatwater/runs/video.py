@@ -161,7 +161,7 @@ def _checked_frames(frames: Iterator[object]) -> Iterator[Array]:
     size: tuple[int, ...] = ()
     for frame in frames:
         array = np.ascontiguousarray(frame)
-        size = size or array.shape
+        size = size or array.shape  # of the first frame
         is_picture = array.dtype == np.uint8 and array.ndim == 3 and array.shape[2] == 3  # noqa: PLR2004  (H, W, RGB)
         if not is_picture or array.shape != size or array.nbytes > MAXIMUM_FRAME_BYTES:
             raise ConfigError(

@@ -30,8 +30,8 @@ def take_weights_(root: Any, weights: Collection[Tensor], place: str) -> str:  #
     option = f"from_run = {short_repr(place)}"
     if not weights_by_path:
         raise ConfigError(f"{option}: this recipe does not say which leaves are weights (`Run.weights`). Leave it out.")
-    with open_run_folder(place, lambda _: None, with_shards=True) as folder:
-        checkpoint = newest_intact(folder.checkpoints, say=lambda _: None)
+    with open_run_folder(place, say=lambda _line: None, with_shards=True) as folder:
+        checkpoint = newest_intact(folder.checkpoints, say=lambda _line: None)
         if checkpoint is None:
             raise CheckpointError(f"{option}: no checkpoint of this run is intact. Give another run.")
         try:

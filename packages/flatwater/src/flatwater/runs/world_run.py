@@ -152,7 +152,7 @@ def _replay_running_episodes(run: "WorldRun", episodes: Episodes, observations: 
     with temporary_generator_seeds({}):
         world = run.build_world(len(observations))
         try:
-            return replay_episodes_(world, None, episodes, observations)
+            return replay_episodes_(world, teacher=None, episodes=episodes, saved_obs=observations)
         finally:
             world.close()
 

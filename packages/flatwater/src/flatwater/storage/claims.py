@@ -38,6 +38,7 @@ class Holder:
     """Process that holds a lock, as the lock's object describes it."""
 
     token: str
+    """Random text by which a process recognises its own lock."""
     host: str
     boot: str
     """Identity of the machine, which tells it from others of its name and from itself before a restart; empty if the

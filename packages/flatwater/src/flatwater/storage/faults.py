@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from flatwater.storage.client_settings import EXPECTED_CREDENTIALS
 from flatwater_watch.errors import ConfigError, FlatwaterError, RunError
 
-# Marks in messages: obstore has few classes of errors, such as one for a missing bucket and a missing object.
+# Texts by which messages are told apart: obstore has one class of errors for a missing bucket and a missing object.
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
 _NO_KEYS = (
     "169.254.169.254",  # the address at which a cloud's own machines ask for credentials
@@ -70,7 +70,7 @@ def translate_store_errors(url: str, request: str) -> Iterator[None]:
         raise
     except FileNotFoundError as error:
         # Only these requests may miss the object alone; if another finds nothing, the bucket is missing.
-        if request in {"read", "remove"} and not any(mark in str(error) for mark in _NO_BUCKET):
+        if request in {"read", "remove"} and not _has_any(str(error), _NO_BUCKET):
             raise
         raise explain_error(url, request, error) from error
     except (BaseError, OSError, ValueError) as error:
@@ -93,29 +93,29 @@ def explain_error(url: str, request: str, error: Exception) -> FlatwaterError:
     kind = "container" if scheme == "az" else "bucket"
     is_missing = isinstance(error, FileNotFoundError) and scheme != "file"
     is_forbidden = isinstance(error, PermissionDeniedError | PermissionError)
-    # Whether each reason applies, and its text. The order matters: an answer may have several marks.
+    # Whether each reason applies, and its text. The order matters: an answer may have several of the texts.
     reasons = [
-        (_has_mark(text, _NO_KEYS), f"there are no credentials for it. Set {EXPECTED_CREDENTIALS[scheme]}."),
+        (_has_any(text, _NO_KEYS), f"there are no credentials for it. Set {EXPECTED_CREDENTIALS[scheme]}."),
         (
-            _has_mark(text, _WRONG_KEYS) or isinstance(error, UnauthenticatedError),
+            _has_any(text, _WRONG_KEYS) or isinstance(error, UnauthenticatedError),
             f"the credentials are not accepted ({summary}). Set {EXPECTED_CREDENTIALS[scheme]}.",
         ),
         (
-            _has_mark(text, _WRONG_REGION),
+            _has_any(text, _WRONG_REGION),
             f"{bucket} is in another region ({summary}). Set {_REGION_VARIABLES.get(scheme)}.",
         ),
-        (_has_mark(text, _NO_BUCKET) or is_missing, f"there is no {kind} {bucket!r}. Make it, or correct the URL."),
+        (_has_any(text, _NO_BUCKET) or is_missing, f"there is no {kind} {bucket!r}. Make it, or correct the URL."),
         (
-            _has_mark(text, _FORBIDDEN) or is_forbidden,
+            _has_any(text, _FORBIDDEN) or is_forbidden,
             f"{_REQUEST_WORDS[request]} is not permitted. A mirror needs {_NEEDED_PERMISSIONS} there ({summary}).",
         ),
         (
-            _has_mark(text, _NO_FOLDER) and scheme == "file",
+            _has_any(text, _NO_FOLDER) and scheme == "file",
             f"this folder cannot be made ({summary}). Correct the URL.",
         ),
     ]
     # For lists alone: in other requests the name is the caller's own.
-    if request == "list" and _has_mark(text, _ODD_NAME):
+    if request == "list" and _has_any(text, _ODD_NAME):
         return OddNameError(
             f"{url}: an object there has a name that cannot be listed ({summary!r}). Remove the "
             "object with the store's own tools."
@@ -126,8 +126,8 @@ def explain_error(url: str, request: str, error: Exception) -> FlatwaterError:
     return StoreError(f"{url}: {_REQUEST_WORDS[request]} fails ({summary})")
 
 
-def _has_mark(message: str, marks: tuple[str, ...]) -> bool:
-    return any(mark in message for mark in marks)
+def _has_any(message: str, parts: tuple[str, ...]) -> bool:
+    return any(part in message for part in parts)
 
 
 def _summarise_message(message: str) -> str:

@@ -256,8 +256,8 @@ class StoredObjects:
         import obstore  # noqa: PLC0415  (it takes long to import: only where a URL is used)
 
         listing: list[ObjectEntry] = []
-        # Counted page by page, as a hostile list may have no end.
-        async for page in obstore.list(self.store, self.prefix + folder or None, chunk_size=100):
+        # Counted page by page, as a hostile list may have no end. Without a prefix (None) it is the whole bucket.
+        async for page in obstore.list(self.store, (self.prefix + folder) or None, chunk_size=100):
             listing += [
                 ObjectEntry(entry["path"].removeprefix(self.prefix), entry["size"], entry["last_modified"])
                 for entry in page
@@ -350,14 +350,14 @@ def is_plain(name: str) -> bool:
     )
 
 
-def _run_coroutine(answers: Coroutine[Any, Any, T]) -> T:
+def _run_coroutine(coroutine: Coroutine[Any, Any, T]) -> T:
     """Return the result of a coroutine, run in its own thread if the calling thread has a loop, as in a notebook."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(answers)
+        return asyncio.run(coroutine)
     with ThreadPoolExecutor(1, "store") as thread:
-        return thread.submit(asyncio.run, answers).result()
+        return thread.submit(asyncio.run, coroutine).result()
 
 
 def _bare_tag(tag: str | None) -> str:

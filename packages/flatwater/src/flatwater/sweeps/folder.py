@@ -47,6 +47,7 @@ class SweepOutcome:
     measured: str
     """Title of the curve that trials are judged by: `champion`."""
     wanted: int
+    """Number of trials that the sweep was asked for."""
     lines: Sequence[TrialLine]
     stop: StopRequest
     """Request to stop, with the signal if one came."""
@@ -57,6 +58,7 @@ class SweepOutcome:
         finished_lines = [line for line in self.lines if line.state == "finished" and line.value is not None]
         if not finished_lines:
             return None
+        # By the negative number: of equal values the first trial is the largest tuple.
         _, _, best_line = max((line.value, -line.number, line) for line in finished_lines)
         return best_line
 

@@ -81,7 +81,7 @@ class Study:
             self.study.set_user_attr("wanted", trials)
         return saved_trials if trials is None else trials
 
-    def next_(self) -> Trial:
+    def begin_trial_(self) -> Trial:
         """Begin a new trial in the database, draw its settings, and return it."""
         self._reseed_sampler_(len(self._trials()), "")
         return self._draw_settings_(self.study.ask())
@@ -146,7 +146,7 @@ class Study:
 
     def is_below_median(self, trial: Trial, known_values: Mapping[int, float]) -> bool:
         """Return whether the trial's values are below the median of earlier trials, so that it should end."""
-        return bool(known_values) and trial.should_prune()
+        return bool(known_values) and trial.should_prune()  # by the study's `LaggingPruner`, which reads the database
 
     def finish_(self, trial: Trial) -> None:
         """Complete the trial with the value of its last round; without any value it has failed."""

@@ -150,7 +150,7 @@ def generate_trials_(sweep: Sweep) -> Iterator[Trial | None]:
     """Yield interrupted trials, then new ones; None while the next trial has to wait for others to end."""
     yield from sweep.study.reopen_interrupted_trials_()
     while len(sweep.study.lines()) < sweep.trial_count:  # counted anew each time; failed trials count too
-        yield sweep.study.next_() if sweep.study.may_begin() else None
+        yield sweep.study.begin_trial_() if sweep.study.may_begin() else None
 
 
 def begin_job_(sweep: Sweep, trial: Trial) -> Job | None:

@@ -52,7 +52,7 @@ ReportEnded = Callable[[Array, Episodes, Array], None]
 
 
 def build_episodes(spaces: Spaces, device: torch.device) -> Episodes:
-    """Return records of no episode yet, all zeros. On the meta device they are a plan."""
+    """Return the state of episodes before the first, all zeros. On the meta device it is a plan."""
     zeros = partial(filled_tensor, 0, device=device)
     envs, agents = spaces.envs, spaces.agents
     return Episodes(
@@ -63,6 +63,7 @@ def build_episodes(spaces: Spaces, device: torch.device) -> Episodes:
             envs,
             agents,
             *spaces.action_shape,
+            # A choice is the number of an action, which 16 bits hold.
             dtype=torch.int16 if spaces.bounds is None else spaces.action_dtype,
         ),
         over=zeros(envs, agents, dtype=torch.bool),
@@ -81,6 +82,7 @@ def save_world_state_(world: World, episodes: Episodes) -> str:
 
 def has_kept_state(episodes: Episodes) -> bool:
     """Return whether the state tree holds a world's state, which a resumed run must restore even between episodes."""
+    # An empty list: saved before the first episode of a world whose wrappers keep state.
     return bool(episodes.kept) and read_state(episodes.kept[KEPT].numpy()) != []
 
 
@@ -282,7 +284,7 @@ def step_first_episodes_(
     outcome: Outcome,
     *,
     has_ended: Tensor,
-    paid: Tensor,
+    return_sums: Tensor,
     legal: Array | None = None,
 ) -> Array:
     """Step every environment, and add the rewards of its first episode to the sums; later episodes do not count.
@@ -294,7 +296,7 @@ def step_first_episodes_(
         obs: observations, [E, A, *obs], overwritten.
         outcome: reward, terminated and truncated, [E, A] each, overwritten.
         has_ended: bool [E], environments whose first episode has ended: stepped but not counted; updated.
-        paid: float32 [E * A], sums of rewards, updated.
+        return_sums: float32 [E * A], sums of rewards, updated.
         legal: mask of legal actions, bool [E, A, R], overwritten; None in a world without masks.
 
     Returns:
@@ -303,8 +305,8 @@ def step_first_episodes_(
     ended = step_(world, episodes, actions, obs, outcome, legal=legal)
     reward = torch.from_numpy(outcome[0]).flatten()
     # Read before `has_ended` is updated: the reward of an episode's last step counts.
-    is_counted = has_ended.logical_not().repeat_interleave(len(paid) // len(has_ended))
-    paid.add_(reward * is_counted)
+    is_counted = has_ended.logical_not().repeat_interleave(len(return_sums) // len(has_ended))
+    return_sums.add_(reward * is_counted)
     has_ended.logical_or_(torch.from_numpy(ended))
     return ended
 
@@ -330,7 +332,7 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
     agent_done, returns = np.zeros((envs, agents), np.bool_), np.zeros((envs, agents), np.float32)
     kept_state = read_state(episodes.kept[KEPT].numpy()) if episodes.kept else None
 
-    def begin(env_mask: Array) -> None:
+    def begin_recorded_(env_mask: Array) -> None:
         """Begin the recorded episodes of these environments, in the world and for the teacher."""
         if isinstance(world, ReplayableWorld) and episodes.kept:
             world.beginnings.load_(env_mask, kept_state or [])
@@ -339,10 +341,10 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
         if teacher is not None:
             teacher.begin_(env_mask)
 
-    begin(np.ones(envs, np.bool_))
+    begin_recorded_(np.ones(envs, np.bool_))
     for steps_left in range(most_steps, 0, -1):
-        if steps_left < most_steps and (steps == steps_left).any():
-            begin(steps == steps_left)
+        if steps_left < most_steps and (steps == steps_left).any():  # the longest episodes have begun above
+            begin_recorded_(steps == steps_left)
         if teacher is not None:
             call_teacher_(teacher, obs, scratch.teacher_choices, scratch.legal)
         waits = steps < steps_left
@@ -354,10 +356,10 @@ def play_again_(world: World, teacher: Teacher | None, episodes: Episodes, obs: 
         returns += scratch.outcome[0]
         agent_done |= scratch.ends()
         ended_waiting = waits & scratch.ends().all(1)
-        if ended_waiting.any():
-            begin(ended_waiting)
-    if (steps == 0).any():
-        begin(steps == 0)
+        if ended_waiting.any():  # begun again, as a world cannot step an episode that has ended
+            begin_recorded_(ended_waiting)
+    if (steps == 0).any():  # episodes without a step so far
+        begin_recorded_(steps == 0)
     return agent_done, returns
 
 

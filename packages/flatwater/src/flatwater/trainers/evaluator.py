@@ -57,7 +57,7 @@ class EpisodeEvaluator:
         world: World,
         played: PlayedState,
         players: Mapping[str, Player],
-        seeds: Callable[[], Array],
+        draw_seeds: Callable[[], Array],
         *,
         legal: Tensor | None = None,
         ends_early: bool = False,
@@ -68,12 +68,12 @@ class EpisodeEvaluator:
             world: the world of these episodes.
             played: part of the state tree for these episodes.
             players: all players by name, the trained player first.
-            seeds: returns the episodes' seeds [E], whenever a player begins.
+            draw_seeds: returns the episodes' seeds [E], whenever a player begins.
             legal: mask of legal actions in the state tree, bool [B, R]; None in a world without masks.
             ends_early: whether steps do nothing once all episodes have ended.
         """
         self.world, self.played, self.players = world, played, players
-        self._seeds, self._ends_early = seeds, ends_early
+        self._draw_seeds, self._ends_early = draw_seeds, ends_early
         spaces, grid = world.spaces, (world.spaces.envs, world.spaces.agents)
         self.current_obs: Array = played.obs.view(*grid, *spaces.obs).numpy()
         self._legal = None if legal is None else legal.view(*grid, -1).numpy()
@@ -100,7 +100,7 @@ class EpisodeEvaluator:
         """
         player, state = self.players[name], self.played
         if number == 0:
-            self._begin_(np.ones(len(state.done), np.bool_), self._seeds() if seeds is None else seeds)
+            self._begin_(np.ones(len(state.done), np.bool_), self._draw_seeds() if seeds is None else seeds)
             state.done.zero_()
             player.returns.zero_()
         elif self._ends_early and bool(state.done.all()):
@@ -109,7 +109,9 @@ class EpisodeEvaluator:
         if self._legal is not None:
             check_actions(self.world.spaces, self._legal, action, source=f"the {name}")
         step_arguments = self.world, self._arrays, action, self.current_obs, self._outcome
-        has_ended = step_first_episodes_(*step_arguments, has_ended=state.done, paid=player.returns, legal=self._legal)
+        has_ended = step_first_episodes_(
+            *step_arguments, has_ended=state.done, return_sums=player.returns, legal=self._legal
+        )
         if has_ended.any() and not (self._ends_early and bool(state.done.all())):
             # A copy, because `begin_` writes into the array that the seeds come from.
             self._begin_(has_ended, state.episodes.seeds.numpy().copy())

@@ -107,6 +107,10 @@ def on_policy_phases(
     settings, evaluation_interval = setup.config.learner.own, setup.config.evaluation.every
     trained_player, *baselines = evaluator.players  # baselines do not learn, so they play once
 
+    def baseline_steps() -> int:
+        """Return the steps of all baselines' episodes, which are played in the first round alone."""
+        return len(baselines) * evaluator.steps if progress.round == 0 else 0
+
     def play_baselines_(number: int) -> None:
         """Take step `number` of the baselines' episodes, which are played one baseline after the other."""
         index, step = divmod(number, evaluator.steps)
@@ -117,10 +121,10 @@ def on_policy_phases(
         return evaluator.steps if (progress.round + 1) % evaluation_interval == 0 else 0
 
     return (
-        Phase("baselines", lambda: len(baselines) * evaluator.steps if progress.round == 0 else 0, play_baselines_),
-        Phase("collect", lambda: steps, collect_),
-        Phase("update", lambda: policies * settings.epochs * settings.minibatches, learn_),
-        Phase("evaluate", evaluation_steps, lambda number: evaluator.play_(trained_player, number)),
+        Phase("baselines", steps=baseline_steps, step_=play_baselines_),
+        Phase("collect", steps=lambda: steps, step_=collect_),
+        Phase("update", steps=lambda: policies * settings.epochs * settings.minibatches, step_=learn_),
+        Phase("evaluate", steps=evaluation_steps, step_=lambda number: evaluator.play_(trained_player, number)),
     )
 
 

@@ -14,7 +14,7 @@ class Profile:
     cpu: dict[str, float] = field(init=False)
     steps: int = 0
     """Number of steps of single agents."""
-    _last_mark: tuple[float, float] = (0.0, 0.0)
+    _last_times: tuple[float, float] = (0.0, 0.0)
     """Wall and CPU time at the end of the last part."""
 
     def __post_init__(self) -> None:
@@ -22,15 +22,15 @@ class Profile:
 
     def begin_(self) -> None:
         """Start the first part of a step; the time before it counts for no part."""
-        self._last_mark = time.perf_counter(), time.process_time()
+        self._last_times = time.perf_counter(), time.process_time()
 
     def end_part_(self, part: str) -> None:
         """Add the time since the last part's end to this part; with a GPU, it is the host's time alone."""
         wall, cpu = time.perf_counter(), time.process_time()
-        last_wall, last_cpu = self._last_mark
+        last_wall, last_cpu = self._last_times
         self.wall[part] += wall - last_wall
         self.cpu[part] += cpu - last_cpu
-        self._last_mark = wall, cpu
+        self._last_times = wall, cpu
 
     def microseconds(self, steps: int) -> dict[str, float]:
         """Return metrics: the mean microseconds of each part of a step, over `steps` steps."""

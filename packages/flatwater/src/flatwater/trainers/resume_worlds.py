@@ -60,6 +60,7 @@ def resume_episodes_(trainer: WorldTrainer[Any, WorldState], *, exact: bool = Tr
 def _present_player(evaluator: EpisodeEvaluator, phase: str, step: int) -> Player:
     """Return the player at a step: in `evaluate` the trained player, in `baselines` one baseline after the other."""
     players = [*evaluator.players.values()]
+    # The trained player is the first in the dict, the baselines follow.
     index = 1 + step // evaluator.steps if phase == "baselines" else 0
     return players[min(index, len(players) - 1)]  # at the end of the phase, the last player
 

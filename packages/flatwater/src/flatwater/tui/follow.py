@@ -52,7 +52,9 @@ class FollowedRun:
     """Time when the last round was recorded, in seconds since 1970."""
     plan: Plan | None = None
     line: LedgerLine | None = None
+    """Last line of the ledger; None before the first."""
     metrics: Record = field(default_factory=dict)
+    """Numbers of the last round, by name."""
     history: dict[str, deque[float]] = field(init=False)
     """The last values of `resident`, and of each metric that its recipe has a curve of."""
     last_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=ROUNDS_OF_PACE))

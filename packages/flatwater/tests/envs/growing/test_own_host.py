@@ -27,7 +27,7 @@ from flatwater.envs.growing.spaces import HEADS, Operation
 from flatwater.envs.growing.stream import image_numbers
 from flatwater.envs.growing.task import load_task, make_task
 from flatwater.envs.pooled import remnants
-from flatwater.nets.hosts import Images
+from flatwater.nets.hosts import ImageShape
 from flatwater.nets.own_host import OwnHost, make_network
 from flatwater.nets.slots import vmap_blend_seed, vmap_seed_input
 from flatwater.nets.stack import views
@@ -43,7 +43,7 @@ SEEDS = torch.tensor([5, 2**40 + 8, 7])
 
 
 def host(device: torch.device = CPU) -> OwnHost:
-    found = find_host("own_hosts:Both", HostConfig(rank=2), task().images, device)
+    found = find_host("own_hosts:Both", HostConfig(rank=2), task().image_shape, device)
     assert isinstance(found, OwnHost)
     return found
 
@@ -87,7 +87,7 @@ def test_all_hosts_at_once_are_each_alone_with_its_seeds_grafted_by_hand() -> No
     without = net.logits(own, seeds, gates._replace(alpha=torch.zeros_like(gates.alpha)), images)
     assert (together - without).abs().max() > 1e-3
     for env in range(3):
-        one = make_network(Both, net.images, 0)
+        one = make_network(Both, net.image_shape, 0)
         one.load_state_dict({name: value[env] for name, value in own.items()}, strict=False)
         for slot, (name, graft) in enumerate(net.grafts.items()):
             cut = graft.cut_to_blueprint(seeds[slot], gates.blueprint[:, slot])
@@ -159,7 +159,7 @@ def test_a_host_learns_as_torch_s_own_adam_teaches_it() -> None:
     envs = begun(config(steps=20))
     net = pool_host(envs)
     assert isinstance(net, OwnHost)
-    one = make_network(Both, net.images, 0)
+    one = make_network(Both, net.image_shape, 0)
     own = views(envs.host.weights, net.layout)
     one.load_state_dict({name: value[1] for name, value in own.items()}, strict=False)
     adam = torch.optim.Adam(one.parameters(), lr=envs.config.fit.lr)
@@ -182,7 +182,7 @@ def test_a_plan_on_the_meta_device_weighs_what_is_held() -> None:
     assert nbytes(planned) == nbytes(held)
     assert nbytes(held)["constants.scale"] == 8 * 8 * 4
     assert nbytes(held)["host.weights"] == 3 * 4 * sum(
-        p.numel() for p in make_network(Both, task().images, 0).parameters()
+        p.numel() for p in make_network(Both, task().image_shape, 0).parameters()
     )
 
 
@@ -213,7 +213,7 @@ def test_no_host_of_the_user_s_is_impaired() -> None:
 
 def test_vectors_are_images_of_one_row() -> None:
     data = make_task((np.eye(60, 7), np.arange(60) % 3), CPU)
-    net = find_host("own_hosts:Both", HostConfig(rank=2), data.images, CPU)
+    net = find_host("own_hosts:Both", HostConfig(rank=2), data.image_shape, CPU)
     envs = build_envs(config(), count=2, data=data, device=CPU, net=net)
     reset_(envs, torch.arange(2))
     assert step_(envs, torch.zeros(2, len(HEADS), dtype=torch.int64)).isfinite().all()
@@ -252,13 +252,13 @@ WRONG = {
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_class_that_cannot_be_a_host_is_told_why(wrong: type) -> None:
     with pytest.raises(ConfigError, match=f"^host = 'own_hosts:{wrong.__name__}': .*{WRONG[wrong]}"):
-        find_host(f"own_hosts:{wrong.__name__}", HostConfig(), Images(1, 8, 8, 10), CPU)
+        find_host(f"own_hosts:{wrong.__name__}", HostConfig(), ImageShape(1, 8, 8, 10), CPU)
 
 
 @pytest.mark.parametrize("name", NOWHERE)
 def test_a_name_that_leads_to_no_class_is_told(name: str) -> None:
     with pytest.raises(ConfigError, match=f"^host = '{name}': .*{NOWHERE[name]}"):
-        find_host(name, HostConfig(), Images(1, 8, 8, 10), CPU)
+        find_host(name, HostConfig(), ImageShape(1, 8, 8, 10), CPU)
 
 
 def test_settings_of_shipped_hosts_say_nothing_of_one_s_own() -> None:

@@ -91,7 +91,7 @@ SABOTAGES = {
 @pytest.mark.parametrize("path", SABOTAGES.values(), ids=SABOTAGES.keys())
 def test_each_sabotage_of_a_reset_is_found_by_name(path: str) -> None:
     found = remnants_of(config(), keeping(path), episodes=2)
-    assert [r.path for r in found if "after the reset" in r.what] == [path]
+    assert [r.path for r in found if "after the reset" in r.difference] == [path]
 
 
 def test_a_seed_of_the_data_stream_that_is_not_written_is_found() -> None:

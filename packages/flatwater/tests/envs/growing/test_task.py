@@ -11,7 +11,7 @@ from flatwater.envs.growing.config import FitConfig, GrowingConfig, HostConfig
 from flatwater.envs.growing.simulator import build_envs, observe, reset_, step_
 from flatwater.envs.growing.spaces import HEADS
 from flatwater.envs.growing.task import load_task, make_task
-from flatwater.nets.hosts import Images
+from flatwater.nets.hosts import ImageShape
 from flatwater.state.tree import nbytes
 from flatwater_watch.errors import ConfigError
 
@@ -26,15 +26,15 @@ def images(*shape: int) -> np.ndarray:
 @pytest.mark.parametrize(
     ("shape", "seen"),
     [
-        ((3, 6, 5), Images(3, 6, 5, 4)),
-        ((6, 5), Images(1, 6, 5, 4)),
-        ((7,), Images(1, 1, 7, 4)),
+        ((3, 6, 5), ImageShape(3, 6, 5, 4)),
+        ((6, 5), ImageShape(1, 6, 5, 4)),
+        ((7,), ImageShape(1, 1, 7, 4)),
     ],
 )
 @pytest.mark.parametrize("kind", ["conv", "mlp"])
-def test_sizes_follow_from_the_images(shape: tuple[int, ...], seen: Images, kind: str) -> None:
+def test_sizes_follow_from_the_images(shape: tuple[int, ...], seen: ImageShape, kind: str) -> None:
     task = make_task((images(*shape), LABELS), CPU)
-    assert task.images == seen
+    assert task.image_shape == seen
     config = GrowingConfig(
         steps=2,
         host=HostConfig(kind=kind, channels=(2, 4, 4), hidden=(6, 6, 6), rank=2),
@@ -71,8 +71,8 @@ def test_an_unknown_accuracy_is_that_of_guessing() -> None:
 
 
 def test_the_digits_have_no_privilege() -> None:
-    assert load_task("digits", META).images == Images(1, 8, 8, 10)
-    assert load_task("flatwater.envs.growing.digits:digits", META).images == Images(1, 8, 8, 10)
+    assert load_task("digits", META).image_shape == ImageShape(1, 8, 8, 10)
+    assert load_task("flatwater.envs.growing.digits:digits", META).image_shape == ImageShape(1, 8, 8, 10)
 
 
 WRONG = {

@@ -51,7 +51,7 @@ def build_small() -> Callable[..., GrowTrainer]:
     """Build a small run: `build_small({"learner.lr": 1e-3})`."""
 
     def build(changes: Mapping[str, Any] | None = None) -> GrowTrainer:
-        setup = GrowSetup(tiny(changes or {}), CPU, TASK.images)
+        setup = GrowSetup(tiny(changes or {}), CPU, TASK.image_shape)
         return build_trainer(setup, build_grow(setup, TASK))
 
     return build

@@ -96,7 +96,7 @@ def test_what_is_planned_is_what_is_held(build_small: Built, host: dict[str, Any
     meta = torch.device("meta")
     trainer = build_small(host)
     task = load_task("digits", meta)
-    planned = build_grow(GrowSetup(trainer.setup.config, meta, task.images), task)
+    planned = build_grow(GrowSetup(trainer.setup.config, meta, task.image_shape), task)
     assert nbytes(planned) == nbytes(trainer.run)
 
 

@@ -30,8 +30,8 @@ def buy_and_hold(market: Market, start: int, end: int, account: AccountConfig) -
     Returns:
         Equity [D + 1]: the opening cash, then the value at each of the D = end - start closes.
     """
-    costs = (_row_costs(market, account, row) for row in (start, end - 1))
-    return buy_and_hold_equity(market.mark[start:end].double(), market.close[start] > 0, account, *costs)
+    entry, exit_ = (_row_costs(market, account, row) for row in (start, end - 1))
+    return buy_and_hold_equity(market.mark[start:end].double(), market.close[start] > 0, account, entry, exit_)
 
 
 def _row_costs(market: Market, account: AccountConfig, row: int) -> Costs:
@@ -57,7 +57,7 @@ def buy_and_hold_equity(
     """
     entry, exit_ = entry or Costs(account), exit_ or Costs(account)
     share = account.cash / is_listed.sum().clamp(min=1)
-    # A column that is not listed has mark 0, so its infinite number of shares is masked out.
+    # A column that is not listed may have mark 0, so its infinite number of shares is masked out.
     shares = (entry.affordable_value(share, mark[0]) / mark[0]).where(is_listed, 0)
     # If nothing is listed, all cash stays cash.
     idle_cash = account.cash * (~is_listed.any()).double()

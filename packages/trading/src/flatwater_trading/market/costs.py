@@ -1,4 +1,4 @@
-"""Costs of trades: of all kinds, by one value that simulator, orders, backtests, rules and learning share.
+"""Costs of trades: one class, `Costs`, has all kinds, for simulator, orders, backtests, rules and learning.
 
 An order of value v pays
 

@@ -61,8 +61,8 @@ def resolve_exits(
         point outside the panel.
     """
     hold, (days, columns) = len(ahead), high.shape
-    # A market stores highs instrument by instrument, so the next days are adjacent. A cell past an instrument's last
-    # row is a day on which every episode has ended: `most_days` cuts it off.
+    # [H, B]. A market stores highs instrument by instrument, so the next days are adjacent. A cell past an instrument's
+    # last row is a day on which every episode has ended: `most_days` cuts it off.
     highs = torch.take(high.T, (instrument * days + day + ahead).clamp_(max=high.numel() - 1))
     # max over booleans returns the first True; a NaN among the highs compares as False.
     is_reached, days_before_target = (highs >= target_price).max(0)

@@ -100,6 +100,7 @@ class TradingEnv(gymnasium.Env[Observation, np.ndarray]):
         """
         if self.window is None:
             raise gymnasium.error.ResetNeeded("step() before reset(): there is no episode to trade in.")
+        # A batch of one episode.
         action_batch = torch.from_numpy(np.array(action, dtype=np.float32))[None]
         step = step_(self.simulator, self.market, self.config, action_batch)
         terminated = bool(step.terminated)

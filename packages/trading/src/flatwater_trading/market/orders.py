@@ -211,9 +211,9 @@ def _sale_or_holding(close: MarketClose, position: Position, entry: int, column:
     Returns:
         A sale or a holding, its prices as traded.
     """
-    # In the market's prices, and the target in float32, as in the simulator.
+    # In the market's prices, and the target price in float32, as in the simulator.
     market, entry_price = close.market, _entry_price(close, position, entry, column)
-    target = float(target_prices(torch.tensor([entry_price]), torch.tensor([position.target])))
+    target_price = float(target_prices(torch.tensor([entry_price]), torch.tensor([position.target])))
     today, due = len(market.close) - 1, entry + close.config.trade.hold_days
 
     def make_sale(row: int, price: float, reason: str) -> Sale:
@@ -231,9 +231,9 @@ def _sale_or_holding(close: MarketClose, position: Position, entry: int, column:
         )
 
     # From the day after the purchase, which was at a close: the high of its own day was earlier.
-    rows_at_target = (market.high[entry + 1 : min(today, due) + 1, column] >= target).nonzero()
+    rows_at_target = (market.high[entry + 1 : min(today, due) + 1, column] >= target_price).nonzero()
     if len(rows_at_target):
-        return make_sale(entry + 1 + int(rows_at_target[0]), target, "target")
+        return make_sale(entry + 1 + int(rows_at_target[0]), target_price, "target")
     if due <= today:
         # At the mark, the last usable close, as the simulator sells an instrument that is not traded on the day.
         return make_sale(due, float(market.mark[due, column]), "held")
@@ -242,7 +242,7 @@ def _sale_or_holding(close: MarketClose, position: Position, entry: int, column:
         position=position,
         price=price * traded_per_adjusted,
         gain=price / entry_price - 1,
-        target_price=target * traded_per_adjusted,
+        target_price=target_price * traded_per_adjusted,
         days_left=due - today,
     )
 

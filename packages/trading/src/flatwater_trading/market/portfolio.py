@@ -76,7 +76,9 @@ class PortfolioPrices:
 def portfolio_prices(close: Float[Tensor, "T K"], rates: CostRates | None = None) -> PortfolioPrices:
     """Return the last close and its age on each day, from closes that are NaN on days without one."""
     rows = torch.arange(len(close), device=close.device)[:, None].expand(close.shape)
+    # False for NaN too.
     is_usable = close > 0
+    # For each row the last usable row up to it; -1 if there is none yet.
     newest_rows = torch.where(is_usable, rows, -1).cummax(0).values
     mark = close.double().nan_to_num(nan=0.0).gather(0, newest_rows.clamp(min=0)).where(newest_rows >= 0, 0.0)
     return PortfolioPrices(mark, rows - newest_rows.clamp(min=0), rates)
@@ -160,6 +162,7 @@ def _changes_after_costs(
     for _ in range(costs.iterations(ITERATIONS)):
         net = equity - cost
         # Shares that cannot be sold take their part of the equity, so targets are scaled to the other part.
+        # At most 1: what the targets leave stays cash.
         scale = ((gross * net - locked_value).clamp(min=0) / (target_sum * net).clamp(min=MINIMUM_VALUE)).clamp(max=1)
         change = ((targets * (net * scale)[:, None]) - value).where(tradable, 0.0)
         cost = costs.cost_of_changes(change, prices.mark)

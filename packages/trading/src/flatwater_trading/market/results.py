@@ -45,7 +45,7 @@ def episode_summary(sim: Simulator, config: TradingConfig, a_year: int | None = 
     # Before costs, as the log of trades shows it; rewards and returns are after costs.
     gain = (logs.exit_price / logs.entry_price.where(is_bought, 1) - 1) * 100
     count = is_closed.sum(1)
-    # A closed trade counts on both sides, an open one only as bought.
+    # A closed trade counts on both sides, an open one only as bought. The masks stand for 1 and 0.
     traded_value = (
         (logs.shares * (logs.entry_price * is_bought + logs.exit_price * is_closed)).where(is_bought, 0).sum(1)
     )
@@ -67,6 +67,7 @@ def episode_summary(sim: Simulator, config: TradingConfig, a_year: int | None = 
 def purchases_by_day(sim: Simulator) -> Int[Tensor, "B D1"]:
     """Return the number of purchases on each day; the last column is that of ended episodes, which buy nothing."""
     is_bought = sim.logs.exit_day >= 0
+    # Columns of the log are days times the purchases of a day, the day varying slowest.
     return is_bought.view(len(is_bought), -1, sim.purchases_a_day).sum(-1)
 
 
@@ -78,6 +79,7 @@ def traded_by_day(sim: Simulator) -> Float[Tensor, "B D"]:
     traded_value = (
         (logs.shares * logs.entry_price).where(is_bought, 0).view(len(is_bought), -1, sim.purchases_a_day).sum(-1)
     )
+    # An open trade adds 0 to the first day.
     exit_column = (logs.exit_day - sim.start[:, None]).where(is_closed, 0)
     return traded_value.scatter_add(1, exit_column, (logs.shares * logs.exit_price).where(is_closed, 0))[:, :-1]
 

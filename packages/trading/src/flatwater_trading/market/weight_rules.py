@@ -63,7 +63,6 @@ def weight_rules(
     """
     # Cached, as two rules use the forecasts.
     ridge = cache(lambda: ridge_forecasts(closes, signals, learned_rows, days))
-
     tradable = closes.tradable[days.start : days.stop]
     return {
         "equal weight": lambda: _proportional_weights(tradable.double()),
@@ -142,7 +141,7 @@ def _covariance_weights(closes: Closes, days: range, weigh_covariance: Callable[
         weigh_covariance: function that gives the weights [K] of a covariance [K, K].
     """
     weights = closes.mark.new_zeros(len(days), closes.mark.shape[1])
-    last_weights = closes.mark.new_zeros(0)  # computed on the first day
+    last_weights = closes.mark.new_zeros(0)  # replaced on the first day, as 0 is a multiple of `month`
     year, month = closes.rows(SLOW), closes.rows(COVARIANCE_DAYS)
     for number, day in enumerate(days):
         tradable = closes.tradable[day]
@@ -151,8 +150,8 @@ def _covariance_weights(closes: Closes, days: range, weigh_covariance: Callable[
             covariance = moves.T @ moves / len(moves)
             # 1e-8, here and below, keeps the variance of an instrument that does not move above 0.
             variance = covariance.diagonal().clamp(min=1e-8)
-            shrunk = (1 - SHRINKAGE) * covariance + SHRINKAGE * torch.diag(variance)
-            last_weights = weigh_covariance(shrunk + torch.diag(1e-8 * torch.ones_like(variance)))
+            shrunk_covariance = (1 - SHRINKAGE) * covariance + SHRINKAGE * torch.diag(variance)
+            last_weights = weigh_covariance(shrunk_covariance + torch.diag(1e-8 * torch.ones_like(variance)))
         weights[number] = _proportional_weights(last_weights.where(tradable, 0))
     return weights
 

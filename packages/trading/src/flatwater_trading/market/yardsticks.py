@@ -1,4 +1,4 @@
-"""Simple rules that trade under the same constraints as an agent: what learning has to beat.
+"""Yardsticks: simple rules that trade under the same constraints as an agent, which learning has to beat.
 
 Each rule gives every instrument a score on every day, from prices up to that day, and requests the instruments with a
 score above 0; the simulator then buys the best that is not held. So rules and agents have the same costs, sizes and
@@ -96,6 +96,7 @@ def _context_features(market: Market) -> Float[np.ndarray, "T 1 CF"]:
     days, instruments = market.close.shape
     if not context_column_count(len(market.observations), instruments):
         return np.empty((days, 1, 0))
+    # The columns that are not investable.
     columns = np.setdiff1d(np.arange(len(market.observations)), market.investable.cpu().numpy())
     observed = market.observations[torch.from_numpy(columns).to(market.observations.device)].double().cpu().numpy()
     return np.asarray(observed.transpose(1, 0, 2).reshape(days, 1, -1))
@@ -186,7 +187,8 @@ def play_rule_(
     for day in count_steps("days of a rule", range(start, start + days)):
         # Scores of a day depend on prices up to its close, at which the simulator buys.
         score = scores[day].nan_to_num(nan=-1.0)
-        # Coefficients keep the order of the scores and start at the threshold: a score above 0 is a purchase.
+        # Coefficients keep the order of the scores and start at the threshold: a score above 0 is a purchase. Sorting
+        # twice gives each instrument's number in the order of the scores, here as a part of all.
         rank = score.argsort().argsort() / max(1, len(score))
         coefficient = trade.buy_threshold + rank * (trade.coefficient_max - trade.buy_threshold)
         action[..., 0] = coefficient.where(score > 0, 0.0)

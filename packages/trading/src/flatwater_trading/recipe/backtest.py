@@ -177,7 +177,10 @@ def count_days_by_use(trader: TrainedPolicyLike, panel: Panel, days: Days) -> di
 
 
 def log_holdout_look(trader: TrainedPolicyLike, panel: Panel, days: Days) -> str:
-    """Log a look at holdout days in the run's folder and return a sentence with all looks; "" without holdout days."""
+    """Log in the run's folder that holdout days are about to be played (a look); return a sentence with all looks.
+
+    The sentence is empty, and nothing is logged, if the policy has no run or `days` has no holdout day.
+    """
     if trader.folder is None or not count_days_by_use(trader, panel, days)["holdout"]:
         return ""
     return log_look(trader.folder, trader.provenance.generations)
@@ -185,6 +188,7 @@ def log_holdout_look(trader: TrainedPolicyLike, panel: Panel, days: Days) -> str
 
 def known_true_returns(prices: object, panel: Panel) -> np.ndarray[Any, Any] | None:
     """Return the expected log returns [T, K] of prices that are a whole synthetic market; None for other prices."""
+    # Only a text, such as `synthetic:60x1500`, can name a synthetic market.
     true_returns = load_truth(prices) if isinstance(prices, str) else None
     # The rows and columns of the truth are those of the whole market.
     is_whole = true_returns is not None and true_returns.shape == (len(panel.dates), len(panel.investable))

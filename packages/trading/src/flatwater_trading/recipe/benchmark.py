@@ -98,7 +98,9 @@ def _column_closes(panel: Panel, name: str, where: str) -> Float[np.ndarray, "T 
     if name not in panel.instruments:
         raise DataError(f"{where}: expected one of {list_phrase(panel.instruments)}, got {name}.")
     n = panel.instruments.index(name)
+    # A column: [T, 1].
     closes = np.where(panel.valid[:, n], panel.feature("close")[:, n], np.nan)[:, None]
+    # `initial` is the result for a column without any close, which passes.
     if np.nanmin(closes, initial=np.inf) <= 0:
         raise DataError(f"{where} {name}: expected closes above 0, got {np.nanmin(closes):g}. Name a price.")
     return last_usable_closes(closes)

@@ -1,4 +1,4 @@
-"""Comparison of a champion with the best yardstick and with chance.
+"""Comparison of a champion with the best yardstick (a simple rule, such as buy and hold) and with chance.
 
 The interval of the mean difference in the returns of each period (day, week, month) shows whether there are enough
 periods to distinguish the two. Neighbouring periods are not independent, so its variance is measured by slow cosine
@@ -64,12 +64,12 @@ class ReturnDifference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The champion compared with the best of the yardsticks."""
+    """The champion compared with the best of the simple rules."""
 
     best: str
-    """The yardstick that earned most."""
+    """The simple rule that earned most."""
     difference: float
-    """Champion less yardstick, in a year, from the mean of the differences of their returns."""
+    """Champion less `best`, in a year, from the mean of the differences of their returns."""
     low: float
     high: float
     """Upper end of the interval of `difference`; `low` is the lower end."""
@@ -123,7 +123,7 @@ def compare_to_yardsticks(
     yardsticks: tuple[str, ...],
     a_year: int,
 ) -> Comparison:
-    """Compare the champion's equity with the yardstick that earned most.
+    """Compare the champion's equity with the simple rule (yardstick) that earned most, and with random traders.
 
     Args:
         equity: trader -> equity at the start and after each period.
@@ -200,7 +200,10 @@ def interval_half_width(values: np.ndarray) -> float:
 
 
 def student_quantile(probability: float, freedom: int) -> float:
-    """Return the quantile of Student's t by its expansion around the normal one: within 1.5 % for 2 degrees or more."""
+    """Return the quantile of Student's t, by its expansion around the normal one (Abramowitz & Stegun 26.7.5).
+
+    It is exact to 1.5 % from 2 degrees of freedom on.
+    """
     z = NormalDist().inv_cdf(probability)
     terms: tuple[float, ...] = (
         z,

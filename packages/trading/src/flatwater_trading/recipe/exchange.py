@@ -20,8 +20,9 @@ POSITION_BYTES = np.dtype(np.int64).itemsize
 def largest_message(run: ErlState, members: int, shares: Sequence[Span]) -> int:
     """Return the bytes of the largest message between a run and its workers.
 
-    The candidates are a share's rows, a tile's transitions and, for a worker that replaces a dead one, the whole
-    replay with its priorities. Only sizes are read, so the run may be on the meta device.
+    The candidates are the rows of a worker's members, the transitions of members that play together and, for a worker
+    that replaces a dead one, the whole replay with its priorities. Only sizes are read, so the run may be on the meta
+    device.
 
     Args:
         run: state of the run.
@@ -35,9 +36,9 @@ def largest_message(run: ErlState, members: int, shares: Sequence[Span]) -> int:
     if replay is None or run.played is None:
         return largest
     played_bytes = sum(leaf.value.nbytes for leaf in leaves(run.played) if isinstance(leaf.value, Tensor))
-    transition = POSITION_BYTES + sum(column.nbytes // len(column) for _, column in transition_columns(replay))
-    priorities = sum(tensor.nbytes for _, tensor in priority_tensors(replay))
-    return max(largest, played_bytes, len(replay.row) * transition + priorities)
+    transition_bytes = POSITION_BYTES + sum(column.nbytes // len(column) for _, column in transition_columns(replay))
+    priority_bytes = sum(tensor.nbytes for _, tensor in priority_tensors(replay))
+    return max(largest, played_bytes, len(replay.row) * transition_bytes + priority_bytes)
 
 
 def member_rows(learner: Members) -> Iterator[tuple[str, Tensor]]:

@@ -111,8 +111,10 @@ def _shorten_table(table: Any, default: Any, **lengths: int) -> Any:  # noqa: AN
 
 def _known_features(panel: Panel, features: tuple[str, ...], learned_rows: slice) -> tuple[str, ...]:
     """Return the features with numbers in enough of the rows that are learned from; all features if none has enough."""
-    found_features = find_features(features, panel.features)
-    values = observed_features(panel, found_features, learned_rows.stop, slice(None))[learned_rows]
+    # Of all columns, on the training rows alone.
+    values = observed_features(
+        panel, find_features(features, panel.features), stop=learned_rows.stop, columns=slice(None)
+    )[learned_rows]
     shares = np.isfinite(values).sum((0, 1)) / max(1, panel.valid[learned_rows].sum())
     known_features = [
         name for name, share in zip(features, shares.tolist(), strict=True) if share >= MINIMUM_KNOWN_SHARE

@@ -101,6 +101,7 @@ class OcclusionDay:
 
     def _encode_window(self, window: Float[Tensor, "n C F"]) -> Float[Tensor, "n W"]:
         with torch.no_grad():
+            # Member, slice and day, one of each: the window is one slice, whose last day alone has a whole context.
             return self.actor.trunk.encoder.days(self.params, window[None, None])[0, 0, 0]
 
     def _compute_coefficients(self, tokens: Float[Tensor, "M N W"]) -> Float[Tensor, "M K"]:

@@ -110,7 +110,7 @@ class PanelPolicy(ABC):
         """
         aligned_panel = choose_instruments(_read_prices(prices), self.instruments, self.investable)
         given, unit = aligned_panel.calendar.unit, self.provenance.unit
-        # Irregular rows say nothing sure.
+        # Irregular rows have no length of time that could differ.
         if unit and given != unit and IRREGULAR not in {given, unit}:
             raise DataError(
                 f"the prices have a row each {given}: expected one each {unit}, as in training: what a policy sees, "
@@ -156,7 +156,7 @@ class PanelPolicy(ABC):
     ) -> Backtest:
         """Play consecutive days against the baselines, as `flatwater backtest` does.
 
-        If holdout days of the policy's run are among them, the look is logged in the run's folder.
+        If holdout days of the policy's run are among them, this use of them (a look) is logged in the run's folder.
 
         Args:
             prices: prices, as in `orders`.
@@ -174,7 +174,8 @@ class PanelPolicy(ABC):
         days = self.find_days(panel, first, last)
         benchmark_prices = None if benchmark is None else find_benchmark(benchmark, all_columns)
         refuse(self.plan_backtest(panel, days, budget))
-        # After the plan and before the days are played: a refused look does not count, an interrupted look does.
+        # After the plan and before the days are played: a backtest that is refused has not seen the holdout days, one
+        # that is interrupted has.
         log_holdout_look(self, panel, days)
         return self.play_backtest(panel, days, known_true_returns(prices, panel), benchmark_prices)
 

@@ -234,7 +234,8 @@ def read_journal(folder: Path) -> tuple[Evening, ...]:
 
 
 def _drop_cut_line(file: Path, evenings: list[Evening], notes: list[str]) -> None:
-    """Remove a last line that a full disk or a power cut has left without its end, as the next would be added to it."""
+    """Remove a last line that a full disk or a power cut has left without its end, and add a sentence to `notes`."""
+    # The next evening would be appended to the cut line.
     if file.exists() and not read_regular(file, MAXIMUM_BYTES, follow_links=False).endswith(b"\n"):
         notes.append(f"{file}: the last line was cut off, and its evening is played again.")
         write_object(file, b"".join(_journal_line(evening) for evening in evenings))
@@ -264,7 +265,7 @@ def _open_book(
     """Return the text of `held.csv`, and the book that it describes: what is held before the next evening's orders.
 
     A new account has no text, and cash alone. A table that a person has edited counts. A missing table, or that of the
-    evening before, is written again.
+    evening before, is written again. Both are added to `notes`.
     """
     holds_weights = isinstance(trader, WeightsTrader)
     money = trader.opening_cash if cash is None else cash

@@ -81,9 +81,11 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
         config=config,
         device=device,
         workers=workers,
+        # Workers on a cluster are on other machines than the run's process.
         apart=bool(config.cluster),
         largest_message=largest_message(run, config.population.size, shares),
         mapped=mapped,
+        # The run's process plays the score by itself, without workers.
         here=frozenset({SCORE_PHASE}),
         extra_bytes={SCORE_PHASE: score_extra_bytes(run.market)},
     )
@@ -103,6 +105,8 @@ def plan_erl(config: ErlRunConfig, panel: Panel, device: torch.device, *, privat
 
 def split_members(setup: ErlSetup, config: ErlRunConfig) -> list[Span]:
     """Return the members [low, high) of each worker; empty if this process computes alone.
+
+    A worker gets whole tiles; a tile is a group of members whose networks are computed in one call.
 
     Args:
         setup: setup of the whole population.

@@ -127,7 +127,7 @@ def _read_rows(file: Path, columns: Sequence[str]) -> tuple[list[tuple[int, dict
         DataError: the file cannot be read, lacks a column, or has two rows of cash.
     """
     try:
-        # utf-8-sig: spreadsheets write a mark before UTF-8, which would become part of the first column's name.
+        # utf-8-sig: spreadsheets write a byte order mark, which would become part of the first column's name.
         table = csv.DictReader(io.StringIO(read_regular(file).decode("utf-8-sig"), newline=""))
         absent = [name for name in columns if name not in (table.fieldnames or ())]
         if absent:

@@ -61,7 +61,7 @@ def rule_blocks(run: RunRecords, unit: str) -> Iterator[Block]:
             raise damaged_file_error(folder.result, error) from error
         if rows:
             yield Heading("Rules that were tried on the validation days")
-            yield Table((*RULE_TITLES, "return", ""), rows, words=0)
+            yield Table((*RULE_TITLES, "return", ""), rows, words=0)  # every column is aligned as numbers
 
 
 def holding_times(result: Mapping[str, Any]) -> dict[int, float | None]:
@@ -87,7 +87,7 @@ def _holding_rows(columns: Mapping[str, Mapping[int, float | None]], unit: str) 
 
 
 def tried_rows(rule: Mapping[str, Any]) -> list[list[str]]:
-    """Return a row for each rule that was tried, with its return and a mark at the chosen rule."""
+    """Return a row for each rule that was tried: its numbers, its return, and `chosen` at the rule that was chosen."""
     chosen_cells = rule_cells(rule["chosen"])
     rows = []
     for tried_rule in rule["tried"]:

@@ -7,6 +7,7 @@ validation days alone, as that of the champion does, and each rule besides that 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,9 @@ def describe_rule(numbers: Mapping[str, Any], unit: str) -> str:
 def candidate_changes(config: ErlConfig, instruments: int) -> list[list[dict[str, Any]]]:
     """Return the changes to the rule of the settings that are tried: a list for each number of a rule.
 
+    The lists are of the holding times, the purchases a day, and the targets; a change is a mapping of field to value,
+    such as `{"hold_days": 5}`.
+
     Args:
         config: settings; what the user has changed in `env.trade` is not chosen, unless `choice` has values for it.
         instruments: number of instruments that can be bought, the most purchases of a day.
@@ -110,7 +114,7 @@ def candidate_changes(config: ErlConfig, instruments: int) -> list[list[dict[str
         [{"target_low": target, "target_high": target} for target in choice.targets],
     ]
     # What changes nothing is no candidate.
-    return [[change for change in number if replace(rule, **change) != rule] for number in changes]
+    return [[change for change in alternatives if replace(rule, **change) != rule] for alternatives in changes]
 
 
 def candidate_count(config: ErlConfig, instruments: int) -> int:
@@ -121,7 +125,8 @@ def candidate_count(config: ErlConfig, instruments: int) -> int:
 def largest_rule(config: ErlConfig, instruments: int) -> TradeConfig:
     """Return a rule with the longest holding time and the most purchases of all that may be chosen, for plans."""
     rule = config.env.trade
-    rules = [replace(rule, **change) for number in candidate_changes(config, instruments) for change in number]
+    changes = chain.from_iterable(candidate_changes(config, instruments))
+    rules = [replace(rule, **change) for change in changes]
     hold, count = (max(getattr(each, name) for each in (rule, *rules)) for name in ("hold_days", "purchases_a_day"))
     return replace(rule, hold_days=hold, purchases_a_day=count)
 
@@ -164,8 +169,8 @@ def choose_rule(setup: ErlSetup, market: Market, actor: Float[Tensor, "1 n"], *,
         returns, returns_by_period = {rule: final_return(simulator)}, {rule: period_returns(simulator.logs.equity[0])}
         # One number after the other, each beside the rule that is chosen before: far fewer plays and tries than all
         # combinations.
-        for number in changes:
-            candidates = [replace(rule, **change) for change in number]
+        for alternatives in changes:
+            candidates = [replace(rule, **change) for change in alternatives]
             for each in candidates:
                 played_simulator = play_planned_actions(
                     with_rule(setup, each), market, planned_actions, actor, first_row=first_row

@@ -233,7 +233,8 @@ def _play_random_traders_(evaluation: ChampionEvaluation, env: Simulator, *, pur
 
 def _play_rules(evaluation: ChampionEvaluation) -> dict[str, Simulator]:
     """Play the simple rules and the oracle; return their simulators by name."""
-    setup, market, true_returns, played = evaluation.setup, evaluation.market, evaluation.truth, {}
+    setup, market, true_returns = evaluation.setup, evaluation.market, evaluation.truth
+    simulators = {}
     rules = yardstick_rules(market, setup.config.env, evaluation.learned_rows, evaluation.panel.calendar)
     if true_returns is not None:
         rules[ORACLE] = lambda: oracle_scores(true_returns, setup.config.env)
@@ -243,8 +244,8 @@ def _play_rules(evaluation: ChampionEvaluation) -> dict[str, Simulator]:
         # One rule's scores at a time: each is a table of all days and instruments.
         rule_scores = torch.from_numpy(scores()).to(setup.device)
         play_rule_(env, market, setup.config.env, rule_scores, start=evaluation.days.first, days=len(evaluation.days))
-        played[name] = env
-    return played
+        simulators[name] = env
+    return simulators
 
 
 def _begin_episodes_(evaluation: ChampionEvaluation, env: Simulator, batch: int) -> None:

@@ -178,6 +178,7 @@ def _compare_with_returns(
 def _quantile_numbers(ranks: Float[np.ndarray, "D K"], quantiles: int) -> np.ndarray:
     """Return the number of each instrument's quantile on each day: 0 for the lowest scores, -1 without a rank."""
     count = np.isfinite(ranks).sum(1, keepdims=True)
+    # A rank from 1 to `count` becomes a fraction between 0 and 1, in the middle of its step.
     number = np.floor((ranks - 0.5) / np.maximum(count, 1) * quantiles)
     return np.where(np.isfinite(number), np.clip(number, 0, quantiles - 1), -1).astype(np.int8)
 

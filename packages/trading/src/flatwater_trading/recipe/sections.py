@@ -372,7 +372,7 @@ def trades_chart(trades: pl.DataFrame) -> Chart:
 def positions_chart(trades: pl.DataFrame) -> Chart:
     """Draw each trade as a bar from its purchase to its sale, in the row of its instrument."""
     days_held = (pl.col("exit_date") - pl.col("entry_date")).sum().alias("days")
-    # By days and then by name: the order of a group_by is not fixed.
+    # By days and then by name, as the order of a group_by is not fixed. The last were held longest.
     instruments = trades.group_by("instrument").agg(days_held).sort("days", "instrument")
     rows = instruments["instrument"].to_list()[-MAXIMUM_ROWS:]
     # Instruments are chosen before trades are thinned out, so that each row has its share of bars.

@@ -121,7 +121,6 @@ def rolling_charts(equity: pl.DataFrame, traders: Sequence[str], calendar: Calen
 def account_charts(sheet: pl.DataFrame, calendar: Calendar) -> Grid:
     """Draw the part of the equity that is invested on each day, and the part that is traded, averaged over a month."""
     month = max(1, round(calendar.a_year / len(MONTHS)))
-    # Each column is then named like the champion, so that it is drawn in the champion's colour.
     shown_rows = sheet.select(
         "date",
         (100 * pl.col("exposure")).alias("exposure"),
@@ -131,6 +130,7 @@ def account_charts(sheet: pl.DataFrame, calendar: Calendar) -> Grid:
     return Grid(
         title="Exposure and turnover",
         reading="In percent of the equity. A purchase and a later sale of all of it are a turnover of 200 % in all.",
+        # Each column is named like the champion, so that it is drawn in the champion's colour.
         charts=[
             _small_chart(
                 "exposure", shown_rows.select("date", pl.col("exposure").alias(CHAMPION)), [CHAMPION], unit="%"
@@ -149,6 +149,7 @@ def account_charts(sheet: pl.DataFrame, calendar: Calendar) -> Grid:
 
 def month_rows(equity: pl.DataFrame) -> list[list[str]]:
     """Return a row for each year: the champion's return in each month, and in the year."""
+    # Without the first row, the opening cash, as its day may be in an earlier month.
     months = equity[1:].group_by(pl.col("date").dt.truncate("1mo").alias("month"), maintain_order=True)
     opening = equity[CHAMPION][0]
     # Year -> number of the month -> return.
@@ -193,7 +194,8 @@ def drawdown_table(equity: pl.DataFrame) -> Table:
         )
         for peak, trough, end, depth in deepest
     ]
-    return Table(("highest on", "lowest on", "as high again on", "depth", "calendar days"), rows, words=3)
+    titles = ("highest on", "lowest on", "as high again on", "depth", "calendar days")
+    return Table(titles, rows, words=3)  # the first three are dates
 
 
 def find_drawdowns(values: Sequence[float]) -> list[Drawdown]:
@@ -304,6 +306,7 @@ def quantile_chart(horizons: Sequence[HorizonScore]) -> Chart:
 
 def correlation_chart(sheet: pl.DataFrame, column: str) -> Chart:
     """Draw the sum so far of the daily rank correlations in `column`."""
+    # A day without a correlation adds nothing.
     total = sheet.select("date", pl.col(column).fill_nan(None).fill_null(0).cum_sum().alias(CHAMPION))
     return Chart(
         title="Sum of the daily information coefficients",

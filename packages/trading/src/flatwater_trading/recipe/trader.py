@@ -196,6 +196,7 @@ class Trader(PanelPolicy):
             recipe="erl",
             module=self.module,
             example=self._example_inputs,
+            # The axis of the days in each input.
             axes=(0, 0) if sees_account else (0,),
             inputs=inputs | (account if sees_account else {}),
             outputs={"action": "float32 [days, investable, 2]: coefficient, sale target in percent"},
@@ -224,6 +225,7 @@ class Trader(PanelPolicy):
         shape = (days, len(self.instruments), self.config.episode.context, len(self.features))
         scales = self.statistics
         mean, deviation = (torch.from_numpy(scale)[:, None] for scale in (scales.mean, scales.deviation))
+        # The deviation of a feature without any value is infinite.
         features = torch.randn(shape, generator=rng) * torch.nan_to_num(deviation, posinf=1.0) + mean
         if not self.config.account_observation:
             return (features,)
@@ -302,7 +304,10 @@ class Trader(PanelPolicy):
         return OcclusionDay(self.actor, self._params, self.config.trade, window, account)
 
     def features_of(self, prices: Prices) -> Float[Tensor, "N C F"]:
-        """Return the unscaled features that the newest decision sees, NaN if missing: an exported trader's input."""
+        """Return the unscaled features of the days that a decision on the newest day sees: an exported trader's input.
+
+        A missing value is NaN.
+        """
         panel = self.align_panel(prices)
         days = len(panel.dates)
         features = torch.from_numpy(

@@ -1,4 +1,6 @@
-"""Processes that evolve traders together: each computes the tiles of a share of the members.
+"""Processes that evolve traders together: each computes a share of the members.
+
+A share is divided into tiles, groups of members whose networks are computed in one call.
 
 The state tree in the run's process is the run. A worker has copies: its members' rows, the whole replay, the market.
 They are sent when they have changed, so a worker may die at any moment and another continues in its place.
@@ -56,7 +58,7 @@ class TraderService(WorkerService):
         self._run = build_erl(self._setup, run_market.market)
         self._learning = make_learning(self._setup, self._run)
         # A market that could not be mapped is a copy of this process, so its tensors count as the worker's memory.
-        self.hold_(self._run, () if run_market.private_reason else assignment.mapped)
+        self.set_measured_state_(self._run, () if run_market.private_reason else assignment.mapped)
 
     def load(self, rows: Arrays, added: Mapping[str, int], updates: int) -> None:
         """Write the members' rows, the number of updates, and how many values each sum of the tally has (`added`)."""
@@ -104,19 +106,23 @@ class TraderService(WorkerService):
         return priority_arrays(self._run.replay)
 
     def train(self, span: Span, round_: int) -> Any:  # noqa: ANN401  (nested arrays, as messages carry them)
-        """Let a tile play the training slices; return fitness, numbers by slice, and transitions or None."""
+        """Let the members of `span` play the training slices of a round; return the fields of `TileTraining` as arrays.
+
+        They are the fitness, the numbers of each slice, and the transitions for the replay: None without a replay.
+        """
         training = train_tile(self._setup, self._run, span, round_)
-        played_rows = (
-            None if training.transitions is None else {leaf.path: leaf.value for leaf in leaves(training.transitions)}
+        transitions = (
+            None
+            if training.transitions is None
+            else to_arrays({leaf.path: leaf.value for leaf in leaves(training.transitions)})
         )
-        return (
-            training.fitness.numpy(),
-            to_arrays(training.slices),
-            None if played_rows is None else to_arrays(played_rows),
-        )
+        return training.fitness.numpy(), to_arrays(training.slices), transitions
 
     def judge(self, span: Span, round_: int) -> Any:  # noqa: ANN401  (nested arrays, as messages carry them)
-        """Let a tile, and the champion, play the validation slices; return the fields of `TileValidation`."""
+        """Let the members of `span`, and the champion, play the validation slices of a round.
+
+        Returns the fields of `TileValidation` as arrays.
+        """
         validation = judge_tile(self._setup, self._run, span, round_)
         return (
             validation.value.numpy(),
@@ -164,18 +170,18 @@ class TraderWorkers(WorkerPool):
         self._start_and_load_()
         errors = self.ask_all("learn")
         # In the order of the shares, which is the order of the members.
-        error = None if errors[0] is None else np.concatenate(errors)
-        self._errors_since_gathering.append(error)
-        if error is not None:
+        all_errors = None if errors[0] is None else np.concatenate(errors)
+        self._errors_since_gathering.append(all_errors)
+        if all_errors is not None:
             # Before the next update, whose draws depend on the errors of all members.
-            self.ask_all("update_priorities", error)
+            self.ask_all("update_priorities", all_errors)
         if len(self._errors_since_gathering) >= UPDATES_PER_GATHERING:
             self.gather_()
 
     def train(self, tile: int) -> TileTraining:
         """Return the tile's training slices, played by its worker; the first call posts all later tiles too."""
-        fitness, slices, played_rows = self._take_tile_answer("train", tile)
-        transitions = None if played_rows is None else Transitions(**to_tensors(played_rows))
+        fitness, slices, columns = self._take_tile_answer("train", tile)
+        transitions = None if columns is None else Transitions(**to_tensors(columns))
         return TileTraining(torch.from_numpy(fitness), to_tensors(slices), transitions)
 
     def judge(self, tile: int) -> TileValidation:

@@ -70,7 +70,8 @@ def compare_studies(folders: Mapping[str, Path]) -> NamedComparison:
     settings = {letter: study_settings(study) for letter, study in studies.items()}
     first_letter, *other_letters = studies
     differences = {letter: _find_difference(studies[letter], studies[first_letter]) for letter in other_letters}
-    names = dict.fromkeys(name for of_study in settings.values() for name in of_study)
+    # Names in their first order, each once.
+    names = dict.fromkeys(name for study_values in settings.values() for name in study_values)
     settings_rows, number_rows = differing_rows([*names], [*settings.values()]), _number_rows([*studies.values()])
     sentences = [_difference_sentence(letter, first_letter, outcome) for letter, outcome in differences.items()]
     values = {
@@ -111,13 +112,15 @@ def study_settings(study: StudyRecords) -> dict[str, Any]:
 
 
 def _number_rows(studies: Sequence[StudyRecords]) -> Rows:
-    """Return rows of numbers of the studies; a study without a complete fold has dashes."""
+    """Return a row for each number: its title and a cell for each study; a study without a complete fold has dashes."""
 
     def row(title: str, read: Callable[[Mapping[str, Any]], str]) -> tuple[str, list[str]]:
+        """Return the title, and the text that `read` makes of each study's pooled numbers."""
         numbers = [study.pooled_numbers for study in studies]
         return title, [EMPTY_CELL if pooled is None else read(pooled) or EMPTY_CELL for pooled in numbers]
 
     def trader_cell(name: str, key: str, write: Callable[[Any], str]) -> Callable[[Mapping[str, Any]], str]:
+        """Return a function that formats the number `key` of a trader by `write`."""
         return lambda pooled: write(pooled["traders"].get(name, {}).get(key))
 
     return [
@@ -226,6 +229,7 @@ def _draw_page(
     sentences: Sequence[str],
     written: datetime,
 ) -> str:
+    """Return the page of the comparison as HTML; `written` is the time in its footer."""
     letters = [*studies]
     colours = {letter: run_colour(index) for index, letter in enumerate(letters)}
     equity = {

@@ -47,7 +47,7 @@ def deflated_sharpe(returns: np.ndarray, tries: int) -> DeflatedSharpe:
     periods = len(returns)
     deviation = float(returns.std(ddof=1)) if periods > 1 else 0.0
     if deviation <= ROUNDING_DEVIATION:
-        return DeflatedSharpe(0.0, 0.0, 0.5)
+        return DeflatedSharpe(sharpe=0.0, by_chance=0.0, probability=0.5)
     # SR0 with V = 1 / (T - 1), the variance of a Sharpe ratio without skill.
     sharpe, chance_sharpe = float(returns.mean()) / deviation, expected_highest_draw(tries) / sqrt(periods - 1)
     # Moments of the population, divided by T, for which g4 >= 1 + g3^2: `sharpe_probability` relies on it.
@@ -67,8 +67,8 @@ def sharpe_probability(sharpe: float, chance_sharpe: float, *, periods: int, ske
         skewness: skewness of the returns.
         kurtosis: kurtosis of the returns; 3 for a normal distribution.
     """
-    # The radicand is at least (1 - g3 SR / 2)^2, as g4 >= 1 + g3^2 of skewness g3 and kurtosis g4,
-    # and that can be 0.
+    # The radicand is at least (1 - g3 SR / 2)^2, as g4 >= 1 + g3^2 of skewness g3 and kurtosis g4. That can be 0, and
+    # rounding can put it below 0.
     width = sqrt(max(1 - skewness * sharpe + (kurtosis - 1) / 4 * sharpe**2, ROUNDING_DEVIATION))
     return _NORMAL.cdf((sharpe - chance_sharpe) * sqrt(periods - 1) / width)
 

@@ -50,6 +50,7 @@ def find_folds(base: PanelSettings, days: int, folds: int) -> list[Fold]:
     try:
         _check_first_fold(base, cut)
     except ConfigError as error:
+        # The largest smaller number of folds that fits; 0 if none does.
         most_folds = next((count for count in range(folds - 1, 0, -1) if _folds_fit(base, cut_folds(days, count))), 0)
         remedies = [f"--folds {most_folds}{' or fewer' if most_folds > 1 else ''}"] if most_folds else []
         if options := _find_more_folds(base, days, range(folds, most_folds, -1)):

@@ -38,11 +38,11 @@ def run_order(order: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def play_test_days(folder: RunFolder) -> None:
-    """Play the champion of the newest checkpoint on the holdout, and log this look at it like any other."""
+    """Play the champion of the newest checkpoint on the holdout days, and log that they were used (a look)."""
     config = read_config(folder)
     use_threads(config.threads)
     run, manifest = restore_run(config, folder, print)
-    # Logged before the days are played, as an interrupted look counts too.
+    # Logged before the days are played, as one that is interrupted has seen them too.
     log_look(folder, manifest.round)
     run.write_holdout(folder)
 

@@ -58,8 +58,11 @@ class OpenedStudy:
 
     folder: StudyFolder
     base: Any
+    """Settings that all runs share, apart from fold and seed."""
     setup: StudyConfig
+    """Folds, seeds, trials and panel."""
     jobs: int
+    """Runs at once."""
     days: str
     """First and last test day: `2002-03-28 to 2021-04-21`."""
 
@@ -78,6 +81,7 @@ class CompletedRequest:
     existing: StudyConfig | None
     """Folds, seeds and panel of that study; None for a new study."""
     base: Any
+    """Settings that all runs share, apart from fold and seed."""
     folds: int
     seeds: tuple[int, ...]
     jobs: int
@@ -104,7 +108,7 @@ def complete_request(request: StudyRequest) -> CompletedRequest:
     cores = free_cores()
     jobs = min(request.jobs or cores, folds * len(seeds))
     base = request.config if existing_folder is None else _match_settings(request.config, existing_folder)
-    # Settled once and written with the settings: the last bits of a run follow from its threads.
+    # Decided once and written with the settings, as the last bits of a run follow from its threads.
     base = replace(base, threads=base.threads or max(1, cores // jobs))
     if existing_folder is None or existing is None:
         trials = _trials_of_new_study(request, base)
@@ -151,6 +155,7 @@ def open_study_folder(request: StudyRequest, program: Sequence[str]) -> OpenedSt
     folder = completed_request.existing_folder or StudyFolder(create_folder(request.folder, "study").path)
     if existing is None and request.space is not None:
         write_object(folder.space, read_regular(request.space))
+        # Permitted from now on, as its values may name code: the user has given it.
         remember_file(folder.space, lambda _: None, trainer=base.trainer)
     write_config(base, folder.base)
     remember_file(folder.base, lambda _: None)  # silent: if the file cannot be noted, each run says so

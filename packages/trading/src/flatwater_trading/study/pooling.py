@@ -2,7 +2,7 @@
 
 In each fold the money is split evenly among the seeds' champions, and nothing is moved between them; the next fold
 begins with what the last one ended with. So there is one equity curve over all test days for the champions, and one for
-each yardstick. Random traders are pooled in the same way: the first of each run together, the second, and so on.
+each simple rule. Random traders are pooled in the same way: the first of each run together, the second, and so on.
 """
 
 from collections.abc import Mapping, Sequence
@@ -266,7 +266,7 @@ def _describe_fold(result: PooledResult, runs: Sequence[FoldResult]) -> dict[str
     curve = torch.from_numpy(_mean_equity(runs, CHAMPION))
     champions = [run.result[result.traders_key][CHAMPION] for run in runs]
     returns = [row["total_return"] for row in champions]
-    # Runs whose champions trade by different rules have yardsticks of these rules.
+    # Simple rules trade by the champion's rule of purchases, which may differ between runs: so their mean is taken.
     rules = {name: _mean_return(result, runs, name) for name in (EQUAL_WEIGHT, *simple_rules(rows))}
     best_rule = max(simple_rules(rows), key=rules.__getitem__)
     return {

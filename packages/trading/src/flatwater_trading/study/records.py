@@ -31,7 +31,7 @@ class StudyFolder(Folder):
     result = FolderFile("study.json")
     """The pooled result, and a row for each fold."""
     equity = FolderFile("equity.parquet")
-    """Pooled equity of the champions and the yardsticks."""
+    """Pooled equity of the champions and the traders that they are compared with."""
     picture = FolderFile("study.png")
     """Picture of the study."""
     report = FolderFile("report.html")
@@ -171,7 +171,7 @@ def calendar_of_study(pooled_numbers: Mapping[str, Any]) -> Calendar:
 
 
 def fold_rows(pooled_numbers: Mapping[str, Any], *, all_columns: bool = False) -> TableRows:
-    """Return a row for each fold, the newest last; fold and first day are words.
+    """Return a table with a row for each fold, the newest last.
 
     Args:
         pooled_numbers: numbers of the study.
@@ -193,11 +193,18 @@ def fold_rows(pooled_numbers: Mapping[str, Any], *, all_columns: bool = False) -
         more_cells = [f"{percent_cell(row['lowest'], '{:+.0%}')} … {percent_cell(row['highest'], '{:+.0%}')}"]
         more_cells += [number_cell(row["turnover"], "{:.0f} x"), percent_cell(row["beaten"], "{:.0%}")]
         rows.append([*cells, *more_cells] if all_columns else cells)
-    return TableRows([*titles, *more_titles] if all_columns else titles, rows, text_columns=2)
+    return TableRows(
+        [*titles, *more_titles] if all_columns else titles,
+        rows,
+        text_columns=2,  # fold and first day
+    )
 
 
 def trader_rows(pooled_numbers: Mapping[str, Any]) -> TableRows:
-    """Return a row for the champions together and for each yardstick; the name is a word."""
+    """Return a table of results over all folds.
+
+    It has a row for the champions together, and one for each trader that they are compared with.
+    """
     titles = ("over all folds", "a year", "in all", "Sharpe", "drawdown", "turnover a year")
     rows = [
         [
@@ -210,11 +217,11 @@ def trader_rows(pooled_numbers: Mapping[str, Any]) -> TableRows:
         ]
         for name, row in pooled_numbers["traders"].items()
     ]
-    return TableRows(titles, rows, text_columns=1)
+    return TableRows(titles, rows, text_columns=1)  # the trader's name
 
 
 def seed_rows(pooled_numbers: Mapping[str, Any]) -> TableRows:
-    """Return a row for the champions of each seed alone; the seed is a word."""
+    """Return a table with a row for each seed: the results of its champions alone."""
     titles = ("seed", "a year", "in all", "Sharpe", "drawdown")
     rows = [
         [
@@ -226,28 +233,28 @@ def seed_rows(pooled_numbers: Mapping[str, Any]) -> TableRows:
         ]
         for row in pooled_numbers["by_seed"]
     ]
-    return TableRows(titles, rows, text_columns=1)
+    return TableRows(titles, rows, text_columns=1)  # the seed
 
 
 def holding_rows(pooled_numbers: Mapping[str, Any]) -> TableRows:
-    """Return a row for each holding time of the same scores; no row for a study without purchases."""
+    """Return a table of what the same scores earn by holding time; it has no row for a study without purchases."""
     times, unit = pooled_numbers.get("holding_times", {}), calendar_of_study(pooled_numbers).unit
     rows = [[count_phrase(int(rows_held), unit), percent_cell(value)] for rows_held, value in times.items()]
     if rows:
         rows.append(["as they were played", percent_cell(pooled_numbers["traders"]["champion"]["total_return"])])
         if pooled_numbers.get("unchosen_return") is not None:
             rows.append([BY_SETTINGS, percent_cell(pooled_numbers["unchosen_return"])])
-    return TableRows(("held for", "in all"), rows, text_columns=1)
+    return TableRows(("held for", "in all"), rows, text_columns=1)  # the holding time
 
 
 def chosen_rows(pooled_numbers: Mapping[str, Any]) -> TableRows:
-    """Return a row for each run with the rule that its champion trades by; no row if no rule was chosen."""
+    """Return a table with the rule of purchases of each run's champion; it has no row if no rule was chosen."""
     rows = [[str(int(row["fold"])), str(int(row["seed"])), *rule_cells(row)] for row in pooled_numbers.get("rules", ())]
-    return TableRows(("fold", "seed", *RULE_TITLES), rows, text_columns=0)
+    return TableRows(("fold", "seed", *RULE_TITLES), rows, text_columns=0)  # all are numbers, or aligned like them
 
 
 def search_rows(result: Mapping[str, Any]) -> TableRows:
-    """Return a row for each fold whose settings were searched; fold and settings are words."""
+    """Return a table of the settings that the search has chosen in each fold; it has no row without a search."""
     rows = [
         [
             str(int(row["fold"])),
@@ -257,7 +264,7 @@ def search_rows(result: Mapping[str, Any]) -> TableRows:
         ]
         for row in result.get("search", ())
     ]
-    return TableRows(("fold", "settings", "trial", "on validation days"), rows, text_columns=2)
+    return TableRows(("fold", "settings", "trial", "on validation days"), rows, text_columns=2)  # fold and settings
 
 
 def setting_cell(value: object) -> str:

@@ -48,4 +48,5 @@ def _return_by_settings(result: Mapping[str, Any]) -> float | None:
 def _pool_returns(folds: Sequence[Sequence[float | None]]) -> float | None:
     """Return the return over all folds, in each of which the money is split evenly among the seeds."""
     # A return that is not finite is None in a result, and counts as nothing earned.
-    return finite_or_none(float(np.prod([np.mean([1 + (value or 0.0) for value in runs]) for runs in folds])) - 1)
+    growth_by_fold = [np.mean([1 + (value or 0.0) for value in runs]) for runs in folds]
+    return finite_or_none(float(np.prod(growth_by_fold)) - 1)

@@ -216,7 +216,7 @@ def search_settings_(work: _RunningStudy, stop: StopRequest, program: Sequence[s
         work.show_()
         outcome = search_fold(work.opened, fold, work.console, program, work.progress)
         work.searched = ""
-        # The sweep's handlers of signals have stood in the place of the study's.
+        # The sweep has its own handlers of signals, so a signal during it has reached only them.
         if outcome.stop.signal:
             stop.signal = outcome.stop.signal
             return

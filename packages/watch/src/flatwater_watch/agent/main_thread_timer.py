@@ -11,7 +11,7 @@ from types import CodeType, FrameType, FunctionType, MethodType
 
 from flatwater_watch.agent.boundaries import TICK_SECONDS
 from flatwater_watch.agent.guard import Guard
-from flatwater_watch.meters.fork_warnings import filter_fork_warnings, remove_filter_if_old, warning_free_work
+from flatwater_watch.meters.fork_warnings import filter_fork_warnings, register_thread_work, remove_filter_if_old
 from flatwater_watch.meters.proc import context_switches
 from flatwater_watch.meters.suspended_tracing import frameless_callable
 from flatwater_watch.meters.system_calls import monotonic, process_id, sleep
@@ -92,7 +92,7 @@ def _start_thread(run: Callable[[], None]) -> None:
     """Run a function in a thread of the watch's own, of which no fork of the program warns."""
     # A guard of its own: if the program has replaced functions that the thread calls, the thread ends without a word.
     filter_fork_warnings(lambda work: Guard().run(work))
-    _thread.start_new_thread(Guard().run, (warning_free_work(run),))
+    _thread.start_new_thread(Guard().run, (register_thread_work(run),))
 
 
 class _IdleMainThread:

@@ -233,7 +233,7 @@ class ProcessWatch:
     def _read_and_judge_(self, now: float) -> None:
         """Take a reading, unless it cannot be compared, judge it, and schedule the next by the cost of both."""
         start_cpu_seconds = thread_seconds()
-        if self._allocator.pending:  # a reading without the allocator's totals cannot be compared with later readings
+        if self._allocator.awaits_first_answer_():  # readings without its totals cannot be compared
             return
         if not self._samples and self._collector is not None:
             self._collector.reset_baseline()

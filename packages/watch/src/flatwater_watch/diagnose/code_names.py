@@ -47,12 +47,14 @@ def code_name(path: str) -> CodeName:
     """
     _, _, name = path.rpartition(": ")
     name = _THREAD_ATTRIBUTE.sub(r".\1", _FUNCTION_ATTRIBUTE.sub("", name))
+    # A variable of a closure has its own name in the code: `rows` for `on_step.<closure of on_step>.rows`.
     _, is_in_closure, rest = name.rpartition("<closure of ")
     name = rest.partition(">.")[2] if is_in_closure else name
     first_name = re.split(r"[.\[]", name)[0]
+    # `<` is left in hops that the walk names itself, and `[key]` leads to any key of a dict: no code writes these.
     if library_of_frame(path) or not first_name.isidentifier() or "<" in name or "[key]" in name:
         return NO_NAME
-    outer, is_item, rest = name.rpartition(ITEM)
+    outer, is_item, rest = name.rpartition(ITEM)  # behind the last `[*]`, the code has a variable for each item
     return CodeName(f"item{rest}", outer) if is_item else CodeName(name)
 
 
@@ -67,8 +69,10 @@ def holder_names(census: Census, path: str, modules: Container[str]) -> list[Cod
     # Runs no code of the watched program.
     holdings = chain_of_holdings(census, path)
     shown_path = holdings[0].path
-    library_path = "" if library_of_root(shown_path) else None  # of the outermost object of a library
+    # Path of the outermost object of a library, empty if the root itself is a library's; None until one is met.
+    library_path = "" if library_of_root(shown_path) else None
     names = []
+    # Each holding with the next one; the last with itself, so that no hop is left.
     for holding, child in zip_longest(holdings, holdings[1:], fillvalue=holdings[-1]):
         holder = census.live[holding.path]
         kind = holder if issubclass(type(holder), type) else type(holder)
@@ -95,12 +99,14 @@ def container_name(census: Census, path: str, modules: Container[str]) -> CodeNa
         return name
     hop = path.removeprefix(parent)
     is_user_object = full_name(type(census.live[parent]))[0] in modules
+    # A private attribute counts as a public one here, as the methods of the holder's class, the user's, may write it.
     return CodeName(f"self{hop}") if is_user_object and _PUBLIC_HOPS.fullmatch(hop.replace("._", ".")) else NO_NAME
 
 
 def public_hop(kind: type, hop: str) -> str:
     """The hop by the property that gives a private attribute of a class, `.rows` for `._rows`; else the hop itself."""
     for owner in mro(kind):
+        # Python stores `self.__rows` of a class `Agent` as `_Agent__rows`.
         mangled_prefix = f"._{class_name(owner).lstrip('_')}__"
         name = hop.removeprefix(mangled_prefix).lstrip("._")
         if type(class_dict(owner).get(name)) is property:
@@ -112,6 +118,7 @@ def library_of_root(path: str) -> str:
     """The module of a library to which a global, or an attribute of a class, belongs; empty for any other root."""
     if ": " in path:  # a local variable, or a registry
         return ""
+    # The module is the longest beginning that is one: `module.NAME`, or `module.Class.NAME`.
     module = path.rpartition(".")[0]
     while module and module_namespace(module) is None:
         module = module.rpartition(".")[0]
@@ -120,10 +127,8 @@ def library_of_root(path: str) -> str:
 
 
 def library_of_frame(path: str) -> str:
-    """The package of a function whose local variable a path begins with, such as "minimize() in pymoo: result".
-
-    Empty for a function of the user's, which has the name of its file, and for any other root.
-    """
+    """The package in a path that begins at a local variable: pymoo for `minimize() in pymoo: result`; else empty."""
     place, _, _ = path.rpartition(": ")
     package = place.rpartition(" in ")[2]
+    # A user's function has a file such as `train.py` there, which is no identifier.
     return package if package.isidentifier() else ""

@@ -90,6 +90,7 @@ def code_use(code: CodeType) -> CodeUse:
         elif operation in _NAME_CODES:
             is_global = operation == "LOAD_GLOBAL"
             before = _NOTHING if is_global else top
+            # An attribute takes the place of its object on the stack; a global takes no object away.
             del stack[len(stack) - (not is_global) :]
             # A method lies on the stack twice, and one of the places is that of what it returns.
             stack += [_meaning(name, before)] * (_stack_effect(instruction) + (not is_global))
@@ -97,22 +98,29 @@ def code_use(code: CodeType) -> CodeUse:
             use.removed.update(before if name in _REMOVING_CALLS else _NOTHING)
             use.added.update(before if name in _ADDING_CALLS else _NOTHING)
         else:
-            _follow_(stack, instruction, use)
+            _apply_instruction_(stack, instruction, use)
     return use
 
 
 def _meaning(name: str, before: frozenset[str]) -> frozenset[str]:
-    """The names that the attribute of an object, or what the method of that name returns, may stand for."""
+    """The names that an attribute may stand for; if it is a method, those that its result may stand for.
+
+    Args:
+        name: name of the attribute.
+        before: names that its object may stand for.
+    """
     if name in _REMOVING_FUNCTIONS or (name in _REMOVING_CALLS and before and before <= _BUILTIN_CONTAINERS):
         return _REMOVER
-    if name not in _ITEM_CALLS or before in (_NOTHING, {SELF}):
+    if name not in _ITEM_CALLS or before in (_NOTHING, {SELF}):  # any other attribute stands for itself
         return frozenset({name})
+    # The items of a container stand for it, with `_TAKEN` if they were taken out.
     return before | {_TAKEN} if name in _REMOVING_CALLS else before
 
 
-def _follow_(stack: list[frozenset[str]], instruction: Instruction, use: CodeUse) -> None:
-    """Do to the stack what an instruction does that takes no object by its name, and record what that does."""
+def _apply_instruction_(stack: list[frozenset[str]], instruction: Instruction, use: CodeUse) -> None:
+    """Change the stack as an instruction does that takes no object by its name, and add to `use` what that means."""
     operation, count = instruction.opname, instruction.arg or 0
+    # Filled up from below: the stack may lack objects, as jumps are not followed.
     operands = [_NOTHING] * 3 + stack
     if operation == "DELETE_SUBSCR":
         use.removed.update(operands[-2])
@@ -126,7 +134,7 @@ def _follow_(stack: list[frozenset[str]], instruction: Instruction, use: CodeUse
     elif operation.startswith(("CALL", "PRECALL")) and 0 < count < len(stack) - 1:
         called, first = stack[-count - 1], stack[-count]
         use.removed.update(first if called == _REMOVER else _NOTHING)
-        if called == {LENGTH}:
+        if called == {LENGTH}:  # the result of `len(...)` stands for a length of what its argument stands for
             stack[-count - 1] = stack[-count - 2] = called | first
     effect = _stack_effect(instruction)
     if operation == "SWAP" and count <= len(stack):
@@ -148,6 +156,7 @@ def stored_parameters(code: CodeType) -> dict[str, str]:
     """The attributes of its first parameter that a function sets to another parameter, with the name of that."""
     count = code.co_argcount + code.co_kwonlyargcount
     owners, parameters = code.co_varnames[: min(1, count)], code.co_varnames[1:count]
+    # `self.rows = rows` is three instructions in a row: load `rows`, load `self`, store the attribute.
     return {
         store.argval: value.argval
         for value, owner, store in zip(*(islice(single_instructions(code), n, None) for n in range(3)), strict=False)

@@ -76,7 +76,7 @@ def describe_contents(holding: Holding, newest: Sequence[Any]) -> Contents:
     """
     walk = fresh_walk(MAXIMUM_LEAVES)
     walk.child_bytes.update(descendant_memory().private_by_child)
-    children = len(walk.child_bytes)
+    children = len(walk.child_bytes)  # to open the object of a child process takes the child out of this table
     leaves_by_item = [_find_leaves(item, walk) for item in newest]
     leaves = [leaf for item_leaves in leaves_by_item for leaf in item_leaves]
     item_count = 1 if holding.kind in SINGLE_ITEM_KINDS else holding.length
@@ -203,7 +203,7 @@ def _make_leaf(obj: Any, size: int) -> _Leaf:
     if figures is None:
         return _Leaf(obj, size, f"{class_name(type(obj))} of {size} bytes", has_graph=False, base_bytes=0)
     is_numpy = figures.has_graph is None  # a bool for a tensor
-    own_bytes = figures.bytes if is_numpy else figures.bytes or size
+    own_bytes = figures.bytes if is_numpy else figures.bytes or size  # of a sparse tensor the figures have no bytes
     kept_bytes = figures.base_bytes if figures.base_bytes > OWNING.minimum_base_ratio * own_bytes else 0
     leaf_bytes = own_bytes if is_numpy else max(own_bytes, size)
     return _Leaf(obj, leaf_bytes, figures.label, has_graph=bool(figures.has_graph), base_bytes=kept_bytes)

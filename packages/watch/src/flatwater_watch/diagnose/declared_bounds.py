@@ -34,7 +34,7 @@ def declared_bound(census: Census, holding: Holding) -> int | None:
     # Runs no code of the watched program.
     if holding.kind not in {"list", "dict", "set", "deque"}:
         return None
-    namespace, name, is_attribute = _named_place(census, holding)
+    namespace, name, is_attribute = _find_namespace(census, holding)
     # A container of a class derived from a builtin one has attributes of its own.
     own_attributes = named_entries(instance_dict(census.live.get(holding.path)))
     own_bound = _smallest_bound(own_attributes, "", holding.length, is_attribute=True)
@@ -88,16 +88,17 @@ def _is_bound_name(letters: str, stem: str, *, is_attribute: bool) -> bool:
     return _LIMIT_WORD.search(letters) is not None and (bounds_object or names_container)
 
 
-def _named_place(census: Census, holding: Holding) -> tuple[Iterable[tuple[str, Any]], str, bool]:
+def _find_namespace(census: Census, holding: Holding) -> tuple[Iterable[tuple[str, Any]], str, bool]:
     """The namespace of a container, as pairs of name and value; its name there; and whether it is an attribute.
 
     The namespace is empty if the container has no name, such as an item of another container.
     """
-    if holding.parent is None:
+    if holding.parent is None:  # a global: `module.NAME`
         module, _, name = holding.path.rpartition(".")
         return named_entries(module_namespace(module) or {}), name, False
     hop = holding.path.removeprefix(holding.parent)
     holder = census.live.get(holding.parent)
+    # Only an attribute has a name: not an item (`[key]`), nor a part that the walk names itself (`.<...>`).
     if not hop.startswith(".") or hop.startswith(".<") or holder is None:
         return (), "", False
     return _iterate_attributes(holder), hop[1:], True

@@ -94,6 +94,7 @@ class CurrentContents(NamedTuple):
     objects: int
     """Number of objects of the main content."""
     what: str
+    """The main content: `120 × float32[64, 504]`."""
 
 
 class SlowSegment(NamedTuple):
@@ -102,6 +103,7 @@ class SlowSegment(NamedTuple):
     name: str
     """The boundaries between which the segment lies: `from step to update`."""
     sentence: str
+    """A clause on its part of the slowdown, which follows the words on the whole."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -115,6 +117,7 @@ class Evidence:
     share: float = 1.0
     """Share of the growth of the whole process in that stretch, 0 to 1."""
     what: str = ""
+    """The main content: `120 × float32[64, 504]`."""
     bound: str = ""
     """Words on the bound of a cache, which follow the words on its content (`what`)."""
     holders: tuple[str, ...] = ()

@@ -59,6 +59,7 @@ def split_advice(advice: str) -> tuple[str, str]:
 
     A full stop within backticks, as in `open(..., stream=True)`, ends no sentence.
     """
+    # An end lies behind the blank that follows a full stop; one beyond the text if it is a single sentence.
     ends = (match.end() for match in re.finditer(r"\. ", advice))
     end = next((end for end in ends if advice.count("`", 0, end) % 2 == 0), len(advice) + 1)
     return advice[: end - 1], advice[end:]

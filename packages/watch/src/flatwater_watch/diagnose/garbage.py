@@ -44,6 +44,7 @@ class Garbage(NamedTuple):
     what: str
     """Count and class of the most frequent objects, the user's classes first."""
     made_at: AllocationSite | None
+    """The line that made most of its bytes; None if no trace knows it."""
     collecting: bool
     """Whether the collector was on."""
     cycle: tuple[str, ...] = ()
@@ -84,7 +85,7 @@ class Garbage(NamedTuple):
         return self.is_frozen or 2 * self.bytes_since_collection > self.bytes
 
     @property
-    def may_be_felt(self) -> bool:
+    def may_be_reported(self) -> bool:
         """Whether this garbage may become large enough to be reported, before a collection frees it."""
         # Without young bytes, no collection of young objects frees any of it.
         return not self.young_bytes or COLLECTING.maximum_wave_ratio * self.bytes >= COLLECTING.reported_young_bytes
@@ -143,8 +144,8 @@ def _search_garbage(roots: Roots, tracer: Tracer | None, *, unfreezes: bool) -> 
     if tracer is None:
         tracemalloc.stop()
     else:
-        tracer.allocations.pause()  # each id is an allocation
-    known_ids = set(map(id, gc.get_objects()))
+        tracer.allocations.pause()  # each id below would be traced as an allocation
+    unfrozen_ids = set(map(id, gc.get_objects()))
     if unfreezes:
         gc.unfreeze()
     garbage = unreachable_objects()
@@ -169,7 +170,7 @@ def _search_garbage(roots: Roots, tracer: Tracer | None, *, unfreezes: bool) -> 
         bytes_since_collection=fresh_bytes,
         bytes_per_object=size // max(class_counts.values()),  # all bytes, as the main class brings the other objects
         # Most garbage was in no list of the collector before `unfreeze`.
-        is_frozen=2 * sum(id(obj) not in known_ids for obj in garbage) > len(garbage),
+        is_frozen=2 * sum(id(obj) not in unfrozen_ids for obj in garbage) > len(garbage),
     )
     site = None if tracer is None else tracer.find_line(_largest_objects(sized_objects, MAIN_SHARE * size))
     return summary._asdict() | {"made_at": None if site is None else asdict(site)}
@@ -182,8 +183,11 @@ def _describe_classes(class_counts: Counter[str]) -> str:
 
 
 def _size_garbage(garbage: list[Any]) -> tuple[list[tuple[int, Any]], int]:
-    """The garbage and the objects that it alone holds, as (bytes, object); and the bytes of the young ones in all."""
-    walk = Walk(len(garbage), lambda _: False, len(garbage))
+    """Return the garbage and the objects that it alone holds, as (bytes, object); and the bytes of the young ones.
+
+    Young are those that the next collection of young objects frees: neither old garbage nor what it alone holds.
+    """
+    walk = Walk(sampled_items=len(garbage), is_user_class=lambda _: False, maximum_objects=len(garbage))
     walk.seen_ids.update(map(id, garbage))  # each is sized by itself below, and none as a child of another
     old_garbage = _old_garbage(garbage)
     old_ids = {id(obj) for obj in (*old_garbage, *_exclusive_closure(old_garbage, walk.seen_ids))}
@@ -265,7 +269,9 @@ def _find_cycle(garbage: list[Any], name: str, user_namespaces: Mapping[str, Any
 
 def _describe_cycle(first: Any, user_namespaces: Mapping[str, Any]) -> tuple[str, ...]:
     """The shortest way from an object back to itself, in words; empty if there is none."""
-    walk = Walk(MAXIMUM_CYCLE_OBJECTS, lambda _: False, MAXIMUM_CYCLE_OBJECTS)
+    walk = Walk(
+        sampled_items=MAXIMUM_CYCLE_OBJECTS, is_user_class=lambda _: False, maximum_objects=MAXIMUM_CYCLE_OBJECTS
+    )
     # For each object by id: the object that refers to it, and by which attribute or item.
     holder_hops: dict[int, tuple[Any, str] | None] = {id(first): None}
     queue = deque([first])
@@ -297,7 +303,7 @@ def _cycle_words(
         hops.append(holder_hop)
     words: list[str] = []
     for obj, hop in reversed(hops):
-        if not words or full_name(type(obj))[0] in user_namespaces:
+        if not words or full_name(type(obj))[0] in user_namespaces:  # the first object is named in any case
             words.append(class_name(type(obj)) + hop)
         else:
             words[-1] += hop
@@ -320,9 +326,9 @@ def _largest_objects(sized_objects: list[tuple[int, Any]], minimum_bytes: float)
 
 
 def unreachable_objects() -> list[Any]:
-    """The garbage: tracked objects that no object held from outside reaches, the oldest generation first.
+    """Find the garbage: tracked objects that no object held from outside reaches, the oldest generation first.
 
-    They are found as the collector finds them: an object with more references than tracked objects have to it is held
+    It is found as the collector finds them: an object with more references than tracked objects have to it is held
     from outside; all objects that it reaches are alive, and the others are garbage.
     """
     # In a fork, where no other thread runs: counts and references are read one after the other.

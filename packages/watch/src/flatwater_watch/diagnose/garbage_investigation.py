@@ -27,7 +27,7 @@ def wants_garbage(case: Investigation) -> bool:
         return False
     if case.comparison_evidence:
         return case.comparison_evidence[0].owner == GARBAGE_OWNER
-    return case.suspected_garbage is not None and case.suspected_garbage.may_be_felt
+    return case.suspected_garbage is not None and case.suspected_garbage.may_be_reported
 
 
 def update_garbage_wait_(case: Investigation, tracer: Tracer | None) -> bool:

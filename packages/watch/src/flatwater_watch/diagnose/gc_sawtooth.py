@@ -1,5 +1,6 @@
 """Cyclic garbage as full collections show it: the bytes that a collection frees, and the time until the next one.
 
+Memory that rises between two full collections and falls at each is a sawtooth.
 No fork is needed, so it is known also with libraries that do not bear a fork; but the classes of the objects are not.
 """
 

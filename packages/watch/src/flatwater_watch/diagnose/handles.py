@@ -115,6 +115,7 @@ def _find_candidate(earlier_census: Census, later_census: Census, path: str) -> 
     handles = _first_handles(newest)
     if len(handles) < max(1, HANDLES.minimum_share_with_handle * len(newest)):
         return None
+    # Libraries register a few callbacks when they are imported.
     if type(handles[0]) is Callback and item_gain < HANDLES.minimum_callbacks:
         return None
     return _Candidate(path, item_gain, tuple(handles), len(handles) / len(newest))
@@ -125,7 +126,11 @@ def _first_handles(items: Sequence[Any]) -> list[Any]:
     handles: list[Any] = []
     seen_ids = set[int]()
     for item in items:
-        walk = Walk(HANDLES.maximum_items, lambda _: False, HANDLES.maximum_objects_below_item)
+        walk = Walk(
+            sampled_items=HANDLES.maximum_items,
+            is_user_class=lambda _: False,
+            maximum_objects=HANDLES.maximum_objects_below_item,
+        )
         queue = deque([item])
         opened_count = 0
         while queue and opened_count < HANDLES.maximum_objects_below_item:

@@ -55,7 +55,7 @@ def _describe_hop(name: str, holder: Any, holding: Holding) -> str:
     if name.startswith(".<") and ">." in name:
         scope, _, variable = name[2:].partition(">.")
         return f"{variable}, in the {scope}"
-    if name.startswith(".<"):
+    if name.startswith(".<"):  # a part that the walk names itself: `.<callback>`
         return name[2:-1]
     owner_class = holder if holding.kind == "class" else type(holder)
     return f"attribute {name[1:]} of {class_name(owner_class)}"
@@ -70,7 +70,7 @@ def _describe_root(path: str, calls: int, modules: Mapping[str, dict[str, Any]])
         modules: namespaces of the user's modules, by name.
     """
     place, separator, name = path.partition(": ")
-    if separator:
+    if separator:  # a local variable
         function, _, file = place.rpartition(" in ")
         return f"{file}, local {name} of {f'{calls} calls of ' if calls > 1 else ''}{function}"
     module, _, name = path.rpartition(".")

@@ -58,11 +58,16 @@ def resolve_all_ways(roots: Roots, way: tuple[str, ...], maximum: int, *, is_spr
     """
     modules = user_modules(roots)
     root, *hops = way
-    # The first root ends the search, if one is enough: a later tier looks for tasks in the whole heap.
+    # A root's path is one object, unless several calls wait with that variable (`CALL`). The first one found ends the
+    # search, as a later group of roots (tier) looks for tasks in the whole heap.
     tiers = chain([roots.libraries], root_tiers(roots, modules))
     root_objects = (value for tier in tiers for path, value in tier if path == root)
     objects = list(islice(root_objects, None if CALL in way else 1))[-maximum:]
-    walk = Walk(MAXIMUM_LEAVES, lambda cls: full_name(cls)[0] in modules, MAXIMUM_LEAVES)
+    walk = Walk(
+        sampled_items=MAXIMUM_LEAVES,
+        is_user_class=lambda cls: full_name(cls)[0] in modules,
+        maximum_objects=MAXIMUM_LEAVES,
+    )
     for hop in hops:
         if hop != CALL:
             limit = MAXIMUM_SPREAD_ITEMS if is_spread else maximum
@@ -72,7 +77,7 @@ def resolve_all_ways(roots: Roots, way: tuple[str, ...], maximum: int, *, is_spr
 
 
 def _follow_hop(obj: Any, hop: str, maximum: int, walk: Walk) -> list[Any]:
-    """The children of an object to which a hop leads: its newest items, its newest keys, or the attribute of a name."""
+    """The children of an object to which a hop leads, at most `maximum`: newest items, newest keys, or an attribute."""
     opened_object = open_object(obj, walk)
     if hop == ITEM:
         return newest_items(obj, opened_object.kind, maximum)

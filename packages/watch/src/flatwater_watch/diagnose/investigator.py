@@ -219,7 +219,7 @@ class Investigator:
         if case.is_trace_suspended and self._can_trace(reading):
             start_trace_(case, self._tracer, roots, in_watch_thread=self.in_watch_thread)  # the same try goes on
         if case.is_trace_suspended:
-            self._new_evidence += [] if case.unpaid_traces else put_off_trace_(case, self._tracer)
+            self._new_evidence += [] if case.unpaid_traces else put_off_trace_(case, self._tracer)  # once
             return None
         # Garbage first, as the line of the owner is not searched while the trace waits for garbage.
         if (
@@ -234,7 +234,7 @@ class Investigator:
         """Ask the fork for its garbage: answer `COMPARED` if it has ended; else compare censuses again, if it may."""
         case = self._case
         if 0 < case.heap_waits <= CASE.maximum_heap_waits:
-            return CaseEvent.UNEXPLAINED  # asks again whether the look is affordable
+            return CaseEvent.UNEXPLAINED  # asks again whether reading all containers is affordable
         if case.garbage_search is not None and case.garbage_search.is_done():
             case.comparison_evidence = case.comparison_evidence + finish_search_(
                 case, self._history, self._growth_slope, self._process_growth(reading), reading.material_bytes
@@ -281,8 +281,8 @@ class Investigator:
         if self.is_tracing:  # for the line of garbage, which new roots would end
             return CaseEvent.LIBRARIES_UNCLEAR
         missing_bytes = missing_since_lengths(case, reading.step, self._growth_slope.low, reading.material_bytes)
-        seconds = self._budget_seconds / (1 if is_first else CLIMB_RATIO)
-        if (is_first or missing_bytes) and not self._heap_price.is_at_most(seconds):
+        seconds = self._budget_seconds / (1 if is_first else CLIMB_RATIO)  # a later call also climbs to holders
+        if (is_first or missing_bytes) and not self._heap_price.is_at_most_(seconds):
             case.heap_waits += 1
             return None if case.heap_waits <= CASE.maximum_heap_waits else CaseEvent.LIBRARIES_UNCLEAR
         case.heap_waits = 0
@@ -299,10 +299,10 @@ class Investigator:
     def _start_garbage_search(self, reading: Reading) -> CaseEvent | None:
         """Fork with the traces so far, and stop tracing; answer None if the search begins or waits, else `COMPARED`.
 
-        The program copies each page that it writes to meanwhile, so that the fork waits as a look at all objects does.
+        The program copies each page that it writes to meanwhile, so that the fork waits as reading all containers does.
         """
         may_wait = self._case.garbage_search is None and self._may_compare_again and not self.is_tracing
-        if may_wait and not self._heap_price.is_at_most(self._budget_seconds):
+        if may_wait and not self._heap_price.is_at_most_(self._budget_seconds):
             return None
         if not start_search_(self._case, self._roots, self._tracer, reading.step):
             return self._finish_comparison()
@@ -380,7 +380,7 @@ class Investigator:
 
     def _await_rises(self, reading: Reading) -> CaseEvent | None:
         """Wait until enough rises are recorded, or the limit is near."""
-        is_finished = self._native_search.is_finished(reading) or not reading.has_headroom
+        is_finished = self._native_search.count_reading_(reading) or not reading.has_headroom
         return CaseEvent.TIME_TO_COMPARE if is_finished else None
 
     def _publish_native_line(self, _reading: Reading) -> None:

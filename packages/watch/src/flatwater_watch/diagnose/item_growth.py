@@ -21,7 +21,7 @@ TRACEABLE_KINDS = ITEM_KINDS | BLOCK_KINDS | {"object"}
 
 def container_lengths(containers: Iterable[Any]) -> list[int]:
     """Lengths of containers, as a census counts them."""
-    walk = Walk(1, lambda _: False, 1)
+    walk = Walk(sampled_items=1, is_user_class=lambda _: False, maximum_objects=1)  # only lengths are wanted
     counted_containers = [(container, item_count(container)) for container in containers]
     # A negative count: the container is not builtin, and must be opened.
     return [items if items >= 0 else open_object(container, walk).length for container, items in counted_containers]

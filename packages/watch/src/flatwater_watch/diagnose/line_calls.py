@@ -61,7 +61,7 @@ def _uses_of_function(
 ) -> Iterator[tuple[CodeType, Mapping[str, Any], dict[str, Any]]]:
     """Yield the code of a line's function, with its local variables, none if it does not run, and its globals."""
     for frame in running_frames(lambda file: file == site.file):
-        if function_name(frame.f_code) == site.function:
+        if function_name(frame.f_code) == site.function:  # CO_OPTIMIZED is the flag of functions
             yield frame.f_code, frame_locals(frame) if frame.f_code.co_flags & CO_OPTIMIZED else {}, frame.f_globals
     for names in modules:
         value: Any = namespace_value(names, site.function)
@@ -90,6 +90,7 @@ def _receivers(code: CodeType, line: int, variables: Mapping[str, Any], names: d
     instructions = list(single_instructions(code))
     made_anew = _variables_of_loops(instructions)
     receivers: list[_Receiver] = []
+    # The object that the last instruction loaded, None if it cannot be told.
     value, value_name, is_made_anew = None, "", False
     for instruction in instructions:
         if instruction.positions is None or instruction.positions.lineno != line:

@@ -133,7 +133,7 @@ def _find_line_of_added_items_(
             if length > earlier_length:
                 return line, True
             continue
-        if in_more_items and id(container) in case.lengths_at_trace:
+        if in_more_items and id(container) in case.lengths_at_trace:  # its item had one before the trace
             continue
         earlier_holding = holding._replace(length=earlier_length)
         newest = added_leaves(container, length, earlier_holding, case.content_classes.get(cause.owner))

@@ -126,7 +126,7 @@ class Tracer:
         for item in objects:
             for size, site in self._content_origins(item):
                 if site is not None:
-                    bytes_by_site[site] += max(1, size)
+                    bytes_by_site[site] += max(1, size)  # an object without known bytes counts as well
         if bytes_by_site:
             ((largest_site, _),) = bytes_by_site.most_common(1)
             return largest_site
@@ -135,7 +135,7 @@ class Tracer:
             self._frames = DEEP_FRAMES
             self.allocations.stop()
             self.allocations.start(self._frames)
-            self._bytes_at_start = 0
+            self._bytes_at_start = 0  # a trace that has just begun knows no block
         return None
 
     def _content_origins(self, item: Any) -> Iterator[tuple[int, AllocationSite | None]]:
@@ -175,6 +175,7 @@ class Tracer:
         In the thread of the program, within its torch operation.
         """
         lines = _running_lines(sys._getframe())  # noqa: SLF001  (the only way up the stack)
+        # The innermost frames are of the watch, which torch calls within the operation.
         lines_of_program = dropwhile(lambda line: self._owner_of_file(line[0]) == "tool", lines)
         line = self._responsible_line(lines_of_program)
         if line is None:
@@ -283,7 +284,7 @@ class NativeLineSearch:
         self._first_step, self._bytes_per_step = reading.step, growth.per_step
         return self.recorder.begin(None if self._item_line is None else (self._item_line.file, self._item_line.line))
 
-    def is_finished(self, reading: Reading) -> bool:
+    def count_reading_(self, reading: Reading) -> bool:
         """Count a reading of this try; return whether it has recorded enough rises, or taken long enough."""
         self._readings_in_try += 1
         # A reading may come in the midst of a round, whose first rises do not stay: their bytes must be of the growth.

@@ -118,6 +118,7 @@ class Monitor(Investigator):
         # Suspected garbage is searched for once more if no cause is known (`explain_open_bytes_at_end`).
         is_suspected = self._case.suspected_garbage is not None or self._garbage_suspected
         self._garbage_suspected = is_suspected and GARBAGE_OWNER not in self._evidence_by_owner
+        # A case explained too little or goes on, or known owners explain nothing: they are emptied, or have stopped.
         has_open_growth = (
             self._is_unexplained
             or (self.is_investigating and not self._awaits_first_comparison)
@@ -246,7 +247,9 @@ class Monitor(Investigator):
     def _is_ordinary_backlog(self, garbage: Garbage, sawtooth: GcSawtooth | None) -> bool:
         """Whether the garbage is an ordinary backlog: small so far, or freed while it is small."""
         # An infinite fall, as at the end of a program no forecast of further garbage counts.
-        return garbage.is_ordinary_gc_backlog(self._history.swing_bytes, inf) or is_negligible(sawtooth, garbage.bytes)
+        return garbage.is_ordinary_gc_backlog(self._history.swing_bytes, fall=inf) or is_negligible(
+            sawtooth, garbage.bytes
+        )
 
     def _record_evidence(self, causes: list[Evidence]) -> list[Evidence]:
         """Record evidence, and return it with the lines that are known for it."""
@@ -283,12 +286,15 @@ class Monitor(Investigator):
             return []
         owners = find_handles(baseline.first_census, latest.census, open_bytes)
         rate = open_bytes / (latest.step - baseline.first_step)
-        drift = Slope(rate, rate, rate)
+        drift = Slope(per_step=rate, low=rate, high=rate)  # no bounds are known
         growth = self._process_growth(self._latest_reading)
         return self._record_evidence(collect_owners_evidence_(self._case, None, owners, growth=growth, drift=drift))
 
     def find_since_beginning(self) -> list[Evidence]:
-        """The evidence on containers that gained since the first census: leads, as two censuses prove no trend."""
+        """Take a whole census, and return the evidence on containers that gained since the first one.
+
+        They are leads, as two censuses prove no trend. Empty if no step has come since the first census.
+        """
         if (
             self._latest_reading is None
             or self._first_case.first_census is None

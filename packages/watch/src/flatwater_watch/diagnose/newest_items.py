@@ -94,4 +94,4 @@ def _heavier_part(key: Any, result: Any) -> Any:
 
 def fresh_walk(sample_size: int) -> Walk:
     """A walk that has seen no object yet, and samples as many items of each container."""
-    return Walk(sample_size, lambda _: False, MAXIMUM_OPENED)
+    return Walk(sampled_items=sample_size, is_user_class=lambda _: False, maximum_objects=MAXIMUM_OPENED)

@@ -32,6 +32,7 @@ class Owner:
 
     path: str
     kind: str
+    """Kind of the container, as in `Holding.kind`."""
     holders: tuple[str, ...]
     """Readable chain, root first: ("train.py, global HALL", "list of 120", "Tensor with its autograd graph")."""
     steps: int
@@ -349,6 +350,7 @@ def _rule_advice(
         return ""
     name = NO_NAME if is_of_library else container_name(census, path, modules)
     call = removing_call(holding.kind, container, name)
+    # Texts for the places in the remedy of the rule (`Rule.fix`), such as `{Session:session}`.
     texts = {"drop": f"drop it (`{call}`)"} if call else {}
     method = {"set": ".discard", "list": ".remove", "deque": ".remove"}.get(holding.kind)
     if call and method:

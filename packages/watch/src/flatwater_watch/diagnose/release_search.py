@@ -44,7 +44,7 @@ def _releasing_word(name: str) -> str:
 
 
 def written_calls(
-    owner: str, space: Mapping[str, Any], names: Iterable[str], used: frozenset[str], *, is_class: bool
+    owner: str, space: Mapping[str, Any], names: Iterable[str], user_names: frozenset[str], *, is_class: bool
 ) -> tuple[str, ...]:
     """The calls of functions of a class or module with their parameters, the surest first, at most `MAXIMUM_CALLS`.
 
@@ -54,15 +54,15 @@ def written_calls(
     for name in names:
         call, word = written_call(owner, name, space[name], is_class=is_class), _releasing_word(name)
         is_last = word not in _RELEASING_ALL and not releases_one(call)
-        place = _RELEASING.index(word) if word else len(_RELEASING)
-        ranks.append((not _undoes(name, used), is_last, place, call))
+        word_rank = _RELEASING.index(word) if word else len(_RELEASING)
+        ranks.append((not _undoes(name, user_names), is_last, word_rank, call))
     return tuple(call for *_, call in sorted(ranks)[:MAXIMUM_CALLS])
 
 
-def _undoes(name: str, used: Container[str]) -> bool:
+def _undoes(name: str, user_names: Container[str]) -> bool:
     """Whether a function, by its name, undoes one of the functions of the user's code: "unschedule" for "schedule"."""
     opposites = (name.replace(word, opposite, 1) for word, opposite in _OPPOSITES if word in name)
-    return any(opposite in used for opposite in opposites)
+    return any(opposite in user_names for opposite in opposites)
 
 
 def written_call(owner: str, name: str, value: Any, *, is_class: bool) -> str:
@@ -70,8 +70,10 @@ def written_call(owner: str, name: str, value: Any, *, is_class: bool) -> str:
     parameters = required_parameters(value, is_method=is_class)
     if name in DELETIONS:
         return DELETIONS[name].format(owner, parameters)
-    is_of_one = plain_function(value) is None and _releasing_word(name) not in _RELEASING_ALL
-    return f"{owner}.{name}({parameters or '...' if is_of_one else parameters})"
+    # A function of C may describe no parameters, but one that releases one object of many needs to know which.
+    if not parameters and plain_function(value) is None and _releasing_word(name) not in _RELEASING_ALL:
+        parameters = "..."
+    return f"{owner}.{name}({parameters})"
 
 
 class ReleaseSearch(NamedTuple):
@@ -87,30 +89,34 @@ class ReleaseSearch(NamedTuple):
     """Names of the module whose global leads to the table: only there the names mean the table. None for a class."""
     package: str
     """Package of the library."""
-    used: frozenset[str]
+    user_names: frozenset[str]
     """Names in the user's functions."""
     any_name: bool
     """Whether a function needs no word for a release in its name."""
 
     def releasing_names(self, space: Mapping[str, Any]) -> list[str]:
-        """Names in a class or module of functions that release the table."""
+        """Names in a class or module of functions that release the table.
+
+        With a word for a release in its name, a function may release the table through others, or be of C. Without one
+        it must remove from the table itself, and add nothing to it.
+        """
         return [
             name
             for name, value in list(space.items())
             if (
                 self.releases(value) or (self._is_of_c(value) and self._is_likely(name))
                 if _releasing_word(name)
-                else (self.any_name or _undoes(name, self.used)) and self._removes(name, value)
+                else (self.any_name or _undoes(name, self.user_names)) and self._removes(name, value)
             )
         ]
 
     def _is_likely(self, name: str) -> bool:
         """Whether a function of C, by its name, releases the table, or undoes what the user's code calls."""
-        return _releasing_word(name) in _RELEASING_ALL or _undoes(name, self.used.intersection(self.space))
+        return _releasing_word(name) in _RELEASING_ALL or _undoes(name, self.user_names.intersection(self.space))
 
     def _removes(self, name: str, value: Any) -> bool:
         """Whether a public function, not called by the user's code, itself removes from the table and adds nothing."""
-        function = None if name.startswith("_") or name in self.used else plain_function(value)
+        function = None if name.startswith("_") or name in self.user_names else plain_function(value)
         if function is None or SELF in self.names or self.names.isdisjoint(function.__code__.co_names):
             return False
         use = code_use(function.__code__)
@@ -153,4 +159,5 @@ class ReleaseSearch(NamedTuple):
         if type(value) is MethodDescriptorType:
             return True
         module = value.__module__ if type(value) is BuiltinFunctionType else None
+        # The module of C of a package `regex` may be called `_regex`.
         return type(module) is str and module.partition(".")[0].lstrip("_") == self.package

@@ -140,23 +140,24 @@ def library_table(census: Census, path: str, user_code: UserCode, item: Any = No
     if is_queue:
         library = root_module.partition(".")[0] or _library_of_class(holders[0].kind, modules)
         return _library_queue(library, holders, path)
-    used = user_code.names
-    calls, methods = _holder_calls(holders, used, any_name=False)
+    user_names = user_code.names
+    calls, methods = _holder_calls(holders, user_names, any_name=False)
     if is_library_root:
         names |= _names_in_path(path.removeprefix(root_module))
+        # Of all kinds of calls the first that the library has, the surest kind first.
         calls = (
-            _module_calls(root_module, names, methods, used, any_name=False)
+            _module_calls(root_module, names, methods, user_names, any_name=False)
             or calls
-            or _item_calls(root_module, names, item, used)
+            or _item_calls(root_module, names, item, user_names)
             or _cache_calls(root_module, holders)
-            or _module_calls(root_module, names, methods, used, any_name=True)
-            or _holder_calls(holders, used, any_name=True)[0]
+            or _module_calls(root_module, names, methods, user_names, any_name=True)
+            or _holder_calls(holders, user_names, any_name=True)[0]
         )
         return LibraryTable(root_module.partition(".")[0], calls)
     argument = "" if calls else _keeping_argument(path.rpartition(".")[2], user_code.given_names)
     bounds = () if calls or argument else _bounds(holders, path) or _lifetime_calls(holders, user_code)
     if not (calls or argument or bounds):
-        calls = _holder_calls(holders, used, any_name=True)[0]
+        calls = _holder_calls(holders, user_names, any_name=True)[0]
     is_of_item = any(call.startswith("item.") for call in calls)  # whose holder is named behind it
     holder = holders[0].code_name if is_of_item else holders[-1].code_name
     return LibraryTable(_library_of_class(holders[0].kind, modules), calls, argument, bounds, holder)
@@ -182,11 +183,12 @@ def _library_queue(library: str, holders: Sequence[_Holder], path: str) -> Libra
         return LibraryTable(library, (), is_queue=True)
     kind, names, code_name = holders[0]
     constructors = map(plain_function, (class_dict(owner).get("__init__") for owner in mro(kind)))
-    if any(path.rpartition(".")[2] in stored_parameters(made.__code__) for made in constructors if made is not None):
+    attribute = path.rpartition(".")[2]
+    if any(attribute in stored_parameters(function.__code__) for function in constructors if function is not None):
         return None
     space = class_namespace(kind, USED_AS_CONTAINERS)
-    found = [name for name in space if first_word(name) in _TAKING and _takes(space[name], names)]
-    calls = [written_call(code_name.text or class_name(kind), name, space[name], is_class=True) for name in found]
+    methods = [name for name in space if first_word(name) in _TAKING and _takes(space[name], names)]
+    calls = [written_call(code_name.text or class_name(kind), name, space[name], is_class=True) for name in methods]
     return LibraryTable(library, tuple(sorted(calls)[:MAXIMUM_CALLS]), holder=code_name, is_queue=True)
 
 
@@ -216,6 +218,7 @@ def _library_holders(census: Census, path: str, modules: Container[str]) -> tupl
             continue
         is_class = issubclass(type(holder), type)
         kind = holder if is_class else type(holder)
+        # The user's code may name the way also by the property that leads from this holder to the next.
         names |= _names_in_path(hops) | _names_in_path(public_hop(kind, hops.removesuffix(hops_of_child)))
         hops_of_child = hops
         if full_name(kind)[0] in modules and not _is_set_by_library(kind, hops, modules):
@@ -235,11 +238,13 @@ def _is_set_by_library(kind: type, hops: str, modules: Container[str]) -> bool:
         hops: the way from the object: `._handlers['change']`.
         modules: names of the user's modules.
     """
-    found = _NAME.match(hops.removeprefix("."))
+    attribute_match = _NAME.match(hops.removeprefix("."))
     for owner in mro(kind):
         space = class_dict(owner)
         functions = filter(None, map(plain_function, list(space.values())))
-        if found is not None and any(found[0] in function.__code__.co_names for function in functions):
+        if attribute_match is not None and any(
+            attribute_match[0] in function.__code__.co_names for function in functions
+        ):
             return full_name(owner)[0] not in modules
     return False
 
@@ -259,9 +264,9 @@ def _bounds(holders: Sequence[_Holder], path: str) -> tuple[str, ...]:
     # An object within another of the library is not made by the user's code.
     if calls or len(holders) > 1 or not code_name.text:
         return calls
-    made = plain_function(class_namespace(kind, USED_AS_CONTAINERS).get("__init__"))
-    table = _NAME.match(path.rpartition(".")[2])
-    parameters = [] if made is None or table is None else bounding_parameters(made, table[0])
+    constructor = plain_function(class_namespace(kind, USED_AS_CONTAINERS).get("__init__"))
+    table_match = _NAME.match(path.rpartition(".")[2])  # without an item behind it: `rows` of `rows[*]`
+    parameters = [] if constructor is None or table_match is None else bounding_parameters(constructor, table_match[0])
     return tuple(f"{class_name(kind)}({parameter}=...)" for parameter in parameters[:MAXIMUM_CALLS])
 
 
@@ -287,11 +292,13 @@ def _bounding_calls(holder: _Holder) -> tuple[str, ...]:
     """The calls and assignments that set an attribute with which another method compares the length of the table."""
     kind, names, code_name = holder
     owner, space = code_name.text or class_name(kind), class_namespace(kind, USED_AS_CONTAINERS)
+    # Of a property the function that sets it.
     setters = {key: value.fset if type(value) is property else value for key, value in space.items()}
     codes = {key: found.__code__ for key, value in setters.items() if (found := plain_function(value)) is not None}
     uses = [
         code_use(code) for code in codes.values() if LENGTH in code.co_names and not names.isdisjoint(code.co_names)
     ]
+    # The length of the table may stand on either side of a comparison.
     sides = {side for use in uses for pair in use.compared for side in (pair, pair[::-1])}
     compared = {name for length, bound in sides if LENGTH in length and not names.isdisjoint(length) for name in bound}
     calls = []
@@ -314,8 +321,8 @@ def _cache_calls(module: str, holders: Iterable[_Holder]) -> tuple[str, ...]:
         return ()
     package = module.partition(".")[0]
     space = module_namespace(package) or {}
-    found = [name for name in _CACHE_CLEARING if plain_function(space.get(name)) is not None]
-    return written_calls(package, space, found, frozenset(), is_class=False)
+    functions = [name for name in _CACHE_CLEARING if plain_function(space.get(name)) is not None]
+    return written_calls(package, space, functions, user_names=frozenset(), is_class=False)
 
 
 def _class_of_root(module: str, root: str) -> type | None:
@@ -336,7 +343,7 @@ def _names_in_path(path: str) -> frozenset[str]:
 
 
 def _module_calls(
-    module: str, names: frozenset[str], methods: frozenset[str], used: frozenset[str], *, any_name: bool
+    module: str, names: frozenset[str], methods: frozenset[str], user_names: frozenset[str], *, any_name: bool
 ) -> tuple[str, ...]:
     """The releasing functions, such as "regex.purge()", of the module of a table or the outermost package around it.
 
@@ -344,37 +351,51 @@ def _module_calls(
         module: module of the table.
         names: names that lead from there to the table.
         methods: names of methods of the objects there that release the table.
-        used: names in the user's functions.
+        user_names: names in the user's functions.
         any_name: whether a function needs no word for a release in its name.
     """
-    search = ReleaseSearch(names, methods, {}, module_namespace(module) or {}, module.partition(".")[0], used, any_name)
+    search = ReleaseSearch(
+        names,
+        methods,
+        space={},
+        home=module_namespace(module) or {},
+        package=module.partition(".")[0],
+        user_names=user_names,
+        any_name=any_name,
+    )
     packages = accumulate(module.split("."), "{}.{}".format)
-    for public in takewhile(lambda package: "._" not in package, packages):
+    for public in takewhile(lambda package: "._" not in package, packages):  # up to the first private package
         space = module_namespace(public) or {}
-        calls = written_calls(public, space, search.releasing_names(space), used, is_class=False)
+        calls = written_calls(public, space, search.releasing_names(space), user_names, is_class=False)
         if calls:
             return calls
     return ()
 
 
-def _item_calls(module: str, names: frozenset[str], item: Any, used: frozenset[str]) -> tuple[str, ...]:
+def _item_calls(module: str, names: frozenset[str], item: Any, user_names: frozenset[str]) -> tuple[str, ...]:
     """The methods by which an item of a global table of a module takes itself out: "Widget.close()".
 
     Args:
         module: module of the table.
         names: names that lead from there to the table.
         item: an item of the table.
-        used: names in the user's functions.
+        user_names: names in the user's functions.
     """
     space = class_namespace(type(item), USED_AS_CONTAINERS)
     search = ReleaseSearch(
-        names, frozenset(), space, module_namespace(module) or {}, module.partition(".")[0], used, any_name=False
+        names,
+        methods=frozenset(),
+        space=space,
+        home=module_namespace(module) or {},
+        package=module.partition(".")[0],
+        user_names=user_names,
+        any_name=False,
     )
-    return written_calls(class_name(type(item)), space, search.releasing_names(space), used, is_class=True)
+    return written_calls(class_name(type(item)), space, search.releasing_names(space), user_names, is_class=True)
 
 
 def _holder_calls(
-    holders: Iterable[_Holder], used: frozenset[str], *, any_name: bool
+    holders: Iterable[_Holder], user_names: frozenset[str], *, any_name: bool
 ) -> tuple[tuple[str, ...], frozenset[str]]:
     """The calls of methods that release a table, such as "Markdown.reset()", and the names of all such methods.
 
@@ -382,17 +403,23 @@ def _holder_calls(
 
     Args:
         holders: holders of the table, innermost first.
-        used: names in the user's functions.
+        user_names: names in the user's functions.
         any_name: whether a method needs no word for a release in its name.
     """
     calls: tuple[str, ...] = ()
     methods: frozenset[str] = frozenset()
     for kind, names, code_name in holders:
         space = class_namespace(kind, USED_AS_CONTAINERS)
-        search = ReleaseSearch(names, methods, space, None, full_name(kind)[0].partition(".")[0], used, any_name)
-        found = [name for name in search.releasing_names(space) if code_name.text or name not in DELETIONS]
-        calls = written_calls(code_name.text or class_name(kind), space, found, used, is_class=True) or calls
-        methods |= set(found)
+        package = full_name(kind)[0].partition(".")[0]
+        search = ReleaseSearch(
+            names, methods, space, home=None, package=package, user_names=user_names, any_name=any_name
+        )
+        # `del table[key]` is advice only on an object that the program can name.
+        found_methods = [name for name in search.releasing_names(space) if code_name.text or name not in DELETIONS]
+        calls = (
+            written_calls(code_name.text or class_name(kind), space, found_methods, user_names, is_class=True) or calls
+        )
+        methods |= set(found_methods)
         if SELF in names and calls and code_name.text:  # the table itself, which the program can name
             break
     return calls, methods

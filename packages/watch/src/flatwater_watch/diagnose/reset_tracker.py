@@ -104,7 +104,8 @@ class ResetTracker:
             container.all_checks += 1
             # Found by its path each time, as the program may have put another container in its place.
             obj = resolve_hops(roots, container.hops)
-            opened_object = None if obj is None else open_object(obj, Walk(1, lambda _: False, 1))
+            walk = Walk(sampled_items=1, is_user_class=lambda _: False, maximum_objects=1)  # only the length is wanted
+            opened_object = None if obj is None else open_object(obj, walk)
             if opened_object is None or opened_object.kind != container.kind:
                 continue
             container.checks_since_emptied += 1

@@ -18,9 +18,10 @@ class Rule(NamedTuple):
     """One line of the table."""
 
     place: str
+    """Place where the library keeps objects: `logging.Logger.handlers`, `[PIL.Image.Image]`, `(ctypes.CDLL)`."""
     versions: str
     """Versions of the package that the place begins with: `<2.1`, `>=2.1`, or empty for all."""
-    known: str
+    fact: str
     """A sentence on the objects that the library keeps there."""
     fix: str
     """A sentence on the remedy, with places such as `{Session:session}`: the name of the object of this class in the
@@ -35,7 +36,7 @@ class Rule(NamedTuple):
             names: texts for the places of the remedy, by the word before the colon.
         """
         fix = _PLACE.sub(lambda place: names.get(place[1], place[2]), self.fix)
-        return f"{fix} {self.known}{f' See {self.page}' if self.page else ''}"
+        return f"{fix} {self.fact}{f' See {self.page}' if self.page else ''}"
 
 
 # fmt: off

@@ -94,7 +94,7 @@ def _filled_count(flat: Any, length: int) -> int:
     """
     if length == 0 or flat[0] is None or flat[length - 1] is not None:
         return length
-    # By bisection, as the array may be long: 0 for each filled place, 1 for each place behind them.
+    # By bisection, as the array may be long: the key is 0 for each filled place, and 1 for each place behind them.
     return bisect(range(length), 0, key=lambda index: int(flat[index] is None))
 
 
@@ -104,7 +104,7 @@ def open_tensor(tensor: Any, walk: Walk) -> OpenedObject:
     torch: Any = sys.modules["torch"]
     tensor_class = torch._C.TensorBase  # the class whose attributes no subclass has replaced
     with torch._C.DisableTorchFunction():  # neither a subclass nor a mode of the program is asked
-        storage_size = storage_bytes(tensor, walk)
+        storage_size = claim_storages_(tensor, walk)
         size = object.__sizeof__(tensor) + TENSOR_BYTES + storage_size
         if tensor_class._is_view(tensor):
             size += VIEW_BYTES + (BASE_BYTES if storage_size else 0)  # the base counts with the first view
@@ -129,13 +129,16 @@ def _wraps_tensors(tensor: Any) -> bool:
     return bool(torch._C._dispatch_keys(tensor).has(torch._C.DispatchKey.Python))
 
 
-def storage_bytes(tensor: Any, walk: Walk) -> int:
-    """Return the bytes of a tensor's storages that no object seen earlier holds; a sparse tensor has several."""
-    # Runs no code of the watched program.
+def claim_storages_(tensor: Any, walk: Walk) -> int:
+    """Return the bytes of a tensor's storages that no object seen earlier holds, and mark them as seen in `walk`.
+
+    A sparse tensor has several storages.
+    """
+    # Runs no code of the watched program: by torch's own descriptors, as a subclass may define these names itself.
     tensor_class: Any = sys.modules["torch"]._C.TensorBase
     total = 0
     for dense in dense_parts(tensor):
-        if not tensor_class.is_meta.__get__(dense):
+        if not tensor_class.is_meta.__get__(dense):  # a tensor on the meta device has no data
             address, size = _storage_block(tensor_class.untyped_storage(dense))
             total += claim_bytes(walk, address, size + STORAGE_BYTES)
     return total
@@ -167,7 +170,7 @@ _SPARSE_PARTS = {
 
 
 def _storage_block(storage: Any) -> tuple[int, int]:
-    """Return address and bytes of a storage's data."""
+    """Return the address of a storage's data, and its bytes."""
     storage_class: Any = sys.modules["torch"]._C.StorageBase
     return storage_class.data_ptr(storage), storage_class.nbytes(storage)
 
@@ -288,7 +291,7 @@ def open_graph(graph: Graph, walk: Walk) -> OpenedObject:
         size += NODE_BYTES
         tensors, objects = _saved_values(node)
         with torch._C.DisableTorchFunction():
-            size += sum(SAVED_BYTES + storage_bytes(tensor, walk) for tensor in tensors)
+            size += sum(SAVED_BYTES + claim_storages_(tensor, walk) for tensor in tensors)
         parts += objects
         nodes += _next_nodes(node)
     walk.kept_alive += nodes  # torch makes their Python side on demand, and an id must not be used twice

@@ -349,8 +349,9 @@ def inner_container(container: Any) -> Any:
     # Runs no code of the watched program.
     for owner in mro(type(container)):
         spec = CONTAINERS.get(full_name(owner))
+        # Genuine: the class that the library's module has; the program may have another of this name.
         if spec is not None and _is_genuine(owner):
-            attributes = dict(attribute_reader(type(container))(container))
+            attributes = dict(attribute_reader(type(container))(container))  # by name with a dot: `.queue`
             return attributes.get(f".{spec.items}", container)
         if full_name(owner) == ("_queue", "SimpleQueue") and _is_genuine(owner):
             return _queued_items(container)
@@ -422,7 +423,7 @@ def _open_module(module: Any, _walk: Walk) -> OpenedObject:
 def _open_columns(table: Any, _walk: Walk) -> OpenedObject:
     """Open a polars frame or series: its columns lie outside of Python, and have methods for their size and length."""
     attributes = instance_dict(table)
-    columns = attributes.get("_df", attributes.get("_s"))
+    columns = attributes.get("_df", attributes.get("_s"))  # of a frame, or of a series
     methods = class_dict(type(columns))
     length_method = methods["height" if "_df" in attributes else "len"]
     return OpenedObject("array", methods["estimated_size"](columns), length_method(columns))

@@ -110,7 +110,7 @@ def attribute_reader(kind: type) -> Callable[[Any], list[Named]]:
                 if type(value) is types.MemberDescriptorType
             ]
 
-    # Names with a dot, as in paths, made once: there may be a million instances.
+    # Names with a dot, as in paths, made once: there may be a million instances. A key that is no text becomes an item.
     dotted_names = {"[*]": "[*]"}
     avoids_dict = _DICT_IS_PERMANENT and get_dict is not None and not _may_hide_referents(kind)
     instances_left = INSTANCES_READ_WITHOUT_DICT if avoids_dict else 0

@@ -50,7 +50,7 @@ has one or more: 600,000 nested lists have 1.5 million blocks, and are counted i
 FROZEN_COST_RATIO = 3
 """CPU seconds to look at a frozen object, to which the way must be found first, in those of another object."""
 CLIMB_RATIO = 2.5
-"""CPU seconds to find the holders of longer containers, in those of a look at all objects: 0.33 beside 0.13."""
+"""CPU seconds to find the holders of longer containers, in those of `heap_lengths`: 0.33 beside 0.13."""
 READ_INSTANCES, MAXIMUM_OPENED, MAXIMUM_READ = 40, 200, 100_000
 """Limits of the search for untracked containers: instances of a class (registries have few), items of a container that
 is read, and instances and containers together, which take 50 ms of CPU."""
@@ -97,15 +97,18 @@ class GrownHolders(NamedTuple):
 
 
 class HeapPrice:
-    """The CPU seconds of a look at all objects; they are counted seldom, as a list of them takes long itself."""
+    """The CPU seconds that `heap_lengths` takes, by the number of objects, which is counted seldom: it takes long."""
 
     def __init__(self) -> None:
         self._needed_seconds = 0.0
-        """CPU seconds that a look takes by the last count; 0 before the first."""
+        """CPU seconds that it takes by the last count; 0 before the first."""
 
-    def is_at_most(self, seconds: float) -> bool:
-        """Return whether `heap_lengths` takes at most these CPU seconds, by the number of objects."""
-        # Nothing is counted before the last count is enough. The number of blocks is known at once.
+    def is_at_most_(self, seconds: float) -> bool:
+        """Return whether `heap_lengths` takes at most these CPU seconds; count the objects anew if it may.
+
+        It may if the seconds are enough by the last count, and for counting itself.
+        """
+        # The number of blocks is known at once.
         if seconds >= max(self._needed_seconds, COUNT_BLOCK_SECONDS * sys.getallocatedblocks()):
             self._needed_seconds = OBJECT_SECONDS * (len(gc.get_objects()) + FROZEN_COST_RATIO * gc.get_freeze_count())
             return self._needed_seconds <= seconds

@@ -272,6 +272,7 @@ def _stack_frames(innermost: FrameType, accepts: Callable[[str], bool]) -> list[
 def _frame_locals(frame: FrameType, place: str | None = None) -> list[tuple[str, Any]]:
     """Return a frame's local variables with paths such as `play() in train.py: losses`; `place` replaces the file."""
     call = f"{function_name(frame.f_code)}() in {place or file_name(frame.f_code.co_filename)}"
+    # A name with a dot is the interpreter's, such as `.0` for the iterator of a comprehension.
     return [(f"{call}: {name}", value) for name, value in frame_locals(frame).items() if not name.startswith(".")]
 
 
@@ -341,7 +342,7 @@ def _coroutine_locals(roots: Roots, running_ids: Collection[int]) -> list[tuple[
 
 
 def _without_number(name: str) -> str:
-    """Return a thread's name without its number, which differs from run to run: `Thread (worker)`."""
+    """Return a thread's name without its number, which differs from run to run: `Thread (run)` for `Thread-1 (run)`."""
     return "".join(c for c in name if not c.isdigit()).replace("- ", " ").strip("-_ ")
 
 

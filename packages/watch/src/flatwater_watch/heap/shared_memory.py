@@ -50,10 +50,10 @@ def lies_in_file(obj: Any, walk: Walk) -> bool:
 
 
 def _address_and_size(mapping: Any) -> tuple[int, int]:
-    """Return address and bytes of a mapping; both are 0 for a mapping that is closed."""
+    """Return the address of a mapping, and its bytes; both are 0 for a mapping that is closed."""
     view = _Buffer()
     try:
-        ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(mapping), ctypes.byref(view), 0)
+        ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(mapping), ctypes.byref(view), 0)  # 0: PyBUF_SIMPLE
     except (ValueError, BufferError):
         return 0, 0
     ctypes.pythonapi.PyBuffer_Release(ctypes.byref(view))

@@ -15,6 +15,7 @@ class OpenedObject(NamedTuple):
     """The result of opening one object."""
 
     kind: str
+    """Kind, as in `Holding.kind`; `opaque` if the object is not entered."""
     size: int
     """Its own bytes, without children; a storage counts with the first object that holds it."""
     length: int = 0

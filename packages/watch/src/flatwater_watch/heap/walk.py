@@ -94,8 +94,8 @@ class PathRecord:
         self.children: dict[tuple[str, int], PathRecord] = {}
 
 
-def find_child_record(name: str, kind: type, parent: PathRecord) -> PathRecord:
-    """Find the record for a child of `parent`: an ancestor's if the path folds, else a new record.
+def add_child_record_(name: str, kind: type, parent: PathRecord) -> PathRecord:
+    """Add the record for a child to `parent.children`, and return it: an ancestor's if the path folds, else a new one.
 
     A linked structure folds into one path: `head.next.next` gets the record of `head.next`. From `MAXIMUM_DEPTH` hops
     on no path gets longer: a child gets the nearest record above it of its class, else its parent's.
@@ -153,7 +153,7 @@ class HeapWalk:
     samples: dict[int, ItemSample] = field(default_factory=dict)
     """Samples of big containers, by row."""
     late_graphs: list[tuple[Graph, int, PathRecord, int, float]] = field(default_factory=list)
-    """Rows of graphs, which are put off until everything else has its owner."""
+    """Rows of graphs, put off until all else has its owner: object, holder, record, mark, weight (`_append_row_`)."""
     records: dict[str, PathRecord] = field(default_factory=dict)
     """Records of opened objects, by path."""
     truncated: bool = False
@@ -184,7 +184,12 @@ def begin_walk(roots: Roots, *, sampled_items: int, maximum: int) -> HeapWalk:
     """
     # Runs no code of the watched program.
     modules = user_modules(roots)
-    walk = Walk(sampled_items, lambda cls: full_name(cls)[0] in modules, maximum, roots.must_open_ids)
+    walk = Walk(
+        sampled_items=sampled_items,
+        is_user_class=lambda cls: full_name(cls)[0] in modules,
+        maximum_objects=maximum,
+        must_open_ids=roots.must_open_ids,
+    )
     walk.child_bytes.update(descendant_memory().private_by_child)
     return HeapWalk(walk, deque(root_tiers(roots, modules)))
 
@@ -213,7 +218,7 @@ def _append_roots_(heap_walk: HeapWalk, group: Iterable[Named]) -> None:
         is_atom = obj is None or (id(type(obj)) in ATOM_TYPE_IDS and obj.__sizeof__() < LONG_TEXT_BYTES)
         if not is_atom and id(obj) not in seen_ids:
             seen_ids.add(id(obj))
-            record = PathRecord(path, None, (path, id(type(obj))), 0)
+            record = PathRecord(path, parent=None, key=(path, id(type(obj))), depth=0)
             _append_row_(heap_walk, obj, holder=-1, record=record, mark=0, weight=1.0)
 
 
@@ -320,7 +325,7 @@ def _append_children_(heap_walk: HeapWalk, row: int, parts: Iterable[Named]) -> 
         if atom_bytes != TO_BE_OPENED:
             size += atom_bytes
             continue
-        record = holder_record.children.get((name, id(kind))) or find_child_record(name, kind, holder_record)
+        record = holder_record.children.get((name, id(kind))) or add_child_record_(name, kind, holder_record)
         # The record of an ancestor is no deeper than that of the holder: the path folds.
         mark = FOLDED if record.depth <= holder_record.depth else 0
         if kind is Graph:  # opened after all other objects
@@ -352,13 +357,14 @@ def _append_sampled_children_(
         if atom_bytes > 0:
             sample.add(item, atom_bytes)
         elif atom_bytes == TO_BE_OPENED:
-            record = holder_record.children.get((name, id(kind))) or find_child_record(name, kind, holder_record)
+            record = holder_record.children.get((name, id(kind))) or add_child_record_(name, kind, holder_record)
             fold_mark = FOLDED if record.depth <= holder_record.depth else 0
             sample.items_by_row.append(item)
             _append_row_(heap_walk, obj, row, record, SAMPLED | fold_mark, weight)
 
 
 TO_BE_OPENED, COUNTED_BEFORE = -1, 0
+"""Results of `_mark_seen_and_weigh_` in place of bytes."""
 
 
 def _mark_seen_and_weigh_(walk: Walk, obj: Any, kind: type) -> int:
@@ -470,7 +476,7 @@ def _measure_refcount() -> int:
 def _measure_nested_refcount() -> int:
     """Return what `_count_references` counts for an object that only a record holds, if a function passes it on."""
     # Measured, not written down: how many references a call adds differs between versions of CPython.
-    record = PathRecord("", None, ("", 0), 0)
+    record = PathRecord("", parent=None, key=("", 0), depth=0)
     record.longest_container = object()
 
     def count_nested(obj: object) -> int:

@@ -65,8 +65,8 @@ class AllocationTrace:
         plain = _current_allocators()
         tracemalloc.start(frames)
         self._traced, self.running = _current_allocators(), True
-        # All functions of an allocator get one argument. Python's allocators ignore theirs, which is null; where the
-        # program has set another allocator, there is no pause.
+        # All functions of an allocator get one argument, `ctx`. Python's allocators ignore theirs, which is null; where
+        # the program has set another allocator, there is no pause.
         self._pausing = [
             traced
             if untraced.ctx
@@ -127,7 +127,7 @@ def allocation_frames(item: object) -> Frames:
     if traceback is not None:
         return tuple((frame.filename, frame.lineno) for frame in reversed(traceback))
     for address in _block_addresses(item):
-        frames: Frames | None = None if _traceback_at is None else _traceback_at(0, address)
+        frames: Frames | None = None if _traceback_at is None else _traceback_at(0, address)  # 0: Python's domain
         if frames is not None:
             return frames
     return ()
@@ -137,7 +137,7 @@ def _block_addresses(item: object) -> Iterator[int]:
     """Yield the addresses of blocks of an object that tracemalloc does not look up itself; 0 for a missing block."""
     kind = type(item)
     if sys.version_info < (3, 12) and type.__dict__["__flags__"].__get__(kind) & _MANAGED_DICT:
-        yield id(item) - _GC_HEAD - _MANAGED_POINTER_BYTES
+        yield id(item) - _GC_HEAD - _MANAGED_POINTER_BYTES  # where the allocation of the object begins
     for path in _BLOCK_PATHS.get(id(kind), ()):
         address = id(item)
         for offset in path:

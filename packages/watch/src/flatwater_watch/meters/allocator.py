@@ -134,8 +134,13 @@ class _TrimmedPages:
         which of their pages were given back, so none of their bytes count as kept from then on.
         """
 
-    def trimmed_bytes(self, first: int, size: int) -> int:
-        """Return the bytes given back, 0 if unknown, of `size` bytes from the heap's beginning; note present pages."""
+    def update_trimmed_bytes_(self, first: int, size: int) -> int:
+        """Record which pages are resident now, and return the bytes that were given back; 0 if the kernel does not say.
+
+        Args:
+            first: address at which the heap begins.
+            size: bytes of the heap that count.
+        """
         presence = present_pages(first, size)
         if presence is None:
             return 0
@@ -163,7 +168,7 @@ def used_bytes() -> int:
         return footprint().anonymous
     totals, last_chunk = _query_mallinfo(libc)
     heap_start, anonymous = _heap_start(), footprint().anonymous
-    kept_bytes = max(0, totals.free - _trimmed_pages.trimmed_bytes(heap_start, last_chunk - heap_start))
+    kept_bytes = max(0, totals.free - _trimmed_pages.update_trimmed_bytes_(heap_start, last_chunk - heap_start))
     # More freed bytes than resident bytes: pages in the heaps of other threads were given back.
     _trimmed_pages.trimmed_elsewhere = _trimmed_pages.trimmed_elsewhere or kept_bytes > anonymous
     if _trimmed_pages.trimmed_elsewhere:

@@ -33,9 +33,8 @@ class AllocatorMeter:
         self._next_query_time = 0.0  # monotonic
         self._query_process: ProcessCopy | DetachedFork | None = None
 
-    @property
-    def pending(self) -> bool:
-        """Whether the first query is still under way in another process; reading this may start it, or end it."""
+    def awaits_first_answer_(self) -> bool:
+        """Return whether the first query is still under way in another process; begin or end it if that is due."""
         return self._newest is None and self.newest_totals_() is None and self._query_process is not None
 
     def newest_totals_(self) -> AllocatorTotals | None:

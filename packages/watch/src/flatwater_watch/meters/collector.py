@@ -30,6 +30,8 @@ OLDEST_GENERATION = 2
 """The oldest generation."""
 
 _YOUNG_PHASES = {f"{phase}{generation:c}": "" for phase in ("start", "stop") for generation in range(OLDEST_GENERATION)}
+"""The texts by which `_full_collection_callback` knows the begin and end of a young collection: for these it does
+nothing, and returns an empty text."""
 
 
 class Collection(NamedTuple):
@@ -201,7 +203,8 @@ def _full_collection_callback(act: Callable[[], bool]) -> Callable[[str, dict[st
     the texts of young collections, and its `__missing__` calls `act` for the others. The generation is formatted as a
     character: to write digits Python runs signal handlers, whose exceptions would be lost.
     """
-    # `__format__` must return a text, and `act` returns False.
+    # `__format__` must return a text, and `act` returns False. `iter(act, None)` calls `act` for each item, and never
+    # ends, as `act` does not return None.
     empty_texts = map({False: ""}.__getitem__, iter(act, None))
     text_by_phase = type("Phases", (dict,), {"__missing__": staticmethod(partial(next, empty_texts))})(_YOUNG_PHASES)
     formatted = type("Formatted", (), {"__format__": staticmethod(text_by_phase.__getitem__)})()

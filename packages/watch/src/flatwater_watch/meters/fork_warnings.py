@@ -20,23 +20,26 @@ _FORK_WARNING = re.compile(r"This process \(pid=\d+\) is multi-threaded, use of 
 _IGNORED_WARNING: Any = ("ignore", _FORK_WARNING, DeprecationWarning, None, 0)  # a filter as `warnings` keeps it
 FILTER_SECONDS = 1.0
 """Seconds after a fork within which its warning comes, if it comes."""
-_watch_threads = list[int]()
+_watch_thread_pids = list[int]()
 """The id of the process of each thread of the watch, as a fork inherits the list, and none of the threads."""
 _filtered_since: float | None = None
 """Monotonic time at which the filter was set; None while it is not set."""
 _hook_registered = False
 
 
-def warning_free_work(work: Callable[[], object]) -> Callable[[], None]:
-    """Return a function that does the work of a thread which is about to start; forks do not warn of that thread."""
+def register_thread_work(work: Callable[[], object]) -> Callable[[], None]:
+    """Return `work` as a function for a thread that is about to start.
+
+    Until it ends the thread is counted as the watch's, so that the filter hides the warning of a fork.
+    """
     owner = process_id()
-    _watch_threads.append(owner)  # now and not in the thread: the program may fork before the thread runs
+    _watch_thread_pids.append(owner)  # now and not in the thread: the program may fork before the thread runs
 
     def run() -> None:
         try:
             work()
         finally:
-            _watch_threads.remove(owner)
+            _watch_thread_pids.remove(owner)
 
     return run
 
@@ -78,7 +81,7 @@ def _set_filter_before_fork() -> None:
     """Set the filter if all other threads are the watch's; runs before each fork, in the thread that makes it."""
     global _filtered_since  # noqa: PLW0603  (of this process, as the list of filters is)
     remove_filter()
-    watch_thread_count = _watch_threads.count(process_id())
+    watch_thread_count = _watch_thread_pids.count(process_id())
     if watch_thread_count and threads_here() == 1 + watch_thread_count:
         cast("list[Any]", warnings.filters).insert(0, _IGNORED_WARNING)
         _filtered_since = monotonic()

@@ -48,9 +48,9 @@ def queued_seconds() -> float:
 
 
 def descendant_pids(pid: int | None = None) -> dict[int, int]:
-    """Return the ids of the descendants of a process, by default of this process, each with the child above it.
+    """Return the ids of the descendants of a process, by default of this process, each with that of a direct child.
 
-    A child stands above itself.
+    It is the child of the process from which the descendant descends, or the descendant itself if that is a child.
     Processes whose end sends no signal are left out: they are copies that make a query for a watched process
     (`allocator_clone`).
     """
@@ -155,7 +155,7 @@ def busy_core_ticks() -> dict[int, int]:
     busy = {}
     for line in read_text("/proc/stat").splitlines():
         name, *numbers = line.split()
-        if name.startswith("cpu") and name != "cpu":
+        if name.startswith("cpu") and name != "cpu":  # `cpu` alone is the sum over all cores
             user, nice, system, _idle, _iowait, irq, softirq, steal, *_guests = map(int, numbers)
             busy[int(name[3:])] = user + nice + system + irq + softirq + steal
     return busy

@@ -39,7 +39,7 @@ def is_program_fault(fault: BaseException, program: Collection[CodeType] = ()) -
     if type(fault) in _STOP_EXCEPTIONS:
         return True
     program_codes = {*program, *signal_handler_codes()}
-    passed_foreign_code = False
+    passed_foreign_code = False  # code that is neither the watch's nor the standard library's
     trace = fault.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code

@@ -172,7 +172,8 @@ class RiseRecorder:
             return None
         largest_size = max(sizes.values())
         rivals = [line for line, size in sizes.items() if size >= _RIVAL_SHARE * largest_size]
-        main_line = min(rivals, key=lambda line: line or ("", 0, ""))  # without a line, nobody can be sure
+        # None, for bytes without a line, sorts first: if they are as many, nobody can be sure of a line.
+        main_line = min(rivals, key=lambda line: line or ("", 0, ""))
         size = sizes[main_line]
         is_main = size >= minimum_share * sum(sizes.values()) and times[main_line] >= minimum_rises
         return main_line if is_main and 2 * early_sizes[main_line] >= size else None
@@ -206,7 +207,7 @@ class RiseRecorder:
                 # A recursive function returns to itself: then it still runs.
                 still_runs = running_frame is not None and self._holds_end(running_frame.f_code)
                 self._end_function_line = running_frame.f_lineno if running_frame is not None and still_runs else None
-            if self._event_count >= self._maximum_events:
+            if self._event_count >= self._maximum_events:  # `is_over_budget`
                 sys.settrace(None)
         return 0
 
@@ -232,7 +233,7 @@ class RiseRecorder:
         """Remove recent rises that have the size of the lost bytes; take the rest of these from the latest rises."""
         rises = self._lasting_rises
         # The latest rise may be another one: when a buffer is copied and then freed, it is the copy, which stays.
-        if freed_indexes := self._indexes_of_size(lost_bytes):
+        if freed_indexes := self._find_rises_of_size_(lost_bytes):
             for index in freed_indexes:
                 del rises[index]
             return
@@ -243,19 +244,20 @@ class RiseRecorder:
             if kept_bytes > 0:
                 rises.append(rise._replace(size=kept_bytes, times=max(1, rise.times * kept_bytes // rise.size)))
 
-    def _indexes_of_size(self, size: int) -> tuple[int, ...]:
-        """Return the recent rise of a size, or a few that have nearly that size together, the latest first; or none."""
+    def _find_rises_of_size_(self, size: int) -> tuple[int, ...]:
+        """Return the index of a recent rise of this size; else of a few of nearly this sum, latest first; or none."""
         rises = self._lasting_rises
         recent = range(len(rises) - 1, max(0, len(rises) - MAXIMUM_COMPARED_RISES) - 1, -1)
         same = next((index for index in recent if rises[index].size == size), None)
         if same is not None:
             return (same,)
-        return self._indexes_of_sum(size, recent) if size >= _LEAST_COMBINED_BYTES else ()
+        return self._find_rises_of_sum_(size, recent) if size >= _LEAST_COMBINED_BYTES else ()
 
-    def _indexes_of_sum(self, size: int, recent: range) -> tuple[int, ...]:
-        """Return a few of the recent rises that have nearly a size together, the latest first; none if no sum is near.
+    def _find_rises_of_sum_(self, size: int, recent: range) -> tuple[int, ...]:
+        """Return indexes of a few recent rises that have nearly a size together, latest first; none if no sum is near.
 
-        Of several sums the nearest counts, where each rise more must bring it nearer by `_MISFIT_PER_RISE`.
+        Of several sums the nearest counts, where each rise more must bring it nearer by `_MISFIT_PER_RISE`. The time of
+        the search is added to `_event_count`.
         """
         rises = self._lasting_rises
         largest_sum = size * (1 + _MAXIMUM_MISFIT)

@@ -87,7 +87,7 @@ class NewStorages(TorchDispatchMode, Generic[R]):  # type: ignore[no-untyped-cal
         is_of_argument = any(address == _storage_key(argument) for argument in _tensor_storages(operands))
         if is_of_argument and operation not in _UNSEEN_ALLOCATION_OPERATIONS:
             return
-        record = self._make_record(operation.split(".", maxsplit=1)[0], storage.nbytes())
+        record = self._make_record(operation.split(".", maxsplit=1)[0], storage.nbytes())  # without the overload
         # Bound as locals: a reference to the mode itself would keep it alive as long as the storage.
         records, on_freed = self.records, self._on_freed
 
@@ -136,7 +136,7 @@ def peak_bytes(run: Callable[[], object]) -> int:
     live_bytes = peak = 0
 
     def count_new(_: str, size: int) -> int:
-        """Add a new storage, whose bytes are its record."""
+        """Add the bytes of a new storage, and return them as its record, which `count_freed_bytes` gets."""
         nonlocal live_bytes, peak
         live_bytes += size
         peak = max(peak, live_bytes)

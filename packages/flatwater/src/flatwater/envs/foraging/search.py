@@ -23,6 +23,7 @@ RANDOM_CONSTANTS = (np.uint64(6364136223846793005), np.uint64(144269504088896340
 MOVE_TOWARDS = np.array((0, 0, 3, 3, 1, 1, 2, 2))
 """Index in `MOVE_OFFSETS` of the move for each of the eight directions."""
 MOVE_OFFSETS = {"move_north": (-1, 0), "move_south": (1, 0), "move_west": (0, -1), "move_east": (0, 1)}
+"""Name of an action -> (rows, columns) by which it moves an agent."""
 FAR_AWAY = np.int16(2**14)
 """Distance in cells that stands for unreachable."""
 
@@ -64,6 +65,7 @@ class SearchTeacher:
         self._initial_random_state = number_in_env.astype(np.uint64)
         self._random_state = self._initial_random_state.copy()
         self._heading = np.zeros(agents, np.int64)
+        """Direction in which each agent explores, an index in `NEIGHBOUR_OFFSETS`, int64 [N]."""
         self._exploration_goal = np.zeros((agents, 2), np.int16)
         """Rows and columns from the agent to the place that it explores, int16 [N, 2]."""
         self._maximum_patience = 3 * world.window
@@ -160,13 +162,17 @@ class _TokenReader:
             for column in range(world.window):
                 self._cell[row << 4 | column] = (row + 1) * side + column + 1
         self._middle = (world.window // 2) * (16 + 1)
+        """Packed position of the agent itself: its row and its column are the same number."""
         self._kind = np.zeros(PADDING + 1, np.uint8)
+        """Value of a token of the feature `tag` -> content of its cell."""
         for kind, name in ((WALL, "wall"), (MINE, "mine"), (DEPOT, "depot"), (AGENT, "agent")):
             self._kind[world.tags[name]] = kind
         border = np.full((side, side), WALL, np.uint8)
         border[1:-1, 1:-1] = OPEN
         self._empty = border.ravel()
+        """Cells of a window without objects, with walls as its border, uint8 [C]."""
         self._steps = np.array([MOVE_OFFSETS.get(name, (0, 0)) for name in spaces.actions], np.int16)
+        """Number of an action -> (rows, columns) of its move."""
         self._agents = np.arange(spaces.envs * spaces.agents)
 
     def read_tokens(self, tokens: Array) -> AgentView:

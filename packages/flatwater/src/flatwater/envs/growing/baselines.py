@@ -35,6 +35,7 @@ def random_policy(envs: GrowingEnvs, masks: OperationMasks, noise: Float[Tensor,
     # For each head, an exponential random number for each of its choices.
     clocks = torch.split(noise, [masks.choice_masks[head].shape[-1] for head in HEADS], dim=1)
     operation = _draw_choice(masks.operation, clocks[0])
+    # The other heads, from the slot on, with what is possible for the drawn operation.
     arguments = [
         _draw_choice(masks.choice_masks[head][hosts, operation], clock)
         for head, clock in zip(HEADS[SLOT:], clocks[1:], strict=True)

@@ -56,10 +56,15 @@ class LifecycleTables:
     patience: Int[Tensor, " 9"]
     """Steps of a stage after which the next one follows."""
     hosted: Bool[Tensor, " 9"]
+    """Whether a slot has a seed in a stage, as in `stages.HOSTED`."""
     mixed_in: Bool[Tensor, " 9"]
+    """Whether a seed can change its host's output in a stage, as in `stages.MIXED_IN`."""
     relevant: Bool[Tensor, "6 5"]
+    """Whether a head of the action matters for an operation, as in `spaces.RELEVANT`."""
     alpha_targets: Float[Tensor, " A"]
+    """Choices of the head `alpha_target`."""
     paces: Float[Tensor, " T"]
+    """Change of alpha in a step of blending, for each choice of the head `tempo`."""
 
 
 class OperationEffect(NamedTuple):

@@ -12,7 +12,7 @@ from flatwater.envs.growing.config import HostConfig
 from flatwater.envs.growing.simulator import build_host
 from flatwater.named_imports import find_object
 from flatwater.nets.grafts import ConvGraft, DenseGraft, Graft
-from flatwater.nets.hosts import KERNEL_TAPS, Host, Images
+from flatwater.nets.hosts import KERNEL_TAPS, Host, ImageShape
 from flatwater.nets.own_host import OwnHost, make_network
 from flatwater.nets.slots import SlotGates
 from flatwater.nets.stack import init_, views
@@ -45,58 +45,58 @@ class ForwardTrace(NamedTuple):
     """Outputs of each slot, one for each call."""
 
 
-def find_host(name: str | None, config: HostConfig, images: Images, device: torch.device) -> Host:
+def find_host(name: str | None, config: HostConfig, image_shape: ImageShape, device: torch.device) -> Host:
     """Return the host, the function of weights and images, that the settings name; a class of the user's is tried out.
 
     Args:
         name: `package.module:Class` of the user's, or None for the hosts of `config`.
         config: settings of the shipped hosts; its `rank` is used for dense seeds of the user's host, too.
-        images: size of the images.
+        image_shape: size of the images, and number of classes.
         device: device of the constants; `meta` makes a plan.
 
     Raises:
         ConfigError: `name` names no class, or the class cannot be stacked; the message names fault and remedy.
     """
     if name is None:
-        return build_host(config, images)
+        return build_host(config, image_shape)
     subject = f"host = {short_repr(name)}"
     if ":" not in name:
         raise ConfigError(f"{subject}: expected package.module:Class. Choose a host of Flatwater with env.host.kind")
     build = find_object(name, setting=f"{subject}: it", expected="package.module:Class of a torch.nn.Module")
     try:
-        return _try_host(build, images, config.rank, device)
+        return _try_host(build, image_shape, config.rank, device)
     except ConfigError as error:
         raise ConfigError(f"{subject}: {error}") from error
 
 
-def _try_host(build: Any, images: Images, rank: int, device: torch.device) -> OwnHost:  # noqa: ANN401  (whatever it is)
+def _try_host(build: Any, image_shape: ImageShape, rank: int, device: torch.device) -> OwnHost:  # noqa: ANN401  (whatever it is)
     """Return the host of a user's class, if three networks made of it behave alike, alone and stacked.
 
     Args:
         build: object that the user has named, perhaps no class.
-        images: size of the images.
+        image_shape: size of the images, and number of classes.
         rank: largest rank of low-rank dense seeds; it is also at most the width of their slot's output.
         device: device of the constants of the result; the trial itself is on the CPU.
 
     Raises:
         ConfigError: `build` is no such class, or cannot be stacked.
     """
-    slots = _check_class(build, images)
+    slots = _check_class(build, image_shape)
     # Two networks of one seed, which must have the same weights, and one of another seed.
-    first, repeated_network, other = (make_network(build, images, seed) for seed in (TRIAL_SEEDS[0], *TRIAL_SEEDS))
+    first, repeated_network, other = (make_network(build, image_shape, seed) for seed in (TRIAL_SEEDS[0], *TRIAL_SEEDS))
     _check_weights(first, repeated_network)
     rng = torch.Generator().manual_seed(0)
-    sample_images = torch.rand(TRIAL_IMAGES, images.channels, images.height, images.width, generator=rng)
+    sample_images = torch.rand(TRIAL_IMAGES, image_shape.channels, image_shape.height, image_shape.width, generator=rng)
     # Copied before the forward, as buffers that a forward changes are refused.
     buffers = {name: buffer.clone() for name, buffer in first.named_buffers()}
     traces = [_trace_forward(network, slots, sample_images) for network in (first, other)]
     _check_constants(buffers, first, other)
-    _check_logits(traces[0].logits, images)
+    _check_logits(traces[0].logits, image_shape)
     grafts = {slot: _make_graft(slot, outputs, rank) for slot, outputs in traces[0].outputs.items()}
     constants = {name: buffer.to(device) for name, buffer in buffers.items()}
     # The host is tried on the CPU, and gets its constants on the device afterwards. It is made from `repeated_network`,
     # which has no hooks.
-    host = OwnHost(build, images, repeated_network.to("meta"), grafts, buffers)
+    host = OwnHost(build, image_shape, repeated_network.to("meta"), grafts, buffers)
     try:
         _check_stacked_networks(host, [trace.logits for trace in traces], sample_images)
     except RuntimeError as error:
@@ -114,7 +114,7 @@ def torch_error_text(error: Exception) -> str:
     return message if source_line is None else f"{message} ({source_line.file}, line {source_line.line})"
 
 
-def _check_class(build: Any, images: Images) -> tuple[str, ...]:  # noqa: ANN401  (whatever it is)
+def _check_class(build: Any, image_shape: ImageShape) -> tuple[str, ...]:  # noqa: ANN401  (whatever it is)
     """Check the class, and return the names of its slots.
 
     Raises:
@@ -130,7 +130,7 @@ def _check_class(build: Any, images: Images) -> tuple[str, ...]:  # noqa: ANN401
     if len({*slots}) < len(slots):
         raise ConfigError(f"`slots` = {short_repr(tuple(slots))}: a submodule is there twice. Name each submodule once")
     try:
-        inspect.signature(build).bind(images.channels, images.height, images.width, images.classes)
+        inspect.signature(build).bind(image_shape.channels, image_shape.height, image_shape.width, image_shape.classes)
     except TypeError as error:
         raise ConfigError(f"the class cannot be called with (channels, height, width, classes): {error}") from error
     return tuple(slots)
@@ -201,17 +201,17 @@ def _check_constants(
             raise ConfigError(f"buffer {name} differs from host to host. Make it a parameter, or equal in all hosts")
 
 
-def _check_logits(logits: Any, images: Images) -> None:  # noqa: ANN401  (whatever it returns)
+def _check_logits(logits: Any, image_shape: ImageShape) -> None:  # noqa: ANN401  (whatever it returns)
     """Refuse anything but float32 logits [TRIAL_IMAGES, classes].
 
     Raises:
         ConfigError: the result of the forward is something else.
     """
-    expected_shape = (TRIAL_IMAGES, images.classes)
+    expected_shape = (TRIAL_IMAGES, image_shape.classes)
     if not isinstance(logits, Tensor) or logits.shape != expected_shape or logits.dtype != torch.float32:
         actual = f"{logits.dtype} {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
-        image_shape = (TRIAL_IMAGES, images.channels, images.height, images.width)
-        raise ConfigError(f"forward: expected logits, float32 {expected_shape}, of images {image_shape}, got {actual}")
+        batch_shape = (TRIAL_IMAGES, image_shape.channels, image_shape.height, image_shape.width)
+        raise ConfigError(f"forward: expected logits, float32 {expected_shape}, of images {batch_shape}, got {actual}")
 
 
 def _make_graft(slot: str, outputs: list[Any], rank: int) -> Graft:
@@ -252,7 +252,7 @@ def _check_stacked_networks(host: OwnHost, logits_alone: list[Tensor], images: T
     """
     hosts = len(logits_alone)
     flat = images.flatten(1)
-    host_weights, seeds, gates = _example_arena(host, hosts)
+    host_weights, seeds, gates = _build_trial_hosts(host, hosts)
     logits = host.logits(host_weights, seeds, gates, flat[:, None].expand(-1, hosts, -1))
     for row, expected in enumerate(logits_alone):
         if not torch.allclose(logits[:, row], expected, rtol=0, atol=RELATIVE_TOLERANCE * float(expected.abs().max())):
@@ -272,8 +272,11 @@ def _check_stacked_networks(host: OwnHost, logits_alone: list[Tensor], images: T
     host.ablations(host_weights, seeds, gates, flat)
 
 
-def _example_arena(host: OwnHost, hosts: int) -> tuple[dict[str, Tensor], list[dict[str, Tensor]], SlotGates]:
-    """Return weights of hosts of `TRIAL_SEEDS` and of their seeds, and gates that shut the seeds out."""
+def _build_trial_hosts(host: OwnHost, hosts: int) -> tuple[dict[str, Tensor], list[dict[str, Tensor]], SlotGates]:
+    """Return the weights of the hosts of `TRIAL_SEEDS` by name, those of each slot's seeds, and the slots' gates.
+
+    The gates keep the seeds out of the hosts' output.
+    """
     slots = len(host.grafts)
     layouts = (host.layout, *host.seeds)
     blocks = [torch.zeros(hosts, layout.size) for layout in layouts]

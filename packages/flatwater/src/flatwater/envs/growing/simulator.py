@@ -47,7 +47,7 @@ from flatwater.envs.growing.stream import SEEDLING, WEIGHTS, draw_weights_, imag
 from flatwater.envs.growing.task import Task
 from flatwater.envs.growing.weights import StackedWeights, build_weights, reset_moments_
 from flatwater.nets.host_mlp import MLPHost
-from flatwater.nets.hosts import CENTRE_TAP, KERNEL_TAPS, ConvHost, Host, Images
+from flatwater.nets.hosts import CENTRE_TAP, KERNEL_TAPS, ConvHost, Host, ImageShape
 from flatwater.nets.own_host import OwnHost
 from flatwater.nets.slots import SlotGates
 from flatwater.state.allocation import filled_tensor
@@ -84,11 +84,11 @@ class GrowingEnvs:
 
 
 @cache
-def build_host(config: HostConfig, images: Images) -> Host:
+def build_host(config: HostConfig, image_shape: ImageShape) -> Host:
     """Return the shipped host of the settings' kind for images of this size."""
     if config.kind == "conv":
-        return ConvHost(images, config.channels)
-    return MLPHost(images, config.hidden, config.rank)
+        return ConvHost(image_shape, config.channels)
+    return MLPHost(image_shape, config.hidden, config.rank)
 
 
 def pool_host(envs: GrowingEnvs) -> Host:
@@ -108,7 +108,7 @@ def build_envs(
         device: device of all tensors; `meta` makes a plan.
         net: host of the user's, for such images; None for the host of `config.host`.
     """
-    net = net or build_host(config.host, data.images)
+    net = net or build_host(config.host, data.image_shape)
     adam = config.fit.optimizer == "adam"
     slots = len(net.seeds)
     integers = partial(filled_tensor, 0, count, dtype=torch.int64, device=device)
@@ -118,7 +118,9 @@ def build_envs(
         host=build_weights(count, net.layout, has_adam=adam, device=device),
         seeds=[build_weights(count, layout, has_adam=adam, device=device) for layout in net.seeds],
         slots=build_slots(count, slots, device),
-        measures=build_measures(count, slots, history=config.history, chance=1 / data.images.classes, device=device),
+        measures=build_measures(
+            count, slots, history=config.history, chance=1 / data.image_shape.classes, device=device
+        ),
         seed=integers(),
         step=integers(),
         drawn=integers(),

@@ -29,7 +29,7 @@ WEIGHTS, SEEDLING, DATA = range(3)
 _MASK, _GOLDEN = 0xFFFFFFFF, 0x9E3779B9
 """The lower 32 bits, and G of the formula above."""
 _CHUNK_NUMBERS = 1 << 15
-"""Weights of one env drawn at a time: 64-bit integers of all weights at once would be larger than the arena."""
+"""Weights of one env drawn at a time: 64-bit integers for all of them at once would take twice their bytes."""
 
 
 def mix_bits(x: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
@@ -106,7 +106,7 @@ def draw_weights_(
         for low in range(0, random_numbers, _CHUNK_NUMBERS):
             part = flat[:, low : low + _CHUNK_NUMBERS]
             index = torch.arange(offset + low, offset + low + part.shape[1], device=block.device)
-            # The upper 24 of 32 bits, which float32 holds exactly.
+            # The upper 24 of 32 bits, which float32 holds exactly; times 2^-23 and less 1 they are in [-1, 1).
             bits = hash_sequence(key[:, None], index) >> 8
             values = (bits.to(block.dtype) * 2**-23 - 1) * weight.fan_in**-0.5
             part.copy_(torch.where(chosen_envs[:, None], values, part))

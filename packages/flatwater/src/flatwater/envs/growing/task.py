@@ -1,4 +1,4 @@
-"""The task of the hosts: images or vectors with classes, in a fixed split into training and validation."""
+"""The task that growing networks (hosts) learn: images or vectors with classes, for training and for validation."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from flatwater.named_imports import find_object
-from flatwater.nets.hosts import Images
+from flatwater.nets.hosts import ImageShape
 from flatwater.state.tree import state
 from flatwater.user_code import CallGuard
 from flatwater_watch.errors import ConfigError
@@ -31,13 +31,14 @@ _SHUFFLE_SEED = 20261121
 
 @state
 class Task:
-    """Images, P pixels of 0 to 1 each, and their classes, 0 to K - 1."""
+    """ImageShape, P pixels of 0 to 1 each, and their classes, 0 to K - 1."""
 
     train_images: Float[Tensor, "N P"]
     train_labels: Int[Tensor, " N"]
     valid_images: Float[Tensor, "V P"]
     valid_labels: Int[Tensor, " V"]
-    images: Images
+    image_shape: ImageShape
+    """Channels, height and width of an image, whose product is P, and the number of classes, K."""
 
 
 def load_task(name: str, device: torch.device) -> Task:
@@ -98,7 +99,7 @@ def make_task(result: Any, device: torch.device) -> Task:  # noqa: ANN401  (what
         train_labels=torch.tensor(train_labels.astype(np.int64), device=device),
         valid_images=_pixels_to_device(valid_images, device),
         valid_labels=torch.tensor(valid_labels.astype(np.int64), device=device),
-        images=_image_shape(train_images.shape[1:], class_count),
+        image_shape=_image_shape(train_images.shape[1:], class_count),
     )
 
 
@@ -144,7 +145,7 @@ def _pixels_to_device(images: np.ndarray, device: torch.device) -> Tensor:
     return torch.tensor(pixels, dtype=torch.float32, device=device)
 
 
-def _image_shape(shape: tuple[int, ...], classes: int) -> Images:
-    """Return `Images` for a shape (C, H, W), (H, W) or (D,); missing axes have length 1."""
+def _image_shape(shape: tuple[int, ...], classes: int) -> ImageShape:
+    """Return `ImageShape` for a shape (C, H, W), (H, W) or (D,); missing axes have length 1."""
     channels, height, width = (1,) * (3 - len(shape)) + shape
-    return Images(channels, height, width, classes)
+    return ImageShape(channels, height, width, classes)

@@ -81,7 +81,7 @@ def refuse_late_mask(infos: Any, name: str) -> None:  # noqa: ANN401  (whatever 
 
 
 def mask_flags(mask: Any) -> Array:  # noqa: ANN401  (one array, or an array for each list)
-    """Return the flags of a mask in a row, one list of actions after the other; one None without a mask."""
+    """Return the flags of a mask in a row, list after list of actions; without a mask, an array of one None."""
     list_masks = mask if isinstance(mask, tuple | list) else (mask,)
     return np.concatenate([np.ravel(list_mask) for list_mask in list_masks])
 
@@ -113,6 +113,7 @@ def write_mask(observation: Any, info: Mapping[str, Any], legal: Array, name: st
     is_valid = mask is not None and len(row) == len(legal)
     if is_valid:
         legal[:] = row
+    # A number other than 0 and 1 has become 1 in `legal`, and so differs from it.
     if not is_valid or (legal != row).any():
         actual = "none" if mask is None else f"{len(row)} numbers{', others than 0 and 1' if is_valid else ''}"
         place = "observation" if _contains_mask(observation) else "info"
@@ -177,7 +178,7 @@ def make_action_spec(space: gym.Space[Any], env: object, name: str) -> ActionSpe
         bounds = tuple((float(low), float(high)) for low, high in zip(space.low, space.high, strict=True))
         if not bounds:
             raise ConfigError(f"{name}: actions of {space} have no numbers: there is nothing to choose")
-        return ActionSpec(tuple(str(number) for number in range(len(bounds))), 0, bounds, box=space)
+        return ActionSpec(tuple(str(number) for number in range(len(bounds))), start=0, bounds=bounds, box=space)
     if isinstance(space, gym.MultiDiscrete | gym.MultiBinary) and len(space.shape) == 1:
         return _action_choices(space)
     if not isinstance(space, gym.Discrete):

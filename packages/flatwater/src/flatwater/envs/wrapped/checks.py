@@ -13,6 +13,7 @@ MAXIMUM_FLOAT32 = float(np.finfo(np.float32).max)
 RESET_PARTS = 2
 """Results of a reset: observation, info."""
 ALLOW_NAN_ADVICE = "--allow-nan trains all the same"
+"""End of messages about a number that is NaN or infinite."""
 CONVERSION_ERRORS = (TypeError, ValueError, KeyError, IndexError, OverflowError, RuntimeError)
 """Errors that are raised when a value that is not of its space is written into an array; torch's is a RuntimeError."""
 

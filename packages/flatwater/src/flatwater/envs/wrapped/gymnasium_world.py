@@ -60,15 +60,16 @@ class GymnasiumWorld:
         self._reset_guard = CallGuard(subject, env, "reset", expected="reset(self, *, seed=None, options=None)")
         self._space_guard = CallGuard(subject, env, "observation_space", call="its spaces", passing=(AttributeError,))
         self._user_layer, self._allow_nan = env, allow_nan
-        observation_space, action_space = self._given_spaces = self._read_spaces(first_copy)
-        native = self.native = native_spaces(observation_space, action_space, config.form, title)
+        observation_space, action_space = self._first_spaces = self._read_spaces(first_copy)
+        self.native = native_spaces(observation_space, action_space, config.form, title)
         """Spaces of the environment."""
-        self._reader = native.env_reader
+        self._reader = self.native.env_reader
         self._actions = make_action_spec(action_space, first_copy.unwrapped, title)
         for copy in self.copies[1:]:
             self._check_spaces(copy)
         steps = config.steps or (first_copy.spec.max_episode_steps if first_copy.spec else None) or MAXIMUM_STEPS
-        masked = native.has_mask or (self._actions.bounds is None and MASK_KEY in self._reset_copy(first_copy, 0)[1])
+        has_choices = self._actions.bounds is None
+        masked = self.native.has_mask or (has_choices and MASK_KEY in self._reset_copy(first_copy, 0)[1])
         if keeps_state(first_copy):  # that reset may have changed the state that it keeps: a new copy takes its place
             first_copy.close()
             self.copies[0] = make()
@@ -95,6 +96,7 @@ class GymnasiumWorld:
             ConfigError: a space is missing, or is not one of Gymnasium's.
         """
         try:
+            # The guard lets an AttributeError pass: a missing space is reported below.
             with self._space_guard:
                 spaces = copy.observation_space, copy.action_space
         except AttributeError as error:
@@ -111,7 +113,7 @@ class GymnasiumWorld:
             UserCodeError: the spaces differ.
         """
         # Identity first, which is quick: most environments return the same object each time.
-        for first_space, current_space in zip(self._given_spaces, self._read_spaces(copy), strict=True):
+        for first_space, current_space in zip(self._first_spaces, self._read_spaces(copy), strict=True):
             if current_space is not first_space and current_space != first_space:
                 raise UserCodeError(
                     f"environment {dotted_name(self._user_layer)}: expected the same spaces in all copies and "
@@ -194,7 +196,7 @@ class GymnasiumWorld:
             except CONVERSION_ERRORS as error:
                 raise interface_error(self._user_layer, "step", error, self._limit.place(env, "step")) from error
             if legal is not None:
-                legal[env] = True  # after the end of the episode
+                legal[env] = True  # every action is, after the end of the episode
                 if not terminated[env, 0]:
                     write_mask(observation, info, legal[env, 0], self._name, truncated=bool(truncated[env, 0]))
             elif self._actions.bounds is None:

@@ -30,7 +30,7 @@ class MethodMasks(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def has_mask_method(env: gymnasium.Env[Any, Any]) -> bool:
-    """Return whether an environment of choices has the method."""
+    """Return whether an environment whose actions are choices has the method `action_masks`."""
     # The method first: an environment may lack spaces, which is told later.
     return env.has_wrapper_attr(MASK_METHOD) and not isinstance(env.action_space, gymnasium.spaces.Box)
 

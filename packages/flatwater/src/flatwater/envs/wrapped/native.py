@@ -289,6 +289,7 @@ def _space_from_plain(plain: Mapping[str, Any]) -> gym.Space[Any]:
             # An int if there is one axis: for Gymnasium, MultiBinary(3) and MultiBinary((3,)) are different spaces.
             space = gym.MultiBinary(shape[0] if len(shape) == 1 else shape)
         case _:
+            # Any space without numbers will do for `OTHER_KIND`, as nobody reads its values.
             space = gym.Text(1)
     return space
 

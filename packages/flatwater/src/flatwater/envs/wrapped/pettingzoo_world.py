@@ -77,7 +77,7 @@ class PettingZooWorld(PettingZooCopies):
         self.beginnings = EpisodeStarts(self._copies, make)
         groups = self._group_agents(infos)
         names = name_kinds([[*map(str, group)] for group in groups])
-        parts = [self._make_part(*named, config, infos) for named in zip(names, groups, strict=True)]
+        parts = [self._make_part(name, agents, config, infos) for name, agents in zip(names, groups, strict=True)]
         if len(parts) == 1:
             self.native, self._spaces = parts[0].native, parts[0].kind.spaces
         else:
@@ -97,8 +97,8 @@ class PettingZooWorld(PettingZooCopies):
         groups = list[list[Any]]()
         for agent in self._agents:
             for group in groups:
-                # Of an agent that was not there at the reset, masks are not known.
-                has_masks = {MASK_KEY in infos[known] for known in (agent, group[0]) if known in infos}
+                # Whether each of two agents has a mask; unknown for an agent that was not there at the reset.
+                has_masks = {MASK_KEY in infos[other] for other in (agent, group[0]) if other in infos}
                 if self._agent_spaces[agent] == self._agent_spaces[group[0]] and len(has_masks) < 2:  # noqa: PLR2004  (with masks and without)
                     group.append(agent)
                     break
@@ -122,7 +122,15 @@ class PettingZooWorld(PettingZooCopies):
             kept=self.beginnings.state_bytes,
         )
         places = tuple(self._agents.index(agent) for agent in agents)
-        kind = AgentKind(name, tuple(map(str, agents)), places, spaces, observation, action, config.form)
+        kind = AgentKind(
+            name=name,
+            agents=tuple(map(str, agents)),
+            places=places,
+            spaces=spaces,
+            observation=observation,
+            action=action,
+            form=config.form,
+        )
         return _KindPart(kind, native, native.env_reader, actions)
 
     @property
@@ -196,15 +204,16 @@ class PettingZooWorld(PettingZooCopies):
                 if part.actions.bounds is None and not part.kind.spaces.masked:
                     refuse_late_mask(infos.get(agent, {}), self._name)
         self._check_finite(obs, "step")
-        # From marks that are kept, as the environment reports an agent's end in one step alone.
+        # From flags that are kept over steps, as the environment reports an agent's end in one step alone.
         terminated[...], truncated[...] = self._is_over
         self._limit.truncate_(terminated, truncated)
 
     @staticmethod
     def _env_actions(part: _KindPart, actions: Array, env: int) -> Sequence[Any]:
         """Return the actions of a part's agents in an environment as it takes them, in the order of their places."""
-        own = actions[env] if part.rows is None else part.rows.read_actions(actions[env : env + 1])[0]
-        return part.actions.to_env_actions(own)
+        # A slice keeps the axis of environments, which `read_actions` expects.
+        own_actions = actions[env] if part.rows is None else part.rows.read_actions(actions[env : env + 1])[0]
+        return part.actions.to_env_actions(own_actions)
 
     def _reset_copy(self, copy: Any, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:  # noqa: ANN401  (a ParallelEnv)
         """Reset a copy; return its observations and infos by agent, checked to be two dicts.

@@ -32,6 +32,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._last_observation: np.ndarray[Any, Any] | None = None
         self._keeps_state = keeps_state(env)
         self._starting_state: list[Any] | None = None
+        """State that the inner wrappers had when the episode began; None if they keep none."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode from `seed`, or from a drawn seed.

@@ -90,6 +90,7 @@ def make_reader(space: gym.Space[Any], name: str, form: ObservationForm = "auto"
     if form == "vector":
         return _numbers_reader(space, name)
     if form == "tokens":
+        # Only an image becomes tokens: any other space must be one of tokens, or is refused.
         is_of_tokens = _has_rows_of_three_bytes(space) or not _has_main_image(space)
         return _native_tokens_reader(space, name) if is_of_tokens else _image_tokens_reader(space, name)
     if not any(_is_image(leaf.space) for leaf in _leaf_spaces(space)):
@@ -290,18 +291,18 @@ def _require_fixed_sizes(space: gym.Space[Any], leaves: Sequence[_Leaf], name: s
     Raises:
         ConfigError: some part of the space, whose parts are `leaves`, has no fixed number of numbers.
     """
-    unread = [leaf for leaf in leaves if leaf.has_varying_size]
-    if not unread:
+    unreadable_leaves = [leaf for leaf in leaves if leaf.has_varying_size]
+    if not unreadable_leaves:
         return
     keys = [*space] if isinstance(space, gym.Dict) else range(len(space)) if isinstance(space, gym.Tuple) else ()
-    kept = [key for key in keys if key not in {leaf.keys[0] for leaf in unread}]
+    readable_keys = [key for key in keys if key not in {leaf.keys[0] for leaf in unreadable_leaves}]
     advice = "Wrap the environment with gymnasium.wrappers.TransformObservation, which makes an array of it"
-    if kept:
-        advice = f'To leave it out: --wrapped.wrappers "FilterObservation(filter_keys={kept})"'
-    place = "".join(f"[{key!r}]" for key in unread[0].keys)
+    if readable_keys:
+        advice = f'To leave it out: --wrapped.wrappers "FilterObservation(filter_keys={readable_keys})"'
+    place = "".join(f"[{key!r}]" for key in unreadable_leaves[0].keys)
     raise ConfigError(
         f"{name}: observation{place}: expected a Box, a Discrete, a MultiDiscrete, a MultiBinary, or a Dict or Tuple "
-        f"of these, got a {type(unread[0].space).__name__}, which has no fixed number of numbers. {advice}"
+        f"of these, got a {type(unreadable_leaves[0].space).__name__}, which has no fixed number of numbers. {advice}"
     )
 
 

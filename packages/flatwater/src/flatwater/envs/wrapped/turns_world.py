@@ -33,6 +33,8 @@ from flatwater_watch.errors import ConfigError, RunError
 
 OPPONENT_BIT = 40
 """Lowest bit of the opponents' number in the seed of an episode. The bits below it are a seed as in other worlds."""
+_EPISODE_BITS = (1 << OPPONENT_BIT) - 1
+"""Mask of the bits below."""
 AT_RANDOM = 0
 """Opponents' number that stands for random actions."""
 MAXIMUM_TURNS = 100_000
@@ -46,12 +48,12 @@ def opponent_numbers(seeds: Array) -> Array:
 
 def learner_sides(seeds: Array, sides: int) -> Array:
     """Return the learner's side that each episode's seed contains, a position in `possible_agents`."""
-    return (seeds & (1 << OPPONENT_BIT) - 1) % sides
+    return (seeds & _EPISODE_BITS) % sides
 
 
 def replace_opponents(seeds: Array, opponents: Array | int) -> Array:
     """Return the seeds of the same episodes, but against opponents of these numbers."""
-    return (seeds & (1 << OPPONENT_BIT) - 1) + (np.asarray(opponents, np.int64) << OPPONENT_BIT)
+    return (seeds & _EPISODE_BITS) + (np.asarray(opponents, np.int64) << OPPONENT_BIT)
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,7 @@ class TurnsWorld(PettingZooCopies):
             legal=np.ones((envs, spaces.legal), np.bool_),
             generators=[torch.Generator() for _ in range(envs)],
         )
-        # A teacher that draws legal actions plays for opponents without a policy.
+        # A `RandomTeacher` draws legal actions: here for opponents without a policy.
         self._random_players = [RandomTeacher(self, generator) for generator in self._opponent_turns.generators]
         dtype = np.int64 if spaces.bounds is None else np.float32
         self._opponent_actions = np.zeros((envs, *spaces.action_shape), dtype)

@@ -82,7 +82,9 @@ class VectorWorld:
         self._spaces = world_spaces(
             self._reader, self._actions, envs=envs, steps=steps, masked=has_masks, kept=kept_bytes
         )
-        self._limit, self._checks_observations = StepLimit(envs, steps), not allow_nan and bool(self._reader.measures)
+        self._limit = StepLimit(envs, steps)
+        # Only measurements, numbers of a Box of floats, can be NaN or infinite.
+        self._checks_observations = not allow_nan and bool(self._reader.measures)
         self._next_starts = list(iterate(env.observation_space, observations)), infos
         """First observations, and infos, of episodes that the environment has begun by itself."""
         self._has_next_begun = np.zeros(envs, np.bool_)
@@ -144,11 +146,12 @@ class VectorWorld:
         try:
             observations, rewards, terminations, truncations, infos = answer
             rows = list(iterate(self._env.observation_space, observations))
-            for env, _ in enumerate(actions):
+            for env in range(len(actions)):
                 reward[env] = check_reward(rewards[env], allow_nan=self._allow_nan)
                 terminated[env] = check_flag("terminated", terminations[env])
                 truncated[env] = check_flag("truncated", truncations[env])
         except CONVERSION_ERRORS as error:
+            # A whole result may be wrong, and so belong to no environment: the message names the step of the first.
             raise interface_error(self._env.unwrapped, "step", error, self._limit.place(0, "step")) from error
         is_over = (terminated | truncated)[:, 0]
         self._infos, self._next_starts = infos, (rows, infos)

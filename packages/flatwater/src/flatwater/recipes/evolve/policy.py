@@ -127,6 +127,7 @@ class ChampionModule(nn.Module):
             raise ConfigError("value: the policy has no critic: its algorithm trains none, or its file is an older one")
         critic = matching_critic(self.actor)
         action = self.actor(self._params(""), obs[None])
+        # `obs[None]`: the axis of members, of which the champion is the only one.
         values = [critic(self._params(f"{CRITIC}{number}."), obs[None], action) for number in range(self.critics)]
         return torch.stack(values).amin(0)[0]
 
@@ -168,10 +169,10 @@ def _build_export(module: ChampionModule, native: NativeSpaces | None) -> Policy
     weights = {name: weight.detach().cpu() for name, weight in module.net.weights_by_name().items()}
     image = {"image": [*spaces.obs], "network": actor.network} if isinstance(actor, ImageValues) else {}
     if isinstance(actor, MLPValues):
-        choice: dict[str, Any] = {"actions": actions, "duelling": actor.duelling}
+        choice_facts: dict[str, Any] = {"actions": actions, "duelling": actor.duelling}
         action_text = "int64 [rows], positions in the list"
     else:
-        choice, action_text = {}, f"float32 [rows, {actor.action}], within the bounds"
+        choice_facts, action_text = {}, f"float32 [rows, {actor.action}], within the bounds"
     return PolicyExport(
         recipe="evolve",
         module=ChampionModule(actor, spaces, weights),
@@ -186,7 +187,7 @@ def _build_export(module: ChampionModule, native: NativeSpaces | None) -> Policy
             **image,
             "hidden": list(actor.hidden),
             "bounds": bounds,
-            **choice,
+            **choice_facts,
             "masked": spaces.masked,
             "drawn": actor.drawn,
             "critics": module.critics,
@@ -239,6 +240,7 @@ def rebuild_champion(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
         if header_fields.env is None
         else read_native(header_fields.env, header_fields.image or (header_fields.obs,))
     )
+    # Actions that are numbers have no names in the file: each is named by its position.
     names = header_fields.actions or tuple(map(str, range(len(header_fields.bounds))))
     form: Literal["image", "vector"] = "image" if header_fields.image else "vector"
     parts = native.reader.parts if header_fields.image and native is not None else ()
@@ -253,12 +255,12 @@ def rebuild_champion(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
         masked=header_fields.masked,
         parts=parts,
     )
-    choices = {"duelling": header_fields.duelling, "drawn": header_fields.drawn, "masked": header_fields.masked}
+    switches = {"duelling": header_fields.duelling, "drawn": header_fields.drawn, "masked": header_fields.masked}
     actor: MLPActor | MLPValues
     if header_fields.image:
-        actor = image_values(spaces.parts, header_fields.network, len(names), header_fields.hidden, **choices)
+        actor = image_values(spaces.parts, header_fields.network, len(names), header_fields.hidden, **switches)
     elif header_fields.actions:
-        actor = MLPValues(header_fields.obs, len(names), header_fields.hidden, **choices)
+        actor = MLPValues(header_fields.obs, len(names), header_fields.hidden, **switches)
     else:  # an action has as many numbers as there are bounds
         actor = MLPActor(header_fields.obs, len(header_fields.bounds), header_fields.hidden, drawn=header_fields.drawn)
     critic = matching_critic(actor)

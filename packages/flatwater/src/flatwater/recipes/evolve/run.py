@@ -23,10 +23,10 @@ from flatwater.runs.config import without_env_workers
 from flatwater.runs.machine import find_device
 from flatwater.runs.planning import META, Knob, allocate_planned_state, plan_one_process, refuse_unfit, smaller_settings
 from flatwater.runs.world_run import WorldRun, build_run_world
-from flatwater.trainers.evolve.play import bind_learning
 from flatwater.trainers.evolve.round import EvolveTrainer, build_trainer, lineage_record
 from flatwater.trainers.evolve.setup import EvolveSetup
 from flatwater.trainers.evolve.state import TRIAL, Population, build_population
+from flatwater.trainers.evolve.training_phase import bind_learning
 from flatwater.trainers.evolve.trial import CHAMPION, RANDOM
 from flatwater.trainers.world_trainer import Worlds
 from flatwater_watch.errors import ConfigError
@@ -172,7 +172,7 @@ def _refusal_reason(spaces: Spaces, algorithm: Algorithm) -> str:
 def setup_population(config: MembersRunConfig, worlds: Worlds, device: torch.device) -> EvolveSetup:
     """Return the constants of a run in these worlds."""
     training, held_out = worlds.training.spaces, worlds.held_out.spaces
-    return EvolveSetup(config, device, training, held_out, reported=config.reports_episodes)
+    return EvolveSetup(config, device, spaces=training, trial=held_out, reported=config.reports_episodes)
 
 
 def plan_population(config: MembersRunConfig, worlds: Worlds, device: torch.device) -> Plan:

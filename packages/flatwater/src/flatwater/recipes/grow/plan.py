@@ -66,7 +66,7 @@ def environment_shares(config: GrowRunConfig) -> list[Span]:
 def build_on_meta(config: GrowRunConfig) -> tuple[GrowSetup, GrowState]:
     """Return the run on the meta device."""
     task = load_task(config.task, META)
-    setup = GrowSetup(config, META, task.images)
+    setup = GrowSetup(config, META, task.image_shape)
     return setup, build_grow(setup, task)
 
 
@@ -85,7 +85,7 @@ def measure_phase_peaks_(setup: GrowSetup, run: GrowState) -> dict[str, int]:
         train_hosts_(group)
         measure_hosts_(group)
 
-    # Counted for all updates, before the trial is limited to a few.
+    # Counted for all updates of a step, before `_limit_updates_` leaves a few of them.
     number_bytes = _image_number_bytes(group)
     _limit_updates_(group)
     try:
@@ -98,6 +98,7 @@ def measure_phase_peaks_(setup: GrowSetup, run: GrowState) -> dict[str, int]:
             "Make new tensors on the device of the input, as in torch.arange(n, device=x.device), and constants with "
             "register_buffer"
         ) from error
+    # Update 0 also computes the round's targets; the last one's statistics take no more than an update.
     return {"baselines": step, "collect": step, "update": peak_bytes(lambda: learn_(0)), "evaluate": step}
 
 
@@ -125,7 +126,7 @@ TRIAL_UPDATES = 8
 
 
 def _limit_updates_(envs: GrowingEnvs) -> None:
-    """Let a step of the hosts make `TRIAL_UPDATES` updates at most."""
+    """Let a step of the hosts make `TRIAL_UPDATES` updates at most; for a plan alone, whose hosts are thrown away."""
     updates = min(envs.config.fit.updates, TRIAL_UPDATES)
     envs.config = replace(envs.config, fit=replace(envs.config.fit, updates=updates))
 
@@ -133,7 +134,7 @@ def _limit_updates_(envs: GrowingEnvs) -> None:
 def _image_number_bytes(envs: GrowingEnvs) -> int:
     """Return the peak bytes of drawing the image numbers of all updates of a step.
 
-    0 with at most `TRIAL_UPDATES` updates: the trial of the step then draws all numbers, and counts them itself.
+    0 with at most `TRIAL_UPDATES` updates: the measured step then draws all numbers, so they are counted with it.
     """
     fit, images = envs.config.fit, len(envs.task.train_labels)
     if fit.updates <= TRIAL_UPDATES:

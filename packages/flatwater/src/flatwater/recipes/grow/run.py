@@ -39,11 +39,11 @@ class GrowRun(OnPolicyRun, WorkersRun):
         """Return the number and size of the hosts, their task, and the workers in one line."""
         config, envs = self.config, self.trainer.run.envs
         weights = envs.host.weights.shape[1] + sum(seed.weights.shape[1] for seed in envs.seeds)
-        images = envs.task.images
-        size = f"images of {images.channels} x {images.height} x {images.width}"
-        if images.channels == images.height == 1:
-            size = f"vectors of {images.width}"
-        task = f"{len(envs.task.train_labels):,} {size} in {images.classes} classes to learn"
+        shape = envs.task.image_shape
+        size = f"images of {shape.channels} x {shape.height} x {shape.width}"
+        if shape.channels == shape.height == 1:  # the form in which a task of vectors is kept
+            size = f"vectors of {shape.width}"
+        task = f"{len(envs.task.train_labels):,} {size} in {shape.classes} classes to learn"
         kind = config.host or config.env.host.kind
         workers = f", {count_phrase(len(self.plan.workers), 'worker')}" if self.plan.workers else ""
         hosts = f"{config.envs} {kind} {noun_form(config.envs, 'host')}"
@@ -92,7 +92,7 @@ def compose(config: GrowRunConfig) -> GrowRun:
     plan = plan_grow(config, device)
     refuse_unfit(plan, config)
     task = load_task(config.task, device)
-    setup = GrowSetup(config, device, task.images)
+    setup = GrowSetup(config, device, task.image_shape)
     run = allocate_planned_state(lambda: build_grow(setup, task), plan)
     image_hash, host_hashes = fingerprints(config, task)
     executor = None

@@ -40,7 +40,7 @@ def score_policy(trainer: GrowTrainer, first_seed: int) -> GrowScore:
     previous_state = rng.get_state()
     tables = {player: record_episodes_(trainer, player, first_seed) for player in (POLICY, *BASELINES)}
     rng.set_state(previous_state)
-    columns = list(next(iter(tables.values())))
+    columns = list(next(iter(tables.values())))  # all players' tables have the same
     row_counts = {name: len(table["step"]) for name, table in tables.items()}
     return GrowScore(
         first_seed=first_seed,

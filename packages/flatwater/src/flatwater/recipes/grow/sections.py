@@ -144,7 +144,8 @@ def lives_grid(table: SlotHistory) -> Grid:
     return Grid(
         title="What the policy grows",
         reading="An episode each: a row is a slot of the host, from its first step to its last; the line is the host's "
-        "accuracy, 0 to 100 %." + " Capable hosts see 3 x 3 pixels, impaired ones single pixels." * has_impaired,
+        "accuracy, 0 to 100 %."
+        + (" Capable hosts see 3 x 3 pixels, impaired ones single pixels." if has_impaired else ""),
         charts=[life_chart(episode, has_impaired=has_impaired) for episode in episodes],
         # One row of charts, or two for more than half of `SHOWN_LIVES`.
         height=170 * (1 + (len(seeds) > SHOWN_LIVES // 2)),

@@ -40,14 +40,14 @@ class GrowService(WorkerService):
         task = load_task(config.task, cpu)
         if ":".join(fingerprints(config, task)) != assignment.fingerprint:
             raise RunError(f"the task {config.task} or the host has changed since the run began")
-        setup = GrowSetup(config, cpu, task.images)
+        setup = GrowSetup(config, cpu, task.image_shape)
         env_count = assignment.share[1] - assignment.share[0]
         self._share = share = build_share(setup, task, env_count)
         # A share has whole groups of the run, so splitting it from its own first environment gives the same groups.
         self._executor = LocalGroupExecutor(
             setup, share.policy, share.envs, share.memory, split_spans(env_count, config.group)
         )
-        self.hold_(share)
+        self.set_measured_state_(share)
 
     def begin(self, policy: Arrays, ungrown: Arrays, seeds: np.ndarray) -> None:
         """Begin an episode of this policy in every environment of the share, with these env seeds."""
@@ -124,7 +124,7 @@ class GrowWorkers(WorkerPool):
         for worker in self.workers:
             worker.post("begin", *self._policy_and_ungrown(), self._worker_rows(worker, seeds))
         for worker in self.workers:
-            worker.take_answer()
+            worker.take_answer()  # empty: waits until the worker has begun
 
     def step_(self, player: str, noise: Float[Tensor, "E N"] | None) -> Columns:
         """Step all environments, in all workers at once; after an episode's last step, copy their rows back."""
@@ -144,7 +144,7 @@ class GrowWorkers(WorkerPool):
 
     def gather_(self) -> None:
         """Copy the workers' environments into the state tree, if the workers have played since the last copy."""
-        if self._seeds is None and not self._played_steps:
+        if self._seeds is None and not self._played_steps:  # neither begun nor stepped since the last copy
             return
         answers = self.ask_all("rows")
         for span, rows in zip(self.shares, answers, strict=True):
@@ -156,7 +156,7 @@ class GrowWorkers(WorkerPool):
     def close(self) -> None:
         """End the processes."""
         super().close()
-        self._needs_rows = True
+        self._needs_rows = True  # new processes, if the run goes on, have no rows
 
     def _is_last_step(self) -> bool:
         """Return whether the current step is the episode's last one; the run counts it afterwards."""
@@ -167,7 +167,7 @@ class GrowWorkers(WorkerPool):
         return None if values is None else values[slice(*self.shares[worker.number])].numpy()
 
     def _policy_and_ungrown(self) -> tuple[Arrays, Arrays]:
-        """Return the policy, and the record of hosts without growth, as arrays by name."""
+        """Return the weights of the policy, and the record of hosts without growth, each as arrays by name."""
         learner, ungrown = self._run.learner, self._run.envs.alone
         policy = {"block": learner.block, **learner.statistics}
         return (

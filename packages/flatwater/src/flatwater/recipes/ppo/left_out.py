@@ -60,7 +60,7 @@ def decision_notes(config: BlocksRunConfig, spaces: Spaces) -> Iterator[str]:
 def _open_decisions(
     learner: BlockLearnerConfig,
 ) -> Mapping[str, tuple[object, Callable[[BlocksRunConfig, Spaces], Any]]]:
-    """Return the rows of `LEFT_OUT` that a learner has: those of a user's algorithm say their passes themselves."""
+    """Return the rows of `LEFT_OUT` whose setting the learner has: a user's algorithm sets its own number of passes."""
     names = {f.name for f in fields(learner)}
     return {name: row for name, row in LEFT_OUT.items() if name in names}
 

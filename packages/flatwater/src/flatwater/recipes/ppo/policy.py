@@ -77,6 +77,7 @@ class PolicyModule(nn.Module):
         self.net = NamedWeights(trained_weights, fixed)
         # Called now for its cache of the bounds' middle and half width, whose making an export must not trace.
         network.actions.distribution(torch.zeros(1, network.actions.outputs, device=network.device))
+        # A pair of zeros stands where actions are choices and have no bounds.
         low, high = torch.tensor(spaces.bounds or [(0.0, 0.0)], dtype=torch.float32, device=network.device).T
         self.register_buffer("low", low.contiguous())
         self.register_buffer("high", high.contiguous())

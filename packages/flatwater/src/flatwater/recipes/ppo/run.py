@@ -141,7 +141,9 @@ class BlocksRun(OnPolicyRun, WorldRun):
         if (earlier := self.trainer.run.opponents.get(EARLIER)) is not None and earlier.count:
             # A seed of a game in turns has the opponent's number too: the same episodes, against another opponent.
             first_seed = int(replace_opponents(np.array(result["first_seed"]), FIRST))
-            players |= return_rows(score_players(self.trainer, {AGAINST_FIRST: trained_player}, first_seed))
+            players |= return_rows(
+                score_players(self.trainer, rows={AGAINST_FIRST: trained_player}, first_seed=first_seed)
+            )
         for key, name in (("of_teacher", TEACHER), ("times_random", RANDOM)):
             if name in players:
                 players[trained_player][key] = _share(players, trained_player, name)
@@ -176,11 +178,13 @@ def setup_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device) 
         expected = f"a divisor of {sequences}, such as {divisor}: {agents} agents have {per_agent} sequences each"
         require(sequences % minibatches == 0, f"{config.learner.table}.minibatches", minibatches, expected)
     is_turns_game = isinstance(worlds.training, TurnsWorld)
-    # Said by the plan as well, whose worlds are without processes.
+    # Checked by the settings and not by the world: a plan's worlds are built without processes.
     expected = "0 for a game in turns, whose opponents are earlier policies of the run"
     require(not (is_turns_game and config.env_workers), "env_workers", config.env_workers, expected)
     opponents = config.opponents if is_turns_game and isinstance(config, PpoRunConfig) else None
-    return BlocksSetup(config, device, training, held_out, reported=config.reports_episodes, opponents=opponents)
+    return BlocksSetup(
+        config, device, spaces=training, held_out=held_out, reported=config.reports_episodes, opponents=opponents
+    )
 
 
 def plan_blocks(config: BlocksRunConfig, worlds: Worlds, device: torch.device) -> Plan:
@@ -255,7 +259,8 @@ def compose(config: PpoRunConfig) -> BlocksRun:
     config = decide_settings(config, worlds.training.spaces)
     plan, setup, run = allocate(config, worlds, device)
     random = build_teacher(RANDOM, worlds.held_out, run.generators["random"])
-    return BlocksRun(config, plan, build_trainer(setup, run, worlds, None, {RANDOM: random}))
+    trainer = build_trainer(setup, run, worlds, teacher=None, other_players={RANDOM: random})
+    return BlocksRun(config, plan, trainer)
 
 
 def plan(config: PpoRunConfig) -> Plan:

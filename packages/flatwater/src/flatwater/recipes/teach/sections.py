@@ -134,6 +134,7 @@ def players_chart(result: Mapping[str, Any]) -> Chart:
         labels=["" if value is None else f"mean {value:.1f}" for value in mean],
     )
     title = fill_format("{episodes} {split} {episodes:episode}: mean, and the worst to the best agent", result)
+    # None for a return that is not finite: it does not widen the axis.
     minimum = min(0.0, *(value or 0.0 for value in low))
     maximum = max(value or 0.0 for value in [*mean, *high])
     span = (minimum, maximum + LABEL_ROOM * (maximum - minimum)) if maximum > minimum else None

@@ -89,9 +89,9 @@ class BlockCollector:
             outcomes = (rollout[name].view(-1, *self._grid).numpy() for name in ("reward", "terminated", "truncated"))
             self._outcomes = list(zip(*outcomes, strict=True))
         self._observations: list[Array] = [row.view(*self._grid, *spaces.obs).numpy() for row in obs_rows]
-        self._legal_masks: list[Array | None] = [row.view(*self._grid, -1).numpy() for row in legal_rows] or (
-            [None] * len(obs_rows)
-        )
+        masks = [row.view(*self._grid, -1).numpy() for row in legal_rows]
+        # None at each step of a world without masks, so that both lists have the same indexes.
+        self._legal_masks: list[Array | None] = [*masks] or [None] * len(obs_rows)
 
     @property
     def has_begun(self) -> bool:
@@ -100,7 +100,7 @@ class BlockCollector:
 
     @property
     def current_obs(self) -> Array:
-        """The next step's observations, [E, A, *obs]."""
+        """The next step's observations, [E, A, *obs]: of its row within a block, else those after the last block."""
         progress = self._run.progress
         collecting = progress.phase == COLLECT and progress.step > 0
         return self._observations[progress.step if collecting else AFTER_LAST_ROW]
@@ -163,7 +163,7 @@ class BlockCollector:
             teacher_actions: the teacher's actions [B, *action]; None without a teacher.
         """
         run, device = self._run, self._setup.device
-        if not self._rows_are_copied:
+        if not self._rows_are_copied:  # one policy acts for all agents
             policy, inputs = self._policies[0], {}
             if teacher_actions is not None:
                 inputs = {"led": run.led.to(device), "taught": teacher_actions.to(device)}
@@ -171,12 +171,11 @@ class BlockCollector:
             action = policy.act_(t, policy.part.own_rows(self._episodes.over), run.starts, **inputs)
             return action.reshape(*self._grid, *action.shape[1:])
         starts = self._starts.reshape(self._grid)
-        for policy in self._policies:
+        for policy in self._policies:  # each acts for its kind of agents, and writes into their columns
             policy.copy_inputs_(t, self._observations[t], self._legal_masks[t])
             own_starts = torch.from_numpy(policy.part.own_rows(starts))
-            policy.part.place_actions_(
-                policy.act_(t, policy.part.own_rows(self._episodes.over), own_starts), self._actions
-            )
+            own_actions = policy.act_(t, policy.part.own_rows(self._episodes.over), own_starts)
+            policy.part.write_actions_(own_actions, self._actions)
         return self._actions
 
     def _begin_block_(self) -> None:
@@ -193,6 +192,7 @@ class BlockCollector:
         if not self._rows_are_copied:
             self._policies[0].copy_inputs_(0, self._observations[AFTER_LAST_ROW], self._legal_masks[AFTER_LAST_ROW])
         if isinstance(config.learner, TeachingConfig):
+            # One number for each agent and block: the teacher leads the agents whose number is below the schedule's.
             chances = torch.rand(len(run.led), generator=run.generators["lead"])
             torch.lt(chances, config.learner.lead.scheduled_value(run.agent_steps), out=run.led)
 

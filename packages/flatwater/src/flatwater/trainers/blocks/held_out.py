@@ -14,9 +14,9 @@ from flatwater.trainers.evaluator import EpisodeEvaluator, Player
 
 
 def _bind_player(part: PolicyPart) -> Callable[..., Array]:
-    """Return the function that gives a policy's actions on held-out observations: drawn if a teacher trained it.
+    """Return the function that gives a policy's actions on held-out observations: the likeliest, or a student's draws.
 
-    Else they are the likeliest. A teacher's action is one of several good ones, so its student must draw as well.
+    A teacher's action is one of several good ones, so its student has learned to draw among them.
     """
     setup, memory = part.setup, part.held_out_memory
     network, device, agents = setup.network, setup.device, setup.held_out_agents
@@ -62,8 +62,8 @@ def build_evaluator(
     def act(first: bool) -> Array:  # noqa: FBT001  (as `Player.act` is called)
         """Return the actions [E, A, *action] of the policies."""
         for part, act_own in players_of_kinds:
-            own = act_own(part.own_obs(obs), None if legal is None else part.own_legal(legal), first=first)
-            part.place_actions_(own, actions)
+            own_actions = act_own(part.own_obs(obs), None if legal is None else part.own_legal(legal), first=first)
+            part.write_actions_(own_actions, actions)
         return actions
 
     players = {

@@ -55,19 +55,19 @@ class EarlierPolicies:
 def build_earlier(config: OpponentsConfig, learner: Learner) -> EarlierPolicies:
     """Return the earlier policies of a new run: zeros, until policies are taken. On the meta device they are a plan."""
 
-    def places(leaf: Tensor, *shape: int) -> Tensor:
+    def zero_rows(leaf: Tensor, *shape: int) -> Tensor:
         """Return zeros [K, *shape] of the type and on the device of `leaf`."""
         return filled_tensor(0, config.policies, *shape, dtype=leaf.dtype, device=leaf.device)
 
     return EarlierPolicies(
-        blocks=places(learner.block, learner.block.shape[1]),
-        statistics={name: places(leaf, *leaf.shape) for name, leaf in learner.statistics.items()},
+        blocks=zero_rows(learner.block, learner.block.shape[1]),
+        statistics={name: zero_rows(leaf, *leaf.shape) for name, leaf in learner.statistics.items()},
         every=config.every,
     )
 
 
 def take_policy_(earlier: EarlierPolicies, learner: Learner, round_: int, seeds: Array) -> None:
-    """Copy the present policy to the earlier policies, if a copy is due and no running episode uses its place.
+    """Copy the present policy to the earlier policies, if a copy is due and no running episode uses its row.
 
     Args:
         earlier: earlier policies, updated.
@@ -75,24 +75,24 @@ def take_policy_(earlier: EarlierPolicies, learner: Learner, round_: int, seeds:
         round_: number of complete rounds.
         seeds: seeds of the running episodes.
     """
-    place = _due_place(earlier, round_)
-    if place is None or (opponent_numbers(seeds) == place + 1).any():  # opponent n plays the policy at n - 1
+    row = _due_row(earlier, round_)
+    if row is None or (opponent_numbers(seeds) == row + 1).any():  # opponent n plays the policy in row n - 1
         return
-    earlier.blocks[place].copy_(learner.block[0])
+    earlier.blocks[row].copy_(learner.block[0])
     for name, leaf in learner.statistics.items():
-        earlier.statistics[name][place].copy_(leaf)
+        earlier.statistics[name][row].copy_(leaf)
     earlier.taken_count += 1
     earlier.latest_round = round_
 
 
-def _due_place(earlier: EarlierPolicies, round_: int) -> int | None:
-    """Return the place that the next policy goes to, if one is due after `round_` rounds, else None."""
+def _due_row(earlier: EarlierPolicies, round_: int) -> int | None:
+    """Return the row that the next policy is written to, if one is due after `round_` rounds, else None."""
     if round_ - earlier.latest_round < earlier.every:
         return None
     count = len(earlier.blocks)
-    if earlier.taken_count < count:
+    if earlier.taken_count < count:  # a row is still empty
         return earlier.taken_count
-    # Place 0 stays; the others take turns.
+    # Row 0 stays; the others take turns.
     return 1 + (earlier.taken_count - count) % (count - 1)
 
 
@@ -109,9 +109,9 @@ def deal_opponents(earlier: EarlierPolicies, seeds: Array, last_seeds: Array, *,
         round_: number of complete rounds.
     """
     numbers = np.arange(earlier.count + 1)
-    if (place := _due_place(earlier, round_)) is not None:
+    if (row := _due_row(earlier, round_)) is not None:
         # No new episodes against the policy that will be replaced, so that its last ones come to an end.
-        numbers = numbers[numbers != place + 1]
+        numbers = numbers[numbers != row + 1]
     next_sides = (learner_sides(last_seeds, sides) + 1) % sides
     # The remainder by `sides` encodes the learner's side; the random seed also draws the number of the opponents.
     own_seeds = seeds % (HELD_OUT // sides) * sides + next_sides
@@ -132,9 +132,9 @@ class PolicyOpponents:
         """
         self._network, self._is_masked = network, spaces.masked
         self._policies = [
-            named_weights(network, earlier.blocks[place : place + 1])
-            | {name: leaf[place] for name, leaf in earlier.statistics.items()}
-            for place in range(len(earlier.blocks))
+            named_weights(network, earlier.blocks[row : row + 1])
+            | {name: leaf[row] for name, leaf in earlier.statistics.items()}
+            for row in range(len(earlier.blocks))
         ]
         device = network.device
         self._memory = torch.zeros(2, spaces.envs, sides, network.policy.cells, device=device)

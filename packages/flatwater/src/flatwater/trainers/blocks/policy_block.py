@@ -90,7 +90,7 @@ class PolicyBlock:
         next row: its next value is written already.
         """
         rollout = self.part.rollout
-        if self.setup.network.evaluates_after_block:
+        if self.setup.network.evaluates_after_block:  # else each step has written its value
             self._evaluate_block_()
         has_ended = rollout["terminated"][:-1] | rollout["truncated"][:-1]
         next_value = rollout["next_value"][:-1]

@@ -61,7 +61,13 @@ def build_trainer(
         learn_=learn_,
     )
     return WorldTrainer(
-        setup, run, phases, lambda: read_numbers_(setup, run, evaluator, profile), collector, evaluator, profile
+        setup,
+        run,
+        phases,
+        settle_=lambda: read_numbers_(setup, run, evaluator, profile),
+        collector=collector,
+        evaluator=evaluator,
+        profile=profile,
     )
 
 
@@ -125,6 +131,7 @@ def read_numbers_(
     if episodes:
         numbers["return/mean"] = total_return / episodes
         if isinstance(run, KindsState):
+            # `episodes` counts each agent's episode, and all agents have as many.
             by_agent = run.agent_returns.numpy() / (episodes / setup.spaces.agents)
             numbers |= {f"return/{name}": float(by_agent[places].mean()) for name, places in agent_rows(setup.spaces)}
             run.agent_returns.zero_()

@@ -204,7 +204,8 @@ class BlocksSetup(OnPolicySetup):
 def build_actor_critic(spaces: Spaces, config: ActorCriticConfig, device: torch.device) -> ActorCritic:
     """Return the network for a world's observations and actions."""
     measures, scaling = _observation_scaling(spaces, config)
-    network = ActorCritic(spaces.obs, policy_actions(spaces, device), PADDING, config, device, measures, scaling)
+    actions = policy_actions(spaces, device)
+    network = ActorCritic(spaces.obs, actions, PADDING, config, device, measures=measures, scaling=scaling)
     if ":" in config.network:
         network = replace(network, encoder=own_encoder(config.network, spaces))
         # The user's module reads numbers as they are, unless they are normalised.
@@ -305,7 +306,7 @@ def _build_held_out_episodes(setup: BlocksSetup) -> HeldOutEpisodes:
     return HeldOutEpisodes(
         episodes=build_episodes(spaces, host),
         obs=filled_tensor(0, agents, *spaces.obs, dtype=_obs_dtype(spaces), device=host),
-        # Of several policies each has a memory of its own.
+        # Empty with several policies, as each has its own (`KindState.held_out_memory`).
         memory=memory[..., :0].clone() if spaces.kinds else memory,
         done=filled_tensor(0, spaces.envs, dtype=torch.bool, device=host),
         scores={name: filled_tensor(torch.nan, agents, device=host) for name in setup.players},  # NaN: not measured
@@ -339,12 +340,12 @@ def _build_policy(setup: BlocksSetup, kind: str = "") -> dict[str, Any]:
 
 
 def _name_ending(kind: str) -> str:
-    """Return the end of the name of a generator that a kind has of its own."""
+    """Return the end of a generator's name, ` of adversary` for this kind; empty for agents of one kind."""
     return f" of {kind}" if kind else ""
 
 
 def _host(device: torch.device) -> torch.device:
-    """Return the device of tensors that worlds write."""
+    """Return the device of tensors that worlds write: the CPU, or the meta device for a plan."""
     return device if device.type == "meta" else CPU
 
 
@@ -377,8 +378,8 @@ class PolicyPart:
 
     def own_rows(self, rows: Array) -> Array:
         """Return the rows of the policy's agents, [B, ...], from those of all agents, [E, A, ...]."""
-        own = rows if self.rows is None else self.rows.pick(rows)
-        return own.reshape(-1, *own.shape[2:])
+        picked_rows = rows if self.rows is None else self.rows.pick(rows)
+        return picked_rows.reshape(-1, *picked_rows.shape[2:])
 
     def own_obs(self, obs: Array) -> Tensor:
         """Return the observations of the policy's agents, [B, *obs], from those of all agents, [E, A, *obs]."""
@@ -388,17 +389,19 @@ class PolicyPart:
         """Return the masks of the policy's agents, [B, R], from those of all agents, [E, A, R]."""
         return torch.from_numpy(legal if self.rows is None else self.rows.read_legal(legal)).flatten(0, 1)
 
-    def place_actions_(self, own: Array, actions: Array) -> None:
+    def write_actions_(self, own_actions: Array, all_actions: Array) -> None:
         """Write the actions of the policy's agents, [B, *action], into those of all agents, [E, A, *action]."""
         if self.rows is None:
-            actions[...] = own.reshape(actions.shape)
+            all_actions[...] = own_actions.reshape(all_actions.shape)
         else:
-            self.rows.write_actions_(actions, own.reshape(len(actions), -1, *own.shape[1:]))
+            by_env = own_actions.reshape(len(all_actions), -1, *own_actions.shape[1:])
+            self.rows.write_actions_(all_actions, by_env)
 
 
 def policy_parts(setup: BlocksSetup, run: BlocksState) -> list[PolicyPart]:
     """Return the policies of a run, one for each kind of agents."""
     parts = []
+    # Agents of one kind have no `kinds`: their only policy is in the root of the state tree.
     for name, kind, kind_setup in zip(setup.kind_names, setup.spaces.kinds or (None,), setup.kinds, strict=True):
         if isinstance(run, KindsState):
             policy: Any = run.kinds[name]
@@ -408,17 +411,17 @@ def policy_parts(setup: BlocksSetup, run: BlocksState) -> list[PolicyPart]:
         action_rng, held_out_rng = (run.generators[f"{drawer}{_name_ending(name)}"] for drawer in DRAWERS)
         parts.append(
             PolicyPart(
-                kind_setup,
-                None if kind is None else KindRows(kind, setup.spaces),
-                run.progress,
-                policy.learner,
-                policy.rollout,
-                policy.memory,
-                policy.begun,
-                policy.reward_scale,
-                held_out_memory,
-                action_rng,
-                held_out_rng,
+                setup=kind_setup,
+                rows=None if kind is None else KindRows(kind, setup.spaces),
+                progress=run.progress,
+                learner=policy.learner,
+                rollout=policy.rollout,
+                memory=policy.memory,
+                begun=policy.begun,
+                reward_scale=policy.reward_scale,
+                held_out_memory=held_out_memory,
+                action_rng=action_rng,
+                held_out_rng=held_out_rng,
             )
         )
     return parts

@@ -5,9 +5,9 @@ from typing import Any
 from flatwater.algorithms.api import read_tally_
 from flatwater.algorithms.schedules import lr_factor
 from flatwater.evolution.generation import crown_best_, evolve_
-from flatwater.trainers.evolve.play import PARTS, PopulationCollector
 from flatwater.trainers.evolve.setup import EvolveSetup
 from flatwater.trainers.evolve.state import Population
+from flatwater.trainers.evolve.training_phase import PARTS, TrainingPhase
 from flatwater.trainers.evolve.trial import MEMBERS, build_evaluator
 from flatwater.trainers.loop import Phase
 from flatwater.trainers.profile import Profile
@@ -25,15 +25,23 @@ def build_trainer(setup: EvolveSetup, run: Population, worlds: Worlds) -> Evolve
         worlds: the members' training world, and the held-out world in which fitness is measured.
     """
     profile = Profile(PARTS)
-    collector = PopulationCollector(setup, run, worlds.training, profile)
+    collector = TrainingPhase(setup, run, worlds.training, profile)
     evaluator = build_evaluator(setup, run, worlds.held_out)
     phases = [
         Phase("train", lambda: setup.config.steps, collector.step_),
         Phase("evaluate", lambda: evaluator.steps, lambda number: evaluator.play_(MEMBERS, number)),
     ]
     if setup.config.population.evolves:
-        phases.append(Phase("evolve", lambda: 1, lambda _: select_(setup, run)))
-    return WorldTrainer(setup, run, phases, lambda: read_numbers_(setup, run, profile), collector, evaluator, profile)
+        phases.append(Phase("evolve", steps=lambda: 1, step_=lambda _number: select_(setup, run)))
+    return WorldTrainer(
+        setup,
+        run,
+        phases,
+        settle_=lambda: read_numbers_(setup, run, profile),
+        collector=collector,
+        evaluator=evaluator,
+        profile=profile,
+    )
 
 
 def set_scores_(run: Population) -> None:

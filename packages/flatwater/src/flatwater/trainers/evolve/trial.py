@@ -8,9 +8,9 @@ from flatwater.envs.world import Array, World
 from flatwater.nets.mlp import add_mask
 from flatwater.nets.stack import Params, views
 from flatwater.trainers.evaluator import EpisodeEvaluator, Player
-from flatwater.trainers.evolve.play import ActionScale
 from flatwater.trainers.evolve.setup import EvolveSetup
 from flatwater.trainers.evolve.state import TRIAL, Population
+from flatwater.trainers.evolve.training_phase import ActionScale
 
 MEMBERS, CHAMPION, RANDOM = ("members", "champion", "random")
 """Players: all members and the champion, each in its share of the environments; the champion, or the single agent, in
@@ -39,8 +39,9 @@ def build_evaluator(setup: EvolveSetup, run: Population, world: World) -> Episod
         return seeds.repeat(population.players).numpy()
 
     players = {
-        MEMBERS: Player(trial.paid, lambda _: act(weights)),
-        CHAMPION: Player(trial.paid, lambda _: act(champion)),
+        # Without a memory a policy need not know whether a step is the first.
+        MEMBERS: Player(trial.paid, act=lambda _is_first: act(weights)),
+        CHAMPION: Player(trial.paid, act=lambda _is_first: act(champion)),
         RANDOM: Player(trial.paid, teacher=RandomTeacher(world, run.generators["random"])),
     }
     return EpisodeEvaluator(world, trial, players, draw_seeds, legal=legal, ends_early=True)

@@ -32,7 +32,7 @@ Columns = Mapping[str, Tensor]
 
 
 class GroupExecutor(executor.Executor, Protocol):
-    """An executor for a pool of hosts; all executors give the same numbers.
+    """An executor for a pool of hosts, the networks that grow; all executors give the same numbers.
 
     Until an episode's end, an executor may have newer environments than the state tree.
     """
@@ -52,7 +52,7 @@ class GroupExecutor(executor.Executor, Protocol):
 
 @dataclass(frozen=True)
 class HostGroup:
-    """Environments that are computed together."""
+    """Environments that are computed together, and the policy's memory of their episodes."""
 
     envs: GrowingEnvs
     memory: Float[Tensor, "2 g M"]
@@ -157,4 +157,5 @@ class LocalGroupExecutor(executor.LocalExecutor):
 
 def legal_rows(masks: OperationMasks) -> Bool[Tensor, "E R"]:
     """Return the masks of legal actions as rows, in the form of the policy's logits (`nets.actions`)."""
+    # The first head chooses the operation, the others its arguments.
     return torch.cat([masks.operation, *(masks.choice_masks[head].flatten(1) for head in HEADS[1:])], dim=1)

@@ -39,7 +39,9 @@ def build_trainer(setup: GrowSetup, run: GrowState, executor: GroupExecutor | No
         collect_=lambda t: collect_(setup, run, pool_executor, t),
         learn_=on_policy.bind_learning(setup, run),
     )
-    return ExecutorTrainer(setup, run, phases, lambda: read_numbers_(setup, run, evaluator), pool_executor)
+    return ExecutorTrainer(
+        setup, run, phases, settle_=lambda: read_numbers_(setup, run, evaluator), executor=pool_executor
+    )
 
 
 def read_numbers_(setup: GrowSetup, run: GrowState, evaluator: PoolEvaluator) -> dict[str, float]:

@@ -19,7 +19,7 @@ from flatwater.envs.world import PADDING
 from flatwater.nets.actions import OperationActions
 from flatwater.nets.actor_critic import ActorCritic
 from flatwater.nets.config import ActorCriticConfig
-from flatwater.nets.hosts import Host, Images
+from flatwater.nets.hosts import Host, ImageShape
 from flatwater.nets.policy import build_statistics
 from flatwater.rollouts.block import ColumnSpec, Rollout, build_rollout
 from flatwater.state.allocation import filled_tensor
@@ -85,13 +85,13 @@ class GrowSetup(OnPolicySetup):
     """Constants of a run, which are not state: configuration, hosts and the policy as functions."""
 
     config: GrowConfig
-    images: Images
+    image_shape: ImageShape
     """Sizes of the hosts' images."""
 
     @cached_property
     def net(self) -> Host:
         """The hosts' computation, as a function of their weights."""
-        return find_host(self.config.host, self.config.env.host, self.images, self.device)
+        return find_host(self.config.host, self.config.env.host, self.image_shape, self.device)
 
     @cached_property
     def network(self) -> ActorCritic:
@@ -103,7 +103,9 @@ class GrowSetup(OnPolicySetup):
         actions = OperationActions(choices=tuple(choices), relevant=relevant, floor=config.policy.floor)
         obs, policy_config = observation_size(config.env, slots), config.policy
         layers = ActorCriticConfig(hidden=policy_config.hidden, memory=policy_config.memory)
-        network = ActorCritic((obs,), actions, PADDING, layers, device, tuple(range(obs)), "deviations")
+        # Every number of an observation is normalised by its running statistics.
+        measures = tuple(range(obs))
+        network = ActorCritic((obs,), actions, PADDING, layers, device, measures=measures, scaling="deviations")
         return replace(network, autocast_bfloat16=config.learner.autocast == "bf16")
 
 
@@ -190,7 +192,7 @@ def env_rows(envs: GrowingEnvs, memory: Float[Tensor, "2 E M"]) -> Iterator[tupl
 
 def init_action_bias_(setup: GrowSetup, learner: Learner) -> None:
     """Set the initial biases of the operations' logits, so that the first policy chooses operations by its prior."""
-    if not learner.block.is_meta:
+    if not learner.block.is_meta:  # the plan has no values to set
         # A view of the block. The softmax of log p is p, scaled to a sum of 1.
         bias = weight_views(setup.network, learner)["action.bias"]
         bias[: len(Operation)].copy_(torch.tensor(setup.config.policy.prior).log())

@@ -8,6 +8,7 @@ from flatwater_watch.errors import require
 from flatwater_watch.options.bounds import Bounds, Number
 from flatwater_watch.options.declare import config
 
+# The reason in the message that refuses `from_run`.
 NO_ELDER_RUN = (
     "this recipe begins with random weights: members learn in seconds, and equal weights are where they begin"
 )

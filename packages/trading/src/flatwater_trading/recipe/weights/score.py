@@ -130,7 +130,7 @@ def score_weights(evaluation: WeightsEvaluation) -> WeightsScore:
     accounts = {name: number for number, name in enumerate(tables) if name != LEARNED}
     chance = _play_random_traders(evaluation, prices)
     chance_returns = account.total_return(chance.equity)
-    median = chance_returns.argsort()[(RANDOM_TRADERS - 1) // 2]
+    median = chance_returns.argsort()[(RANDOM_TRADERS - 1) // 2]  # the trader that torch.median takes
     curves = {
         CHAMPION: played_weights.equity[accounts[CHAMPION]],
         **_buy_and_hold_curves(evaluation, prices),

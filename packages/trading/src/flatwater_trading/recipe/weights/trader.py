@@ -97,6 +97,7 @@ class WeightsTrader(PanelPolicy):
             recipe="weights",
             module=self.module,
             example=self._example_inputs,
+            # The axis of the days in each input.
             axes=(0, 0, 0),
             inputs={
                 "own": "float32 [days, investable, signals]: signals of each instrument; 0 without a close on the day",
@@ -132,7 +133,11 @@ class WeightsTrader(PanelPolicy):
         return own, shared_signals, torch.rand(days, count, generator=rng) < 0.9  # noqa: PLR2004  (most have a close)
 
     def signals_of(self, prices: Prices) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the signals of the newest day, each with one row: the inputs of an exported policy."""
+        """Return the signals of the newest day, each with one row: the inputs of an exported policy.
+
+        They are the signals of each instrument [1, K, F], those that all share [1, G], and the mask of the instruments
+        with a close [1, K].
+        """
         market = signal_market(find_signals(self.align_panel(prices)), CPU)
         return market.own[-1:], market.shared[-1:], market.tradable[-1:]
 

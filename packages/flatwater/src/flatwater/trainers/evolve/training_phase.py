@@ -30,6 +30,7 @@ class ActionScale:
     def __init__(self, spaces: Spaces) -> None:
         """Read the bounds of actions; in a world without bounds an action is a choice."""
         self._chooses = spaces.bounds is None
+        # Where an action is a choice, [-1, 1] stands for the missing bounds, and is not used.
         low, high = np.array(spaces.bounds or [(-1, 1)], np.float32).T
         self._low, self._high = low, high
         self._middle, self._half = (low + high) / 2, (high - low) / 2
@@ -43,8 +44,11 @@ class ActionScale:
         return scaled_action
 
 
-class PopulationCollector:
-    """The training world of a population, bound to the tensors of the state tree that it writes into."""
+class TrainingPhase:
+    """Steps all members in their training world, stores their transitions, and updates all from the shared replay.
+
+    It is the `Collector` of a population's trainer.
+    """
 
     def __init__(self, setup: EvolveSetup, run: Population, world: World, profile: Profile) -> None:
         """Bind views of the state tree; no episode begins yet. `resume_episodes_` brings the world to a restored run.
@@ -83,7 +87,7 @@ class PopulationCollector:
         profile.begin_()
         if run.transitions == 0:
             self._begin_episodes_(np.ones(len(run.coming), np.bool_))
-        action = self._act()
+        action = self._act_()
         profile.end_part_("actor")
         executed_actions = self._scale(action)[:, None]
         if self._legal_array is not None:
@@ -111,7 +115,7 @@ class PopulationCollector:
                 self._learn_()
         profile.end_part_("update")
 
-    def _act(self) -> Tensor:
+    def _act_(self) -> Tensor:
         """Return the members' exploring actions [N, *action], or random actions during the warm-up."""
         setup, run = self._setup, self._run
         config, device = setup.config, setup.device
@@ -153,6 +157,7 @@ def bind_learning(setup: EvolveSetup, run: Population) -> Callable[[], None]:
     member_groups = [(0, population)]  # all members in one group
     update_ = setup.algorithm.make_update(config.learner, setup.nets, run.learner, member_groups)
     shape = (population, micro_batches, config.learner.own.batch_size)
+    # The rewards of `steps` steps, discounted by `gamma`, are one transition's.
     steps, gamma = config.learner.own.reward_steps
 
     def bind_micro_batch(sample: Drawn, number: int) -> Draw:
