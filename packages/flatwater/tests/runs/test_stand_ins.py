@@ -1,5 +1,6 @@
 """Phases are tried out on the meta device without the algebra of torch's compiler, whose import would take longest."""
 
+import faulthandler
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -12,6 +13,7 @@ from flatwater.recipes.grow.plan import plan_grow
 from flatwater.recipes.ppo.config import PpoRunConfig
 from flatwater.recipes.ppo.run import plan as plan_ppo
 from flatwater.runs import planning
+from flatwater_watch.errors import ConfigError
 from flatwater_watch.meters.fork import run_in_fork
 
 PLANS: dict[str, Callable[[], object]] = {
@@ -80,3 +82,19 @@ def test_what_autograd_refuses_in_a_fork_is_tried_out_here(message: str) -> None
             planning.phase_bytes(transients, {})
     else:
         assert planning.phase_bytes(transients, {}) == {"phase": 4 * planning.KERNEL_FACTOR}
+
+
+@pytest.mark.parametrize("ends", ["in a check of the user's network", "by SIGABRT"])
+def test_a_fork_in_which_torch_gives_up_is_no_end(ends: str) -> None:
+    """With torch's builds for CUDA: the plan of a run after other runs in one process."""
+    process = os.getpid()
+
+    def transients() -> dict[str, int]:
+        if os.getpid() != process and ends == "by SIGABRT":
+            faulthandler.disable()  # its report is for failures
+            os.abort()
+        if os.getpid() != process:
+            raise ConfigError(f"host = 'own': {planning.AUTOGRAD_REFUSES_FORK}")
+        return {"phase": 4}
+
+    assert planning.phase_bytes(transients, {}) == {"phase": 4 * planning.KERNEL_FACTOR}

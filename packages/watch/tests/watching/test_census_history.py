@@ -15,7 +15,7 @@ from flatwater_watch.agent.census_history import (
     measure_growth,
     record_census_,
 )
-from flatwater_watch.agent.growth import Sample, choose_scale
+from flatwater_watch.agent.growth import Sample, choose_scale, late_growth
 from flatwater_watch.agent.summary import active_causes, judge_causes
 from flatwater_watch.diagnose.evidence import GARBAGE_OWNER, Evidence, MeasuredGrowth
 from flatwater_watch.heap.census import Census, Holding
@@ -138,6 +138,15 @@ def test_causes_that_share_a_growth_are_over_when_the_process_is_level() -> None
 
     assert active_count(24) == 0
     assert active_count(81) == len(parts)
+
+
+def test_a_server_that_waits_at_its_end_has_grown() -> None:
+    """Its leak was told while requests came, and no more after it had waited for some seconds."""
+    resident = rows([(400 + min(clock, 45)) * MIB for clock in range(81)], steps_each=1)
+    served = [sample._replace(counts={"request": 3 * min(clock, 45)}) for clock, sample in enumerate(resident)]
+    late = late_growth(served)
+    assert late is not None
+    assert (late.begin, late.bytes / late.steps) == (30, MIB)
 
 
 def test_child_processes_and_garbage_grow_while_the_process_is_level() -> None:

@@ -34,7 +34,7 @@ from flatwater.storage.objects import is_url
 from flatwater.storage.sending import QUEUE_BYTES
 from flatwater_watch.errors import ConfigError, MemoryLimitError, UserCodeError
 from flatwater_watch.events.command import check_command
-from flatwater_watch.meters.fork import copy_unsafe_driver, run_in_fork
+from flatwater_watch.meters.fork import AbortedForkError, copy_unsafe_driver, run_in_fork
 from flatwater_watch.meters.limit import memory_limits
 from flatwater_watch.meters.process import resident_bytes
 from flatwater_watch.units import format_bytes, parse_bytes
@@ -263,7 +263,10 @@ def phase_bytes(transients: Callable[[], Mapping[str, int]], extra_bytes: Mappin
     # Without a fork where a driver of the process would break in it, or where autograd refuses to work in one, as its
     # threads have begun: in a second run of one program on a GPU, or after some exports with torch's CUDA builds. There
     # the bytes of imported modules are not planned, so the modules may stay.
-    bytes_or_reason = None if copy_unsafe_driver() else run_in_fork(lambda: _measure_in_fork(transients))
+    try:
+        bytes_or_reason = None if copy_unsafe_driver() else run_in_fork(lambda: _measure_in_fork(transients))
+    except AbortedForkError:  # autograd's threads of two devices may begin at once in a fork, and abort it
+        bytes_or_reason = None
     if bytes_or_reason is None:
         bytes_or_reason = _measure_phases(transients)
     if isinstance(bytes_or_reason, str):
@@ -275,13 +278,16 @@ def _measure_in_fork(transients: Callable[[], Mapping[str, int]]) -> dict[str, i
     """Return the result of `_measure_phases`, a fault of the user's code as text; None if autograd refuses a fork."""
     # In a fork of this process, which ends when the answer is given.
     try:
-        return _measure_with_stand_ins(transients)
+        bytes_or_reason = _measure_with_stand_ins(transients)
     except (RuntimeError, UserCodeError) as error:
         if AUTOGRAD_REFUSES_FORK in str(error):
             return None
         if isinstance(error, UserCodeError):
             return str(error)
         raise
+    # A check of the user's own network tells autograd's refusal as a fault of the network.
+    is_refusal = isinstance(bytes_or_reason, str) and AUTOGRAD_REFUSES_FORK in bytes_or_reason
+    return None if is_refusal else bytes_or_reason
 
 
 def _measure_with_stand_ins(transients: Callable[[], Mapping[str, int]]) -> dict[str, int] | str:

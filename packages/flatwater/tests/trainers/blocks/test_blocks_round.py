@@ -19,10 +19,11 @@ from flatwater.envs.random_teacher import RandomTeacher
 from flatwater.envs.world import PADDING, Array
 from flatwater.nets.actor_critic import ActorCritic, token_rows
 from flatwater.nets.stack import views
+from flatwater.recipes.teach import sections
 from flatwater.recipes.teach.config import TeachRunConfig
 from flatwater.state.tree import nbytes
 from flatwater.trainers.blocks.collect import HELD_OUT
-from flatwater.trainers.blocks.round import BlocksTrainer
+from flatwater.trainers.blocks.round import PARTS, BlocksTrainer
 from flatwater.trainers.blocks.state import BlocksSetup, build_blocks
 from flatwater.trainers.episodes import (
     ask_teacher_,
@@ -371,3 +372,7 @@ def test_in_bf16_probabilities_are_those_that_were_acted_on(build_small: Built) 
         return float((now - rollout["log_prob"]).abs().max())
 
     assert furthest(network) < furthest(replace(network, autocast_bfloat16=False)) / 10
+
+
+def test_the_page_and_the_profile_show_each_part_of_a_step() -> None:
+    assert tuple(sections.PART_COLOURS) == PARTS

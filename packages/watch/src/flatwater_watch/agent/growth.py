@@ -156,14 +156,22 @@ class LateGrowth(NamedTuple):
 
 
 def late_growth(samples: Sequence[Sample]) -> LateGrowth | None:
-    """Return the growth of the process in the last third; None if a third has too few readings.
+    """Return the growth of the process in the last third of its work; None if a third has too few readings.
 
-    Readings are dense at the beginning, where memory rises, so that they do not show when that ended.
+    Readings are dense at the beginning, where memory rises, so that they do not show when that ended. Work is counted
+    in the program's own boundaries, such as requests, if it has any: a server that waits at its end grows no more.
     """
-    first, last = samples[0].reading.step, samples[-1].reading.step
-    begin, middle = last - (last - first) // 3, first + (last - first) // 3
-    late = [sample.reading for sample in samples if sample.reading.step >= begin]
-    before = [sample.reading for sample in samples if middle <= sample.reading.step < begin]
+    last = samples[-1]
+    kinds = [kind for kind in KINDS_SLOWEST_FIRST if last.counts.get(kind, 0) >= MINIMUM_COUNT]
+    kind = min(kinds, key=lambda kind: last.counts[kind], default=None)
+    # One reading at each amount of work, the first: what follows without work is a wait.
+    working_samples: dict[int, Sample] = {}
+    for sample in samples:
+        working_samples.setdefault(sample.reading.step if kind is None else sample.counts.get(kind, 0), sample)
+    first_work, last_work = min(working_samples), max(working_samples)
+    third = (last_work - first_work) // 3
+    late = [sample.reading for work, sample in working_samples.items() if work >= last_work - third]
+    before = [sample.reading for work, sample in working_samples.items() if third <= work - first_work < 2 * third]
     if min(len(late), len(before)) < ENDING.minimum_readings_since_finding:
         return None
     gained = {
@@ -171,7 +179,7 @@ def late_growth(samples: Sequence[Sample]) -> LateGrowth | None:
         - median(getattr(reading, name) or 0 for reading in before)
         for name in ("step", "unaccounted", "in_use", "children")
     }
-    return LateGrowth(begin, gained.pop("step"), max(gained.values()))
+    return LateGrowth(late[0].step, gained.pop("step"), max(gained.values()))
 
 
 def _gained_bytes(samples: Sequence[Sample], cause: Evidence) -> int:

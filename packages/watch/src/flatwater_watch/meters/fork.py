@@ -58,12 +58,17 @@ Work = Callable[[], Any]
 """A function without arguments that returns a value for JSON."""
 
 
+class AbortedForkError(RuntimeError):
+    """A library in C gave up in a fork of this process, by SIGABRT."""
+
+
 def run_in_fork(work: Work) -> Any:  # noqa: ANN401  (whatever JSON can hold)
     """Run `work` in a fork and return its result, by way of JSON.
 
     The fork has one thread and must not wait for another thread's lock: no parallel kernels, no backward pass on data.
 
     Raises:
+        AbortedForkError: a library in C aborted the fork.
         RuntimeError: the work raised, and its traceback is on stderr, or the fork was killed.
     """
     read_end, write_end = system.pipe()
@@ -81,7 +86,9 @@ def run_in_fork(work: Work) -> Any:  # noqa: ANN401  (whatever JSON can hold)
         system.close(read_end)
     _, status = system.waitpid(child_pid, 0)
     if status or not received_bytes:
-        raise RuntimeError(f"a fork of this process ended with {system.waitstatus_to_exitcode(status)}")
+        code = system.waitstatus_to_exitcode(status)
+        error_class = AbortedForkError if code == -signal.SIGABRT else RuntimeError
+        raise error_class(f"a fork of this process ended with {code}")
     return _from_json(received_bytes.decode())
 
 

@@ -17,7 +17,7 @@ BASELINE_COLOURS = {"teacher": "--buy-and-hold", "random": "--random"}
 PART_COLOURS = {
     "env": "--equal-weight",
     "teacher": "--buy-and-hold",
-    "student": "--champion",
+    "policy": "--champion",
     "store": "--quiet",
     "update": "--bad",
 }
