@@ -144,6 +144,15 @@ def test_what_the_system_refuses_is_told_with_owners_and_remedy(
     assert "refuses" in capsys.readouterr().err
 
 
+def test_a_budget_below_the_libraries_is_told_first(tiny: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Only smaller states were suggested, and none of them can fit."""
+    assert main(["plan", "erl", *tiny, "--json"]) == 0
+    base_bytes = json.loads(capsys.readouterr().out)["base_bytes"]
+    assert main(["plan", "erl", *tiny, "--budget", f"{base_bytes // 2 >> 20}MiB"]) == 3
+    suggestions = capsys.readouterr().out.partition("it does not fit")[2].splitlines()[1:]
+    assert suggestions[0].startswith("  budget: expected more than the ")
+
+
 @pytest.mark.parametrize("budget", ["8 bananas", "0", "-1GiB", ""])
 def test_a_budget_that_is_none_is_refused(tiny: list[str], budget: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "erl", *tiny, f"--budget={budget}"]) == 2

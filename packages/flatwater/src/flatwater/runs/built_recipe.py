@@ -117,7 +117,7 @@ def make_recipe(
         ),
         "journal": "journal",
         "title": "{episodes} {split} {episodes:episode}",
-        "headline": Headline("return", "return", "{:.2f}", baseline, f"{{}} of {baseline}"),
+        "headline": Headline("return", "return", "{:.2f}", baseline, f"{baseline} {{}}"),
         "numbers": RETURN_NUMBERS,
         "said": ("episodes", "split", "first_seed", "note"),
         "trained_on": lambda settings: str(settings.get("env", settings.get("trainer"))),

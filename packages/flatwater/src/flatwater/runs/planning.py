@@ -174,6 +174,10 @@ def with_advice(
         return plan
     current_bytes = group_bytes(owners, depth=1)
     suggestions = []
+    if plan.base_bytes >= plan.budget_bytes:  # no smaller state can make it fit
+        suggestions.append(
+            f"budget: expected more than the {format_bytes(plan.base_bytes)} that interpreter and libraries take alone"
+        )
     for change, group, smaller in alternatives:
         reduced_owners = group_bytes(plan_owners(smaller), depth=1)
         if current_bytes[group] - reduced_owners[group] > MINIMUM_SAVED_SHARE * sum(current_bytes.values()):

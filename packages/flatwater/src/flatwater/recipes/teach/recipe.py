@@ -47,7 +47,7 @@ TEACH = Recipe(
     said=("episodes", "split", "agents", "steps", "note"),
     title="{episodes} {split} {episodes:episode} of {agents} {agents:agent}, {steps} {steps:step}, "
     "seeds from {first_seed}",
-    headline=Headline("student's return", "return", "{:.2f}", "teacher", "{} of the teacher"),
+    headline=Headline("student's return", "return", "{:.2f}", "teacher", "teacher {}"),
     numbers=(
         *RETURN_NUMBERS,
         Number("of the teacher", "of_teacher", "{:.0%}"),
