@@ -95,8 +95,8 @@ def test_a_leak_is_named_however_the_program_ends(run_watched: Watched, tmp_path
     found = ran.summary["findings"][0]
     assert (found["verdict"], found["owner"]) == ("leak", "train.KEPT")
     assert (found["made_at"]["line"], found["made_at"]["function"]) == (7, "make")
-    # Ticks stand for boundaries while the program sleeps, so that two censuses are a few items off on a busy machine.
-    assert (found["unit"], found["bytes_per_step"]) == ("episode", pytest.approx(1 << 20, rel=0.5))
+    # A census that goes on at a tick may come between an item and its episode: one item of the ten between two.
+    assert (found["unit"], found["bytes_per_step"]) == ("episode", pytest.approx(1 << 20, rel=0.12))
     # What dies at once leaves what it knew when the finding was new, two seconds ago or less.
     assert ran.summary["explained_share"] >= (0.5 if how in {"exit", "9"} else 0.9)
     assert ran.summary["exit_code"] == code

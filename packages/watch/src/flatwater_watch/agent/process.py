@@ -193,16 +193,14 @@ class ProcessWatch:
         return self._reading_thread == threading.get_ident() or (kind == TICK and not self._monitor.is_bound_to_thread)
 
     def _continue_at_tick_(self, now: float) -> None:
-        """Run a slice of the census at a tick; if none is under way, check whether found containers were emptied.
-
-        Many programs pass one boundary a second only. And at a boundary a program is always at the same place, where a
-        container that it fills and empties may be full.
-        """
+        """Run a slice of the census at a tick; if none is under way, check whether found containers were emptied."""
+        # Many programs pass one boundary a second only, always at one place, where what they empty may be full.
         assert self._schedule is not None  # noqa: S101  (there is a reading)
         if (seconds := schedule.census_slice_seconds(self._schedule, now)) > 0:
             start_cpu_seconds = thread_seconds()
             if self._monitor.censuses.is_under_way:
-                self._monitor.censuses.run_slice(seconds)
+                step = self.boundaries.boundary_count(self._unit, ticks=self._reads_at_ticks)
+                self._monitor.censuses.run_slice(seconds, step)
             else:
                 self._check_resets(now)
             cpu_seconds = thread_seconds() - start_cpu_seconds

@@ -360,7 +360,7 @@ class CensusTaker:
         self._roots, self._on_census = roots, on_census
         self._in_progress: CensusInProgress | None = None
         self._complete: Census | None = None
-        self._first_step = self._step = 0
+        self._first_step = 0
         self._process_seconds_at_last = 0.0
         """CPU seconds of the process at the end of the last census."""
         self._starts_with_few_items = False
@@ -396,8 +396,7 @@ class CensusTaker:
                 begin_census(self.roots, sample_fewer_items=self._starts_with_few_items),
                 step,
             )
-        self._step = step
-        self.run_slice(self.slice_seconds)
+        self.run_slice(self.slice_seconds, step)
         self.slice_seconds = 0.0
         if self._complete is None:
             return None
@@ -414,11 +413,16 @@ class CensusTaker:
         self._process_seconds_at_last = process_seconds()
         return CompletedCensus(self._first_step, census)
 
-    def run_slice(self, seconds: float) -> None:
-        """Take a slice of the census under way, if any; once it is done, the next `advance_census` returns it."""
+    def run_slice(self, seconds: float, step: int) -> None:
+        """Take a slice of the census under way, if any; once it is done, the next `advance_census` returns it.
+
+        Args:
+            seconds: maximum CPU seconds of the slice.
+            step: step of the program now, at which the slice reads its holdings.
+        """
         if self._in_progress is not None and self._complete is None:
             start_seconds = thread_seconds()
-            self._complete = continue_census_(self._in_progress, seconds, self._step)
+            self._complete = continue_census_(self._in_progress, seconds, step)
             self.current_cpu_seconds += thread_seconds() - start_seconds
 
     def discard(self) -> None:
