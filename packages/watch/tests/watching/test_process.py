@@ -148,7 +148,7 @@ class Slices:
     def __init__(self) -> None:
         self.lines: list[Frames] = []
 
-    def run_slice(self, _seconds: float, _step: int) -> None:
+    def run_slice(self, _seconds: float) -> None:
         made = Looks()
         self.lines.append(allocation_frames(made))
         burn = time.thread_time() + 0.1

@@ -99,7 +99,7 @@ class ProcessWatch:
 
     def _discard_readings_(self) -> None:
         """Discard all readings and findings; the counts of boundaries stay."""
-        self._monitor = Monitor(self._roots, on_census=self._on_census, lines=self._lines)
+        self._monitor = Monitor(self._roots, on_census=self._on_census, lines=self._lines, current_step=self._step_now)
         self._samples: list[growth.Sample] = []
         self._filling_arrays, self._workers, self._census_history = FillingArrays(), Workers(), CensusHistory()
         self._allocator = AllocatorMeter()
@@ -199,8 +199,7 @@ class ProcessWatch:
         if (seconds := schedule.census_slice_seconds(self._schedule, now)) > 0:
             start_cpu_seconds = thread_seconds()
             if self._monitor.censuses.is_under_way:
-                step = self.boundaries.boundary_count(self._unit, ticks=self._reads_at_ticks)
-                self._monitor.censuses.run_slice(seconds, step)
+                self._monitor.censuses.run_slice(seconds)
             else:
                 self._check_resets(now)
             cpu_seconds = thread_seconds() - start_cpu_seconds
@@ -300,8 +299,11 @@ class ProcessWatch:
         self._anchor_kind = self._unit or self._schedule.anchor
         self._census_kind = TICK if monitor.censuses.is_under_way or monitor.reset_tracker.has_containers else None
 
+    def _step_now(self) -> int:
+        return self.boundaries.boundary_count(self._unit, ticks=self._reads_at_ticks)
+
     def _take_reading(self) -> Reading:
-        step = self.boundaries.boundary_count(self._unit, ticks=self._reads_at_ticks)
+        step = self._step_now()
         rates = {} if self._reads_at_ticks else self._rates.measure_rates_(step)
         children = measure_workers_(self._workers, step)
         return take_reading_(step, self._allocator, self._filling_arrays, children, limit=self._limit, rates=rates)

@@ -65,6 +65,7 @@ class Investigator:
         trace: bool = True,
         on_census: CensusListener | None = None,
         lines: dict[str, AllocationSite] | None = None,
+        current_step: Callable[[], int] | None = None,
     ) -> None:
         """Prepare without a reading; the first census begins at the first reading.
 
@@ -74,9 +75,10 @@ class Investigator:
             trace: whether allocations may be traced, which slows steps down.
             on_census: callback for each census.
             lines: allocating lines by owner, traced by earlier watches of this process; new lines are added.
+            current_step: returns the program's step, also between readings; None for that of the latest reading.
         """
         self._roots, self._unit, self._census_callback = roots, unit, on_census
-        self.censuses = CensusTaker(roots, self._on_census)
+        self.censuses = CensusTaker(roots, self._on_census, current_step or self._latest_step)
         self._tracer = Tracer(roots.packages) if trace else None
         self._native_search = NativeLineSearch(roots.packages, allowed=trace)
         self._lines = {} if lines is None else lines
@@ -95,16 +97,13 @@ class Investigator:
         self._evidence_by_owner: dict[str, Evidence] = {}
         self._contents_by_owner: dict[str, CurrentContents] = {}  # only where they are more than in the evidence
         self.reset_tracker = ResetTracker()  # of containers to leave out, if they are emptied again and again
-        self._garbage_suspected = False
-        """Whether garbage was enough for the growth of the last case, and was not reported."""
-        self._is_unexplained = False
-        """Whether the last case explained too little, so that the readings are judged again each time."""
+        self._garbage_suspected = False  # garbage was enough for the growth of the last case, and was not reported
+        self._is_unexplained = False  # the last case explained too little: the readings are judged again each time
         self._asked_libraries = False  # for containers that became longer
         self._unproven: UnprovenGrowth | None = None
         self.ordinary_garbage: Garbage | None = None
         """Garbage that a collection frees while it is still small, if it was searched for: no finding."""
-        self.cost_seconds = 0.0
-        """CPU seconds spent here, without the slowdown of traced steps."""
+        self.cost_seconds = 0.0  # CPU seconds spent here, without the slowdown of traced steps
 
     def _action_table(self) -> dict[CaseAction, Callable[[Reading], CaseEvent | None]]:
         """The method of each action; it gets the latest reading and returns the event that follows, or None to wait."""
@@ -191,9 +190,9 @@ class Investigator:
             return CaseEvent.SUSPICION
         return None
 
-    def _take_first_census(self, reading: Reading) -> CaseEvent | None:
+    def _take_first_census(self, _reading: Reading) -> CaseEvent | None:
         """Go on with the first census; when it is complete, keep it without objects and answer `CENSUS_COMPLETE`."""
-        completed_census = self.censuses.advance_census(reading.step)
+        completed_census = self.censuses.advance_census()
         if completed_census is None:
             return None
         self._case.first_step = completed_census.step
@@ -425,9 +424,8 @@ class Investigator:
         # Freed memory, files and declared state explain nothing here, as the unaccounted bytes leave them out.
         explaining = (cause for cause in causes if cause.holders or cause.verdict in {"native", "leak"})
         explained_rate = sum(cause.drift.per_step for cause in explaining)
-        return native_growth_evidence(
-            self._history, reading, self._process_growth(reading), explained_rate, at_end=at_end
-        )
+        growth = self._process_growth(reading)
+        return native_growth_evidence(self._history, reading, growth, explained_rate, at_end=at_end)
 
     def _are_enough(self, causes: Sequence[Evidence], share: float = OWNING.explained_share) -> bool:
         """Whether causes explain a share of the growth of the process, by bytes per step."""
@@ -448,7 +446,7 @@ class Investigator:
 
     def _compare_owners(self, case: Investigation, growth: Growth, slope: Slope) -> list[Evidence] | None:
         """The evidence on containers that grew since the case's first census; None while the next one is under way."""
-        completed_census = self.censuses.advance_census(growth.step)
+        completed_census = self.censuses.advance_census()
         if completed_census is None or case.first_census is None or completed_census.step <= case.first_step:
             return None
         first_holdings, live = case.first_census.holdings, completed_census.census.live
@@ -466,6 +464,9 @@ class Investigator:
                 record_first_owner_(case, owners)
             self.reset_tracker.track_owners(owners, growth.resident)
         return collect_owners_evidence_(case, self._tracer, owners, growth=growth, drift=slope)
+
+    def _latest_step(self) -> int:
+        return 0 if self._latest_reading is None else self._latest_reading.step
 
     @property
     def negligible_resets(self) -> set[str]:

@@ -75,7 +75,7 @@ class Monitor(Investigator):
             self.put_off_trace()
         # A census that the agent asked for belongs to no investigation, and goes on here.
         if was_watching and self.state is CaseState.WATCHING and self.censuses.is_under_way:
-            self.censuses.advance_census(reading.step)
+            self.censuses.advance_census()
         new_findings = self._publish_new_findings()
         # Last, as memory that the work above took is not the program's.
         self._native_search.recorder.skip_current_gain()
@@ -91,7 +91,7 @@ class Monitor(Investigator):
         if seconds is not None:
             self.censuses.slice_seconds = seconds
         if self._latest_reading is not None:
-            self.censuses.advance_census(self._latest_reading.step)
+            self.censuses.advance_census()
 
     def finish_pending(self, stopped_owners: Collection[str] = ()) -> None:
         """Finish the investigation without further readings: wait for a search under way, and publish proven causes.
@@ -213,7 +213,7 @@ class Monitor(Investigator):
         self._stop_tracing()
         self.censuses.discard()
         self.censuses.slice_seconds = inf
-        return None if self._latest_reading is None else self.censuses.advance_census(self._latest_reading.step)
+        return None if self._latest_reading is None else self.censuses.advance_census()
 
     def explain_open_bytes_at_end(
         self, open_bytes: float, steps: int, sawtooth: GcSawtooth | None = None

@@ -340,12 +340,14 @@ CensusListener = Callable[[int, Census], None]
 class CensusTaker:
     """The censuses of one process, taken one at a time, in slices."""
 
-    def __init__(self, roots: Roots, on_census: CensusListener) -> None:
+    def __init__(self, roots: Roots, on_census: CensusListener, current_step: Callable[[], int]) -> None:
         """Prepare without a census.
 
         Args:
             roots: roots of all censuses.
             on_census: callback for each census that is done.
+            current_step: returns the step of the program now, by which holdings are dated: a slice may be taken between
+                two readings, and after the last one.
         """
         self.slice_seconds = 0.0
         """CPU seconds that a slice may still take at this step."""
@@ -357,7 +359,7 @@ class CensusTaker:
         """Holders by path, or weak references to them, which are roots of the coming censuses as well."""
         self.must_open_ids = frozenset[int]()
         """Ids of objects below `library_roots` that the coming censuses open, whether they are sampled or not."""
-        self._roots, self._on_census = roots, on_census
+        self._roots, self._on_census, self._current_step = roots, on_census, current_step
         self._in_progress: CensusInProgress | None = None
         self._complete: Census | None = None
         self._first_step = 0
@@ -384,7 +386,7 @@ class CensusTaker:
         libraries = tuple((path, holder) for path, holder in holders if holder is not None)
         return self._roots._replace(libraries=libraries, must_open_ids=self.must_open_ids)
 
-    def advance_census(self, step: int) -> CompletedCensus | None:
+    def advance_census(self) -> CompletedCensus | None:
         """Take this step's slice of the census under way, or of a new one; report a complete census, and return it.
 
         None while it is not complete, or if this step has no time for a slice.
@@ -394,9 +396,9 @@ class CensusTaker:
         if self._in_progress is None:
             self._in_progress, self._first_step = (
                 begin_census(self.roots, sample_fewer_items=self._starts_with_few_items),
-                step,
+                self._current_step(),
             )
-        self.run_slice(self.slice_seconds, step)
+        self.run_slice(self.slice_seconds)
         self.slice_seconds = 0.0
         if self._complete is None:
             return None
@@ -413,16 +415,11 @@ class CensusTaker:
         self._process_seconds_at_last = process_seconds()
         return CompletedCensus(self._first_step, census)
 
-    def run_slice(self, seconds: float, step: int) -> None:
-        """Take a slice of the census under way, if any; once it is done, the next `advance_census` returns it.
-
-        Args:
-            seconds: maximum CPU seconds of the slice.
-            step: step of the program now, at which the slice reads its holdings.
-        """
+    def run_slice(self, seconds: float) -> None:
+        """Take a slice of the census under way, if any; once it is done, the next `advance_census` returns it."""
         if self._in_progress is not None and self._complete is None:
             start_seconds = thread_seconds()
-            self._complete = continue_census_(self._in_progress, seconds, step)
+            self._complete = continue_census_(self._in_progress, seconds, self._current_step())
             self.current_cpu_seconds += thread_seconds() - start_seconds
 
     def discard(self) -> None:
