@@ -15,8 +15,8 @@ class Terminated(KeyboardInterrupt):
 
         Args:
             number: number of the signal.
-            grant_: function that whoever catches the exception and goes on must call: without it the signal is sent
-                again, and raises once more.
+            grant_: function that records that the signal was obeyed. Whoever catches the exception and goes on must
+                call it: else the signal is sent again, and raises once more.
         """
         super().__init__(signal.Signals(number).name)
         self.number, self.grant_ = number, grant_

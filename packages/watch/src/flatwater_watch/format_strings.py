@@ -69,7 +69,7 @@ def fill_format(format_string: str, values: Mapping[str, object]) -> str:
         parts.append(text)
         if name is not None:
             value = _shown_value(values.get(name))
-            is_noun = specification and _NOUN.fullmatch(specification)
+            is_noun = specification and _NOUN.fullmatch(specification)  # `{episodes:episode}`: singular or plural
             parts.append(
                 noun_form(value, specification or "") if is_noun else write_value(f"{{:{specification}}}", value)
             )

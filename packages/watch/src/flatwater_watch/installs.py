@@ -18,9 +18,7 @@ _MAXIMUM_ENTRIES = 10_000
 
 
 def is_library_folder(folder: str) -> bool:
-    """Return whether installed libraries lie in a folder, or in one above it.
-
-    It is the one test of that: for roots, lines, advice and faults.
+    """Return whether installed libraries lie in a folder, or in one above it; all other folders count as the user's.
 
     Args:
         folder: absolute path.
@@ -29,6 +27,7 @@ def is_library_folder(folder: str) -> bool:
     if any(f"{os.sep}{name}{os.sep}" in path for name in _INSTALL_FOLDERS):
         return True
     entries = _absolute_folders(entry for entry in list(sys.path) if type(entry) is str)
+    # The entry of `sys.path` that modules of this folder come from: of nested entries the innermost.
     entry = max((entry for entry in entries if path.startswith(f"{entry}{os.sep}")), key=len, default=None)
     # The program's own folder is the user's even if libraries are installed beside it, as those of a cloud's function.
     return entry is not None and entry not in _program_folders() and _holds_installed_libraries(entry)
@@ -52,9 +51,9 @@ def _absolute_folders(folders: Iterable[str]) -> list[str]:
 
 @lru_cache(maxsize=256)
 def _holds_installed_libraries(folder: str) -> bool:
-    """Return whether a folder holds the record of an installation, as `pip install --target` leaves it.
+    """Return whether a folder holds a `NAME.dist-info/RECORD`, the list of files that `pip install --target` leaves.
 
-    The metadata of a source tree has no record of files.
+    A source tree may have metadata too, but no RECORD.
     """
     try:
         with os.scandir(folder) as names:

@@ -35,7 +35,7 @@ def offer_names(package: str) -> "tuple[Callable[[str], object], Callable[[], li
             stub_modules.update({words[-1]: words[1] for words in lines if words[:1] == ["from"]})
         return stub_modules
 
-    def find(name: str) -> object:
+    def import_name(name: str) -> object:
         """Import and return the value of a name, and keep it in the package; raise AttributeError for another name."""
         module_path = module_by_name().get(name)
         if module_path is None:
@@ -45,4 +45,5 @@ def offer_names(package: str) -> "tuple[Callable[[str], object], Callable[[], li
         setattr(module, name, value)  # so that `__getattr__` is asked once for each name
         return value
 
-    return find, lambda: [*module_by_name(), *(name for name in vars(module) if name.startswith("__"))]
+    # The names of the stub, and those that Python gives each module, such as `__file__`.
+    return import_name, lambda: [*module_by_name(), *(name for name in vars(module) if name.startswith("__"))]

@@ -37,7 +37,8 @@ _SHOWN_AS_SECRET = re.compile(
       | (?P<option> \s{1,9}(?![\s\-]) ) )""",
     re.VERBOSE,
 )
-"""A name, and the characters between it and its value."""
+"""A name, and the characters between it and its value: assigned, as in `key=x`; an entry, as in `"key": "x"`; listed,
+as in `["--key", "x"]`; a header, as in `X-Api-Key: x`; or an option, as in `--key x`."""
 _VALUE = re.compile(
     r"""(?P<quote>\\?["'])(?:(?!(?P=quote)).)*+(?P=quote)?
       | (?:(?:bearer|basic|token|digest)\s++)?[^\s"'<>]++""",
@@ -87,6 +88,7 @@ def mask_words(words: Sequence[str]) -> list[str]:
     secret_follows = False  # as after `--password`
     for word in words:
         name, equals, value = word.partition("=")
+        # Not a URL or a path, which may have an `=` as well.
         is_secret_name = re.fullmatch(r"[\w.+\-]+", name) is not None and names_secret(name)
         if secret_follows and not word.startswith("-"):
             masked_words.append(MASK)

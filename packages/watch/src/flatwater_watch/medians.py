@@ -30,7 +30,7 @@ def normal_deviations(confidence: float) -> float:
     z = 0.0
     for _ in range(50):  # Newton's method for erf(z / sqrt(2)) = confidence; its steps only rise to the root
         step = (confidence - erf(z / sqrt(2))) / (sqrt(2 / pi) * exp(-z * z / 2))
-        if z + step <= z:
+        if z + step <= z:  # the step is lost in rounding
             break
         z += step
     return z

@@ -127,11 +127,11 @@ def run_printing(command: Callable[[], int], report: Callable[[str], None]) -> i
             code = command()
         except OSError as error:
             fault = output_error(error)
-            if fault is None:
+            if fault is None:  # something else than stdout has failed
                 raise
         except SystemExit as exit_request:
             fault = output_error()
-            if fault is None or exit_request.code:
+            if fault is None or exit_request.code:  # the command's own failure counts first
                 raise
         else:
             fault = output_error()

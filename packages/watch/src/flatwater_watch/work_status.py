@@ -67,19 +67,19 @@ class WorkStatus(Status):
 
         On a terminal the line is replaced; elsewhere a line is printed whenever one is due.
         """
-        if not isinstance(self._status_text, str) or not self._status_text:
+        if not isinstance(self._status_text, str) or not self._status_text:  # a table of rich, or an empty line
             return
         now = time.monotonic()
-        took = format_duration(now - self._began_at)
+        duration = format_duration(now - self._began_at)
         # A text that ends with another time, such as the time left, must not run into this one.
-        took = f" {took}" if self._status_text.endswith("…") else f", {took} so far"
+        took = f" {duration}" if self._status_text.endswith("…") else f", {duration} so far"
         line = self._status_text + ", ".join(filter(None, (took, self._progress_track.line())))
         first_seconds = self._first_line_seconds
         first_is_due = first_seconds is not None and now - self._began_at >= first_seconds
         if self.console.is_terminal:
             super().update(Text(line))
         elif first_is_due or is_due(now, self._began_at, self._last_line_at):
-            self._first_line_seconds = None
+            self._first_line_seconds = None  # the first line is printed once
             self._last_line_at = now
             self.console.print(Text(line), soft_wrap=True)
 

@@ -14,9 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from watched import GROWING, LEAK, MIB, rate_of, rows
 
-from flatwater_watch.agent.conclusion import decide_outcome, drop_explained_native_growth, order_findings
+from flatwater_watch.agent.conclusion import decide_outcome
 from flatwater_watch.agent.growth import explained_share
+from flatwater_watch.agent.open_causes import drop_explained_native_growth
 from flatwater_watch.agent.outcome import WORKERS_OWNER, Outcome, fails_build, split_by_size
+from flatwater_watch.agent.summary import order_findings
 from flatwater_watch.diagnose.evidence import unowned_evidence
 from flatwater_watch.diagnose.garbage import Garbage
 from flatwater_watch.diagnose.judge import make_findings

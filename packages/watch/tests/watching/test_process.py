@@ -181,7 +181,7 @@ def test_looks_that_take_long_come_seldom() -> None:
     watch, looks, times = ProcessWatch(), Looks(), list[int]()
     watch._monitor.reset_tracker = cast("ResetTracker", looks)
     for now in (100.0, 101.0, 200.0):
-        watch._check_resets(now)
+        watch._check_resets_(now)
         times.append(looks.times)
     watch.close(conclude=False)
     assert times == [1, 1, 2]
@@ -214,7 +214,7 @@ def test_an_investigation_is_paid_back(costs: list[float], *, counting: bool) ->
     pace, now = ReadingSchedule(0.0, Budget(0.0)), 0.0
     for cost in costs:
         now += cost
-        schedule_next_(pace, now, cost, {"update": 1}, is_investigating=counting, is_counting=counting)
+        schedule_next_(pace, now, cost, {"update": 1}, is_investigating=counting, is_taking_census=counting)
         assert pace.due - now >= min(FIRST_GAP_SECONDS, MAXIMUM_GAP_SECONDS) - 1e-9
         is_paid = pace.budget.spent_seconds <= CREDIT_SECONDS + TIME_SHARE * pace.due + 1e-6
         assert is_paid or pace.due - now >= min(MAXIMUM_GAP_SECONDS, max(UNPAID_GAP_SECONDS, cost / TIME_SHARE)) - 1e-6
@@ -227,15 +227,15 @@ def test_readings_of_a_flat_program_follow_its_own_cpu_time(cost: float, busy: f
     pace, by_clock = ReadingSchedule(0.0, Budget(0.0)), ReadingSchedule(0.0, Budget(0.0))
     for number in range(3 * MAXIMUM_POINTS):
         now = pace.due
-        schedule_next_(pace, now, cost, {"tick": 1}, is_investigating=False, idle_cpu=busy * now)
+        schedule_next_(pace, now, cost, {"tick": 1}, is_investigating=False, quiet_cpu=busy * now)
         schedule_next_(by_clock, now, cost, {"tick": 1}, is_investigating=False)
         least = by_clock.due - now
         allowed = (
             least if number < MAXIMUM_POINTS - 1 else max(least, min(MAXIMUM_GAP_SECONDS, cost / PLAIN_SHARE / busy))
         )
         assert isclose(pace.due - now, allowed, rel_tol=1e-6)
-    pace.pace_by_clock()
-    schedule_next_(pace, now, cost, {"tick": 1}, is_investigating=False, idle_cpu=busy * now)
+    pace.pace_by_clock_()
+    schedule_next_(pace, now, cost, {"tick": 1}, is_investigating=False, quiet_cpu=busy * now)
     assert isclose(pace.due, now + pace.gap)
 
 

@@ -83,7 +83,7 @@ class Boundaries:
         return self._counts
 
     def boundary_count(self, unit: str | None, *, ticks: bool) -> int:
-        """Return the number of boundaries of one kind; without a kind, that of ticks, or that of all other kinds."""
+        """Return the number of boundaries of a kind; if `unit` is None, of ticks alone (`ticks`) or of all others."""
         counts = self.counts
         if unit is not None:
             return counts.get(unit, 0)
@@ -101,14 +101,14 @@ class Boundaries:
             Whether as many other boundaries have come since the last call.
         """
         self.step(TICK, ticks)
-        boundary_count = self.boundary_count(None, ticks=False)
+        boundary_count = self.boundary_count(unit=None, ticks=False)
         new_boundaries = boundary_count - self._others_at_last_tick
         self._others_at_last_tick = boundary_count
         return new_boundaries >= ticks
 
     @contextmanager
     def exclude_other_threads(self) -> Iterator[None]:
-        """Keep other threads from reading during the block; wait for a reading under way there, seconds at most."""
+        """Keep other threads from reading in the block; wait at most `EXCLUSION_SECONDS` for one that reads now."""
         # The thread that holds the lock may end the watch itself, as in a signal handler: it must not wait for itself.
         is_locked = self._lock_holder != threading.get_ident() and self._reading_lock.acquire(timeout=EXCLUSION_SECONDS)
         if is_locked:

@@ -40,7 +40,7 @@ class Budget:
     def pay_for_work_(self, cpu_seconds: float) -> None:
         """Pay for work of the watch between two readings, for which a trace pauses."""
         self.spent_seconds += cpu_seconds
-        self.cpu_at_last_reading += cpu_seconds
+        self.cpu_at_last_reading += cpu_seconds  # so that `trace_seconds` does not count them again
 
     def pay_for_trace_(self) -> None:
         """Pay for a trace since the last reading."""

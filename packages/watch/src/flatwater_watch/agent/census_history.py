@@ -127,6 +127,7 @@ def has_stopped(history: CensusHistory, owner: str) -> bool:
     # Items as well, as a later census may reach them from another holder, which then has their bytes.
     gained_items, late_items = middle.items - first.items, abs(last.items - middle.items)
     minimum_share = MEASURING.minimum_late_share
+    # `max`: an owner that gained no items, or lost some, must not have changed their number since.
     return late_bytes < minimum_share * gained_bytes and late_items <= minimum_share * max(gained_items, 1.0)
 
 
@@ -137,8 +138,9 @@ def _recent_rate(steps: Sequence[float], sizes: Sequence[float]) -> float:
         steps: steps of the censuses, ascending.
         sizes: bytes of an owner at these.
     """
-    middle = bisect_left(steps, (steps[0] + steps[-1]) / 2)
-    begin = max(0, min(middle, len(steps) - MEASURING.minimum_censuses))
+    middle_index = bisect_left(steps, (steps[0] + steps[-1]) / 2)
+    # The newer half by steps may have too few censuses.
+    begin = max(0, min(middle_index, len(steps) - MEASURING.minimum_censuses))
     # The newer half may lie between two jumps of the growth: then one earlier census after the other is taken in.
     for first_index in range(begin, -1, -1):
         if (rate := _median_slope(steps[first_index:], sizes[first_index:])) > 0:
@@ -161,7 +163,8 @@ def _share_between_censuses(steps: Sequence[float], sizes: Sequence[float], samp
     if first_index >= len(steps) - 1:
         return None
     grown_bytes = _resident_bytes(samples, steps[-1]) - _resident_bytes(samples, steps[first_index])
-    if not grown_bytes >= MEASURING.minimum_owner_share * growth_bytes(samples) > 0:
+    all_grown_bytes = growth_bytes(samples)
+    if all_grown_bytes <= 0 or grown_bytes < MEASURING.minimum_owner_share * all_grown_bytes:
         return None
     return min(1.0, max(0.0, (sizes[-1] - sizes[first_index]) / grown_bytes))
 
@@ -188,7 +191,7 @@ def _resident_bytes(samples: Sequence[Sample], step: float) -> int:
 
 
 def _owner_sizes(history: CensusHistory, owner: str, inner_owners: list[str]) -> tuple[list[OwnerSize], list[float]]:
-    """Return the sizes of an owner in the censuses, and its bytes in each, without those of owners within it.
+    """Return the sizes of an owner in the censuses, and a list of its bytes in each without those of owners within it.
 
     Before the first census that has the owner, it has 0 bytes. Later censuses that miss it are left out, and censuses
     that read it at the same step as the census before; and one at the end of the program that finds it smaller.

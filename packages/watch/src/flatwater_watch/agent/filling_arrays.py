@@ -41,7 +41,7 @@ class LargeArray:
 class FillingArrays:
     """The arrays that are being filled, by address."""
 
-    blocks: dict[int, LargeArray] = field(default_factory=dict)
+    by_address: dict[int, LargeArray] = field(default_factory=dict)
 
 
 def add_untouched_arrays_(arrays: FillingArrays, census: Census) -> int:
@@ -53,41 +53,42 @@ def add_untouched_arrays_(arrays: FillingArrays, census: Census) -> int:
         arrays: arrays of earlier censuses, which stay.
         census: census whose objects still live.
     """
-    previous_count = len(arrays.blocks)
+    previous_count = len(arrays.by_address)
     for path, obj in census.live.items():
         for array, address, size in _memory_spans(obj):
-            if size < FILLING.large_array_bytes or address in arrays.blocks or len(arrays.blocks) >= MAXIMUM_ARRAYS:
+            has_room = len(arrays.by_address) < MAXIMUM_ARRAYS
+            if size < FILLING.large_array_bytes or address in arrays.by_address or not has_room:
                 continue
             touched_size = touched_bytes(address, size)
             if touched_size < FILLING.fully_touched_share * size:
                 reference = weakref.ref(array)
-                arrays.blocks[address] = LargeArray(
+                arrays.by_address[address] = LargeArray(
                     path, reference, address=address, size=size, touched_bytes=touched_size
                 )
-    return len(arrays.blocks) - previous_count
+    return len(arrays.by_address) - previous_count
 
 
 def touched_by_path_(arrays: FillingArrays) -> dict[str, int]:
     """Count the touched bytes of the living arrays again, and return them by path; dead arrays are removed."""
-    for address, block in list(arrays.blocks.items()):
-        if block.array() is None:
-            del arrays.blocks[address]
+    for address, large_array in list(arrays.by_address.items()):
+        if large_array.array() is None:
+            del arrays.by_address[address]
         # A full array stays full, and is not counted again.
-        elif block.touched_bytes < FILLING.fully_touched_share * block.size:
-            block.touched_bytes = touched_bytes(address, block.size)
-    return _sum_by_path(arrays, lambda block: block.touched_bytes)
+        elif large_array.touched_bytes < FILLING.fully_touched_share * large_array.size:
+            large_array.touched_bytes = touched_bytes(address, large_array.size)
+    return _sum_by_path(arrays, lambda large_array: large_array.touched_bytes)
 
 
 def planned_by_path(arrays: FillingArrays) -> dict[str, int]:
     """Return the bytes by path that the arrays have when they are full."""
-    return _sum_by_path(arrays, lambda block: block.size)
+    return _sum_by_path(arrays, lambda large_array: large_array.size)
 
 
 def _sum_by_path(arrays: FillingArrays, count_bytes: Callable[[LargeArray], int]) -> dict[str, int]:
     """Return the sum of `count_bytes(array)` over the arrays of each path."""
     sizes: dict[str, int] = {}
-    for block in arrays.blocks.values():
-        sizes[block.path] = sizes.get(block.path, 0) + count_bytes(block)
+    for large_array in arrays.by_address.values():
+        sizes[large_array.path] = sizes.get(large_array.path, 0) + count_bytes(large_array)
     return sizes
 
 

@@ -57,6 +57,7 @@ def append_sample_(samples: list[Sample], sample: Sample) -> None:
     """Append a sample; the older half is thinned when there are more than `MAXIMUM_SAMPLES`."""
     samples.append(sample)
     if len(samples) > MAXIMUM_SAMPLES:
+        # Every second one of the older half goes, and the first stays: it is the reference for all growth.
         del samples[1 : MAXIMUM_SAMPLES // 2 : 2]
 
 
@@ -81,7 +82,7 @@ def choose_scale(samples: Sequence[Sample], unit: str | None = None, now: float 
     Args:
         samples: all readings, at least one.
         unit: kind of boundary that the user asked for; None takes the slowest regular one.
-        now: seconds since 1970.
+        now: seconds since 1970, from which reports compute dates.
     """
     first, last = samples_after_warm_up(samples)[0], samples[-1]
     steps = last.reading.step - first.reading.step
@@ -94,7 +95,7 @@ def choose_scale(samples: Sequence[Sample], unit: str | None = None, now: float 
         units = last.seconds - first.seconds
     return Scale(
         unit=chosen_unit,
-        per_unit=steps / units if units else 1.0,
+        per_unit=steps / units if units else 1.0,  # boundaries of any kind in one unit
         step=last.reading.step,
         units=unit_count,
         steps_per_second=boundaries_per_second(samples) if steps else 0.0,
@@ -179,7 +180,9 @@ def late_growth(samples: Sequence[Sample]) -> LateGrowth | None:
         - median(getattr(reading, name) or 0 for reading in before)
         for name in ("step", "unaccounted", "in_use", "children")
     }
-    return LateGrowth(late[0].step, gained.pop("step"), max(gained.values()))
+    steps = gained.pop("step")
+    # The largest of three kinds of bytes: none of them has all growth.
+    return LateGrowth(begin=late[0].step, steps=steps, bytes=max(gained.values()))
 
 
 def _gained_bytes(samples: Sequence[Sample], cause: Evidence) -> int:
@@ -256,7 +259,7 @@ def drop_unsure(causes: Sequence[Evidence], samples: Sequence[Sample]) -> list[E
     return [
         cause
         for cause in causes
-        if (cause.has_proof or sure_bytes(cause, samples) >= ENDING.open_bytes)
+        if (cause.has_proof or sure_bytes(cause, samples) >= ENDING.open_bytes)  # proof: an object or a line
         and (has_grown_much or not VERDICTS[cause.verdict].is_of_bytes or cause.rate.low > 0)
         and (has_grown_much or not lies_in_library_call(cause.owner))
     ]

@@ -63,13 +63,13 @@ def start_ticking(
 
     def request_calls() -> None:  # in the watch's own thread
         sleep(wait)
-        idle_watch = _IdleMainThread(owner)
+        sleep_detector = _SleepDetector(owner)
         while not guard.has_ended:
             if not request_lock.acquire(blocking=False):  # the last request still waits for the main thread
-                if idle_watch.is_idle():
+                if sleep_detector.update_idle_():
                     guard.run(call_tick)
-            elif _add_pending_call(_is_true_address, ctypes.py_object(truth_object)):
-                request_lock.release()  # the queue of calls is full
+            elif _add_pending_call(_is_true_address, ctypes.py_object(truth_object)):  # -1: the queue of calls is full
+                request_lock.release()
             # Each wake-up costs a program that releases the interpreter's lock often (`bench_watch.py --parts steps`).
             sleep(next_ticks * TICK_SECONDS)
 
@@ -89,24 +89,27 @@ def _truth_object(call: Callable[[], None]) -> object:
 
 
 def _start_thread(run: Callable[[], None]) -> None:
-    """Run a function in a thread of the watch's own, of which no fork of the program warns."""
+    """Run a function in a thread of the watch, and keep Python from warning of that thread at the program's forks."""
+    # Before the thread starts: hooks at forks, each run with a guard of its own.
+    filter_fork_warnings(lambda hook: Guard().run(hook))
     # A guard of its own: if the program has replaced functions that the thread calls, the thread ends without a word.
-    filter_fork_warnings(lambda work: Guard().run(work))
     _thread.start_new_thread(Guard().run, (register_thread_work(run),))
 
 
-class _IdleMainThread:
+class _SleepDetector:
     """A detector of a main thread that sleeps, by the system's count of the thread's context switches."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._sleeping_since, self._switches = monotonic(), -1
 
-    def is_idle(self) -> bool:
-        """Return whether the thread has slept for `IDLE_SECONDS` without waking up between two calls of this method."""
+    def update_idle_(self) -> bool:
+        """Return whether the thread has slept for `IDLE_SECONDS`, and note its switches for the next call."""
         switches = context_switches(self._pid)  # None while the thread runs
-        if switches is None or switches != self._switches:
-            self._sleeping_since, self._switches = monotonic(), -1 if switches is None else switches
+        if switches is None or switches != self._switches:  # it has woken up since the last call
+            self._sleeping_since = monotonic()
+            # -1 equals no count, so that the next call begins the sleep anew.
+            self._switches = -1 if switches is None else switches
         return monotonic() - self._sleeping_since >= IDLE_SECONDS
 
 
@@ -158,5 +161,6 @@ def _is_in_trace_function(frame: FrameType | None) -> bool:
 
 
 def _function_code(tracer: object) -> CodeType | None:
+    """Return the code of a trace function; None if it is no function or method that is written in Python."""
     function = tracer.__func__ if type(tracer) is MethodType else tracer
     return function.__code__ if type(function) is FunctionType else None

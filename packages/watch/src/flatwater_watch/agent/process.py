@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any
 
-from flatwater_watch.agent import conclusion, growth
+from flatwater_watch.agent import growth, open_causes
 from flatwater_watch.agent import reading_schedule as schedule
 from flatwater_watch.agent.boundaries import MAXIMUM_TICKS, TICK, Boundaries, ticks_until_time
 from flatwater_watch.agent.budget import Budget
@@ -19,7 +19,7 @@ from flatwater_watch.agent.filling_arrays import FillingArrays, add_untouched_ar
 from flatwater_watch.agent.guard import Guard
 from flatwater_watch.agent.reading import RateMeter, has_main_returned, take_reading_
 from flatwater_watch.agent.spool import write_spool
-from flatwater_watch.agent.summary import active_causes, build_summary, judge_causes, stopped_owners
+from flatwater_watch.agent.summary import active_causes, build_summary, judge_causes, order_findings, stopped_owners
 from flatwater_watch.agent.workers import Workers, measure_workers_, workers_evidence
 from flatwater_watch.diagnose.evidence import UNOWNED_KINDS, Evidence
 from flatwater_watch.diagnose.finding import AllocationSite, Finding
@@ -116,6 +116,7 @@ class ProcessWatch:
 
         Without boundaries the next call is when a reading is due; with them, a trace or a census may need every tick.
         """
+        # The search for a native line can begin in this thread alone, so that this chance to read is taken.
         if self._monitor.awaits_main_thread and self._reading_thread == threading.get_ident():
             self._due = self._latest_due = 0.0
         boundaries_come_fast = self.boundaries.tick(ticks)
@@ -148,20 +149,20 @@ class ProcessWatch:
         if self._reads_at_ticks and kind != TICK and self.boundaries.are_regular(self._unit):
             self._due = self._latest_due = 0.0
         if self._rss_check_due <= now < self._due and self._schedule is not None:
-            self._guard.run(run_untraced, self._check_rss, now)
+            self._guard.run(run_untraced, self._check_rss_, now)
         is_due = now >= self._due and (kind in (self._anchor_kind, self._census_kind) or now >= self._latest_due)
         if is_due:
             self._guard.run(run_untraced, self._handle_due_boundary_, kind, now)
         return is_due
 
-    def _check_rss(self, now: float) -> None:
+    def _check_rss_(self, now: float) -> None:
         """Check between two readings that are far apart whether resident memory has risen; if so, read it at once."""
         assert self._schedule is not None  # noqa: S101  (checked by the caller)
         self._rss_check_due = now + max(RSS_CHECK_SECONDS, self._schedule.gap)
         self._allocator.take_answer_()  # so that the process that gave the answer is not left as a zombie
         if footprint().resident >= self._rss_alarm_bytes:
-            self._schedule.pace_by_clock()
-            self._due, self._latest_due = now, now + (self._latest_due - self._due)
+            self._schedule.pace_by_clock_()
+            self._due, self._latest_due = now, now + (self._latest_due - self._due)  # both earlier by the same time
 
     def _handle_due_boundary_(self, kind: str, now: float) -> None:
         """Read memory at a boundary, or at a tick if the program has no regular boundaries; else continue a census."""
@@ -174,7 +175,7 @@ class ProcessWatch:
             return
         self._discard_if_trigger_changed_(kind)
         if not self._samples:
-            self._start_readings(kind, now)
+            self._start_readings_(kind, now)
         if self._may_read(kind):
             self._monitor.in_watch_thread = self._reading_thread != threading.get_ident()
             with self._monitor.pause_trace():
@@ -201,20 +202,20 @@ class ProcessWatch:
             if self._monitor.censuses.is_under_way:
                 self._monitor.censuses.run_slice(seconds)
             else:
-                self._check_resets(now)
+                self._check_resets_(now)
             cpu_seconds = thread_seconds() - start_cpu_seconds
             self._budget.pay_for_work_(cpu_seconds)
             self._rates.exclude_cpu_(cpu_seconds)
         self._census_kind = TICK if self._monitor.censuses.is_under_way else None
 
-    def _check_resets(self, now: float) -> None:
+    def _check_resets_(self, now: float) -> None:
         """Check the lengths of containers that were found, if the checks are within `RESET_CHECK_SHARE` of the time."""
         if now >= self._reset_check_due:
             start_cpu_seconds = thread_seconds()
             self._monitor.reset_tracker.check_lengths(self._monitor.censuses.roots)
             self._reset_check_due = now + (thread_seconds() - start_cpu_seconds) / RESET_CHECK_SHARE
 
-    def _start_readings(self, kind: str, now: float) -> None:
+    def _start_readings_(self, kind: str, now: float) -> None:
         """Set the thread and the schedule of the readings, and begin to listen to collections, at the first reading."""
         self._reads_at_ticks = kind == TICK
         main_thread = threading.main_thread().ident or 0
@@ -234,7 +235,7 @@ class ProcessWatch:
             return
         if not self._samples and self._collector is not None:
             self._collector.reset_baseline()
-        reading = self._take_reading()
+        reading = self._take_reading_()
         if self._samples and reading.step <= self._samples[-1].reading.step:  # a rate needs steps between two readings
             return
         was_tracing, census_was_under_way = self._monitor.is_tracing, self._monitor.censuses.is_under_way
@@ -246,7 +247,7 @@ class ProcessWatch:
         self._schedule_next_(reading, paid_seconds, census_was_under_way=census_was_under_way)
         self._write_spool_if_due(self._last_read_time, at_once=bool(new_findings))
         cost = thread_seconds() - start_cpu_seconds
-        self._budget.spent_seconds += cost - paid_seconds
+        self._budget.spent_seconds += cost - paid_seconds  # `_schedule_next_` has paid the others
         self._budget.cpu_at_last_reading = process_seconds()
         if was_tracing or reading.rates:  # traced steps are slower; and a rate that was read is not measured again
             self._rates.restart_(reading.step)
@@ -255,7 +256,7 @@ class ProcessWatch:
 
     def _judge_reading_(self, reading: Reading, now: float) -> list[Finding]:
         """Let the monitor judge a reading, and keep it, unless the program is traced; return new findings."""
-        assert self._schedule is not None  # noqa: S101  (set by _start_readings)
+        assert self._schedule is not None  # noqa: S101  (set by _start_readings_)
         tracing = self._monitor.is_tracing
         if tracing:
             self._budget.pay_for_trace_()
@@ -263,9 +264,9 @@ class ProcessWatch:
         left = self._budget.left_seconds(now)
         new_findings = self._monitor.observe(reading, seconds=slice_seconds, budget=left)
         if self._reads_at_ticks and left > 0:  # at a tick a program may be anywhere between filling and emptying
-            self._check_resets(now)
+            self._check_resets_(now)
         if not tracing:
-            self._append_sample(reading, now - self._schedule.began)
+            self._append_sample_(reading, now - self._schedule.began)
             self._request_census(reading)
         self._found_steps.update({finding.owner: reading.step for finding in new_findings})
         return new_findings
@@ -278,20 +279,20 @@ class ProcessWatch:
             cpu_seconds: CPU seconds of the reading and its judgement.
             census_was_under_way: whether a census was under way before the judgement, which may have ended it.
         """
-        assert self._schedule is not None  # noqa: S101  (set by _start_readings)
+        assert self._schedule is not None  # noqa: S101  (set by _start_readings_)
         monitor, now = self._monitor, monotonic()
         self._last_read_time = now
-        census_counts = census_was_under_way or monitor.censuses.is_under_way
-        is_quiet = monitor.state is CaseState.WATCHING and not self._found_steps and not census_counts
+        is_taking_census = census_was_under_way or monitor.censuses.is_under_way
+        is_quiet = monitor.state is CaseState.WATCHING and not self._found_steps and not is_taking_census
         schedule.schedule_next_(
             self._schedule,
             now,
             cpu_seconds,
             self.boundaries.counts,
             is_investigating=monitor.is_investigating,
-            is_counting=census_counts,
+            is_taking_census=is_taking_census,
             is_tracing=monitor.is_tracing,
-            idle_cpu=process_seconds() - self._cpu_at_start - self._budget.spent_seconds if is_quiet else None,
+            quiet_cpu=process_seconds() - self._cpu_at_start - self._budget.spent_seconds if is_quiet else None,
         )
         self._due, self._rss_check_due = self._schedule.due, now + max(RSS_CHECK_SECONDS, self._schedule.gap)
         self._rss_alarm_bytes = growth.recent_peak(self._samples) + DRIFT.jump_share * reading.material_bytes
@@ -302,9 +303,9 @@ class ProcessWatch:
     def _step_now(self) -> int:
         return self.boundaries.boundary_count(self._unit, ticks=self._reads_at_ticks)
 
-    def _take_reading(self) -> Reading:
+    def _take_reading_(self) -> Reading:
         step = self._step_now()
-        rates = {} if self._reads_at_ticks else self._rates.measure_rates_(step)
+        rates = {} if self._reads_at_ticks else self._rates.measure_rates_(step)  # by boundaries of the program only
         children = measure_workers_(self._workers, step)
         return take_reading_(step, self._allocator, self._filling_arrays, children, limit=self._limit, rates=rates)
 
@@ -328,16 +329,16 @@ class ProcessWatch:
             # `_request_census` asks for the next census at twice this number.
             self._growth_at_census = max(unowned_growth, FILLING.large_array_bytes // 2)
 
-    def _take_last_census(self) -> None:
+    def _take_last_census_(self) -> None:
         """Take a last reading, and a census for the sizes of the owners that were found."""
         assert self._schedule is not None  # noqa: S101  (there are samples)
-        reading = self._take_reading()
+        reading = self._take_reading_()
         if reading.step > self._samples[-1].reading.step and not self._monitor.is_tracing:
             self._monitor.observe(reading, budget=0.0)
-            self._append_sample(reading, monotonic() - self._schedule.began)
+            self._append_sample_(reading, monotonic() - self._schedule.began)
             self._monitor.take_census(seconds=ENDING.last_census_seconds)
 
-    def _append_sample(self, reading: Reading, seconds: float) -> None:
+    def _append_sample_(self, reading: Reading, seconds: float) -> None:
         self._samples_after_main += has_main_returned()
         counts, spent_seconds = self.boundaries.all_counts, dict(self.boundaries.seconds)
         growth.append_sample_(self._samples, growth.Sample(seconds, counts, reading, self._watch_bytes, spent_seconds))
@@ -352,7 +353,7 @@ class ProcessWatch:
 
     def _grouped_causes(self) -> tuple[list[Evidence], list[Evidence]]:
         """Return the causes that still grow; and apart from them the growth of workers, and garbage that is freed."""
-        causes, garbage = conclusion.split_native_garbage(self._monitor.evidence(), self._gc_sawtooth())
+        causes, garbage = open_causes.split_native_garbage(self._monitor.evidence(), self._gc_sawtooth())
         growing_causes = active_causes(causes, self._samples, self._found_steps, self._census_history)
         return growing_causes, [*workers_evidence(self._workers), *garbage]
 
@@ -390,25 +391,25 @@ class ProcessWatch:
         if not in_loop:
             self._append_last_reading_()
         elif self._samples and self._found_owners() and self._census_is_short:
-            self._take_last_census()
+            self._take_last_census_()
         if not self._samples:
             return []
         owners = stopped_owners(self._monitor.evidence(), self._samples, self._found_steps, self._census_history)
         self._monitor.finish_pending(owners)
-        has_ended = not in_loop and bool(self._found_owners()) and self._census_is_short
-        self._census_history.has_ended = has_ended
-        latest = self._monitor.take_whole_census() if has_ended else None  # an owner may have stopped growing
+        takes_census = not in_loop and bool(self._found_owners()) and self._census_is_short
+        self._census_history.has_ended = takes_census
+        latest = self._monitor.take_whole_census() if takes_census else None  # an owner may have stopped growing
         growing_causes, separate_causes = self._grouped_causes()
-        may_conclude = conclusion.may_conclude(self._monitor, self._samples, is_at_ticks=self._reads_at_ticks)
+        may_conclude = open_causes.may_conclude(self._monitor, self._samples, is_at_ticks=self._reads_at_ticks)
         if may_conclude and not (growing_causes or separate_causes):
-            self._monitor.conclude()
+            self._monitor.conclude()  # records causes without a proof, for `evidence`
             growing_causes = growth.causes_or_native_growth(self._monitor.evidence(), self._samples)
         growing_causes = self._drop_rooted_native(growing_causes, latest)
         findings = self._make_findings(growing_causes, separate_causes)
-        open_causes, self._root_gains = conclusion.find_open_causes(
+        last_causes, self._root_gains = open_causes.find_open_causes(
             self._monitor, self._samples, findings, self._gc_sawtooth(), latest, may_pause=self._census_is_short
         )
-        return conclusion.order_findings(self._make_findings(growing_causes, [*separate_causes, *open_causes]))
+        return order_findings(self._make_findings(growing_causes, [*separate_causes, *last_causes]))
 
     @property
     def _census_is_short(self) -> bool:
@@ -417,19 +418,19 @@ class ProcessWatch:
 
     def _append_last_reading_(self) -> None:
         """Take a reading at the end, and keep it unless memory was freed at the end: the last one may be long ago."""
-        reading = self._take_reading()
+        reading = self._take_reading_()
         if self._schedule is None or not self._samples:
             return
         is_in_loop, is_traced = not self._samples_after_main, self._monitor.is_tracing
         if growth.is_last_reading_valid(self._samples[-1].reading, reading, is_in_loop=is_in_loop, is_traced=is_traced):
-            self._append_sample(reading, monotonic() - self._schedule.began)
+            self._append_sample_(reading, monotonic() - self._schedule.began)
 
     def _drop_rooted_native(self, causes: list[Evidence], latest: CompletedCensus | None) -> list[Evidence]:
         """Return the causes, without native growth if roots hold its bytes at the latest census; None takes one."""
         native_owner, growth_bytes = UNOWNED_KINDS["native"][0], growth.growth_bytes(self._samples)
         if not self._census_is_short or all(cause.owner != native_owner for cause in causes):
             return causes
-        return conclusion.drop_explained_native_growth(causes, self._monitor.root_gains(latest), growth_bytes)
+        return open_causes.drop_explained_native_growth(causes, self._monitor.root_gains(latest), growth_bytes)
 
     def summary(self, findings: list[Finding] | None = None) -> dict[str, Any]:
         """Return the state as the JSON of `flatwater watch`.
@@ -438,7 +439,6 @@ class ProcessWatch:
             findings: findings to report; None takes the findings that hold now.
         """
         cpu = process_seconds() - self._cpu_at_start
-        cpu_share = round(self._budget.spent_seconds / cpu, 5) if cpu > 0 else 0.0
         summary = build_summary(
             self._samples,
             self.findings() if findings is None else findings,
@@ -452,6 +452,7 @@ class ProcessWatch:
             known_causes=self._monitor.evidence(),
             seconds=0.0 if self._schedule is None else monotonic() - self._schedule.began,
         )
+        cpu_share = round(self._budget.spent_seconds / cpu, 5) if cpu > 0 else 0.0
         cost = {"cpu_share": cpu_share, "cpu_seconds": round(cpu, 3), "bytes": self.cost_bytes}
         unseen = [*summary["unseen"], *self._collector_guard.faults]
         owner_sizes = newest_owner_sizes(self._census_history)
@@ -475,7 +476,6 @@ class ProcessWatch:
                 self._close_(conclude=conclude)
 
     def _close_(self, *, conclude: bool) -> None:
-        """End the watch, after `find_final_findings_` if asked for, and write the last spool."""
         self._closed = True
         try:
             findings = self.find_final_findings_(in_loop=False) if conclude and self._samples else self.findings()

@@ -68,7 +68,7 @@ class ReadingSchedule:
     gap: float = 0.0
     """Seconds from the last reading to the next one, if the clock alone decides."""
 
-    def pace_by_clock(self) -> None:
+    def pace_by_clock_(self) -> None:
         """Let the clock alone pace the next `FIRST_READINGS` readings, after memory rose."""
         self.quick_readings_left = max(self.quick_readings_left, FIRST_READINGS)
 
@@ -80,9 +80,9 @@ def schedule_next_(
     counts: Mapping[str, int],
     *,
     is_investigating: bool,
-    is_counting: bool = False,
+    is_taking_census: bool = False,
     is_tracing: bool = False,
-    idle_cpu: float | None = None,
+    quiet_cpu: float | None = None,
 ) -> None:
     """Set the time of the next reading, and the anchor, after a reading.
 
@@ -92,14 +92,14 @@ def schedule_next_(
         reading_cost: CPU seconds that it took.
         counts: boundaries so far, by kind.
         is_investigating: whether a census waits for a second one.
-        is_counting: whether a census waits for its next slice.
+        is_taking_census: whether a census waits for its next slice.
         is_tracing: whether allocations are traced: the program is slow until the next reading, so nothing delays it.
-        idle_cpu: CPU seconds of the program so far, without the watch's; None if something is suspicious.
+        quiet_cpu: CPU seconds of the program so far, without the watch's, if nothing is suspicious; else None.
     """
     schedule.quick_readings_left = max(0, schedule.quick_readings_left - 1)
     schedule.readings += 1
     schedule.budget.spent_seconds += reading_cost
-    is_plain = not (is_counting or is_tracing)
+    is_plain = not (is_taking_census or is_tracing)  # nothing but a reading and its judgement
     if not is_investigating:
         schedule.investigation_readings = 0
     elif is_plain:
@@ -109,8 +109,8 @@ def schedule_next_(
     if is_tracing:
         schedule.gap = FIRST_INVESTIGATION_GAP
     else:
-        schedule.gap = _clock_gap_seconds(schedule, now, reading_cost, is_counting=is_counting)
-    schedule.due = now + (schedule.gap if idle_cpu is None else _idle_gap_seconds(schedule, now, idle_cpu))
+        schedule.gap = _clock_gap_seconds(schedule, now, reading_cost, is_taking_census=is_taking_census)
+    schedule.due = now + (schedule.gap if quiet_cpu is None else _quiet_gap_seconds(schedule, now, quiet_cpu))
     longest_period = max(2 * schedule.gap, MINIMUM_GAP_SECONDS)
     schedule.anchor, period = _slowest_boundary(counts, now - schedule.began, longest_period)
     # Two periods of grace: an anchor that has stopped coming must not end the readings.
@@ -130,7 +130,7 @@ def census_slice_seconds(schedule: ReadingSchedule, now: float, boundaries: floa
     return left if left >= LEAST_SLICE_SECONDS else 0.0
 
 
-def _clock_gap_seconds(schedule: ReadingSchedule, now: float, reading_cost: float, *, is_counting: bool) -> float:
+def _clock_gap_seconds(schedule: ReadingSchedule, now: float, reading_cost: float, *, is_taking_census: bool) -> float:
     """Return the seconds from this reading to the next one if the clock alone decides; at most `MAXIMUM_GAP_SECONDS`.
 
     They are the largest of three: the minimum gap, the gap that keeps plain readings within `PLAIN_SHARE` of the time,
@@ -140,7 +140,7 @@ def _clock_gap_seconds(schedule: ReadingSchedule, now: float, reading_cost: floa
         schedule: schedule of the watch, as it is after this reading.
         now: monotonic time at which the reading ended.
         reading_cost: CPU seconds that it took.
-        is_counting: whether a census waits for its next slice.
+        is_taking_census: whether a census waits for its next slice.
     """
     minimum_gap = FIRST_GAP_SECONDS if schedule.readings < FIRST_READINGS else MINIMUM_GAP_SECONDS
     share_gap = (
@@ -153,19 +153,19 @@ def _clock_gap_seconds(schedule: ReadingSchedule, now: float, reading_cost: floa
         first_doublings = min(schedule.investigation_readings, LAST_DOUBLING) - 1
         later_doublings = max(0, schedule.investigation_readings - DOUBLING_RESUMES)
         minimum_gap = FIRST_INVESTIGATION_GAP * 2.0 ** (first_doublings + later_doublings)
-    if is_counting:  # seconds that are earned wait for nothing
+    if is_taking_census:  # seconds that are earned wait for nothing
         minimum_gap = FIRST_GAP_SECONDS
     # The cost of plain readings may not hold up an investigation or a census.
-    if schedule.investigation_readings or is_counting:
+    if schedule.investigation_readings or is_taking_census:
         share_gap = 0.0
     # An act that is not affordable does nothing, so that a reading waits for its own price alone.
     price_gap = max(UNPAID_GAP_SECONDS, reading_cost / TIME_SHARE)
-    pay_gap = min(price_gap, schedule.budget.wait_seconds(now, SLICE_SECONDS if is_counting else 0.0))
+    pay_gap = min(price_gap, schedule.budget.wait_seconds(now, SLICE_SECONDS if is_taking_census else 0.0))
     return min(MAXIMUM_GAP_SECONDS, max(minimum_gap, share_gap, pay_gap))
 
 
-def _idle_gap_seconds(schedule: ReadingSchedule, now: float, program_cpu: float) -> float:
-    """Return the seconds to the next reading of a flat program.
+def _quiet_gap_seconds(schedule: ReadingSchedule, now: float, program_cpu: float) -> float:
+    """Return the seconds to the next reading of a program in which nothing is suspicious.
 
     Unless readings are quick now, they keep within `PLAIN_SHARE` of the program's CPU time too.
 
@@ -174,7 +174,7 @@ def _idle_gap_seconds(schedule: ReadingSchedule, now: float, program_cpu: float)
         now: monotonic time.
         program_cpu: CPU seconds of the program so far, without the watch's.
     """
-    if schedule.quick_readings_left:
+    if schedule.quick_readings_left:  # memory rose lately, or the series are not full
         return schedule.gap
     cpu_gap = median(schedule.recent_costs) / PLAIN_SHARE  # CPU seconds of the program from reading to reading
     affordable_gap = cpu_gap * (now - schedule.began) / program_cpu if program_cpu > 0 else inf

@@ -84,6 +84,7 @@ def unwatched_summary(program: str, reason: str) -> dict[str, Any]:
 
 
 _EMPTY_SUMMARY = unwatched_summary("", "")
+"""A summary with a value of its type for each key."""
 
 
 def is_summary(record: Any) -> bool:  # noqa: ANN401  (JSON)
@@ -91,7 +92,7 @@ def is_summary(record: Any) -> bool:  # noqa: ANN401  (JSON)
     if type(record) is not dict:
         return False
     for name, value in _EMPTY_SUMMARY.items():
-        kind = int | float if type(value) is float else type(value)
+        kind = int | float if type(value) is float else type(value)  # JSON may have 0 for 0.0
         if name != "program" and not isinstance(record.get(name), kind):  # the runner adds the program
             return False
     columns = record["series"]

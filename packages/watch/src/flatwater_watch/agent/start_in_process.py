@@ -252,7 +252,7 @@ class ProcessAgent:
         kind = None if counts_time or is_worker else unit_wanted
         limit = int(self._variables[LIMIT]) if LIMIT in self._variables else None
         spool = self._file_prefix + (WORKER if is_worker else PROGRAM)
-        self._watch = watch = ProcessWatch(kind, None, limit, spool, self._guard, lines=_lines)
+        self._watch = watch = ProcessWatch(kind, roots=None, limit=limit, spool=spool, guard=self._guard, lines=_lines)
         watch.cost_bytes = max(0, footprint().anonymous - previous_bytes)
         counters = {} if counts_time else hook_steps(watch.step)
         if kind is None:  # frequent boundaries are only counted, and ticks notice when they stop coming
@@ -267,7 +267,8 @@ class ProcessAgent:
             self._register_end_of_main()
         atexit.register(self._end_callback)
         if is_worker and (util := sys.modules.get("multiprocessing.util")) is not None:
-            # A worker ends by `os._exit`, which does not call `atexit`'s callbacks.
+            # A worker ends by `os._exit`, which does not call `atexit`'s callbacks. The callback belongs to no object;
+            # only one with a priority, of any number, is called at the end.
             vars(util)["Finalize"](None, self._end_callback, exitpriority=1)
 
     def _tick_as_guest(self, ticks: int) -> int:

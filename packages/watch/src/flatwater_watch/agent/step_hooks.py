@@ -36,7 +36,7 @@ def hook_steps(count: Count) -> Mapping[str, CallCounter]:
 
 
 def prepare_on_import(preparations: Mapping[str, Callable[[ModuleType], None]]) -> None:
-    """Prepare modules by name: at once if they are loaded, else right after their import."""
+    """Call each function with the module of its name: at once if that is loaded, else right after its import."""
     not_loaded = {}
     for name, prepare in preparations.items():
         module = sys.modules.get(name)
@@ -62,7 +62,7 @@ class _ImportPreparer:
         """Return the spec that another finder has for a module to be prepared; None for all other modules."""
         if name not in self._preparations:
             return None
-        prepare = self._preparations.pop(name)
+        prepare = self._preparations.pop(name)  # each module is prepared once
         for finder in sys.meta_path:
             try:
                 find = finder.find_spec
@@ -120,13 +120,13 @@ def _prepare_loaders(module: ModuleType) -> None:
 
 def _prepare_envs(module: ModuleType) -> None:
     """Count steps and episodes of environments, without wrappers, as the wrapped environment is counted."""
-    env, wrapper = vars(module)["Env"], vars(module).get("Wrapper", ())
+    env, wrapper = vars(module)["Env"], vars(module).get("Wrapper", ())  # no class is a subclass of `()`
     _hook_subclasses(env, lambda cls: not issubclass(cls, wrapper))
 
 
 def _prepare_vector_envs(module: ModuleType) -> None:
     """Count steps and episodes of vector environments, without those that wrap other environments."""
-    wrapper = vars(module).get("VectorWrapper", ())
+    wrapper = vars(module).get("VectorWrapper", ())  # as above
     # A synchronous vector environment steps environments of this process, which are counted themselves.
     _hook_subclasses(
         vars(module)["VectorEnv"], lambda cls: not issubclass(cls, wrapper) and cls.__name__ != "SyncVectorEnv"
@@ -178,6 +178,7 @@ def _count_own_methods(cls: type) -> None:
         # The class overrides counted methods of its parents: a call of these by `super()` must not count again.
         for parent in cls.__mro__[1:]:
             if _is_counted(overridden := vars(parent).get(name)):
+                # `__wrapped__` is the parent's method as its library wrote it.
                 setattr(parent, name, _counted_if_outermost(vars(overridden)["__wrapped__"], parent, name, kind))
         if not _is_counted(method):
             setattr(cls, name, _counted_method(method, cls, name, kind))

@@ -23,7 +23,7 @@ from flatwater_watch.agent.outcome import WORKERS_OWNER
 from flatwater_watch.agent.reading import unseen_sentences
 from flatwater_watch.agent.slow_segments import find_slow_segment
 from flatwater_watch.diagnose.evidence import GARBAGE_OWNER, Evidence
-from flatwater_watch.diagnose.finding import Finding
+from flatwater_watch.diagnose.finding import Finding, sort_findings
 from flatwater_watch.diagnose.judge import NameCause, limit_step, make_findings, merge_same_cause
 from flatwater_watch.meters.collector import GcSawtooth
 from flatwater_watch.meters.mappings import footprint
@@ -56,12 +56,14 @@ def active_causes(
         for cause in _measured_causes(causes, history, samples)
         if _still_grows(cause, samples, found_steps, history)
     ]
-    rising_causes = _without_level(growing_causes, samples, found_steps)
+    rising_causes = _drop_leaks_if_level(growing_causes, samples, found_steps)
     return drop_unsure(drop_immaterial(cap_native_rate(rising_causes, samples), samples), samples)
 
 
-def _without_level(causes: list[Evidence], samples: Sequence[Sample], found_steps: Mapping[str, int]) -> list[Evidence]:
-    """Return the causes, without all leaks that were found before the last third if the process is level there.
+def _drop_leaks_if_level(
+    causes: list[Evidence], samples: Sequence[Sample], found_steps: Mapping[str, int]
+) -> list[Evidence]:
+    """Return the causes, without all leaks that were found before the last third if memory hardly grows in it.
 
     Several causes may share one growth, so that the process is compared with the sum of their rates.
     """
@@ -143,7 +145,7 @@ def judge_causes(
     findings = make_findings(
         merge_same_cause(growing_causes),
         growth,
-        limit_step(growing_causes, growth),
+        full_step=limit_step(growing_causes, growth),
         scale=scale,
         root_gains=root_gains,
         resident_gain=samples[-1].resident - samples[0].resident,
@@ -153,6 +155,12 @@ def judge_causes(
         make_findings([cause], growth, scale=scale, name_cause=name_cause) for cause in separate_causes
     )
     return [*findings, *chain.from_iterable(separate_findings)]
+
+
+def order_findings(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings, those with most of the process's growth first; worker processes, which are no part, last."""
+    worker_findings = [finding for finding in findings if finding.owner == WORKERS_OWNER]
+    return [*sort_findings(finding for finding in findings if finding.owner != WORKERS_OWNER), *worker_findings]
 
 
 def build_summary(

@@ -127,7 +127,7 @@ def library_of_root(path: str) -> str:
 
 
 def library_of_frame(path: str) -> str:
-    """The package in a path that begins at a local variable: pymoo for `minimize() in pymoo: result`; else empty."""
+    """Return the package in a path from a local variable: pymoo for `minimize() in pymoo: result`, else ""."""
     place, _, _ = path.rpartition(": ")
     package = place.rpartition(" in ")[2]
     # A user's function has a file such as `train.py` there, which is no identifier.

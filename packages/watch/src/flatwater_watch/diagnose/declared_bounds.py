@@ -54,19 +54,19 @@ def _smallest_bound(namespace: Iterable[tuple[str, Any]], name: str, length: int
     return min(bounds, default=None)
 
 
-def bounding_parameters(constructor: FunctionType, table: str) -> list[str]:
-    """The parameters of a constructor that bound one of its object's tables, by their names, and need not be given.
+def find_unset_bounds(constructor: FunctionType, table: str) -> list[str]:
+    """Return the parameters of a constructor whose names say that they bound a table, and whose defaults set no bound.
 
     Args:
         constructor: the `__init__` of a class.
         table: name of the attribute that is the table.
     """
-    stem = _letters(table).removesuffix("s")
+    stem = _letters(table).removesuffix("s")  # `items` is bounded by `max_item`, too
     return [name for name in _unset_parameters(constructor) if _is_bound_name(_letters(name), stem, is_attribute=True)]
 
 
 def lifetime_parameters(function: FunctionType) -> list[str]:
-    """The parameters of a function that end what it keeps after some time or use, by their names; none is needed."""
+    """Return the parameters of a function whose names say that items expire, and whose defaults set no bound."""
     return [name for name in _unset_parameters(function) if _LIFETIME_WORD.search(_letters(name))]
 
 

@@ -104,12 +104,12 @@ def _grows_beyond_backlog_(
 ) -> bool:
     """Return whether garbage grew since the search that saw the least, and is no ordinary backlog of the collector.
 
-    False at the first search, and at one that sees less: it is recorded as the least. Garbage that does not grow is no
-    suspect any more, unless something tells why it does not.
+    False at the first search, and at one that sees less: it is recorded as the least. Garbage that does not grow is
+    dropped as a suspect, unless it is an ordinary backlog or memory fell: both may hide growth.
 
     Args:
         case: investigation of the search.
-        garbage: garbage that is enough for the growth.
+        garbage: garbage found by this search, enough to explain the growth.
         history: readings.
         minimum_rate: bytes per step by which garbage must grow.
         memory_fell: whether memory fell since the case began, as if a collection had freed garbage.

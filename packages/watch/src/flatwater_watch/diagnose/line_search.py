@@ -69,7 +69,8 @@ def search_owner_line_(case: Investigation, tracer: Tracer | None, roots: Roots)
     line, is_final = _find_line_of_added_items_(case, tracer, evidence_by_owner[first_path], containers)
     # At the maximum, more containers lie on the way than are checked, and the growing ones may not be among them.
     checks_all = not leads_to_several(sought.way) or len(containers) < sought.maximum
-    is_building = _record_traced_bytes_(case, tracer) and checks_all and not is_final
+    # Called first of the three, as it records the traced bytes of each reading.
+    is_building = _is_still_building_(case, tracer) and checks_all and not is_final
     case.idle_readings = 0 if is_final else case.idle_readings + (not is_building)
     is_patient = case.idle_readings <= CASE.maximum_idle_traced_readings
     if not is_final and is_patient and not _was_emptied(case, first_path, containers):
@@ -99,15 +100,18 @@ def _was_emptied(case: Investigation, owner: str, containers: Sequence[Any]) -> 
     return any(2 * now < earlier for now, earlier in zip(lengths_now, earlier_lengths, strict=True))
 
 
-def _record_traced_bytes_(case: Investigation, tracer: Tracer | None) -> bool:
-    """Record the traced bytes in use; return whether they rose, as if a slow program were building its next item."""
-    most_bytes = case.most_traced_bytes
+def _is_still_building_(case: Investigation, tracer: Tracer | None) -> bool:
+    """Record the traced bytes in use; return whether they rose, as if a slow program were building its next item.
+
+    It is True at `maximum_building_readings` readings at most, so that the search ends.
+    """
+    earlier_peak = case.most_traced_bytes  # None at the first reading
     live_bytes = 0 if tracer is None else tracer.live_bytes
-    case.most_traced_bytes = max(most_bytes or 0, live_bytes)
+    case.most_traced_bytes = max(earlier_peak or 0, live_bytes)
     minimum_rise = max(CASE.minimum_bytes_per_step, CASE.minimum_building_share * case.last_evidence[0].drift.per_step)
     is_building = (
-        most_bytes is not None
-        and live_bytes >= most_bytes + minimum_rise
+        earlier_peak is not None
+        and live_bytes >= earlier_peak + minimum_rise
         and case.building_readings < CASE.maximum_building_readings
     )
     case.building_readings += is_building

@@ -183,16 +183,16 @@ class Monitor(Investigator):
     # --- answers at the end ---
 
     def conclude(self) -> list[Finding]:
-        """Finish without further readings; return all findings or, if there are none, leads.
+        """Finish without further readings; record and return findings or, if there are none, leads.
 
-        The leads are containers that grew since the first census, without proof. Called at the end of a program without
-        a finding, or of a run at its budget.
+        The leads are containers that grew since the first census, without proof. To be called as a program ends without
+        a finding, or as a run reaches its budget.
         """
         self.finish_pending()
         series = self._history.unaccounted
         if self._garbage_suspected and len(series.steps) > 1:
             steps = round(series.steps[-1] - series.steps[0])
-            # Called for the evidence that it records, which `evidence()` below includes.
+            # It records its evidence, which `evidence()` below includes.
             self.explain_open_bytes_at_end(series.values[-1] - series.values[0], steps)
         if not self.evidence():
             self._record_evidence(self.find_since_beginning())
@@ -260,12 +260,12 @@ class Monitor(Investigator):
     def confirm_unproven(self, open_bytes: int) -> list[Evidence]:
         """Record and return unproven causes if memory kept growing at their rate and they explain most open bytes.
 
-        Empty if not, or if no investigation ended without a proof.
+        The list is empty if not, or if each investigation ended with a proof.
         """
         unproven, reading = self._unproven, self._latest_reading
         if unproven is None or reading is None:
             return []
-        return self._record_evidence(unproven.confirmed_evidence(reading, open_bytes))
+        return self._record_evidence(unproven.causes_if_growth_continues(reading, open_bytes))
 
     def find_behind_handles(self, open_bytes: int, latest: CompletedCensus | None) -> list[Evidence]:
         """Record the container whose new items since the first census have handles that explain the open bytes.

@@ -29,7 +29,7 @@ from flatwater_watch.diagnose.code_use import (
     plain_function,
     stored_parameters,
 )
-from flatwater_watch.diagnose.declared_bounds import bounding_parameters, lifetime_parameters
+from flatwater_watch.diagnose.declared_bounds import find_unset_bounds, lifetime_parameters
 from flatwater_watch.diagnose.hops import chain_of_holdings
 from flatwater_watch.diagnose.release_search import (
     DELETIONS,
@@ -266,7 +266,7 @@ def _bounds(holders: Sequence[_Holder], path: str) -> tuple[str, ...]:
         return calls
     constructor = plain_function(class_namespace(kind, USED_AS_CONTAINERS).get("__init__"))
     table_match = _NAME.match(path.rpartition(".")[2])  # without an item behind it: `rows` of `rows[*]`
-    parameters = [] if constructor is None or table_match is None else bounding_parameters(constructor, table_match[0])
+    parameters = [] if constructor is None or table_match is None else find_unset_bounds(constructor, table_match[0])
     return tuple(f"{class_name(kind)}({parameter}=...)" for parameter in parameters[:MAXIMUM_CALLS])
 
 

@@ -18,10 +18,10 @@ class UnprovenGrowth(NamedTuple):
     reading: Reading
     """Reading at which the investigation ended."""
 
-    def confirmed_evidence(self, latest: Reading, open_bytes: float) -> list[Evidence]:
-        """The causes if memory kept growing at their rate after the investigation, and they explain most open bytes.
+    def causes_if_growth_continues(self, latest: Reading, open_bytes: float) -> list[Evidence]:
+        """Return the causes if memory grew at their rate after the investigation, and they explain most open bytes.
 
-        The result is empty if not.
+        Else the list is empty.
 
         Args:
             latest: latest reading.
@@ -31,9 +31,10 @@ class UnprovenGrowth(NamedTuple):
         actual_bytes = latest.unaccounted - self.reading.unaccounted
         forecast_bytes = rate * (latest.step - self.reading.step)
         smaller, larger = sorted((actual_bytes, forecast_bytes))
-        # The share of the growth that garbage must have serves for both comparisons here.
+        # The share of the growth that garbage must have serves for both comparisons here. `> 0`: both have grown.
         kept_growing = smaller >= CASE.minimum_garbage_share * larger > 0
-        explains_most = rate * latest.step >= CASE.minimum_garbage_share * open_bytes
+        explained_bytes = rate * latest.step  # as if they grew from the beginning, like `open_bytes`
+        explains_most = explained_bytes >= CASE.minimum_garbage_share * open_bytes
         return list(self.causes) if kept_growing and explains_most else []
 
 

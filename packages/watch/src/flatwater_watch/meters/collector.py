@@ -141,10 +141,10 @@ class CollectionListener:
             self._run_guarded(self._record_begin_or_end)
 
     def _record_begin_or_end(self) -> None:
-        """Read the bytes in use as a full collection begins or ends, unless that costs more than its share."""
+        """Read the bytes in use as a full collection begins or ends, unless readings take too long or are too many."""
         # Within the collector, in any thread.
         now, ended_count = monotonic(), self._full_collections()
-        under_way, self._under_way = self._under_way, None
+        under_way, self._under_way = self._under_way, None  # a collection has one begin and one end
         if _is_costly():
             return
         if under_way is not None and ended_count > under_way.ended_before:  # the collection under way ends
@@ -154,6 +154,7 @@ class CollectionListener:
             self._under_way = _CollectionUnderWay(ended_count, now, self._read())
         else:
             return
+        # Rest long enough that readings take at most `READING_SHARE` of the time.
         self._next_reading_time = max(self._next_reading_time, now + (monotonic() - now) / READING_SHARE)
 
     def measure_sawtooth(self, fewest: int) -> GcSawtooth | None:

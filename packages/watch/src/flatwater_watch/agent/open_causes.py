@@ -1,0 +1,147 @@
+"""The search for causes of growth that no finding explains, before a watch reports: garbage, native memory, roots."""
+
+import gc
+from collections.abc import Iterable, Sequence
+from math import inf
+from typing import TYPE_CHECKING
+
+from flatwater_watch.agent.conclusion import decide_outcome
+from flatwater_watch.agent.growth import (
+    Sample,
+    boundaries_per_second,
+    explained_share,
+    process_still_grows,
+    samples_after_warm_up,
+    swing_bytes,
+)
+from flatwater_watch.agent.reading_schedule import REGULAR_COUNT
+from flatwater_watch.diagnose.evidence import GARBAGE_OWNER, UNOWNED_KINDS, Evidence
+from flatwater_watch.diagnose.finding import Finding
+from flatwater_watch.diagnose.gc_sawtooth import gc_explains_growth, gc_sawtooth_evidence
+from flatwater_watch.meters.collector import GcSawtooth
+from flatwater_watch.meters.fork import fork_unsafe_library
+from flatwater_watch.series.slope import Slope
+from flatwater_watch.thresholds import SHIPPED
+
+if TYPE_CHECKING:
+    from flatwater_watch.diagnose.monitor import Monitor
+    from flatwater_watch.heap.census import CompletedCensus
+
+ENDING, OWNING = SHIPPED.ending, SHIPPED.owning
+
+
+def find_open_causes(
+    monitor: "Monitor",
+    samples: Sequence[Sample],
+    findings: Sequence[Finding],
+    sawtooth: GcSawtooth | None,
+    latest: "CompletedCensus | None",
+    *,
+    may_pause: bool,
+) -> tuple[list[Evidence], list[tuple[str, int]]]:
+    """Search for causes of the growth that no finding explains, as the program ends.
+
+    Args:
+        monitor: monitor of the program.
+        samples: all readings, one or more.
+        findings: findings so far, per boundary.
+        sawtooth: bytes that full collections free; None before enough collections were seen.
+        latest: census that was taken as the program ended; None takes one.
+        may_pause: whether the program may be paused for a whole census.
+
+    Returns:
+        Evidence on garbage that waits for the collector, or on native memory. If there is none, also the roots that
+        hold more than at the beginning, each with the bytes gained: they are leads, which prove nothing.
+    """
+    outcome = decide_outcome(samples, findings, explained_share(samples, findings))
+    if not outcome.next:  # all growth is explained
+        return judge_collections(samples, findings, sawtooth, is_growing=False), []
+    steps = samples[-1].reading.step - samples_after_warm_up(samples)[0].reading.step
+    # The first search that finds a cause ends them: the later ones prove less.
+    causes = monitor.explain_open_bytes_at_end(outcome.bytes, steps, sawtooth)
+    garbage_bytes = 0 if monitor.ordinary_garbage is None else monitor.ordinary_garbage.bytes
+    is_growing = outcome.bytes - garbage_bytes >= ENDING.open_bytes
+    causes = causes or judge_collections(samples, findings, sawtooth, is_growing=is_growing)
+    causes = causes or monitor.confirm_unproven(outcome.bytes)
+    if causes or not may_pause:
+        return causes, []
+    census = latest or monitor.take_whole_census()  # one for both searches, as the program waits for it
+    causes = monitor.find_behind_handles(outcome.bytes, census)
+    return causes, [] if causes else monitor.root_gains(census)
+
+
+def may_conclude(monitor: "Monitor", samples: Sequence[Sample], *, is_at_ticks: bool) -> bool:
+    """Return whether growth without a finding may be explained by causes that are not proven, as the program ends.
+
+    Args:
+        monitor: monitor of the program.
+        samples: all readings, one or more.
+        is_at_ticks: whether readings were taken at ticks of a timer, and not at boundaries of the program.
+    """
+    # Sets of paths: the first has a container that the second lacks, if such a container may explain the growth itself.
+    if monitor.reset_tracker.periodically_emptied_paths > monitor.negligible_resets:
+        return False
+    # Data that is loaded at the beginning looks like a leak: only a program's own boundaries show that it repeats.
+    # With many readings at boundaries, a leak would have become a finding already.
+    is_likely = monitor.is_investigating if is_at_ticks else len(samples) <= ENDING.few_readings
+    return is_likely and len(samples) >= REGULAR_COUNT and process_still_grows(samples)
+
+
+def judge_collections(
+    samples: Sequence[Sample], findings: Sequence[Finding], sawtooth: GcSawtooth | None, *, is_growing: bool
+) -> list[Evidence]:
+    """Return the evidence on garbage that collections free, per boundary; empty if there is none.
+
+    Args:
+        samples: all readings.
+        findings: findings so far.
+        sawtooth: bytes that full collections free; None before enough collections were seen.
+        is_growing: whether memory grows without a cause. Else the garbage is reported only if no fork can search for it
+            and memory swings by `ENDING.open_bytes` or more.
+    """
+    steps_per_second = boundaries_per_second(samples)
+    is_reported_already = any(finding.owner == GARBAGE_OWNER for finding in findings)
+    if sawtooth is None or is_reported_already or not 0 < steps_per_second < inf or not gc_explains_growth(sawtooth):
+        return []
+    is_worth_reporting = is_growing or (fork_unsafe_library() is not None and swing_bytes(samples) >= ENDING.open_bytes)
+    if not is_worth_reporting:
+        return []
+    rate = sawtooth.rise / sawtooth.seconds / steps_per_second  # bytes per boundary, between two collections
+    return [gc_sawtooth_evidence(Slope(per_step=rate, low=rate, high=rate), collecting=gc.isenabled())]
+
+
+def split_native_garbage(
+    causes: Sequence[Evidence], sawtooth: GcSawtooth | None
+) -> tuple[list[Evidence], list[Evidence]]:
+    """Take native growth that is garbage, which full collections free, out of the causes.
+
+    Returns:
+        The other causes, and the evidence on that garbage, per boundary; it is empty if collections do not explain the
+        native growth, or if the garbage is among the causes already. Garbage comes and goes, so that it may be reported
+        while it does not rise.
+    """
+    native = next((cause for cause in causes if cause.verdict == "native"), None)
+    if native is None or not gc_explains_growth(sawtooth):
+        return list(causes), []
+    other_causes = [cause for cause in causes if cause is not native]
+    if any(cause.owner == GARBAGE_OWNER for cause in other_causes):
+        return other_causes, []
+    return other_causes, [gc_sawtooth_evidence(native.drift, collecting=gc.isenabled())]
+
+
+def drop_explained_native_growth(
+    causes: Sequence[Evidence], root_gains: Iterable[tuple[str, int]], resident_gain: int
+) -> list[Evidence]:
+    """Return the causes; without native growth if the program's roots gained most of what the process gained.
+
+    A table that is loaded between two censuses looks like native growth until a census has seen it.
+
+    Args:
+        causes: evidence on each cause.
+        root_gains: roots, and the bytes that each holds more than at the beginning.
+        resident_gain: resident bytes gained.
+    """
+    if sum(size for _, size in root_gains) < OWNING.explained_share * resident_gain:
+        return [*causes]
+    native_owner = UNOWNED_KINDS["native"][0]  # the name by which native growth is reported
+    return [cause for cause in causes if cause.owner != native_owner]
