@@ -256,7 +256,7 @@ MAY_OPEN = {
         ("flatwater/storage/claims.py::_machine_identity", "flatwater/storage/claims.py::process_start"), "/proc"
     ),
     **dict.fromkeys(
-        ("flatwater_watch/pages/chart.py::read_asset", "flatwater_trading/panel/locate.py::name_in_cache"),
+        ("flatwater_watch/pages/asset_files.py::read_asset", "flatwater_trading/panel/locate.py::name_in_cache"),
         "a package's own file",
     ),
     "flatwater/runs/trackers.py::open_sink": "opens no file",

@@ -21,7 +21,8 @@ from flatwater.reports.course import course_chart, update_charts
 from flatwater.reports.page import page_sections, run_page
 from flatwater.reports.records import read_run
 from flatwater_watch.errors import RunError
-from flatwater_watch.pages.chart import MAXIMUM_POINTS, Chart, Grid, Line
+from flatwater_watch.pages.chart import Chart, Grid, Line
+from flatwater_watch.pages.chart_values import MAXIMUM_POINTS
 
 CHARTS = 19
 PARTS = ("Trading", "Tear sheet", "What it does", "Learning")

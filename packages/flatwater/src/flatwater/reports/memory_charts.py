@@ -17,7 +17,8 @@ from flatwater.rundir.statements import (
     resident_parts,
     steps_per_second,
 )
-from flatwater_watch.pages.chart import Axis, Bars, Chart, Line, axis_ends, byte_unit, round_axis
+from flatwater_watch.pages.chart import Axis, Bars, Chart, Line, axis_ends, round_axis
+from flatwater_watch.pages.chart_values import byte_unit
 from flatwater_watch.units import format_bytes
 
 MAXIMUM_GROUPS = 8

@@ -24,19 +24,9 @@ from flatwater.reports.result_blocks import missing_paragraph
 from flatwater.rundir.statements import OWNER_DEPTH, LedgerLine, WorkerLine, planned_and_held_rows
 from flatwater_watch.diagnose.verdicts import VERDICTS
 from flatwater_watch.format_strings import fill_format, write_value
-from flatwater_watch.pages.blocks import (
-    Block,
-    Folded,
-    Heading,
-    Lines,
-    Paragraph,
-    Piece,
-    Section,
-    Table,
-    Tile,
-    finding_cards,
-)
+from flatwater_watch.pages.blocks import Block, Folded, Heading, Lines, Paragraph, Piece, Section, Table, Tile
 from flatwater_watch.pages.document import document
+from flatwater_watch.pages.finding_cards import finding_cards
 from flatwater_watch.units import format_bytes, format_duration, short_bytes
 
 PACE_ROUNDS = 8

@@ -23,7 +23,8 @@ from flatwater.reports.recipe_parts import own_picture
 from flatwater.reports.records import read_run
 from flatwater.rundir.layout import RunFolder
 from flatwater_watch.files.directory import write_object
-from flatwater_watch.pages.chart import Axis, Band, Bars, Chart, Dots, Grid, Line, Mark, Picture, Spans, read_asset
+from flatwater_watch.pages.asset_files import read_asset
+from flatwater_watch.pages.chart import Axis, Band, Bars, Chart, Dots, Grid, Line, Mark, Picture, Spans
 
 WIDTH_INCHES = 11.0
 """Width in inches."""

@@ -34,7 +34,7 @@ from flatwater.rundir.statements import (
 from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.files.json_values import is_number
 from flatwater_watch.files.safe_read import read_regular
-from flatwater_watch.pages.chart import MAXIMUM_POINTS
+from flatwater_watch.pages.chart_values import MAXIMUM_POINTS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,8 @@ from flatwater_trading.panel.calendar import infer_calendar
 from flatwater_trading.recipe.comparison import MINIMUM_PERIODS, estimate_difference
 from flatwater_trading.recipe.sections import equity_line
 from flatwater_trading.recipe.tables import read_equity
-from flatwater_watch.pages.chart import MAXIMUM_POINTS, Axis, Chart
+from flatwater_watch.pages.chart import Axis, Chart
+from flatwater_watch.pages.chart_values import MAXIMUM_POINTS
 
 
 def champion_difference(runs: Mapping[str, RunRecords]) -> Difference:

@@ -28,21 +28,8 @@ from flatwater_trading.recipe.rule_tables import rule_blocks
 from flatwater_trading.recipe.tables import EQUITY, PRICES, SHEET, TRADES, TraderFolder, read_equity, read_table
 from flatwater_trading.recipe.tear_sheet import score_blocks, tear_sheet
 from flatwater_watch.pages.blocks import Block, Folded, Heading, Paragraph, Table
-from flatwater_watch.pages.chart import (
-    MAXIMUM_POINTS,
-    Axis,
-    Band,
-    Bars,
-    Chart,
-    Dots,
-    Grid,
-    Line,
-    Mark,
-    Picture,
-    Spans,
-    largest_values,
-    round_axis,
-)
+from flatwater_watch.pages.chart import Axis, Band, Bars, Chart, Dots, Grid, Line, Mark, Picture, Spans, round_axis
+from flatwater_watch.pages.chart_values import MAXIMUM_POINTS, largest_values
 
 COLOURS = (
     "--champion",

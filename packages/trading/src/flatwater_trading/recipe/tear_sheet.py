@@ -12,7 +12,8 @@ from flatwater_trading.panel.calendar import Calendar
 from flatwater_trading.recipe.behaviour import REFERENCE_TRADER, calendar_of_equity
 from flatwater_trading.recipe.score_analysis import HorizonScore, read_horizons
 from flatwater_watch.pages.blocks import Block, Folded, Paragraph, Table
-from flatwater_watch.pages.chart import MAXIMUM_POINTS, Axis, Bars, Chart, Grid, Line
+from flatwater_watch.pages.chart import Axis, Bars, Chart, Grid, Line
+from flatwater_watch.pages.chart_values import MAXIMUM_POINTS
 
 CHAMPION = "champion"
 MINIMUM_WINDOW = 8

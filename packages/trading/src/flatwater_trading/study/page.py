@@ -27,7 +27,8 @@ from flatwater_trading.study.records import (
     trader_rows,
 )
 from flatwater_watch.pages.blocks import Block, Heading, Paragraph, Piece, Section, Table, Tile
-from flatwater_watch.pages.chart import MAXIMUM_POINTS, Axis, Bars, Chart, Line, Picture
+from flatwater_watch.pages.chart import Axis, Bars, Chart, Line, Picture
+from flatwater_watch.pages.chart_values import MAXIMUM_POINTS
 from flatwater_watch.pages.document import document
 from flatwater_watch.phrases import noun_form
 

@@ -52,14 +52,16 @@ class BackgroundSink:
             grace: maximum seconds that `close` waits.
             unit: name of the thing that a line reports, such as `round`.
         """
-        self.name, self.dropped = name, 0
+        self.name = name
+        self.dropped = 0
+        """Number of lines that the sink has not got."""
         self._show_line, self._queue_bytes, self._grace_seconds, self._unit = say, queue_bytes, grace, unit
         # Shared with the thread, under the condition.
         self._condition = Condition()
         self._lines: deque[bytes] = deque()
         self._queued_bytes, self._is_closed, self._fault = 0, False, ""
         # Messages of the thread, which wait to be shown.
-        self._notes, self._fault_reported = deque[str](), False
+        self._notes, self._has_reported_fault = deque[str](), False
         # A daemon: the end of the process does not wait for a tracker that hangs.
         self._thread = Thread(target=self._send_lines, args=(open_sink,), name=f"tracker {name}", daemon=True)
         self._thread.start()
@@ -109,8 +111,8 @@ class BackgroundSink:
 
     def _show_fault_once(self) -> None:
         """Report why lines are dropped, as the sink failed or is too slow, unless it was reported before."""
-        if not self._fault_reported:
-            self._fault_reported = True
+        if not self._has_reported_fault:
+            self._has_reported_fault = True
             why = self._fault or f"is behind by {self._queued_bytes:,} bytes, which is all that may wait"
             self._show_line(f"{self.name}: {why}. The run goes on; {self._unit}s that it does not take are counted.")
 
@@ -128,7 +130,7 @@ class BackgroundSink:
         """
         try:
             sink = open_sink(self._notes.append)
-            while (line := self._oldest_line()) is not None:
+            while (line := self._wait_for_line()) is not None:
                 _write_line(sink, line)
                 self._remove_line_(line)
             sink.close()
@@ -137,7 +139,7 @@ class BackgroundSink:
             with self._condition:
                 self._fault = f"failed ({type(fault).__name__}: {first_line})"
 
-    def _oldest_line(self) -> bytes | None:
+    def _wait_for_line(self) -> bytes | None:
         """Wait for a line; return the oldest, which stays in the queue until it is written; None if `close` was called.
 
         Lines that wait when `close` is called are returned first.

@@ -150,7 +150,7 @@ class _CommandSink:
 
 
 def _last_line(error_output: Any) -> str:  # noqa: ANN401  (a temporary file)
-    """The last line that a command wrote to stderr, in brackets after a blank; empty if it wrote nothing."""
+    """Return the last line that a command wrote to stderr, in brackets after a blank; empty if it wrote nothing."""
     size = error_output.seek(0, os.SEEK_END)
     error_output.seek(max(0, size - STDERR_BYTES))
     lines = error_output.read().decode(errors="replace").split("\n")

@@ -26,7 +26,7 @@ class Event:
         return f"{self.time:%Y-%m-%dT%H:%M:%SZ}"
 
     def to_json(self) -> dict[str, Any]:
-        """The event as plain values for `--json` and for commands; numbers that are not finite are None."""
+        """Return the event as plain values for `--json` and for commands; numbers that are not finite are None."""
         record = plain_json_value({"time": self.stamp, "event": self.kind, "line": self.line} | self.values)
         assert isinstance(record, dict)  # noqa: S101  (a mapping stays one)
         return record

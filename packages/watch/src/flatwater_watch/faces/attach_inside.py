@@ -37,6 +37,7 @@ _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _GDB_SETTINGS = ("set auto-load off", "set debuginfod enabled off", "set auto-solib-add off")
 _READ_WRITE, _PRIVATE_ANONYMOUS = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _MMAP_EXPRESSION = "((void*(*)(void*, long, int, int, int, long))mmap)"
+"""The function mmap with its types, which gdb does not know without debug symbols."""
 _LIBRARIES = ("sharedlibrary libc.so", "sharedlibrary ld-musl", "sharedlibrary libpython")
 """Commands that load symbols of the libraries needed. With the symbols of all libraries gdb stops a program with torch
 for 4.7 s, with these alone for 0.2 s."""
@@ -120,7 +121,7 @@ def _exchange_folders(pid: int) -> Iterator[tuple[Path, Path]]:
     """
     with watch_folder() as runner_folder:
         process_folder = runner_folder / "notes"
-        (runner_folder / runner_protocol.STAY).touch()
+        (runner_folder / runner_protocol.STAY).touch()  # the watch in the process ends when this file is gone
         # By descriptors: a path could be replaced by a link between the check and the change of owner.
         runner_descriptor = os.open(runner_folder, _FOLDER_FLAGS)
         try:
@@ -129,7 +130,7 @@ def _exchange_folders(pid: int) -> Iterator[tuple[Path, Path]]:
             try:
                 user, group = process_owner(pid)
                 if user != os.geteuid():
-                    os.fchmod(runner_descriptor, 0o755)
+                    os.fchmod(runner_descriptor, 0o755)  # readable for the other user
                     with suppress(PermissionError):  # then gdb may not enter either, and says so
                         os.fchown(process_descriptor, user, group)
             finally:
@@ -168,7 +169,8 @@ def _enter_process(pid: int, runner_folder: Path, process_folder: Path, limit: i
         _SCRIPT.format(variables=variables, package=str(package), fault=str(process_folder / "enter.fault"))
     )
     line.write_bytes(_PYTHON_LINE.format(script=str(script)).encode() + b"\0")
-    script.chmod(0o644)
+    script.chmod(0o644)  # another user's process reads it
+    # Map a page, copy the file `line` into it, print its address, and queue the call `PyRun_SimpleString(page)`.
     commands = [
         f"set $page = {_MMAP_EXPRESSION}(0, {runner_protocol.PAGE_BYTES}, {_READ_WRITE}, {_PRIVATE_ANONYMOUS}, -1, 0)",
         f"restore {line} binary $page",
@@ -190,6 +192,7 @@ def _try_gdb(gdb: str) -> None:
     Raises:
         CannotEnterError: gdb cannot call a function here, or has ended the process.
     """
+    # The probe sleeps longer than gdb may take.
     command = [sys.executable, "-c", f"import time; time.sleep({2 * GDB_SECONDS})"]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as probe:  # noqa: S603  (our own)
         try:
@@ -277,8 +280,9 @@ def _check_began(process_folder: Path, waited_seconds: float) -> None:
     Raises:
         CannotEnterError: the watch in the process failed, or has not begun in time.
     """
-    for sentence in read_sentences(process_folder, "fault"):
-        raise CannotEnterError(sentence)
+    faults = read_sentences(process_folder, "fault")
+    if faults:
+        raise CannotEnterError(faults[0])
     if waited_seconds < ANSWER_SECONDS:
         return
     if not read_notes(process_folder, runner_protocol.CLAIM) and not read_spools(process_folder):

@@ -33,7 +33,7 @@ COUNTER_KINDS: dict[str, tuple[VerdictName, str, str]] = {
     "RssShmem": ("mapped", "shared memory", "pages that several processes share"),
     "workers": ("native", "worker processes", "private bytes of the processes below it"),
 }
-"""Verdict, owner and content by counter of /proc/PID/status."""
+"""Verdict, owner and content by counter: those of /proc/PID/status, and `workers`, which is summed over processes."""
 _STATUS_COUNTERS = tuple(name for name in COUNTER_KINDS if name != "workers")
 UNSEEN_OUTSIDE = (
     f"objects, owners and lines: from outside only totals are visible. Use `{WATCH_COMMAND} -- COMMAND` instead",
@@ -48,6 +48,7 @@ class _CounterHistory:
     """Readings of a process's counters, by time in seconds."""
 
     series: dict[str, Series]
+    """Bytes of each counter of `COUNTER_KINDS`."""
     resident: Series
 
 
@@ -121,7 +122,11 @@ def _read_counters(pid: int) -> dict[str, int] | None:
 
 
 def _find_causes(history: _CounterHistory, growth: Growth) -> tuple[list[Evidence], float]:
-    """Return evidence for each counter that drifts, and the bytes that these gained; workers' bytes are left out."""
+    """Find the counters that grow steadily.
+
+    Returns:
+        The evidence for each of them; and the bytes that they gained since the first reading, without those of workers.
+    """
     causes = list[Evidence]()
     explained_bytes = 0.0
     for name, series in history.series.items():
@@ -129,8 +134,10 @@ def _find_causes(history: _CounterHistory, growth: Growth) -> tuple[list[Evidenc
         drift = drift_slope(series.steps, series.values, minimum=DRIFT.least_bytes)
         if drift is not None:
             advice = INSIDE_ADVICE if verdict == "native" else None
-            share = growth_share(drift.per_step, growth)
-            causes.append(Evidence(verdict=verdict, owner=owner, drift=drift, share=share, what=content, advice=advice))
+            cause_share = growth_share(drift.per_step, growth)
+            causes.append(
+                Evidence(verdict=verdict, owner=owner, drift=drift, share=cause_share, what=content, advice=advice)
+            )
             if name != "workers":  # their bytes are not in the process's resident memory
                 explained_bytes += max(0.0, series.values[-1] - series.values[0])
     return causes, explained_bytes
@@ -143,15 +150,17 @@ def _summary_json(history: _CounterHistory, limit: int | None) -> dict[str, Any]
     limit_bytes = resident_now + available_bytes() if limit is None else limit
     grown_bytes = int(resident[-1] - resident[0])
     # Only the findings have bounds; of the whole growth, the rate alone is reported.
-    slope = Slope(per_step=grown_bytes / (seconds[-1] or 1.0), low=0.0, high=0.0)
-    growth = Growth(round(seconds[-1]), resident_now, limit_bytes, slope, unit="second")
+    slope = Slope(per_step=grown_bytes / (seconds[-1] or 1.0), low=0.0, high=0.0)  # 0 s after a single reading
+    growth = Growth(step=round(seconds[-1]), resident=resident_now, limit=limit_bytes, whole=slope, unit="second")
     causes, explained_bytes = _find_causes(history, growth)
     # Growth that is not material needs no cause, and counts as explained.
-    share = min(1.0, explained_bytes / grown_bytes) if grown_bytes > DRIFT.least_bytes else 1.0
-    unexplained_bytes = round((1 - share) * grown_bytes)
+    explained_share = min(1.0, explained_bytes / grown_bytes) if grown_bytes > DRIFT.least_bytes else 1.0
+    unexplained_bytes = round((1 - explained_share) * grown_bytes)
     is_open = unexplained_bytes >= ENDING.open_bytes
     state: State = "grows" if causes else "unexplained" if is_open else "flat"
-    outcome = Outcome(state, unexplained_bytes, UNSEEN_OUTSIDE, (INSIDE_ADVICE,)) if is_open else Outcome(state)
+    outcome = Outcome(state)
+    if is_open:
+        outcome = Outcome(state, bytes=unexplained_bytes, known=UNSEEN_OUTSIDE, next=(INSIDE_ADVICE,))
     # A step is a second, and a second is the unit of the report.
     scale = Scale("second", per_unit=1.0, step=growth.step, units=growth.step, steps_per_second=1.0, now=time.time())
     findings = make_findings(select_causes(causes), growth, limit_step(causes, growth), scale=scale)
@@ -162,7 +171,7 @@ def _summary_json(history: _CounterHistory, limit: int | None) -> dict[str, Any]
         "readings": len(seconds),
         "resident_bytes": resident_now,
         "resident_growth_bytes": grown_bytes,
-        "explained_share": round(share, 4),
+        "explained_share": round(explained_share, 4),
         "outcome": outcome.to_json(),
         "cost": {"cpu_share": 0.0, "bytes": 0},  # the watch is in another process
         "processes": 1,

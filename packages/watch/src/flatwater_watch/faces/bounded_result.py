@@ -1,4 +1,4 @@
-"""A kept result of a watch, read in bounded memory: the file may have hundreds of MiB, or come from elsewhere.
+"""Reads a kept result of a watch in bounded memory: the file may have hundreds of MiB, or come from elsewhere.
 
 The file is split into its values without building them (`msgspec.Raw` is a view of bytes). Columns of readings are
 thinned as text, piece by piece, and only the first findings are read, which are the largest.
@@ -41,13 +41,13 @@ def read_record(path: Path) -> Any:  # noqa: ANN401  (what JSON can hold: whoeve
         if len(content) > OTHER_BYTES:
             raise ValueError(f"no JSON that can be read in parts ({fault})") from fault
         return mask_values(json.loads(content))
-    notes = list[str]()
+    notes = list[str]()  # sentences on what is left out
     order = [*raw_fields]
     record: dict[str, Any] = {}
     if "findings" in raw_fields:
-        record["findings"] = _first_findings(raw_fields.pop("findings"), notes)
+        record["findings"] = _read_first_findings_(raw_fields.pop("findings"), notes)
     if "series" in raw_fields:
-        record["series"] = _thin_columns(raw_fields.pop("series"), notes)
+        record["series"] = _read_thinned_columns_(raw_fields.pop("series"), notes)
     other_bytes = sum(map(len, raw_fields.values()))
     if other_bytes > OTHER_BYTES:
         raise ValueError(f"its values other than readings and findings have {format_bytes(other_bytes)}")
@@ -57,12 +57,13 @@ def read_record(path: Path) -> Any:  # noqa: ANN401  (what JSON can hold: whoeve
     return mask_values({name: record[name] for name in order})  # earlier versions kept secrets
 
 
-def _first_findings(value: msgspec.Raw, notes: list[str]) -> Any:  # noqa: ANN401  (JSON)
+def _read_first_findings_(value: msgspec.Raw, notes: list[str]) -> Any:  # noqa: ANN401  (JSON)
     """Read the first findings, at most `MAXIMUM_FINDINGS`; if some are left out, append a sentence on them to `notes`.
 
     Raises:
-        ValueError: the findings are not a list, or the first of them are too large.
+        ValueError: the value is long and not a list, or the first findings are too large.
     """
+    # A short list is read whole, whatever its number: the limits are for memory.
     if len(value) <= PIECE_BYTES:
         return json.loads(bytes(value))
     records = _split_list(value)
@@ -74,8 +75,8 @@ def _first_findings(value: msgspec.Raw, notes: list[str]) -> Any:  # noqa: ANN40
     return [json.loads(bytes(record)) for record in records[:MAXIMUM_FINDINGS]]
 
 
-def _thin_columns(value: msgspec.Raw, notes: list[str]) -> Any:  # noqa: ANN401  (JSON)
-    """Read the series by name, long series thinned to every n-th reading; then append a sentence on that to `notes`.
+def _read_thinned_columns_(value: msgspec.Raw, notes: list[str]) -> Any:  # noqa: ANN401  (JSON)
+    """Read the columns of readings by name; if long columns are thinned, append a sentence on that to `notes`.
 
     Raises:
         ValueError: the series are not an object.

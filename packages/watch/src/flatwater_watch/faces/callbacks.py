@@ -82,11 +82,14 @@ def _find_callback_class(modules: tuple[str, ...], name: str, package: str) -> t
 
 
 def _watch_methods(unit: str, budget: str | int | None, *, report: bool) -> tuple[_Hook, _Hook, _Hook]:
-    """Make the methods of a callback that open, step and close its watch; they take any arguments of the library."""
+    """Make the three methods of a callback that open its watch, tell it of a step, and close it.
+
+    They take any arguments of the library.
+    """
 
     def open_watch() -> Watch:
         # A trainer that fails may not tell its callbacks: the next watch then closes this watch.
-        return Watch(unit=unit, budget=budget, report=report, yields=True)
+        return Watch(unit=unit, budget=budget, report=report, closes_for_next=True)
 
     open_watch()  # so that a wrong budget is an error now, and not when the training begins
 

@@ -1,4 +1,7 @@
-"""The command `flatwater watch [options] -- COMMAND ...`."""
+"""The command `flatwater watch [options] -- COMMAND ...`.
+
+It stands before each run of somebody's program, so modules that not every run needs are imported within functions.
+"""
 
 import re
 import sys
@@ -36,6 +39,7 @@ LAST_RESULT = KEPT_FOLDER / "watch" / "last.json"
 FINDING_SECONDS = 2.0
 """Maximum seconds until --on-finding gets a new finding."""
 FLAG_WORDS = ("-h", "--help", "--fail", "--no-fail", "--outside", "--no-outside")
+"""Options that no value follows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +96,8 @@ class WatchCommand:
     def read(program: str, options: Sequence[str]) -> "WatchCommand":
         """Read the options up to `--` or the first word that is no option; the words after it are the command."""
         words, command = split_options(options)
-        # The last word before the command is a bare --json, to which `split_options` has added `-`: the command's first
-        # word may be meant as a file, though its name lacks .json.
+        # A bare --json before the command, to which `split_options` has added `-`: the command's first word may be
+        # meant as its file, though the name lacks .json. By index: the last of the user's words before the command.
         follows_bare_json = words[-1:] == ["-"] and options[-len(command) - 1] == "--json"
         if command and follows_bare_json:
             check_is_command(command[0])
@@ -335,8 +339,8 @@ def _watch_attached_process(
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task(f"looking at process {pid}", total=1.0)
 
-        def show_progress(share: float) -> None:
-            bar.update(task, completed=share)
+        def show_progress(time_share: float) -> None:
+            bar.update(task, completed=time_share)
 
         if outside:
             return watch_outside(pid, seconds, limit, on_reading=show_progress)
@@ -349,22 +353,22 @@ def _watch_attached_process(
 
 
 def split_options(options: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split the command line into the options of `watch` itself and the program's command.
+    """Split the command line into the options of `watch` itself and the words of the program's command.
 
-    A bare `--json` becomes `--json -`.
+    `--every 1h --json python train.py` becomes `--every 1h --json -` and `python train.py`: a bare --json gets `-`.
     """
     words = list(options)
-    own_words = list[str]()
-    while words and words[0].startswith("-") and words[0] not in {"--", "-m"}:
+    option_words = list[str]()
+    while words and words[0].startswith("-") and words[0] not in {"--", "-m"}:  # `-m package.train` is a command
         word = words.pop(0)
-        own_words.append(word)
+        option_words.append(word)
         if "=" in word or word in FLAG_WORDS:  # the next word is not its value
             continue
         if word == "--json" and not (words and words[0].endswith(".json")):
-            own_words.append("-")
+            option_words.append("-")
         elif words:
-            own_words.append(words.pop(0))
-    return own_words, words[1:] if words[:1] == ["--"] else words
+            option_words.append(words.pop(0))
+    return option_words, words[1:] if words[:1] == ["--"] else words
 
 
 def check_is_command(word: str) -> None:

@@ -34,6 +34,7 @@ from flatwater_watch.units import parse_bytes
 OWNING = SHIPPED.owning
 
 PRINT_COLUMNS = 100
+"""Columns of the lines on stderr."""
 MINIMUM_SEARCH_GAP_SECONDS = 0.5
 """Minimum seconds between two searches for new findings."""
 SEARCH_TIME_SHARE = 1 / 300
@@ -68,14 +69,16 @@ class _WatchResult(NamedTuple):
 class Watch:
     """A watch over a stretch of a program, made by `watch`; `step` is called in the thread that trains."""
 
-    def __init__(self, *, unit: str | None, budget: str | int | None, report: bool, yields: bool = False) -> None:
+    def __init__(
+        self, *, unit: str | None, budget: str | int | None, report: bool, closes_for_next: bool = False
+    ) -> None:
         """Prepare without watching.
 
         Args:
             unit: name of one call of `step`; None finds boundaries, needs no `step`, and works in the main thread only.
             budget: bytes, or a text such as "8GiB", at which the forecasts end.
             report: whether findings are printed to stderr.
-            yields: whether the next watch closes this watch, as a trainer that fails may never call back.
+            closes_for_next: whether the next watch closes this watch, as a trainer that fails may never call back.
 
         Raises:
             ConfigError: the unit is not a word, or the budget is not positive.
@@ -87,7 +90,7 @@ class Watch:
             raise ConfigError(
                 f"watch: budget = {budget!r}: expected a positive amount, such as '8GiB'; None takes the machine's"
             )
-        self._unit, self._limit, self._report, self._closes_for_next = unit, limit, report, yields
+        self._unit, self._limit, self._report, self._closes_for_next = unit, limit, report, closes_for_next
         self._reading_guard, self._print_guard, self._tick_guard = Guard(), Guard(), Guard()
         self._has_begun = False
         self._process_watch: ProcessWatch | None = None
@@ -135,6 +138,7 @@ class Watch:
         watch.name_cause = name_cells
         if self._unit is None:
             watch.boundaries.attach_counters_(hook_steps(watch.step))
+            # Where no reading may be taken, as in an import, a tick may only suspend a trace, which slows it down.
             start_ticking(self._tick_guard, watch.tick, tick_if_forbidden=watch.suspend_stale_trace)
         return watch
 
@@ -173,9 +177,9 @@ class Watch:
             return self._result.findings
         return [] if self._process_watch is None else self._guarded_findings(self._process_watch.findings)
 
-    def _guarded_findings(self, find: Callable[[], list[Finding]]) -> list[Finding]:
-        """Return the findings of `find`; none if the watch fails in it."""
-        return self._reading_guard.run_or_default(list[Finding](), run_untraced, find)
+    def _guarded_findings(self, find_findings: Callable[[], list[Finding]]) -> list[Finding]:
+        """Return the findings that a function finds; none if the watch fails in it."""
+        return self._reading_guard.run_or_default(list[Finding](), run_untraced, find_findings)
 
     def summary(self) -> dict[str, Any]:
         """Return the JSON of `flatwater watch`: steps, growth, the share explained, the watch's own cost, findings.
@@ -194,11 +198,12 @@ class Watch:
         if process is not None:
             if self._unit is None:
                 # First of all: no boundary and no tick may begin a reading while the watch concludes.
-                set_listener(None)
+                set_listener(None)  # the counters of boundaries report to nobody
                 self._tick_guard.has_ended = True
             findings = self._guarded_findings(process.find_final_findings_)
         self._result = result = _WatchResult(findings, self._final_summary(findings))
         if process is not None:
+            # Without conclusions, which `find_final_findings_` has drawn.
             self._reading_guard.run_or_default(None, run_untraced, lambda: process.close(conclude=False))
             self._reading_guard.has_ended = True
         _open_watches.remove(self)
@@ -219,6 +224,7 @@ class Watch:
             findings: final findings; None before the end, for the findings so far.
         """
         process = self._process_watch
+        # If there are no final findings, perhaps as the watch failed to find them, the findings so far are reported.
         summary: dict[str, Any] | None = (
             None
             if process is None
@@ -264,10 +270,10 @@ def _finding_lines(findings: Sequence[Finding]) -> list[str]:
 
 
 def _print_to_stderr(lines: Iterable[str]) -> None:
-    """Print lines to stderr, with the verdicts in bold."""
+    """Print lines to stderr, with the verdicts in bold: in `leak: model.cache` the word before the colon."""
     # To stderr as it is now: a notebook, or a test, may have replaced it.
     console = Terminal(file=sys.stderr, width=PRINT_COLUMNS, force_jupyter=False)
     for line in lines:
-        verdict, colon, words = line.partition(": ")
-        has_verdict = colon and not line.startswith(" ")
-        console.print(Text.assemble((verdict + colon, "bold"), words) if has_verdict else Text(line))
+        verdict, colon, description = line.partition(": ")
+        has_verdict = colon and not line.startswith(" ")  # further lines of a finding are indented
+        console.print(Text.assemble((verdict + colon, "bold"), description) if has_verdict else Text(line))

@@ -101,8 +101,9 @@ class _Baseline:
     census: Census
     """The census, without references to the program's objects."""
     filling_arrays: FillingArrays
+    """Large arrays of which a part was never written, so that it takes no memory yet."""
     touched_bytes: dict[str, int]
-    """Touched bytes of large arrays, by path."""
+    """Bytes of these arrays that are in memory, by path."""
 
 
 def run_flatness_test(
@@ -118,7 +119,8 @@ def run_flatness_test(
     """
     roots, tracer, series = Roots(named=tuple(extra_roots)), Tracer(), Series()
     untraced_rounds = plan.rounds - FLAT.traced_rounds
-    _run_rounds(run, _MemoryPoint(0, 0), plan.warmup, Series())  # the warm-up, whose series is not used
+    # The warm-up, of which neither the series nor the memory at its start is used.
+    _run_rounds(run, _MemoryPoint(rounds=0, held_bytes=0), plan.warmup, Series())
     baseline = _take_baseline(roots)
     start = _measure_memory(plan.warmup)  # after the census, which keeps memory of its own
     middle = _run_rounds(run, start, (plan.warmup + untraced_rounds) // 2, series)
@@ -155,7 +157,7 @@ def run_excess_test(
     """
     roots, tracer, series = Roots(named=tuple(extra_roots)), Tracer(), Series()
     gc.collect()
-    start = _MemoryPoint(0, used_bytes())
+    start = _MemoryPoint(rounds=0, held_bytes=used_bytes())
     first_point = _run_rounds(run, start, 1, series)
     if first_point.held_bytes - start.held_bytes <= allowed_bytes:
         return None
@@ -166,7 +168,7 @@ def run_excess_test(
     tracer.start()
     try:
         run()
-        plan = FlatPlan(rounds=3, allowed_bytes=allowed_bytes, warmup=2)
+        plan = FlatPlan(rounds=3, allowed_bytes=allowed_bytes, warmup=2)  # the third run is compared with the baseline
         findings = _find_growth(baseline, tracer, roots, plan=plan, rate=rate, series=series)
     finally:
         tracer.stop()
@@ -219,9 +221,9 @@ def _memory_grows(start: _MemoryPoint, middle: _MemoryPoint, end: _MemoryPoint, 
 
 def _take_baseline(roots: Roots) -> _Baseline:
     """Take a census and the touched bytes of large arrays for a later comparison, without keeping objects alive."""
-    census, pages = take_census(roots), FillingArrays()
-    add_untouched_arrays_(pages, census)
-    return _Baseline(census.without_objects(), pages, touched_by_path_(pages))
+    census, filling_arrays = take_census(roots), FillingArrays()
+    add_untouched_arrays_(filling_arrays, census)
+    return _Baseline(census.without_objects(), filling_arrays, touched_by_path_(filling_arrays))
 
 
 def _find_growth(
@@ -238,8 +240,10 @@ def _find_growth(
         series: rounds and used bytes after each.
     """
     slope = robust_slope(series.steps, series.values)
-    process_slope = Slope(rate, min(rate, slope.low), max(rate, slope.high))
-    growth = Growth(plan.rounds, footprint().resident, min(memory_limits().values()), process_slope, "round")
+    # The interval is that of the readings of all rounds, widened so that it has the rate between the two ends.
+    process_slope = Slope(per_step=rate, low=min(rate, slope.low), high=max(rate, slope.high))
+    limit = min(memory_limits().values())
+    growth = Growth(step=plan.rounds, resident=footprint().resident, limit=limit, whole=process_slope, unit="round")
     causes = []
     for owner in find_owners(baseline.census, take_census(roots)):
         line = tracer.find_line(owner.newest_items)
@@ -247,15 +251,18 @@ def _find_growth(
         causes.append(owner_evidence(owner, steps=steps, growth=growth, drift=process_slope, made_at=line))
     final_sizes = planned_by_path(baseline.filling_arrays)
     for path, size in touched_by_path_(baseline.filling_arrays).items():
-        touched_rate = (size - baseline.touched_bytes.get(path, size)) / plan.measured_rounds
+        earlier_size = baseline.touched_bytes.get(path, size)  # no gain without an earlier size
+        touched_rate = (size - earlier_size) / plan.measured_rounds
         if touched_rate > 0:
-            drift = Slope(touched_rate, touched_rate, touched_rate)
+            drift = Slope(per_step=touched_rate, low=touched_rate, high=touched_rate)
             causes.append(leaf_evidence(path, size, final_sizes[path], drift=drift, growth=growth))
-    # Growth that these do not explain is native code's.
+    # Growth that these leave unexplained is of native code.
     explained_rate = sum(cause.drift.per_step for cause in causes)
     if explained_rate < OWNING.explained_share * rate:
         native_slope = Slope(
-            rate - explained_rate, max(0.0, process_slope.low - explained_rate), process_slope.high - explained_rate
+            per_step=rate - explained_rate,
+            low=max(0.0, process_slope.low - explained_rate),
+            high=process_slope.high - explained_rate,
         )
         causes.append(unowned_evidence("native", native_slope, growth))
     return make_reportable_findings(causes, growth)

@@ -24,7 +24,7 @@ class ExpectedObject:
     class_words: str
     """Name of its class."""
     caller: str
-    """File and line of the call."""
+    """File and line of the call, such as `test_cache.py:12`."""
 
 
 _expectations: list[list[ExpectedObject]] = []
@@ -54,9 +54,9 @@ def expect_freed(obj: object) -> None:
             f"expect_freed: a {kind} cannot be watched, because Python has no weak references to it. "
             "Give the object that owns it, or an instance of a class that is kept inside of it."
         ) from fault
-    caller = sys._getframe(1)  # noqa: SLF001  (the only way up the stack)
-    place = f"{PurePath(caller.f_code.co_filename).name}:{caller.f_lineno}"
-    _expectations[-1].append(ExpectedObject(reference, kind, place))
+    frame = sys._getframe(1)  # noqa: SLF001  (the only way up the stack)
+    caller = f"{PurePath(frame.f_code.co_filename).name}:{frame.f_lineno}"
+    _expectations[-1].append(ExpectedObject(reference, class_words=kind, caller=caller))
 
 
 @contextmanager

@@ -60,11 +60,11 @@ def find_holder_chain(target: object, extra_roots: Sequence[tuple[str, object]] 
     roots = Roots()
     modules = user_modules(roots)
     reached_object = _search_chain(
-        [*extra_roots, *named_roots(roots)], target, lambda cls: full_name(cls)[0] in modules
+        [*extra_roots, *named_roots(roots)], target, may_open=lambda cls: full_name(cls)[0] in modules
     )
     if reached_object is None:
-        reached_object = _search_chain(_module_globals(), target, lambda _: True)
-    return _referrer_chain(target) if reached_object is None else tuple(_chain_words(reached_object))
+        reached_object = _search_chain(_module_globals(), target, may_open=lambda _: True)
+    return _referrer_chain(target) if reached_object is None else tuple(_describe_chain(reached_object))
 
 
 def _module_globals() -> Iterator[tuple[str, Any]]:
@@ -77,13 +77,19 @@ def _module_globals() -> Iterator[tuple[str, Any]]:
 def _search_chain(
     roots: Iterable[tuple[str, Any]], target: object, may_open: Callable[[type], bool]
 ) -> _ReachedObject | None:
-    """Search the target from the roots; return it with its chain to a root, None if no root reaches it."""
+    """Search the target from the roots; return it with its chain to a root, None if no root reaches it.
+
+    Args:
+        roots: names and objects.
+        target: the object to find.
+        may_open: returns whether instances of a class are opened; builtin containers always are.
+    """
     # Breadth-first, so the chain found is the shortest.
-    walk = Walk(sys.maxsize, may_open, MAXIMUM_OBJECTS)
+    walk = Walk(sampled_items=sys.maxsize, is_user_class=may_open, maximum_objects=MAXIMUM_OBJECTS)
     queue: deque[_ReachedObject] = deque()
     opened_objects: list[_ReachedObject] = []  # opened objects stay alive, so that no id is used again
     for name, obj in roots:
-        reached_object = _ReachedObject(obj, name, None)
+        reached_object = _ReachedObject(obj, name, holder=None)
         if obj is target:
             return reached_object
         _enqueue_new_(walk, queue, reached_object)
@@ -107,45 +113,47 @@ def _graph_saves(graph: _ReachedObject, target: object) -> bool:
 
 
 def _enqueue_new_(walk: Walk, queue: deque[_ReachedObject], reached_object: _ReachedObject) -> None:
-    """Put an object into the queue of objects to open, unless it is an atom or the walk has seen it."""
+    """Put an object into the queue of objects to open, unless it is an atom, such as a number, or was seen before."""
     if id(type(reached_object.obj)) not in ATOM_TYPE_IDS and id(reached_object.obj) not in walk.seen_ids:
         walk.seen_ids.add(id(reached_object.obj))
         queue.append(reached_object)
 
 
-def _chain_words(reached_object: _ReachedObject) -> list[str]:
-    """Return a line for the root, and one for each reference from there to the object."""
+def _describe_chain(reached_object: _ReachedObject) -> list[str]:
+    """Describe the way to an object: a line for the root, and one for each reference from there to the object."""
     hops: list[str] = []
     node = reached_object
     while node.holder is not None:
-        hops.append(f"{_hop_words(node.name, node.holder.obj, node.obj)}: {_describe_object(node.obj)}")
+        hops.append(f"{_describe_hop(node.name, node.holder.obj, node.obj)}: {_describe_object(node.obj)}")
         node = node.holder
-    return [f"{_root_words(node.name)}: {_describe_object(node.obj)}", *reversed(hops)]
+    return [f"{_describe_root(node.name)}: {_describe_object(node.obj)}", *reversed(hops)]
 
 
-def _root_words(name: str) -> str:
+def _describe_root(name: str) -> str:
     """Describe a root: `test_env.CACHE` as `test_env.py, global CACHE`; other roots have names in words already."""
     module, _, variable = name.rpartition(".")
+    # A module of the program has a file; names of other roots may have blanks, such as `fixture env`.
     file = (module_namespace(module) or {}).get("__file__")
     return name if type(file) is not str or " " in name else f"{Path(file).name}, global {variable}"
 
 
-def _hop_words(name: str, holder: Any, obj: object) -> str:
+def _describe_hop(name: str, holder: Any, obj: object) -> str:
     """Describe a hop: `[*]` by the item's number or key, `.<closure of step>.env` as `env, in the closure of step`."""
     if name == "[*]":
         return f"[{_item_key(holder, obj)}]"
+    # `.<` begins a name that the walk gives to a part which is no attribute.
     if name.startswith(".<") and ">." in name:
         scope, _, variable = name[2:].partition(">.")
         return f"{variable}, in the {scope}"
-    return name[2:-1] if name.startswith(".<") else name
+    return name[2:-1] if name.startswith(".<") else name  # `.<saved>` becomes `saved`
 
 
 def _item_key(holder: Any, obj: object) -> str:
     """Return the number or the key under which a container holds an object; `*` if it is not found."""
-    # By the builtin types: a subclass of the program's may iterate otherwise.
+    # By methods of the builtin types: a subclass in the program may define its own.
     if issubclass(type(holder), dict):
         pairs: list[tuple[Any, Any]] = read_stable(list, dict.items(holder))
-        return next((_key_words(key) for key, value in pairs if value is obj), "*")
+        return next((_describe_key(key) for key, value in pairs if value is obj), "*")
     for kind in (list, tuple, deque):
         if issubclass(type(holder), kind):
             items = read_stable(_container_items, kind, holder)
@@ -154,10 +162,11 @@ def _item_key(holder: Any, obj: object) -> str:
 
 
 def _container_items(kind: Any, holder: Any) -> list[Any]:
+    """Return the items of a container, as those of its builtin type `kind`."""
     return list(kind.__iter__(holder))
 
 
-def _key_words(key: object) -> str:
+def _describe_key(key: object) -> str:
     """Describe a key of a dict: a number or a text by itself, another key by its class."""
     if any(type(key) is kind for kind in (int, str, float, bool, bytes)):
         return repr(key)[:MAXIMUM_KEY_LETTERS]
@@ -184,9 +193,9 @@ def _referrer_chain(target: object) -> tuple[str, ...]:
             break
         chain.append(holders[0])
         del holders  # the list would be a referrer itself at the next hop
-    holders_outermost_first = chain[:0:-1]  # without the target
-    words = [f"{_describe_object(holder)}, to which no name leads" for holder in holders_outermost_first]
-    return tuple(words) if words else (NO_PYTHON_HOLDER,)
+    holders_outermost_first = chain[:0:-1]  # reversed, without the target
+    lines = [f"{_describe_object(holder)}, to which no name leads" for holder in holders_outermost_first]
+    return tuple(lines) if lines else (NO_PYTHON_HOLDER,)
 
 
 def _belongs_to_program(holder: object, chain: list[Any]) -> bool:

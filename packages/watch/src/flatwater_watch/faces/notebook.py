@@ -9,7 +9,8 @@ from flatwater_watch.diagnose.finding import Finding
 from flatwater_watch.errors import ConfigError
 from flatwater_watch.faces.context import Watch
 from flatwater_watch.faces.summary_lines import summary_head
-from flatwater_watch.pages.blocks import Block, Listing, Paragraph, finding_cards
+from flatwater_watch.pages.blocks import Block, Listing, Paragraph
+from flatwater_watch.pages.finding_cards import finding_cards
 
 CARD_STYLE = """
 .flatwater .finding { margin: 8px 0; padding: 10px 16px; border: 1px solid #8884; border-left: 5px solid #64748b;

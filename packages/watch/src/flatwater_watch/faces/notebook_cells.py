@@ -10,6 +10,7 @@ from flatwater_watch.diagnose.evidence import CurrentContents, Evidence
 from flatwater_watch.diagnose.finding import AllocationSite
 
 MAIN, PROGRAM, NOTEBOOK = "__main__.", "the main program", "the notebook"
+"""The beginning of owners in the main module, which is left out; words for the main module, and those in a notebook."""
 
 
 def in_notebook() -> bool:
@@ -29,7 +30,8 @@ def name_cells(cause: Evidence) -> Evidence:
     shell = _running_shell()
     if shell is None:
         return cause
-    numbers: Mapping[str, int] = vars(shell.compile).get("_filename_map", {})  # of IPython 7.33 and later
+    # Made-up file name -> number of the cell, in IPython 7.33 and later.
+    numbers: Mapping[str, int] = vars(shell.compile).get("_filename_map", {})
     # Code that the magic of the last cell runs has the number of the next cell, which does not exist yet.
     last_cell = len(shell.user_ns["In"]) - 1
     cells = {file: f"In[{min(number, last_cell)}]" for file, number in numbers.items()}

@@ -13,18 +13,11 @@ from flatwater_watch.diagnose.finding_text import growth_statement
 from flatwater_watch.faces.records import ReadingColumns, WatchRecords
 from flatwater_watch.faces.runner import SIGNAL_EXIT_BASE
 from flatwater_watch.faces.summary_lines import MINIMUM_KEPT_SHARE
-from flatwater_watch.pages.blocks import (
-    Block,
-    Listing,
-    Paragraph,
-    Piece,
-    Section,
-    Tile,
-    finding_cards,
-    is_grave,
-)
-from flatwater_watch.pages.chart import Axis, Chart, Line, byte_unit
+from flatwater_watch.pages.blocks import Block, Listing, Paragraph, Piece, Section, Tile
+from flatwater_watch.pages.chart import Axis, Chart, Line
+from flatwater_watch.pages.chart_values import byte_unit
 from flatwater_watch.pages.document import document
+from flatwater_watch.pages.finding_cards import finding_cards, is_grave
 from flatwater_watch.thresholds import SHIPPED
 from flatwater_watch.units import format_bytes, format_duration, short_bytes
 
@@ -43,6 +36,7 @@ AXIS_MARGIN_SHARE = 0.06
 MINIMUM_SPAN_BYTES = 1 << 20
 """Minimum bytes that the axis of changes covers, up and down."""
 CLOCK_UNITS = (("h", 3600.0), ("min", 60.0))
+"""Units of long times with their seconds, largest first."""
 MINIMUM_CLOCK_UNITS = 3.0
 """Minimum duration of the watch, in a clock's unit, for an axis in that unit; else it is in seconds."""
 
@@ -62,7 +56,7 @@ def watch_page(watch: WatchRecords, written_at: datetime) -> str:
     name = watch.program if len(watch.program) <= MAXIMUM_NAME_LETTERS else f"{watch.program[:MAXIMUM_NAME_LETTERS]}…"
     return document(
         name,
-        heading=[name, *_state_piece(watch)],
+        heading=[name, *_state_badge(watch)],
         subtitle=list(_subtitle_texts(watch, name)),
         tiles=_figure_tiles(watch),
         sections=sections,
@@ -70,10 +64,10 @@ def watch_page(watch: WatchRecords, written_at: datetime) -> str:
     )
 
 
-def _state_piece(watch: WatchRecords) -> list[str | Piece]:
-    """Return how the program ended, in a badge that is green only if it ended with 0 and nothing was found.
+def _state_badge(watch: WatchRecords) -> list[str | Piece]:
+    """Return a blank and a badge that says how the program ended; nothing for a process that was attached.
 
-    Empty for a process that was attached, which goes on.
+    The badge is green only if the program ended with 0 and nothing was found.
     """
     code = watch.exit_code
     if code is None:
@@ -123,15 +117,16 @@ def _figure_tiles(watch: WatchRecords) -> Iterator[Tile]:
     yield Tile("resident", short_bytes(highest), "at its highest")
     yield Tile("grown", short_bytes(watch.grown), "since warm-up")
     kind = "good" if watch.explained >= WELL_EXPLAINED_SHARE else ""
-    explained_share, kept_share = explained_shares(watch.explained, watch.findings)
-    note = "of the growth has a cause"
+    # Kept: memory that the program has freed and the allocator keeps, and mapped files.
+    findings_share, kept_share = explained_shares(watch.explained, watch.findings)
+    explained_note = "of the growth has a cause"
     if watch.findings and kept_share >= MINIMUM_KEPT_SHARE:
-        note = f"{explained_share:.0%} found, {kept_share:.0%} freed memory and files"
-    yield Tile("explained", f"{watch.explained:.0%}", note, kind)
+        explained_note = f"{findings_share:.0%} found, {kept_share:.0%} freed memory and files"
+    yield Tile("explained", f"{watch.explained:.0%}", below=explained_note, kind=kind)
     grave_count = sum(is_grave(finding) for finding in watch.findings)
-    note = f"{grave_count} to act on" if watch.findings else watch.outcome.first_words(0)
+    findings_note = f"{grave_count} to act on" if watch.findings else watch.outcome.first_words(0)
     is_bad = grave_count or watch.outcome.state == "unexplained"
-    yield Tile("findings", str(len(watch.findings)), note, "bad" if is_bad else "good")
+    yield Tile("findings", str(len(watch.findings)), below=findings_note, kind="bad" if is_bad else "good")
     yield Tile("the watch took", watch.cost_time, f"and {short_bytes(watch.cost_bytes)}")
 
 
@@ -144,6 +139,7 @@ def _pace_words(watch: WatchRecords) -> str:
 
 
 def _units_phrase(unit: str) -> str:
+    """Return the plural of a unit of growth, such as `updates`."""
     return {"batch": "batches"}.get(unit, f"{unit}s")
 
 
@@ -176,6 +172,7 @@ def _memory_blocks(watch: WatchRecords) -> Iterator[Block]:
 
 
 def _unseen_blocks(watch: WatchRecords) -> Iterator[Block]:
+    """Yield what the watch could not see, or a sentence that there is nothing."""
     if watch.unseen:
         yield Listing(watch.unseen, "reading")
     else:
@@ -223,7 +220,7 @@ def kinds_chart(series: ReadingColumns) -> Chart:
     rows = zip(series.resident, series.files, freed_column, strict=True)
     in_use = [resident - file_bytes - freed_bytes for resident, file_bytes, freed_bytes in rows]
     kinds: list[tuple[str, Sequence[int], str]] = [("mapped files", series.files, "--owner-2")]
-    if series.freed:
+    if series.freed:  # else the C library does not say which bytes are free
         kinds += [("freed, kept by the allocator", freed_column, "--owner-7"), ("in use", in_use, "--owner-1")]
     else:
         kinds.append(("in use, or freed and kept", in_use, "--owner-1"))
@@ -256,6 +253,7 @@ class MemoryEnd(NamedTuple):
     bytes: int
     """Resident bytes at the limit."""
     step: int
+    """Step of the program at which it comes."""
 
 
 def forecast_end(watch: WatchRecords) -> MemoryEnd | None:
@@ -271,12 +269,12 @@ def forecast_end(watch: WatchRecords) -> MemoryEnd | None:
     series = watch.series
     if not ends or not series.seconds:
         return None
-    step, limit = min(ends)
+    step, limit = min(ends)  # the earliest step
     start = _warm_up_index(series)
     steps_passed = series.steps[-1] - series.steps[start]
     seconds_passed = series.seconds[-1] - series.seconds[start]
     seconds_per_step = seconds_passed / steps_passed if steps_passed > 0 else 0.0
-    if watch.unit == "second":
+    if watch.unit == "second":  # whatever the pace that rounded seconds give
         seconds_per_step = 1.0
     seconds_left = (step - series.steps[-1]) * seconds_per_step
     if seconds_left <= 0 or limit <= series.resident[-1]:
@@ -315,6 +313,7 @@ def _forecast_line(series: ReadingColumns, end: MemoryEnd) -> _ForecastLine:
 
 
 def _warm_up_index(series: ReadingColumns) -> int:
+    """Return the index of the first reading after warm-up."""
     return len(series.seconds) // SHIPPED.ending.warm_up_divisor
 
 
@@ -331,6 +330,6 @@ def _to_unit(unit_size: float, values: Sequence[float]) -> list[float]:
 def _axis_range(values: Sequence[float]) -> tuple[float, float]:
     """Return the range of an axis from below the lowest value to above the highest, with a minimum span."""
     low, high = min(values), max(values)
-    missing_span = MINIMUM_SPAN_SHARE * high - (high - low)
+    missing_span = MINIMUM_SPAN_SHARE * high - (high - low)  # of which half is added at each end
     margin = max(AXIS_MARGIN_SHARE * (high - low), missing_span / 2)
     return max(0.0, low - margin), high + margin

@@ -19,8 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 Check = Callable[[Callable[[], object], "Sequence[tuple[str, object]]"], str | None]
-"""A function that runs the code and returns a text on its growth; None if that is allowed."""
+"""A function that runs the code and returns a text on its growth, None if that is allowed.
+
+Its second argument are objects with names that may hold what grows: the fixtures of a test.
+"""
 FLAT, BUDGET = "flat", "flatwater"
+"""Names of the two marks."""
 MARK_HELP = (
     "flat(rounds=50, growth='1 MiB', warmup=None): run the test `rounds` times; it fails if the memory that it holds \
 grows by more after the warm-up (rounds; None: a third of them).",
@@ -136,17 +140,17 @@ def _make_check(mark: pytest.Mark, name: str) -> Check:
     """Return the check that a mark asks for, which runs the code; a mark with wrong arguments fails the test."""
     from flatwater_watch.faces.flatness import check_max_growth, flat_plan, run_excess_test, run_flatness_test  # noqa: PLC0415  (as above)
 
-    problem = ""
     try:
         if mark.name == FLAT:
             plan = flat_plan(*mark.args, **mark.kwargs)
-            return lambda run, title: run_flatness_test(run, plan, title)
+            return lambda run, extra_roots: run_flatness_test(run, plan, extra_roots)
         allowance = check_max_growth(*mark.args, **mark.kwargs)
-        return lambda run, title: run_excess_test(run, allowance, title)
+        return lambda run, extra_roots: run_excess_test(run, allowance, extra_roots)
     except FlatwaterError as fault:
         problem = str(fault)
     except TypeError as fault:  # an argument that the mark does not have
         parameters = ", ".join(inspect.signature(flat_plan if mark.name == FLAT else check_max_growth).parameters)
+        # Python's message, such as `flat_plan() got an unexpected keyword argument 'x'`, without the function's name.
         problem = f"{str(fault).partition('() ')[2]}. It takes {parameters}"
     pytest.fail(f"@pytest.mark.{mark.name} of {name}: {problem}", pytrace=False)
 

@@ -128,6 +128,7 @@ def _read_columns(columns: Mapping[str, Any]) -> ReadingColumns:
         files=_whole_numbers(columns["file_bytes"]),
         freed=() if None in freed_bytes else _whole_numbers(freed_bytes),
     )
+    # Of the columns only `freed` may be empty.
     lengths = {len(series.seconds), len(series.steps), len(series.resident), len(series.files)}
     if len(lengths | ({len(series.freed)} if series.freed else set())) > 1:
         raise ValueError("the columns of series are not of one length")

@@ -33,7 +33,8 @@ def comparison_lines(summary: Mapping[str, Any], earlier_summary: Mapping[str, A
     for name, earlier, later in (*_kind_lines(summary, earlier_summary), *_owner_lines(owners_now, earlier_owners)):
         sign = "+" if later >= earlier else "-"
         change = f"{sign}{short_bytes(abs(later - earlier))}" if later != earlier else "none"
-        # Two blanks stand before a name and one behind it; of a long name the end is kept, as paths differ there.
+        # Two blanks stand before a name, and one behind it. A long name is cut to its end, as paths differ there: with
+        # the blanks and the `…`, 4 columns are no part of it.
         label = name if len(name) < NAME_WIDTH - 2 else f"…{name[len(name) - NAME_WIDTH + 4 :]}"
         yield _table_row(f"  {label}", short_bytes(earlier), short_bytes(later), change)
     if not owners_now or not earlier_owners:

@@ -25,7 +25,7 @@ from flatwater_watch.faces.summary_masking import masked_summary
 FORWARDED_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGCONT"))
 """Signals that are passed on. Ctrl-C reaches the program by itself, as it is in the same process group."""
 SIGNAL_EXIT_BASE = 128
-"""Shells' exit code of a program that a signal has ended, less the number of the signal."""
+"""What shells add to the number of a signal that has ended a program, for its exit code."""
 NO_PYTHON_SENTENCE = "no Python program was seen: it was started with -I, -E or -S, or failed before its first line"
 
 
@@ -99,7 +99,7 @@ def _find_script(command: Sequence[str]) -> str | None:
             next(words, None)
         elif not word.startswith("-"):
             return word
-        elif word.startswith(("-m", "-c")) or word == "-":
+        elif word.startswith(("-m", "-c")) or word == "-":  # a module, code, or a script on stdin
             return None
     return None
 
@@ -143,11 +143,11 @@ def _run_program(
     sys.stdout.flush()  # so that our lines come before the program's
     with _forward_signals() as children:
         child = subprocess.Popen(command, env=environment)  # noqa: S603  (the user's own command)
-        children.append(child)
+        children.append(child)  # from now on it gets the signals
         if reports is not None:
             _report_until_end(child.pid, reports, make_summary)
         code = child.wait()
-    return SIGNAL_EXIT_BASE - code if code < 0 else code
+    return SIGNAL_EXIT_BASE - code if code < 0 else code  # Popen returns minus the number of a signal
 
 
 def _report_until_end(pid: int, reports: spool.PeriodicReports, make_summary: Callable[[], dict[str, Any]]) -> None:
@@ -207,5 +207,6 @@ def _collect_summary(folder: Path, command: list[str], code: int | None, limit: 
         from flatwater_watch.faces.worker_findings import add_workers  # noqa: PLC0415  (most programs have none)
 
         summary = add_workers(summary, workers, budget=limit)
+    # Of a program in Python, the script and its arguments say more than the path of the interpreter before them.
     masked = masked_summary(summary, command[1:] or command)
     return masked if code is None else masked | {"exit_code": code}

@@ -22,6 +22,7 @@ from typing import Any
 from flatwater_watch.agent.spool import PROGRAM, WORKER, is_summary
 
 PREFIX = "flatwater-watch-"
+"""Beginning of the folders' names."""
 STALE_SECONDS = 5.0
 """Minimum age of an unlocked folder before it is removed: a new one is locked right after it was made."""
 NOTE_BYTES, MAXIMUM_NOTES = 16 << 20, 1000

@@ -53,6 +53,7 @@ def terminal_lines(
         if (finding.verdict, finding.owner) in printed_keys:
             yield f"{finding.verdict}: {finding.owner}, as above"
         else:
+            # The first line of the summary has the first finding in brief.
             yield from lines_below_brief(finding) if finding is findings[0] else finding_lines(finding)
     if small_findings:
         yield ""
@@ -71,10 +72,10 @@ def terminal_lines(
 def _small_findings_row(findings: Sequence[Finding]) -> str:
     """Return a row such as `and 5 smaller, 4% of the growth together: a.A, a.B, a.C and 2 more, in the JSON`."""
     count = len(findings)
-    share = f"{sum(finding.share for finding in findings):.0%} of the growth"
+    share_of_growth = f"{sum(finding.share for finding in findings):.0%} of the growth"
     names = ", ".join(finding.owner for finding in findings[:MAXIMUM_NAMES])
     ending = f" and {count - MAXIMUM_NAMES} more, in the JSON" if count > MAXIMUM_NAMES else ""
-    return f"and {count} smaller, {share}{' together' if count > 1 else ''}: {names}{ending}"
+    return f"and {count} smaller, {share_of_growth}{' together' if count > 1 else ''}: {names}{ending}"
 
 
 def _unexplained_lines(outcome: Outcome) -> Iterator[str]:
@@ -97,10 +98,11 @@ def summary_head(summary: dict[str, Any]) -> list[str]:
     plural = {"batch": "batches"}.get(summary["unit"], f"{summary['unit']}s")
     steps = f"{summary['steps']} {summary['unit'] if summary['steps'] == 1 else plural}"
     duration = "" if summary["unit"] == "second" else f" in {format_duration(summary['seconds'])}"
-    explained_share, kept_share = explained_shares(summary["explained_share"], findings)
-    explained_phrase = f"{explained_share + kept_share:.0%} explained"
+    # Kept: memory that the program has freed and the allocator keeps, and mapped files.
+    findings_share, kept_share = explained_shares(summary["explained_share"], findings)
+    explained_phrase = f"{findings_share + kept_share:.0%} explained"
     if findings and kept_share >= MINIMUM_KEPT_SHARE:
-        explained_phrase = f"{explained_share:.0%} found, {kept_share:.0%} freed memory and files"
+        explained_phrase = f"{findings_share:.0%} found, {kept_share:.0%} freed memory and files"
     growth = f"{format_bytes(summary['resident_growth_bytes'])} grown, {explained_phrase}"
     cost = f"cost {cost_time(summary['cost'], summary['seconds'])}, {format_bytes(summary['cost']['bytes'])}"
     figures = f"{first_words} · {steps}{duration} · {growth} · {cost}"
@@ -119,9 +121,9 @@ def cost_time(cost: dict[str, Any], seconds: float) -> str:
     # In a program that only waits, a few seconds would be a large share.
     program_seconds: float | None = cost.get("cpu_seconds")  # unknown for a process watched from outside
     watch_seconds = inf if program_seconds is None else cost["cpu_share"] * program_seconds
-    share = f"{cost['cpu_share']:.1%} CPU"
+    share_of_cpu = f"{cost['cpu_share']:.1%} CPU"
     if watch_seconds < MINIMUM_SHARE_SECONDS:
         return f"{watch_seconds:.1f} CPU s"
     # A program that rests leaves its core free: what is felt there is the share of the time.
     rests = program_seconds is not None and RESTING_RATIO * program_seconds < seconds
-    return f"{share}, {watch_seconds / seconds:.1%} of the time" if rests else share
+    return f"{share_of_cpu}, {watch_seconds / seconds:.1%} of the time" if rests else share_of_cpu

@@ -1,4 +1,4 @@
-"""The masking of secrets in a summary before it is shown or written."""
+"""Masks the secrets in a summary, such as passwords in a command line, before it is shown or written."""
 
 from typing import Any
 

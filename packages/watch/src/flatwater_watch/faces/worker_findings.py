@@ -57,47 +57,50 @@ def add_workers(
         workers: summaries of its workers, with `ended_at`.
         budget: bytes that the user allows all processes together; None if each has measured the machine's limit itself.
     """
-    read_workers = [worker for worker in workers if worker["readings"]]
-    worker_fields = {"workers": [_worker_line(worker) for worker in read_workers]} if read_workers else {}
-    sum_grows = any(record["owner"] == WORKERS_OWNER for record in summary["findings"])
-    groups = _group_findings(read_workers, sum_grows=sum_grows)
+    measured_workers = [worker for worker in workers if worker["readings"]]
+    worker_fields = {"workers": [_worker_line(worker) for worker in measured_workers]} if measured_workers else {}
+    # Whether all workers together grow, as the watch in the program's own process has found.
+    workers_grow = any(record["owner"] == WORKERS_OWNER for record in summary["findings"])
+    groups = _group_findings(measured_workers, workers_grow=workers_grow)
     if not groups:
         return summary | worker_fields
-    summary = _use_workers_clock(summary, read_workers)
+    summary = _use_workers_clock(summary, measured_workers)
     own_growth = max(0, summary["resident_growth_bytes"])
-    total_growth = max(1, own_growth + sum(max(0, worker["resident_growth_bytes"]) for worker in read_workers))
+    total_growth = max(1, own_growth + sum(max(0, worker["resident_growth_bytes"]) for worker in measured_workers))
     worker_causes = {key: _merge_group(group, summary, total_growth, budget) for key, group in groups.items()}
     workers_share = sum(min(1.0, cause.evidence.share) for cause in worker_causes.values())
     workers_rate = sum(cause.evidence.drift.per_step for cause in worker_causes.values())
+    # Each cause's share is of the growth of all processes together, so the shares of the program's own causes shrink.
     own_causes = _own_causes(summary, own_growth / total_growth)
     causes = _join_causes(worker_causes, own_causes)
-    findings = _judge_processes(causes, workers_rate, summary, read_workers)
-    share = summary["explained_share"] * own_growth / total_growth + workers_share
+    findings = _judge_processes(causes, workers_rate, summary, measured_workers)
+    # Of the program's own growth a share is explained, and this growth is a part of all.
+    explained_share = summary["explained_share"] * own_growth / total_growth + workers_share
     return {
         **summary,
         **worker_fields,
-        "held": _sum_owner_bytes(summary, read_workers, {cause.evidence.owner for cause in worker_causes.values()}),
+        "held": _sum_owner_bytes(summary, measured_workers, {cause.evidence.owner for cause in worker_causes.values()}),
         "findings": [finding.to_json() for finding in findings],
-        "explained_share": round(min(1.0, share), 4),
+        "explained_share": round(min(1.0, explained_share), 4),
         "resident_growth_bytes": total_growth,
-        "outcome": summary["outcome"] | {"state": "grows"},
-        "cost": _sum_costs([summary, *read_workers]),
-        "processes": max(summary["processes"], 1 + len(read_workers)),
+        "outcome": summary["outcome"] | {"state": "grows"},  # there are findings, perhaps in workers only
+        "cost": _sum_costs([summary, *measured_workers]),
+        "processes": max(summary["processes"], 1 + len(measured_workers)),
         "unseen": [f"in the program's own process: {sentence}" for sentence in summary["unseen"]],
     }
 
 
-def _own_causes(summary: Mapping[str, Any], share: float) -> dict[str, _ProcessCause]:
+def _own_causes(summary: Mapping[str, Any], process_share: float) -> dict[str, _ProcessCause]:
     """Return the causes of growth in the program's own process, by fingerprint.
 
     Args:
         summary: summary of this process.
-        share: share of the growth of all processes that came in this one.
+        process_share: share of the growth of all processes that came in this one.
     """
     findings = [Finding.from_json(record) for record in summary["findings"]]
     return {
         finding.fingerprint: _ProcessCause(
-            _evidence_from_finding(finding, share=finding.share * share),
+            _evidence_from_finding(finding, share=finding.share * process_share),
             finding.limit_bytes,
             is_dated=finding.limit_step is not None,
         )
@@ -108,7 +111,7 @@ def _own_causes(summary: Mapping[str, Any], share: float) -> dict[str, _ProcessC
 def _join_causes(
     worker_causes: Mapping[str, _ProcessCause], own_causes: Mapping[str, _ProcessCause]
 ) -> list[_ProcessCause]:
-    """Return all causes in the program's own process and in its workers, by fingerprint, each once.
+    """Return the causes in the program's own process and in its workers; a cause in both, by fingerprint, becomes one.
 
     Growth of the workers as a whole, as the program's process sees it, is left out if their own causes explain it.
     """
@@ -117,13 +120,13 @@ def _join_causes(
         for key, cause in worker_causes.items()
     ]
     explained_rate = sum(cause.evidence.drift.per_step for cause in joined_causes)
-    own_only = []
+    causes_of_program_alone = []
     for key, cause in own_causes.items():
         enough_rate = MEASURING.minimum_workers_explained_share * cause.evidence.drift.per_step
         is_explained = cause.evidence.owner == WORKERS_OWNER and explained_rate >= enough_rate
         if key not in worker_causes and not is_explained:
-            own_only.append(cause)
-    return [*own_only, *joined_causes]
+            causes_of_program_alone.append(cause)
+    return [*causes_of_program_alone, *joined_causes]
 
 
 def _add_program_growth(worker_cause: _ProcessCause, program_cause: _ProcessCause) -> _ProcessCause:
@@ -199,23 +202,24 @@ def _sum_costs(summaries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def _worker_line(worker: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the figures of a worker's summary that the program's summary lists, and the number of its findings."""
     fields = ("unit", "steps", "seconds", "readings", "resident_bytes", "resident_growth_bytes")
     return {name: worker[name] for name in fields} | {"findings": len(worker["findings"])}
 
 
-def _group_findings(workers: Sequence[Mapping[str, Any]], *, sum_grows: bool) -> dict[str, list[_WorkerFinding]]:
+def _group_findings(workers: Sequence[Mapping[str, Any]], *, workers_grow: bool) -> dict[str, list[_WorkerFinding]]:
     """Group the workers' findings by fingerprint, without slowdowns, and without groups of few bytes in all.
 
     Args:
         workers: summaries of all workers.
-        sum_grows: whether all workers together grow, as the program sees them; if not, what replaced workers give back
-            is left out.
+        workers_grow: whether all workers together grow, as the program sees them; if not, bytes that workers give back
+            when they are replaced are left out.
     """
     groups: dict[str, list[_WorkerFinding]] = {}
     workers_by_end = sorted(workers, key=lambda worker: float(worker["ended_at"]))
     for worker in workers:
         for finding in (Finding.from_json(record) for record in worker["findings"]):
-            is_bounded = not sum_grows and _is_given_back(worker, finding.owner, workers_by_end)
+            is_bounded = not workers_grow and _is_given_back(worker, finding.owner, workers_by_end)
             if VERDICTS[finding.verdict].is_of_bytes and not is_bounded:
                 groups.setdefault(finding.fingerprint, []).append(_WorkerFinding(worker, finding))
     minimum_bytes = 2 * DRIFT.least_bytes
@@ -230,35 +234,40 @@ def _is_given_back(worker: Mapping[str, Any], owner: str, workers: Sequence[Mapp
         owner: owner of the finding.
         workers: summaries of all workers, by their ends.
     """
-    is_known = owner in worker["held"]
+    # The bytes of some owners are not counted, such as those of native code: then the growth of workers is compared.
+    is_counted = owner in worker["held"]
 
     def size(summary: Mapping[str, Any]) -> float:
-        return float(summary["held"][owner] if is_known else summary["resident_growth_bytes"])
+        return float(summary["held"][owner] if is_counted else summary["resident_growth_bytes"])
 
-    others = [
-        other for other in workers if not _live_at_once(worker, other) and (owner in other["held"] or not is_known)
+    earlier_and_later = [
+        other for other in workers if not _live_at_once(worker, other) and (owner in other["held"] or not is_counted)
     ]
-    if 1 + _generation_count(others) < MEASURING.minimum_generations:
+    if 1 + _generation_count(earlier_and_later) < MEASURING.minimum_generations:
         return False
-    earlier = others[: (len(others) + 1) // 2]
-    return size(worker) <= MEASURING.maximum_generation_growth * max(size(other) for other in earlier)
+    earlier_half = earlier_and_later[: (len(earlier_and_later) + 1) // 2]
+    return size(worker) <= MEASURING.maximum_generation_growth * max(size(other) for other in earlier_half)
 
 
-def _life(worker: Mapping[str, Any]) -> tuple[float, float]:
+def _begin_and_end(worker: Mapping[str, Any]) -> tuple[float, float]:
     """Return when the watch of a worker began and when it ended, in seconds since 1970."""
     return worker["ended_at"] - worker["seconds"], worker["ended_at"]
 
 
 def _live_at_once(worker: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Return whether two workers lived at the same time."""
-    (begin, end), (other_begin, other_end) = _life(worker), _life(other)
+    (begin, end), (other_begin, other_end) = _begin_and_end(worker), _begin_and_end(other)
     return begin < other_end and other_begin < end
 
 
 def _generation_count(workers: Iterable[Mapping[str, Any]]) -> int:
-    """Return the maximum number of workers, given by their ends, of which each began after the one before had ended."""
+    """Return the length of the longest succession of workers, each of which began after the one before had ended.
+
+    Args:
+        workers: workers by their ends, so that taking each that can follow gives the longest succession.
+    """
     count, last_end = 0, 0.0
-    for begin, end in map(_life, workers):
+    for begin, end in map(_begin_and_end, workers):
         if begin >= last_end:
             count, last_end = count + 1, end
     return count
@@ -267,8 +276,8 @@ def _generation_count(workers: Iterable[Mapping[str, Any]]) -> int:
 def _concurrent_count(group: Sequence[_WorkerFinding]) -> int:
     """Return the maximum number of a group's workers that lived at once: workers in succession do not add up."""
     # A sweep over starts and ends; an end sorts before a start at the same time.
-    starts = [(_life(member.worker)[0], 1) for member in group]
-    ends = [(_life(member.worker)[1], -1) for member in group]
+    starts = [(_begin_and_end(member.worker)[0], 1) for member in group]
+    ends = [(_begin_and_end(member.worker)[1], -1) for member in group]
     maximum = running = 0
     for _, change in sorted(starts + ends):
         running += change
@@ -297,19 +306,20 @@ def _merge_group(
         scales = [simultaneous * _seconds_per_unit(summary) / len(group) * member.steps_per_second for member in group]
     scaled_findings = list(zip(scales, (member.finding for member in group), strict=True))
     rate = sum(scale * finding.bytes_per_step for scale, finding in scaled_findings)
-    low, high = (sum(scale * finding.interval[end] for scale, finding in scaled_findings) for end in (0, 1))
+    low = sum(scale * finding.interval[0] for scale, finding in scaled_findings)
+    high = sum(scale * finding.interval[1] for scale, finding in scaled_findings)
     plateau, full_step = largest.plateau_bytes, largest.plateau_step
-    if full_step is not None:
+    if full_step is not None:  # a step of that worker becomes the step of the program at the same time
         seconds_left = (full_step - main_member.worker["steps"]) / main_member.steps_per_second
         full_step = summary["steps"] + round(seconds_left / _seconds_per_unit(summary))
-    place = "in a worker process" if simultaneous == 1 else f"in each of {simultaneous} worker processes"
+    process_phrase = "in a worker process" if simultaneous == 1 else f"in each of {simultaneous} worker processes"
     if simultaneous > 1 and summary["unit"] != REQUEST:
-        place += f", {format_bytes(rate / simultaneous)} each"
+        process_phrase += f", {format_bytes(rate / simultaneous)} each"
     evidence = _evidence_from_finding(
         largest,
         drift=Slope(rate, low, high),
         share=sum(member.bytes for member in group) / total_growth,
-        what=f"{place}: {largest.what}",
+        what=f"{process_phrase}: {largest.what}",
         plateau_bytes=None if plateau is None else plateau * simultaneous,
         plateau_step=full_step,
     )
@@ -350,11 +360,14 @@ def _judge_processes(
     rate = grown_bytes / max(1, steps) + workers_rate
     pace = 1 / max(1e-9, _seconds_per_unit(summary))
     last_end = max(worker["ended_at"] for worker in workers)
-    scale = Scale(summary["unit"], 1.0, steps, steps, steps_per_second=pace, now=last_end)
+    # The summary counts steps in the unit of the report.
+    scale = Scale(summary["unit"], per_unit=1.0, step=steps, units=steps, steps_per_second=pace, now=last_end)
+    whole_slope = Slope(per_step=rate, low=rate, high=rate)
     findings = []
     for evidence, limit, is_dated in causes:
-        growth = Growth(steps, resident, limit, Slope(rate, rate, rate), summary["unit"])
-        has_date = is_dated and limit is not None and rate > 0
-        full_step = steps + round(max(0.0, (limit or 0) - resident) / rate) if has_date else None
-        findings += make_findings([evidence], growth, full_step, scale=scale)
+        growth = Growth(step=steps, resident=resident, limit=limit, whole=whole_slope, unit=summary["unit"])
+        limit_step = None
+        if is_dated and limit is not None and rate > 0:
+            limit_step = steps + round(max(0.0, limit - resident) / rate)
+        findings += make_findings([evidence], growth, limit_step, scale=scale)
     return sorted(findings, key=lambda finding: -finding.bytes_per_step)

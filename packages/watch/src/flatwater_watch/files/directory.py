@@ -75,7 +75,7 @@ def open_at_once(path: Path) -> FileIO:
 
 
 def read_whole(path: Path, maximum: int) -> bytes:
-    """The content of a file.
+    """Return the content of a regular file.
 
     Raises:
         OSError: the file cannot be opened or read.
@@ -87,7 +87,7 @@ def read_whole(path: Path, maximum: int) -> bytes:
             raise ValueError("it is not a regular file")
         if status.st_size > maximum:
             raise ValueError(f"it is larger than {format_bytes(maximum)}")
-        return file.read(maximum + 1)[:maximum]  # cut, as the file may have grown since its size was read
+        return file.read(maximum)  # no more, as the file may have grown since its size was read
 
 
 def _write_synced_file(temporary: Path, pieces: Iterable[FilePiece]) -> None:
@@ -133,7 +133,7 @@ def sync_file(path: Path) -> None:
 
 
 def stray_files(folder: Path, file_name: str = "") -> list[Path]:
-    """Temporary files in `folder` that a dead writer left, of one file if its name is given; none without a folder."""
+    """Return the temporary files that dead writers left in a folder, or those for `file_name` only if it is given."""
     if not folder.is_dir():
         return []
     # The names that `replace_whole` makes.
@@ -151,7 +151,7 @@ def remove_strays(folder: Path, file_name: str = "") -> int:
 
 
 def _is_abandoned(path: Path) -> bool:
-    """Whether a temporary file has no living writer that holds its lock."""
+    """Return whether a temporary file has no living writer that holds its lock."""
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -189,13 +189,13 @@ def explain_deleted_folder(held_folder: Path) -> Iterator[None]:
 
 
 def current_path(path: Path) -> Path:
-    """The same path, but by the present name of its folder if it begins with a folder that a process holds open."""
+    """Return a path by the present name of its folder: `/data/run/log` for `/proc/7/fd/3/log`; else unchanged."""
     match = _HELD_FOLDER.match(str(path))
     return Path(match[0]).readlink() / path.relative_to(match[0]) if match else path
 
 
 def is_same_folder(path: Path, held_folder: Path) -> bool:
-    """Whether `path` still leads to the folder that is held open."""
+    """Return whether `path` still leads to the folder that is held open."""
     try:
         return path.samefile(held_folder)
     except OSError:  # the path does not exist, or may not be read
@@ -203,14 +203,14 @@ def is_same_folder(path: Path, held_folder: Path) -> bool:
 
 
 def is_folder_deleted(held_folder: Path) -> bool:
-    """Whether a folder that is held open has no name any more."""
+    """Return whether a folder that is held open has no name any more."""
     name = str(held_folder.readlink())
     # The name of an existing folder may end like this as well.
     return name.endswith(_DELETED_SUFFIX) and not is_same_folder(Path(name), held_folder)
 
 
 def _write_error_reason(path: Path, error: OSError) -> str:
-    """The reason why a path cannot be written, and what the user can do."""
+    """Return the reason why a path cannot be written, and what the user can do."""
     held_match = _HELD_FOLDER.match(str(path))
     path = current_path(path)
     if held_match and is_folder_deleted(Path(held_match[0])):

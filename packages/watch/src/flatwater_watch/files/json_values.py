@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def parse_json(raw: bytes) -> Any:  # noqa: ANN401  (JSON)
-    """The value of a JSON text.
+    """Return the value of a JSON text.
 
     Raises:
         ValueError: the text is no JSON, too large or too deep, or has NaN or infinities, which JSON does not know.
@@ -30,7 +30,7 @@ def parse_json(raw: bytes) -> Any:  # noqa: ANN401  (JSON)
         content = json.loads(raw, parse_constant=_refuse_constant)
     except RecursionError:
         raise ValueError("brackets are nested too deep") from None
-    # With fewer brackets than that, nothing can be nested deeper.
+    # Only with more brackets than the maximum depth can they be nested deeper; brackets in texts count here too.
     if raw.count(b"[") + raw.count(b"{") > MAXIMUM_DEPTH:
         require_shallow(content)
     return content
@@ -56,7 +56,7 @@ def require_shallow(content: object) -> None:
 
 
 def _child_containers(content: object) -> list[Any]:
-    """The dicts and lists that are items of a dict or a list; empty for any other content."""
+    """Return the dicts and lists that are items of a dict or a list; empty for any other content."""
     items = content.values() if isinstance(content, dict) else content if isinstance(content, list) else ()
     return [item for item in items if isinstance(item, dict | list)]
 
@@ -73,7 +73,7 @@ def convert_to_type(content: object, kind: type[T]) -> T:
 
 
 def encode_json(value: object) -> bytes:
-    """The value as JSON in one line: null for numbers that are not finite, lists for tuples."""
+    """Return the value as JSON in one line: null for numbers that are not finite, lists for tuples."""
     import msgspec  # noqa: PLC0415  (takes as long to import as a command that only reads may take)
 
     try:
@@ -84,7 +84,7 @@ def encode_json(value: object) -> bytes:
 
 
 def indent_json(value: object) -> bytes:
-    """The value as JSON with a line for each item, as the json module indents it by 1, in a third of its time.
+    """Return the value as JSON with a line for each item, as the json module indents it by 1, in a third of its time.
 
     Raises:
         ValueError: a number is not finite.
@@ -98,7 +98,7 @@ def indent_json(value: object) -> bytes:
 
 
 def plain_json_value(value: object) -> object:
-    """The value for JSON: null for numbers that are not finite, lists for tuples."""
+    """Return the value for JSON, at any depth: None for numbers that are not finite, lists for tuples."""
     if isinstance(value, float):
         return value if isfinite(value) else None
     if isinstance(value, list | tuple):
@@ -109,5 +109,5 @@ def plain_json_value(value: object) -> object:
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is a number that a float can hold; JSON has larger numbers."""
+    """Return whether a value is a number that a float can hold; JSON has larger numbers."""
     return isinstance(value, int | float) and -MAXIMUM_NUMBER <= value <= MAXIMUM_NUMBER

@@ -34,13 +34,14 @@ class OutputKind:
     """A kind of output, which may replace files of the same kind only."""
 
     name: str
+    """Name with its article, for messages: `an MP4 video`."""
     suffixes: tuple[str, ...]
     matches: Callable[[bytes], bool]
     """A test of whether a file is of this kind, by its first `HEAD_BYTES` bytes."""
 
 
 def _starts_like(pattern: bytes) -> Callable[[bytes], bool]:
-    """A test of whether the first bytes of a file match a pattern."""
+    """Return a test of whether the first bytes of a file match a pattern."""
     expression = re.compile(pattern, re.DOTALL | re.IGNORECASE)
     return lambda head: expression.match(head) is not None
 
@@ -59,14 +60,17 @@ POLICY_OUTPUTS = {
         "an exported policy", (".safetensors",), _starts_like(rb'.{8}\{"__metadata__":\{"flatwater":')
     ),
 }
+"""Exported policies by suffix. They begin as a ZIP file; as protobuf, with the name of the library; and with the length
+of a header in 8 bytes, and the header."""
 VIDEO_OUTPUTS = {
     ".gif": OutputKind("a GIF", (".gif",), _starts_like(rb"GIF8")),
     ".mp4": OutputKind("an MP4 video", (".mp4",), _starts_like(rb".{4}ftyp")),
 }
+"""Videos by suffix."""
 
 
 def table_kind(name: str, columns: Iterable[str]) -> OutputKind:
-    """The kind of a CSV table with at least these columns."""
+    """Return the kind of a CSV table with at least these columns."""
     required_columns = {*columns}
 
     def has_columns(head: bytes) -> bool:
@@ -77,20 +81,24 @@ def table_kind(name: str, columns: Iterable[str]) -> OutputKind:
 
 
 _RUN_CONFIG = re.compile(rb"^trainer\s*=", re.MULTILINE)
-_RUN_MARKS = ("checkpoints", "metrics.jsonl", "run.log", "plan.json", ".lock")
+"""A line in the `config.toml` of each run."""
+_RUN_FILES = ("checkpoints", "metrics.jsonl", "run.log", "plan.json", ".lock")
+"""Files and folders of which each run's folder has at least one."""
 _OWN_FOLDERS = {"checkpoints", "tensorboard", "profile", "wandb", "logs"}
+"""Folders in which Flatwater writes files of any name."""
 _OWN_SUFFIXES = {"", ".toml", ".json", ".jsonl", ".parquet", ".npz", ".log", ".txt", ".db", ".png", ".gz"}
+"""Suffixes of files that Flatwater writes."""
 _OWN_PAGE = "report.html"
 _MAXIMUM_DEPTH = 3
 """Maximum folders between a study and a file of a run."""
 
 
 def flatwater_folder_kind(folder: Path) -> str:
-    """The kind of a folder of Flatwater, "a run", "a sweep" or "a study"; empty for any other folder."""
+    """Return the kind of a folder of Flatwater, "a run", "a sweep" or "a study"; empty for any other folder."""
     if (folder / "base.toml").is_file():  # the settings that all runs of a sweep or a study share
         kinds = {"space.toml": "a sweep", "study.toml": "a study"}
         return next((kind for name, kind in kinds.items() if (folder / name).is_file()), "")
-    if not any((folder / mark).exists() for mark in _RUN_MARKS):
+    if not any((folder / name).exists() for name in _RUN_FILES):
         return ""
     with suppress(OSError):
         return "a run" if _RUN_CONFIG.search(read_regular(folder / "config.toml", follow_links=False)) else ""
@@ -98,7 +106,7 @@ def flatwater_folder_kind(folder: Path) -> str:
 
 
 def reserved_name_reason(place: Path, run_default: Path | None = None) -> str:
-    """The reason why the user may not write to a path, whose name Flatwater itself uses; empty if the user may.
+    """Return the reason why the user may not write to a path, whose name Flatwater itself uses; empty if the user may.
 
     Args:
         place: path of the file, with its folder resolved.
@@ -106,7 +114,7 @@ def reserved_name_reason(place: Path, run_default: Path | None = None) -> str:
     """
     if run_default is not None and place == run_default.parent.resolve() / run_default.name:
         return ""
-    for folder in [*place.parents][:_MAXIMUM_DEPTH]:
+    for folder in [*place.parents][:_MAXIMUM_DEPTH]:  # the nearest first
         kind = flatwater_folder_kind(folder)
         if kind and _is_own_name(place.relative_to(folder).parts):
             return f"{folder} is the folder of {kind}, which has files of such names itself"
@@ -114,11 +122,15 @@ def reserved_name_reason(place: Path, run_default: Path | None = None) -> str:
 
 
 def _is_own_name(path_names: tuple[str, ...]) -> bool:
-    """Whether Flatwater writes files of this name in a folder of its own, from which `path_names` lead to the file."""
-    name, *folders = path_names
-    if folders:
-        return name in _OWN_FOLDERS
-    return name.startswith(".") or name == _OWN_PAGE or Path(name).suffix in _OWN_SUFFIXES
+    """Return whether Flatwater writes such files in a folder of its own.
+
+    Args:
+        path_names: names on the path from this folder to a file, such as `("checkpoints", "3.ckpt")`.
+    """
+    first_name, *further_names = path_names
+    if further_names:
+        return first_name in _OWN_FOLDERS
+    return first_name.startswith(".") or first_name == _OWN_PAGE or Path(first_name).suffix in _OWN_SUFFIXES
 
 
 def check_output(option: str, path: Path, kind: OutputKind, *, run_default: Path | None = None) -> None:
@@ -140,7 +152,7 @@ def check_output(option: str, path: Path, kind: OutputKind, *, run_default: Path
 
 
 def _refusal(path: Path, kind: OutputKind, run_default: Path | None) -> str:
-    """The reason why a file cannot be written; empty if it can."""
+    """Return the reason why a file cannot be written; empty if it can."""
     return next(_find_objections(path, kind, run_default), "")
 
 
@@ -173,8 +185,8 @@ def _find_objections(path: Path, kind: OutputKind, run_default: Path | None) -> 
 
 
 def _file_mode(place: Path) -> int:
-    """The mode of an existing file, as of `lstat`; 0 if there is none."""
-    # The temporary file has a longer name: `lstat` raises OSError if only that name is too long.
+    """Return the mode of an existing file, as of `lstat`; 0 if there is none."""
+    # `replace_whole` first writes to a temporary file with a longer name: `lstat` raises OSError if it is too long.
     with suppress(FileNotFoundError):
         place.with_name(f".{place.name}.{'0' * 8}{TEMPORARY_SUFFIX}").lstat()
     try:
@@ -294,7 +306,7 @@ def append_output(path: Path, text: str, kind: OutputKind) -> None:
     Raises:
         OSError: the file cannot be opened or written, or a file of another kind is there.
     """
-    if reason := _refusal(path, kind, None):
+    if reason := _refusal(path, kind, run_default=None):
         raise OSError(errno.EINVAL, reason, str(path))
     with append_regular(path) as file:
         file.write(text.encode(errors="replace"))

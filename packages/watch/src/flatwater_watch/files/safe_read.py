@@ -26,12 +26,12 @@ _IRREGULAR_KINDS = (
 
 
 def describe_irregular(mode: int) -> str:
-    """The kind of a file in words; empty for a regular one."""
+    """Return the kind of a file in words; empty for a regular one."""
     return next((name for has_kind, name in _IRREGULAR_KINDS if has_kind(mode)), "")
 
 
 def file_exists(path: str) -> bool:
-    """Whether a path that the user has typed is that of an existing file or folder; `~` stands for a home folder."""
+    """Return whether a path that the user has typed leads to a file or folder; `~` stands for a home folder."""
     try:
         return Path(path).expanduser().exists()
     except (OSError, RuntimeError, ValueError):  # too long a name, an unknown user, a NUL character
@@ -93,7 +93,7 @@ def _open_regular(path: Path, flags: int, folder_descriptor: int | None = None) 
 
 
 def read_regular(path: Path, maximum: int = TEXT_BYTES, *, follow_links: bool = True) -> bytes:
-    """All bytes of a regular file; a link is followed if `follow_links` is set.
+    """Return all bytes of a regular file; a link is followed if `follow_links` is set.
 
     Raises:
         OSError: the file cannot be opened, see `open_regular`, or has more than `maximum` bytes.
@@ -101,7 +101,7 @@ def read_regular(path: Path, maximum: int = TEXT_BYTES, *, follow_links: bool = 
     with open_regular(path, follow_links=follow_links) as file:
         if os.fstat(file.fileno()).st_size > maximum:  # before any byte is read, as a sparse file may exceed memory
             raise _size_error(path, maximum)
-        content = file.read(maximum + 1)
+        content = file.read(maximum + 1)  # a byte more than is allowed shows that the file is too large
     if len(content) > maximum:  # the file has grown since
         raise _size_error(path, maximum)
     return content

@@ -50,14 +50,17 @@ def removed_settings(cls: type[Any]) -> Mapping[str, str]:
 
 
 def variant_class(cls: type[Any], values: Mapping[str, Any]) -> type[Any]:
-    """Return the class to build from values: `cls`, or its variant with more settings, which `__variant__` chooses."""
+    """Return the class to build from values: `cls`, or a variant with more settings, of its `__variant__`."""
     has_variants = any("__variant__" in vars(owner) for owner in cls.__mro__)
     variant: type[Any] = cls.__variant__(values) if has_variants else cls
     return variant
 
 
 def absent_settings(cls: type[Any]) -> Mapping[str, str]:
-    """Return settings that users may expect in a configuration's class, each with the reason why it is missing."""
+    """Return settings that users may expect in a configuration's class, each with the reason why it is missing.
+
+    The class, or a base class, names them in its attribute `absent`.
+    """
     field_names = {field.name for field in fields(cls)}
     owners = (owner for owner in cls.__mro__ if "absent" in vars(owner))
     reasons: Mapping[str, str] = next((vars(owner)["absent"] for owner in owners), {})
@@ -66,14 +69,14 @@ def absent_settings(cls: type[Any]) -> Mapping[str, str]:
 
 def _declare_class(cls: type[Any], table: str, removed: Mapping[str, str]) -> type[Any]:
     """Make a class a frozen dataclass, whose instances are checked: each field, then by the class's own rules."""
-    own_check: Callable[[object], None] | None = next(
+    declared_check: Callable[[object], None] | None = next(
         (vars(owner)["__post_init__"] for owner in cls.__mro__ if "__post_init__" in vars(owner)), None
     )
 
     def check(self: object) -> None:
         check_fields(self, table)
-        if own_check is not None:
-            own_check(self)
+        if declared_check is not None:
+            declared_check(self)
 
     cls.__post_init__ = check
     cls.__removed__ = removed
@@ -84,7 +87,7 @@ def _declare_class(cls: type[Any], table: str, removed: Mapping[str, str]) -> ty
 def field_docs(cls: type) -> dict[str, str]:
     """Return the docstrings of fields by name, inherited fields included, without fields that have none."""
     docs: dict[str, str] = {}
-    for owner in reversed(cls.__mro__[:-1]):
+    for owner in reversed(cls.__mro__[:-1]):  # without `object`, and the class itself last, as its texts count
         docs |= _own_docs(owner)
     return docs
 

@@ -34,6 +34,7 @@ from flatwater_watch.terminal import MINIMUM_COLUMNS, WIDTH, PrintableStream
 
 C = TypeVar("C")
 _HELP = frozenset({"-h", "--help"})
+"""Options that ask for the help."""
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -85,17 +86,18 @@ def _refuse_extra_words(interface: type[Any], program: str, options: Sequence[st
     hints = get_type_hints(interface, include_extras=True)
     kinds = {field.name: hints[field.name] for field in fields(interface)}  # each command is a dataclass
     extras = {name: kind.__metadata__ for name, kind in kinds.items() if get_origin(kind) is Annotated}
-    places = [name for name, values in extras.items() if tyro.conf.Positional in values]
-    # A place of a tuple type takes any number of words.
-    takes_many = any(get_origin(get_args(kinds[name])[0]) is tuple for name in places)
+    positional_names = [name for name, values in extras.items() if tyro.conf.Positional in values]
+    # A field of a tuple type takes any number of words.
+    takes_many = any(get_origin(get_args(kinds[name])[0]) is tuple for name in positional_names)
     words = list(takewhile(lambda word: not word.startswith("-"), options))
-    if takes_many or len(words) <= len(places) or not _HELP.isdisjoint(options):
+    if takes_many or len(words) <= len(positional_names) or not _HELP.isdisjoint(options):
         return
-    word, place_names = words[len(places)], " and ".join(map(str.upper, places))
+    extra_word, shown_names = words[len(positional_names)], " and ".join(map(str.upper, positional_names))
     option = next((name for name, kind in kinds.items() if declared_extras(kind, WordOption)), "")
     raise ConfigError(
-        f"{program}: expected {f'{place_names} and then options' if places else 'options'}, got {short_repr(word)}. "
-        + (f"Give it as `--{option} {shlex.quote(word)}`, or see" if option else "See")
+        f"{program}: expected {f'{shown_names} and then options' if shown_names else 'options'}, got "
+        f"{short_repr(extra_word)}. "
+        + (f"Give it as `--{option} {shlex.quote(extra_word)}`, or see" if option else "See")
         + f" {program} --help"
     )
 

@@ -1,18 +1,14 @@
-"""The blocks of a page as data; `templates/blocks.j2` decides the looks of each.
+"""The blocks of a page as data; `templates/blocks.j2` decides the looks of each by its `shape`.
 
 Every text is escaped when it is put into the page. A section may also hold a text that `markupsafe.Markup` marks as
 markup of the recipe's own.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from flatwater_watch.diagnose.finding import Finding
-from flatwater_watch.diagnose.finding_text import growth_end, headline
-from flatwater_watch.diagnose.verdicts import VERDICTS
 from flatwater_watch.pages.chart import Chart, Grid
-from flatwater_watch.units import short_bytes
 
 
 @dataclass(frozen=True)
@@ -54,6 +50,7 @@ class Listing:
     shape: ClassVar = "listing"
     sentences: Sequence[Text]
     kind: str = ""
+    """Style of the list: as that of a paragraph."""
 
 
 @dataclass(frozen=True)
@@ -90,10 +87,13 @@ class Card:
 
     verdict: str
     grave: bool
+    """Whether the finding ends badly if nobody acts; else its card has milder colours."""
     headline: str
     facts: Sequence[tuple[str, Text]]
+    """Name and text of each line below the headline."""
     advice: Text
     since: str
+    """Text on when it was found; empty for none."""
 
 
 @dataclass(frozen=True)
@@ -126,58 +126,6 @@ class Tile(NamedTuple):
     name: str
     value: str
     below: str = ""
+    """Small text below the value."""
     kind: str = ""
     """Style of the tile: `good`, `bad` or empty."""
-
-
-def finding_cards(dated_findings: Iterable[tuple[Finding, str]]) -> Cards:
-    """Make a card for each finding: first the grave findings, and among them most bytes first.
-
-    Args:
-        dated_findings: findings, each with a remark on when it was found, which may be empty.
-    """
-    largest_first = sorted(dated_findings, key=lambda dated: -dated[0].bytes_per_step)
-    grave_first = sorted(largest_first, key=lambda dated: not is_grave(dated[0]))
-    return Cards([_finding_card(finding, remark) for finding, remark in grave_first])
-
-
-def is_grave(finding: Finding) -> bool:
-    """Return whether a finding ends badly if nobody acts, such as a leak, or a buffer that does not fit."""
-    return VERDICTS[finding.verdict].is_grave or finding.dies_first
-
-
-def _finding_card(finding: Finding, remark: str) -> Card:
-    """Make the card of a finding, without facts that have no text; the remark on when it was found may be empty."""
-    low, high = (short_bytes(bound) for bound in finding.interval)
-    share = f"{finding.share:.0%} of all growth; between {low} and {high} per {finding.unit}"
-    remarks = [finding.what, *([share] if VERDICTS[finding.verdict].is_of_bytes else [])]
-    facts: list[tuple[str, Text]] = [
-        ("held by", [*_holder_chain(finding.holders)]),
-        ("made at", "" if finding.made_at is None else Piece(str(finding.made_at))),
-        ("what", "; ".join(part for part in remarks if part and part != headline(finding))),
-        ("until", growth_end(finding)),
-        ("note", finding.redundancy or ""),
-    ]
-    return Card(
-        verdict=finding.verdict,
-        grave=is_grave(finding),
-        headline=headline(finding),
-        facts=[(name, text) for name, text in facts if text],
-        advice=[*_split_code(finding.advice or "")],
-        since=remark,
-    )
-
-
-def _split_code(text: str) -> Iterator[str | Piece]:
-    """Yield a text in parts, with those between two backticks as code; none for an empty text."""
-    for number, part in enumerate(text.split("`")):
-        if part:
-            yield Piece(part) if number % 2 else part  # parts of odd number lie between two backticks
-
-
-def _holder_chain(holders: Sequence[str]) -> Iterator[str | Piece]:
-    """Yield the holders as code, with an arrow between two."""
-    for number, holder in enumerate(holders):
-        if number:
-            yield " → "
-        yield Piece(holder)

@@ -4,17 +4,14 @@ A colour is the name of a variable in `assets/page.css` (`--champion`), which ha
 `#rrggbb`. A number that is not finite, or None, is a gap.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from importlib.resources import files
-from math import isfinite
 from typing import Any, ClassVar, Literal
 
-MAXIMUM_POINTS = 500
-"""Maximum points of a curve: more than a screen can show, and few enough for a page of any run."""
+from flatwater_watch.pages.chart_values import finite_or_none
+
 MINIMUM_SPAN_SHARE = 0.05
 """Smallest range of a fitted axis, as a share of the largest value on it."""
-UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1))
 
 Values = Sequence[float | None]
 
@@ -30,6 +27,7 @@ class Line:
     width: float = 1.8
     """Width in pixels."""
     dashed: bool = False
+    """Whether the curve is drawn with dashes."""
     dots: bool = False
     """Whether each point has a dot."""
     stacked: bool = False
@@ -82,6 +80,7 @@ class Bars:
     horizontal: bool = False
     """Whether bars go from left to right, from rows of the vertical axis."""
     stacked: bool = False
+    """Whether bars of several names at one place stand on each other, not side by side."""
     low: Values = ()
     high: Values = ()
     """The ends of an interval around each value."""
@@ -113,6 +112,7 @@ class Axis:
     """An axis of a chart."""
 
     kind: Literal["number", "round", "date", "log"] = "number"
+    """What its places are; `round` is a whole number, `log` a number on a logarithmic axis."""
     title: str = ""
     unit: str = ""
     """Unit behind each number."""
@@ -121,6 +121,7 @@ class Axis:
     zero: bool = False
     """Whether there is a line at 0."""
     from_zero: bool = False
+    """Whether a fitted axis begins at 0."""
     rows: Sequence[str] = ()
     """Names instead of numbers, from below or from the left; marks give a name as their place."""
 
@@ -154,8 +155,10 @@ class Chart:
         """The y axis as it is drawn: if it is fitted to curves alone, with a minimum span, so that noise looks flat."""
         curves = [mark for mark in self.marks if isinstance(mark, Line) and not mark.stacked]
         values = [value for curve in curves for value in finite_or_none(curve.y) if value is not None]
+        # Only an axis that fits itself to its values makes a small noise look large.
         is_fitted = self.y.span is None and self.y.kind == "number" and not self.y.rows and not self.y.from_zero
-        if not values or not is_fitted or len(curves) < len(self.marks):
+        has_only_curves = len(curves) == len(self.marks)
+        if not values or not is_fitted or not has_only_curves:
             return self.y
         minimum_span = MINIMUM_SPAN_SHARE * max(map(abs, values))
         if max(values) - min(values) >= minimum_span:
@@ -191,45 +194,16 @@ class Grid:
 
 
 Picture = Sequence[Sequence[Chart | Grid]]
-"""Rows of charts."""
-
-
-def read_asset(name: str) -> str:
-    """Return the text of a file in `assets/`."""
-    return files("flatwater_watch.pages").joinpath("assets", name).read_text(encoding="utf-8")
+"""Rows of charts, as a PNG file has them."""
 
 
 def round_axis(rounds: Sequence[float], title: str = "round") -> Axis:
-    """Return an axis from the first round to the last; a single round is in its middle."""
+    """Return an axis that ends at the first and the last round; a single round is in its middle."""
     ends = (rounds[0] - 1, rounds[0] + 1) if len(rounds) == 1 else (rounds[0], rounds[-1])
     return Axis(kind="round", title=title, span=ends)
 
 
 def axis_ends(rounds: Sequence[float]) -> list[float]:
     """Return the first and the last place on the axis of rounds, for a line from edge to edge."""
-    first, last = round_axis(rounds).span or (0.0, 0.0)
+    first, last = round_axis(rounds).span or (0.0, 0.0)  # it always has a span
     return [first, last]
-
-
-def finite_or_none(values: Iterable[float | None]) -> list[float | None]:
-    """Return the values, with None for each number that is not finite."""
-    return [value if value is not None and isfinite(value) else None for value in values]
-
-
-def byte_unit(values: Iterable[float]) -> tuple[str, int]:
-    """Return the largest unit in which the largest value is at least 1, such as `("MiB", 1048576)`."""
-    largest = max((abs(value) for value in values), default=0)
-    return next(((name, size) for name, size in UNITS if largest >= size), UNITS[-1])
-
-
-def largest_values(values: dict[str, float], maximum: int, names: str) -> tuple[list[tuple[str, float]], str]:
-    """Return the largest values in ascending order, and a sentence on the other values, which may be empty.
-
-    Args:
-        values: values by name.
-        maximum: maximum number of values.
-        names: noun for the values, in the plural.
-    """
-    largest = sorted(values.items(), key=lambda name_and_value: name_and_value[1])[-maximum:]
-    other_count = len(values) - len(largest)
-    return largest, f" The other {other_count} {names} have less each." if other_count else ""

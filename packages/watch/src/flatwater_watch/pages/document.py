@@ -1,4 +1,4 @@
-"""The frame that all pages share: one file that needs no network, no server and no other file.
+"""Makes the HTML of a page: one file that needs no network, no server and no other file.
 
 plotly.js, the style sheet and the numbers are all in the file. Charts are data until the browser draws them, in the
 colours of the reader's theme. The looks of a page are in `templates/` and `assets/page.css`.
@@ -17,8 +17,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from flatwater_watch.files.safe_read import read_regular
+from flatwater_watch.pages.asset_files import read_asset
 from flatwater_watch.pages.blocks import Block, Folded, Section, Text, Tile
-from flatwater_watch.pages.chart import Chart, Grid, read_asset
+from flatwater_watch.pages.chart import Chart, Grid
 from flatwater_watch.pages.plotly_charts import plotly_figure
 
 PLOTLYJS_BYTES = 64 << 20
@@ -56,13 +57,14 @@ def document(
             style=Markup(read_asset("page.css")),  # noqa: S704  (our own)
             charts=_embed_json([plotly_figure(chart) for chart in charts]) if charts else "",
             scripts=scripts,
-            number=lambda chart: numbers[id(chart)],
+            number=lambda chart: numbers[id(chart)],  # by which the page finds the data of a chart
         )
     )
 
 
 def fragment(block: Block) -> str:
     """Return the HTML of one block without a page around it, for a notebook; the block may hold no chart."""
+    # Macros of a template are attributes of its module. The second argument would number charts, and there are none.
     blocks: Any = _load_templates().get_template("blocks.j2").module
     return str(blocks.block(block, None))
 

@@ -1,7 +1,8 @@
-"""Blocks of a page as plain values for JSON and back, checked: a file from any source becomes blocks or is refused.
+"""Converts blocks of a page to plain values for JSON and back; a file from any source becomes blocks or is refused.
 
-An instance is a mapping that names its class under `is`; fields with their default are left out. Markup of a recipe's
-own becomes its text: a page that is made from a file runs nothing that the file brings.
+A block is a mapping that names its class under `is`, and leaves out fields with their default:
+`{"is": "Heading", "text": "Trades"}`. Markup of a recipe's own becomes its text: a page that is made from a file runs
+nothing that the file brings.
 """
 
 import re
@@ -23,6 +24,7 @@ from flatwater_watch.pages.chart import Axis, Band, Bars, Chart, Dots, Grid, Lin
 from flatwater_watch.sanitize import escape_controls, short_repr
 
 NAME, DATE = "is", "date"
+"""Keys of the class in the mapping of a block, and of the only item in the mapping of a date."""
 KINDS: Mapping[str, type] = {
     kind.__name__: kind
     for kind in (
@@ -30,6 +32,7 @@ KINDS: Mapping[str, type] = {
         *(Axis, Band, Bars, Chart, Dots, Grid, Line, Spans),
     )
 }
+"""Classes of blocks, and of their parts, by name."""
 _COLOUR = re.compile(r"--[a-z0-9-]{1,40}|#[0-9a-fA-F]{6}")
 _LINK = re.compile(r"(https?://[!-~]*|#[!-~]*|[!-9;-~]*)")
 """Addresses that a link may have: a page of the web, or a file in the same folder; no script."""
@@ -41,13 +44,13 @@ _WRITTEN_NAMES = {
     "thickness": "thick",
     "vertical_lines": "uprights",
 }
-"""Names of fields in files, which keep those of earlier versions."""
+"""Name of a field -> its name in files, which is that of earlier versions."""
 _FIELD_BY_WRITTEN_NAME = {written: name for name, written in _WRITTEN_NAMES.items()}
 SequenceType = get_origin(Sequence[int])
 
 
 def to_plain(value: object) -> Any:  # noqa: ANN401  (JSON)
-    """Convert a block, or the value of a block's field, to plain values for JSON.
+    """Convert a block, or the value of a block's field, to plain values for JSON; a number that is not finite is None.
 
     Raises:
         TypeError: the value is neither.
@@ -86,12 +89,17 @@ def _mapping_or_list(value: object) -> Any:  # noqa: ANN401  (JSON)
 
 
 def _is_default(field: "Field[Any]", value: object) -> bool:
+    """Return whether the value of a field is its default, and is left out of JSON."""
     # By type as well: True equals 1, and must not be left out for it.
     return field.default is not MISSING and type(value) is type(field.default) and value == field.default
 
 
 def from_plain(content: object, hint: Any = Block) -> Any:  # noqa: ANN401  (JSON, and a type)
     """Convert JSON to a value of the type `hint`, and check it.
+
+    Args:
+        content: the JSON.
+        hint: annotation of a field, such as `Sequence[float | None]`; by default that of any block.
 
     Raises:
         ValueError: the content does not fit the type.
@@ -144,13 +152,13 @@ def _convert_scalar(content: object, kind: Any) -> object:  # noqa: ANN401  (a t
 
 
 def _parse_axis_place(content: object) -> object:
-    """Convert JSON to a place on an axis: a text, a number, a date, or None."""
+    """Convert JSON to a place on an axis: a text, a number, None, or a date, from `{"date": "2013-01-31"}`."""
     if isinstance(content, dict) and content.keys() == {DATE} and isinstance(content[DATE], str):
         text = content[DATE]
         return datetime.fromisoformat(text) if "T" in text else date.fromisoformat(text)
     if content is None or is_number(content):
         return content
-    return from_plain(content, str)
+    return from_plain(content, str)  # which raises for anything else
 
 
 def _convert_union(content: object, kinds: Sequence[Any]) -> object:
@@ -216,13 +224,13 @@ def _require_drawable(block: object) -> None:
             _require_mark(block, (block.x, block.low, block.high), ())
         case Bars():
             _require_mark(block, (block.at, block.values), (block.low, block.high, block.labels))
-            _require(bool(block.low) == bool(block.high), "low", block.low)
+            _require(bool(block.low) == bool(block.high), "low", block.low)  # an interval has both ends or none
         case Spans():
             _require_mark(block, (block.rows, block.starts, block.ends), (block.hover_text,))
             positions = (*block.starts, *block.ends)
             are_dates = all(isinstance(position, date) for position in positions)
             are_numbers = all(is_number(position) for position in positions)
-            _require(are_dates or are_numbers, "ends", "others")
+            _require(are_dates or are_numbers, "ends", "others")  # a length between two of them is computed
         case Chart() | Grid():
             _require(0 < block.height <= MAXIMUM_PIXELS, "height", block.height)
             _require(block.weight > 0, "weight", block.weight)
@@ -231,7 +239,12 @@ def _require_drawable(block: object) -> None:
 
 
 def _require_mark(mark: Any, columns: Sequence[Sequence[Any]], other_columns: Sequence[Sequence[Any]]) -> None:  # noqa: ANN401  (any mark)
-    """Check the fields that all marks share: columns of one length, `other_columns` if not empty, colours, formats.
+    """Check the fields that all marks share: lengths of columns, colours, and the format of values.
+
+    Args:
+        mark: a mark of a chart.
+        columns: columns that have a value for each point.
+        other_columns: columns that have a value for each point, or are empty.
 
     Raises:
         ValueError: the mark cannot be drawn.
@@ -247,5 +260,6 @@ def _require_mark(mark: Any, columns: Sequence[Sequence[Any]], other_columns: Se
 
 
 def _require(condition: bool, name: str, value: object) -> None:  # noqa: FBT001  (a condition, as assert has it)
+    """Raise a ValueError that names a field and its value if the condition does not hold."""
     if not condition:
         raise ValueError(f"{name} = {short_repr(value)}: cannot be drawn")

@@ -1,4 +1,4 @@
-"""Charts as data for plotly.js, for a page.
+"""Converts charts to the data that plotly.js reads, for a page.
 
 plotly.js reads tags in names, texts, ticks and titles, so these are escaped. `meta` has the plain name for the legend,
 which is text.
@@ -9,17 +9,19 @@ from datetime import date
 from html import escape
 from typing import Any
 
-from flatwater_watch.pages.chart import Axis, Band, Bars, Chart, Dots, Line, Mark, Spans, finite_or_none
+from flatwater_watch.pages.chart import Axis, Band, Bars, Chart, Dots, Line, Mark, Spans
+from flatwater_watch.pages.chart_values import finite_or_none
 
 FEW_POINTS = 8
 """Maximum rounds of an axis with a mark for each."""
 MINIMUM_LOG_RATIO = 10.0
-"""Ratio of values from which on a logarithmic axis has a mark for each power of ten."""
+"""Ratio of the highest to the lowest value above which a logarithmic axis has a mark for each power of ten."""
 SYMBOLS = {"circle": "circle", "up": "triangle-up", "down": "triangle-down"}
 DAY_MILLISECONDS = 86_400_000
-"""Milliseconds, in which plotly.js measures a span of dates."""
+"""Milliseconds of a day: plotly.js measures a span of dates in milliseconds."""
 
 Trace = dict[str, Any]
+"""What plotly.js draws as one: a curve, dots or bars."""
 
 
 def plotly_figure(chart: Chart) -> dict[str, Any]:
@@ -44,12 +46,12 @@ def plotly_figure(chart: Chart) -> dict[str, Any]:
 
 
 def _complete_trace(mark: Mark, trace: Trace) -> Trace:
-    """Return a trace with its columns as JSON, the keys that all traces have, and every text escaped."""
-    columns = {key: _escape_texts(_json_numbers(trace[key])) for key in ("x", "y", "text", "base") if trace.get(key)}
+    """Return a trace with its columns as JSON, the mark's name, and every text escaped."""
+    columns = {key: _escape_texts(_json_values(trace[key])) for key in ("x", "y", "text", "base") if trace.get(key)}
     return trace | columns | {"name": escape(mark.name), "meta": mark.name}
 
 
-def _json_numbers(values: Sequence[Any]) -> list[Any]:
+def _json_values(values: Sequence[Any]) -> list[Any]:
     return [str(value) if isinstance(value, date) else value for value in values]  # plotly.js reads ISO dates
 
 
@@ -83,7 +85,7 @@ def _mark_traces(mark: Mark, chart: Chart) -> Iterator[Trace]:
                 "text": mark.hover_text,
                 "marker": marker | {"line": {"color": "--card", "width": 1}},
                 "cliponaxis": False,
-                "hovertemplate": f"%{{y:{mark.form}}}{escape(chart.y.unit)}{_hover_lines(mark.hover_text)}",
+                "hovertemplate": f"%{{y:{mark.form}}}{escape(chart.y.unit)}{_hover_text_suffix(mark.hover_text)}",
             }
         case Bars():
             yield from _bar_traces(mark, chart)
@@ -92,11 +94,14 @@ def _mark_traces(mark: Mark, chart: Chart) -> Iterator[Trace]:
 
 
 def _line_trace(mark: Line, chart: Chart) -> Trace:
-    """Return the trace of a curve: a line, dots, an area of a stack, or a bar where a stack has a single point."""
+    """Return the trace of a curve.
+
+    A curve of a stack is an area, or a bar if it has a single point. Any other is a line, or a dot if it has one point.
+    """
     values = finite_or_none(mark.y)
-    is_single = sum(value is not None for value in values) < 2  # noqa: PLR2004  (a line has two points)
+    has_no_line = sum(value is not None for value in values) < 2  # noqa: PLR2004  (a line has two points)
     common: Trace = {"x": mark.x, "y": values, "text": mark.hover_text}
-    common["hovertemplate"] = f"%{{y:{mark.form}}}{escape(chart.y.unit)}{_hover_lines(mark.hover_text)}"
+    common["hovertemplate"] = f"%{{y:{mark.form}}}{escape(chart.y.unit)}{_hover_text_suffix(mark.hover_text)}"
     if mark.stacked and len(mark.x) == 1:  # an area of one point has no width
         return common | {"type": "bar", "marker": {"color": mark.colour}, "width": 0.5}
     common |= {"type": "scatter", "zorder": int(mark.in_front)}
@@ -104,8 +109,8 @@ def _line_trace(mark: Line, chart: Chart) -> Trace:
         line = {"width": 0.5, "color": mark.colour}
         return common | {"mode": "lines", "stackgroup": "all", "line": line, "fillcolor": mark.colour}
     line = {"color": mark.colour, "width": mark.width} | ({"dash": "dash"} if mark.dashed else {})
-    mode = "markers" if is_single else "lines+markers" if mark.dots else "lines"
-    return common | {"mode": mode, "line": line, "marker": {"color": mark.colour, "size": 7 if is_single else 5}}
+    mode = "markers" if has_no_line else "lines+markers" if mark.dots else "lines"
+    return common | {"mode": mode, "line": line, "marker": {"color": mark.colour, "size": 7 if has_no_line else 5}}
 
 
 def _bar_traces(mark: Bars, chart: Chart) -> Iterator[Trace]:
@@ -117,6 +122,7 @@ def _bar_traces(mark: Bars, chart: Chart) -> Iterator[Trace]:
     if mark.labels:
         trace |= {"textposition": "outside", "cliponaxis": False, "constraintext": "none"}
     place_key, value_key = ("y", "x") if mark.horizontal else ("x", "y")
+    # plotly.js fills in `%{y:,.2f}` for each bar. On an axis of named rows, the text begins with the name.
     prefix = f"%{{{place_key}}}: " if place_axis.rows else ""
     trace["hovertemplate"] = f"{prefix}%{{{value_key}:{mark.form}}}{escape(value_axis.unit)}"
     if mark.low:
@@ -168,11 +174,12 @@ def _span_trace(mark: Spans, chart: Chart) -> Trace:
         "text": mark.hover_text,
         "textposition": "none",
         "marker": {"color": mark.colour, "line": {"width": 0}},
-        "hovertemplate": f"%{{y}}{_hover_lines(mark.hover_text)}",
+        "hovertemplate": f"%{{y}}{_hover_text_suffix(mark.hover_text)}",
     }
 
 
-def _hover_lines(texts: Sequence[str]) -> str:
+def _hover_text_suffix(texts: Sequence[str]) -> str:
+    """Return the end of a template for the pointer's text: with a mark's further text, if it has any."""
     return " · %{text}" if texts else ""
 
 

@@ -88,6 +88,7 @@ class Scale(NamedTuple):
     """The conversion from steps to the unit in which growth is reported."""
 
     unit: str
+    """Name of the unit, such as `episode`."""
     per_unit: float
     """Steps per unit."""
     step: int
@@ -99,11 +100,11 @@ class Scale(NamedTuple):
     """Seconds since 1970."""
 
     def unit_at_step(self, step: int | None) -> int | None:
-        """The number of the unit in which a step falls, at least `units`; None if the step is None."""
+        """Return the number of the unit in which a step falls, at least `units`; None if the step is None."""
         return None if step is None else self.units + max(0, ceil((step - self.step) / self.per_unit))
 
     def time_at_step(self, step: int | None) -> float | None:
-        """Seconds since 1970 at a step, if steps keep their pace; None if step or pace is not known."""
+        """Return the seconds since 1970 at a step, if steps keep their pace; None if step or pace is not known."""
         if step is None or self.steps_per_second <= 0:
             return None
         return self.now + max(0, step - self.step) / self.steps_per_second
@@ -114,8 +115,11 @@ class ReadingHistory:
     """The readings so far, as thinned series."""
 
     readings: int = 0
+    """Number of readings so far."""
     resident: Series = field(default_factory=Series)
+    """Resident bytes, with those of the child processes."""
     unaccounted: Series = field(default_factory=Series)
+    """Resident bytes that neither files, nor declared state, nor the allocator's free memory explain."""
     allocated: Series = field(default_factory=Series)
     """Bytes that the C allocator has handed out, without declared state: less noisy than resident pages."""
     free: Series = field(default_factory=Series)
@@ -153,7 +157,7 @@ class ReadingHistory:
                 self.phase_costs.setdefault(phase, Series()).add(step, 1 / rate)
 
     def judges_group(self, group: int) -> bool:
-        """Whether the series of this group are judged at the newest reading.
+        """Return whether the series of this group are judged at the newest reading.
 
         At the first readings all groups are; later one of `TURN_COUNT` groups in turn, as one reading changes little.
         """
@@ -170,20 +174,21 @@ class ReadingHistory:
         return max((earlier - later for earlier, later in pairwise(self.unaccounted.values)), default=0.0)
 
     def has_fallen(self, first_step: int, minimum: float) -> bool:
-        """Whether the unaccounted bytes fell by `minimum` or more from one reading to the next, from a step on."""
+        """Return whether, from a step on, the unaccounted bytes fell by `minimum` or more between two readings."""
         series = self.unaccounted
         begin = bisect_left(series.steps, first_step)
         return any(earlier - later >= minimum for earlier, later in pairwise(series.values[begin:]))
 
     def growth(self, reading: Reading, unit: str) -> Growth:
-        """Growth of the whole process as of a reading."""
-        return Growth(reading.step, reading.resident, reading.limit, recent_slope(self.resident), unit)
+        """Return the growth of the whole process up to a reading; `unit` is the name of a step."""
+        slope = recent_slope(self.resident)
+        return Growth(step=reading.step, resident=reading.resident, limit=reading.limit, whole=slope, unit=unit)
 
 
 def recent_slope(series: Series) -> Slope:
-    """The robust slope over the recent half of a series, or over more of it if the half has too few points."""
+    """Return the robust slope over the recent half of a series, or over more of it if the half has too few points."""
     if len(series.steps) <= 1:
-        return Slope(0.0, 0.0, 0.0)  # one point has no slope
+        return Slope(per_step=0.0, low=0.0, high=0.0)  # one point has no slope
     # At least as many points as a drift must have that no object explains.
     begin = min(len(series.steps) // 2, max(0, len(series.steps) - DRIFT.minimum_points_without_object))
     return robust_slope(

@@ -51,7 +51,7 @@ class Series:
 
 
 def robust_slope(steps: Sequence[float], values: Sequence[float], confidence: float = 0.95) -> Slope:
-    """The median of the slopes of all pairs of points (Theil 1950), with the rank interval of Sen (1968).
+    """Return the median of the slopes of all pairs of points (Theil 1950), with the rank interval of Sen (1968).
 
     Outliers in up to 29 % of the points do not move the median far. The bounds are the slopes whose ranks lie z·s/2
     below and above the middle, where s is the deviation of Kendall's statistic, corrected for tied values.
@@ -75,7 +75,7 @@ def robust_slope(steps: Sequence[float], values: Sequence[float], confidence: fl
     # Sen's ranks (N - zs) / 2 and (N + zs) / 2 + 1 of N slopes, which begin at 1, as indexes.
     low_rank = max(0, round((len(slopes) - interval_ranks) / 2) - 1)
     high_rank = min(len(slopes) - 1, round((len(slopes) + interval_ranks) / 2))
-    return Slope(median(slopes), slopes[low_rank], slopes[high_rank], steps[-1] - steps[0])
+    return Slope(per_step=median(slopes), low=slopes[low_rank], high=slopes[high_rank], span=steps[-1] - steps[0])
 
 
 def drift_slope(
@@ -86,7 +86,7 @@ def drift_slope(
     fewest: int = DRIFT.minimum_points,
     confidence: float = 0.95,
 ) -> Slope | None:
-    """The slope of the recent part of a series if it rises for good, None if it does not.
+    """Return the slope of the recent part of a series if it rises for good, None if it does not.
 
     The recent part is the second half of the steps; if that does not rise, the last points of a long series are tried.
     A part rises for good if the lower bound of its slope is positive, and if it rises by a material amount, in most of
@@ -112,7 +112,7 @@ def drift_slope(
 
 
 def _window_slope(steps: Sequence[float], values: Sequence[float], minimum: float, confidence: float) -> Slope | None:
-    """The slope of a window if it rises throughout, materially, beyond its noise, and without slowing down; else None.
+    """Return the slope of a window of readings; None unless it rises all along, beyond noise, without slowing down.
 
     Args:
         steps: steps at which the values were read, ascending.
@@ -125,14 +125,14 @@ def _window_slope(steps: Sequence[float], values: Sequence[float], minimum: floa
         return None
     slope = robust_slope(steps, values, confidence)
     noise = DRIFT.minimum_rise_deviations * median(line_residuals(steps, values, slope))
-    is_outlier = slope.per_step * slope.span >= max(minimum, noise)
-    return slope if slope.low > 0 and is_outlier and _does_not_slow_down(steps, values) else None
+    is_material = slope.per_step * slope.span >= max(minimum, noise)
+    return slope if slope.low > 0 and is_material and _does_not_slow_down(steps, values) else None
 
 
 def filling_slope(
     steps: Sequence[float], values: Sequence[float], *, latest_step: float, minimum: float
 ) -> Slope | None:
-    """The rate at which a buffer of a known size is being filled; None if it does not fill, or has stopped.
+    """Return the rate at which a buffer of a known size is being filled; None if it does not fill, or has stopped.
 
     The touched bytes of a buffer have no noise: they rise when the program writes to a new page, and stay. But they
     rise in jumps of a huge page (2 MiB) or several, so that few readings make no line. So less proof is needed than for
@@ -151,6 +151,7 @@ def filling_slope(
     if len(values) < FILLING.minimum_readings or values[-1] - min(values) < 2 * minimum:  # the cheap condition first
         return None
     last_fall = max((i for i in range(1, len(values)) if values[i] < values[i - 1]), default=0)
+    # Indexes of the readings at which the bytes have risen.
     rises = [i for i in range(last_fall + 1, len(values)) if values[i] > values[i - 1]]
     if not rises:
         return None
@@ -169,31 +170,31 @@ def filling_slope(
     if is_small or fades or has_stopped:
         return None
     jump = max(values[i] - values[i - 1] for i in rises)
-    return Slope(rise / span, (rise - jump) / span, (rise + jump) / span, span)
+    return Slope(per_step=rise / span, low=(rise - jump) / span, high=(rise + jump) / span, span=span)
 
 
 def jump_points(steps: Sequence[float], values: Sequence[float], minimum: float) -> tuple[list[float], list[float]]:
-    """The steps and values of a series at its jumps only: changes by `DRIFT.jump_share` of `minimum` or more.
+    """Return the steps and the values of a series at its jumps: changes by `DRIFT.jump_share` of `minimum` or more.
 
     Memory that grows once an epoch, and is read at every update, rises in jumps: most neighbours are equal, and the
     slopes between them say nothing. One point for each jump makes a line again.
     """
-    points = [0] if values else []
+    jumps = [0] if values else []  # indexes
     for i in range(1, len(values)):
-        if abs(values[i] - values[points[-1]]) >= DRIFT.jump_share * minimum:
-            points.append(i)
-    longest_pause = max((steps[later] - steps[earlier] for earlier, later in pairwise(points)), default=0)
-    # The last point counts if it ends the longest level part: then the growth may have stopped.
-    if points and steps[-1] - steps[points[-1]] > longest_pause:
-        points.append(len(values) - 1)
-    return [steps[i] for i in points], [values[i] for i in points]
+        if abs(values[i] - values[jumps[-1]]) >= DRIFT.jump_share * minimum:
+            jumps.append(i)
+    longest_pause = max((steps[later] - steps[earlier] for earlier, later in pairwise(jumps)), default=0)
+    # The last point counts too if it ends the longest level part: then the growth may have stopped.
+    if jumps and steps[-1] - steps[jumps[-1]] > longest_pause:
+        jumps.append(len(values) - 1)
+    return [steps[i] for i in jumps], [values[i] for i in jumps]
 
 
 def has_recent_rise(values: Sequence[float], minimum: float) -> bool:
-    """Whether the last few values, or as many over the recent half, rise by half of `minimum`: cheap, and no proof.
+    """Return whether a series may rise: its last few values, or as many over its recent half, do by half of `minimum`.
 
-    Half suffices, as so few values may cover only a part of the rise that `drift_slope` judges. The rise must also be
-    several times the usual difference of neighbours, which noise rarely is.
+    It is a cheap test before `drift_slope`. Half suffices, as so few values may cover only a part of the rise that
+    `drift_slope` judges. The rise must also be several times the usual difference of neighbours, which noise rarely is.
     """
     n = len(values)
     if n < DRIFT.minimum_points:
@@ -209,44 +210,44 @@ def has_recent_rise(values: Sequence[float], minimum: float) -> bool:
 
 
 def thin_evenly(series: Sequence[float], maximum: int = MAXIMUM_POINTS) -> Sequence[float]:
-    """The values of a series, thinned evenly to at most `maximum`, the first and the last included."""
+    """Return the values of a series, thinned evenly to at most `maximum`, the first and the last included."""
     n = len(series)
     return series if n <= maximum else [series[i * (n - 1) // (maximum - 1)] for i in range(maximum)]
 
 
 def _is_rising(values: Sequence[float]) -> bool:
-    """Whether the later value is larger in all pairs of values, or in all but one."""
+    """Return whether the later value is larger in all pairs of values, or in all but one."""
     pairs = [values[j] > values[i] for i in range(len(values)) for j in range(i + 1, len(values))]
     return sum(pairs) >= len(pairs) - 1
 
 
 def rises_in_most_blocks(levels: Sequence[float]) -> bool:
-    """Whether levels rise from first to last, at least `DRIFT.blocks_rising` times by a fair share of the mean rise."""
+    """Return whether levels rise from first to last, most of them by a fair share of the mean rise or more."""
     mean_rise = (levels[-1] - levels[0]) / (len(levels) - 1)
     rising_count = sum(later - earlier >= DRIFT.participating_share * mean_rise for earlier, later in pairwise(levels))
     return mean_rise > 0 and rising_count >= DRIFT.blocks_rising
 
 
 def line_residuals(steps: Sequence[float], values: Sequence[float], slope: Slope) -> list[float]:
-    """Distances of the values from a line with the given slope that has as many values above as below it."""
+    """Return the distances of the values from a line with the given slope that has as many values above as below it."""
     return median_residuals([value - slope.per_step * step for step, value in zip(steps, values, strict=True)])
 
 
 def median_residuals(values: Sequence[float]) -> list[float]:
-    """Distances of the values from their median."""
+    """Return the distances of the values from their median."""
     middle = median(values)
     return [abs(value - middle) for value in values]
 
 
 def _rises_throughout(values: Sequence[float], minimum: float) -> bool:
-    """Whether the medians of equal blocks rise from most blocks to the next, and by half of `minimum` together."""
+    """Return whether medians of equal blocks of the values rise in most blocks, and by half of `minimum` in all."""
     n = len(values)
     blocks = [median_low(values[i * n // DRIFT.blocks : (i + 1) * n // DRIFT.blocks]) for i in range(DRIFT.blocks)]
     return blocks[-1] - blocks[0] >= minimum / 2 and rises_in_most_blocks(blocks)
 
 
 def _does_not_slow_down(steps: Sequence[float], values: Sequence[float]) -> bool:
-    """Whether the second half rises at `DRIFT.minimum_late_slope_share` of the first half's rate, or faster."""
+    """Return whether the second half rises at `DRIFT.minimum_late_slope_share` of the first half's rate, or faster."""
     middle = len(steps) // 2
     first_slope = robust_slope(steps[: middle + 1], values[: middle + 1])
     second_slope = robust_slope(steps[middle:], values[middle:])
@@ -254,10 +255,10 @@ def _does_not_slow_down(steps: Sequence[float], values: Sequence[float]) -> bool
 
 
 def _kendall_variance(k: int) -> int:
-    """18 times the variance of Kendall's statistic for k values; k values that are tied reduce it by as much."""
+    """Return 18 times the variance of Kendall's statistic for k values; k tied values reduce it by as much."""
     return k * (k - 1) * (2 * k + 5)
 
 
 def _tie_counts(series: Sequence[float]) -> list[int]:
-    """For each value that occurs more than once, how often it does."""
+    """Return how often each value occurs that occurs more than once."""
     return [k for k in count_values(series).values() if k > 1]

@@ -34,7 +34,7 @@ class Slowdown(NamedTuple):
 
 
 def find_slowdown(costs: Series) -> Slowdown | None:
-    """The mean cost of a step in the first and the last stretch, if it rises by much and goes on rising; else None.
+    """Return the mean CPU seconds of a step before and now if they rise by much and go on rising; else None.
 
     All readings after the warm-up are judged, or else their recent half.
 
@@ -52,7 +52,7 @@ def find_slowdown(costs: Series) -> Slowdown | None:
 
 
 def _slowdown_in_window(steps: Sequence[float], costs: Sequence[float]) -> Slowdown | None:
-    """The mean cost of a step in the first and last stretch, if it rises by much, and on, without a jump; else None."""
+    """Return a step's mean CPU seconds before and now; None unless they rise by much, to the end, without a jump."""
     means = _mean_costs(steps, costs)
     early_rise = means[DRIFT.blocks // 2] - means[0]
     late_rise = means[-1] - means[DRIFT.blocks // 2]
@@ -65,13 +65,14 @@ def _slowdown_in_window(steps: Sequence[float], costs: Sequence[float]) -> Slowd
     residuals = line_residuals(steps, costs, slope)
     if slope.low <= 0 or slope.per_step * slope.span < DRIFT.minimum_rise_deviations * median(residuals):
         return None
-    # A line must fit about as well as two levels with one jump between them: another program's start makes a jump.
+    # A line must fit about as well as two levels, of two readings or more, with a jump between them: another program's
+    # start makes a jump.
     misfits = (sum(median_residuals(costs[:i])) + sum(median_residuals(costs[i:])) for i in range(2, len(costs) - 1))
     return Slowdown(means[0], means[-1]) if sum(residuals) <= SLOWER.maximum_line_misfit * min(misfits) else None
 
 
 def _mean_costs(steps: Sequence[float], costs: Sequence[float]) -> list[float]:
-    """Mean CPU seconds per step in each of `DRIFT.blocks` stretches of equally many steps.
+    """Return the mean CPU seconds per step in each of `DRIFT.blocks` stretches of equally many steps.
 
     Args:
         steps: steps at which readings were taken, ascending, not always equally far apart.
@@ -81,7 +82,7 @@ def _mean_costs(steps: Sequence[float], costs: Sequence[float]) -> list[float]:
     seconds_at_reading = [0.0, *accumulate(seconds)]
 
     def seconds_to_step(step: float) -> float:
-        """CPU seconds from the first reading to a step, between two readings in proportion."""
+        """Return the CPU seconds from the first reading to a step, between two readings in proportion."""
         next_reading = max(1, bisect_left(steps, step))
         return seconds_at_reading[next_reading] - costs[next_reading] * (steps[next_reading] - step)
 

@@ -11,7 +11,8 @@ from flatwater.reports.result_blocks import missing_paragraph
 from flatwater_trading.recipe.sections import champion_section, equity_chart, sheet_section
 from flatwater_trading.recipe.tables import TraderFolder, read_equity, read_table
 from flatwater_watch.pages.blocks import Block, Paragraph
-from flatwater_watch.pages.chart import MAXIMUM_POINTS, Axis, Chart, Line, Picture, round_axis
+from flatwater_watch.pages.chart import Axis, Chart, Line, Picture, round_axis
+from flatwater_watch.pages.chart_values import MAXIMUM_POINTS
 
 WEIGHTS = {"date": False}
 COLOURS = ("--champion", "--buy-and-hold", "--equal-weight", "--momentum", "--slow-momentum", "--ridge")
