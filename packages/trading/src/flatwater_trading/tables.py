@@ -7,7 +7,7 @@ RECIPES = {
         "learn target weights on a market panel, by differentiating the account",
     ),
 }
-"""Name -> place of the recipe, and its line in the list of commands."""
+"""Name -> import path of the recipe, and its line in the list of commands."""
 
 COMMANDS = {
     "study": (
@@ -28,7 +28,7 @@ COMMANDS = {
     "panel import": ("flatwater_trading.cli.panel:PanelImport", "make a panel of prices from Parquet, CSV or Excel"),
     "panel show": ("flatwater_trading.cli.panel:PanelShow", "show what is in a panel: days, instruments, gaps, splits"),
 }
-"""Words of a command -> the class of its interface, and a line of help."""
+"""Words of a command -> import path of its class, and a line of help."""
 
 PAGES = {
     "study": ("study.toml", "flatwater_trading.study.page:study_report"),

@@ -71,7 +71,7 @@ class BacktestCommand(WithTrust, WithBudget):
         return 0
 
     def play(self) -> "tuple[Backtest, Path] | Plan":
-        """Return the backtest and the folder for its files; with --plan the plan of its memory."""
+        """Play the days; return the backtest and the folder for its files, or with --plan the plan of its memory."""
         from flatwater.memory.planner import refuse
         from flatwater_trading.cli.orders import load_trader, trained_panel
         from flatwater_trading.panel.locate import load_panel
@@ -91,12 +91,12 @@ class BacktestCommand(WithTrust, WithBudget):
         plan = trader.plan_backtest(panel, days, self.budget)
         if self.plan:
             return plan
-        refuse(plan)
+        refuse(plan)  # raises only if the plan does not fit
         folder = self._choose_folder(panel, days)
         require_free_folder(folder, force=self.force)
-        # The look is logged before holdout days are played, as an interrupted look counts too.
-        if look := log_holdout_look(trader, panel, days):
-            terminal(to_stderr=True).print(look, highlight=False)
+        # Each use of holdout days is logged as a look before they are played, as an interrupted one has seen them too.
+        if look_note := log_holdout_look(trader, panel, days):
+            terminal(to_stderr=True).print(look_note, highlight=False)
         return trader.play_backtest(panel, days, known_true_returns(prices, panel), benchmark), folder
 
     def _choose_folder(self, panel: "Panel", days: "Days") -> Path:

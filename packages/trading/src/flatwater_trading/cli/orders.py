@@ -112,8 +112,9 @@ class OrdersCommand(WithTrust, WithBudget):
             check_output("--after", self.after, POSITIONS)  # whole positions also have entry days and targets
         prices = trained_panel(self.run) if self.prices is None else self.prices
         options: dict[str, Any] = {"raw_prices": self.raw_prices, "budget": self.budget}
+        # A trader of target weights needs the shares that are held; another trader also entry days and sale targets.
         if isinstance(trader, WeightsTrader):
-            table = ShareTable({}, None, None) if self.positions is None else read_shares(self.positions)
+            table = ShareTable({}, cash=None, stop=None) if self.positions is None else read_shares(self.positions)
             panel = trader.align_panel(load_panel(prices))
             if self.plan:
                 return trader.plan_orders(panel, self.budget)
@@ -188,6 +189,7 @@ def trained_panel(run: str) -> str | None:
 
 COLUMNS = ("order", "instrument", "shares", "price", "limit", "days", "date", "reason")
 Row = tuple[str, str, float, float, float | None, int | None, str, str]
+"""Values of `COLUMNS` for an order."""
 
 
 def _order_rows(orders: "Orders") -> "Iterator[Row]":

@@ -104,14 +104,14 @@ def _parse_names(text: str) -> list[str]:
     Raises:
         ConfigError: the file cannot be read.
     """
-    file = Path(text)
+    file, names_text = Path(text), text
     if file.is_file():
         try:
             # utf-8-sig, as a byte order mark would become part of the first name.
-            text = read_regular(file).decode("utf-8-sig").replace("\n", ",")
+            names_text = read_regular(file).decode("utf-8-sig").replace("\n", ",")
         except (OSError, ValueError) as error:
             raise ConfigError(f"--investable {text}: the file cannot be read: {error}. Write names in it.") from error
-    return [name.strip() for name in text.split(",") if name.strip()]
+    return [name.strip() for name in names_text.split(",") if name.strip()]
 
 
 def _parse_mapping(assignments: tuple[str, ...]) -> dict[str, str]:
@@ -163,6 +163,7 @@ def _summary_table(import_result: "ImportResult", summary: "PanelSummary") -> Ta
     if layout.wide_columns:
         own_features = import_result.panel.origins
         price_columns = [column for (_, field), column in layout.wide_columns.items() if field not in own_features]
+        # As a set: a column of closes alone stands for all four prices of its instrument.
         columns.append(f"{len({*price_columns})} of prices, such as {price_columns[0]}")
     table.add_row("columns", ", ".join(columns))
     if layout.guessed:
@@ -190,6 +191,7 @@ def _summary_table(import_result: "ImportResult", summary: "PanelSummary") -> Ta
 
 def _splits_problem(summary: "PanelSummary") -> str:
     """Return the reason why the default splits do not fit, and what does."""
+    # Lengths of days are left to the user; of weeks, months and so on they are chosen.
     remedy = "says which fit" if summary.unit == "day" else "chooses lengths that fit, and says which"
     return f"{summary.splits_problem} `flatwater train erl` {remedy}."
 

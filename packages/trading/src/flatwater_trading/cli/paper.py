@@ -55,6 +55,7 @@ class PaperCommand(WithTrust, WithBudget):
         for note in played_evenings.notes:
             terminal(to_stderr=True).print(note, highlight=False, markup=False)
         if self.json:
+            # Not `[-new:]`, which would be all evenings if none is new.
             new_evenings = played_evenings.evenings[len(played_evenings.evenings) - played_evenings.new :]
             for evening in new_evenings:
                 print(encode_json(asdict(evening)).decode())
@@ -77,13 +78,13 @@ class PaperCommand(WithTrust, WithBudget):
             return trader.plan_orders(panel, self.budget)
         if self.first is not None:
             # For its check: it refuses text that is no date.
-            find_date_rows(panel, self.first, None, chosen_until=self.first)
-        with hold_account(self.account):
+            find_date_rows(panel, self.first, last=None, chosen_until=self.first)
+        with hold_account(self.account):  # locks it against other processes
             return play_account(
                 trader, panel, self.account, run=self.run, first=self.first, cash=self.cash, budget=self.budget
             )
 
-    def _show_newest(self, played: "PlayedEvenings") -> None:
+    def _show_newest(self, played_evenings: "PlayedEvenings") -> None:
         """Print the orders of the newest evening, and the account's equity, cash and costs."""
         from flatwater_trading.cli.orders import purchase_order_sheet
         from flatwater_trading.cli.weight_orders import portfolio_order_sheet
@@ -91,8 +92,9 @@ class PaperCommand(WithTrust, WithBudget):
         from flatwater_watch.phrases import count_phrase
         from flatwater_watch.terminal import terminal
 
-        console, newest, first = terminal(), played.evenings[-1], played.evenings[0]
-        orders = played.orders
+        evenings = played_evenings.evenings
+        console, newest, first = terminal(), evenings[-1], evenings[0]
+        orders = played_evenings.orders
         if orders is None:
             console.print(f"nothing to do: the account has been played up to {newest.date}", highlight=False)
         else:
@@ -103,10 +105,10 @@ class PaperCommand(WithTrust, WithBudget):
             )
             console.print(f"after the close of {newest.date}", style="italic", highlight=False)
             console.print(sheet.table)
-        spent_money = sum(evening.cost for evening in played.evenings)
+        spent_money = sum(evening.cost for evening in evenings)
         console.print(
-            f"{count_phrase(played.new, 'evening')} played. Equity {newest.equity:,.2f} after "
-            f"{count_phrase(len(played.evenings), 'evening')} since {first.date}, {newest.cash:,.2f} of it in cash; "
+            f"{count_phrase(played_evenings.new, 'evening')} played. Equity {newest.equity:,.2f} after "
+            f"{count_phrase(len(evenings), 'evening')} since {first.date}, {newest.cash:,.2f} of it in cash; "
             f"costs so far {spent_money:,.2f}.",
             highlight=False,
         )

@@ -86,6 +86,7 @@ class StudyCommand(WithTrust, RecipeSettings):
         recipe_command: type[Self] = _recipe_command(cls, options_with_study)
         if recipe_command is not cls:
             return recipe_command.read(program, options)
+        # Read twice: first for the positional source, then with the option that it stands for.
         command = super().read(program, options_with_study)
         source = command.source
         if source is None:

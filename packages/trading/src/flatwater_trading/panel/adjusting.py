@@ -103,7 +103,7 @@ def find_jumps(instruments: tuple[str, ...], dates: np.ndarray, close: np.ndarra
 
 
 def _split_like_moves(moves: np.ndarray, ratios: Sequence[float], least_move: float) -> Iterator[tuple[int, str]]:
-    """Yield the place of each move that looks like a split, with the split such as `2:1`.
+    """Yield the number of each move that looks like a split, with the split such as `2:1`.
 
     Args:
         moves: logarithmic moves from one close to the next.

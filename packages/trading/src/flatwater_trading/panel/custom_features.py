@@ -47,20 +47,20 @@ def compute_custom_features(
         DataError: a function cannot be found, returns something else, or looks at later days.
     """
     origins = {name: f"column {name}" for name in file_column_names(features)}
-    functions = [each for each in features if ":" in each]
-    if functions:
+    import_paths = [each for each in features if ":" in each]
+    if import_paths:
         # The user's function takes symbols as text; those of a wide file are an Enum here.
         frame = frame.with_columns(pl.col("symbol").cast(pl.String))
         rows = frame.drop("row", RAW_CLOSE, strict=False).sort(_KEY_COLUMNS)
-    for place in functions:
-        function, version = _find_function(place)
-        features_frame = _call_function(place, function, rows)
-        _check_causal(place, function, rows, features_frame)
+    for import_path in import_paths:
+        function, version = _find_function(import_path)
+        features_frame = _call_function(import_path, function, rows)
+        _check_causal(import_path, function, rows, features_frame)
         for name in (name for name in features_frame.columns if name not in _KEY_COLUMNS):
             _check_name(name)
             if name in origins:
-                raise DataError(f"--features {place}: {name} is there already, as {origins[name]}. Rename one.")
-            origins[name] = f"{place} {version}"
+                raise DataError(f"--features {import_path}: {name} is there already, as {origins[name]}. Rename one.")
+            origins[name] = f"{import_path} {version}"
         # maintain_order, as row numbers in messages follow the order of the file.
         frame = frame.join(features_frame, on=_KEY_COLUMNS, how="left", maintain_order="left")
     for name in origins:
@@ -84,26 +84,28 @@ def _check_name(name: str) -> None:
         )
 
 
-def _find_function(place: str) -> tuple[UserFunction, str]:
+def _find_function(import_path: str) -> tuple[UserFunction, str]:
     """Return the function of a text such as `signals:alpha`, and a hash of its module's text as its version.
 
     Raises:
         DataError: the function is not found, or its module's text cannot be read.
     """
-    function = find_object(place, setting=f"--features {place}: it", expected="MODULE:FUNCTION", error=DataError)
+    function = find_object(
+        import_path, setting=f"--features {import_path}: it", expected="MODULE:FUNCTION", error=DataError
+    )
     try:
         return function, module_hash(function)
     except (TypeError, OSError) as error:
         raise DataError(
-            f"--features {place}: {error}. Its version is the hash of its text: write it in a file MODULE.py."
+            f"--features {import_path}: {error}. Its version is the hash of its text: write it in a file MODULE.py."
         ) from error
 
 
-def _call_function(place: str, function: UserFunction, prices: pl.DataFrame) -> pl.DataFrame:
+def _call_function(import_path: str, function: UserFunction, prices: pl.DataFrame) -> pl.DataFrame:
     """Call the user's function; an error in it names `--features` as its source.
 
     Args:
-        place: the function as the user wrote it, `signals:alpha`.
+        import_path: the function as the user wrote it, `signals:alpha`.
         function: the user's function from frame to frame.
         prices: symbol, date, prices and kept columns, sorted by symbol and date.
 
@@ -113,11 +115,11 @@ def _call_function(place: str, function: UserFunction, prices: pl.DataFrame) -> 
     Raises:
         DataError: the function returned another object, a column that is not numeric, or a day of an instrument twice.
     """
-    with CallGuard(f"--features {place}", function, expected="a function of one frame of prices"):
+    with CallGuard(f"--features {import_path}", function, expected="a function of one frame of prices"):
         features = function(prices)
     # `<` and not `<=`: at least one column must be a feature.
     if not isinstance(features, pl.DataFrame) or not {*_KEY_COLUMNS} < {*features.columns}:
-        raise DataError(f"--features {place}: returned no frame with symbol, date and a column for each feature.")
+        raise DataError(f"--features {import_path}: returned no frame with symbol, date and a column for each feature.")
     not_numeric = [
         name for name in features.columns if name not in _KEY_COLUMNS and not features[name].dtype.is_numeric()
     ]
@@ -127,15 +129,15 @@ def _call_function(place: str, function: UserFunction, prices: pl.DataFrame) -> 
             if not_numeric
             else "a day of an instrument is there twice"
         )
-        raise DataError(f"--features {place}: {reason}. Return one number for each symbol and date.")
+        raise DataError(f"--features {import_path}: {reason}. Return one number for each symbol and date.")
     return features.select(*_KEY_COLUMNS, pl.exclude(_KEY_COLUMNS).cast(pl.Float64).fill_nan(None))
 
 
-def _check_causal(place: str, function: UserFunction, prices: pl.DataFrame, values: pl.DataFrame) -> None:
+def _check_causal(import_path: str, function: UserFunction, prices: pl.DataFrame, values: pl.DataFrame) -> None:
     """Check that a function does not look ahead: its values of the first half of the days need no later days.
 
     Args:
-        place: the function as the user wrote it, `signals:alpha`.
+        import_path: the function as the user wrote it, `signals:alpha`.
         function: the user's function from frame to frame, as in `_call_function`.
         prices: symbol, date, prices and kept columns of all days.
         values: frame that the function returned for all days.
@@ -146,7 +148,7 @@ def _check_causal(place: str, function: UserFunction, prices: pl.DataFrame, valu
     days = prices["date"].unique().sort()
     # On half of the days a look ahead of one day shows on the last of these, and a look over all days on each.
     middle = days[(len(days) - 1) // 2]
-    first_half = _call_function(place, function, prices.filter(pl.col("date") <= middle))
+    first_half = _call_function(import_path, function, prices.filter(pl.col("date") <= middle))
     joined_values = first_half.join(values, on=_KEY_COLUMNS, how="left", suffix=" of all")
     for name in (name for name in first_half.columns if name not in _KEY_COLUMNS):
         early_value, late_value = pl.col(name), pl.col(f"{name} of all")
@@ -162,7 +164,7 @@ def _check_causal(place: str, function: UserFunction, prices: pl.DataFrame, valu
         )
         if not changed_rows.is_empty():
             raise DataError(
-                f"--features {place}: {name} of {changed_rows['symbol'][0]} on {changed_rows['date'][0]} is "
+                f"--features {import_path}: {name} of {changed_rows['symbol'][0]} on {changed_rows['date'][0]} is "
                 f"{changed_rows[name][0]} as of {middle} and {changed_rows[f'{name} of all'][0]} with later days "
                 "known: it looks ahead. Use days up to its own alone."
             )

@@ -17,9 +17,10 @@ DateOrder = Literal["mdy", "dmy", "ymd"]
 
 _ORDER_PHRASES = {"mdy": "month, day, year", "dmy": "day, month, year", "ymd": "year, month, day"}
 _MONTHS = dict(zip("jan feb mar apr may jun jul aug sep oct nov dec".split(), range(1, 13), strict=True))  # noqa: SIM905  (readable)
-_TIME = r"[T ]\s*\d{1,2}:\d{2}.*$"
+_TIME = r"[T ]\s*\d{1,2}:\d{2}.*$"  # ` 9:30:05 PM` or `T09:30+01:00`: the time of day, and all after it
+# The parts of such a time as groups: h(our), m(inute), s(econd), and whether am or pm.
 _CLOCK = r"[T ]\s*(?<h>\d{1,2}):(?<m>\d{2})(?::(?<s>\d{2}))?(?:[.,]\d+)?\s*(?:(?<half>[AaPp])[Mm])?"
-_ZONE = r"(Z|[+-]\d{2}:?\d{2}|[A-Z]{2,4}T?|\[.*\])$"
+_ZONE = r"(Z|[+-]\d{2}:?\d{2}|[A-Z]{2,4}T?|\[.*\])$"  # `Z`, `+01:00`, `CET` or `[Europe/Berlin]`
 _UNITS = (("s", 11), ("ms", 14), ("us", 17), ("ns", 19))
 """Units of numbers since 1970, each with the most digits of a column in that unit."""
 
@@ -80,7 +81,7 @@ def parse_dates(source: Path, column: pl.Series, order: DateOrder | None = None)
 
 
 def seconds_of_day(column: pl.Series) -> pl.Series | None:
-    """Return the seconds since midnight of each row, as written; None if no row has a time of day.
+    """Return the seconds since midnight of each row, as written; None if no row has a time other than midnight.
 
     Args:
         column: column of text, numbers, or dates, as for `parse_dates`.
@@ -94,6 +95,7 @@ def seconds_of_day(column: pl.Series) -> pl.Series | None:
         if text.null_count() or not text.str.contains(_EPOCH).all():
             return _seconds_in_text(text)
         _, stamps = _stamps_since_1970(text)
+    # As Int64, as polars gives Int8, which cannot hold the seconds of an hour.
     clock = (stamps.dt.hour(), stamps.dt.minute(), stamps.dt.second())
     hours, minutes, seconds = (each.cast(pl.Int64) for each in clock)
     seconds_since_midnight = (3600 * hours + 60 * minutes + seconds).fill_null(0)
@@ -101,7 +103,7 @@ def seconds_of_day(column: pl.Series) -> pl.Series | None:
 
 
 def _seconds_in_text(text: pl.Series) -> pl.Series | None:
-    """Return the seconds since midnight of times in text such as `09:30` and `9:30:05 PM`; None if no row has one."""
+    """Return the seconds since midnight of text such as `2013-03-01 9:30:05 PM`; None if all are midnight."""
     parts = text.str.extract_groups(_CLOCK).struct.unnest()
     # 12 am is hour 0 and 12 pm hour 12.
     hour = pl.col("h").cast(pl.Int64) % 12 + 12 * (pl.col("half").str.to_lowercase() == "p")
@@ -128,25 +130,26 @@ def _parse_text_dates(source: Path, column: pl.Series, text: pl.Series, order: D
     # Zones are read before times are cut off, as the zone follows the time: its pattern replaces the rest of `_TIME`.
     zones = text.str.extract(_TIME.replace(".*$", r".*?\s*") + _ZONE, 1).drop_nulls().unique().to_list()
     _note_zones(source, column.name, set(zones))
-    text = text.str.replace(_TIME, "").str.strip_chars()
-    form, first_row = _find_date_form(text)
+    day_text = text.str.replace(_TIME, "").str.strip_chars()
+    form, first_row = _find_date_form(day_text)
     if form is None:
-        return pl.repeat(None, len(text), dtype=pl.Date, eager=True)
+        return pl.repeat(None, len(day_text), dtype=pl.Date, eager=True)
     # The whole column must have one form, as a cell of another form may have day and month exchanged.
-    is_other_form = ~text.str.contains(form.pattern) & text.is_not_null()
+    is_other_form = ~day_text.str.contains(form.pattern) & day_text.is_not_null()
     if is_other_form.any():
         row = int(is_other_form.arg_true()[0])
         raise DataError(
             f"{source}: row {row + 1}, column {column.name}: {short_repr(column[row])} is not a date. Write "
-            f"2013-03-01, and all rows alike (row {first_row + 1} has {short_repr(text[first_row])})."
+            f"2013-03-01, and all rows alike (row {first_row + 1} has {short_repr(day_text[first_row])})."
         )
-    date_parts = text.str.extract_groups(form.pattern).struct.unnest()
+    date_parts = day_text.str.extract_groups(form.pattern).struct.unnest()
     if form.order is None:
-        date_order = _find_date_order(source, text.name, date_parts, order)
+        # The form has the groups `a` and `b`: month and day, or day and month.
+        date_order = _find_date_order(source, day_text.name, date_parts, order)
         date_parts = date_parts.rename({"a": "m", "b": "d"} if date_order == "mdy" else {"a": "d", "b": "m"})
     elif order is not None and order != form.order:
         raise DataError(
-            f"{source}: row {first_row + 1}, column {column.name}: {short_repr(text[first_row])} has "
+            f"{source}: row {first_row + 1}, column {column.name}: {short_repr(day_text[first_row])} has "
             f"{_ORDER_PHRASES[form.order]}, and --dates {order} asks for {_ORDER_PHRASES[order]}. Leave --dates out."
         )
     if "name" in date_parts.columns:
@@ -185,6 +188,7 @@ def _find_date_order(source: Path, column: str, date_parts: pl.DataFrame, order:
     rows = {date_order: int(deciding[0]) for date_order, deciding in deciding_rows.items() if len(deciding)}
 
     def cell(row: int) -> str:
+        """Return the cell of a row for messages, such as `3/31/2024 (row 7)`."""
         return f"{date_parts['a'][row]}/{date_parts['b'][row]}/{date_parts['y'][row]} (row {row + 1})"
 
     if len(rows) == len(deciding_rows):
@@ -200,7 +204,7 @@ def _find_date_order(source: Path, column: str, date_parts: pl.DataFrame, order:
                 f"--dates {order} asks for another order. Leave --dates out."
             )
         return found_order
-    if order in deciding_rows:
+    if order in deciding_rows:  # not "ymd", as the year comes last
         return order
     raise DataError(
         f"{source}: row 1, column {column}: {cell(0)} may have the month first or the day, and no row has a number "

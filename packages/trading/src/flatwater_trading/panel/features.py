@@ -32,6 +32,7 @@ class Feature:
 
 
 def _plain_feature(name: str) -> Feature:
+    """Return a feature of the panel without a change. RSI and TRIX are in percent, the others in units of the price."""
     return Feature((name,), lambda columns: columns[name], scale_free=name in {"rsi", "trix"})
 
 
@@ -44,9 +45,10 @@ def _was_always_positive(close: np.ndarray) -> np.ndarray:
 def _past_return(columns: Columns, *, days: int = 1) -> np.ndarray:
     """Return the return in percent since the close `days` rows ago or, if it is missing, the last close before it."""
     close = columns["close"]
-    rows = np.where(np.isfinite(close), np.arange(len(close))[:, None], -1)
+    rows = np.where(np.isfinite(close), np.arange(len(close))[:, None], -1)  # -1: no close
     # The newest row with a close up to each row, so no later row is read.
     newest_row = np.maximum.accumulate(rows, axis=0)
+    # The same, seen from `days` rows later.
     earlier_row = np.vstack([np.full((min(days, len(close)), close.shape[1]), -1), newest_row[:-days]])
     earlier_close = np.where(
         (earlier_row >= 0) & _was_always_positive(close),

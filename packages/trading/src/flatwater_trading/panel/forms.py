@@ -39,9 +39,9 @@ def long_prices(
         symbol = to_text(source, frame[names_by_role["symbol"]])
     else:
         symbol = _symbol_from_file_name(source, frame[names_by_role["date"]], days)
-    nameless = symbol.is_null() | (symbol == "")
-    if nameless.any():
-        row = int(nameless.arg_true()[0]) + 1
+    is_nameless = symbol.is_null() | (symbol == "")
+    if is_nameless.any():
+        row = int(is_nameless.arg_true()[0]) + 1
         raise DataError(f"{source}: row {row}, column {names_by_role['symbol']}: the symbol is empty.")
     instruments = tuple(sorted(symbol.unique().to_list()))
     if "open" not in names_by_role:

@@ -124,9 +124,7 @@ def read_prices(
     sheet: str | None = None,
     bars: Bars | None = None,
 ) -> ImportResult:
-    """Read prices and build a panel with its indicators.
-
-    Columns are in alphabetical order for long form, in the file's for wide form.
+    """Read prices and build a panel with its indicators; columns are sorted in long form, as in the file in wide form.
 
     Args:
         source: file (.parquet, .csv) or workbook (`naming.SHEET_SUFFIXES`).
@@ -155,14 +153,15 @@ def read_prices(
         prices = to_daily_rows(source, prices, frame[layout.roles["date"]], bars)
         # The order is checked first, as indicators and jumps below compare neighbouring rows.
         check_order(source, prices)
-        investable_names = investable_columns(prices.instruments, investable)
-        names = tuple(prices.instruments[n] for n in investable_names)
-        check_prices(source, prices, names)
-        _note_doubts(source, prices.frame, names, frame.select(layout.unused))
+        investable_numbers = investable_columns(prices.instruments, investable)
+        investable_names = tuple(prices.instruments[n] for n in investable_numbers)
+        check_prices(source, prices, investable_names)
+        _note_doubts(source, prices.frame, investable_names, frame.select(layout.unused))
         # Called last, as the user's function takes prices that have passed all checks.
         table, origins = compute_custom_features(source, prices.frame, features)
-        panel = _build_from_table(prices.instruments, table, names, origins)
-        return ImportResult(panel, layout, find_jumps(names, panel.dates, panel.feature("close")[:, investable_names]))
+        panel = _build_from_table(prices.instruments, table, investable_names, origins)
+        jumps = find_jumps(investable_names, panel.dates, panel.feature("close")[:, investable_numbers])
+        return ImportResult(panel, layout, jumps)
 
 
 def _note_doubts(
@@ -249,6 +248,7 @@ def _read_text(source: Path, text: Path, decimal: Decimal | None) -> pl.DataFram
 def _read_fields(source: Path, text: Path, separator: str, decimal: Decimal | None) -> pl.DataFrame:
     """Read the fields of a text whose rows are equally long, under the names of one or of several header rows."""
     top = pl.read_csv(text, infer_schema=False, separator=separator, has_header=False, n_rows=3).fill_null("")
+    # Without names polars takes those of the only header row.
     names, header_rows = join_header_rows(top.rows()) or (None, 1)
     check_names(source, names or top.row(0))
     frame = pl.read_csv(
@@ -269,10 +269,10 @@ def _build_from_table(
         origins: origins of own features by name; a feature with an indicator's name replaces the indicator.
     """
     dates = table["date"].unique().sort().to_numpy().astype("datetime64[D]")
-    # A table of all days from the first to the last, as searching each row's date would take longer.
-    place_of_day = np.zeros(int((dates[-1] - dates[0]).astype(int)) + 1, dtype=np.int64)
-    place_of_day[(dates - dates[0]).astype(int)] = np.arange(len(dates))
-    day = place_of_day[(table["date"].to_numpy().astype("datetime64[D]") - dates[0]).astype(int)]
+    # The panel's row of each calendar day from the first to the last: searching each date would take longer.
+    row_of_day = np.zeros(int((dates[-1] - dates[0]).astype(int)) + 1, dtype=np.int64)
+    row_of_day[(dates - dates[0]).astype(int)] = np.arange(len(dates))
+    day = row_of_day[(table["date"].to_numpy().astype("datetime64[D]") - dates[0]).astype(int)]
     column = table["symbol"].cast(pl.Enum(instruments)).to_physical().to_numpy()
     features = (*FEATURES, *custom_features(origins))
     values = np.full((len(dates), len(instruments), len(features)), np.nan, dtype=np.float32)

@@ -16,7 +16,7 @@ RSI_DAYS, TRIX_DAYS, SMA_DAYS = 14, 15, 20
 MACD_FAST, MACD_SLOW, MACD_SIGNAL = 12, 26, 9
 
 _CLOSE = FEATURES.index("close")
-_FIRST, _LAST = FEATURES.index("rsi"), len(FEATURES)
+_INDICATORS = slice(FEATURES.index("rsi"), len(FEATURES))
 
 
 def compute_indicators(close: np.ndarray) -> np.ndarray:
@@ -45,6 +45,6 @@ def write_indicators_(values: np.ndarray) -> None:
     for n in count_steps("instruments", range(values.shape[1])):
         close = values[:, n, _CLOSE]
         valid_rows = np.flatnonzero(np.isfinite(close))
-        values[:, n, _FIRST:_LAST] = np.nan
+        values[:, n, _INDICATORS] = np.nan
         # TA-Lib needs float64; the panel is float32.
-        values[valid_rows, n, _FIRST:_LAST] = compute_indicators(close[valid_rows].astype(np.float64))
+        values[valid_rows, n, _INDICATORS] = compute_indicators(close[valid_rows].astype(np.float64))

@@ -89,6 +89,7 @@ class HiddenTrend:
     gain: float
     """Expected return of the next `HORIZON_DAYS` days for a drift of 1 today: g."""
     growth: float
+    """Amount that is taken from every day's log return, so that the mean daily return is zero."""
     shared_variance_factor: float = 1.0
     """Factor of the shared variance: all of it, because no column follows its own noise."""
 
@@ -121,6 +122,7 @@ class ShockFollowing:
     gain: float
     """Expected return of the next `HORIZON_DAYS` days, for weighted shocks of 1 and a strength of 1: g."""
     growth: float
+    """Amount that is taken from every day's log return, so that the mean daily return is zero."""
     sign: np.ndarray
     """Sign of each day [T], 1 or -1."""
     leader: np.ndarray | None = None
@@ -140,7 +142,8 @@ class ShockFollowing:
         """Return two arrays [T]: the drift that follows the shocks up to the day before, and its expected return."""
         shocks, factor = noise / noise.std(), 1.0
         if self.leader is not None:
-            # Columns follow by different factors, so that a choice among them matters; their mean square is 1.08.
+            # Columns follow by different factors, so that a choice among them matters; their mean square is 1.08. They
+            # are drawn from stream 3 (see `context_returns`).
             shocks, factor = self.leader, 0.5 + np.random.default_rng([self.config.seed, 3, n]).random()
         weight = self.strength * factor * _weighted_shocks(shocks, daily_persistence(self.config.signal_days))
         expected_return = self.sign * weight * self.gain
@@ -170,11 +173,11 @@ def make_law(config: SyntheticConfig) -> MarketLaw:
 
 def _make_trend(config: SyntheticConfig) -> HiddenTrend:
     deviation, gain, _ = drift_deviation(config.signal, config.signal_days)
-    return HiddenTrend(config, deviation, gain, mean_growth(deviation))
+    return HiddenTrend(config, deviation=deviation, gain=gain, growth=mean_growth(deviation))
 
 
 def _make_random_walk(config: SyntheticConfig) -> HiddenTrend:
-    return HiddenTrend(config, 0.0, 0.0, mean_growth(0.0))
+    return HiddenTrend(config, deviation=0.0, gain=0.0, growth=mean_growth(0.0))
 
 
 def _make_reversal(config: SyntheticConfig) -> ShockFollowing:
@@ -271,11 +274,9 @@ def _make_shock_following(
     signal = config.signal
     follows_own = leader is None
     ahead = np.arange(1, HORIZON_DAYS + 1)
-    # g.
-    gain = float((sign_persistence**ahead * rho ** (ahead - 1)).sum())
-    # V, and H e^2.
-    total = _summed_variance(sign_persistence * rho)
-    noise = HORIZON_DAYS * DAILY_NOISE**2
+    gain = float((sign_persistence**ahead * rho ** (ahead - 1)).sum())  # g
+    total = _summed_variance(sign_persistence * rho)  # V
+    noise = HORIZON_DAYS * DAILY_NOISE**2  # H e^2
     covariance = 0.0
     if follows_own and sign_persistence == 1:
         # c: the drift of each of the H days has the shocks of the days before it, by rho^0, rho^1 ...
@@ -293,7 +294,10 @@ def _make_shock_following(
     # 0, so one root is positive.
     a, h, k = gain**2 - signal * total, signal * covariance, signal * noise
     strength = float((h + (h**2 + a * k) ** 0.5) / a)
-    return ShockFollowing(config, strength, gain, (strength**2 + DAILY_NOISE**2) / 2, sign, leader, shows_sign)
+    growth = (strength**2 + DAILY_NOISE**2) / 2  # half a day's variance: the mean of exp(return) is then 1
+    return ShockFollowing(
+        config, strength=strength, gain=gain, growth=growth, sign=sign, leader=leader, shows_sign=shows_sign
+    )
 
 
 def _weighted_shocks(shocks: np.ndarray, rho: float) -> np.ndarray:

@@ -9,7 +9,7 @@ from flatwater_trading.panel.notes import note_about_file
 from flatwater_trading.panel.panel import FEATURES, PRICES
 from flatwater_watch.errors import DataError
 
-_LIST_TEXT = r"(?s)^\s*[\[(].*[\])]\s*$"
+_LIST_TEXT = r"(?s)^\s*[\[(].*[\])]\s*$"  # `[1.5, 2, 0.5]` or `(1.5, 2)`
 
 
 def unpack_lists(
@@ -37,6 +37,7 @@ def unpack_lists(
     }
     if not lists:
         return frame, {**mapping}
+    # A number is the name of a column if the file has one of that name, else a place.
     places = {role: int(place) for role, place in mapping.items() if place.isdecimal() and place not in frame.columns}
     length = _list_length(source, lists)
     if not places and length == len(FEATURES):
@@ -57,8 +58,8 @@ def unpack_lists(
             columns += [cells.get(place - 1).alias(f"{column.name}[{price}]") for price, place in places.items()]
         else:
             columns.append(column)
-    # By name, as a list of series loses an empty name, which pandas writes for an index.
     other_mapping = {role: name for role, name in mapping.items() if role not in places}
+    # By name, as a list of series loses an empty name, which pandas writes for an index.
     return pl.DataFrame({column.name: column for column in columns}), other_mapping
 
 

@@ -74,7 +74,7 @@ def name_in_cache(origin: str, *packages: str) -> str:
         for module in sorted(files(package).iterdir(), key=lambda entry: entry.name):
             if module.name.endswith(".py"):
                 digest.update(module.read_bytes())
-    return digest.hexdigest()[:32]
+    return digest.hexdigest()[:32]  # 128 bits: no two names are equal by chance
 
 
 def _open_or_store(origin: str, make: Callable[[], Panel]) -> Panel:
@@ -115,10 +115,9 @@ def cached_panel(fingerprint: str) -> Panel | None:
     return None
 
 
-# polars and TA-Lib (which imports pandas if it is installed) stay resident: 105 MB that a run on a stored panel saves.
-
-
 def _import_file(source: Path) -> Panel:
+    # Here, as polars and TA-Lib (which imports pandas if it is installed) stay resident: 105 MB that a run on a stored
+    # panel saves.
     from flatwater_trading.panel.importing import import_panel  # noqa: PLC0415  (see above)
 
     return import_panel(source)

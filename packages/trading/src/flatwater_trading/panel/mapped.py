@@ -30,41 +30,41 @@ _FORMAT = b"flatmap1"
 _DTYPES = {"float32": torch.float32, "int64": torch.int64}
 
 
-def map_tensors(place: Path, make: Callable[[], Mapping[str, Tensor]]) -> tuple[Mapping[str, Tensor], str]:
+def map_tensors(file: Path, make: Callable[[], Mapping[str, Tensor]]) -> tuple[Mapping[str, Tensor], str]:
     """Map the tensors of a file; make and store them if it is missing or damaged.
 
     Args:
-        place: path of the file, in a folder without other files.
+        file: path of the file, in a folder without other files.
         make: function that gives the tensors, contiguous, in main memory.
 
     Returns:
         The tensors, and the reason why they are in this process's own memory: empty if they are mapped.
     """
     with suppress(OSError, ValueError):  # not there, or damaged
-        return open_mapped_file(place), ""
+        return open_mapped_file(file), ""
     tensors = make()
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
         with suppress(RunError):  # a stray of another user, for instance, only takes space on the disk
-            remove_strays(place.parent)
+            remove_strays(file.parent)
         # Renamed when it is complete: two processes that make it at once leave a whole file, whichever is last.
-        replace_whole(place, _file_pieces(tensors))
-        _remove_old_files(place.parent)
-        return open_mapped_file(place), ""
+        replace_whole(file, _file_pieces(tensors))
+        _remove_old_files(file.parent)
+        return open_mapped_file(file), ""
     except OSError as error:
-        return tensors, f"{place.parent}: {error.strerror}"
+        return tensors, f"{file.parent}: {error.strerror}"
     except ValueError as error:
-        return tensors, f"{place}: {error}"
+        return tensors, f"{file}: {error}"
 
 
-def open_mapped_file(place: Path) -> dict[str, Tensor]:
+def open_mapped_file(path: Path) -> dict[str, Tensor]:
     """Map the tensors of a file after a check of its hash, which reads every page: resident memory does not grow later.
 
     Raises:
         OSError: the file is not there, or cannot be read.
         ValueError: the file is damaged, or of another kind.
     """
-    with open_regular(place) as file:
+    with open_regular(path) as file:
         # The mapping outlives the file object: the buffers of the tensors refer to it.
         mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     if len(mapping) < _HEAD_STRUCT.size:
@@ -95,12 +95,12 @@ def _tensor_view(file_map: mmap.mmap, dtype: str, shape: list[int], offset: int)
 
 
 def _file_pieces(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of a file: head with hash, JSON with each tensor's place, then the tensors on cache lines.
+    """Yield the bytes of a file: head with hash, JSON with each tensor's offset, then the tensors on cache lines.
 
     The JSON is padded to a fixed size, so that offsets are known before it is written. The tensors are not copied.
     """
     names = {dtype: name for name, dtype in _DTYPES.items()}
-    body_start = _HEAD_STRUCT.size + 1024 * _ALIGNMENT  # more than any description
+    body_start = _HEAD_STRUCT.size + 1024 * _ALIGNMENT  # 64 KiB, more than any head and JSON
     layout, offset = {}, body_start
     for name, tensor in tensors.items():
         layout[name] = (names[tensor.dtype], list(tensor.shape), offset)
@@ -109,6 +109,7 @@ def _file_pieces(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
     # Views of the tensors, so that a market of gigabytes is hashed and written without a copy.
     body: list[bytes | memoryview] = [text.ljust(body_start - _HEAD_STRUCT.size)]
     for tensor in tensors.values():
+        # The second piece are zeros up to the next cache line.
         body += [memoryview(tensor.numpy().data).cast("B"), bytes(-tensor.nbytes % _ALIGNMENT)]
     digest = hashlib.sha256()
     for piece in body:

@@ -47,8 +47,10 @@ UNUSED_COLUMNS = ("volume", "vol", "dividends", "stock_splits")
 
 _PRICES = "open|high|low|close"
 _FIELDS = f"adj[_. ]?close|{_PRICES}|volume"
+# `AAPL_close` and `close_AAPL`.
 _SUFFIXED = re.compile(rf"(?P<symbol>.+?)[_. :/-](?P<field>{_FIELDS})", re.IGNORECASE)
 _PREFIXED = re.compile(rf"(?P<field>{_FIELDS})[_. :/-](?P<symbol>.+)", re.IGNORECASE)
+# `('Close', 'AAPL')`, and `AAPL[close]`, which `unpack_lists` gives to the parts of lists.
 _PAIR = re.compile(r"\(\s*'(?P<first>[^']*)'\s*,\s*'(?P<second>[^']*)'\s*\)")
 _UNPACKED = re.compile(rf"(?P<symbol>.+)\[(?P<field>{_PRICES})\]")
 
@@ -91,7 +93,7 @@ def check_names(source: Path, names: Sequence[str]) -> None:
 def find_layout(
     source: Path, columns: list[str], mapping: Mapping[str, str], own_features: Sequence[str] = ()
 ) -> ColumnLayout:
-    """Find the role of each column, in long or wide form.
+    """Find the role of each column; the file is in long form (a row for each day and instrument) or wide (one a day).
 
     Long form has a column of symbols, of the close, or of two prices, and none such as `AAPL_close` of one instrument.
 
@@ -108,27 +110,73 @@ def find_layout(
     _check_mapping(source, columns, mapping)
     patterns = {role: name for role, name in mapping.items() if "*" in name}
     column_by_role = _guess_roles(source, columns) | {role: name for role, name in mapping.items() if "*" not in name}
-    wide_columns = _find_wide_columns(
-        source, [column for column in columns if column != column_by_role.get("date")], patterns, own_features
-    )
+    other_columns = [column for column in columns if column != column_by_role.get("date")]
+    columns_by_instrument_and_field = _find_wide_columns(source, other_columns, patterns, own_features)
     is_long_form = "symbol" in column_by_role or "close" in column_by_role or len(column_by_role.keys() & {*PRICES}) > 1
     # Columns such as `AAPL_close` win: beside them, a column `close` is left out.
-    if is_long_form and not wide_columns:
-        _check_long_roles(source, columns, column_by_role, mapping)
-        column_by_role |= {name: name for name in own_features if name in columns}
-        _check_own_features(source, columns, own_features, column_by_role.keys())
-        unused_columns = [column for column in columns if column not in column_by_role.values()]
-        return ColumnLayout(column_by_role, {}, _guessed_columns(column_by_role, mapping), unused_columns)
-    if "date" not in column_by_role:
+    if is_long_form and not columns_by_instrument_and_field:
+        layout = _long_layout(source, columns, column_by_role, mapping, own_features)
+    elif "date" in column_by_role:
+        roles = {"date": column_by_role["date"]}
+        layout = _wide_layout(source, columns, roles, columns_by_instrument_and_field, mapping)
+    else:
         raise _missing_error(source, columns, ["date"])
-    date_column = {"date": column_by_role["date"]}
-    other_columns = [column for column in columns if column != column_by_role["date"]]
-    wide_columns = (
-        _require_all_prices(source, wide_columns) if wide_columns else _closes_as_prices(source, other_columns)
-    )
-    _check_own_features(source, columns, own_features, {field for _, field in wide_columns})
+    found_names = {field for _, field in layout.wide_columns} if layout.wide_columns else layout.roles.keys()
+    _check_own_features(source, columns, own_features, found_names)
+    return layout
+
+
+def _long_layout(
+    source: Path,
+    columns: list[str],
+    column_by_role: dict[str, str],
+    mapping: Mapping[str, str],
+    own_features: Sequence[str],
+) -> ColumnLayout:
+    """Return the layout of a file in long form, which must have a date and prices.
+
+    Args:
+        source: file, for messages.
+        columns: columns of the file.
+        column_by_role: the file's names of date, symbol and prices.
+        mapping: the file's names of columns by role, as the user gave them.
+        own_features: own features, each of them a role of the column of its name.
+
+    Raises:
+        DataError: the date or a price has no column.
+    """
+    _check_long_roles(source, columns, column_by_role, mapping)
+    roles = column_by_role | {name: name for name in own_features if name in columns}
+    unused_columns = [column for column in columns if column not in roles.values()]
+    return ColumnLayout(roles, wide_columns={}, guessed=_guessed_columns(roles, mapping), unused=unused_columns)
+
+
+def _wide_layout(
+    source: Path,
+    columns: list[str],
+    roles: dict[str, str],
+    columns_by_instrument_and_field: dict[tuple[str, str], str],
+    mapping: Mapping[str, str],
+) -> ColumnLayout:
+    """Return the layout of a file in wide form: columns such as `AAPL_close` or, without any, a close in each column.
+
+    Args:
+        source: file, for messages.
+        columns: columns of the file.
+        roles: the file's name of the date.
+        columns_by_instrument_and_field: columns whose names have both an instrument and a price or own feature.
+        mapping: the file's names of columns by role, as the user gave them.
+
+    Raises:
+        DataError: an instrument has some of the prices, or no column has prices.
+    """
+    other_columns = [column for column in columns if column not in roles.values()]
+    if columns_by_instrument_and_field:
+        wide_columns = _complete_prices(source, columns_by_instrument_and_field)
+    else:
+        wide_columns = _closes_as_prices(source, other_columns)
     unused_columns = [column for column in other_columns if column not in wide_columns.values()]
-    return ColumnLayout(date_column, wide_columns, _guessed_columns(date_column, mapping), unused_columns)
+    return ColumnLayout(roles, wide_columns, guessed=_guessed_columns(roles, mapping), unused=unused_columns)
 
 
 def join_header_rows(rows: Sequence[Sequence[str]]) -> tuple[list[str], int] | None:
@@ -145,6 +193,7 @@ def join_header_rows(rows: Sequence[Sequence[str]]) -> tuple[list[str], int] | N
     """
     if len(rows) < 3:  # noqa: PLR2004  (two header rows and a row of prices)
         return None
+    # The first cells name the header rows: `Price`, or nothing, and `Ticker`, in either order.
     if {_plain_name(rows[0][0]), _plain_name(rows[1][0])} not in ({"price", "ticker"}, {"", "ticker"}):
         return None
     pairs = [f"('{upper.strip()}', '{lower.strip()}')" for upper, lower in zip(rows[0][1:], rows[1][1:], strict=True)]
@@ -243,7 +292,7 @@ def _check_long_roles(source: Path, columns: list[str], roles: dict[str, str], m
 def _missing_error(source: Path, columns: list[str], missing: list[str]) -> DataError:
     """Return the error for roles that no column was found for, with the `--map` that would name them."""
     mapping = " ".join(f"{role}=COLUMN" for role in missing)
-    if missing == ["date"]:
+    if missing == ["date"]:  # the file may be in either form
         mapping += " (in long form also symbol=COLUMN close=COLUMN)"
     return DataError(
         f"{source}: column {' and '.join(missing)} missing (found: {list_phrase(columns)}). If it has another name, "
@@ -290,7 +339,7 @@ def _split_wide_column(column: str, patterns: dict[str, str]) -> tuple[str, str]
         prefix, _, suffix = pattern.partition("*")
         if len(column) > len(prefix + suffix) and column.startswith(prefix) and column.endswith(suffix):
             return column[len(prefix) : len(column) - len(suffix)], role
-    if patterns:
+    if patterns:  # then no other column is guessed
         return None
     pair = _PAIR.fullmatch(column)
     text = f"{pair['first']}.{pair['second']}" if pair else column
@@ -317,16 +366,15 @@ def _split_feature_column(column: str, own_features: Sequence[str]) -> tuple[str
     return None
 
 
-def _require_all_prices(source: Path, columns_by_price: dict[tuple[str, str], str]) -> dict[tuple[str, str], str]:
-    """Check that each instrument has all prices or a close alone, which is then taken for all four.
+def _complete_prices(source: Path, columns_by_price: dict[tuple[str, str], str]) -> dict[tuple[str, str], str]:
+    """Return the columns of all prices: a close alone is taken for all four prices of its instrument, and noted.
 
-    `columns_by_price` has the file's column of each instrument and price.
-
-    Returns:
-        `columns_by_price`, completed by the closes that are taken for other prices.
+    Args:
+        source: file, for messages.
+        columns_by_price: the file's column of each (instrument, price or own feature).
 
     Raises:
-        DataError: an instrument has some of the prices.
+        DataError: an instrument has neither all prices nor a close alone.
     """
     for name in dict.fromkeys(name for name, _ in columns_by_price):
         missing = [price for price in PRICES if (name, price) not in columns_by_price]
@@ -381,6 +429,7 @@ def note_guesses(source: Path, layout: ColumnLayout) -> None:
 
 
 def _guessed_columns(roles: dict[str, str], mapping: Mapping[str, str]) -> dict[str, str]:
+    """Return the columns by role that the user did not map and whose names differ from the role's."""
     return {
         role: name for role, name in roles.items() if role not in mapping and name != role and _plain_name(name) != role
     }

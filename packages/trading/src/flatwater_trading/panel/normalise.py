@@ -33,7 +33,7 @@ class Statistics:
     """Mean and deviation of each column and feature over the training days; equal in all columns that are pooled."""
 
     mean: np.ndarray
-    """Means [N, F'] float64; 0 without a value on those days."""
+    """Means [N, F'] float64 of N columns and F' observed features; 0 without a value on those days."""
     deviation: np.ndarray
     """Deviations [N, F'] float64, of the population (divided by the count); 1 in the place of 0.
 
@@ -60,15 +60,15 @@ def training_statistics(panel: Panel, features: tuple[str, ...], days: range | s
     for columns, block in _column_blocks(panel, features, start, stop):
         count[columns] = np.isfinite(block).sum(axis=0)
         total[columns] = np.nansum(block, axis=0)
-    mean = _pool_sums(total, is_pooled) / np.maximum(_pool_sums(count, is_pooled), 1)
+    pooled_count = _pool_sums(count, is_pooled)
+    mean = _pool_sums(total, is_pooled) / np.maximum(pooled_count, 1)
     # A second pass squares differences from the mean, as squares of the values would lose digits.
     for columns, block in _column_blocks(panel, features, start, stop):
         np.subtract(block, mean[columns], out=block)
         squares[columns] = np.nansum(np.square(block, out=block), axis=0)
-    count = _pool_sums(count, is_pooled)
-    spread = np.sqrt(_pool_sums(squares, is_pooled) / np.maximum(count, 1))
+    spread = np.sqrt(_pool_sums(squares, is_pooled) / np.maximum(pooled_count, 1))
     # Sums of a constant float32 are exact in float64, so a constant column's deviation is exactly 0.
-    deviation = np.where(count == 0, np.inf, np.where(spread > 0, spread, 1.0))
+    deviation = np.where(pooled_count == 0, np.inf, np.where(spread > 0, spread, 1.0))
     return Statistics(mean=mean, deviation=deviation)
 
 

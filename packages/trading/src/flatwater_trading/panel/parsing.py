@@ -16,9 +16,9 @@ MISSING_TEXTS = ("", "nan", "na", "n/a", "null", "none", "-", "#n/a", "#n/a n/a"
 """Texts that count as a missing number, in any case."""
 
 CURRENCY_SIGNS = "$€£"
-_MONEY = rf"^\s*[{CURRENCY_SIGNS}]\s*(-?[\d.,]+)\s*$"
-_GERMAN = r"^-?\d{1,3}(?:\.\d{3})*(?:,\d+)?$|^-?\d+,\d+$"
-_ENGLISH = r"^-?\d{1,3}(?:,\d{3})+(?:\.\d+)?$"
+_MONEY = rf"^\s*[{CURRENCY_SIGNS}]\s*(-?[\d.,]+)\s*$"  # `$9.5`
+_GERMAN = r"^-?\d{1,3}(?:\.\d{3})*(?:,\d+)?$|^-?\d+,\d+$"  # `1.234,5` or `1234,5`
+_ENGLISH = r"^-?\d{1,3}(?:,\d{3})+(?:\.\d+)?$"  # `1,234.5`
 # 1,234 and 1.234 can be read in both ways: only another number of digits, or both marks, determine the way.
 _ONLY_ENGLISH = (
     r"^-?\d{1,3}(?:,\d{3})+\.\d+$|^-?\d{1,3}(?:,\d{3}){2,}$|^-?\d*\.(?:\d{1,2}|\d{4,})$|^-?(?:0?|\d{4,})\.\d+$"
@@ -46,18 +46,21 @@ def plain_numbers(source: Path, frame: pl.DataFrame, *, separator: str, decimal:
         separator: separator of the file's fields.
         decimal: decimal mark of all columns; None to guess it.
     """
-    text = pl.col(pl.String)
+    text_columns = pl.col(pl.String)
     if pl.String not in frame.dtypes:
         return frame
-    if decimal is None and not any(frame.select(text.str.contains_any([",", *CURRENCY_SIGNS]).any()).row(0)):
+    if decimal is None and not any(frame.select(text_columns.str.contains_any([",", *CURRENCY_SIGNS]).any()).row(0)):
         return frame  # like nearly all files: the only mark is a decimal point
-    signs = [sign for sign in CURRENCY_SIGNS if any(frame.select(text.str.contains(sign, literal=True).any()).row(0))]
+    signs = [
+        sign for sign in CURRENCY_SIGNS if any(frame.select(text_columns.str.contains(sign, literal=True).any()).row(0))
+    ]
     note_currencies(source, signs)
-    frame = frame.with_columns(text.str.replace(_MONEY, "$1"))
-    columns = frame.select(text.str.strip_chars()).get_columns()
+    frame = frame.with_columns(text_columns.str.replace(_MONEY, "$1"))
+    columns = frame.select(text_columns.str.strip_chars()).get_columns()
     if decimal is None and not any(column.str.contains(",", literal=True).any() for column in columns):
         return frame  # the only mark is a decimal point
     marks_by_column = {column.name: {decimal} if decimal else _required_marks(column) for column in columns}
+    # Columns that a comma alone fits, and columns that a point alone fits.
     commas, points = (sum(marks == {mark} for marks in marks_by_column.values()) for mark in ("comma", "point"))
     # A file that separates its fields by commas hardly uses them as decimal marks.
     usual_mark: Decimal = "comma" if commas > points or (commas == points and separator != ",") else "point"
@@ -103,19 +106,20 @@ def parse_columns(source: Path, frame: pl.DataFrame, names: Sequence[str]) -> di
         DataError: a cell is neither a finite number nor missing.
     """
     numbers_by_name: dict[str, pl.Series] = {}
-    kinds = dict(frame.schema)  # once, as polars builds the schema on every access
+    type_by_name = dict(frame.schema)  # once, as polars builds the schema on every access
     chunks = [
         names[first_column : first_column + COLUMNS_AT_ONCE] for first_column in range(0, len(names), COLUMNS_AT_ONCE)
     ]
     for chunk in count_steps(f"columns, {COLUMNS_AT_ONCE} at once", chunks):
-        text = [name for name in chunk if kinds[name] == pl.String]
-        numbers = frame.select(pl.col(text).str.strip_chars().cast(pl.Float64, strict=False))
+        text_names = [name for name in chunk if type_by_name[name] == pl.String]
+        numbers = frame.select(pl.col(text_names).str.strip_chars().cast(pl.Float64, strict=False))
         is_finite_by_name = {}
-        if text:
-            is_finite = numbers.select(pl.col(text).is_finite().all(ignore_nulls=False)).row(0)
-            is_finite_by_name = dict(zip(text, is_finite, strict=True))
+        if text_names:
+            # True only if all cells are finite numbers: other text is null here, and a null gives False or None.
+            is_finite = numbers.select(pl.col(text_names).is_finite().all(ignore_nulls=False)).row(0)
+            is_finite_by_name = dict(zip(text_names, is_finite, strict=True))
         for name in chunk:
-            is_parsed = is_finite_by_name.get(name)
+            is_parsed = is_finite_by_name.get(name)  # None for a column that is not text
             numbers_by_name[name] = numbers[name] if is_parsed else parse_numbers(source, frame[name])
     return numbers_by_name
 

@@ -88,11 +88,11 @@ def _first_number_row(rows: list[list[Any]]) -> int | None:
     """
     top_rows = rows[:_ROWS_SEARCHED]
     width = max((_count_filled_cells(row) for row in top_rows), default=0)
-    for number, row in enumerate(top_rows):
-        numbers = sum(_is_number(cell) for cell in row)
+    for row_number, row in enumerate(top_rows):
+        has_number = any(_is_number(cell) for cell in row)
         # Row 0 does not count, as there must be a row of names above.
-        if number and numbers and _count_filled_cells(row) > 1 and 2 * _count_filled_cells(row) > width:
-            return number
+        if row_number > 0 and has_number and _count_filled_cells(row) > 1 and 2 * _count_filled_cells(row) > width:
+            return row_number
     return None
 
 
@@ -171,6 +171,7 @@ def _build_frame(source: Path, sheet: str, rows: list[list[Any]], decimal: Decim
 
 
 def _is_text(cell: object) -> bool:
+    """Return whether a cell makes its column one of text: a text that is not a missing number, or a bool."""
     return isinstance(cell, bool) or (isinstance(cell, str) and cell.strip().lower() not in MISSING_TEXTS)
 
 

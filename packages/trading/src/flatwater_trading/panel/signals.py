@@ -23,12 +23,14 @@ MEAN_SPANS = (1, 2, 4, 8, 16, 32, 64, 128)
 QUICK, USUAL, SLOW = 8, 60, 250
 """Spans of deviations, in rows: the last days, the last months, and the last year."""
 OWN_SIGNALS = len(MEAN_SPANS) + 2
-"""Signals of an instrument."""
+"""Signals of an instrument: its moves, and two of their deviation."""
 MARKET_SIGNALS = len(MEAN_SPANS) + 2
+"""Signals of the market: its mean moves, and two of its deviation."""
 CONTEXT_SIGNALS = len(MEAN_SPANS) + 2
-"""Signals of a column that cannot be bought."""
+"""Signals of a column that cannot be bought: its moves, and two of its level."""
 MAXIMUM_CONTEXT = 8
-"""Most columns that cannot be bought that give signals, as in ridge's yardstick; if there are more, none does."""
+"""Most columns that cannot be bought that give signals; if there are more, none does. The ridge regression that results
+are compared with has the same limit."""
 LIMIT = 5.0
 """Largest signal, in deviations."""
 MINIMUM_DEVIATION = 1e-4
@@ -82,7 +84,7 @@ def find_signals(panel: Panel) -> Signals:
 
 def _shared_signals(panel: Panel, moves: np.ndarray, tradable: np.ndarray) -> np.ndarray:
     """Return the signals of the market and of columns that cannot be bought, side by side [T, G] float32."""
-    mean = _day_mean(moves[..., None], tradable)[:, 0]
+    mean = _day_mean(moves[..., None], tradable)[:, 0]  # [T, 1]: the market as a single column
     quick, usual, slow = (deviation_so_far(mean, span) for span in (QUICK, USUAL, SLOW))
     signals = [
         _mean_moves(_scale_by_deviations(mean, usual))[:, 0],
@@ -100,6 +102,7 @@ def _shared_signals(panel: Panel, moves: np.ndarray, tradable: np.ndarray) -> np
         )
         distance = levels - mean_so_far(levels, SLOW)
         spread = deviation_so_far(distance, SLOW, minimum=0)
+        # 0 where the level has not moved yet.
         relative_level = np.divide(distance, spread, where=spread > 0, out=distance * 0)
         signals += [relative_level, mean_so_far(relative_level, QUICK)]
     return np.concatenate(signals, axis=-1).clip(-LIMIT, LIMIT).astype(np.float32)
@@ -107,16 +110,17 @@ def _shared_signals(panel: Panel, moves: np.ndarray, tradable: np.ndarray) -> np
 
 def find_moves(close: np.ndarray) -> np.ndarray:
     """Return the change of the last known close, as a fraction [T, K]; 0 before the first."""
-    mark = fill_holes(close)
-    moves = np.zeros_like(mark)
-    is_priced = mark[:-1] > 0
-    np.divide(mark[1:], mark[:-1], out=moves[1:], where=is_priced)
+    last_close = fill_holes(close)
+    moves = np.zeros_like(last_close)
+    is_priced = last_close[:-1] > 0
+    np.divide(last_close[1:], last_close[:-1], out=moves[1:], where=is_priced)
     moves[1:][is_priced] -= 1
     return moves
 
 
 def fill_holes(values: np.ndarray) -> np.ndarray:
     """Fill each hole with the last number before it, [T, C]; 0 before the first."""
+    # The row of the last number up to each row; -1 before the first.
     rows = np.maximum.accumulate(np.where(np.isnan(values), -1, np.arange(len(values))[:, None]), axis=0)
     return np.where(rows >= 0, np.take_along_axis(values, np.maximum(rows, 0), axis=0), 0.0)
 

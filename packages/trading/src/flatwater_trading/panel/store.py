@@ -26,6 +26,7 @@ _FORMAT = "flatwater-panel-1"
 _MAXIMUM_HEADER_BYTES = 16 << 20  # a foreign file's first eight bytes may be any number
 _ALIGNMENT = 64  # bytes of a cache line
 _CHUNK_BYTES = 4 << 20
+# Array -> the name of its type in the header, and NumPy's.
 _DTYPES = {"values": ("F32", "<f4"), "dates": ("I64", "<i8"), "investable": ("I64", "<i8"), "valid": ("BOOL", "|b1")}
 _OPTIONAL = {"raw_close": ("F32", "<f4")}
 """Arrays that only panels with traded and adjusted prices have."""
@@ -70,8 +71,8 @@ def check_place(path: Path, *, source: Path | None = None, force: bool = False) 
     except (OSError, RuntimeError, ValueError) as error:
         raise DataError(f"{path}: no panel can be written there: {error}. Choose another place.") from error
     # Names of Flatwater's own files are refused.
-    if not path.is_symlink() and (own_kind := reserved_name_reason(file)):
-        raise DataError(f"{path}: the panel cannot be written: {own_kind}. Choose another place.")
+    if not path.is_symlink() and (reserved_reason := reserved_name_reason(file)):
+        raise DataError(f"{path}: the panel cannot be written: {reserved_reason}. Choose another place.")
     if status is not None:
         _check_replaceable(path, file, status, source=source, force=force)
     elif not file.parent.is_dir() or not os.access(file.parent, os.W_OK | os.X_OK):

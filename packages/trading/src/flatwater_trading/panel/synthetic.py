@@ -83,6 +83,7 @@ def _generate_columns(config: SyntheticConfig) -> Iterator[tuple[dict[str, np.nd
         own_noise = (1 - sector_share - beta**2 * market_share) ** 0.5 * DAILY_NOISE * rng.standard_normal(config.days)
         drift, expected_return = law.drift_and_forecast(n, hidden, own_noise)
         returns = drift + beta * market + sectors[n % SECTORS] + own_noise - law.growth
+        # The law may determine the first context column, which then has all days.
         law_returns = context_returns if n == first_context else None
         prices = _draw_prices(rng, returns if law_returns is None else law_returns)
         traded_days = days[_draw_traded_days(rng, config)] if law_returns is None else days
@@ -110,6 +111,7 @@ def _draw_traded_days(rng: np.random.Generator, config: SyntheticConfig) -> np.n
     listing_draw, delisting_draw, listing_moment, delisting_moment = rng.random(4)
     halt_begins, halt_days = rng.random(config.days) < config.halts, rng.integers(1, 6, size=config.days)
     is_traded = np.ones(config.days, dtype=bool)
+    # The bounds that `SyntheticConfig` names: 5 % to 60 % of the way, and 60 % to 95 %.
     if listing_draw < config.late_listings:
         is_traded &= days >= config.days * (0.05 + 0.55 * listing_moment)
     if delisting_draw < config.delistings:

@@ -48,7 +48,7 @@ def traded_closes(panel: Panel) -> TradedCloses | None:
     """Return the traded and the adjusted closes of a panel; None if it has only one kind."""
     if panel.raw_close is None:
         return None
-    return TradedCloses(panel.raw_close, panel.feature("close"), panel.investable)
+    return TradedCloses(raw=panel.raw_close, close=panel.feature("close"), columns=panel.investable)
 
 
 def traded_fingerprint(panel: Panel) -> str:

@@ -88,6 +88,7 @@ class _TapGather(torch.autograd.Function):
             span = h.shape[3] - (kernel - 1) * dilation
             taps = torch.cat([h[:, :, :, j * dilation : j * dilation + span] for j in range(kernel)], dim=-1)
         else:
+            # A whole series is first cut into stretches, which start `dilation` days apart.
             stretches = h if h.shape[2] > 1 else h.squeeze(2).unfold(2, wanted_days, dilation).transpose(3, 4)
             taps = stretches.view(*stretches.shape[:2], -1, kernel, *stretches.shape[3:]).transpose(3, 4).flatten(4)
         # The newest taps are copied, as two outputs of an autograd function should not share memory.

@@ -30,7 +30,7 @@ def attention_weights(name: str, width: int, heads: int, columns: int = 0) -> di
         columns: number N of columns with scores of their own; 0 for none.
     """
     # All 0 at first, so columns start equal and learning separates them.
-    column_weights = {f"{name}.column": Weight((columns, heads), 0)} if columns else {}
+    column_weights = {f"{name}.column": Weight((columns, heads), fan_in=0)} if columns else {}
     return linear(name, width, heads) | column_weights
 
 
@@ -49,7 +49,7 @@ def attend_columns(
         Weighted means of the tokens, for the H heads side by side [P, M, H W]; and the weights [P, M, H, N], whose sum
         over the columns is 1, or 0 if every column is missing.
     """
-    bias = params[f"{name}.bias"][:, None, None]
+    bias = params[f"{name}.bias"][:, None, None]  # [P, 1, 1, H]
     if (column_scores := params.get(f"{name}.column")) is not None:
         bias = bias + column_scores[:, None]
     scores = torch.matmul(tokens, params[f"{name}.weight"].unsqueeze(1)) + bias
@@ -126,7 +126,10 @@ class Trunk:
             )
             market = torch.cat([market, summary], dim=-1)
         return Embedding(
-            tokens.index_select(2, self.investable), market, attention, missing.index_select(2, self.investable)
+            tokens=tokens.index_select(2, self.investable),
+            market=market,
+            attention=attention,
+            missing=missing.index_select(2, self.investable),
         )
 
     def embed_windows(self, params: Params, windows: Float[Tensor, "P B N C F"]) -> Embedding:

@@ -24,18 +24,18 @@ MISSING = -1e9
 
 def build_weigher(own_signals: int, shared_signals: int, hidden: int) -> Layout:
     """Return the named weights of a member, for F own signals, G shared signals and H hidden units."""
-    # A `fan_in` of 0: all scores begin at 0.
-    score = Weight((hidden, 1), 0)
+    # A `fan_in` of 0 initialises a weight to 0, so all scores begin at 0.
+    score = Weight((hidden, 1), fan_in=0)
     return Layout(
         {
-            "slope": Weight((1, own_signals), 0),
-            "slope.shared": Weight((shared_signals, own_signals), 0),
-            "own": Weight((own_signals, hidden), own_signals + shared_signals),
+            "slope": Weight((1, own_signals), fan_in=0),
+            "slope.shared": Weight((shared_signals, own_signals), fan_in=0),
+            "own": Weight((own_signals, hidden), fan_in=own_signals + shared_signals),
             **linear("shared", shared_signals, hidden),
             **linear("hidden", hidden, hidden),
             "score": score,
-            "cash.slope": Weight((shared_signals, 1), 0),
-            "cash.bias": Weight((1, 1), 0),
+            "cash.slope": Weight((shared_signals, 1), fan_in=0),
+            "cash.bias": Weight((1, 1), fan_in=0),
             **linear("timing", shared_signals, hidden),
             "cash.score": score,
         }
@@ -87,5 +87,5 @@ def weigh(params: Params, signals: DaySignals, limits: Limits) -> Float[Tensor, 
     # At first cash weighs as much as all instruments together, so learning starts alike for any number of instruments.
     cash_score = cash_score + signals.tradable.sum(-1, keepdim=True).clamp(min=1).log()
     scores = scores.masked_fill(~signals.tradable, MISSING)
-    weights = torch.softmax(torch.cat([scores, cash_score], dim=-1), dim=-1)[..., :-1]
+    weights = torch.softmax(torch.cat([scores, cash_score], dim=-1), dim=-1)[..., :-1]  # without cash, the last
     return (limits.gross * weights).clamp(max=limits.largest)

@@ -1,4 +1,4 @@
-"""Executors of a generation's tiles: this process, or workers that do exactly the same."""
+"""Executors of a generation's tiles (members that are computed at once): here, or by workers with equal results."""
 
 from typing import Protocol
 
@@ -12,7 +12,7 @@ from flatwater_trading.training.tile import TileTraining, TileValidation, judge_
 class TileExecutor(executor.Executor, Protocol):
     """An executor of tiles, by number. All executors give the same results, bit for bit.
 
-    During a phase of learning the newest rows of members may be in other processes, until `gather_` fetches them.
+    While members learn, their newest weights may be in other processes, until `gather_` fetches them.
     """
 
     def learn_(self) -> None:
@@ -25,7 +25,7 @@ class TileExecutor(executor.Executor, Protocol):
         """Let the tile's members, and the champion, play the validation slices."""
 
     def mark_members_changed_(self) -> None:
-        """Note that the run's members have changed: copies of their rows are stale."""
+        """Note that the run's members have changed: copies of their weights are stale."""
 
 
 class LocalTileExecutor(executor.LocalExecutor):
@@ -50,4 +50,4 @@ class LocalTileExecutor(executor.LocalExecutor):
         return judge_tile(setup, run, setup.tiles[tile], run.progress.round)
 
     def mark_members_changed_(self) -> None:
-        """Do nothing: the state tree has the only rows."""
+        """Do nothing: there are no copies of the members' weights."""

@@ -87,23 +87,25 @@ class ReplayLearning:
             buffers: buffers that the windows of transitions are gathered into.
         """
         self._setup, self._run, self._replay = setup, run, replay
-        self._source = ReplaySource(replay, buffers, run.market.observations, setup.config.env.episode.context)
+        self._source = ReplaySource(
+            replay, buffers, observations=run.market.observations, context=setup.config.env.episode.context
+        )
         groups = member_groups(setup, run)
         self._update_ = setup.algorithm.make_update(setup.config.learner, setup.nets, run.learner, groups)
-        self._drawn_positions: Tensor | None = None
+        self._drawn_positions: Tensor | None = None  # of the last draw, for `update_priorities_`
 
     def update_(self) -> Float[Tensor, "P G B"] | None:
         """Draw for all members of the population, and update the members of this process."""
-        setup, replay, learner = self._setup, self._replay, self._setup.config.learner
-        shape = (setup.config.population.size, learner.micro_batches, learner.own.batch_size)
+        setup, settings = self._setup, self._setup.config.learner
+        shape = (setup.config.population.size, settings.micro_batches, settings.own.batch_size)
         # The stream is named by the update's number, so a resumed run draws what it would have drawn.
         rng = stream(setup.config.seed, "replay", self._run.learner.tally.updates, device=setup.device)
         # Every process draws for the whole population, so a member's draw does not depend on who computes it.
-        self._drawn_positions, weight = draw(replay, shape, rng)
+        self._drawn_positions, weight = draw(self._replay, shape, rng)
         own_members = slice(*setup.share)
         positions = self._drawn_positions[own_members]
         own_weight = None if weight is None else weight[own_members]
-        micro_batches = range(learner.micro_batches)
+        micro_batches = range(settings.micro_batches)
         return self._update_([bind_micro_batch(self._source, positions, own_weight, each) for each in micro_batches])
 
     def update_priorities_(self, td_error: Float[Tensor, "P G B"] | None) -> None:

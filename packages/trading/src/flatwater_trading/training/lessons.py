@@ -104,7 +104,8 @@ def draw_lessons(
 ) -> Sequence[Callable[[int, int], HindsightBatch]]:
     """Draw the stretches of an update's micro-batches; return a function for each that gathers its lessons.
 
-    Every member has its own stretches. Every process draws those of all members, and a worker uses those of its share.
+    Every member has its own stretches. Every process draws those of all members, so that a draw does not depend on the
+    number of workers, and uses those of the members that it computes.
 
     Args:
         setup: configuration, days, and the share of members that are computed here.

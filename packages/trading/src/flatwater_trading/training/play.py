@@ -243,7 +243,7 @@ class SlicePlay:
             action = (actor(params, inputs) if explore is None else explore(actor, params, inputs)).flatten(0, 1)
             step = step_(env, self.market, setup.config.env, to_orders(setup.config.env.trade, action))
             if remember is not None:
-                remember(DayTransitions(day, first_rows + day, action, account, step))
+                remember(DayTransitions(day, row=first_rows + day, action=action, account=account, step=step))
 
 
 def make_slice_play(
@@ -274,9 +274,8 @@ def make_slice_play(
     planned, missing, attention = (
         flat[: prod(shape)].view(shape) for flat, shape in zip(flat_buffers, shapes, strict=True)
     )
-    return SlicePlay(
-        setup, market, env, PlannedActions(planned, missing, attention, acts_by_day(setup, explored=explored)), actors
-    )
+    by_day = acts_by_day(setup, explored=explored)
+    return SlicePlay(setup, market, env, PlannedActions(planned, missing, attention, by_day=by_day), actors)
 
 
 def play_slices_(

@@ -27,27 +27,28 @@ def build_trainer(setup: ErlSetup, run: ErlState, executor: TileExecutor) -> Erl
     """
     count = len(setup.tiles)
     phases = (
-        Phase("learn", lambda: updates_due(setup, run), lambda _: executor.learn_()),
-        Phase("evaluate", lambda: count, lambda step: evaluate_(setup, run, executor, step)),
-        Phase("validate", lambda: count, lambda step: validate_(setup, run, executor, step)),
-        Phase("evolve", lambda: 1, lambda _: evolve_generation_(setup, run, executor)),
+        Phase("learn", steps=lambda: updates_due(setup, run), step_=lambda _: executor.learn_()),
+        Phase("evaluate", steps=lambda: count, step_=lambda tile: evaluate_(setup, run, executor, tile)),
+        Phase("validate", steps=lambda: count, step_=lambda tile: validate_(setup, run, executor, tile)),
+        Phase("evolve", steps=lambda: 1, step_=lambda _: evolve_generation_(setup, run, executor)),
     )
     return ExecutorTrainer(setup, run, phases, lambda: read_numbers_(setup, run), executor)
 
 
-def evaluate_(setup: ErlSetup, run: ErlState, executor: TileExecutor, step: int) -> None:
-    """Let a tile play the training slices, and write its fitness, its numbers by slice, and its transitions.
+def evaluate_(setup: ErlSetup, run: ErlState, executor: TileExecutor, tile: int) -> None:
+    """Let the members of a tile play the training slices; write their fitness, numbers by slice, and transitions.
 
-    All tiles play the same slices; with noise if members learn from transitions.
+    A tile is a span of members that are computed at once. All tiles play the same slices; with noise if members learn
+    from transitions.
 
     Args:
         setup: configuration and tiles.
         run: state; fitness and scores of the tile's members, and the replay, are written.
         executor: executor that computes tiles, here or on workers.
-        step: number of the tile, from 0.
+        tile: number of the tile, from 0.
     """
-    span = setup.tiles[step]
-    result = executor.train(step)
+    span = setup.tiles[tile]
+    result = executor.train(tile)
     rows = slice(*span)
     scores = run.scores
     scores.fitness[rows] = result.fitness
@@ -57,8 +58,8 @@ def evaluate_(setup: ErlSetup, run: ErlState, executor: TileExecutor, step: int)
         append_to_replay_(setup, run, result.transitions, span)
 
 
-def validate_(setup: ErlSetup, run: ErlState, executor: TileExecutor, step: int) -> None:
-    """Let a tile and the champion play the validation slices without noise, and write their scores.
+def validate_(setup: ErlSetup, run: ErlState, executor: TileExecutor, tile: int) -> None:
+    """Let the members of a tile, and the champion, play the validation slices without noise; write their scores.
 
     All tiles play the same slices. After the last tile, the best member becomes the champion if it beats the old one.
     The old champion is scored again on these slices, so that a better trader beats it, and not easier days.
@@ -67,11 +68,12 @@ def validate_(setup: ErlSetup, run: ErlState, executor: TileExecutor, step: int)
         setup: configuration and tiles.
         run: state; validation scores are written, and after the last tile the champion.
         executor: executor that computes tiles, here or on workers.
-        step: number of the tile, from 0.
+        tile: number of the tile, from 0.
     """
     spans = setup.tiles
-    result = executor.judge(step)
+    result = executor.judge(tile)
     scores = run.scores
+    # Tensors of the run, each with the tile's new scores for it.
     columns = (
         (scores.validation, result.value),
         (scores.activity, result.activity),
@@ -80,8 +82,8 @@ def validate_(setup: ErlSetup, run: ErlState, executor: TileExecutor, step: int)
     judged = ((scores.judged[name], values) for name, values in result.slices.items())
     for column, new_scores in (*columns, *judged):
         # The champion plays with every tile and is last; tiles have one shape, so its number is the same in all.
-        column[slice(*spans[step])], column[-1] = new_scores[:-1], new_scores[-1]
-    if step + 1 == len(spans):
+        column[slice(*spans[tile])], column[-1] = new_scores[:-1], new_scores[-1]
+    if tile + 1 == len(spans):
         _crown_champion_(setup, run)
 
 

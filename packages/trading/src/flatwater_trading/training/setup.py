@@ -88,4 +88,6 @@ def build_setup(
     )
     size = config.population.size
     tile = min(size, config.population.tile or usual_tile(config, market, device_type))
-    return ErlSetup(config, actor, critic, algorithm, splits, device, share or (0, size), tile, device_type)
+    return ErlSetup(
+        config, actor, critic, algorithm, splits, device, share=share or (0, size), tile=tile, device_type=device_type
+    )

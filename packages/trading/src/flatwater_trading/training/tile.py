@@ -51,13 +51,16 @@ class TileValidation:
     slices: Mapping[str, Float[Tensor, "p+1 V"]]
     """Numbers by the names of `VALIDATION_MEASURES`."""
     activity: Float[Tensor, "p+1"]
-    """Standard deviation of the noiseless actions over the days."""
+    """Standard deviation over the days of the noiseless actions; of the actor's hidden layer if actions depend on the
+    account."""
     attention: Float[Tensor, "p+1 N"]
     """Weight of each column in the attention, averaged over days and slices."""
 
 
 def train_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileTraining:
-    """Play random training slices, the same for every tile; with noise if members learn from these transitions.
+    """Play random training slices with the members of a tile; with noise if members learn from these transitions.
+
+    A tile is a span of members that are computed at once. All tiles play the same slices.
 
     Args:
         setup: configuration and networks.
@@ -85,12 +88,16 @@ def train_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileT
     # Cut to the members: padding is played to keep the shape, and does not count.
     summary = {name: numbers[:count] for name, numbers in _summary_by_member(setup, run.eval_env, len(rows)).items()}
     return TileTraining(
-        lowest_mean(summary["fitness"], setup), {name: summary[name] for name in TRAINING_MEASURES}, run.played
+        fitness=lowest_mean(summary["fitness"], setup),
+        slices={name: summary[name] for name in TRAINING_MEASURES},
+        transitions=run.played,
     )
 
 
 def judge_tile(setup: ErlSetup, run: ErlState, span: Span, round_: int) -> TileValidation:
-    """Play random validation slices, the same for every tile, without noise; the champion plays with each tile.
+    """Play random validation slices with the members of a tile, and with the champion, without noise.
+
+    A tile is a span of members that are computed at once. All tiles, and the champion with each, play the same slices.
 
     Args:
         setup: configuration and networks.

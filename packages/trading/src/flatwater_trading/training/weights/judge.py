@@ -85,7 +85,7 @@ def resting_weights(tradable: Bool[Tensor, "D K"], limits: Limits) -> Float[Tens
 
 
 def judge_(setup: WeightsSetup, run: WeightsState) -> None:
-    """Judge the members on days that they have not learned from, and crown them if their growth is the largest so far.
+    """Judge the members on days that they have not learned from; they become the champion if they grew most so far.
 
     Args:
         setup: blocks, splits and costs.

@@ -35,8 +35,8 @@ def build_trainer(setup: WeightsSetup, state: WeightsState) -> WeightsTrainer:
         groups=setup.groups,
     )
     phases = (
-        Phase("learn", lambda: learner.updates, lambda _: learn_(setup, state, step_)),
-        Phase("judge", lambda: 1, lambda _: judge_(setup, state)),
+        Phase("learn", steps=lambda: learner.updates, step_=lambda _: learn_(setup, state, step_)),
+        Phase("judge", steps=lambda: 1, step_=lambda _: judge_(setup, state)),
     )
     return Trainer(setup, state, phases, lambda: read_numbers_(state))
 
@@ -76,7 +76,7 @@ def draw_days(setup: WeightsSetup, update: int) -> Int[Tensor, "P S L"]:
 def _growth_and_gradient(
     setup: WeightsSetup, run: WeightsState, days: Int[Tensor, "p S L"], span: Span
 ) -> tuple[Float[Tensor, "p"], Float[Tensor, "p n"]]:
-    """Return the mean daily log growth of some members, and the gradient of minus this growth by their weights.
+    """Return the mean daily log growth of some members, and the gradient of minus a year's growth by their weights.
 
     Args:
         setup: network and costs.

@@ -150,6 +150,7 @@ def build_setup(config: WeightsConfig, market: SignalMarket, splits: Splits, dev
 def build_weights(setup: WeightsSetup, market: SignalMarket) -> WeightsState:
     """Allocate everything that a run keeps between rounds; on the meta device, for its plan."""
     config, device = setup.config, setup.device
+    # Without extra rows: the champion has a tensor of its own.
     setting = Setting(members=config.members.size, seed=config.seed, device=device, extra=0)
     size = setup.layout.size
     return WeightsState(
